@@ -10,7 +10,16 @@ from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.schedules import ScheduledTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
+from profiler.task_definitions.add_monitor import (
+    AddMonitorOptions,
+    add_monitor_to,
+    default_image_note,
+    log_group_note,
+)
+from profiler.task_definitions.containers import default_image, own_log_group
 from profiler.task_definitions.document import TaskDefinitionDocument, read_document
+from profiler.task_definitions.permissions import report_streams
+from profiler.task_definitions.remove_monitor import remove_monitor
 from profiler.task_definitions.revisions import Difference, difference
 
 Action = Literal[
@@ -41,6 +50,36 @@ class Change(Struct, frozen=True, kw_only=True):
     def is_new_revision(self) -> bool:
         """Whether a revision is to be registered."""
         return self.action in ("add monitor", "update monitor", "remove monitor")
+
+
+def plan_addition(document: TaskDefinitionDocument, options: AddMonitorOptions) -> Change:
+    """Plan to add the monitor. Raises TaskProfilerError if it is refused."""
+    added = add_monitor_to(document.definition, options, revision_arn=document.arn)
+    image = options.image or default_image(document.arn)
+    log_group = own_log_group(added.definition, image)
+    # The plan names the default image once, and knows whether the log group exists.
+    general = {default_image_note(image), log_group_note(log_group)}
+    is_changed = added.definition != document.definition
+    return Change(
+        action="up to date" if not is_changed else "update monitor" if added.had_monitor else "add monitor",
+        definition=added.definition,
+        notes=tuple(note for note in added.notes if note not in general),
+        batch=added.batch,
+        streams=report_streams(added.definition, added.batch, document.arn or "", image=image),
+        log_group=log_group,
+    )
+
+
+def plan_removal(document: TaskDefinitionDocument, image: str | None) -> Change:
+    """Plan to remove the monitor. Raises TaskProfilerError if it is refused."""
+    removed = remove_monitor(document.definition, image)
+    log_group = own_log_group(document.definition, image)
+    kept = () if log_group is None else (f"The log group {log_group} is kept.",)
+    return Change(
+        action="remove monitor" if removed.had_monitor else "no monitor",
+        definition=removed.definition,
+        notes=(*removed.notes, *kept),
+    )
 
 
 class PlannedFamily(Struct, frozen=True, kw_only=True):
@@ -142,11 +181,11 @@ class Planner:
                 continue
             note = f"The {target.title} is pinned to {target.pinned_revision}"
             try:
-                found = self.pin_difference(planned, target)
+                pinned_difference = self.pin_difference(planned, target)
             except TaskProfilerError as error:
                 yield target, f"{note}. {error}"
                 continue
-            if found == "monitor":
+            if pinned_difference == "monitor":
                 yield target, f"{note}."
-            elif found == "other":
+            elif pinned_difference == "other":
                 yield target, f"{note}, which differs by more than the monitor: --update-schedules skips it."

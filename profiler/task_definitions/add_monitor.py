@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME
+from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, arn_part
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.task_definitions.containers import (
@@ -21,15 +21,18 @@ from profiler.task_definitions.containers import (
     Container,
     MonitorContainer,
     OwnLog,
+    default_image,
     depends_on,
     find_batch,
     find_monitor,
     read_containers,
     task_memory_mb,
 )
+from profiler.task_definitions.document import ChangedDefinition
 from profiler.task_definitions.refresh import refresh
 
 _MAX_CONTAINERS = 10
+_REGION_OF_ARN = 3
 _WINDOWS = "WINDOWS"
 _ARM = "ARM64"
 _PID_MODE_TASK = "task"
@@ -56,23 +59,9 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     region: str | Mapping[str, object] | None = None
 
 
-class AddMonitorResult(Struct, frozen=True, kw_only=True):
-    """The new definition, and notes for the user.
-
-    ``changes`` are those notes that name a change of an existing monitor. ``batch`` is the name of the batch container.
-    ``has_monitor`` is True if the definition had a monitor before.
-    """
-
-    definition: Mapping[str, object]
-    notes: tuple[str, ...] = ()
-    changes: tuple[str, ...] = ()
-    batch: str = ""
-    has_monitor: bool = False
-
-
 def add_monitor(
     definition: Mapping[str, object], options: AddMonitorOptions, *, default_image: str
-) -> AddMonitorResult:
+) -> ChangedDefinition:
     """Add the monitor to a definition, or bring an existing monitor to the present form.
 
     Returns:
@@ -92,6 +81,28 @@ def add_monitor(
     return _with_shared_pids(added, options.image or default_image) if options.shared_pids else added
 
 
+def add_monitor_to(
+    definition: Mapping[str, object],
+    options: AddMonitorOptions,
+    *,
+    revision_arn: str | None = None,
+    stack_region: Mapping[str, object] | None = None,
+) -> ChangedDefinition:
+    """Add the monitor with the default image and the Region of the place where the definition is from.
+
+    Args:
+        definition: The definition, which does not change.
+        options: The options. Their Region is used if that of the definition is not known.
+        revision_arn: The ARN of the definition's revision in ECS.
+        stack_region: A template's reference to the Region of the stack, which is used last.
+
+    Raises:
+        TaskProfilerError: see ``add_monitor``.
+    """
+    region = arn_part(revision_arn, _REGION_OF_ARN) or options.region or stack_region
+    return add_monitor(definition, replace(options, region=region), default_image=default_image(revision_arn))
+
+
 def default_image_note(image: str) -> str:
     """The note about a monitor with the default image."""
     return f"The monitor's image is the default, {image}: name the image that you have pushed by --image."
@@ -107,7 +118,7 @@ def log_group_note(group: str | None) -> str:
 
 def _with_existing_monitor(
     definition: Mapping[str, object], containers: Sequence[Container], existing: Container, options: AddMonitorOptions
-) -> AddMonitorResult:
+) -> ChangedDefinition:
     """Bring an existing monitor to the present form, and keep what its owner added."""
     others = tuple(one for one in containers if one is not existing)
     batch = _batch_of(existing, others, options.container)
@@ -131,12 +142,12 @@ def _with_existing_monitor(
     notes += unreachable_notes(definition, changed.container)
     if present.image != existing.image:
         notes += architecture_notes(definition, present.image)
-    return AddMonitorResult(
+    return ChangedDefinition(
         definition=definition if not changed.notes else {**definition, "containerDefinitions": parts},
         notes=tuple(notes),
         changes=changed.notes,
         batch=batch.name,
-        has_monitor=True,
+        had_monitor=True,
     )
 
 
@@ -151,7 +162,7 @@ def _batch_of(existing: Container, others: Sequence[Container], requested: str |
 
 def _with_new_monitor(
     definition: Mapping[str, object], containers: Sequence[Container], options: AddMonitorOptions, default_image: str
-) -> AddMonitorResult:
+) -> ChangedDefinition:
     batch = find_batch(containers, options.container)
     if len(containers) >= _MAX_CONTAINERS:
         raise TaskProfilerError(
@@ -171,7 +182,7 @@ def _with_new_monitor(
     if options.image is None:
         notes.append(default_image_note(default_image))
     parts = [*_raw_containers(definition), own]
-    return AddMonitorResult(
+    return ChangedDefinition(
         definition={**definition, "containerDefinitions": parts}, notes=tuple(notes), batch=batch.name
     )
 
@@ -209,7 +220,7 @@ def _raw_containers(definition: Mapping[str, object]) -> Iterator[Mapping[str, o
     return mappings(definition.get("containerDefinitions"))
 
 
-def _with_shared_pids(added: AddMonitorResult, image: str | None) -> AddMonitorResult:
+def _with_shared_pids(added: ChangedDefinition, image: str | None) -> ChangedDefinition:
     """Set pidMode. A label of the monitor remembers that it was not set, for ``taskdef remove-monitor``."""
     mode = added.definition.get("pidMode")
     if mode == _PID_MODE_HOST:

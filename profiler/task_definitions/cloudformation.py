@@ -11,11 +11,9 @@ from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import Any
 
-from msgspec import Struct
-
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping
-from profiler.task_definitions.document import json_style
+from profiler.task_definitions.document import ChangedDefinition, ChangedText, json_style
 from profiler.task_definitions.iac import camel_case, pascal_case
 
 _TYPE = "AWS::ECS::TaskDefinition"
@@ -34,20 +32,6 @@ _MAPPING = re.compile(r"^\S[^\n]*:[ \t]*\n( +)\S", re.MULTILINE)
 _WIDTH = 2**16
 
 
-class DefinitionChange(Struct, frozen=True, kw_only=True):
-    """The changed definition, and notes for the user."""
-
-    definition: Mapping[str, object]
-    notes: tuple[str, ...] = ()
-
-
-class TemplateChange(Struct, frozen=True, kw_only=True):
-    """The text of the changed template, which is that of the template if nothing changed."""
-
-    text: bytes
-    notes: tuple[str, ...] = ()
-
-
 def is_template(data: bytes) -> bool:
     """Whether this is to be read as a template: text that looks like YAML, or JSON with a template's sections."""
     if not _JSON.match(data):
@@ -62,8 +46,8 @@ def is_template(data: bytes) -> bool:
 def change_template(
     data: bytes,
     source_name: str,
-    change: Callable[[Mapping[str, object], Mapping[str, object]], DefinitionChange],
-) -> TemplateChange:
+    change: Callable[[Mapping[str, object], Mapping[str, object]], ChangedDefinition],
+) -> ChangedText:
     """Change each task definition of a template.
 
     Args:
@@ -81,10 +65,9 @@ def change_template(
     for logical_id, resource in _task_definitions(template, source_name, "JSON" if is_json else "YAML").items():
         notes += (f"{logical_id}: {note}" for note in _change_resource(logical_id, resource, change))
     if template == before:
-        return TemplateChange(text=data, notes=tuple(notes))
-    return TemplateChange(
-        text=json_style(data)(template) if is_json else _yaml_text(template, data), notes=tuple(notes)
-    )
+        return ChangedText(before=data, after=data, is_changed=False, notes=tuple(notes))
+    changed = json_style(data)(template) if is_json else _yaml_text(template, data)
+    return ChangedText(before=data, after=changed, is_changed=changed != data, notes=tuple(notes))
 
 
 def _task_definitions(template: Any, source_name: str, language: str) -> dict[str, dict[str, Any]]:  # noqa: ANN401
@@ -107,7 +90,7 @@ def _task_definitions(template: Any, source_name: str, language: str) -> dict[st
 def _change_resource(
     logical_id: str,
     resource: dict[str, Any],
-    change: Callable[[Mapping[str, object], Mapping[str, object]], DefinitionChange],
+    change: Callable[[Mapping[str, object], Mapping[str, object]], ChangedDefinition],
 ) -> tuple[str, ...]:
     properties = resource.get("Properties")
     containers = properties.get(_CONTAINERS) if isinstance(properties, dict) else None

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from profiler import __version__
 from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles, repository
 from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
@@ -296,8 +297,8 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         return access
 
 
-def default_image(revision_arn: str | None, version: str) -> str:
-    """The default image: ``task-profiler:VERSION`` in the ECR registry of the definition's account and region.
+def default_image(revision_arn: str | None, version: str = __version__) -> str:
+    """The default image: ``task-profiler:VERSION`` in the ECR registry of the definition's account and Region.
 
     Args:
         revision_arn: The ARN of the definition's revision. Without one, the image has no registry.

@@ -1,7 +1,9 @@
 """Files with task definitions: reads and writes them, and applies a recommended size."""
 
 import stat
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -10,11 +12,16 @@ from profiler.core.files import write_atomically
 from profiler.record.model import TaskSize
 from profiler.record.units import format_task_size
 from profiler.sizing.policy import DeploymentTarget
-from profiler.task_definitions.document import TaskDefinitionDocument, read_document
+from profiler.task_definitions.cloudformation import change_template, is_template
+from profiler.task_definitions.document import ChangedDefinition, ChangedText, TaskDefinitionDocument, read_document
 from profiler.task_definitions.json_edits import with_members
 from profiler.task_definitions.resize import read_run_target, with_size
 
 _NEW_FILE_MODE = 0o644
+# Changes a definition: (definition, the ARN of its revision, a template's reference to the Region of its stack).
+ChangeDefinition: TypeAlias = Callable[
+    [Mapping[str, object], str | None, Mapping[str, object] | None], ChangedDefinition
+]
 
 
 class DefinitionFile(Struct, frozen=True, kw_only=True):
@@ -37,6 +44,29 @@ class DefinitionFile(Struct, frozen=True, kw_only=True):
         return DeploymentTarget(
             launch_type=target.launch_type, cpu_architecture=target.cpu_architecture, windows=target.windows
         )
+
+
+def change_text(data: bytes, source_name: str, change: ChangeDefinition) -> ChangedText:
+    """Change the task definition in a document, or each one in a CloudFormation template.
+
+    Args:
+        data: The document.
+        source_name: Its name in error messages.
+        change: Changes a definition.
+
+    Raises:
+        TaskProfilerError: if the document cannot be read, or a definition cannot be changed.
+    """
+    if is_template(data):
+        return change_template(data, source_name, lambda definition, region: change(definition, None, region))
+    document = read_document(data, source_name)
+    changed = change(document.definition, document.arn, None)
+    return ChangedText(
+        before=document.text(document.definition),
+        after=document.text(changed.definition),
+        is_changed=changed.definition != document.definition or document.is_from_ecs,
+        notes=changed.notes,
+    )
 
 
 def read_definition_file(path: Path) -> DefinitionFile:
