@@ -11,12 +11,10 @@ import click
 import requests
 
 from profiler.cli.options import ca_file_option, search_options
-from profiler.cli.wiring.search_servers import ClusterServer, DashboardsServer, open_session
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import package_data_folder
 from profiler.search_setup.dashboard_import import (
     Flavour,
-    ProxiedCluster,
     choose_flavour,
     existing_objects,
     fit_objects,
@@ -24,6 +22,7 @@ from profiler.search_setup.dashboard_import import (
     parse_objects,
     read_version,
 )
+from profiler.search_setup.search_servers import ClusterServer, DashboardsServer, open_session
 from profiler.search_setup.template_install import Engine, SetupFiles, SetupStep, install_templates
 
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
@@ -115,7 +114,7 @@ def _install_templates_for(
     if address:
         _install_templates(ClusterServer(address, session), prefix=prefix, dry_run=dry_run)
         return
-    steps = install_templates(ProxiedCluster(ui), setup_files(), prefix=prefix, dry_run=dry_run)
+    steps = install_templates(ui, setup_files(), prefix=prefix, dry_run=dry_run)
     _print_steps(_warn_on_error(steps), dry_run=dry_run)
 
 
@@ -141,7 +140,8 @@ def _install_dashboards(
     if dry_run:
         click.echo(f"would import: {len(objects)} objects ({flavour})")
     elif objects:
-        click.echo(f"imported: {import_dashboards(ui, objects, flavour).objects} objects ({flavour})")
+        import_dashboards(ui, objects, flavour)
+        click.echo(f"imported: {len(objects)} objects ({flavour})")
 
 
 def _folder() -> Path:

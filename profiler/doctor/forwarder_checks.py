@@ -1,10 +1,8 @@
 """Diagnoses a deployed forwarder: the stack, its functions, their input, and what failed."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterator
 
-from msgspec import Struct
-
+from profiler.aws_account.deployed_forwarder import Activity, DeployedStack, FunctionState, Stack
 from profiler.core.errors import TaskProfilerError
 from profiler.doctor.findings import Finding, note, ok, problem
 
@@ -16,74 +14,7 @@ _FAILED_QUEUES = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUr
 _REJECTED_QUEUE = "FailedItemsQueueUrl"
 
 
-class Stack(Struct, frozen=True, kw_only=True):
-    """The CloudFormation stack. ``status`` is CloudFormation's, such as ``CREATE_COMPLETE``."""
-
-    name: str
-    status: str
-    reason: str | None = None
-    parameters: Mapping[str, str] = {}
-    outputs: Mapping[str, str] = {}
-
-
-class FunctionState(Struct, frozen=True, kw_only=True):
-    """A function's configuration; states as Lambda names them."""
-
-    arn: str
-    state: str
-    last_update: str
-    reason: str | None = None
-
-
-class Activity(Struct, frozen=True, kw_only=True):
-    """What a function did in the last 24 hours. ``last_error`` is a line of its log."""
-
-    invocations: int
-    errors: int
-    last_error: str | None = None
-
-
-class StackSource(Protocol):
-    """Reads the parts of the deployment. Each method raises TaskProfilerError with AWS's reason."""
-
-    def stack(self) -> Stack:
-        """The stack."""
-        ...
-
-    def function(self, name: str) -> FunctionState:
-        """A function."""
-        ...
-
-    def activity(self, name: str) -> Activity:
-        """The function's invocations in the last 24 hours."""
-        ...
-
-    def destinations_of_group(self, group: str) -> frozenset[str]:
-        """The ARNs to which the subscription filters of a log group deliver."""
-        ...
-
-    def destinations_of_account(self) -> frozenset[str]:
-        """The ARNs to which the account-wide subscription policies deliver."""
-        ...
-
-    def mapping_states(self, function: str) -> tuple[str, ...]:
-        """The states of the event source mappings of a function."""
-        ...
-
-    def rule_states(self, function_arn: str) -> Mapping[str, str]:
-        """The states of the EventBridge rules that invoke a function, by the rule's name."""
-        ...
-
-    def messages(self, queue_url: str) -> int:
-        """The approximate number of messages in a queue."""
-        ...
-
-    def active_alarms(self, prefix: str) -> tuple[str, ...]:
-        """The alarms in state ALARM whose names begin so."""
-        ...
-
-
-def stack_findings(source: StackSource) -> Iterator[Finding]:
+def stack_findings(source: DeployedStack) -> Iterator[Finding]:
     """All findings about a deployment, each as soon as it is known. A part that cannot be read is a problem."""
     try:
         stack = source.stack()
@@ -120,7 +51,7 @@ def _guarded(topic: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Fin
         yield Finding(topic=topic, level="problem", text=str(error))
 
 
-def _report_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
+def _report_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
     name = stack.outputs.get("ForwardLogsFunctionName")
     if name is None:
         yield note(_REPORTS, "The stack indexes no reports, because ElasticsearchUrl is empty.", _UPDATE)
@@ -134,7 +65,7 @@ def _report_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
     yield from _guarded(_REPORTS, lambda: iter([_activity_finding(_REPORTS, name, source.activity(name))]))
 
 
-def _task_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
+def _task_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
     name = stack.outputs.get("TaskStoppedFunctionName")
     if name is None:
         yield note(_TASKS, "The stack sends no notices of stopped tasks, because TaskStopped is false.", _UPDATE)
@@ -178,7 +109,7 @@ def _activity_finding(topic: str, name: str, activity: Activity) -> Finding:
     return ok(topic, f"{name} was invoked {activity.invocations} times in the last {_HOURS} hours without an error.")
 
 
-def _subscription_findings(stack: Stack, source: StackSource, destination: str) -> Iterator[Finding]:
+def _subscription_findings(stack: Stack, source: DeployedStack, destination: str) -> Iterator[Finding]:
     if stack.parameters.get("Subscribe") == "account":
         if destination in source.destinations_of_account():
             yield ok(_SUBSCRIPTION, "All log groups of the account and Region are subscribed.")
@@ -197,13 +128,13 @@ def _subscription_findings(stack: Stack, source: StackSource, destination: str) 
         yield from _guarded(_SUBSCRIPTION, lambda group=group: iter([_group_finding(group, source, destination)]))  # type: ignore[misc]
 
 
-def _group_finding(group: str, source: StackSource, destination: str) -> Finding:
+def _group_finding(group: str, source: DeployedStack, destination: str) -> Finding:
     if destination in source.destinations_of_group(group):
         return ok(_SUBSCRIPTION, f"{group} is subscribed.")
     return problem(_SUBSCRIPTION, f"{group} has no subscription filter that delivers to this stack.", _UPDATE)
 
 
-def _mapping_findings(function: str, source: StackSource) -> Iterator[Finding]:
+def _mapping_findings(function: str, source: DeployedStack) -> Iterator[Finding]:
     states = source.mapping_states(function)
     if states and all(state == "Enabled" for state in states):
         yield ok(_STREAM, f"The data stream invokes {function}.")
@@ -215,14 +146,14 @@ def _mapping_findings(function: str, source: StackSource) -> Iterator[Finding]:
     )
 
 
-def _queue_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
+def _queue_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
     for output in (*_FAILED_QUEUES, _REJECTED_QUEUE):
         url = stack.outputs.get(output)
         if url is not None:
             yield from _guarded(_QUEUES, lambda url=url, output=output: iter([_queue_finding(output, url, source)]))  # type: ignore[misc]
 
 
-def _queue_finding(output: str, url: str, source: StackSource) -> Finding:
+def _queue_finding(output: str, url: str, source: DeployedStack) -> Finding:
     name, count = url.rpartition("/")[2], source.messages(url)
     if not count:
         return ok(_QUEUES, f"The queue {name} is empty.")
@@ -239,7 +170,7 @@ def _queue_finding(output: str, url: str, source: StackSource) -> Finding:
     )
 
 
-def _alarm_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
+def _alarm_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
     alarms = source.active_alarms(f"{stack.name}-")
     if not alarms:
         yield ok(_ALARMS, "No alarm of the stack is active.")

@@ -35,7 +35,7 @@ class ServerResponse(Struct, frozen=True, kw_only=True):
 
 
 class SearchServer(Protocol):
-    """The HTTP interface of a cluster."""
+    """The HTTP interface of a cluster, directly or through the console of the dashboards' server."""
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         """Send a request. Raises TaskProfilerError if there is no response."""

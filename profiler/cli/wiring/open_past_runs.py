@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from profiler.cli.wiring.aws_options import AwsOptions
-    from profiler.cli.wiring.search_servers import ClusterServer
     from profiler.past_runs.families import FamilySource
+    from profiler.search_setup.search_servers import ClusterServer
 
 _STDERR = 2
 _LOGS_PERMISSION = "logs:FilterLogEvents on the log group"
@@ -108,7 +108,7 @@ def _cluster(options: SourceOptions, url: str, environment: Mapping[str, str]) -
 
 
 def _server(options: SourceOptions, url: str, environment: Mapping[str, str]) -> "ClusterServer":
-    from profiler.cli.wiring.search_servers import ClusterServer, open_session  # requests, only for this source
+    from profiler.search_setup.search_servers import ClusterServer, open_session  # requests, only for this source
 
     return ClusterServer(url, open_session(options.api_key, options.user, environment, options.ca_file))
 
