@@ -159,7 +159,7 @@ scale: $(VENV)/.dev ## Bring a million reports into a real Elasticsearch and tim
 	$(BIN)/python -m benchmarks.scale --json build/bench/scale.json
 
 pictures: $(VENV)/.dev ## Make the pictures of the documentation (needs Debian's chromium)
-	$(BIN)/python tools/pictures.py
+	$(BIN)/python -m tools.pictures
 
 coverage: ## The same tests with branch coverage; fails below the floors in pyproject.toml
 	@$(MAKE) --no-print-directory test COVERAGE=1

@@ -41,7 +41,7 @@ from forwarder.subscription import Counts, decode_event, forward
 from forwarder.task.run_log import LogTail, ReportFinder
 from forwarder.task.task_event import parse_stopped_task
 from forwarder.task_stopped import Definitions, Index, TaskStoppedHandler, TaskStoppedResult
-from profiler.core.aws_clients import bounded_client
+from profiler.core.aws_clients import AwsClient, bounded_client
 
 _NOTICE_RESERVE_SECONDS = 20.0
 _MAX_LOGGED_REASONS = 10
@@ -205,12 +205,12 @@ def _tail() -> LogTail:
 
 
 @cache
-def _logs_client(region: str | None) -> Any:  # noqa: ANN401  boto3 creates the classes of its clients at run time
+def _logs_client(region: str | None) -> AwsClient:
     return bounded_client("logs", region)
 
 
 @cache
-def _events_client() -> Any:  # noqa: ANN401  as above
+def _events_client() -> AwsClient:
     return bounded_client("events")
 
 

@@ -19,8 +19,12 @@ from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, M
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.containers import (
     DEFAULT_STREAM_PREFIX,
+    GPU_VARIABLES,
     LOG_GROUP_VARIABLE,
     MULTILINE_OPTIONS,
+    RESERVATION_MB,
+    STOP_TIMEOUT_SECONDS,
+    USER,
     Container,
     MonitorContainer,
 )
@@ -63,7 +67,8 @@ class TaskMonitor:
         batch = self._batch(task_definition)
         driver = batch.log_driver_config
         options = dict(driver.options or {}) if driver is not None and driver.log_driver == AWSLOGS else {}
-        environment = {CONTAINER_VARIABLE: batch.container_name} | self._environment
+        variables = GPU_VARIABLES if self._gpu else {}
+        environment = {CONTAINER_VARIABLE: batch.container_name} | variables | self._environment
         if options and self._log_group is None:
             kept = {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}
             logging = ecs.GenericLogDriver(log_driver=AWSLOGS, options=kept)
@@ -89,7 +94,7 @@ class TaskMonitor:
         task_definition: ecs.TaskDefinition,
         batch: ecs.ContainerDefinition,
         logging: ecs.LogDriver,
-        environment: Mapping[str, str],
+        environment: dict[str, str],
     ) -> None:
         image = self._image or ecs.ContainerImage.from_ecr_repository(
             ecr.Repository.from_repository_name(task_definition, f"{_ID}Repository", MONITOR_REPOSITORY), __version__
@@ -100,12 +105,12 @@ class TaskMonitor:
             image=image,
             command=["monitor"],
             essential=False,
-            stop_timeout=Duration.seconds(documented.stop_timeout_seconds),
-            memory_reservation_mib=documented.memory_reservation_mb,
+            stop_timeout=Duration.seconds(STOP_TIMEOUT_SECONDS),
+            memory_reservation_mib=RESERVATION_MB,
             memory_limit_mib=documented.memory_mb,
-            user=documented.user,
+            user=USER,
             readonly_root_filesystem=True,
-            environment={**documented.environment(), **environment},
+            environment=environment,
             logging=logging,
         )
         start = ecs.ContainerDependencyCondition.START

@@ -1,6 +1,6 @@
 """The log groups of monitors that have their own log stream. ECS starts no container whose log group is missing."""
 
-from profiler.aws_account.aws_errors import OpenClient, translate_errors
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.errors import TaskProfilerError
 
 _EXISTS = "ResourceAlreadyExistsException"
@@ -34,7 +34,7 @@ class LogGroups:
         if self._exists.get(name):
             return False
         logs = self._open("logs")
-        with translate_errors(f"the log group {name!r} was not created, so no revision was registered"):
+        with aws_errors(f"The log group {name!r} was not created, so no revision was registered"):
             try:
                 logs.create_log_group(logGroupName=name)
             except logs.exceptions.ClientError as error:
@@ -46,6 +46,6 @@ class LogGroups:
         return True
 
     def _find(self, name: str) -> bool:
-        with translate_errors("the log groups could not be read"):
+        with aws_errors("The log groups could not be read"):
             pages = self._open("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=name)
             return any(one["logGroupName"] == name for page in pages for one in page["logGroups"])

@@ -8,11 +8,11 @@ import gzip
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
 
 _FILTER_PATTERN = '{ $.type = "task.*" }'
@@ -113,7 +113,7 @@ class LogGroup:
         name: The name of the group.
     """
 
-    def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401  boto3 makes its clients at run time
+    def __init__(self, client: AwsClient, name: str) -> None:
         self.name = name
         self._client = client
 
@@ -170,7 +170,7 @@ def replay(
     return total
 
 
-def call_forwarder(client: Any, function_name: str, event: Mapping[str, object]) -> ReplayCounts:  # noqa: ANN401  as above
+def call_forwarder(client: AwsClient, function_name: str, event: Mapping[str, object]) -> ReplayCounts:
     """Call the function, and wait for its response, which has the counts. Raises TaskProfilerError if it fails."""
     response = client.invoke(FunctionName=function_name, Payload=msgspec.json.encode(event))
     return parse_response(response["Payload"].read(), response.get("FunctionError"))

@@ -1,6 +1,8 @@
 """Makes boto3's sessions and clients. boto3 is imported with the first one: it takes a quarter second and 22 MiB."""
 
-from typing import Any
+from typing import Any, TypeAlias
+
+AwsClient: TypeAlias = Any  # boto3 makes the classes of its clients at run time
 
 
 def open_session(region: str | None, profile: str | None) -> Any:  # noqa: ANN401  boto3 has no types
@@ -10,7 +12,7 @@ def open_session(region: str | None, profile: str | None) -> Any:  # noqa: ANN40
     return boto3.Session(region_name=region, profile_name=profile)
 
 
-def bounded_client(service: str, region: str | None = None) -> Any:  # noqa: ANN401  as above
+def bounded_client(service: str, region: str | None = None) -> AwsClient:
     """A client of boto3's default session, with the limits of ``bounded_config()``."""
     import boto3  # see the module's docstring
 

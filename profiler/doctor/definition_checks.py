@@ -5,8 +5,7 @@ The findings are those of :mod:`profiler.doctor.task_checks` that a task definit
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from msgspec import Struct
-
+from profiler.aws_account.schedules import ScheduledTarget
 from profiler.core.ecs_terms import CONTAINER_VARIABLE
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mappings
@@ -42,36 +41,35 @@ _ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 
 
-class PinnedSchedule(Struct, frozen=True, kw_only=True):
-    """A schedule or rule that starts one revision (``family:revision``), also after a new one is registered."""
-
-    title: str
-    revision: str
-    definition: Mapping[str, object]
-
-
 def schedule_findings(
-    definition: Mapping[str, object], revision: str, pinned: Iterable[PinnedSchedule], move_command: str
+    definition: Mapping[str, object],
+    revision: str,
+    pinned: Iterable[tuple[ScheduledTarget, Mapping[str, object]]],
+    move_command: str,
 ) -> Iterator[Finding]:
     """Whether the schedules of a family start the revision that is checked.
 
     Args:
         definition: The definition that is checked.
         revision: Its ``family:revision``.
-        pinned: The schedules that are pinned to a revision of the family.
+        pinned: The targets that are pinned to a revision of the family, each with that revision's definition.
         move_command: The command that moves those whose revision differs by the monitor alone.
     """
-    for one in pinned:
-        if one.revision == revision:
-            yield ok(SCHEDULES, f"The {one.title} starts {revision}.")
-        elif _has_monitor(one.definition):
-            yield note(SCHEDULES, f"The {one.title} is pinned to {one.revision}, and does not start {revision}.")
+    for target, pinned_definition in pinned:
+        if target.pinned_revision == revision:
+            yield ok(SCHEDULES, f"The {target.title} starts {revision}.")
+            continue
+        pin = f"The {target.title} is pinned to {target.pinned_revision}"
+        if _has_monitor(pinned_definition):
+            yield note(SCHEDULES, f"{pin}, and does not start {revision}.")
         else:
-            is_other = difference(one.definition, definition) == "other"
-            reason = f"Move it yourself, because {one.revision} differs from {revision} by more than the monitor."
+            is_other = difference(pinned_definition, definition) == "other"
+            reason = (
+                f"Move it yourself, because {target.pinned_revision} differs from {revision} by more than the monitor."
+            )
             yield problem(
                 SCHEDULES,
-                f"The {one.title} is pinned to {one.revision}, which has no monitor, so its runs have no report.",
+                f"{pin}, which has no monitor, so its runs have no report.",
                 reason if is_other else f"Move it: {move_command}.",
             )
 

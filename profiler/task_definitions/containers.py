@@ -21,10 +21,10 @@ DEFAULT_STREAM_PREFIX = "ecs"
 _MEMORY_MB = 128
 _MEMORY_WITH_GPU_MB = 192  # NVML's library and its Python module
 _MEMORY_WITH_NEURON_MB = 512  # neuron-monitor, which ran out of memory with less
-_STOP_TIMEOUT_SECONDS = 120  # the maximum of Fargate
-_USER = "65532"
+STOP_TIMEOUT_SECONDS = 120  # the maximum of Fargate
+USER = "65532"
 _ROOT = "root"  # by name: ECS accepts only positive numbers
-_GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
+GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
 # They would join the monitor's one-line records to one event, which no subscription filter matches.
 MULTILINE_OPTIONS = frozenset({"awslogs-datetime-format", "awslogs-multiline-pattern"})
 _REVISION_ARN = re.compile(r"arn:(aws[a-z-]*):ecs:([a-z0-9-]+):(\d{12}):task-definition/\S+", re.ASCII)
@@ -248,18 +248,20 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
 
     def definition(self) -> Mapping[str, object]:
         """The container definition for RegisterTaskDefinition."""
+        log_group = {} if self.own_log is None else {LOG_GROUP_VARIABLE: self.own_log.group}
+        variables = {CONTAINER_VARIABLE: self.batch.name} | log_group | (GPU_VARIABLES if self.uses_gpu else {})
         definition: dict[str, object] = {
             "name": MONITOR_NAME,
             "image": self.image,
             "command": ["monitor"],
             "essential": False,
             "dependsOn": [{"containerName": self.batch.name, "condition": "START"}],
-            "stopTimeout": self.stop_timeout_seconds,
-            "memoryReservation": self.memory_reservation_mb,
+            "stopTimeout": STOP_TIMEOUT_SECONDS,
+            "memoryReservation": RESERVATION_MB,
             "memory": self.memory_mb,
-            "user": self.user,
+            "user": _ROOT if self.uses_neuron else USER,
             "readonlyRootFilesystem": True,
-            "environment": [{"name": name, "value": value} for name, value in self.environment().items()],
+            "environment": [{"name": name, "value": value} for name, value in variables.items()],
         }
         if self.uses_neuron:
             definition["linuxParameters"] = self._neuron_access()
@@ -269,26 +271,6 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             options = {name: value for name, value in self.batch.log_options.items() if name not in MULTILINE_OPTIONS}
             definition["logConfiguration"] = {"logDriver": AWSLOGS, "options": options}
         return definition
-
-    @property
-    def stop_timeout_seconds(self) -> int:
-        """The time between SIGTERM and SIGKILL."""
-        return _STOP_TIMEOUT_SECONDS
-
-    @property
-    def memory_reservation_mb(self) -> int:
-        """The reserved memory in MiB."""
-        return RESERVATION_MB
-
-    @property
-    def user(self) -> str:
-        """The user of the process."""
-        return _ROOT if self.uses_neuron else _USER
-
-    def environment(self) -> dict[str, str]:
-        """The variables that the monitor needs."""
-        log = {} if self.own_log is None else {LOG_GROUP_VARIABLE: self.own_log.group}
-        return {CONTAINER_VARIABLE: self.batch.name} | log | (_GPU_VARIABLES if self.uses_gpu else {})
 
     def _neuron_access(self) -> dict[str, object]:
         access: dict[str, object] = {"capabilities": {"add": ["IPC_LOCK"]}}

@@ -275,7 +275,7 @@ def test_a_field_that_boto3_does_not_know_is_not_lost(account: Account) -> None:
     account.proxy.answers = {"ListTargetsByRule": {"Targets": [{**task, "FromTheFuture": 1}, alarm]}}
     done = account.run(*ADD_ONE, "--register", "--update-schedules")
     assert done.returncode == 1
-    assert "the rule job-xray was not updated: upgrade boto3" in done.stderr
+    assert "The rule job-xray was not updated: boto3 does not know all fields, so upgrade boto3" in done.stderr
     assert "FromTheFuture" in done.stderr
     assert "PutTargets" not in account.proxy.operations
 

@@ -5,11 +5,11 @@ from shlex import quote
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
-from profiler.aws_account.schedules import Schedules
+from profiler.aws_account.schedules import ScheduledTarget, Schedules
 from profiler.cli.taskdef.definition_output import STANDARD_INPUT, read_input, source_name
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.errors import TaskProfilerError
-from profiler.doctor.definition_checks import SCHEDULES, PinnedSchedule, definition_findings, schedule_findings
+from profiler.doctor.definition_checks import SCHEDULES, definition_findings, schedule_findings
 from profiler.doctor.findings import Finding, note
 from profiler.task_definitions.cloudformation import change_template, is_template
 from profiler.task_definitions.containers import default_image
@@ -59,12 +59,11 @@ def _findings(document: TaskDefinitionDocument, command: str) -> Iterator[Findin
 
 def _pinned_schedules(
     open_client: OpenClient, definitions: TaskDefinitions, revision_arn: str
-) -> Iterator[PinnedSchedule]:
+) -> Iterator[tuple[ScheduledTarget, Mapping[str, object]]]:
     for target in Schedules(open_client("events"), open_client("scheduler")).targets():
         if target.is_pin_of(revision_arn):
             revision = target.pinned_revision or ""
-            document = read_document(definitions.describe(revision), revision)
-            yield PinnedSchedule(title=target.title, revision=revision, definition=document.definition)
+            yield target, read_document(definitions.describe(revision), revision).definition
 
 
 def _definitions_of_template(data: bytes, name: str) -> tuple[Mapping[str, object], ...]:

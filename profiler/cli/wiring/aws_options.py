@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
-from profiler.core.aws_clients import open_session
+from profiler.core.aws_clients import AwsClient, open_session
 
 _MAX_RETRIES = 10
 
@@ -25,7 +25,7 @@ def aws_client(
     options: AwsOptions,
     environment: Mapping[str, str],
     config: Any = None,  # noqa: ANN401  botocore's own
-) -> Any:  # noqa: ANN401  boto3 makes its clients at run time
+) -> AwsClient:
     """A client of a service. Like the AWS CLI, it honours AWS_REGION, which boto3 alone does not read."""
     region = options.region or environment.get("AWS_REGION") or None
     return open_session(region, options.profile or None).client(service, config=config)
@@ -60,7 +60,7 @@ def open_clients(region: str | None, profile: str | None) -> OpenClient:
         return open_session(region_of_environment(region), profile or None), config
 
     @cache
-    def open_client(service: str) -> Any:  # noqa: ANN401  as above
+    def open_client(service: str) -> AwsClient:
         with aws_errors("AWS cannot be used"):
             session, config = session_and_config()
             return session.client(service, config=config)
