@@ -11,10 +11,10 @@ from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.monitor_log_groups import LogGroups
 from profiler.aws_account.registered_definitions import TaskDefinitions, previous_revision, revision_of
 from profiler.aws_account.role_policies import attach_policy
-from profiler.aws_account.rollout_plan import Change, PlannedFamily, Planner
+from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily, Planner
 from profiler.aws_account.schedules import ScheduledTarget, Schedules
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.document import TaskDefinitionDocument
+from profiler.core.json_fields import text
 from profiler.task_definitions.permissions import POLICY_NAME
 
 _SERVICE_REASON = "A service runs it: --services includes it."
@@ -38,7 +38,7 @@ class Rollout:
     Args:
         open_client: Makes boto3's client of a service.
         request: Which families, and what to do.
-        change: Computes the change of one definition; raises TaskProfilerError if it is refused.
+        plan_change: Plans the change of one definition.
         image: The monitor's image, if its repository has a name of the user's own.
         tell: Called with a sentence about each step that was carried out.
         warn: Called with a sentence about each step that failed.
@@ -51,7 +51,7 @@ class Rollout:
         self,
         open_client: OpenClient,
         request: RolloutRequest,
-        change: Callable[[TaskDefinitionDocument], Change],
+        plan_change: PlanChange,
         *,
         image: str | None,
         tell: Callable[[str], object],
@@ -59,7 +59,7 @@ class Rollout:
     ) -> None:
         self._open = open_client
         self._request = request
-        self._change = change
+        self._plan_change = plan_change
         self._image = image
         self._tell = tell
         self._warn = warn
@@ -89,7 +89,7 @@ class Rollout:
 
     @cached_property
     def _planner(self) -> Planner:
-        return Planner(self._definitions.describe, self._change, targets=self._targets, image=self._image)
+        return Planner(self._definitions.describe, self._plan_change, targets=self._targets, image=self._image)
 
     def families(self) -> tuple[str, ...]:
         """The selected families. Globs that select none of them are named.
@@ -132,10 +132,9 @@ class Rollout:
                 yield self._with_log_group_note(self._planner.plan(family))
 
     def _with_log_group_note(self, planned: PlannedFamily) -> PlannedFamily:
-        change = planned.change
-        if change is None or change.log_group is None or not change.is_new_revision:
+        if planned.log_group is None or not planned.is_new_revision:
             return planned
-        note = self._log_groups.creation_note(change.log_group)
+        note = self._log_groups.creation_note(planned.log_group)
         return planned if note is None else replace(planned, notes=(*planned.notes, note))
 
     def register(self, planned: Iterable[PlannedFamily]) -> Iterator[PlannedFamily]:
@@ -145,7 +144,7 @@ class Rollout:
 
     def _carry_out(self, planned: PlannedFamily) -> PlannedFamily:
         moves = planned.pinned if self._request.update_schedules else ()
-        if planned.change is None or not (planned.change.is_new_revision or moves):
+        if not (planned.is_new_revision or moves):
             return planned
         try:
             planned = self._planned_again(planned)
@@ -165,12 +164,11 @@ class Rollout:
         current = self._planner.plan(planned.family)
         if current.document != planned.document:
             self._tell_new_plan(current)
-        change = current.change
-        if change is None or change.log_group is None or not change.is_new_revision:
+        if current.log_group is None or not current.is_new_revision:
             return current
-        if not self._log_groups.create(change.log_group):
+        if not self._log_groups.create(current.log_group):
             return current
-        self._tell(f"created the log group {change.log_group}")
+        self._tell(f"created the log group {current.log_group}")
         return self._planned_again(current)  # a throttled call may have taken its time
 
     def _tell_new_plan(self, planned: PlannedFamily) -> None:
@@ -187,7 +185,7 @@ class Rollout:
         ECS registers without a condition, so a deployment at the same moment shows only afterwards, by its number. The
         family is then planned again from it, and registered again even without a change: the latest revision counts.
         """
-        if planned.change is None or not planned.change.is_new_revision:
+        if not planned.is_new_revision:
             return planned, planned.revision_arn
         known = {planned.revision}
         while True:
@@ -231,9 +229,10 @@ class Rollout:
         """Attach to each task role the policy that its families need. A role that cannot be changed is a failure."""
         streams: dict[str, frozenset[str]] = {}
         for family in planned:
-            if family.change is not None and family.task_role is not None and family.change.streams:
-                role = family.task_role.rpartition("/")[2]
-                streams[role] = streams.get(role, frozenset()) | family.change.streams
+            role_arn = text(family.definition.get("taskRoleArn"))
+            if role_arn is not None and family.streams:
+                role = role_arn.rpartition("/")[2]
+                streams[role] = streams.get(role, frozenset()) | family.streams
         for role, needed_streams in sorted(streams.items()):
             try:
                 if attach_policy(self._open("iam"), role, needed_streams):

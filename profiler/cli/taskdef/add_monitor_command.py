@@ -54,13 +54,7 @@ from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
 def add_monitor_(
     *,
     files: tuple[str, ...],
-    families: tuple[str, ...],
-    clusters: tuple[str, ...],
-    services: bool,
-    register: bool,
-    update_schedules: bool,
-    print_policy: bool,
-    attach_policy: bool,
+    request: RolloutRequest,
     container: str | None,
     image: str | None,
     log_group: str | None,
@@ -78,15 +72,6 @@ def add_monitor_(
 
     --family and --cluster print a plan for the families in ECS. --register carries it out.
     """
-    request = RolloutRequest(
-        globs=families,
-        clusters=clusters,
-        register=register,
-        update_schedules=update_schedules,
-        print_policy=print_policy,
-        attach_policy=attach_policy,
-        services=services,
-    )
     check_destination(request, has_files=bool(files), in_place=in_place, out=out)
     for name, value in (("--image", image), ("--log-group", log_group)):
         if value is not None and not value.strip():
@@ -109,5 +94,9 @@ def add_monitor_(
     if image is None:
         warn(default_image_note(f"task-profiler:{__version__} in the registry of the account"))
     return roll_out(
-        request, lambda document: plan_addition(document, options), image=image, region=region, profile=profile
+        request,
+        lambda family, document: plan_addition(family, document, options),
+        image=image,
+        region=region,
+        profile=profile,
     )

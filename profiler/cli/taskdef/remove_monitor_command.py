@@ -24,11 +24,7 @@ from profiler.task_definitions.remove_monitor import remove_monitor
 def remove_monitor_(
     *,
     files: tuple[str, ...],
-    families: tuple[str, ...],
-    clusters: tuple[str, ...],
-    services: bool,
-    register: bool,
-    update_schedules: bool,
+    request: RolloutRequest,
     image: str | None,
     out: str | None,
     in_place: bool,
@@ -40,15 +36,16 @@ def remove_monitor_(
     The result is what add-monitor was given. --family and --cluster print a plan for the families in
     ECS, and --register carries it out. IAM policies and log groups are not removed.
     """
-    request = RolloutRequest(
-        globs=families, clusters=clusters, register=register, update_schedules=update_schedules, services=services
-    )
     check_destination(request, has_files=bool(files), in_place=in_place, out=out)
     if files:
         change_files(files, lambda definition, *_: _remove(definition, image), out=out, in_place=in_place)
         return 0
     return roll_out(
-        request, lambda document: plan_removal(document, image), image=image, region=region, profile=profile
+        request,
+        lambda family, document: plan_removal(family, document, image),
+        image=image,
+        region=region,
+        profile=profile,
     )
 
 

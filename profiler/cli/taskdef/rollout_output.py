@@ -1,20 +1,21 @@
 """The options of a rollout over the families of an account, its plan as a table, and its summary."""
 
+import functools
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
 
 from profiler.aws_account.rollout import Rollout, RolloutRequest
-from profiler.aws_account.rollout_plan import Change, PlannedFamily
+from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily
 from profiler.cli.options import Decorated
 from profiler.cli.printing import UNKNOWN, warn
 from profiler.cli.styled_text import Column, Line, render_lines, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.task_definitions.document import TaskDefinitionDocument
 from profiler.task_definitions.permissions import policy
 
 _GAP = 2
@@ -22,11 +23,18 @@ _COLUMNS = tuple(Column(title, folds=True) for title in ("FAMILY", "BATCH", "ACT
 
 
 def rollout_options(function: Decorated) -> Decorated:
-    """Add the options that select families and carry the plan out."""
+    """Add the options of :class:`RolloutRequest`, which the function takes together as ``request``."""
+
+    @functools.wraps(function)
+    def command(**values: Any) -> int | None:  # noqa: ANN401  the values of all options
+        own = {name: values.pop(name) for name in RolloutRequest.__struct_fields__ if name in values}
+        return function(request=RolloutRequest(**own), **values)
+
+    decorated: Decorated = command
     for option in reversed(
         (
             click.option(
-                "--family", "families", metavar="GLOB", multiple=True, help="Plan these families of ECS. Repeatable."
+                "--family", "globs", metavar="GLOB", multiple=True, help="Plan these families of ECS. Repeatable."
             ),
             click.option(
                 "--cluster",
@@ -45,8 +53,8 @@ def rollout_options(function: Decorated) -> Decorated:
             ),
         )
     ):
-        function = option(function)
-    return function
+        decorated = option(decorated)
+    return decorated
 
 
 def check_destination(request: RolloutRequest, *, has_files: bool, in_place: bool, out: str | None) -> None:
@@ -68,7 +76,7 @@ def check_destination(request: RolloutRequest, *, has_files: bool, in_place: boo
 
 def roll_out(
     request: RolloutRequest,
-    change: Callable[[TaskDefinitionDocument], Change],
+    plan_change: PlanChange,
     *,
     image: str | None,
     region: str | None,
@@ -79,7 +87,7 @@ def roll_out(
     Raises:
         TaskProfilerError: if the families cannot be listed, or if there are none.
     """
-    rollout = Rollout(open_clients(region, profile), request, change, image=image, tell=click.echo, warn=warn)
+    rollout = Rollout(open_clients(region, profile), request, plan_change, image=image, tell=click.echo, warn=warn)
     families = rollout.families()
     planned = _with_progress("Reading task definitions", rollout.plan(families), len(families))
     if request.print_policy:  # to standard output, for a program
@@ -112,16 +120,13 @@ def _with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tu
 
 def _plan_table(planned: Sequence[PlannedFamily], width: int | None) -> list[Line]:
     """The plan as a table of ``width`` columns; None: no limit."""
-    rows = (
-        (one.family, (one.change.batch if one.change is not None else "") or UNKNOWN, one.action, " ".join(one.notes))
-        for one in planned
-    )
+    rows = ((family.family, family.batch or UNKNOWN, family.action, " ".join(family.notes)) for family in planned)
     return table(_COLUMNS, rows, gap=_GAP, width=width)
 
 
 def _print_policy(planned: Sequence[PlannedFamily]) -> None:
     """Print the policy that all planned families need. Raises TaskProfilerError if they need none."""
-    streams = frozenset[str]().union(*(one.change.streams for one in planned if one.change is not None))
+    streams = frozenset[str]().union(*(family.streams for family in planned))
     if not streams:
         raise TaskProfilerError(
             "No selected family needs a permission, because no report is put into a batch's log stream: look at "
@@ -131,7 +136,7 @@ def _print_policy(planned: Sequence[PlannedFamily]) -> None:
 
 
 def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> None:
-    actions = Counter(one.action for one in planned)
+    actions = Counter(family.action for family in planned)
     parts = {
         "registered": counts["registered"],
         "schedules moved": counts["moved"],
