@@ -134,18 +134,17 @@ def _with_existing_monitor(
             notes.append(f"The monitor's memory is left as it is: {error}")
     index = containers.index(existing)
     parts = list(_raw_containers(definition))
-    changed = refresh(
+    parts[index], changes = refresh(
         parts[index], present, has_image=options.image is not None, is_stricter=is_stricter, has_room=has_room
     )
-    notes += changed.notes
-    parts[index] = changed.container
-    notes += unreachable_notes(definition, changed.container)
+    notes += changes
+    notes += unreachable_notes(definition, parts[index])
     if present.image != existing.image:
         notes += architecture_notes(definition, present.image)
     return ChangedDefinition(
-        definition=definition if not changed.notes else {**definition, "containerDefinitions": parts},
+        definition=definition if not changes else {**definition, "containerDefinitions": parts},
         notes=tuple(notes),
-        changes=changed.notes,
+        changes=changes,
         batch=batch.name,
         had_monitor=True,
     )

@@ -77,11 +77,12 @@ class ChangedText(Struct, frozen=True, kw_only=True):
 
 def json_style(data: bytes) -> Callable[[Mapping[str, object]], bytes]:
     """Return a function that writes JSON with the indentation and the character escapes of ``data``."""
+    return TaskDefinitionDocument(definition={}, indent=_indent(data), ascii_only=data.isascii()).text
+
+
+def _indent(data: bytes) -> str:
     indent = _FIRST_INDENT.match(data)
-    document = TaskDefinitionDocument(
-        definition={}, indent=indent[1].decode() if indent else _INDENT, ascii_only=data.isascii()
-    )
-    return document.text
+    return indent[1].decode() if indent else _INDENT
 
 
 def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
@@ -107,13 +108,8 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
     is_answer = definition is not outer or arn is not None
     if is_answer:
         definition = _without_read_only_fields(definition, outer.get("tags"))
-    indent = _FIRST_INDENT.match(data)
     return TaskDefinitionDocument(
-        definition=definition,
-        is_from_ecs=is_answer,
-        arn=arn,
-        indent=indent[1].decode() if indent else _INDENT,
-        ascii_only=data.isascii(),
+        definition=definition, is_from_ecs=is_answer, arn=arn, indent=_indent(data), ascii_only=data.isascii()
     )
 
 

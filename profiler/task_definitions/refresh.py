@@ -6,8 +6,6 @@ A field that is missing is added. A limit below the present one is raised, and o
 
 from collections.abc import Iterator, Mapping
 
-from msgspec import Struct
-
 from profiler.core.ecs_terms import AWSLOGS
 from profiler.core.json_fields import count, mapping, mappings, text
 from profiler.task_definitions.containers import LOG_GROUP_VARIABLE, MULTILINE_OPTIONS, MonitorContainer
@@ -19,16 +17,9 @@ _RAISED = ("stopTimeout", "memoryReservation", "memory")
 _SIZES = ("memoryReservation", "memory")
 
 
-class RefreshedMonitor(Struct, frozen=True, kw_only=True):
-    """The monitor's container in the present form, and a note about each change; without notes, nothing changed."""
-
-    container: Mapping[str, object]
-    notes: tuple[str, ...] = ()
-
-
 def refresh(
     container: Mapping[str, object], present: MonitorContainer, *, has_image: bool, is_stricter: bool, has_room: bool
-) -> RefreshedMonitor:
+) -> tuple[Mapping[str, object], tuple[str, ...]]:
     """Bring the container of a monitor to the present form.
 
     Args:
@@ -37,6 +28,9 @@ def refresh(
         has_image: Whether to set the image of ``present``.
         is_stricter: Whether the batch depends on the monitor: then ``essential`` and ``dependsOn`` do not change.
         has_room: Whether the task's memory allows the sizes of ``present``.
+
+    Returns:
+        The container, and a note about each change; without notes, nothing changed.
     """
     changes: dict[str, object] = {}
     for field, value in present.definition().items():
@@ -48,7 +42,7 @@ def refresh(
         if new != container.get(field):
             changes[field] = new
     notes = tuple(_note(field, container.get(field), value) for field, value in changes.items())
-    return RefreshedMonitor(container={**container, **changes}, notes=notes)
+    return {**container, **changes}, notes
 
 
 def _present_value(field: str, container: Mapping[str, object], value: object, present: MonitorContainer) -> object:
