@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 from profiler.search_setup.search_servers import DashboardsServer
-from profiler.search_setup.template_install import ServerResponse, with_index_prefix
+from profiler.search_setup.template_install import ServerResponse, setup_folder, with_index_prefix
 
 Flavour = Literal["classic", "lens"]
 
@@ -20,6 +20,7 @@ _LAST_OPENSEARCH_DASHBOARDS = 3  # OpenSearch Dashboards has versions 1 to 3, Ki
 _FIRST_LENS = (7, 16)
 _FIRST_CONTROLS = 8  # the major version of Kibana whose dashboards can have dropdown lists
 _MAX_ERRORS_SHOWN = 5
+_DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndjson", "lens": "kibana.ndjson"}
 
 
 class UiVersion(Struct, frozen=True, kw_only=True):
@@ -63,6 +64,14 @@ def choose_flavour(version: UiVersion, requested: Flavour | None) -> Flavour:
     if requested == "lens" and version.flavour != "lens":
         raise TaskProfilerError(f"{version} has no Lens charts: leave out --flavour, or use --flavour classic.")
     return requested or version.flavour
+
+
+def dashboard_objects(flavour: Flavour, prefix: str) -> list[dict[str, Any]]:
+    """The dashboards of this installation, with this index prefix."""
+    file = setup_folder() / _DASHBOARD_FILES[flavour]
+    if not file.is_file():
+        raise TaskProfilerError("The dashboards are missing from this installation: install the package again.")
+    return parse_objects(file.read_bytes(), prefix)
 
 
 def parse_objects(content: bytes, prefix: str) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
-from profiler.cli.kibana_command import setup_files
+from profiler.search_setup.template_install import setup_files
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import Answer, AwsProxy
 from tests.command_line import run_here

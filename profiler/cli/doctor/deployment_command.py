@@ -9,7 +9,7 @@ from profiler.core.clock import Clock
 from profiler.doctor.findings import Finding
 from profiler.doctor.forwarder_checks import stack_findings
 from profiler.doctor.search_cluster_checks import dashboard_findings, template_findings
-from profiler.search_setup.template_install import DEFAULT_PREFIX, prefixed_name
+from profiler.search_setup.template_install import DEFAULT_PREFIX, prefixed_name, setup_files
 
 
 def findings_of_deployment(
@@ -20,8 +20,7 @@ def findings_of_deployment(
     url, ui_url = cluster["url"], cluster["ui_url"]
     if url is None and ui_url is None:
         return
-    from profiler.cli.kibana_command import dashboard_objects, setup_files  # requests, only for a cluster
-    from profiler.search_setup.dashboard_import import fit_objects, read_version
+    from profiler.search_setup.dashboard_import import dashboard_objects, fit_objects, read_version  # requests
     from profiler.search_setup.search_servers import ClusterServer, DashboardsServer, open_session
 
     prefix = cluster["prefix"] or DEFAULT_PREFIX
