@@ -135,9 +135,9 @@ def _neuron(rng: random.Random) -> Neuron:
 
 
 def _documents_of(run: Report, batch: Batch, rng: random.Random) -> Iterator[Document]:
-    found = report_document(run, encode(run).decode(), prefix="task")
-    assert isinstance(found, Document)
-    yield replace(found, fields=_with_event(dict(found.initial_fields), run, rng))
+    ended = report_document(run, encode(run).decode(), prefix="task")
+    assert isinstance(ended, Document)
+    yield replace(ended, fields=_with_event(dict(ended.initial_fields), run, rng))
     for number, checkpoint in enumerate(checkpoints(run)):
         record = replace(checkpoint.record, interval=_interval(checkpoint, run, batch, number))
         varied = replace(checkpoint, record=record)
@@ -186,10 +186,10 @@ def _interval(checkpoint: Report, run: Report, batch: Batch, number: int) -> Int
     )
 
 
-def send(url: str, found: Iterator[Document]) -> int:
+def send(url: str, documents_to_send: Iterator[Document]) -> int:
     """Index all documents. Returns their number. Raises SystemExit if the cluster rejects one."""
     count, lines = 0, []
-    for document in found:
+    for document in documents_to_send:
         lines += [json.dumps({"index": {"_index": document.index, "_id": document.id}}), json.dumps(document.fields)]
         count += 1
         if len(lines) == 2 * _BATCH_SIZE:

@@ -66,8 +66,8 @@ class DeployedStack:
             name=stack["StackName"],
             status=stack["StackStatus"],
             reason=stack.get("StackStatusReason"),
-            parameters={one["ParameterKey"]: one.get("ParameterValue", "") for one in stack.get("Parameters", ())},
-            outputs={one["OutputKey"]: one["OutputValue"] for one in stack.get("Outputs", ())},
+            parameters={item["ParameterKey"]: item.get("ParameterValue", "") for item in stack.get("Parameters", ())},
+            outputs={item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", ())},
         )
 
     def function(self, name: str) -> FunctionState:
@@ -90,20 +90,20 @@ class DeployedStack:
         """The ARNs to which the subscription filters of a log group deliver."""
         with aws_errors(f"The subscriptions of {group} cannot be read", "logs:DescribeSubscriptionFilters"):
             pages = self._open("logs").get_paginator("describe_subscription_filters").paginate(logGroupName=group)
-            return frozenset(one["destinationArn"] for page in pages for one in page["subscriptionFilters"])
+            return frozenset(item["destinationArn"] for page in pages for item in page["subscriptionFilters"])
 
     def destinations_of_account(self) -> frozenset[str]:
         """The ARNs to which the account-wide subscription policies deliver."""
         with aws_errors("The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"):
             response = self._open("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
-        documents = (json.loads(one["policyDocument"]) for one in response.get("accountPolicies", ()))
-        return frozenset(str(one.get("DestinationArn")) for one in documents)
+        documents = (json.loads(policy["policyDocument"]) for policy in response.get("accountPolicies", ()))
+        return frozenset(str(document.get("DestinationArn")) for document in documents)
 
     def mapping_states(self, function: str) -> tuple[str, ...]:
         """The states of the event source mappings of a function."""
         with aws_errors(f"The event sources of {function} cannot be read", "lambda:ListEventSourceMappings"):
             response = self._open("lambda").list_event_source_mappings(FunctionName=function)
-        return tuple(one["State"] for one in response["EventSourceMappings"])
+        return tuple(source["State"] for source in response["EventSourceMappings"])
 
     def rule_states(self, function_arn: str) -> Mapping[str, str]:
         """The states of the EventBridge rules that invoke a function, by the rule's name."""
@@ -124,8 +124,8 @@ class DeployedStack:
         with aws_errors("The alarms cannot be read", "cloudwatch:DescribeAlarms"):
             paginator = self._open("cloudwatch").get_paginator("describe_alarms")
             pages = paginator.paginate(AlarmNamePrefix=prefix, StateValue="ALARM")
-            alarms = [one for page in pages for one in page["MetricAlarms"]]
-        return tuple(one["AlarmName"] for one in alarms if one["StateValue"] == "ALARM")
+            alarms = [alarm for page in pages for alarm in page["MetricAlarms"]]
+        return tuple(alarm["AlarmName"] for alarm in alarms if alarm["StateValue"] == "ALARM")
 
     def _sum(self, function: str, metric: str) -> int:
         end = datetime.fromtimestamp(self._clock.wall_ns() / NS_PER_SECOND, UTC)

@@ -48,4 +48,4 @@ class LogGroups:
     def _find(self, name: str) -> bool:
         with aws_errors("The log groups could not be read"):
             pages = self._open("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=name)
-            return any(one["logGroupName"] == name for page in pages for one in page["logGroups"])
+            return any(group["logGroupName"] == name for page in pages for group in page["logGroups"])

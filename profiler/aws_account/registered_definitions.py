@@ -64,7 +64,7 @@ class TaskDefinitions:
         start = {"familyPrefix": prefix} if prefix else {}
         with aws_errors("The task definitions could not be listed"):
             pages = self._client.get_paginator("list_task_definition_families").paginate(status="ACTIVE", **start)
-            return frozenset(one for page in pages for one in page["families"] if fnmatchcase(one, glob))
+            return frozenset(family for page in pages for family in page["families"] if fnmatchcase(family, glob))
 
     def families_of_tasks(self, cluster: str) -> frozenset[str]:
         """The families of the tasks that ECS lists for the cluster: running, and stopped within about an hour."""

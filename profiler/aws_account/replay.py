@@ -88,9 +88,9 @@ class LogEvent(Struct, frozen=True, kw_only=True):
 
 
 class ReplayCounts(Struct, frozen=True, kw_only=True):
-    """Numbers of events found, and of documents indexed, skipped and failed."""
+    """Numbers of events that were read, and of documents indexed, skipped and failed."""
 
-    found: int = 0
+    read: int = 0
     indexed: int = 0
     skipped: int = 0
     failed: int = 0
@@ -98,7 +98,7 @@ class ReplayCounts(Struct, frozen=True, kw_only=True):
     def plus(self, other: "ReplayCounts") -> "ReplayCounts":
         """Add two counts."""
         return ReplayCounts(
-            found=self.found + other.found,
+            read=self.read + other.read,
             indexed=self.indexed + other.indexed,
             skipped=self.skipped + other.skipped,
             failed=self.failed + other.failed,
@@ -161,7 +161,7 @@ def replay(
         for window_start_ms in range(start_ms, end_ms, WINDOW_MS):
             window_end_ms = min(window_start_ms + WINDOW_MS, end_ms)
             reports = list(group.between(window_start_ms, window_end_ms))
-            total = total.plus(ReplayCounts(found=len(reports)))
+            total = total.plus(ReplayCounts(read=len(reports)))
             if forward is not None:
                 events = (build_subscription_event(payload, group.name) for payload in split_into_payloads(reports))
                 for counts in pool.map(forward, events):

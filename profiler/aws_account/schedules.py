@@ -109,7 +109,7 @@ class Schedules:
             if target.kind == "schedule":
                 return self._target_of_schedule(target.name, target.group)
             of_rule = self._targets_of_rule(target.name, target.group)
-            return next((one for one in of_rule if one.content["Id"] == target.content["Id"]), None)
+            return next((other for other in of_rule if other.content["Id"] == target.content["Id"]), None)
         except self._events.exceptions.ClientError as error:
             if error.response["Error"]["Code"] != _MISSING:
                 raise

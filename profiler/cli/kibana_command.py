@@ -81,7 +81,7 @@ def import_(
     else:  # a server without a console can still have dashboards
         _install_templates(ui, prefix=prefix, dry_run=dry_run, is_optional=True)
     if existing and keep_existing:
-        objects = [one for one in objects if (one["type"], one["id"]) not in existing]
+        objects = [item for item in objects if (item["type"], item["id"]) not in existing]
         click.echo(f"kept: {len(existing)} objects that were there already")
     elif existing != frozenset():
         verb = "would overwrite" if dry_run else "overwriting"

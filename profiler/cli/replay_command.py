@@ -83,10 +83,10 @@ def command(
     except (OSError, ValueError) as error:
         raise TaskProfilerError(f"The replay was interrupted ({error}): run it again to continue.") from error
     if dry_run:
-        click.echo(f"{counts.found} reports and checkpoints would be sent.")
+        click.echo(f"{counts.read} reports and checkpoints would be sent.")
         return
     progress_file.complete()
-    click.echo(f"{counts.found} reports and checkpoints sent: {counts.indexed} indexed, {counts.failed} failed.")
+    click.echo(f"{counts.read} reports and checkpoints sent: {counts.indexed} indexed, {counts.failed} failed.")
 
 
 def _create_state_folder(progress_file: ReplayProgressFile) -> None:
@@ -146,7 +146,7 @@ def _replay(
         def on_window(done_until_ms: int, counts: ReplayCounts) -> None:
             if function_name is not None:
                 progress_file.save(done_until_ms)
-            advance(done_until_ms, counts.found)
+            advance(done_until_ms, counts.read)
 
         return replay(
             aws.group,

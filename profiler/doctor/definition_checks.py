@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from profiler.aws_account.schedules import ScheduledTarget
 from profiler.core.ecs_terms import CONTAINER_VARIABLE
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mappings
 from profiler.doctor.findings import Finding, note, ok, problem
 from profiler.doctor.task_checks import (
     GPU_ADVICE,
@@ -107,22 +106,21 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
     own = task.container(monitor.name)
     selection = select_batch(task, requested=settings.container, own=own)
     yield batch_finding(selection)
-    batches = [one for one in containers if one.name in selection.names]
+    batches = [container for container in containers if container.name in selection.names]
     for batch in batches:
         described = _as_container(batch)
         yield from limits_findings(described, task, own)
         yield _processes(batch, definition)
         yield from _accelerators(batch, monitor, containers)
         yield _log_finding(described, task, settings, own)
-    raw = next((one for one in mappings(definition.get("containerDefinitions")) if one.get("name") == monitor.name), {})
-    for text in unreachable_notes(definition, raw):
+    for text in unreachable_notes(definition, monitor.environment):
         yield Finding(topic=LOG, level="problem", text=text)
 
 
 def _without_monitor(
     definition: Mapping[str, object], containers: tuple[Container, ...], add_command: str, default_image: str
 ) -> Iterator[Finding]:
-    wrapped = next((one for one in containers if one.wraps_batch), None)
+    wrapped = next((container for container in containers if container.wraps_batch), None)
     if wrapped is not None:
         yield ok(_MONITOR, f"The container {wrapped.name} runs the batch by 'task-profiler run', without a monitor.")
         return
@@ -165,7 +163,7 @@ def _as_task(definition: Mapping[str, object], containers: tuple[Container, ...]
     return TaskMetadata(
         arn=_ANY_TASK,
         memory_limit_bytes=None if memory_mb is None else round(memory_mb * MIB),
-        containers=tuple(_as_container(one) for one in containers),
+        containers=tuple(_as_container(container) for container in containers),
     )
 
 
@@ -187,7 +185,7 @@ def _processes(batch: Container, definition: Mapping[str, object]) -> Finding:
 
 
 def _accelerators(batch: Container, monitor: Container, containers: tuple[Container, ...]) -> Iterator[Finding]:
-    if any(one.uses_gpu for one in containers):
+    if any(container.uses_gpu for container in containers):
         if monitor.environment.get(_GPU_VARIABLE):
             yield ok(GPUS, "The task has GPUs, and the driver makes them visible to the monitor.")
         else:

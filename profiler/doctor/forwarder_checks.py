@@ -121,7 +121,7 @@ def _subscription_findings(stack: Stack, source: DeployedStack, destination: str
                 "SUBSCRIPTION_FILTER_POLICY shows it. Remove the other one, or set Subscribe=groups.",
             )
         return
-    groups = [one for one in stack.parameters.get("LogGroups", "").split(",") if one]
+    groups = [group for group in stack.parameters.get("LogGroups", "").split(",") if group]
     if not groups:
         yield problem(_SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _UPDATE)
     for group in groups:

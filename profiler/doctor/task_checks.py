@@ -86,8 +86,8 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
     if isinstance(task, Unavailable):
         yield from _devices(GpuSelection(), probes)
         return
-    found = context.source.own_container()
-    own = None if isinstance(found, Unavailable) else found
+    container = context.source.own_container()
+    own = None if isinstance(container, Unavailable) else container
     selection = select_batch(task, requested=settings.container, own=own)
     yield batch_finding(selection)
     batches = [batch for batch in (task.container(name) for name in selection.names) if batch is not None]

@@ -4,7 +4,7 @@ The other containers and the task's CPU and memory never change. Fields that are
 kept.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,6 +23,7 @@ from profiler.task_definitions.containers import (
     OwnLog,
     default_image,
     depends_on,
+    environment_of,
     find_batch,
     find_monitor,
     read_containers,
@@ -120,7 +121,7 @@ def _with_existing_monitor(
     definition: Mapping[str, object], containers: Sequence[Container], existing: Container, options: AddMonitorOptions
 ) -> ChangedDefinition:
     """Bring an existing monitor to the present form, and keep what its owner added."""
-    others = tuple(one for one in containers if one is not existing)
+    others = tuple(container for container in containers if container is not existing)
     batch = _batch_of(existing, others, options.container)
     notes = list(_other_batch_notes(batch, others, options.container))
     present = _monitor(definition, others, batch, options, image=options.image or existing.image or "")
@@ -138,7 +139,7 @@ def _with_existing_monitor(
         parts[index], present, has_image=options.image is not None, is_stricter=is_stricter, has_room=has_room
     )
     notes += changes
-    notes += unreachable_notes(definition, parts[index])
+    notes += unreachable_notes(definition, environment_of(parts[index]))
     if present.image != existing.image:
         notes += architecture_notes(definition, present.image)
     return ChangedDefinition(
@@ -153,9 +154,9 @@ def _with_existing_monitor(
 def _batch_of(existing: Container, others: Sequence[Container], requested: str | None) -> Container:
     """The container that an existing monitor reports on."""
     named = existing.environment.get(CONTAINER_VARIABLE)
-    for one in others:
-        if one.name == named or (named is None and one.name in existing.depends_on):
-            return one
+    for container in others:
+        if container.name == named or (named is None and container.name in existing.depends_on):
+            return container
     return find_batch(others, requested)
 
 
@@ -176,7 +177,7 @@ def _with_new_monitor(
     monitor = _monitor(definition, containers, batch, options, image=options.image or default_image)
     own = monitor.definition()
     notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch, monitor), *_neuron_notes(batch)]
-    notes += unreachable_notes(definition, own)
+    notes += unreachable_notes(definition, environment_of(own))
     notes += architecture_notes(definition, monitor.image)
     if options.image is None:
         notes.append(default_image_note(default_image))
@@ -197,7 +198,7 @@ def _monitor(
     return MonitorContainer(
         image=image,
         batch=batch,
-        uses_gpu=any(one.uses_gpu for one in others),
+        uses_gpu=any(container.uses_gpu for container in others),
         uses_neuron=batch.uses_neuron,
         own_log=_own_log(definition, batch, options),
     )
@@ -231,9 +232,9 @@ def _with_shared_pids(added: ChangedDefinition, image: str | None) -> ChangedDef
     own = find_monitor(containers, image)
     parts = [
         {**raw, "dockerLabels": {**mapping(raw.get("dockerLabels")), PID_MODE_LABEL: PID_MODE_ADDED}}
-        if one == own
+        if container == own
         else raw
-        for raw, one in zip(_raw_containers(added.definition), containers, strict=True)
+        for raw, container in zip(_raw_containers(added.definition), containers, strict=True)
     ]
     return replace(added, definition={**added.definition, "containerDefinitions": parts, "pidMode": _PID_MODE_TASK})
 
@@ -246,13 +247,12 @@ def _check_platform(definition: Mapping[str, object]) -> None:
         )
 
 
-def unreachable_notes(definition: Mapping[str, object], monitor: Mapping[str, object]) -> Iterator[str]:
-    """Why the report of this monitor does not arrive in its log stream.
+def unreachable_notes(definition: Mapping[str, object], environment: Collection[str]) -> Iterator[str]:
+    """Why the report of the monitor with these environment variables does not arrive in its log stream.
 
     Without a task role, the monitor can write only into its own log stream, by its log driver.
     """
-    has_own_log = any(one.get("name") == LOG_GROUP_VARIABLE for one in mappings(monitor.get("environment")))
-    if not has_own_log and not definition.get("taskRoleArn"):
+    if LOG_GROUP_VARIABLE not in environment and not definition.get("taskRoleArn"):
         yield (
             "The task definition has no taskRoleArn, so the monitor has no permission to put the report into the "
             "batch's log stream: give the task a role with logs:PutLogEvents, or send the report to the monitor's own "
@@ -294,7 +294,7 @@ def _memory_notes(
     task_mb = task_memory_mb(definition)
     if task_mb is None:
         return
-    taken_mb = sum(one.memory_mb or one.memory_reservation_mb or 0 for one in containers)
+    taken_mb = sum(container.memory_mb or container.memory_reservation_mb or 0 for container in containers)
     left_mb = task_mb - taken_mb
     if left_mb < RESERVATION_MB:
         raise TaskProfilerError(

@@ -78,13 +78,17 @@ def _task_definitions(template: Any, source_name: str, language: str) -> dict[st
             f"{source_name} is {language} without Resources, so it is not a CloudFormation template: give a template, "
             "or a task definition in JSON."
         )
-    found = {str(name): one for name, one in resources.items() if isinstance(one, dict) and one.get("Type") == _TYPE}
-    if not found:
+    definitions = {
+        str(name): resource
+        for name, resource in resources.items()
+        if isinstance(resource, dict) and resource.get("Type") == _TYPE
+    }
+    if not definitions:
         raise TaskProfilerError(
             f"{source_name} is a CloudFormation template without a task definition: give the template whose Resources "
             f"have the type {_TYPE}."
         )
-    return found
+    return definitions
 
 
 def _change_resource(
@@ -100,9 +104,10 @@ def _change_resource(
             "list."
         )
     functions: dict[str, Any] = {}
-    raw = [one for one in containers if isinstance(one, dict) and not _is_function(one)]
+    raw = [container for container in containers if isinstance(container, dict) and not _is_function(container)]
     view = mapping(camel_case(_plain({**properties, _CONTAINERS: raw}, functions)))
-    definition = {"family": logical_id, **view, "containerDefinitions": [_with_numbers(one) for one in _list(view)]}
+    numbered = [_with_numbers(container) for container in _list(view)]
+    definition = {"family": logical_id, **view, "containerDefinitions": numbered}
     try:
         changed = change(definition, {_REF: "AWS::Region"})
     except TaskProfilerError as error:
@@ -121,14 +126,14 @@ def _write_back(
     """Write what differs between the two definitions into the properties."""
     _update(properties, before, after, functions, ignored=("containerDefinitions", "family"))
     containers = properties[_CONTAINERS]
-    left = {one["name"]: one for one in _list(after)}
+    left = {container["name"]: container for container in _list(after)}
     for node, old in zip(raw, _list(before), strict=True):
         new = left.pop(old["name"], None)
         if new is None:
-            del containers[next(index for index, one in enumerate(containers) if one is node)]
+            del containers[next(index for index, container in enumerate(containers) if container is node)]
         else:
             _update(node, old, new, functions)
-    containers.extend(_restored(pascal_case(one), functions) for one in left.values())
+    containers.extend(_restored(pascal_case(container), functions) for container in left.values())
 
 
 def _update(
@@ -150,8 +155,8 @@ def _update(
 
 
 def _list(definition: Mapping[str, object]) -> list[dict[str, Any]]:
-    found = definition["containerDefinitions"]
-    return found if isinstance(found, list) else []
+    containers = definition["containerDefinitions"]
+    return containers if isinstance(containers, list) else []
 
 
 def _with_numbers(container: Mapping[str, Any]) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
         TaskProfilerError: if a container of another program has the monitor's name.
     """
     name = _roles(containers, image).monitor
-    monitor = next((one for one in containers if one.name == name), None)
+    monitor = next((container for container in containers if container.name == name), None)
     if monitor is None:
         return None
     described = _as_task_container(monitor, image)
@@ -103,7 +103,7 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
 
 
 def _roles(containers: Sequence[Container], image: str | None = None) -> ContainerRoles:
-    return container_roles([_as_task_container(one, image) for one in containers])
+    return container_roles([_as_task_container(container, image) for container in containers])
 
 
 def _as_task_container(container: Container, image: str | None) -> TaskContainer:
@@ -146,17 +146,18 @@ def find_batch(containers: Sequence[Container], requested: str | None) -> Contai
         listed = ", ".join(essential)
         raise TaskProfilerError(f"Several containers could be the batch ({listed}): choose one by --container.")
     if not essential:
-        listed = ", ".join(one.name for one in containers if one.name not in (MONITOR_NAME, *roles.injected)) or "none"
+        others = [container.name for container in containers if container.name not in (MONITOR_NAME, *roles.injected)]
+        listed = ", ".join(others) or "none"
         raise TaskProfilerError(
             "No essential container of this task definition can be the batch "
             f"(others that are not injected by AWS: {listed}): choose one by --container."
         )
-    return next(one for one in containers if one.name == essential[0])
+    return next(container for container in containers if container.name == essential[0])
 
 
 def depends_on(containers: Sequence[Container], name: str, other: str) -> bool:
     """Whether the container depends on the other one, directly or indirectly."""
-    edges = {one.name: one.depends_on for one in containers}
+    edges = {container.name: container.depends_on for container in containers}
     reached: set[str] = set()
     pending = [name]
     while pending:
@@ -168,7 +169,7 @@ def depends_on(containers: Sequence[Container], name: str, other: str) -> bool:
 
 
 def _named_container(containers: Sequence[Container], requested: str) -> Container:
-    others = {one.name: one for one in containers if one.name != MONITOR_NAME}
+    others = {container.name: container for container in containers if container.name != MONITOR_NAME}
     if requested not in others:
         listed = ", ".join(others) or "none"
         raise TaskProfilerError(
@@ -190,12 +191,17 @@ def _container(raw: Mapping[str, object]) -> Container:
         cpu_units=count(raw.get("cpu")) or 0,
         memory_mb=count(raw.get("memory")) or None,
         memory_reservation_mb=count(raw.get("memoryReservation")) or None,
-        requirements=frozenset(str(one.get("type")) for one in mappings(raw.get("resourceRequirements"))),
+        requirements=frozenset(str(item.get("type")) for item in mappings(raw.get("resourceRequirements"))),
         neuron_devices=tuple(_neuron_devices(raw)),
-        depends_on=tuple(str(one.get("containerName")) for one in mappings(raw.get("dependsOn"))),
+        depends_on=tuple(str(dependency.get("containerName")) for dependency in mappings(raw.get("dependsOn"))),
         command=(*_words(raw.get("entryPoint")), *_words(raw.get("command"))),
-        environment={str(one.get("name")): one.get("value") for one in mappings(raw.get("environment"))},
+        environment=environment_of(raw),
     )
+
+
+def environment_of(container: Mapping[str, object]) -> dict[str, object]:
+    """The environment variables of a container definition, by their names."""
+    return {str(item.get("name")): item.get("value") for item in mappings(container.get("environment"))}
 
 
 def _words(value: object) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ def report_streams(
         revision_arn: The ARN of a revision of the family.
         image: The monitor's image, if its repository has a name of the user's own.
     """
-    container = next((one for one in read_containers(definition) if one.name == batch), None)
+    container = next((container for container in read_containers(definition) if container.name == batch), None)
     if container is None or container.log_driver != AWSLOGS or own_log_group(definition, image) is not None:
         return frozenset()
     options = container.log_options
@@ -67,7 +67,7 @@ def merged_policy(existing: Mapping[str, object] | None, streams: frozenset[str]
 
 
 def _listed(value: object) -> frozenset[str]:
-    return frozenset(str(one) for one in value) if isinstance(value, list) else frozenset({str(value)})
+    return frozenset(str(item) for item in value) if isinstance(value, list) else frozenset({str(value)})
 
 
 def read_policy(document: object) -> Mapping[str, object]:

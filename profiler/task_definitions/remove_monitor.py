@@ -30,11 +30,11 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
     raw = list(mappings(definition.get("containerDefinitions")))
     own = raw.pop(containers.index(monitor))
     notes = [
-        f"The container {one.name!r} does not depend on the monitor any more."
-        for one in containers
-        if monitor.name in one.depends_on
+        f"The container {container.name!r} does not depend on the monitor any more."
+        for container in containers
+        if monitor.name in container.depends_on
     ]
-    changed = {**definition, "containerDefinitions": [_independent_of(monitor.name, one) for one in raw]}
+    changed = {**definition, "containerDefinitions": [_independent_of(monitor.name, container) for container in raw]}
     if mapping(own.get("dockerLabels")).get(PID_MODE_LABEL) == PID_MODE_ADDED:
         changed.pop("pidMode", None)
     return ChangedDefinition(definition=changed, notes=tuple(notes), had_monitor=True)
@@ -42,7 +42,7 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
 
 def _independent_of(monitor: str, container: Mapping[str, object]) -> Mapping[str, object]:
     dependencies = list(mappings(container.get("dependsOn")))
-    left = [one for one in dependencies if one.get("containerName") != monitor]
+    left = [dependency for dependency in dependencies if dependency.get("containerName") != monitor]
     if left == dependencies:
         return container
     without = {name: value for name, value in container.items() if name != "dependsOn"}

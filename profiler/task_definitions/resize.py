@@ -37,7 +37,7 @@ def _cpu_units(definition: Mapping[str, object]) -> float | None:
 
 
 def _check_cpu(definition: Mapping[str, object], units: int) -> None:
-    reserved = sum(one.cpu_units for one in read_containers(definition))
+    reserved = sum(container.cpu_units for container in read_containers(definition))
     if reserved > units:
         raise TaskProfilerError(
             f"The containers reserve {reserved} CPU units, more than the {units} recommended for the task, which ECS "
@@ -53,7 +53,7 @@ def _check_memory(definition: Mapping[str, object], memory_mb: float) -> None:
                 f"The container {container.name!r} has a limit of {container.memory_mb} MiB, above the {memory_mb:.0f} "
                 "MiB recommended for the task, which ECS refuses: lower or remove its memory first."
             )
-    reserved_mb = sum(one.memory_reservation_mb or one.memory_mb or 0 for one in containers)
+    reserved_mb = sum(container.memory_reservation_mb or container.memory_mb or 0 for container in containers)
     if reserved_mb > memory_mb:
         raise TaskProfilerError(
             f"The containers reserve {reserved_mb} MiB, more than the {memory_mb:.0f} MiB recommended for the task, "

@@ -67,11 +67,11 @@ def _pinned_schedules(
 
 
 def _definitions_of_template(data: bytes, name: str) -> tuple[Mapping[str, object], ...]:
-    found: list[Mapping[str, object]] = []
+    definitions: list[Mapping[str, object]] = []
 
     def collect(definition: Mapping[str, object], _region: Mapping[str, object]) -> ChangedDefinition:
-        found.append(definition)
+        definitions.append(definition)
         return ChangedDefinition(definition=definition)
 
     change_template(data, name, collect)
-    return tuple(found)
+    return tuple(definitions)

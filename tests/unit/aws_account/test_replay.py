@@ -80,13 +80,13 @@ def test_every_report_goes_through_the_function_once() -> None:
     events = [event(number * 1000, f"ecs/batch/{number % 7}") for number in range(500)]
     windows: list[int] = []
     counts = run([*events, event(5, message="plain line")], function, windows)
-    assert counts == ReplayCounts(found=500, indexed=500)
+    assert counts == ReplayCounts(read=500, indexed=500)
     assert sorted(function.ids) == sorted(event.id for event in events)
     assert windows == [WINDOW_MS, 2 * WINDOW_MS, 3 * WINDOW_MS]
 
 
 def test_a_dry_run_only_counts() -> None:
-    assert run([event(1), event(2)], None, []) == ReplayCounts(found=2)
+    assert run([event(1), event(2)], None, []) == ReplayCounts(read=2)
 
 
 def test_a_failing_function_breaks_off_and_what_was_done_is_remembered() -> None:
