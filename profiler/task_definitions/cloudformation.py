@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from io import BytesIO
-from typing import Any
+from typing import Any, TypeAlias
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping
@@ -28,6 +28,8 @@ _FUNCTION = "Fn::"
 _NUMBERS = ("memory", "memoryReservation", "stopTimeout", "cpu")
 _SEQUENCE = re.compile(r"^( *)[^\s#-][^\n]*:[ \t]*\n( *)- ", re.MULTILINE)
 _MAPPING = re.compile(r"^\S[^\n]*:[ \t]*\n( +)\S", re.MULTILINE)
+# Changes a definition: (definition, the template's reference to the Region of the stack).
+ChangeInTemplate: TypeAlias = Callable[[Mapping[str, object], Mapping[str, object]], ChangedDefinition]
 # No line of a template is folded.
 _WIDTH = 2**16
 
@@ -43,17 +45,13 @@ def is_template(data: bytes) -> bool:
     return isinstance(document, dict) and any(section in document for section in _SECTIONS)
 
 
-def change_template(
-    data: bytes,
-    source_name: str,
-    change: Callable[[Mapping[str, object], Mapping[str, object]], ChangedDefinition],
-) -> ChangedText:
+def change_template(data: bytes, source_name: str, change: ChangeInTemplate) -> ChangedText:
     """Change each task definition of a template.
 
     Args:
         data: The template.
         source_name: Its name in error messages.
-        change: (definition, region) -> the change of the definition. ``region`` is the reference to the stack's Region.
+        change: Changes a definition.
 
     Raises:
         TaskProfilerError: if the template cannot be read or has no task definition, or a definition cannot be changed.
@@ -91,11 +89,7 @@ def _task_definitions(template: Any, source_name: str, language: str) -> dict[st
     return definitions
 
 
-def _change_resource(
-    logical_id: str,
-    resource: dict[str, Any],
-    change: Callable[[Mapping[str, object], Mapping[str, object]], ChangedDefinition],
-) -> tuple[str, ...]:
+def _change_resource(logical_id: str, resource: dict[str, Any], change: ChangeInTemplate) -> tuple[str, ...]:
     properties = resource.get("Properties")
     containers = properties.get(_CONTAINERS) if isinstance(properties, dict) else None
     if not isinstance(properties, dict) or not isinstance(containers, list) or _is_function(containers):
