@@ -21,9 +21,9 @@ from profiler.record.model import (
     Record,
     Report,
     Sampling,
-    Status,
     TaskSize,
 )
+from profiler.record.run_outcome import Status
 from tools.example_runs import Batch
 
 REGION, ACCOUNT, CLUSTER = "us-east-1", "111122223333", "jobs"

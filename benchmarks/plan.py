@@ -2,8 +2,8 @@
 
     python -m benchmarks.plan
 
-The program prints the tables of docs/contributing/scale.md. To calculate with your own numbers, edit
-benchmarks/plan_inputs.py.
+The program prints loads, limits and prices. docs/contributing/scale.md contains the limits, without their formulas. To
+calculate with your own numbers, edit benchmarks/plan_inputs.py.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,31 +49,28 @@ def scaling_limits(measured: Measured = MEASURED, assumed: Assumed = ASSUMED) ->
     months_per_day = 1 / inputs.MONTH_DAYS
     limits = [
         ScalingLimit(
-            limit=f"GetLogEvents, {inputs.GET_LOG_EVENTS_PER_SECOND} to 25 a second by Region, not adjustable",
+            limit=f"GetLogEvents, {inputs.GET_LOG_EVENTS_PER_SECOND} a second, not adjustable",
             formula="one read per task whose report is not in the cluster: quota / 0.02 × 86,400 / B",
             runs_per_day=inputs.GET_LOG_EVENTS_PER_SECOND / assumed.log_read_share * at_peak_rate,
-            change="Restrict task_stopped to the clusters that need notices (`ClusterArns`), and set "
-            "`ReportWaitSeconds=0`. After a throttled read the notice lacks the report's numbers; the document has "
-            "them",
+            change="Restrict task_stopped (`ClusterArns`), and set `ReportWaitSeconds=0`",
         ),
         ScalingLimit(
-            limit="With `Ingestion=direct`, a bulk request per report: "
-            f"{measured.direct_requests_per_second:.0f} a second on two cores",
+            limit=f"`Ingestion=direct`, {measured.direct_requests_per_second:.0f} bulk requests a second on two cores",
             formula="requests × 86,400 / B",
             runs_per_day=measured.direct_requests_per_second * at_peak_rate,
-            change="`Ingestion=stream`: up to 500 reports per bulk request. Or more nodes",
+            change="`Ingestion=stream`: up to 500 reports per bulk request",
         ),
         ScalingLimit(
-            limit=f"One shard of the data stream, {inputs.STREAM_RECORDS_PER_SECOND:,} deliveries a second",
+            limit=f"One stream shard, {inputs.STREAM_RECORDS_PER_SECOND:,} deliveries a second",
             formula="quota × 86,400 / B",
             runs_per_day=inputs.STREAM_RECORDS_PER_SECOND * at_peak_rate,
-            change="Set `StreamShards`, without checkpoints to R × B / 86,400 / 1,000",
+            change="Raise `StreamShards`",
         ),
         ScalingLimit(
             limit=f"CreateLogStream, {inputs.CREATE_STREAMS_PER_SECOND} a second",
             formula="two streams per task (batch and monitor): quota / 2 × 86,400 / B",
             runs_per_day=inputs.CREATE_STREAMS_PER_SECOND / 2 * at_peak_rate,
-            change="Request a higher quota (L-76507CEF), or spread the schedules",
+            change="Quota L-76507CEF, or spread the schedules",
         ),
         ScalingLimit(
             limit=f"A panel over 30 days takes {inputs.MAX_PANEL_SECONDS:g} s on one shard",
@@ -82,15 +79,13 @@ def scaling_limits(measured: Measured = MEASURED, assumed: Assumed = ASSUMED) ->
             / measured.slowest_panel_seconds_per_million
             * inputs.MILLION
             * months_per_day,
-            change="Set `number_of_shards` to the cores for one search (for example 4), or view a week "
-            "instead of a month",
+            change="Raise `number_of_shards`, or view a week",
         ),
         ScalingLimit(
             limit=f"A month's reports fill a shard of {inputs.SHARD_GB} GB",
             formula="50 GB / D / 30.4",
             runs_per_day=inputs.SHARD_GB * inputs.GB / measured.report_disk_bytes * months_per_day,
-            change='First set `"codec": "best_compression"` (0.6 of the size), then `number_of_shards` to GB '
-            "a month / 40",
+            change='`"codec": "best_compression"` (0.6 of the size), then `number_of_shards`',
         ),
         ScalingLimit(
             limit=f"A month's checkpoints fill a shard of {inputs.SHARD_GB} GB",
@@ -99,20 +94,19 @@ def scaling_limits(measured: Measured = MEASURED, assumed: Assumed = ASSUMED) ->
             * inputs.GB
             / (measured.checkpoints_per_run * measured.checkpoint_disk_bytes)
             * months_per_day,
-            change="Do not subscribe the monitors' log group, or set `TASK_PROFILER_CHECKPOINT_SECONDS=600`. "
-            "Otherwise more shards, as for reports, and delete checkpoints after 45 days",
+            change="Do not subscribe the monitors' log group, or set `TASK_PROFILER_CHECKPOINT_SECONDS=600`",
         ),
         ScalingLimit(
             limit=f"{inputs.SHARD_DOCUMENTS / inputs.MILLION:.0f} million reports in a shard",
             formula="200 million / 30.4",
             runs_per_day=inputs.SHARD_DOCUMENTS * months_per_day,
-            change="More shards, as for the size in GB",
+            change="Raise `number_of_shards`",
         ),
         ScalingLimit(
             limit=f"Fargate launches, {inputs.LAUNCHES_PER_SECOND} a second",
             formula="quota × 86,400, if spread evenly over the day",
             runs_per_day=inputs.LAUNCHES_PER_SECOND * inputs.DAY_SECONDS,
-            change="Use more accounts or Regions, or EC2",
+            change="More accounts or Regions, or EC2",
         ),
         ScalingLimit(
             limit=f"Lambda concurrency, {inputs.LAMBDA_CONCURRENCY}",
@@ -120,13 +114,13 @@ def scaling_limits(measured: Measured = MEASURED, assumed: Assumed = ASSUMED) ->
             runs_per_day=inputs.LAMBDA_CONCURRENCY
             / (assumed.task_stopped_seconds + assumed.handler_seconds)
             * at_peak_rate,
-            change="Request a higher quota (L-B99A9384), or restrict task_stopped (see GetLogEvents)",
+            change="Quota L-B99A9384, or restrict task_stopped",
         ),
         ScalingLimit(
             limit=f"PutLogEvents, {inputs.PUT_LOG_EVENTS_PER_SECOND:,} a second",
             formula="a report and C checkpoints per run: quota / (1 + C) × 86,400 / B",
             runs_per_day=inputs.PUT_LOG_EVENTS_PER_SECOND / (1 + measured.checkpoints_per_run) * at_peak_rate,
-            change="Request a higher quota (L-7E1FAE88). The quota also includes the batches' own lines",
+            change="Quota L-7E1FAE88",
         ),
     ]
     return sorted(limits, key=lambda entry: entry.runs_per_day)
@@ -165,7 +159,11 @@ def loads(measured: Measured = MEASURED, assumed: Assumed = ASSUMED) -> tuple[Lo
             value=lambda r: _disk_gb(r, measured, assumed) / 1000,
             digits=2,
         ),
-        Load(name="nodes", formula="see below", value=lambda r: _nodes(r, measured, assumed)),
+        Load(
+            name="nodes",
+            formula="disk / 480 GB, or R × (1 + C) × B / 86,400 × 2 / W if larger; at least 3",
+            value=lambda r: _nodes(r, measured, assumed),
+        ),
     )
 
 
@@ -249,12 +247,14 @@ def _nodes(runs_per_day: float, measured: Measured, assumed: Assumed) -> int:
 
 def scaling_limits_table() -> str:
     """The limits as a Markdown table."""
-    rows = [["runs a day", "limit", "formula", "change"]]
-    rows += [
-        [_round_to_two_digits(entry.runs_per_day), entry.limit, entry.formula, entry.change]
-        for entry in scaling_limits()
-    ]
+    rows = [["runs a day", "limit", "change"]]
+    rows += [[_round_to_two_digits(entry.runs_per_day), entry.limit, entry.change] for entry in scaling_limits()]
     return _markdown_table(rows)
+
+
+def formulas_table() -> str:
+    """The formulas of the limits as a Markdown table."""
+    return _markdown_table([["limit", "runs a day"], *([entry.limit, entry.formula] for entry in scaling_limits())])
 
 
 def loads_table() -> str:
@@ -288,4 +288,4 @@ def _markdown_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    print(f"{loads_table()}\n\n{scaling_limits_table()}\n\n{prices_table()}")
+    print(f"{loads_table()}\n\n{scaling_limits_table()}\n\n{formulas_table()}\n\n{prices_table()}")

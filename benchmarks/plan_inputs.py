@@ -1,6 +1,9 @@
 """Inputs of the capacity plan: measurements, assumptions, and AWS prices and quotas.
 
-docs/contributing/scale.md contains sources and dates. Prices are in USD for US East (N. Virginia). 1 GB is 10^9 bytes.
+Prices are in USD for US East (N. Virginia). 1 GB is 10^9 bytes. In formulas, R is the number of runs a day and B the
+load of the busiest minute as a multiple of the mean. L and Lc are the bytes of a line, and D and Dc those on disk (of a
+report, of a checkpoint). C is the checkpoints per run, W the documents written per second, S the seconds and E the
+reports of an invocation, T the share of tasks for which task_stopped runs, and M the runs a month in millions.
 """
 
 from msgspec import Struct
@@ -8,7 +11,7 @@ from msgspec.structs import replace
 
 
 class Measured(Struct, frozen=True, kw_only=True):
-    """Results of benchmarks/scale.py, as on the page. Disk bytes are those of a primary shard."""
+    """Results of benchmarks/scale.py on 2026-11-21. Disk bytes are those of a primary shard."""
 
     report_line_bytes: float
     checkpoint_line_bytes: float
@@ -59,16 +62,25 @@ _COMPRESSED_DISK_BYTES = 1190
 TUNED_MEASURED = replace(MEASURED, checkpoints_per_run=0, report_disk_bytes=_COMPRESSED_DISK_BYTES)
 TUNED = Assumed(reports_per_event=500, handler_seconds=0.6, task_stopped_share=0.02, retention_days=14)
 
+# https://aws.amazon.com/cloudwatch/pricing/, June 2026
 USD_PER_LOG_GB, USD_PER_LOG_GB_MONTH = 0.50, 0.03
+# arm64, https://aws.amazon.com/lambda/pricing/, May 2026
 USD_PER_MILLION_INVOCATIONS, USD_PER_LAMBDA_GB_SECOND = 0.20, 0.0000133334
+# on demand, https://aws.amazon.com/dynamodb/pricing/on-demand/, July 2026; two writes per task
 USD_PER_MILLION_DYNAMODB_WRITES, DYNAMODB_WRITES = 0.625, 2
+# https://aws.amazon.com/kinesis/data-streams/pricing/, 2026; the price per million records is from memory
 USD_PER_STREAM_SHARD_HOUR, USD_PER_MILLION_STREAM_PUTS, STREAM_RECORDS_PER_SECOND = 0.015, 0.014, 1000
+# r7g.large.search, from copies of the price list made in 2026; gp3, from memory
 USD_PER_NODE_HOUR, USD_PER_DISK_GB_MONTH = 0.178, 0.122
 MIN_NODES = 3
 
-# Quotas per account and Region.
+# Quotas per account and Region:
+# https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/cloudwatch_limits_cwl.html, 2026 (GetLogEvents is 10 to 30 a
+# second by Region), https://docs.aws.amazon.com/lambda/latest/dg/scaling-behavior.html, 2026 (1,000 environments every
+# 10 s; the concurrency is from memory), https://docs.aws.amazon.com/AmazonECS/latest/developerguide/throttling.html
 GET_LOG_EVENTS_PER_SECOND, CREATE_STREAMS_PER_SECOND, PUT_LOG_EVENTS_PER_SECOND = 10, 50, 5000
 LAMBDA_CONCURRENCY, LAUNCHES_PER_SECOND = 1000, 20
+# https://www.elastic.co/guide/en/elasticsearch/reference/8.15/size-your-shards.html
 SHARD_GB, SHARD_DOCUMENTS = 50, 200e6
 MAX_PANEL_SECONDS = 10.0
 

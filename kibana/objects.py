@@ -7,7 +7,7 @@ from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
 from kibana.dashboard_model import TIME_FIELD, Dashboard, Index, Json, Panel
-from kibana.index_templates import data_view_fields
+from kibana.index_definitions.index_templates import data_view_fields
 
 _GRID_COLUMNS = 48
 _DURATION = {"inputFormat": "milliseconds", "showSuffix": True}

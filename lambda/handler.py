@@ -22,19 +22,20 @@ from forwarder.function_settings import (
     read_settings,
 )
 from forwarder.invocation import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
-from forwarder.notices.channel import Idempotently, NoticeChannel, run_idempotently
-from forwarder.notices.notice import COMPARISON_SECONDS, Notice, compare
+from forwarder.notices.channel import NoticeChannel
+from forwarder.notices.comparison import COMPARISON_SECONDS, compare
+from forwarder.notices.idempotency import Idempotently, run_idempotently
+from forwarder.notices.notice import Notice
 from forwarder.notices.slack_settings import read_targets
-from forwarder.search_cluster.bulk_client import Cluster
-from forwarder.search_cluster.document_delivery import (
+from forwarder.search_cluster.document_delivery import Delivery, DeliveryResult
+from forwarder.search_cluster.failure_store import (
     MAX_LOGGED_REASON_LENGTH,
-    Delivery,
-    DeliveryResult,
     Failure,
     FailureStore,
     LogFailureStore,
     SqsFailureStore,
 )
+from forwarder.search_cluster.interface import SearchCluster
 from forwarder.search_cluster.report_search import IndexedReports
 from forwarder.stream import forward_records, is_stream_event
 from forwarder.subscription import Counts, decode_event, forward
@@ -61,7 +62,7 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         settings = _settings()
         writer, store = _LazyDelivery(settings, context), _failure_store(settings.failed_items_queue_url)
         result = forward_records(event, settings, writer, store, _warn)
-        _log({"level": "info", "event": "Records of a stream were forwarded.", **result.counts.as_response()})
+        _log({"level": "info", "event": "Forwarded the records of a stream.", **result.counts.as_response()})
         return result.as_response()
     payloads = decode_event(event)
     if not any(payload.lines or payload.damaged for payload in payloads):
@@ -85,7 +86,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         return TaskStoppedResult().as_response()
     configure_library_logging()
     if task.flaws:
-        _warn(f"The event of task {task.id} has values that cannot be used: {'; '.join(task.flaws)}.")
+        _warn(f"The event of task {task.id} contains invalid values: {'; '.join(task.flaws)}.")
     budget = InvocationTime(context)
     handler = TaskStoppedHandler(
         lambda: read_notice_settings(os.environ),
@@ -114,7 +115,7 @@ class _LazyDelivery:
 class _IndexWriter:
     """Writes the document of a stopped task, within a part of the time that is left by then."""
 
-    def __init__(self, cluster: Cluster, context: Context) -> None:
+    def __init__(self, cluster: SearchCluster, context: Context) -> None:
         self._cluster = cluster
         self._context = context
 
@@ -180,7 +181,7 @@ def _has_cluster() -> bool:
         return True
 
 
-def _comparison(cluster: Cluster, prefix: str, context: Context) -> Callable[[Notice], str | None]:
+def _comparison(cluster: SearchCluster, prefix: str, context: Context) -> Callable[[Notice], str | None]:
     def compare_notice(notice: Notice) -> str | None:
         left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
         if left_seconds <= 0:
@@ -251,7 +252,7 @@ def _settings() -> ForwarderSettings:
     return read_settings(os.environ)
 
 
-def _cluster(settings: ForwarderSettings) -> Cluster:
+def _cluster(settings: ForwarderSettings) -> SearchCluster:
     """Return the cluster's client. Invocations share it as long as the credentials are the same."""
     if settings.url is None:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")
@@ -269,13 +270,13 @@ class _ClientCache:
 
     def __init__(self) -> None:
         self.key: object = None
-        self.cluster: Cluster | None = None
+        self.cluster: SearchCluster | None = None
 
 
 _client_cache = _ClientCache()
 
 
-def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) -> Cluster:
+def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) -> SearchCluster:
     if settings.engine == "opensearch":
         from forwarder.search_cluster.opensearch import (
             OpenSearchCluster,  # a function needs only one of the two clients

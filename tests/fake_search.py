@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forwarder.documents import Document
-from forwarder.search_cluster.bulk_client import ItemResult, bulk_lines, bulk_results
+from forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
 
 _Place = tuple[str, str]
 

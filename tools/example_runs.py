@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms
 from profiler.history.timeline import Point
-from profiler.record.model import Container, Distribution, Gpu, Metrics, Record, Report, Status
+from profiler.record.model import Container, Distribution, Gpu, Metrics, Record, Report
+from profiler.record.run_outcome import Status
 
 SEED = 20261120
 END = datetime(2026, 11, 20, 6, 0, tzinfo=UTC)

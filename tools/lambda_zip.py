@@ -29,8 +29,6 @@ _SHARED_PATTERNS = (
     "profiler/__init__.py",
     "profiler/core/*.py",
     "profiler/record/*.py",
-    "profiler/sizing/__init__.py",
-    "profiler/sizing/requirements.py",
 )
 _EXCLUDED_FOLDERS = {"__pycache__", "tests", "bin"}
 _EXCLUDED_SUFFIXES = {".pyc", ".pyi"}

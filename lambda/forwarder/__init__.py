@@ -5,6 +5,6 @@
     task_stopped:  event ──> containers, outcome, report ──> document ──> cluster
                                                         └──> notice ──> channel
 
-Of the profiler, this package imports only what its zip contains: ``profiler.core``, ``profiler.record`` and
-``profiler.sizing.requirements``. An architecture test enforces this.
+Of the profiler, this package imports only what its zip contains: ``profiler.core`` and ``profiler.record``. An
+architecture test enforces this.
 """

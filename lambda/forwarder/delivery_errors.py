@@ -4,7 +4,7 @@ ForwarderError
 ├── SettingsError        a setting is missing or invalid: change the setting
 ├── PayloadError         the event is not from CloudWatch Logs, or is damaged
 └── DeliveryError        documents or notices were not delivered
-    ├── ClusterError     the cluster refused a whole request, or cannot be reached
+    ├── SearchClusterError     the cluster refused a whole request, or cannot be reached
     └── NoticeError      Slack or the event bus refused a notice, or cannot be reached
 """
 
@@ -25,7 +25,7 @@ class DeliveryError(ForwarderError):
     """Something was not delivered; Lambda must retry the event."""
 
 
-class ClusterError(DeliveryError):
+class SearchClusterError(DeliveryError):
     """A whole request to the cluster failed.
 
     ``status`` is the HTTP status, None if there was no response.

@@ -1,4 +1,4 @@
-"""Search documents: the document of a report or checkpoint, and that of an ended task.
+"""The search document of a report or checkpoint.
 
 A document has the fields of ``profiler/record/document_fields.py``.
 """
@@ -11,26 +11,22 @@ from msgspec import Struct
 
 from forwarder.indices import IndexKind, IndexPeriod, index_name
 from forwarder.lines import InvalidReport, replace_lone_surrogates
-from forwarder.task.run_log import FoundReport
-from forwarder.task.task_event import EventContainer, StoppedTask
-from forwarder.task.task_outcome import Outcome
 from profiler.core.json_fields import integer, mapping
 from profiler.core.timestamps import NS_PER_MS, parse_datetime, subtract_ms
 from profiler.record.document_fields import FIELDS, DocumentField
 from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.model import Record, Report
-from profiler.sizing.requirements import requirements_of
 
 Fields: TypeAlias = dict[str, Any]
 _Getter: TypeAlias = Callable[[RunView], Any]
 # Name, path, and either a getter or the members of an object.
 _FieldTree: TypeAlias = "tuple[tuple[str, str, _Getter | None, _FieldTree], ...]"
 
-_UNKNOWN = "unknown"
+UNKNOWN = "unknown"
 # The verdicts of an event, which replace a report's status.
-_VERDICTS = frozenset({"success", "failure", "stopped"})
+KNOWN_VERDICTS = frozenset({"success", "failure", "stopped"})
 # What a run's end is described by: the event's value, else the report's.
-_END_FIELDS = ("status", "exit_code")
+END_FIELDS = ("status", "exit_code")
 # What only the task's event provides.
 _EVENT_FIELDS = ("stop_code", "stop_category", "stopped_reason", "started_by", "out_of_memory")
 _CHECKPOINT = "task.checkpoint"
@@ -80,13 +76,6 @@ class Document(Struct, frozen=True, kw_only=True):
         return self.fields if self.upsert is None else self.upsert
 
 
-class RunPlace(Struct, frozen=True, kw_only=True):
-    """The index and the id of a run's document."""
-
-    index: str
-    id: str
-
-
 def report_document(
     report: Report, text: str, *, prefix: str, period: IndexPeriod = "month"
 ) -> Document | InvalidReport:
@@ -106,16 +95,14 @@ def report_document(
     record = report.record
     written = parse_datetime(report.time)
     if written is None:
-        return InvalidReport(
-            f"The report's time {report.time[:40]!r} is not an RFC 3339 time of the years 1970 to 2200."
-        )
+        return InvalidReport(f"The report's time {report.time[:40]!r} is not an RFC 3339 time between 1970 and 2200.")
     is_checkpoint = report.type == _CHECKPOINT
     started = parse_datetime(record.started_at)
     began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
     kind: IndexKind = "checkpoints" if is_checkpoint else "reports"
     identity = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
     if len(identity.encode()) > MAX_ID_BYTES:
-        return InvalidReport(f"Task id and container name are longer than {MAX_ID_BYTES} bytes.")
+        return InvalidReport(f"Task id and container name together exceed {MAX_ID_BYTES} bytes.")
     too_large: list[str] = []
     fields = _fields(report, written, text, too_large, is_checkpoint=is_checkpoint)
     return Document(
@@ -131,9 +118,9 @@ def _warnings(record: Record, too_large: Sequence[str]) -> tuple[str, ...]:
     """Sentences about the values that the document leaves out. ``too_large`` are fields with more than 64 bits."""
     task_id, sentences = record.task_id[:_MAX_LOGGED_ID_LENGTH], []
     if record.exit_code is not None and integer(record.exit_code) is None:
-        sentences.append(f"The exit code of task {task_id} is not a 32-bit number and is left out.")
+        sentences.append(f"The exit code of task {task_id} exceeds 32 bits and is omitted.")
     if too_large:
-        sentences.append(f"Numbers of task {task_id} have more than 64 bits and are left out: {', '.join(too_large)}.")
+        sentences.append(f"Numbers of task {task_id} exceed 64 bits and are omitted: {', '.join(too_large)}.")
     return tuple(sentences)
 
 
@@ -144,9 +131,11 @@ def completed_fields(fields: Mapping[str, Any], stored: Stored) -> Fields:
     """
     task, event = mapping(stored.fields.get("task")), mapping(stored.fields.get("event"))
     kept = {name: task[name] for name in (*_EVENT_FIELDS, "exit_code") if task.get(name) is not None}
-    if task.get("status") not in _VERDICTS:
-        return _merge(fields, {"task": kept})
-    return _merge(fields, {"task": {**kept, "status": task["status"]}, "event": {"outcome": event.get("outcome")}})
+    if task.get("status") not in KNOWN_VERDICTS:
+        return merge_fields(fields, {"task": kept})
+    return merge_fields(
+        fields, {"task": {**kept, "status": task["status"]}, "event": {"outcome": event.get("outcome")}}
+    )
 
 
 def _fields(report: Report, written: datetime, text: str, too_large: list[str], *, is_checkpoint: bool) -> Fields:
@@ -174,26 +163,12 @@ def _fields(report: Report, written: datetime, text: str, too_large: list[str], 
     }
     if not is_checkpoint:
         fields["task"]["complete"] = True
-    requirements = drop_empty(_task_requirements(record))
-    if requirements:
-        fields.setdefault("usage", {})["task"] = requirements
     return fields
-
-
-def _task_requirements(record: Record) -> Fields:
-    """What all containers of the run needed together; nothing if the batch is the only container.
-
-    ``task-profiler recommend`` searches for the largest values, which the cluster could not add up itself.
-    """
-    if not record.containers:
-        return {}
-    needed = requirements_of(record)
-    return {"memory_mb": needed.memory_mb, "vcpu_p95": needed.vcpu}
 
 
 def event_outcome(status: str) -> str:
     """``event.outcome`` as the Elastic Common Schema allows it: success, failure or unknown."""
-    return status if status in {"success", "failure"} else _UNKNOWN
+    return status if status in {"success", "failure"} else UNKNOWN
 
 
 def _field_tree(fields: Iterable[DocumentField]) -> _FieldTree:
@@ -247,10 +222,11 @@ def _fits_long(value: int) -> bool:
 
 
 def _format_known_time(text: str | None) -> str | None:
-    return _format_known_moment(parse_datetime(text))
+    return format_known_moment(parse_datetime(text))
 
 
-def _format_known_moment(moment: datetime | None) -> str | None:
+def format_known_moment(moment: datetime | None) -> str | None:
+    """As `format_time`; None for None."""
     return None if moment is None else format_time(moment)
 
 
@@ -269,151 +245,19 @@ def drop_empty(fields: Fields) -> Fields:
     return kept
 
 
-def event_documents(
-    task: StoppedTask,
-    batch: EventContainer | None,
-    outcome: Outcome,
-    found: FoundReport | None,
-    *,
-    prefix: str,
-    period: IndexPeriod = "month",
-) -> tuple[Document, ...]:
-    """The documents to write for an ended task.
-
-    The event sets only its own fields in an existing document, so that it does not overwrite a report. A new document
-    gets all fields that are known. If the run's final report was found in the logs, it is written first.
-
-    Args:
-        task: The ended task.
-        batch: The batch container; None if it is not known.
-        outcome: The outcome of the task.
-        found: The last report or checkpoint of the run; None if none was found.
-        prefix: The prefix of the index name.
-        period: Whether the index is one of a month or of a day.
-
-    Returns:
-        None without a batch container, or without any time of the task.
-    """
-    if batch is None:
-        return ()
-    own = _event_fields(task, outcome)
-    numbers = _reported_document(found, prefix, period)
-    is_final = numbers is not None and numbers.is_report
-    place = (
-        RunPlace(index=numbers.index, id=numbers.id)
-        if numbers is not None and is_final
-        else run_place(task, batch, prefix=prefix, period=period)
-    )
-    if place is None:
-        return ()
-    measured = {} if numbers is None or is_final else _without_end(numbers.fields)
-    unknown_end = {"task": {"status": _UNKNOWN}, "event": {"outcome": _UNKNOWN}}
-    everything = _merge(_identity_fields(task, batch), unknown_end, measured, _final_fields(task), own)
-    document = Document(index=place.index, id=place.id, fields=own, upsert=everything)
-    if numbers is None or not is_final or (found is not None and found.is_indexed):
-        return (document,)
-    return numbers, document
-
-
-def _without_end(fields: Mapping[str, Any]) -> Fields:
-    """A checkpoint's fields that are fields of a run: without its own status and its interval."""
-    task = {name: value for name, value in fields["task"].items() if name not in _END_FIELDS}
-    event = {name: value for name, value in fields["event"].items() if name != "outcome"}
-    return {**{name: value for name, value in fields.items() if name != "interval"}, "task": task, "event": event}
-
-
-def run_place(task: StoppedTask, batch: EventContainer, *, prefix: str, period: IndexPeriod) -> RunPlace | None:
-    """Where the document of a run is: in the index of the start of the image pull. None without any time."""
-    began = task.pull_started_at or task.created_at or task.started_at or task.stopped_at
-    if began is None:
-        return None
-    return RunPlace(index=index_name("reports", began, prefix=prefix, period=period), id=f"{task.id}/{batch.name}")
-
-
-def _reported_document(found: FoundReport | None, prefix: str, period: IndexPeriod) -> Document | None:
-    document = None if found is None else report_document(found.report, found.text, prefix=prefix, period=period)
-    return None if isinstance(document, InvalidReport) else document
-
-
-def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
-    """The fields that the task's event provides. An unknown verdict leaves the end to the run's report."""
-    is_known = outcome.verdict in _VERDICTS
-    return drop_empty(
-        {
-            "task": {
-                "status": outcome.verdict if is_known else None,
-                "exit_code": outcome.exit_code if is_known else None,
-                "stop_code": task.stop_code,
-                "stop_category": outcome.category,
-                "stopped_reason": outcome.reason,
-                "started_by": task.started_by,
-                "out_of_memory": outcome.out_of_memory,
-            },
-            "event": {"outcome": event_outcome(outcome.verdict) if is_known else None},
-        }
-    )
-
-
-def _identity_fields(task: StoppedTask, batch: EventContainer) -> Fields:
-    """The identity of the run."""
-    return drop_empty(
-        {
-            "cloud": {
-                "provider": "aws",
-                "region": task.region,
-                "availability_zone": task.availability_zone,
-                "account": {"id": task.account_id},
-            },
-            "orchestrator": {"type": "ecs", "cluster": {"name": task.cluster}},
-            "service": {"name": task.family},
-            "container": {
-                "id": batch.runtime_id,
-                "name": batch.name,
-                "image": {"name": batch.image, "hash": {"all": [batch.image_digest] if batch.image_digest else None}},
-            },
-            "task": {
-                "id": task.id,
-                "arn": task.arn,
-                "family": task.family,
-                "revision": task.revision,
-                "launch_type": task.launch_type,
-            },
-        }
-    )
-
-
-def _final_fields(task: StoppedTask) -> Fields:
-    """The fields that turn a checkpoint's fields into a final document."""
-    ended = task.execution_stopped_at or task.stopped_at
-    return drop_empty(
-        {
-            "@timestamp": _format_known_moment(ended or task.created_at),
-            "event": {
-                "kind": "metric",
-                "dataset": "task.report",
-                "start": _format_known_moment(task.started_at),
-                "end": _format_known_moment(ended),
-                "duration": None if task.duration_ms is None else round(task.duration_ms * NS_PER_MS),
-            },
-            "task": {"complete": False},
-            "usage": {"duration_ms": task.duration_ms},
-        }
-    )
-
-
-def _merge(*parts: Mapping[str, Any]) -> Fields:
+def merge_fields(*parts: Mapping[str, Any]) -> Fields:
     """Objects merged at every level; later parts win."""
     merged: Fields = {}
     for part in parts:
         for name, value in part.items():
             present = merged.get(name)
             if isinstance(present, dict) and isinstance(value, dict):
-                merged[name] = _merge(present, value)
+                merged[name] = merge_fields(present, value)
             else:
                 merged[name] = value
     return merged
 
 
 # What a report must know of a document that exists.
-STORED_FIELDS = ("task.complete", *(f"task.{name}" for name in (*_END_FIELDS, *_EVENT_FIELDS)), "event.outcome")
+STORED_FIELDS = ("task.complete", *(f"task.{name}" for name in (*END_FIELDS, *_EVENT_FIELDS)), "event.outcome")
 _FIELD_TREE = _field_tree(FIELDS)

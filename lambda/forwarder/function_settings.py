@@ -87,7 +87,7 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
     """
     notify = environment.get("NOTIFY", "").strip().lower() or "all"
     if notify not in {"all", "failure"}:
-        raise SettingsError("NOTIFY is neither all nor failure: set it to one of them.")
+        raise SettingsError("NOTIFY must be all or failure.")
     families = environment.get("NOTIFY_FAMILIES", "").split(",")
     return NoticeSettings(
         only_failures=notify == "failure",
@@ -104,14 +104,14 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
 def _log_lines(text: str) -> int:
     count = int(text or "0") if re.fullmatch(r"\d{0,3}", text, re.ASCII) else -1
     if not 0 <= count <= _MAX_LOG_LINES:
-        raise SettingsError(f"NOTIFY_LOG_LINES is not a number from 0 to {_MAX_LOG_LINES}: correct it.")
+        raise SettingsError(f"NOTIFY_LOG_LINES must be a number from 0 to {_MAX_LOG_LINES}.")
     return count
 
 
 def _boolean(environment: Mapping[str, str], name: str) -> bool:
     value = environment.get(name, "").strip().lower() or "false"
     if value not in _BOOLEANS:
-        raise SettingsError(f"{name} is neither true nor false: set it to one of them.")
+        raise SettingsError(f"{name} must be true or false.")
     return _BOOLEANS[value]
 
 
@@ -124,7 +124,7 @@ def _seconds(environment: Mapping[str, str], name: str, default: float) -> float
     except ValueError:
         seconds = -1
     if not 0 <= seconds <= _MAX_WAIT_SECONDS:
-        raise SettingsError(f"{name} is not a number of seconds from 0 to {_MAX_WAIT_SECONDS:.0f}: correct it.")
+        raise SettingsError(f"{name} must be a number of seconds from 0 to {_MAX_WAIT_SECONDS:.0f}.")
     return seconds
 
 
@@ -140,7 +140,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
 
     engine = text("SEARCH_ENGINE") or "elasticsearch"
     if engine not in _ENGINES:
-        raise SettingsError("SEARCH_ENGINE is neither elasticsearch nor opensearch: set it to one of them.")
+        raise SettingsError("SEARCH_ENGINE must be elasticsearch or opensearch.")
     prefix = text("INDEX_PREFIX") or "task"
     if not _PREFIX.fullmatch(prefix):
         raise SettingsError(
@@ -148,7 +148,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         )
     period = (text("INDEX_PERIOD") or "month").lower()
     if period not in _PERIODS:
-        raise SettingsError("INDEX_PERIOD is neither month nor day: set it to one of them.")
+        raise SettingsError("INDEX_PERIOD must be month or day.")
     credentials = Credentials(
         api_key=text("ELASTICSEARCH_API_KEY"),
         username=text("ELASTICSEARCH_USERNAME"),

@@ -70,7 +70,7 @@ def preview(event: object) -> tuple[Notice, NoticeKind]:
     task = parse_stopped_task(event)
     if task is None:
         raise SettingsError(
-            'The event is not an "ECS Task State Change" with lastStatus STOPPED: only these events make notices.'
+            'The event is not an "ECS Task State Change" with lastStatus STOPPED: only such events cause notifications.'
         )
     backend = _PreviewBackend()
     budget = InvocationTime(_PreviewContext())
@@ -84,7 +84,7 @@ def preview(event: object) -> tuple[Notice, NoticeKind]:
     )
     handler.handle(task)
     if backend.notice is None:
-        raise SettingsError("This event makes no notice.")
+        raise SettingsError("This event causes no notification.")
     return backend.notice, backend.kind
 
 
@@ -121,7 +121,9 @@ def send(notice: Notice, kind: NoticeKind, settings: NoticeSettings) -> None:
     if errors:
         raise errors[0]
     if not posted:
-        raise SettingsError(f"No channel is set for {kind}: set SLACK_{kind.upper()}_WEBHOOK_URL or EVENT_BUS_NAME.")
+        raise SettingsError(
+            f"No channel is configured for {kind}: set SLACK_{kind.upper()}_WEBHOOK_URL or EVENT_BUS_NAME."
+        )
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from forwarder.delivery_errors import PayloadError
 from forwarder.function_settings import ForwarderSettings
-from forwarder.search_cluster.document_delivery import DocumentWriter, Failure, FailureStore
+from forwarder.search_cluster.document_delivery import DocumentWriter
+from forwarder.search_cluster.failure_store import Failure, FailureStore
 from forwarder.subscription import Counts, LineForwarder, Warn, decode_data
 from profiler.core.json_fields import text
 

@@ -18,7 +18,8 @@ from forwarder.documents import MAX_ID_BYTES, Document, report_document
 from forwarder.function_settings import ForwarderSettings
 from forwarder.indices import index_name
 from forwarder.lines import InvalidReport, read_line, replace_lone_surrogates
-from forwarder.search_cluster.document_delivery import DeliveryResult, DocumentWriter, Failure, FailureStore
+from forwarder.search_cluster.document_delivery import DeliveryResult, DocumentWriter
+from forwarder.search_cluster.failure_store import Failure, FailureStore
 from profiler.core.json_fields import Json, text
 from profiler.core.timestamps import format_datetime
 from profiler.record.model import Record
@@ -187,14 +188,14 @@ def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
     """Why the report is not trusted: the line of any program could overwrite the document of another run."""
     if payload.owner and record.account_id and payload.owner != record.account_id:
         return InvalidReport(
-            f"The report names the account {record.account_id[:_MAX_SHOWN_LENGTH]}, and its log group belongs to the "
-            f"account {payload.owner[:_MAX_SHOWN_LENGTH]}: it is not trusted."
+            f"The report is not trusted: it names account {record.account_id[:_MAX_SHOWN_LENGTH]}, but its log group "
+            f"belongs to account {payload.owner[:_MAX_SHOWN_LENGTH]}."
         )
     of_task = _TASK_STREAM.fullmatch(payload.log_stream)
     if of_task is not None and of_task.group(2) != record.task_id:
         return InvalidReport(
-            f"The report names the task {record.task_id[:_MAX_SHOWN_LENGTH]}, and its log stream belongs to the task "
-            f"{of_task.group(2)}: it is not trusted."
+            f"The report is not trusted: it names task {record.task_id[:_MAX_SHOWN_LENGTH]}, but its log stream "
+            f"belongs to task {of_task.group(2)}."
         )
     return None
 
@@ -210,9 +211,9 @@ def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSett
     no document: a time that the forwarder chose would be wrong, and would change with each delivery.
     """
     if event.id in (None, "") or len(str(event.id).encode()) > MAX_ID_BYTES:
-        return InvalidReport(f"The log event has no id of at most {MAX_ID_BYTES} bytes.")
+        return InvalidReport(f"The log event has no id, or one of more than {MAX_ID_BYTES} bytes.")
     if event.timestamp is None or not 0 <= event.timestamp <= _MAX_TIMESTAMP_MS:
-        return InvalidReport("The log event has no timestamp of the years 1970 to 2200.")
+        return InvalidReport("The log event has no timestamp between 1970 and 2200.")
     seconds, rest_ms = divmod(event.timestamp, _MS_PER_SECOND)
     moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest_ms * _US_PER_MS)
     fields: dict[str, object] = {

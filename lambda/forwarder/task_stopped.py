@@ -12,17 +12,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from forwarder.delivery_errors import DeliveryError, ForwarderError
-from forwarder.documents import Document, event_documents
+from forwarder.documents import Document
+from forwarder.event_document import event_documents
 from forwarder.function_settings import NoticeSettings
 from forwarder.indices import IndexPeriod
-from forwarder.notices.channel import Idempotently, NoticeChannel, NoticeKind, announce
-from forwarder.notices.notice import Notice, run_numbers
+from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
+from forwarder.notices.idempotency import Idempotently
+from forwarder.notices.notice import Notice
 from forwarder.search_cluster.document_delivery import DocumentWriter
 from forwarder.task.batch_log_stream import TaskContainers, identify_containers
 from forwarder.task.run_log import FoundReport, IndexedReport, ReportFinder
 from forwarder.task.task_event import EventContainer, StoppedTask
-from forwarder.task.task_outcome import Outcome, Verdict, judge
-from profiler.core.timestamps import format_datetime
+from forwarder.task.task_outcome import judge
+from profiler.record.run_outcome import EndStatus
 
 _Result = TypeVar("_Result")
 _Errors = list[ForwarderError]
@@ -53,7 +55,7 @@ class Index(Struct, frozen=True, kw_only=True):
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):
     """The outcome, whether the document was written, and the kind of the notice that was posted."""
 
-    status: Verdict | None = None
+    status: EndStatus | None = None
     indexed: bool = False
     notified: NoticeKind | None = None
 
@@ -126,9 +128,11 @@ class TaskStoppedHandler:
         )
         notified: NoticeKind | None = None
         if settings is not None:
-            notice = _notice(task, containers, outcome, found)
-            is_selected = should_notify(notice, task, settings)
-            if is_selected and notice.verdict == "failure":
+            notice = Notice(
+                task=task, outcome=outcome, container=containers.batch, found=found, log=containers.batch_log
+            )
+            is_selected = should_notify(notice, settings)
+            if is_selected and outcome.verdict == "failure":
                 notice = replace(notice, log_lines=run_log.last_lines(containers.batch_log, settings.log_lines))
             if is_selected and index is not None:
                 notice = _with_comparison(notice, index)
@@ -141,7 +145,7 @@ class TaskStoppedHandler:
 
     def _write(self, index: Index, documents: Sequence[Document], task: StoppedTask, errors: _Errors) -> bool:
         if not documents:
-            self._warn(f"Task {task.id} is not indexed, because its batch container or every time of it is unknown.")
+            self._warn(f"Task {task.id} is not indexed: its batch container or all of its times are unknown.")
             return False
         return _deliver(index, documents, errors)
 
@@ -149,7 +153,7 @@ class TaskStoppedHandler:
         self, notice: Notice, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
     ) -> NoticeKind | None:
         """Post the notice. Returns its kind if a channel that selects tasks has it."""
-        kind: NoticeKind = "success" if notice.verdict == "success" else "failure"
+        kind: NoticeKind = "success" if notice.outcome.verdict == "success" else "failure"
         channels = [channel for channel in self._channels(settings) if is_selected or not channel.is_selective]
         posted = announce(channels, notice, kind, self._once(settings), errors)
         return kind if any(channel.is_selective and channel.name in posted for channel in channels) else None
@@ -196,40 +200,10 @@ def _with_comparison(notice: Notice, index: Index) -> Notice:
     return notice if comparison is None else replace(notice, comparison=comparison)
 
 
-def should_notify(notice: Notice, task: StoppedTask, settings: NoticeSettings) -> bool:
+def should_notify(notice: Notice, settings: NoticeSettings) -> bool:
     """Whether the settings select this task for a notice."""
-    if task.is_service_task and not settings.services:
+    if notice.task.is_service_task and not settings.services:
         return False
-    if settings.only_failures and notice.verdict == "success":
+    if settings.only_failures and notice.outcome.verdict == "success":
         return False
     return not settings.families or any(fnmatchcase(notice.family, pattern) for pattern in settings.families)
-
-
-def _notice(task: StoppedTask, containers: TaskContainers, outcome: Outcome, found: FoundReport | None) -> Notice:
-    log = containers.batch_log
-    return Notice(
-        verdict=outcome.verdict,
-        category=outcome.category,
-        family=task.family or "unknown",
-        revision=task.revision,
-        cluster=task.cluster,
-        region=task.region,
-        task_id=task.id,
-        task_arn=task.arn,
-        container=containers.batch,
-        exit_code=outcome.exit_code,
-        reason=outcome.reason if outcome.verdict != "success" or outcome.out_of_memory else None,
-        started_at=None if task.started_at is None else format_datetime(task.started_at),
-        finished_at=_finished_at(task, found),
-        numbers=run_numbers(task, found),
-        record=None if found is None else found.report.record,
-        is_complete=found is not None and found.is_final,
-        log_group=log.group if log is not None else None,
-        log_stream=log.stream if log is not None else None,
-    )
-
-
-def _finished_at(task: StoppedTask, found: FoundReport | None) -> str | None:
-    reported = found.report.record.finished_at if found is not None and found.is_final else None
-    ended = task.execution_stopped_at or task.stopped_at
-    return reported or (None if ended is None else format_datetime(ended))

@@ -3,20 +3,20 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record.model import OutOfMemoryEvidence, PeakSource, Status
+from profiler.record.model import PeakSource
+from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE, OutOfMemoryEvidence, Status, end_status
 
-_SIGKILL_EXIT_CODE = 137  # 128 + SIGKILL, which the kernel's OOM killer sends
-_SIGTERM_EXIT_CODE = 143  # 128 + SIGTERM, which ECS sends to stop a container
 # The memory counts as at its limit from the first share on; with reclaims at the limit, from the second one on.
 _AT_LIMIT_FRACTION = 0.9
 _AT_LIMIT_FRACTION_WITH_HITS = 0.7
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
-    """The state of a run.
+class RunEnd(Struct, frozen=True, kw_only=True):
+    """How a run ended, or that it is running.
 
-    ``until_ns`` is the wall-clock time up to which durations count, ``finished_ns`` the end of the
-    run. Each is None if unknown.
+    ``until_ns`` is the wall-clock time up to which durations count, ``finished_ns`` the end of the run, or the last
+    reading of a batch that disappeared. Each is None if unknown. When a task is stopped while the batch runs, the
+    monitor does not see the end of the batch: only ``until_ns`` is known.
     """
 
     status: Status
@@ -37,7 +37,7 @@ class OutOfMemory(Struct, frozen=True, kw_only=True):
     evidence: OutOfMemoryEvidence | None = None
 
 
-def with_clock_shift(end: Outcome, started_ns: int | None, shift_ns: int) -> Outcome:
+def with_clock_shift(end: RunEnd, started_ns: int | None, shift_ns: int) -> RunEnd:
     """Correct the durations by what the wall clock was set since the start."""
     if not shift_ns or end.until_ns is None or started_ns is None:
         return end
@@ -64,7 +64,7 @@ class StopEvidence(Struct, frozen=True, kw_only=True):
         An essential batch that ends by itself stops the task, too. So a request that was only seen after the end
         explains no exit code but that of SIGTERM, and in particular no kill.
         """
-        if self.is_task_stopping and exit_code == _SIGTERM_EXIT_CODE:
+        if self.is_task_stopping and exit_code == SIGTERM_EXIT_CODE:
             return True
         if finished_ns is None:
             return self.seen_ns is not None
@@ -72,45 +72,18 @@ class StopEvidence(Struct, frozen=True, kw_only=True):
         return any(request_ns is not None and finished_ns > request_ns for request_ns in requests_ns)
 
 
-def running_outcome(now_ns: int) -> Outcome:
-    """The batch is still running."""
-    return Outcome(status="running", until_ns=now_ns)
-
-
-def stopped_outcome(now_ns: int) -> Outcome:
-    """The task was stopped while the batch was running; the monitor does not see the end of the batch."""
-    return Outcome(status="stopped", until_ns=now_ns)
-
-
-def unknown_outcome(last_seen_ns: int | None) -> Outcome:
-    """The batch has disappeared without an exit code; the last reading of it was at ``last_seen_ns``."""
-    return Outcome(status="unknown", finished_ns=last_seen_ns)
-
-
-def exited_outcome(exit_code: int | None, finished_ns: int | None, *, is_stop_requested: bool) -> Outcome:
-    """The batch has ended.
-
-    A stop that was requested before the end determines the status regardless of the exit code: a batch
-    that handles SIGTERM correctly exits with 0 although it has not finished its work.
-    """
-    return Outcome(
-        status=_status(exit_code, is_stop_requested=is_stop_requested),
+def ended(exit_code: int | None, finished_ns: int | None, *, was_stopped: bool) -> RunEnd:
+    """The end of a batch that has exited; ``was_stopped``: a stop was requested before."""
+    return RunEnd(
+        status=end_status(exit_code, was_stopped=was_stopped),
         exit_code=exit_code,
         until_ns=finished_ns,
         finished_ns=finished_ns,
     )
 
 
-def _status(exit_code: int | None, *, is_stop_requested: bool) -> Status:
-    if is_stop_requested:
-        return "stopped"
-    if exit_code is None:
-        return "unknown"
-    return "success" if exit_code == 0 else "failure"
-
-
 def out_of_memory(
-    end: Outcome,
+    end: RunEnd,
     *,
     memory_max_bytes: float | None,
     memory_size_bytes: float | None,
@@ -140,11 +113,11 @@ def out_of_memory(
     if memory_max_bytes is not None and memory_size_bytes:
         share = memory_max_bytes / memory_size_bytes
     at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
-    is_unexplained = end.status != "stopped" and end.exit_code in (None, _SIGKILL_EXIT_CODE)
+    is_unexplained = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
     if is_unexplained and share is not None and share >= at_limit:
         return OutOfMemory(likely=True, evidence="memory-at-limit" if end.exit_code is None else "exit-137-at-limit")
     is_excluded = (
-        end.exit_code not in (None, _SIGKILL_EXIT_CODE)
+        end.exit_code not in (None, SIGKILL_EXIT_CODE)
         or (peak_source == "kernel" and share is not None and share < _AT_LIMIT_FRACTION)
         or memory_kills == 0
     )

@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
-from profiler.aggregation.run_end import Outcome, exited_outcome, out_of_memory, running_outcome, with_clock_shift
+from profiler.aggregation.run_end import RunEnd, ended, out_of_memory, with_clock_shift
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings
@@ -164,9 +164,9 @@ def build_other_container(
     because the batch's metrics contain them.
     """
     if container.is_stopped:
-        end = exited_outcome(container.exit_code, container.finished_ns, is_stop_requested=False)
+        end = ended(container.exit_code, container.finished_ns, was_stopped=False)
     else:
-        end = running_outcome(now_ns)
+        end = RunEnd(status="running", until_ns=now_ns)
     end = with_clock_shift(end, container.started_ns, clock_shift_ns)
     numbers = replace(
         usage_metrics(usage, container_limits(container, task, usage, host)),
@@ -184,7 +184,7 @@ def build_batch_record(
     container: ContainerMetadata,
     task: TaskMetadata,
     usage: ContainerUsage | None,
-    end: Outcome,
+    end: RunEnd,
     host: Host,
     *,
     others: Iterable[OtherContainer] = (),
@@ -222,7 +222,7 @@ def build_batch_record(
     return replace(record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence)
 
 
-def _batch_metrics(container: ContainerMetadata, task: TaskMetadata, measured: Metrics, end: Outcome) -> Metrics:
+def _batch_metrics(container: ContainerMetadata, task: TaskMetadata, measured: Metrics, end: RunEnd) -> Metrics:
     return replace(
         measured,
         vcpu_share=as_number(container.vcpu_share),

@@ -50,12 +50,12 @@ def _refusal(error: Mapping[str, Any], permission: str) -> str:
     if code in _EXPIRED:
         return f"AWS refused ({code}): the credentials have expired, so sign in again (aws sso login)."
     if code in _UNKNOWN_KEY:
-        return f"AWS refused ({code}): check the credentials, or choose others by --profile."
+        return f"AWS refused ({code}): check the credentials, or choose others with --profile."
     if code in _THROTTLED:
-        return f"AWS answered {code} ({message}): wait a minute and repeat the command."
+        return f"AWS returned {code} ({message}): wait a minute and run the command again."
     if code == _NOT_FOUND:
-        return f"AWS does not find it ({message}): check name, --region and --profile."
-    return f"AWS answered {code} ({message}): check name, --region and --profile."
+        return f"AWS cannot find it ({message}): check name, --region and --profile."
+    return f"AWS returned {code} ({message}): check name, --region and --profile."
 
 
 def _describe(error: Exception) -> str:
@@ -64,7 +64,7 @@ def _describe(error: Exception) -> str:
 
     details = getattr(error, "kwargs", {})
     if isinstance(error, exceptions.NoRegionError):
-        return "the region is not known: give --region, or set AWS_REGION."
+        return "the Region is unknown: use --region, or set AWS_REGION."
     if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
         return "there are no AWS credentials: sign in (aws sso login, aws configure), or choose a --profile."
     if isinstance(error, exceptions.ProfileNotFound):

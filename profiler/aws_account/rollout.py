@@ -127,7 +127,7 @@ class Rollout:
         of_services = frozenset() if self._request.services else self._definitions.families_of_services()
         for family in families:
             if family in of_services:
-                yield PlannedFamily(family=family, action="left", notes=(_SERVICE_REASON,))
+                yield PlannedFamily(family=family, action="skipped", notes=(_SERVICE_REASON,))
             else:
                 yield self._with_log_group_note(self._planner.plan(family))
 
@@ -176,7 +176,7 @@ class Rollout:
         if planned.action == "failed":
             self._warn(f"{planned.family}: {notes}")
             return
-        start = f"{planned.family} was changed meanwhile, so it is planned again from {planned.revision}"
+        start = f"{planned.family} changed meanwhile, so it is planned again from {planned.revision}"
         self._tell(f"{start}: {planned.action} {notes}".rstrip())
 
     def _register_revision(self, planned: PlannedFamily) -> tuple[PlannedFamily, str]:
@@ -215,7 +215,7 @@ class Rollout:
                 self._tell(f"moved {current.title} to {revision_of(arn)}")
                 self.counts["moved"] += 1
                 return
-        self._skip(target, f"not pinned to a revision of {planned.family} any more")
+        self._skip(target, f"no longer pinned to a revision of {planned.family}")
 
     def _skip(self, target: ScheduledTarget, reason: str) -> None:
         self._tell(f"{target.title} skipped: {reason}")

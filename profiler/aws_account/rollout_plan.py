@@ -22,7 +22,7 @@ from profiler.task_definitions.remove_monitor import remove_monitor
 from profiler.task_definitions.revisions import Difference, difference
 
 Action = Literal[
-    "add monitor", "update monitor", "up to date", "remove monitor", "no monitor", "left", "refused", "failed"
+    "add monitor", "update monitor", "up to date", "remove monitor", "no monitor", "skipped", "refused", "failed"
 ]
 
 

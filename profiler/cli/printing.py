@@ -91,7 +91,7 @@ def write_out(data: bytes) -> None:
 
 
 def _stdout_error(error: OSError) -> TaskProfilerError:
-    return TaskProfilerError(f"Standard output cannot be written ({error.strerror}): redirect it.")
+    return TaskProfilerError(f"Cannot write to standard output ({error.strerror}): redirect it.")
 
 
 def is_terminal() -> bool:

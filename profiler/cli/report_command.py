@@ -61,29 +61,29 @@ _MAX_POINTS = 1_500_000
     metavar="FILE",
     default="task-report.html",
     show_default=True,
-    help="The file to write or replace; - is standard output.",
+    help="File to write or replace (- for standard output).",
 )
 @source_options
-@click.option("--last", metavar="N", type=WholeNumber(1, MAX_RUNS), help="Show the N newest of these runs.")
+@click.option("--last", metavar="N", type=WholeNumber(1, MAX_RUNS), help="Show the N newest runs.")
 @click.option(
     "--run",
     "run_id",
     metavar="ID",
-    help="Show only the run with this task id, or this beginning of it, or TASK-ID/CONTAINER.",
+    help="Show only this run: a task ID or its beginning, or TASK-ID/CONTAINER.",
 )
 @on_fargate_option
-@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 def command(
     options: SourceOptions, out: str, last: int | None, run_id: str | None, on_fargate: str | None, opens: bool
 ) -> None:
-    """Write an HTML page of past runs: counts, durations, CPU and memory use, time series of each run.
+    """Write an HTML page of past runs, with charts.
 
-    Runs are read from the local history, or from one of --from, --elasticsearch and --log-group.
+    Runs come from the local history unless --from, --elasticsearch or --log-group is given.
     """
     if not out:
-        raise UsageError("--output is empty: name a file or leave the option out.")
+        raise UsageError("--output is empty: name a file or omit the option.")
     if opens and out == STANDARD_OUTPUT:
-        raise UsageError("--open needs a file: name one by --output.")
+        raise UsageError("--open needs a file: name one with --output.")
     assets = _assets()
     clock = SystemClock()
     runs = _read_runs(options, clock, last, run_id)
@@ -108,7 +108,7 @@ def command(
     if run_id is None:
         _warn_about_omissions(data, len(runs))
     if opens and not webbrowser.open(path.resolve().as_uri()):
-        warn(f"No browser could be started here: open {path} in a browser.")
+        warn(f"No browser could be started: open {path} yourself.")
 
 
 def _warn_about_omissions(data: PageData, runs: int) -> None:
@@ -116,7 +116,7 @@ def _warn_about_omissions(data: PageData, runs: int) -> None:
     if data.runs < runs:
         warn(
             f"The oldest {runs - data.runs} of {runs} runs do not fit into a page of 8 MB and are left out: select "
-            "runs by --last, --family or --since."
+            "runs with --last, --family or --since."
         )
     if data.without_details:
         warn(
@@ -131,8 +131,8 @@ def _assets() -> Assets:
         plotly = (folder / _PLOTLY).read_text("utf-8")
     except FileNotFoundError as error:  # the container image of the monitor leaves it out
         raise TaskProfilerError(
-            "The page needs its chart library, which the monitor's image does not have: run this command on a "
-            "computer where task-profiler is installed by pip."
+            "The monitor's image lacks the chart library of the page: run this command where task-profiler is "
+            "installed with pip."
         ) from error
     return Assets(
         body=(folder / "page.html").read_text("utf-8"),
@@ -181,5 +181,5 @@ def _write(path: Path, page: bytes) -> None:
         write_atomically(path, page, mode=_FILE_MODE)
     except OSError as error:
         raise TaskProfilerError(
-            f"{path} cannot be written ({error.strerror}): name another file by --output."
+            f"{path} cannot be written ({error.strerror}): name another file with --output."
         ) from error

@@ -12,15 +12,6 @@ MONITOR_REPOSITORY = "task-profiler"
 # The monitor's setting that names the batch container.
 CONTAINER_VARIABLE = "TASK_PROFILER_CONTAINER"
 AWSLOGS = "awslogs"
-# Why a task stopped or did not start, by the stop category; the other categories need the numbers of the run.
-STOP_CAUSES: Mapping[str, str] = {
-    "spot": "AWS reclaimed the Spot capacity",
-    "user": "A person or a program stopped the task",
-    "scheduler": "The ECS scheduler stopped the task",
-    "infrastructure": "AWS stopped the task because of a problem with the underlying infrastructure",
-    "image": "The container's image could not be pulled",
-    "resources": "ECS could not get the resources that the task needs to start",
-}
 
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 

@@ -122,7 +122,7 @@ def _without_monitor(
 ) -> Iterator[Finding]:
     wrapped = next((container for container in containers if container.wraps_batch), None)
     if wrapped is not None:
-        yield ok(_MONITOR, f"The container {wrapped.name} runs the batch by 'task-profiler run', without a monitor.")
+        yield ok(_MONITOR, f"The container {wrapped.name} runs the batch with 'task-profiler run', without a monitor.")
         return
     try:
         added = add_monitor(definition, AddMonitorOptions(image=default_image), default_image=default_image)
@@ -189,12 +189,12 @@ def _accelerators(batch: Container, monitor: Container, containers: tuple[Contai
         if monitor.environment.get(_GPU_VARIABLE):
             yield ok(GPUS, "The task has GPUs, and the driver makes them visible to the monitor.")
         else:
-            yield problem(GPUS, "The task has GPUs, and the monitor cannot see them.", GPU_ADVICE)
+            yield problem(GPUS, "The task has GPUs, but the monitor cannot see them.", GPU_ADVICE)
     if batch.uses_neuron:
         if monitor.neuron_devices:
             yield ok(NEURON, f"The monitor has {len(monitor.neuron_devices)} Neuron devices.")
         else:
-            yield problem(NEURON, "The batch has Neuron devices, and the monitor has none.", NEURON_ADVICE)
+            yield problem(NEURON, "The batch has Neuron devices, but the monitor has none.", NEURON_ADVICE)
 
 
 def _log_finding(

@@ -9,7 +9,7 @@ from profiler.doctor.findings import Finding, note, ok, problem
 _STACK, _REPORTS, _SUBSCRIPTION = "stack", "forward_logs", "subscription"
 _TASKS, _QUEUES, _ALARMS, _STREAM = "task_stopped", "queues", "alarms", "data stream"
 _HOURS = 24
-_UPDATE = "Update the stack by make deploy; docs/deployment.md describes its parameters."
+_UPDATE = "Update the stack with make deploy; docs/deployment.md describes its parameters."
 _FAILED_QUEUES = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl")
 _REJECTED_QUEUE = "FailedItemsQueueUrl"
 
@@ -33,11 +33,11 @@ def stack_finding(stack: Stack) -> Finding:
     reason = f": {stack.reason.rstrip('.')}" if stack.reason else ""
     text = f"The stack {stack.name} is in state {stack.status}{reason}."
     if stack.status.endswith("_IN_PROGRESS"):
-        return note(_STACK, text, "Repeat the command when the deployment is complete.")
+        return note(_STACK, text, "Run the command again when the deployment is complete.")
     if "FAILED" in stack.status or "DELETE" in stack.status or stack.status == "ROLLBACK_COMPLETE":
-        return problem(_STACK, text, "Look at the stack's events in CloudFormation, and deploy it again.")
+        return problem(_STACK, text, "Read the stack's events in CloudFormation, then deploy it again.")
     if "ROLLBACK" in stack.status:
-        return note(_STACK, text, "The previous version runs: look at the stack's events for what failed.")
+        return note(_STACK, text, "The previous version is active. The stack's events name the failure.")
     return ok(_STACK, text)
 
 
@@ -65,7 +65,7 @@ def _report_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
 def _task_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
     name = stack.outputs.get("TaskStoppedFunctionName")
     if name is None:
-        yield note(_TASKS, "The stack sends no notices of stopped tasks, because TaskStopped is false.", _UPDATE)
+        yield note(_TASKS, "The stack sends no notifications of stopped tasks, because TaskStopped is false.", _UPDATE)
         return
     function = source.function(name)
     yield _function_finding(_TASKS, name, function)
@@ -116,8 +116,9 @@ def _subscription_findings(stack: Stack, source: DeployedStack, destination: str
             yield problem(
                 _SUBSCRIPTION,
                 "The account-wide subscription does not deliver to this stack.",
-                "An account allows one account-wide subscription: aws logs describe-account-policies --policy-type "
-                "SUBSCRIPTION_FILTER_POLICY shows it. Remove the other one, or set Subscribe=groups.",
+                "AWS allows one account-wide subscription for each account and Region: aws logs "
+                "describe-account-policies --policy-type SUBSCRIPTION_FILTER_POLICY shows it. Remove the other one, or "
+                "set Subscribe=groups.",
             )
         return
     groups = [group for group in stack.parameters.get("LogGroups", "").split(",") if group]
@@ -160,14 +161,14 @@ def _messages_findings(output: str, url: str, source: DeployedStack) -> Iterator
     elif output == _REJECTED_QUEUE:
         yield problem(
             _QUEUES,
-            f"The cluster rejected documents: about {count} messages in {name}.",
+            f"The search cluster rejected documents: about {count} messages in {name}.",
             "Read `reason` in a message. Often, index templates are missing: task-profiler kibana import.",
         )
     else:
         yield problem(
             _QUEUES,
             f"Events failed: about {count} messages in {name}.",
-            "Correct the cause, then send them again by make redrive.",
+            "Fix the cause, then send them again with make redrive.",
         )
 
 

@@ -215,7 +215,7 @@ def gpu_findings(reading: GpuReading | Unavailable | None, selection: GpuSelecti
     if not selection.is_known:
         yield note(
             _SCOPE,
-            "It is not known which GPUs belong to the batch, so all are reported.",
+            "The batch's GPUs are unknown, so the report includes all GPUs.",
             'If the instance runs other tasks, set TASK_PROFILER_GPU_UUIDS, or "pidMode": "task" in the definition.',
         )
     elif selection.selectors is None:
@@ -323,6 +323,6 @@ def _log(
         return
     refused = probes.may_put(target)
     if refused is None:
-        yield ok(LOG, f"The report may be put into {target.group}, stream {target.stream}.")
+        yield ok(LOG, f"The monitor may write the report to {target.group}, stream {target.stream}.")
     else:
         yield problem(LOG, refused.reason, "Until then the report goes to the monitor's own output.")

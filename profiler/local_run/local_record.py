@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.run_end import Outcome, OutOfMemory, exited_outcome, out_of_memory, running_outcome
+from profiler.aggregation.run_end import OutOfMemory, RunEnd, ended, out_of_memory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     ResourceLimits,
@@ -36,8 +36,8 @@ from profiler.record.model import (
     Record,
     Report,
     Sampling,
-    Status,
 )
+from profiler.record.run_outcome import Status
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, billed_ms, mebibytes, span_ms
 
 _LAUNCH_TYPE = "LOCAL"
@@ -69,7 +69,7 @@ def apply_placement(
     end is unknown.
     """
     task, own = placement.task, placement.container
-    identity = build_batch_record(own, task, None, running_outcome(finished_ns or started_ns), Host())
+    identity = build_batch_record(own, task, None, RunEnd(status="running", until_ns=finished_ns or started_ns), Host())
     target = awslogs_target(own.log_options if own.log_driver == AWSLOGS else {}, own.name, task.arn)
     return replace(
         record,
@@ -225,7 +225,7 @@ def build_run_record(
     facts = facts or RunFacts()
     if facts.placement is not None:
         sizes = apply_placement_limits(sizes, facts.placement, identity.host)
-    end = exited_outcome(ending.exit_code, span.finished_ns, is_stop_requested=ending.is_stop_requested)
+    end = ended(ending.exit_code, span.finished_ns, was_stopped=ending.is_stop_requested)
     memory = _out_of_memory(end, observed, sizes)
     record = replace(
         _base_record(identity, end.status, ending.exit_code),
@@ -248,7 +248,7 @@ def build_run_record(
     )
 
 
-def _out_of_memory(end: Outcome, observed: RunObservation, sizes: ResourceLimits) -> OutOfMemory:
+def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits) -> OutOfMemory:
     """Whether the kernel probably killed a process of the command for lack of memory.
 
     A kill in the command's own group is decisive for every exit code, also after a stop request: systemd stops a unit

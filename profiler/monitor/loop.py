@@ -11,11 +11,9 @@ from typing import Protocol
 from msgspec import Struct
 
 from profiler.aggregation.run_end import (
-    Outcome,
+    RunEnd,
     StopEvidence,
-    exited_outcome,
-    stopped_outcome,
-    unknown_outcome,
+    ended,
 )
 from profiler.collectors.collector import BatchListener, Collector, final_readings, start_collectors, stop_collectors
 from profiler.core.clock import Clock, StopRequest, Ticker
@@ -196,7 +194,7 @@ class MonitorLoop:
             for listener in self._batch_listeners:
                 listener.on_batch_started(target.container)
 
-    def _find_outcome(self, target: ReportTarget, task: TaskMetadata) -> Outcome | None:
+    def _find_outcome(self, target: ReportTarget, task: TaskMetadata) -> RunEnd | None:
         container = task.container(target.name)
         target.container = container or target.container
         if target.container is None and not has_run_unlisted(task, self._observation.own):
@@ -213,12 +211,12 @@ class MonitorLoop:
         if target.reads_without_end < _READS_BEFORE_LOST:
             return None
         return (
-            unknown_outcome(self._last_read_ns(target.name))
+            RunEnd(status="unknown", finished_ns=self._last_read_ns(target.name))
             if container is None
             else self._observed_outcome(target, container, task)
         )
 
-    def _observed_outcome(self, target: ReportTarget, container: ContainerMetadata, task: TaskMetadata) -> Outcome:
+    def _observed_outcome(self, target: ReportTarget, container: ContainerMetadata, task: TaskMetadata) -> RunEnd:
         signalled_ns = None
         if self._stop.requested_ns is not None:
             signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._stop.requested_ns)
@@ -229,7 +227,7 @@ class MonitorLoop:
             is_task_stopping=task.is_stop_requested,
         )
         exit_code, finished_ns = container.exit_code, container.finished_ns
-        return exited_outcome(exit_code, finished_ns, is_stop_requested=stop.explains(exit_code, finished_ns))
+        return ended(exit_code, finished_ns, was_stopped=stop.explains(exit_code, finished_ns))
 
     def _handle_stop(self) -> None:
         """Handle SIGTERM: ECS stops the batch only after the monitor has ended, or has stopped it already.
@@ -273,13 +271,13 @@ class MonitorLoop:
                 continue
             self._report(target, task, self._unfinished_outcome(target, task, task_seen=task_seen))
 
-    def _unfinished_outcome(self, target: ReportTarget, task: TaskMetadata, *, task_seen: bool) -> Outcome:
+    def _unfinished_outcome(self, target: ReportTarget, task: TaskMetadata, *, task_seen: bool) -> RunEnd:
         listed = task.container(target.name) if task_seen else None
         if listed is None:
-            return unknown_outcome(self._last_read_ns(target.name))
+            return RunEnd(status="unknown", finished_ns=self._last_read_ns(target.name))
         if listed.is_stopped:  # without an exit code, and no time for another read
             return self._observed_outcome(target, listed, task)
-        return stopped_outcome(self._clock.wall_ns())
+        return RunEnd(status="stopped", until_ns=self._clock.wall_ns())
 
     def _last_read_ns(self, name: str) -> int | None:
         usage = self._observation.usages.get(name)
@@ -298,7 +296,7 @@ class MonitorLoop:
         for target in self._targets.values():
             if target.reported:
                 continue
-            outcome, listed = unknown_outcome(None), task.container(target.name)
+            outcome, listed = RunEnd(status="unknown"), task.container(target.name)
             target.container = listed or target.container
             if listed is not None and listed.is_stopped:
                 outcome = self._observed_outcome(target, listed, task)
@@ -309,7 +307,7 @@ class MonitorLoop:
                 container = target.container or ContainerMetadata(name=target.name)
                 self._deliver(container, task, self._reporter.bare_report(container, task, outcome))
 
-    def _report(self, target: ReportTarget, task: TaskMetadata, outcome: Outcome) -> None:
+    def _report(self, target: ReportTarget, task: TaskMetadata, outcome: RunEnd) -> None:
         container = target.container or ContainerMetadata(name=target.name)
         final_readings(self._collectors)
         is_last = self._unreported_names() == (target.name,)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from profiler import __version__
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.run_end import Outcome, running_outcome, with_clock_shift
+from profiler.aggregation.run_end import RunEnd, with_clock_shift
 from profiler.aggregation.task_record import (
     build_batch_record,
     build_interval,
@@ -86,7 +86,7 @@ class Reporter:
         self.warnings = [problems_message(settings.problems)] if settings.problems else []
 
     def report(
-        self, container: ContainerMetadata, task: TaskMetadata, outcome: Outcome, *, has_cost: bool = True
+        self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd, *, has_cost: bool = True
     ) -> bytes:
         """The final line of a batch.
 
@@ -103,7 +103,7 @@ class Reporter:
         record = with_recommendation(record, self._settings.prices, time=format_ms(self._clock.wall_ns()))
         return self._line("task.report", record if has_cost else replace(record, cost=None))
 
-    def bare_report(self, container: ContainerMetadata, task: TaskMetadata, outcome: Outcome) -> bytes:
+    def bare_report(self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd) -> bytes:
         """The final line without measurements, if the complete one cannot be built."""
         record = build_batch_record(container, task, None, outcome, self._host)
         monitor = Monitor(version=__version__, warnings=tuple(self.warnings))
@@ -112,7 +112,7 @@ class Reporter:
     def checkpoint(self, container: ContainerMetadata, task: TaskMetadata) -> bytes:
         """The line of a running batch: everything so far, and the interval since the last checkpoint."""
         now_ns = self._clock.wall_ns()
-        record = self._record(container, task, running_outcome(now_ns))
+        record = self._record(container, task, RunEnd(status="running", until_ns=now_ns))
         usage = self._observation.usages.get(container.name)
         if usage is not None:
             started_ns = self._interval_started_ns.get(container.name, container.started_ns or now_ns)
@@ -142,7 +142,7 @@ class Reporter:
         is_enabled = settings.emf == "live" or (settings.emf == "report" and kind == "task.report")
         return settings.emf_metrics if is_enabled else ()
 
-    def _record(self, container: ContainerMetadata, task: TaskMetadata, outcome: Outcome) -> Record:
+    def _record(self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd) -> Record:
         usage = self._observation.usages.get(container.name)
         outcome = with_clock_shift(outcome, container.started_ns, self._observation.clock_shift_ns(container.name))
         record = build_batch_record(

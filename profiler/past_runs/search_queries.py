@@ -7,7 +7,7 @@ from urllib.parse import quote
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.past_runs.run_source import RunFilter
-from profiler.record.model import Status
+from profiler.record.run_outcome import Status
 from profiler.search_setup.template_install import SearchServer
 
 JsonObject = dict[str, Any]

@@ -1,19 +1,17 @@
 """What happened to a run, in one sentence, with the evidence in another."""
 
-import signal
 from typing import Literal
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import STOP_CAUSES
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.past_runs.run_source import CHECKPOINT, PastRun, TaskEvent
 from profiler.record.model import Metrics, Record, known_status
+from profiler.record.run_outcome import describe_cause, describe_exit_code
 from profiler.record.units import format_duration, format_memory
 
 Tone = Literal["good", "bad", "warning", "neutral"]
 
-_FIRST_SIGNAL_CODE = 128
 # A running batch writes a checkpoint a minute; one that was silent for longer is lost, or its report is elsewhere.
 _SILENT_MS = 10 * 60_000
 _PERCENT = 100
@@ -99,7 +97,7 @@ def _failure(run: PastRun, event: TaskEvent, name: str) -> Verdict:
     if record.likely_out_of_memory is False and cause is None:
         cause = _limit_not_reached(record.metrics)
     return Verdict(
-        text=f"{name} failed with exit code {record.exit_code}{_signal(record.exit_code)}{_after(record)}.",
+        text=f"{name} failed with exit code {describe_exit_code(record.exit_code)}{_after(record)}.",
         evidence=cause,
         tone="bad",
     )
@@ -116,7 +114,7 @@ def _stop(record: Record, event: TaskEvent) -> str:
 
 def _cause(event: TaskEvent) -> str | None:
     """The cause in words and ECS's own reason."""
-    words = STOP_CAUSES.get(event.stop_category or "")
+    words = None if event.stop_category == "oom" else describe_cause(event.stop_category)
     reason = (event.stopped_reason or "").rstrip(".")
     if words and reason:
         return f"{words}: {reason}."
@@ -171,12 +169,4 @@ def _at_peak(metrics: Metrics) -> str:
 
 
 def _exit_in_brackets(record: Record) -> str:
-    return "" if record.exit_code is None else f", exit code {record.exit_code}{_signal(record.exit_code)}"
-
-
-def _signal(exit_code: int) -> str:
-    """The name of the signal behind an exit code, in brackets."""
-    try:
-        return f" ({signal.Signals(exit_code - _FIRST_SIGNAL_CODE).name})"
-    except ValueError:
-        return ""
+    return "" if record.exit_code is None else f", exit code {describe_exit_code(record.exit_code)}"

@@ -118,10 +118,5 @@ METRIC_FIELDS = tuple(
     for metric in METRICS
     if metric.document_field is not None
 )
-# What all containers of the task needed together, and the whole line as text: the forwarder adds both.
-ADDED_FIELDS: tuple[DocumentField, ...] = (
-    DocumentField(name="usage.task.memory_mb", index_type="double"),
-    DocumentField(name="usage.task.vcpu_p95", index_type="double"),
-    DocumentField(name="record", is_searchable=False),
-)
-FIELDS = (*IDENTITY_FIELDS, *METRIC_FIELDS, *ADDED_FIELDS)
+# The forwarder adds the whole line as text.
+FIELDS = (*IDENTITY_FIELDS, *METRIC_FIELDS, DocumentField(name="record", is_searchable=False))

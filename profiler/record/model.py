@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal, Protocol, TypeGuard, get_args
 import msgspec
 from msgspec import Meta, Struct, field
 
+from profiler.record.run_outcome import OutOfMemoryEvidence, Status
+
 SCHEMA_VERSION = "1.2"
 
 RecordType = Literal["task.report", "task.checkpoint"]
-Status = Literal["success", "failure", "stopped", "running", "unknown"]
 PeakSource = Literal["kernel", "sampled"]
-OutOfMemoryEvidence = Literal["kernel-counter", "exit-137-at-limit", "memory-at-limit"]
 Number = int | float
 _NEAR_LIMIT_FRACTION = 0.95
 

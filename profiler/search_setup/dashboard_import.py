@@ -70,7 +70,7 @@ def dashboard_objects(flavour: Flavour, prefix: str) -> list[dict[str, Any]]:
     """The dashboards of this installation, with this index prefix."""
     file = setup_folder() / _DASHBOARD_FILES[flavour]
     if not file.is_file():
-        raise TaskProfilerError("The dashboards are missing from this installation: install the package again.")
+        raise TaskProfilerError("The dashboards are missing from this installation: reinstall the package.")
     return parse_objects(file.read_bytes(), prefix)
 
 

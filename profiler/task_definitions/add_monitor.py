@@ -106,7 +106,7 @@ def add_monitor_to(
 
 def default_image_note(image: str) -> str:
     """The note about a monitor with the default image."""
-    return f"The monitor's image is the default, {image}: name the image that you have pushed by --image."
+    return f"The monitor's image is the default, {image}: name the image that you have pushed with --image."
 
 
 def log_group_note(group: str | None) -> str:
@@ -167,7 +167,7 @@ def _with_new_monitor(
     if len(containers) >= _MAX_CONTAINERS:
         raise TaskProfilerError(
             f"The task definition has {len(containers)} containers already, and ECS allows {_MAX_CONTAINERS}: "
-            "remove one, or start the batch by 'task-profiler run -- CMD' instead of adding a monitor."
+            "remove one, or start the batch with 'task-profiler run -- CMD' instead of adding a monitor."
         )
     if depends_on(containers, batch.name, MONITOR_NAME):
         raise TaskProfilerError(
@@ -254,14 +254,14 @@ def unreachable_notes(definition: Mapping[str, object], environment: Collection[
     """
     if LOG_GROUP_VARIABLE not in environment and not definition.get("taskRoleArn"):
         yield (
-            "The task definition has no taskRoleArn, so the monitor has no permission to put the report into the "
+            "The task definition has no taskRoleArn, so the monitor has no permission to write the report to the "
             "batch's log stream: give the task a role with logs:PutLogEvents, or send the report to the monitor's own "
-            "stream by --log-group."
+            "stream with --log-group."
         )
     if definition.get("networkMode") == _NO_NETWORK:
         yield (
             "The task's networkMode is none, so the monitor reaches neither the task metadata endpoint nor "
-            "CloudWatch Logs and cannot report anything: start the batch by 'task-profiler run -- CMD' instead."
+            "CloudWatch Logs and cannot report anything: start the batch with 'task-profiler run -- CMD' instead."
         )
 
 
@@ -322,7 +322,7 @@ def _log_notes(batch: Container, monitor: MonitorContainer) -> Iterator[str]:
     yield log_group_note(own_log.group)
     if own_log.region is None:
         yield (
-            "The Region of the monitor's log group is not known: give it by --region, because awslogs on Fargate "
+            "The Region of the monitor's log group is unknown: set it with --region, because awslogs on Fargate "
             "needs awslogs-region."
         )
 

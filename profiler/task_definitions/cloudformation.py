@@ -216,7 +216,7 @@ def _yaml_library(data: bytes) -> Any:  # noqa: ANN401  a class of an optional l
         from ruamel.yaml import YAML
     except ImportError as error:
         raise TaskProfilerError(
-            "Templates in YAML need ruamel.yaml: install it by pip install 'task-profiler[cloudformation]'."
+            "Templates in YAML need ruamel.yaml: install it with pip install 'task-profiler[cloudformation]'."
         ) from error
     yaml = YAML(typ="rt")
     yaml.preserve_quotes = True

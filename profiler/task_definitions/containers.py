@@ -97,7 +97,7 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
     if not is_ours:
         raise TaskProfilerError(
             f"The container {MONITOR_NAME!r} is not Task Profiler's (its image is {monitor.image or 'not set'}): "
-            "rename that container, or name its image by --image if it is your build of the monitor."
+            "rename that container, or name its image with --image if it is your build of the monitor."
         )
     return monitor
 
@@ -144,13 +144,13 @@ def find_batch(containers: Sequence[Container], requested: str | None) -> Contai
     essential = roles.candidates
     if len(essential) > 1:
         listed = ", ".join(essential)
-        raise TaskProfilerError(f"Several containers could be the batch ({listed}): choose one by --container.")
+        raise TaskProfilerError(f"Several containers could be the batch ({listed}): choose one with --container.")
     if not essential:
         others = [container.name for container in containers if container.name not in (MONITOR_NAME, *roles.injected)]
         listed = ", ".join(others) or "none"
         raise TaskProfilerError(
             "No essential container of this task definition can be the batch "
-            f"(others that are not injected by AWS: {listed}): choose one by --container."
+            f"(others that are not injected by AWS: {listed}): choose one with --container."
         )
     return next(container for container in containers if container.name == essential[0])
 

@@ -30,7 +30,7 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
     raw = list(mappings(definition.get("containerDefinitions")))
     own = raw.pop(containers.index(monitor))
     notes = [
-        f"The container {container.name!r} does not depend on the monitor any more."
+        f"The container {container.name!r} no longer depends on the monitor."
         for container in containers
         if monitor.name in container.depends_on
     ]

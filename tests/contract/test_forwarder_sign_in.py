@@ -10,11 +10,11 @@ import pytest
 from aws_lambda_powertools.utilities import parameters
 from moto import mock_aws
 
-from forwarder.delivery_errors import ClusterError, SettingsError
+from forwarder.delivery_errors import SearchClusterError, SettingsError
 from forwarder.documents import Document
 from forwarder.function_settings import Credentials, fetch_secret, read_credentials
-from forwarder.search_cluster.bulk_client import Cluster
 from forwarder.search_cluster.elasticsearch import ElasticsearchCluster
+from forwarder.search_cluster.interface import SearchCluster
 from forwarder.search_cluster.opensearch import OpenSearchCluster
 from tests.http_server import FakeHttpServer
 
@@ -79,7 +79,7 @@ def played() -> Iterator[Played]:
     server.close()
 
 
-def clusters(url: str, credentials: Credentials) -> list[Cluster]:
+def clusters(url: str, credentials: Credentials) -> list[SearchCluster]:
     return [ElasticsearchCluster(url, credentials), OpenSearchCluster(url, credentials, "eu-west-1")]
 
 
@@ -155,7 +155,7 @@ def test_signing_needs_a_region() -> None:
 def test_a_refused_request_tells_its_status_and_no_secret(played: Played, status: int) -> None:
     played.status = status
     for cluster in clusters(played.url, Credentials(api_key=SECRET)):
-        with pytest.raises(ClusterError, match=f"HTTP {status}") as error:
+        with pytest.raises(SearchClusterError, match=f"HTTP {status}") as error:
             cluster.bulk(DOCUMENTS, 5)
         assert (error.value.status, error.value.is_retryable) == (status, status in {429, 503})
         assert error.value.is_too_large is (status == 413)
@@ -163,6 +163,6 @@ def test_a_refused_request_tells_its_status_and_no_secret(played: Played, status
 
 def test_nobody_there_can_pass() -> None:
     for cluster in clusters("http://127.0.0.1:9", Credentials()):
-        with pytest.raises(ClusterError, match="cannot be reached") as error:
+        with pytest.raises(SearchClusterError, match="cannot be reached") as error:
             cluster.bulk(DOCUMENTS, 5)
         assert error.value.is_retryable

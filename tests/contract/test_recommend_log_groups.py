@@ -66,5 +66,5 @@ def test_reports_in_a_log_group_are_enough(aws: FakeAws) -> None:
 def test_a_log_group_that_is_not_there_is_a_sentence(aws: FakeAws) -> None:
     done = recommend(aws, "--log-group", "/ecs/none")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "/ecs/none cannot be read: AWS does not find it (The specified log group does not exist)" in done.stderr
+    assert "/ecs/none cannot be read: AWS cannot find it (The specified log group does not exist)" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -122,8 +122,8 @@ def test_the_command_reads_log_groups(aws: FakeAws) -> None:
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [
-        ({}, "/ecs/none cannot be read: AWS does not find it (The specified log group does not exist): check name"),
-        ({"AWS_REGION": ""}, "/ecs/none cannot be read: the region is not known: give --region, or set AWS_REGION."),
+        ({}, "/ecs/none cannot be read: AWS cannot find it (The specified log group does not exist): check name"),
+        ({"AWS_REGION": ""}, "/ecs/none cannot be read: the Region is unknown: use --region, or set AWS_REGION."),
         ({"AWS_PROFILE": "nobody"}, "there is no profile 'nobody': aws configure list-profiles shows the profiles."),
         ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "there are no AWS credentials: sign in"),
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "AWS cannot be reached at http://127.0.0.1:9"),
@@ -164,9 +164,9 @@ def test_what_cloudwatch_can_filter_it_filters(conditions: dict[str, Any], patte
 
 
 def test_several_sources_are_refused_and_a_missing_history_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TaskProfilerError, match="--from and --log-group are several sources"):
+    with pytest.raises(TaskProfilerError, match="--from and --log-group exclude each other"):
         open_source(SourceOptions(source="-", groups=("g",)), {}, SystemClock())
-    with pytest.raises(TaskProfilerError, match="There is no history file"):
+    with pytest.raises(TaskProfilerError, match=r"The history file .* does not exist"):
         open_source(SourceOptions(history_file=str(tmp_path / "none")), {}, SystemClock())
 
 

@@ -141,7 +141,7 @@ def test_nobody_there_is_tried_to_the_end_of_the_time(slack: FakeSlack) -> None:
     slack.close()
     for target in targets(slack):
         time = FakeInvocationTime(30)
-        with pytest.raises(NoticeError, match="end of the invocation's time"):
+        with pytest.raises(NoticeError, match="before the invocation ran out of time"):
             SlackSender(target, time, lambda: 0.0).send(MESSAGE)
         assert time.pauses == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
         assert time.left >= RESERVED_SECONDS
@@ -164,8 +164,8 @@ def test_without_time_nothing_is_sent(slack: FakeSlack) -> None:
             "channel_not_found",
             "its channel does not exist; create a webhook for another channel and set SLACK_SUCCESS_",
         ),
-        (400, "invalid_blocks", "the cause is the notice itself, not SLACK_SUCCESS_WEBHOOK_URL"),
-        (400, "no_text", "the cause is the notice itself, not SLACK_SUCCESS_WEBHOOK_URL"),
+        (400, "invalid_blocks", "the notification itself is invalid, not SLACK_SUCCESS_WEBHOOK_URL"),
+        (400, "no_text", "the notification itself is invalid, not SLACK_SUCCESS_WEBHOOK_URL"),
         (404, "<html>hunter2</html>", "(HTTP 404): check that SLACK_SUCCESS_WEBHOOK_URL is the address"),
         (200, "<html>Sign in</html>", "(HTTP 200): check that SLACK_SUCCESS_WEBHOOK_URL is the address"),
         (418, "hunter2", "HTTP 418"),
@@ -188,7 +188,7 @@ def test_a_webhook_that_refuses(slack: FakeSlack, status: int, body: str, words:
         ("invalid_auth", "set SLACK_BOT_TOKEN to the token"),
         ("token_revoked", "set SLACK_BOT_TOKEN to the token"),
         ("missing_scope", "chat:write"),
-        ("invalid_blocks", "the cause is the notice itself"),
+        ("invalid_blocks", "the notification itself is invalid"),
         ("something_new", "(something_new): check SLACK_BOT_TOKEN, SLACK_FAILURE_CHANNEL"),
         (f"xoxb-{SECRET}", "(HTTP 200): check SLACK_BOT_TOKEN, SLACK_FAILURE_CHANNEL"),
         (None, "check SLACK_BOT_TOKEN"),

@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from moto import mock_aws
 
 from forwarder.delivery_errors import DeliveryError, SettingsError
-from forwarder.notices.channel import run_idempotently
+from forwarder.notices.idempotency import run_idempotently
 from forwarder.notices.slack_settings import SlackBot, SlackWebhook, read_targets
 from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.run_log import CloudWatchTail, EcsDefinitions
@@ -83,7 +83,7 @@ def test_a_definition_that_does_not_exist_is_named() -> None:
     assert [container["name"] for container in described["containerDefinitions"]] == ["batch"]
     assert definitions.describe("missing:1") is None
     (warning,) = warnings
-    assert "missing:1 does not exist" in warning
+    assert "missing:1 no longer exists" in warning
 
 
 def test_a_permission_that_is_refused_is_named_and_asked_for_again() -> None:

@@ -21,7 +21,7 @@ WRONG_CLUSTERS: dict[str, tuple[dict[str, str], str]] = {
     "an address without a scheme": ({"ELASTICSEARCH_URL": "search:9200"}, "ELASTICSEARCH_URL is not the address"),
     "a user without a password": ({"ELASTICSEARCH_USERNAME": SECRET}, "set both or neither"),
     "a key with a line break": ({"ELASTICSEARCH_API_KEY": f"{SECRET}\n{SECRET}"}, "ELASTICSEARCH_API_KEY"),
-    "an engine that is none": ({"SEARCH_ENGINE": "solr"}, "SEARCH_ENGINE is neither"),
+    "an engine that is none": ({"SEARCH_ENGINE": "solr"}, "SEARCH_ENGINE must be"),
     "a prefix that is none": ({"INDEX_PREFIX": "Team A"}, "INDEX_PREFIX cannot"),
     "nobody to sign for": ({"OPENSEARCH_AWS_AUTH": "true"}, "OPENSEARCH_AWS_AUTH works with OpenSearch only"),
 }
@@ -32,8 +32,8 @@ WRONG_SLACKS: dict[str, tuple[dict[str, str], str]] = {
         {"SLACK_FAILURE_CHANNEL": "C1", "SLACK_FAILURE_WEBHOOK_URL": ""},
         "SLACK_FAILURE_CHANNEL is set without SLACK_BOT_TOKEN",
     ),
-    "a choice that is none": ({"NOTIFY": "never"}, "NOTIFY is neither"),
-    "a wait that is none": ({"REPORT_WAIT_SECONDS": "soon"}, "REPORT_WAIT_SECONDS is not a number"),
+    "a choice that is none": ({"NOTIFY": "never"}, "NOTIFY must be"),
+    "a wait that is none": ({"REPORT_WAIT_SECONDS": "soon"}, "REPORT_WAIT_SECONDS must be a number"),
     "a table that is not there": ({"IDEMPOTENCY_TABLE": "missing"}, "IDEMPOTENCY_TABLE"),
 }
 
@@ -119,7 +119,7 @@ def test_the_run_is_indexed_though_slack_is_set_up_wrong(
 
 def test_both_are_said_in_one_sentence_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     said = refused(monkeypatch, {"SEARCH_ENGINE": "solr", "SLACK_SECRET_ID": "odd"})
-    assert said.startswith("SEARCH_ENGINE is neither")
+    assert said.startswith("SEARCH_ENGINE must be")
     assert "The secret odd is not a JSON object" in said
 
 

@@ -165,7 +165,7 @@ def test_the_plan_names_every_family_and_changes_nothing(throttling_account: Acc
     plan = rows(done.stdout)
     assert set(plan) == set(kinds())
     assert {family for family, line in plan.items() if "  refused " in line} == REFUSED
-    assert {family for family, line in plan.items() if "  left " in line} == LEFT
+    assert {family for family, line in plan.items() if "  skipped " in line} == LEFT
     assert {family for family, line in plan.items() if "update monitor" in line} == {"job-old-monitor"}
     assert "job-plain-00:1" in plan["job-plain-00"]
     assert "rule nightly" in plan["job-plain-00"]
@@ -311,7 +311,7 @@ def test_lists_of_many_pages_are_read_to_their_end(paged_account: Account) -> No
     plan = rows(done.stdout)
     assert set(plan) == set(kinds())
     services = {f"job-plain-1{number}" for number in range(5)}
-    assert {family for family, line in plan.items() if "  left " in line} == LEFT | services
+    assert {family for family, line in plan.items() if "  skipped " in line} == LEFT | services
     for title in ("rule second", "rule third", "rule etl/fourth"):
         assert f"The {title} is pinned to job-plain-33:1." in plan["job-plain-33"]
     assert "schedule etl/elsewhere" in plan["job-plain-02"]

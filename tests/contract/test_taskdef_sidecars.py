@@ -210,7 +210,7 @@ def test_deliberate_pins_and_deployments_survive_a_rollout_and_its_removal(accou
     assert account.meanwhile == {}
     assert "created the log group /ecs/job-firelens\n" in added.stdout
     for family in ("job-envoy", "job-firelens"):
-        assert f"{family} was changed meanwhile, so it is planned again from {family}:3: add monitor" in added.stdout
+        assert f"{family} changed meanwhile, so it is planned again from {family}:3: add monitor" in added.stdout
         assert f"registered {family}:4\n" in added.stdout
         assert f"rule {family} skipped: pinned to {family}:2\n" in added.stdout
         assert "etl:3" in account.definition(family)
@@ -290,7 +290,7 @@ def test_a_schedule_that_is_deleted_or_unpinned_meanwhile_is_skipped(account: Ac
     done = account.run(*ADD_ONE, "--register", "--update-schedules")
     assert done.returncode == 0, done.stderr
     for title in ("rule job-xray", "schedule job-xray-hourly", "schedule job-xray-kept"):
-        assert f"{title} skipped: not pinned to a revision of job-xray any more\n" in done.stdout
+        assert f"{title} skipped: no longer pinned to a revision of job-xray\n" in done.stdout
     assert "PutTargets" not in account.proxy.operations
 
 
@@ -304,7 +304,7 @@ def test_a_family_that_cannot_be_changed_any_more_is_refused_and_not_registered(
     account.meanwhile = {"RegisterTaskDefinition": deploy}
     done = account.run(*ADD, "--register", "--update-schedules")
     assert done.returncode == 0, done.stderr
-    assert "job-xray was changed meanwhile, so it is planned again from job-xray:4: refused No memory" in done.stdout
+    assert "job-xray changed meanwhile, so it is planned again from job-xray:4: refused No memory" in done.stdout
     assert account.ecs.describe_task_definition(taskDefinition="job-xray")["taskDefinition"]["revision"] == 4
     assert "1 refused" in done.stderr
 
@@ -314,7 +314,7 @@ def test_a_deployment_at_the_moment_of_the_registration_is_not_undone(account: A
     account.meanwhile = {"RegisterTaskDefinition": lambda: account.deploy("job-xray", 3)}
     done = account.run(*ADD_ONE, "--register", "--update-schedules")
     assert done.returncode == 0, done.stderr
-    assert "job-xray was changed meanwhile, so it is planned again from job-xray:3: add monitor" in done.stdout
+    assert "job-xray changed meanwhile, so it is planned again from job-xray:3: add monitor" in done.stdout
     assert "registered job-xray:5\n" in done.stdout
     assert "etl:3" in account.definition("job-xray")
     assert "rule job-xray skipped: pinned to job-xray:2\n" in done.stdout

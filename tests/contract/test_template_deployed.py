@@ -12,12 +12,10 @@ import msgspec
 import pytest
 from moto import mock_aws
 from moto.awslambda.models import LambdaFunction
-from msgspec.structs import replace
 
 import handler
 from forwarder.function_settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
 from forwarder.notices.ended_run import ended_run
-from forwarder.notices.notice import Notice
 from tests.cloudformation import MotoStack, create_stack, lint_template, validate_arguments
 from tests.contract.test_task_stopped_settings import forget
 from tests.documentation import ROOT, blocks
@@ -25,6 +23,7 @@ from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, UNSUPPORTED_TYPES, Stack, deploy, template
 from tests.unit.forwarder.notices.test_ended_run import RUN
+from tests.unit.forwarder.notices.test_slack_message import BARE, ended
 from tests.unit.forwarder.task.test_task_event import EVENT, event
 
 CLUSTER = "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
@@ -246,7 +245,7 @@ def teams_target() -> dict[str, Any]:
 
 
 def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_message() -> None:
-    run = replace(RUN, verdict="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n')
+    run = ended(RUN, verdict="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n')
     detail = json.loads(msgspec.json.encode(ended_run(run, kibana_url=None)))
     sentence = "etl_daily:7 failed with exit code 127: exec: 'C:/etl.exe': file not found."
     (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
@@ -262,13 +261,12 @@ def test_the_mail_is_readable() -> None:
     lines = mail_of(target["InputTransformer"], detail).splitlines()
     assert lines[:2] == [
         '"etl_daily:7 succeeded: why."',
-        '"From 2026-03-01T11:00:03+01:00 to 2026-03-01T12:00:00.000Z, cost in USD: 0.0123"',
+        '"From 2026-03-01T10:00:03.000Z to 2026-03-01T12:00:00.000Z, cost in USD: 0.0123"',
     ]
     assert "peak 993.3 MB of  MB" in lines[2]
     assert all(line.startswith('"') and line.endswith('"') for line in lines)
-    bare = Notice(verdict="unknown", category="unknown", family="nightly", task_id="0123")
     assert "<" not in mail_of(
-        target["InputTransformer"], json.loads(msgspec.json.encode(ended_run(bare, kibana_url=None)))
+        target["InputTransformer"], json.loads(msgspec.json.encode(ended_run(BARE, kibana_url=None)))
     )
 
 

@@ -170,7 +170,7 @@ def test_the_tutorial_can_be_typed_as_it_stands(aws: FakeAws, aws_cli: Path, tmp
     }
 
     assert re.match(r"ok +task metadata +Version 4 answers: task \S+ of nightly-etl:2 on FARGATE", doctor)
-    assert "The report may be put into /ecs/nightly-etl, stream ecs/batch/" in doctor
+    assert "The monitor may write the report to /ecs/nightly-etl, stream ecs/batch/" in doctor
     assert "PROBLEM" not in doctor
     first, report = run.splitlines()
     assert first == "[  0.00 s] extracting 4,000,000 orders"

@@ -50,7 +50,9 @@ def test_a_served_task_is_examined_and_nothing_is_written() -> None:
     assert by_topic(refused.stdout)["log stream"]["level"] == "problem"
     assert "does not exist" in by_topic(refused.stdout)["log stream"]["text"]
     assert allowed.returncode == 0, allowed.stdout + allowed.stderr
-    assert by_topic(allowed.stdout)["log stream"]["text"] == (f"The report may be put into {GROUP}, stream {STREAM}.")
+    assert by_topic(allowed.stdout)["log stream"]["text"] == (
+        f"The monitor may write the report to {GROUP}, stream {STREAM}."
+    )
     assert by_topic(allowed.stdout)["stats"]["level"] == "ok"
 
 

@@ -161,12 +161,7 @@ def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
         "profiler",
         "profiler/core",
         "profiler/record",
-        "profiler/sizing",
     }
-    assert [name for name in names if name.startswith("profiler/sizing/")] == [
-        "profiler/sizing/__init__.py",
-        "profiler/sizing/requirements.py",
-    ]
     assert [name for name in names if name.startswith("profiler/") and name.count("/") == 1] == ["profiler/__init__.py"]
     assert not [name for name in names if name.startswith("profiler/") and not name.endswith(".py")]
     tops = {name.split("/")[0] for name in names}

@@ -353,9 +353,13 @@ def test_the_processes_of_scripts_have_their_names(tmp_path: Path) -> None:
     assert {process.name for process in record.processes} == {"sh all.sh", python, f"{python} export.py"}
 
 
+# A child of the shell has the shell's name until it executes its program.
+_UNTIL_BOTH_SLEEP = "for pid in $(jobs -p); do until grep -q sleep /proc/$pid/comm; do :; done; done"
+
+
 def test_processes_that_outlive_the_command_are_named_once() -> None:
     finished = subprocess.run(
-        (*_RUN, "--", "sh", "-c", "sleep 60 >&- 2>&- & sleep 60 >&- 2>&- & echo $(jobs -p); exit 0"),
+        (*_RUN, "--", "sh", "-c", f"sleep 60 >&- 2>&- & sleep 60 >&- 2>&- & echo $(jobs -p); {_UNTIL_BOTH_SLEEP}"),
         capture_output=True,
         check=True,
         timeout=_LIMIT_SECONDS,

@@ -12,7 +12,7 @@ import pytest
 import requests
 
 import handler
-from forwarder.delivery_errors import ClusterError, DeliveryError
+from forwarder.delivery_errors import DeliveryError, SearchClusterError
 from forwarder.documents import Document, report_document
 from profiler.record.model import decode
 from tests.documentation import ROOT, blocks
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.search
 PAGE = Path("docs/how-to/existing-elk.md")
 PIPELINE = json.loads((ROOT / "kibana" / "ingest" / "task-profiler.json").read_text())
 # What only the forwarder can compute, as the page says.
-COMPUTED = ("event.duration", "cost.waste_usd", "usage.cpu.slowdown", "usage.gpu", "usage.neuron", "usage.task", "tags")
+COMPUTED = ("event.duration", "cost.waste_usd", "usage.cpu.slowdown", "usage.gpu", "usage.neuron", "tags")
 
 
 def key_of_the_page(name: str) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def test_the_import_needs_each_privilege_that_this_server_knows(cluster: SearchS
 
 def test_the_forwarder_needs_each_privilege(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
     body = key_of_the_page("task-profiler-forwarder")
-    with pytest.raises(ClusterError, match="HTTP 403"):
+    with pytest.raises(SearchClusterError, match="HTTP 403"):
         forwarded(cluster, created(cluster, without(body, "index")), report(), monkeypatch)
     # The month's index cannot be made: the event has to come again when the right is given.
     with pytest.raises(DeliveryError, match="auto_configure"):

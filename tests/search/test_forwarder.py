@@ -15,7 +15,7 @@ import requests
 from moto import mock_aws
 
 import handler
-from forwarder.delivery_errors import ClusterError, DeliveryError
+from forwarder.delivery_errors import DeliveryError, SearchClusterError
 from tests.search.server import SearchServer
 
 pytestmark = pytest.mark.search
@@ -308,7 +308,7 @@ def test_a_server_killed_and_restarted_in_the_middle_loses_and_doubles_nothing(
 def test_a_cluster_that_stays_down_fails_the_invocation(forward: Forward, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
     reset()
-    with pytest.raises(DeliveryError, match="accepted no documents until the end"):
+    with pytest.raises(DeliveryError, match="accepted no documents before the invocation ran out"):
         forward(event(report()), Context(6))
 
 
@@ -318,7 +318,7 @@ def test_the_wrong_engine_is_said(search_server: SearchServer, monkeypatch: pyte
     monkeypatch.setenv("ELASTICSEARCH_URL", search_server.url)
     monkeypatch.setenv("SEARCH_ENGINE", "elasticsearch")
     reset()
-    with pytest.raises(ClusterError, match="SEARCH_ENGINE=opensearch"):
+    with pytest.raises(SearchClusterError, match="SEARCH_ENGINE=opensearch"):
         handler.forward_logs(event(report()), Context())
     reset()
 
@@ -331,7 +331,7 @@ def test_a_secured_cluster(
     monkeypatch.setenv("ELASTICSEARCH_USERNAME", secured_elasticsearch.admin.name)
     monkeypatch.setenv("ELASTICSEARCH_PASSWORD", SECRET)
     reset()
-    with pytest.raises(ClusterError, match="HTTP 401") as refused:
+    with pytest.raises(SearchClusterError, match="HTTP 401") as refused:
         handler.forward_logs(event(report()), Context())
     assert not refused.value.is_retryable
     assert SECRET not in str(refused.value)

@@ -30,13 +30,14 @@ LAYERS = (
 )
 LEVELS = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 # The part of the profiler that ships in the Lambda zip.
-SHIPPED = ("profiler", "profiler.core", "profiler.record", "profiler.sizing.requirements")
+SHIPPED = ("profiler", "profiler.core", "profiler.record")
 # The rooms of lambda/forwarder, from the bottom to the top; the modules of a folder are one room.
 FORWARDER_ROOMS = (
     ("delivery_errors", "indices", "invocation", "function_settings"),
     ("lines",),
     ("task",),
     ("documents",),
+    ("event_document",),
     ("search_cluster",),
     ("notices",),
     ("subscription", "task_stopped"),

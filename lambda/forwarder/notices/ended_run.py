@@ -9,10 +9,11 @@ from msgspec.structs import replace
 
 from forwarder.notices import wording
 from forwarder.notices.channel import NoticeKind
+from forwarder.notices.links import links_of
 from forwarder.notices.notice import Notice
-from forwarder.task.task_outcome import StopCategory, Verdict
-from profiler.core.timestamps import parse_datetime
+from profiler.core.timestamps import format_datetime
 from profiler.record.model import Cost, Metrics, Recommendation, describe_type
+from profiler.record.run_outcome import PREDICATES, EndStatus, StopCategory
 
 LINE_TYPE = "task.ended"
 MAX_DETAIL_BYTES = 32 * 1024
@@ -26,12 +27,6 @@ _MAX_ADVICE = 5
 _MAX_SIZES = 16
 # The other ones, control characters, become spaces in every text.
 _ESCAPED_IN_JSON = str.maketrans({'"': "'", "\\": "/"})
-_PREDICATES: dict[Verdict, str] = {
-    "success": "succeeded",
-    "failure": "failed",
-    "stopped": "was stopped",
-    "unknown": "ended with an unknown result",
-}
 
 
 class Links(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -59,7 +54,7 @@ class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     family: str
     revision: str | None = None
     container: str | None = None
-    status: Verdict
+    status: EndStatus
     stop_category: StopCategory
     stopped_reason: str | None = None
     exit_code: int | None = None
@@ -77,19 +72,20 @@ class EndedLine(EndedRun, frozen=True, kw_only=True, tag_field="type", tag=LINE_
 
 def ended_run(notice: Notice, *, kibana_url: str | None) -> EndedRun:
     """Return the run of a notice, with all texts truncated; its JSON is smaller than 32 KB."""
+    started_at = notice.task.started_at
     run = EndedRun(
         text=_embeddable(_sentence(notice), _MAX_REASON_LENGTH) or "",
-        task_id=_embeddable(notice.task_id, _MAX_ARN_LENGTH) or "",
-        task_arn=_embeddable(notice.task_arn, _MAX_ARN_LENGTH),
-        cluster=_embeddable(notice.cluster, _MAX_NAME_LENGTH),
+        task_id=_embeddable(notice.task.id, _MAX_ARN_LENGTH) or "",
+        task_arn=_embeddable(notice.task.arn, _MAX_ARN_LENGTH),
+        cluster=_embeddable(notice.task.cluster, _MAX_NAME_LENGTH),
         family=_embeddable(notice.family, _MAX_NAME_LENGTH) or "",
-        revision=_embeddable(notice.revision, _MAX_WORD_LENGTH),
+        revision=_embeddable(notice.task.revision, _MAX_WORD_LENGTH),
         container=_embeddable(notice.container, _MAX_NAME_LENGTH),
-        status=notice.verdict,
-        stop_category=notice.category,
+        status=notice.outcome.verdict,
+        stop_category=notice.outcome.category,
         stopped_reason=_cut(notice.reason, _MAX_REASON_LENGTH),
-        exit_code=notice.exit_code,
-        started_at=_embeddable(notice.started_at, _MAX_WORD_LENGTH),
+        exit_code=notice.outcome.exit_code,
+        started_at=None if started_at is None else format_datetime(started_at),
         finished_at=_embeddable(notice.finished_at, _MAX_WORD_LENGTH),
         metrics=_metrics(notice),
         cost=_cost(notice),
@@ -103,15 +99,16 @@ def ended_run(notice: Notice, *, kibana_url: str | None) -> EndedRun:
 
 def _sentence(notice: Notice) -> str:
     """Return a sentence with family and outcome, such as "nightly:5 failed with exit code 1: out of disk."."""
-    name = notice.family if notice.revision is None else f"{notice.family}:{notice.revision}"
-    code = wording.exit_code(notice.exit_code or None)
+    revision = notice.task.revision
+    name = notice.family if revision is None else f"{notice.family}:{revision}"
+    code = wording.exit_code(notice.outcome.exit_code or None)
     exit_code = "" if code is None else f" with exit code {code}"
     reason = f": {notice.reason.strip().rstrip('.')}" if notice.reason else ""
-    return f"{name} {_PREDICATES[notice.verdict]}{exit_code}{reason}."
+    return f"{name} {PREDICATES[notice.outcome.verdict]}{exit_code}{reason}."
 
 
 def _metrics(notice: Notice) -> Metrics | None:
-    duration_ms = notice.numbers.duration_ms
+    duration_ms = notice.duration_ms
     if notice.record is None:
         return None if duration_ms is None else Metrics(duration_ms=duration_ms)
     metrics = notice.record.metrics
@@ -147,18 +144,11 @@ def _recommendation(notice: Notice) -> Recommendation | None:
 
 
 def _links(notice: Notice, kibana_url: str | None) -> Links | None:
-    started = parse_datetime(notice.started_at)
+    addresses = links_of(notice, kibana_url)
     links = Links(
-        log_stream=_short(wording.log_stream(notice.region, notice.log_group, notice.log_stream)),
-        ecs_task=_short(wording.ecs_task(notice.region, notice.cluster, notice.task_id)),
-        kibana=_short(wording.kibana_task(kibana_url, notice.task_id, started, notice.numbers.duration_ms)),
+        **{name: url if url is not None and len(url) <= _MAX_URL_LENGTH else None for name, url in addresses.items()}
     )
     return None if links == Links() else links
-
-
-def _short(url: str | None) -> str | None:
-    """Return the address unless it is too long: a truncated one leads nowhere."""
-    return url if url is None or len(url) <= _MAX_URL_LENGTH else None
 
 
 def _cut(text: str | None, max_length: int) -> str | None:

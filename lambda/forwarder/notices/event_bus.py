@@ -45,7 +45,7 @@ class EventBusChannel:
             "DetailType": DETAIL_TYPE,
             "Detail": msgspec.json.encode(ended_run(notice, kibana_url=self._kibana_url)).decode(),
             "EventBusName": self._bus,
-            "Resources": [notice.task_arn] if notice.task_arn else [],
+            "Resources": [notice.task.arn] if notice.task.arn else [],
         }
         try:
             response = self._client().put_events(Entries=[entry])

@@ -44,5 +44,5 @@ class SlackNoticeChannel:
 
         target = self._targets().get(kind)
         if target is None:
-            raise SettingsError(f"No channel is set for {kind}: set SLACK_{kind.upper()}_WEBHOOK_URL.")
+            raise SettingsError(f"No channel is configured for {kind}: set SLACK_{kind.upper()}_WEBHOOK_URL.")
         SlackSender(target, self._budget, random.random).send(message(notice, kibana_url=self._kibana_url))

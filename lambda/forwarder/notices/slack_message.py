@@ -1,15 +1,16 @@
 """Builds the Slack message of a notice: Block Kit within Slack's limits; external text is sanitized and escaped."""
 
-from collections.abc import Iterable, Sequence
-from datetime import UTC
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from forwarder.notices import wording
-from forwarder.notices.notice import KilledProcesses, Notice, ProcessUse, RunNumbers, SizeAdvice
+from forwarder.notices.links import links_of
+from forwarder.notices.notice import Notice
 from forwarder.notices.wording import sanitize
-from profiler.core.timestamps import parse_datetime
+from profiler.record.accelerators import gpu_totals, neuron_totals
+from profiler.record.model import Distribution, MemoryKills, Record, TaskSize
 
 JsonObject = dict[str, Any]
 
@@ -27,11 +28,15 @@ _MAX_REASON_LENGTH = 1000
 _MAX_SENTENCE_LENGTH = 400
 _MAX_VALUE_LENGTH = 60
 _MAX_NAMES = 5
+_MAX_PROCESSES = 3
 _MAX_REASONS = 5
 _MAX_LOG_LINE_LENGTH = 300
 _LOG_TITLE, _CODE_FENCE, _TAB_WIDTH = "*Last lines of the log*", "```", 4
 # A text is truncated to this length before it is sanitized, which bounds the time for it.
 _MAX_INPUT_LENGTH = 20_000
+
+
+_NOT_MEASURED = Distribution()
 
 
 class SlackMessage(Struct, frozen=True, kw_only=True):
@@ -92,7 +97,7 @@ def message(notice: Notice, *, kibana_url: str | None) -> SlackMessage:
         {"type": "header", "text": plain_text(_title(notice))},
         _context(_location(notice)),
         _fields(notice),
-        _section(_usage(notice.numbers), formatted=True),
+        _section(_usage(notice), formatted=True),
         _section(_cause_lines(notice)),
         _log(notice.log_lines),
         _section(_advice(notice)),
@@ -104,29 +109,29 @@ def message(notice: Notice, *, kibana_url: str | None) -> SlackMessage:
 
 
 def _title(notice: Notice) -> str:
-    revision = "" if notice.revision is None else f":{notice.revision}"
-    verdict = wording.VERDICTS[notice.verdict]
+    revision = "" if notice.task.revision is None else f":{notice.task.revision}"
+    verdict = wording.VERDICTS[notice.outcome.verdict]
     tail = escape_text(revision, _MAX_REVISION_LENGTH)
     head = f"{verdict} · "
     return head + escape_text(notice.family, MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)) + tail
 
 
 def _fallback(notice: Notice) -> str:
-    duration = wording.duration(notice.numbers.duration_ms)
+    duration, outcome = wording.duration(notice.duration_ms), notice.outcome
     parts = (
         _title(notice),
         None if duration is None else f"after {duration}",
-        None if notice.exit_code is None else f"exit code {_short(wording.exit_code(notice.exit_code))}",
-        "out of memory" if notice.category == "oom" else None,
+        None if outcome.exit_code is None else f"exit code {_short(wording.exit_code(outcome.exit_code))}",
+        "out of memory" if outcome.category == "oom" else None,
     )
     return ", ".join(part for part in parts if part)
 
 
 def _location(notice: Notice) -> str:
     named = (
-        ("cluster", notice.cluster),
-        ("", notice.region),
-        ("task", notice.task_id),
+        ("cluster", notice.task.cluster),
+        ("", notice.task.region),
+        ("task", notice.task.id),
         ("container", notice.container),
     )
     texts = ((name, escape_text(value or "", _MAX_NAME_LENGTH)) for name, value in named)
@@ -134,45 +139,61 @@ def _location(notice: Notice) -> str:
 
 
 def _fields(notice: Notice) -> JsonObject | None:
-    numbers = notice.numbers
-    started = parse_datetime(notice.started_at, default_zone=UTC)
-    billed = wording.duration(numbers.billed_duration_ms)
-    cost = wording.dollars(numbers.cost_usd)
+    started = notice.task.started_at
     named = (
-        ("Duration", wording.duration(numbers.duration_ms)),
-        ("Billed", ", ".join(text for text in (billed, cost) if text)),
-        ("Exit code", wording.exit_code(notice.exit_code)),
+        ("Duration", wording.duration(notice.duration_ms)),
+        ("Billed", _billed(notice.record) if notice.record is not None and notice.is_complete else None),
+        ("Exit code", wording.exit_code(notice.outcome.exit_code)),
         ("Started", None if started is None else f"{started:%Y-%m-%d %H:%M:%S} UTC"),
     )
     fields = [mrkdwn(f"*{name}*\n{_short(value)}") for name, value in named if value]
     return {"type": "section", "fields": fields} if fields else None
 
 
-def _usage(numbers: RunNumbers) -> list[str]:
-    cpu_used = wording.usage(
-        numbers.cpu_average_percent,
-        numbers.cpu_maximum_percent,
-        size=wording.vcpu(numbers.vcpu_size),
+def _billed(record: Record) -> str:
+    parts = (
+        wording.duration(record.metrics.billed_duration_ms),
+        wording.dollars(None if record.cost is None else record.cost.usd),
     )
+    return ", ".join(part for part in parts if part)
+
+
+def _usage(notice: Notice) -> list[str]:
+    metrics = notice.metrics
+    cpu = metrics.cpu_utilization_percent or _NOT_MEASURED
+    memory = metrics.memory_utilization_percent or _NOT_MEASURED
+    cpu_used = wording.usage(cpu.avg, cpu.max, size=wording.vcpu(metrics.vcpu_size))
     memory_used = wording.usage(
-        numbers.memory_average_percent,
-        numbers.memory_maximum_percent,
-        peak=wording.memory(numbers.memory_maximum_mb),
-        size=wording.memory(numbers.memory_size_mb),
+        memory.avg,
+        memory.max,
+        peak=wording.memory(metrics.max_memory_used_mb),
+        size=wording.memory(metrics.memory_size_mb),
     )
+    series = None if notice.record is None else notice.record.series
     return [
         f"*CPU*  {cpu_used}" if cpu_used else "",
-        _code(wording.series(numbers.series.vcpu_used, numbers.vcpu_size)),
+        _code("" if series is None else wording.series(series.vcpu_used or (), metrics.vcpu_size)),
         f"*Memory*  {memory_used}" if memory_used else "",
-        _code(wording.series(numbers.series.memory_used_mb, numbers.memory_size_mb)),
-        wording.accelerators(numbers.gpus, "GPU", "GPUs"),
-        wording.accelerators(numbers.neuron, "Neuron core", "Neuron cores"),
-        _largest_processes(numbers.processes),
+        _code("" if series is None else wording.series(series.memory_used_mb or (), metrics.memory_size_mb)),
+        *([] if notice.record is None else [*_accelerators(notice.record), _largest_processes(notice.record)]),
     ]
 
 
-def _largest_processes(processes: Iterable[ProcessUse]) -> str:
-    shown = (wording.process(used, escape_text(used.name, _MAX_NAME_LENGTH)) for used in processes)
+def _accelerators(record: Record) -> Iterator[str]:
+    gpus, neuron = gpu_totals(record.gpus), neuron_totals(record.neuron)
+    if gpus is not None and gpus.count:
+        yield wording.accelerators(gpus.count, gpus.utilization_percent, gpus.memory_used_mb.max, "GPU")
+    if neuron is not None and neuron.cores:
+        peak_mb = neuron.device_memory_used_mb.max
+        yield wording.accelerators(neuron.cores, neuron.utilization_percent, peak_mb, "Neuron core")
+
+
+def _largest_processes(record: Record) -> str:
+    """Return the largest processes. One process of one name is the batch itself, whose memory is known already."""
+    if len(record.processes) == 1 and record.processes[0].count in {None, 1}:
+        return ""
+    largest = sorted(record.processes, key=lambda process: -(process.max_memory_used_mb or 0))[:_MAX_PROCESSES]
+    shown = (wording.process(process, escape_text(process.name, _MAX_NAME_LENGTH)) for process in largest)
     text = ", ".join(process for process in shown if process)
     return f"*Largest processes*  {text}" if text else ""
 
@@ -197,71 +218,66 @@ def _log(lines: Sequence[str]) -> JsonObject | None:
 
 
 def _cause_lines(notice: Notice) -> list[str]:
-    cause = wording.cause(notice)
-    lines = [cause]
-    if notice.category == "oom":
+    outcome = notice.outcome
+    lines = [wording.cause(outcome)]
+    if outcome.category == "oom":
         lines += [wording.memory_at_oom(notice)]
-    if notice.numbers.killed is not None:
-        lines += [_killed(notice.numbers.killed)]
-    if notice.verdict != "success" and notice.reason:
+    kills = None if notice.record is None else notice.record.memory_kills
+    if kills is not None and kills.count > 0:
+        lines += [_killed(kills)]
+    if outcome.verdict != "success" and notice.reason:
         reason = escape_text(notice.reason, _MAX_REASON_LENGTH)
         lines += [f"Reason from ECS: {reason}" if reason else None]
     return [line for line in lines if line]
 
 
-def _killed(killed: KilledProcesses) -> str:
+def _killed(kills: MemoryKills) -> str:
     """A killed child process is often why a batch fails, and ECS does not report it."""
-    names = dict.fromkeys(escape_text(name, _MAX_NAME_LENGTH) for name in killed.names[:_MAX_NAMES])
+    names = dict.fromkeys(escape_text(process.name, _MAX_NAME_LENGTH) for process in kills.processes[:_MAX_NAMES])
     text = ", ".join(name for name in names if name)
-    number = "one" if killed.count == 1 else killed.count
-    return f"The kernel killed {number} of its processes because memory ran out{f': {text}' if text else ''}."
+    number = "one" if kills.count == 1 else kills.count
+    return f"The kernel killed {number} of the run's processes because memory ran out{f': {text}' if text else ''}."
 
 
 def _advice(notice: Notice) -> list[str]:
-    advice = notice.numbers.advice
-    if advice is None or _contradicts_out_of_memory(notice, advice):
+    record = notice.record
+    if record is None or record.recommendation is None:
+        return []
+    size, advice = wording.new_size(record), record.recommendation
+    if size is not None and _contradicts_out_of_memory(notice, size):
         return []
     reasons = (escape_text(reason, _MAX_SENTENCE_LENGTH) for reason in advice.reasons[:_MAX_REASONS])
-    return [wording.suggested_size(advice) or "", *(f"• {reason}" for reason in reasons if reason)]
+    suggested = None if size is None else wording.suggested_size(size, advice.saving_percent)
+    return [suggested or "", *(f"• {reason}" for reason in reasons if reason)]
 
 
-def _contradicts_out_of_memory(notice: Notice, advice: SizeAdvice) -> bool:
-    """Whether the advice gives no more memory to a run that ran out of memory: its numbers are from before the end."""
-    limit, memory = wording.valid_number(notice.numbers.memory_size_mb), wording.valid_number(advice.memory_mb)
-    return notice.category == "oom" and limit is not None and memory is not None and memory <= limit
+def _contradicts_out_of_memory(notice: Notice, size: TaskSize) -> bool:
+    """Whether the size gives no more memory to a run that ran out of memory: its numbers are from before the end."""
+    limit, memory = wording.valid_number(notice.metrics.memory_size_mb), wording.valid_number(size.memory_mb)
+    return notice.outcome.category == "oom" and limit is not None and memory is not None and memory <= limit
 
 
 def _note(notice: Notice) -> str:
     if notice.is_complete:
         return ""
-    if _is_measured(notice.numbers):
-        return "The run has no report: these numbers are from its last checkpoint."
-    return "No report of the run was found: these numbers are from ECS alone."
+    if notice.record is not None and _is_measured(notice.record):
+        return "There is no report: these numbers come from the last checkpoint."
+    return "There is no report: these numbers come from ECS alone."
 
 
-def _is_measured(numbers: RunNumbers) -> bool:
-    measured = (
-        numbers.cpu_average_percent,
-        numbers.cpu_maximum_percent,
-        numbers.memory_average_percent,
-        numbers.memory_maximum_percent,
-        numbers.memory_maximum_mb,
-        numbers.gpus,
-        numbers.neuron,
-    )
-    return any(value is not None for value in measured)
+def _is_measured(record: Record) -> bool:
+    metrics = record.metrics
+    cpu = metrics.cpu_utilization_percent or _NOT_MEASURED
+    memory = metrics.memory_utilization_percent or _NOT_MEASURED
+    values = (cpu.avg, cpu.max, memory.avg, memory.max, metrics.max_memory_used_mb)
+    return any(value is not None for value in values) or any(_accelerators(record))
 
 
 def _buttons(notice: Notice, kibana_url: str | None) -> JsonObject | None:
-    started = parse_datetime(notice.started_at, default_zone=UTC)
-    named = (
-        ("Log stream", "log_stream", wording.log_stream(notice.region, notice.log_group, notice.log_stream)),
-        ("ECS task", "ecs_task", wording.ecs_task(notice.region, notice.cluster, notice.task_id)),
-        ("Kibana", "kibana", wording.kibana_task(kibana_url, notice.task_id, started, notice.numbers.duration_ms)),
-    )
+    names = {"log_stream": "Log stream", "ecs_task": "ECS task", "kibana": "Kibana"}
     buttons = [
-        {"type": "button", "action_id": action, "text": plain_text(name), "url": url}
-        for name, action, url in named
+        {"type": "button", "action_id": action, "text": plain_text(names[action]), "url": url}
+        for action, url in links_of(notice, kibana_url).items()
         if url is not None and len(url) <= MAX_URL_LENGTH
     ]
     return {"type": "actions", "elements": buttons} if buttons else None

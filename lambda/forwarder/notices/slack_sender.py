@@ -70,7 +70,7 @@ _BOT_HINTS = {
     "not_allowed_token_type": _BAD_TOKEN,
 }
 _INVALID_MESSAGE_CODES = {"invalid_blocks", "invalid_blocks_format", "invalid_payload", "no_text", "msg_too_long"}
-_BUG_HINT = "the cause is the notice itself, not {setting}; please report this as a bug of task-profiler"
+_BUG_HINT = "the notification itself is invalid, not {setting}; please report this as a bug of task-profiler"
 
 
 class _Failure(Struct, frozen=True, kw_only=True):
@@ -120,7 +120,7 @@ class SlackSender:
             timeout_seconds = backoff.request_timeout_seconds()
             if timeout_seconds is None:
                 raise NoticeError(
-                    "The invocation's time was used up before the notice was sent: raise the function's timeout."
+                    "The invocation ran out of time before the notification was sent: raise the function's timeout."
                 )
             failure = self._attempt(message, int(timeout_seconds))
             if failure is None:
@@ -129,9 +129,9 @@ class SlackSender:
                 raise NoticeError(_rejection_message(self._target, failure))
             if not backoff.wait(min_seconds=failure.retry_after_seconds):
                 raise NoticeError(
-                    f"Slack accepted no notice by {_setting(self._target)} until the end of the invocation's time "
-                    f"({failure}): Lambda retries; if the error persists, check the function's network route to Slack "
-                    "and raise its timeout."
+                    f"Slack accepted no notification through {_setting(self._target)} before the invocation ran out of "
+                    f"time ({failure}): Lambda retries; if the error persists, check the function's network route to "
+                    "Slack and raise its timeout."
                 )
 
     def _attempt(self, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
@@ -203,7 +203,7 @@ def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
         hint = _WEBHOOK_HINTS.get(code, "check that {setting} is the address of an incoming webhook")
     token = target.token_setting if isinstance(target, SlackBot) else ""
     cause = f" ({failure})" if failure.status else ""
-    return f"Slack refuses the notice{cause}: {hint.format(setting=_setting(target), token=token)}."
+    return f"Slack rejected the notification{cause}: {hint.format(setting=_setting(target), token=token)}."
 
 
 def _setting(target: SlackTarget) -> str:

@@ -1,138 +1,20 @@
-"""Formats the numbers, causes and links of a notice. A value that is unknown is None."""
+"""Formats the numbers and causes of a notice. A value that is unknown is None."""
 
 import math
-import re
-import signal
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from urllib.parse import quote, urlsplit
-from uuid import NAMESPACE_URL, uuid5
+from collections.abc import Sequence
 
-from forwarder.notices.notice import AcceleratorUse, Notice, ProcessUse, SizeAdvice
-from forwarder.task.task_outcome import Verdict
-from profiler.core.ecs_terms import STOP_CAUSES
+from forwarder.notices.notice import Notice
+from forwarder.task.task_outcome import Outcome
+from profiler.record.model import Distribution, Process, Record, TaskSize
+from profiler.record.run_outcome import EndStatus, describe_cause, describe_exit_code
 from profiler.record.sparkline import GAP, sparkline
 from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
 
-TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
-"""The id of the dashboard "Task run" in Kibana."""
-
-_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}", re.ASCII)
-# The AWS partitions with a console on the public internet. Isolated partitions (iso) do not have one.
-_CONSOLE_DOMAINS = {
-    "cn-": "console.amazonaws.cn",
-    "us-gov-": "console.amazonaws-us-gov.com",
-    "eusc-": "console.amazonaws-eusc.eu",
-}
-_ISOLATED = re.compile(r"-iso[a-z]?-", re.ASCII)
-_URL_SAFE_CHARACTERS = ":/?#[]@!$&'()*+,;=%~"
-_MARGIN_BEFORE_START = timedelta(hours=1)
-_MARGIN_AFTER_END = timedelta(minutes=5)
-
-
-def log_stream(region: str | None, group: str | None, stream: str | None) -> str | None:
-    """Return the address of a log stream in the CloudWatch console."""
-    console = _console_url(region)
-    if console is None or not group or not stream:
-        return None
-    place = f"log-groups/log-group/{_encoded_twice(group)}/log-events/{_encoded_twice(stream)}"
-    return f"{console}/cloudwatch/home?region={region}#logsV2:{place}"
-
-
-def ecs_task(region: str | None, cluster: str | None, task_id: str) -> str | None:
-    """Return the address of the task in the ECS console, which shows a task for about an hour after it stopped."""
-    console = _console_url(region)
-    if console is None or not cluster or not task_id:
-        return None
-    task = f"clusters/{_encoded_once(cluster)}/tasks/{_encoded_once(task_id)}"
-    return f"{console}/ecs/v2/{task}/configuration?region={region}"
-
-
-def kibana_task(
-    kibana_url: str | None, task_id: str, started: datetime | None, duration_ms: float | None = None
-) -> str | None:
-    """Return the address of the dashboard "Task run" for one task.
-
-    The address contains a time range. It starts an hour before the task, which includes the image pull, or 30 days ago
-    if the start is unknown. It ends a few minutes after the task, so that the run fills the charts, or now if the end
-    is unknown.
-    """
-    base = _valid_url(kibana_url)
-    if base is None or not task_id:
-        return None
-    start = "now-30d" if started is None else f"{_margin_before(started):%Y-%m-%dT%H:%M:%S.000Z}"
-    query = f"task.id:{_kql(task_id)}"
-    end = _end_with_margin(started, duration_ms)
-    period = f"_g=(time:(from:{_rison(start)},to:{end}))"
-    filtered = f"_a=(query:(language:kuery,query:{_rison(query)}))"
-    return f"{base}/app/dashboards#/view/{TASK_RUN_DASHBOARD_ID}?{period}&{filtered}"
-
-
-def _margin_before(started: datetime) -> datetime:
-    try:
-        return started.astimezone(UTC) - _MARGIN_BEFORE_START
-    except OverflowError:  # in year 1
-        return started.replace(tzinfo=UTC)
-
-
-def _end_with_margin(started: datetime | None, duration_ms: float | None) -> str:
-    if started is None or duration_ms is None:
-        return "now"
-    try:
-        ended = started.astimezone(UTC) + timedelta(milliseconds=duration_ms) + _MARGIN_AFTER_END
-    except (OverflowError, ValueError):  # after year 9999, or not a number
-        return "now"
-    return _rison(f"{ended:%Y-%m-%dT%H:%M:%S.000Z}")
-
-
-def _console_url(region: str | None) -> str | None:
-    if region is None or not _REGION.fullmatch(region) or _ISOLATED.search(region):
-        return None
-    domains = (domain for prefix, domain in _CONSOLE_DOMAINS.items() if region.startswith(prefix))
-    return f"https://{region}.{next(domains, 'console.aws.amazon.com')}"
-
-
-def _encoded_once(text: str) -> str:
-    return quote(sanitize(text), safe="")
-
-
-def _encoded_twice(text: str) -> str:
-    """Encode a name as the CloudWatch console does after the ``#``: percent-encoded twice, with ``$`` for ``%``."""
-    return quote(_encoded_once(text), safe="").replace("%", "$")
-
-
-def _kql(text: str) -> str:
-    """Return a phrase of Kibana's query language."""
-    escaped = sanitize(text).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-def _rison(text: str) -> str:
-    """Return a percent-encoded string of Rison, the notation of Kibana's addresses."""
-    escaped = text.replace("!", "!!").replace("'", "!'")
-    return f"'{quote(escaped, safe='!:')}'".replace("%27", "'")
-
-
-def _valid_url(text: str | None) -> str | None:
-    """Return the address, percent-encoded, if Slack accepts it for a button; else None."""
-    address = quote(sanitize(text or "").strip(), safe=_URL_SAFE_CHARACTERS).rstrip("/")
-    try:
-        parts = urlsplit(address)
-        usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
-    except ValueError:
-        return None
-    return address if usable else None
-
-
-VERDICTS: dict[Verdict, str] = {
+VERDICTS: dict[EndStatus, str] = {
     "success": "✅ Success",
     "failure": "❌ Failure",
     "stopped": "⏹️ Stopped",
-    "unknown": "❔ Ended, result unknown",
-}
-_CAUSES: Mapping[str, str] = {
-    "oom": "Out of memory: the container was killed because it exceeded its memory limit.",
-    **{category: f"{cause}." for category, cause in STOP_CAUSES.items()},
+    "unknown": "❔ Ended, outcome unknown",
 }
 _OOM_BUT_SUCCESS = (
     "A process in the container was killed because memory ran out, but the container exited successfully."
@@ -144,7 +26,6 @@ _NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 _WHOLE_PERCENT = 100
 _IDLE_BELOW_PERCENT = 1
 _MAX_MS = 1e15
-_FIRST_SIGNAL_CODE = 128
 
 
 def valid_number(value: float | None) -> float | None:
@@ -178,12 +59,7 @@ def dollars(value: float | None) -> str | None:
 
 def exit_code(code: int | None) -> str | None:
     """Return the code, with the name of the signal for codes that shells and Docker use for a signal."""
-    if code is None:
-        return None
-    try:
-        return f"{code} ({signal.Signals(code - _FIRST_SIGNAL_CODE).name})"
-    except ValueError:
-        return str(code)
+    return None if code is None else describe_exit_code(code)
 
 
 def bar(percent: float) -> str:
@@ -220,54 +96,58 @@ def series(values: Sequence[float | None], size: float | None) -> str:
     return sparkline(values, width=_SPARKLINE_WIDTH, top=top).replace(GAP, _NO_BREAK_SPACE)
 
 
-def process(used: ProcessUse, name: str) -> str | None:
+def process(used: Process, name: str) -> str | None:
     """Return the processes of a name with their memory peak; ``name`` is their escaped name. None without a peak."""
-    peak = memory(used.maximum_memory_mb)
+    peak = memory(used.max_memory_used_mb)
     if peak is None or not name:
         return None
     number = 1 if used.count is None else max(used.count, 1)
-    holders = used.holders or 1
+    holders = used.max_memory_used_processes or 1
     together = "" if number == holders else f" in {holders} of them"
     return f"{name} ({'' if number == 1 else f'{number}×, '}peak {peak}{together})"
 
 
-def accelerators(used: AcceleratorUse | None, name: str, names: str) -> str:
-    """Return the use of the GPUs or Neuron cores, with a clear statement if they were idle."""
-    if used is None or used.count < 1:
-        return ""
-    peak = memory(used.maximum_memory_mb)
+def accelerators(count: int, utilization: Distribution, peak_mb: float | None, name: str) -> str:
+    """Return the use of all GPUs or Neuron cores together, with a clear statement if they were idle."""
+    peak = memory(peak_mb)
     peak_memory = None if peak is None else f"peak memory {peak}"
-    average, maximum = valid_number(used.average_percent), valid_number(used.maximum_percent)
+    average, maximum = valid_number(utilization.avg), valid_number(utilization.max)
     busiest = average if maximum is None else maximum
     if busiest is not None and busiest < _IDLE_BELOW_PERCENT:
-        text = f"{bar(busiest)}  idle the whole time: allocated and paid for, but not used"
+        text = f"{bar(busiest)}  idle throughout: allocated and billed, but not used"
     else:
         text = usage(average, maximum)
     parts = "; ".join(part for part in (text, peak_memory) if part)
-    return f"*{used.count} {name if used.count == 1 else names}*  {parts or 'use unknown'}"
+    return f"*{count} {name}{'' if count == 1 else 's'}*  {parts or 'use unknown'}"
 
 
-def cause(notice: Notice) -> str | None:
+def cause(outcome: Outcome) -> str | None:
     """Return a sentence on why the task stopped."""
-    if notice.verdict == "success":
-        return _OOM_BUT_SUCCESS if notice.category == "oom" else None
-    if notice.category == "exit" and notice.exit_code is not None:
-        return f"The container exited with code {exit_code(notice.exit_code)}."
-    return _CAUSES.get(notice.category)
+    if outcome.verdict == "success":
+        return _OOM_BUT_SUCCESS if outcome.category == "oom" else None
+    sentence = describe_cause(outcome.category, outcome.exit_code)
+    return None if sentence is None else f"{sentence}."
 
 
 def memory_at_oom(notice: Notice) -> str | None:
     """Return the memory peak and limit of a run that ran out of memory, as far as known."""
-    peak, limit = memory(notice.numbers.memory_maximum_mb), memory(notice.numbers.memory_size_mb)
+    peak, limit = memory(notice.metrics.max_memory_used_mb), memory(notice.metrics.memory_size_mb)
     parts = [None if peak is None else f"measured peak {peak}", None if limit is None else f"limit {limit}"]
     text = ", ".join(part for part in parts if part)
     return f"Memory: {text}." if text else None
 
 
-def suggested_size(advice: SizeAdvice) -> str | None:
-    """Return the size to try next and the saving."""
-    text = format_task_size(valid_number(advice.vcpu), valid_number(advice.memory_mb))
-    return f"Size to try next: {text}{_saving(advice.saving_percent)}." if text else None
+def new_size(record: Record) -> TaskSize | None:
+    """Return the recommended size; None if there is none, or if the task has it already."""
+    advice = record.recommendation
+    size = None if advice is None else TaskSize(vcpu=advice.vcpu, memory_mb=advice.memory_mb)
+    return None if size == record.task_size else size
+
+
+def suggested_size(size: TaskSize, saving_percent: float | None) -> str | None:
+    """Return the size to try next and the saving, which is negative if the size costs more."""
+    text = format_task_size(valid_number(size.vcpu), valid_number(size.memory_mb))
+    return f"Suggested size: {text}{_saving(saving_percent)}." if text else None
 
 
 def _saving(percent: float | None) -> str:

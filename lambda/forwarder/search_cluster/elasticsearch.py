@@ -5,10 +5,10 @@ from contextlib import contextmanager
 
 import elasticsearch
 
-from forwarder.delivery_errors import ClusterError
+from forwarder.delivery_errors import SearchClusterError
 from forwarder.documents import Document
 from forwarder.function_settings import Credentials
-from forwarder.search_cluster.bulk_client import (
+from forwarder.search_cluster.interface import (
     ItemResult,
     authorization,
     bulk_lines,
@@ -34,7 +34,7 @@ class ElasticsearchCluster:
             )
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
-        """See ``Cluster``."""
+        """See ``SearchCluster``."""
         client = self._client.options(request_timeout=timeout_seconds)
         with _translate_errors():
             # The client sends lines of text unchanged; its type annotations allow only objects.
@@ -42,14 +42,14 @@ class ElasticsearchCluster:
             return bulk_results(response.body, len(documents))
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-        """See ``Cluster``."""
+        """See ``SearchCluster``."""
         with _translate_errors():
             response = self._client.options(request_timeout=timeout_seconds).search(index=index, body=dict(body))
             found: Mapping[str, object] = response.body
             return found
 
     def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
-        """See ``Cluster``. A multi-get has the id in its body, where no proxy and no signature changes its slash."""
+        """See ``SearchCluster``. A multi-get has the id in its body: no proxy or signature changes its slash."""
         with _translate_errors():
             client = self._client.options(request_timeout=timeout_seconds)
             return found_source(client.mget(index=index, ids=[document_id]).body)
@@ -63,10 +63,12 @@ def _translate_errors() -> Iterator[None]:
         hint = _OPENSEARCH_HINT if error.status_code == _NOT_ACCEPTABLE else ""
         message = rejection_message("Elasticsearch", error.status_code, error.error) + hint
         # Not "from": the client's error contains the whole response.
-        raise ClusterError(message, status=error.status_code) from None
+        raise SearchClusterError(message, status=error.status_code) from None
     except elasticsearch.UnsupportedProductError as error:
-        raise ClusterError(f"The server is not Elasticsearch 7.14 or later.{_OPENSEARCH_HINT}", status=0) from error
+        raise SearchClusterError(
+            f"The server is not Elasticsearch 7.14 or later.{_OPENSEARCH_HINT}", status=0
+        ) from error
     except elasticsearch.TransportError as error:
-        raise ClusterError(f"Elasticsearch cannot be reached ({type(error).__name__}).", status=None) from error
+        raise SearchClusterError(f"Elasticsearch cannot be reached ({type(error).__name__}).", status=None) from error
     except ValueError as error:
-        raise ClusterError(f"Elasticsearch sent an invalid response: {error}.", status=0) from error
+        raise SearchClusterError(f"Elasticsearch sent an invalid response: {error}.", status=0) from error

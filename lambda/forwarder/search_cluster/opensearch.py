@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 import opensearchpy
 
-from forwarder.delivery_errors import ClusterError, SettingsError
+from forwarder.delivery_errors import SearchClusterError, SettingsError
 from forwarder.documents import Document
 from forwarder.function_settings import Credentials
-from forwarder.search_cluster.bulk_client import (
+from forwarder.search_cluster.interface import (
     ItemResult,
     authorization,
     bulk_lines,
@@ -41,14 +41,14 @@ class OpenSearchCluster:
             )
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
-        """See ``Cluster``."""
+        """See ``SearchCluster``."""
         body = "\n".join(bulk_lines(documents)) + "\n"
         with _translate_errors():
             response = self._client.bulk(body=body, params={"request_timeout": timeout_seconds})
             return bulk_results(response, len(documents))
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-        """See ``Cluster``."""
+        """See ``SearchCluster``."""
         with _translate_errors():
             found: Mapping[str, object] = self._client.search(
                 index=index, body=dict(body), params={"request_timeout": timeout_seconds}
@@ -56,7 +56,7 @@ class OpenSearchCluster:
             return found
 
     def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
-        """See ``Cluster``. A multi-get has the id in its body, where no proxy and no signature changes its slash."""
+        """See ``SearchCluster``. A multi-get has the id in its body: no proxy or signature changes its slash."""
         with _translate_errors():
             body = {"ids": [document_id]}
             return found_source(self._client.mget(body=body, index=index, params={"request_timeout": timeout_seconds}))
@@ -73,13 +73,13 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except opensearchpy.ConnectionError as error:
-        raise ClusterError(f"OpenSearch cannot be reached ({type(error).__name__}).", status=None) from error
+        raise SearchClusterError(f"OpenSearch cannot be reached ({type(error).__name__}).", status=None) from error
     except opensearchpy.TransportError as error:
         status = error.status_code if isinstance(error.status_code, int) else None
         # Not "from": the client's error contains the whole response.
-        raise ClusterError(rejection_message("OpenSearch", status, error.error), status=status) from None
+        raise SearchClusterError(rejection_message("OpenSearch", status, error.error), status=status) from None
     except ValueError as error:
-        raise ClusterError(f"OpenSearch sent an invalid response: {error}.", status=0) from error
+        raise SearchClusterError(f"OpenSearch sent an invalid response: {error}.", status=0) from error
 
 
 def _signature(url: str, region: str | None) -> Any:  # noqa: ANN401  a class of opensearch-py without types

@@ -1,10 +1,10 @@
 """Finds the report of a run in the cluster, where ``forward_logs`` usually has written it before the task's event."""
 
-from forwarder.documents import run_place
+from forwarder.event_document import run_place
 from forwarder.indices import IndexPeriod
 from forwarder.invocation import TimeBudget
 from forwarder.lines import read_line
-from forwarder.search_cluster.bulk_client import Cluster
+from forwarder.search_cluster.interface import SearchCluster
 from forwarder.task.run_log import WAIT_RESERVED_SECONDS, FoundReport
 from forwarder.task.task_event import EventContainer, StoppedTask
 from profiler.record.model import Report
@@ -23,14 +23,14 @@ class IndexedReports:
         budget: the time of the invocation; requests do not use its last 10 seconds.
     """
 
-    def __init__(self, cluster: Cluster, prefix: str, period: IndexPeriod, budget: TimeBudget) -> None:
+    def __init__(self, cluster: SearchCluster, prefix: str, period: IndexPeriod, budget: TimeBudget) -> None:
         self._cluster = cluster
         self._prefix = prefix
         self._period = period
         self._budget = budget
 
     def find(self, task: StoppedTask, batch: EventContainer) -> FoundReport | None:
-        """Return the final report of the run; None if it is not indexed, or not yet. Raises ClusterError."""
+        """Return the final report of the run; None if it is not indexed, or not yet. Raises SearchClusterError."""
         place = run_place(task, batch, prefix=self._prefix, period=self._period)
         if place is None:
             return None

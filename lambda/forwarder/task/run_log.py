@@ -188,10 +188,10 @@ class EcsDefinitions:
             if code in _REFUSED:
                 self._warn(f"The task definition {arn} cannot be read ({code}): allow ecs:DescribeTaskDefinition.")
             elif code in _UNKNOWN_DEFINITION:
-                self._warn(f"The task definition {arn} does not exist any more ({code}): its settings are not known.")
+                self._warn(f"The task definition {arn} no longer exists ({code}): its settings are not known.")
             else:
                 raise DeliveryError(
-                    f"ECS did not return the task definition {arn} ({code}): Lambda tries again."
+                    f"ECS did not return the task definition {arn} ({code}): Lambda retries."
                 ) from error
             return None
         return definition
@@ -240,7 +240,7 @@ class CloudWatchTail:
             else:
                 raise DeliveryError(
                     f"CloudWatch Logs did not return the log stream {stream.stream} of {stream.group} ({code}): "
-                    "Lambda tries again."
+                    "Lambda retries."
                 ) from error
             return {}
         return page

@@ -118,14 +118,14 @@ class _Fields:
         value = self.text(name)
         moment = parse_datetime(value)
         if value is not None and moment is None:
-            self._note(name, "not a time of the years 1970 to 2200")
+            self._note(name, "not a time between 1970 and 2200")
         return moment
 
     def exit_code(self, name: str) -> int | None:
         """Return an integer of 32 bits; None if it is another value or absent."""
         code = integer(self._values.get(name))
         if code is None:
-            self._refuse(name, "not an integer of 32 bits")
+            self._refuse(name, "not a 32-bit integer")
         return code
 
     def _refuse(self, name: str, flaw: str) -> None:

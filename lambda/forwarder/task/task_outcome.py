@@ -1,21 +1,15 @@
 """Determines the outcome of a stopped task: success, failure, stopped or unknown, and why."""
 
-from typing import Literal
-
 from msgspec import Struct
 
 from forwarder.task.batch_log_stream import TaskContainers, batch_container
 from forwarder.task.task_event import EventContainer, StoppedTask
-
-Verdict = Literal["success", "failure", "stopped", "unknown"]
-StopCategory = Literal["oom", "spot", "user", "scheduler", "infrastructure", "image", "resources", "exit", "unknown"]
+from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE, EndStatus, StopCategory, end_status
 
 _NO_REASON = "essential container in task exited"
 _VAGUE_REASON = "task failed to start"
 _EXTERNAL_STOPS = frozenset({"user", "spot", "scheduler", "infrastructure"})
 _FAILED_TO_START = "taskfailedtostart"
-# The exit codes of containers that ECS stops by SIGTERM and SIGKILL after an essential container ended.
-_TERMINATED, _KILLED = 143, 137
 # Substrings of reasons in lower case. The spelling and spacing depend on the version of the agent.
 _OUT_OF_MEMORY = ("outofmemory", "out of memory", "killed due to memory usage")
 _SPOT = (
@@ -60,7 +54,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     container after its name. None without any.
     """
 
-    verdict: Verdict
+    verdict: EndStatus
     category: StopCategory
     out_of_memory: bool
     exit_code: int | None = None
@@ -95,16 +89,16 @@ def judge(task: StoppedTask, containers: TaskContainers) -> Judgement:
     return Judgement(
         outcome=determine_outcome(task, judged, monitor=containers.monitor),
         batch=batch,
-        warning=f"Several containers of task {task.id} could be the batch ({', '.join(containers.candidates)}) and are "
-        "judged together: set TASK_PROFILER_CONTAINER in the monitor's environment to the name of the batch.",
+        warning=f"Task {task.id} has several possible batch containers ({', '.join(containers.candidates)}), which are "
+        "judged together: set TASK_PROFILER_CONTAINER in the monitor's environment to the batch's name.",
     )
 
 
 def _may_be_stopped_by_ecs(task: StoppedTask, container: EventContainer) -> bool:
     """Whether the exit code is the one of a container that ECS stops after another one of the task ended."""
-    if container.exit_code == _KILLED:
+    if container.exit_code == SIGKILL_EXIT_CODE:
         return not (_ran_out_of_memory(container) or _contains_any((task.stopped_reason or "").lower(), _OUT_OF_MEMORY))
-    return container.exit_code == _TERMINATED
+    return container.exit_code == SIGTERM_EXIT_CODE
 
 
 def _has_failed(container: EventContainer) -> bool:
@@ -133,22 +127,14 @@ def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monito
     category = _category(task, reasons, exit_code, out_of_memory=out_of_memory)
     failed_to_start = (task.stop_code or "").lower() == _FAILED_TO_START or category in {"image", "resources"}
     return Outcome(
-        verdict=_verdict(category, exit_code, failed=out_of_memory or failed_to_start),
+        verdict=end_status(
+            exit_code, was_stopped=category in _EXTERNAL_STOPS, has_failed=out_of_memory or failed_to_start
+        ),
         category=category,
         out_of_memory=out_of_memory,
         exit_code=exit_code,
         reason=_specific_reason(task, batch, monitor),
     )
-
-
-def _verdict(category: StopCategory, exit_code: int | None, *, failed: bool) -> Verdict:
-    if category in _EXTERNAL_STOPS:
-        return "stopped"
-    if exit_code == 0:
-        return "success"
-    if exit_code is not None or failed:
-        return "failure"
-    return "unknown"
 
 
 def _category(task: StoppedTask, reasons: str, exit_code: int | None, *, out_of_memory: bool) -> StopCategory:

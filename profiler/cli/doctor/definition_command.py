@@ -47,7 +47,7 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
     try:
         pinned = tuple(_pinned_schedules(open_client, definitions, document.arn or ""))
     except TaskProfilerError as error:
-        yield note(SCHEDULES, f"{error} Whether they start this revision is not known.")
+        yield note(SCHEDULES, f"{error} Whether they start this revision is unknown.")
         return
     revision = revision_of(document.arn or "") or family
     yield from schedule_findings(document.definition, revision, pinned, f"{command} --update-schedules")

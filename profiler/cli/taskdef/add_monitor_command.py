@@ -23,7 +23,7 @@ from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
 @rollout_options
 @click.option("--policy", "print_policy", is_flag=True, help="Print the IAM policy that the task roles need.")
 @click.option(
-    "--attach-policy", is_flag=True, help="Put that policy into each task role, as the inline policy task-profiler."
+    "--attach-policy", is_flag=True, help="Attach that policy to each task role, as the inline policy task-profiler."
 )
 @click.option(
     "--container",
@@ -68,14 +68,14 @@ def add_monitor_(
 
     FILE has the format that register-task-definition reads or describe-task-definition prints, or is
     a CloudFormation template; - is standard input. Other containers and the task's size are not
-    changed. An existing monitor is brought to the present form. Repeating the command changes nothing.
+    changed. An existing monitor is upgraded. Repeating the command changes nothing.
 
     --family and --cluster print a plan for the families in ECS. --register carries it out.
     """
     check_destination(request, has_files=bool(files), in_place=in_place, out=out)
     for name, value in (("--image", image), ("--log-group", log_group)):
         if value is not None and not value.strip():
-            raise UsageError(f"{name} is empty: give it a value or leave the option out.")
+            raise UsageError(f"{name} is empty: give it a value or omit the option.")
     options = AddMonitorOptions(
         container=container,
         image=image,

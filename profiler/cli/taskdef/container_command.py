@@ -57,7 +57,7 @@ def container_(
     """Print the monitor's container definition, to paste into a definition that is kept in code."""
     for name, value in (("--container", container), ("--image", image), ("--stream-prefix", stream_prefix)):
         if not value.strip():
-            raise UsageError(f"{name} is empty: give it a value or leave the option out.")
+            raise UsageError(f"{name} is empty: give it a value or omit the option.")
     request = ContainerRequest(
         image=image,
         container=container,

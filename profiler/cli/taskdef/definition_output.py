@@ -16,7 +16,7 @@ from profiler.task_definitions.in_files import ChangeDefinition, change_text, re
 
 STANDARD_INPUT = "-"
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
-_OUTPUT_REMEDY = "name another file by -o"
+_OUTPUT_REMEDY = "name another file with -o"
 
 
 def change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> None:

@@ -33,7 +33,7 @@ def remove_monitor_(
 ) -> int:
     """Remove the monitor container from the task definition in FILE, and print the definition without it.
 
-    The result is what add-monitor was given. --family and --cluster print a plan for the families in
+    The result is the definition before add-monitor. --family and --cluster print a plan for the families in
     ECS, and --register carries it out. IAM policies and log groups are not removed.
     """
     check_destination(request, has_files=bool(files), in_place=in_place, out=out)

@@ -129,8 +129,7 @@ def _print_policy(planned: Sequence[PlannedFamily]) -> None:
     streams = frozenset[str]().union(*(family.streams for family in planned))
     if not streams:
         raise TaskProfilerError(
-            "No selected family needs a permission, because no report is put into a batch's log stream: look at "
-            "the plan."
+            "No selected family needs a permission, because no report is written to a batch's log stream: see the plan."
         )
     click.echo(json.dumps(policy(streams), indent=2))
 
@@ -143,7 +142,7 @@ def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> No
         "schedules skipped": counts["skipped"],
         "policies attached": counts["attached"],
         "unchanged": actions["up to date"] + actions["no monitor"],
-        "left": actions["left"],
+        "skipped": actions["skipped"],
         "refused": actions["refused"],
         "failed": counts["failed"],
     }

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
-from profiler.aggregation.run_end import Outcome, out_of_memory
+from profiler.aggregation.run_end import RunEnd, out_of_memory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     ResourceLimits,
@@ -72,7 +72,7 @@ def with_processes(record: Record, measured: ProcessMeasurements) -> Record:
     peak_bytes, source = _peak(record.metrics, measured, sizes)
     metrics = with_peak(record.metrics, peak_bytes, source, sizes)
     verdict = out_of_memory(
-        Outcome(status=known_status(record), exit_code=record.exit_code, until_ns=_end_ns(record)),
+        RunEnd(status=known_status(record), exit_code=record.exit_code, until_ns=_end_ns(record)),
         memory_max_bytes=peak_bytes,
         memory_size_bytes=sizes.memory_bytes,
         peak_source=source,

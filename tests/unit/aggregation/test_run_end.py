@@ -5,19 +5,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.run_end import (
-    Outcome,
     OutOfMemory,
+    RunEnd,
     StopEvidence,
-    exited_outcome,
+    ended,
     out_of_memory,
-    running_outcome,
-    stopped_outcome,
-    unknown_outcome,
 )
-from profiler.record.model import PeakSource, Status
+from profiler.record.model import PeakSource
+from profiler.record.run_outcome import Status
 
 GIB = 2**30
-KILLED = exited_outcome(137, 1, is_stop_requested=False)
+KILLED = ended(137, 1, was_stopped=False)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +30,7 @@ KILLED = exited_outcome(137, 1, is_stop_requested=False)
     ],
 )
 def test_status_of_a_batch_whose_end_was_seen(*, exit_code: int | None, asked: bool, status: Status) -> None:
-    assert exited_outcome(exit_code, 5, is_stop_requested=asked) == Outcome(
+    assert ended(exit_code, 5, was_stopped=asked) == RunEnd(
         status=status, exit_code=exit_code, until_ns=5, finished_ns=5
     )
 
@@ -62,23 +60,14 @@ def test_a_stop_explains_an_end_that_followed_it(
     assert stop.explains(exit_code, finished_ns) is explains
 
 
-def test_a_lost_batch_has_a_last_reading_and_no_duration() -> None:
-    assert unknown_outcome(7) == Outcome(status="unknown", finished_ns=7)
-
-
-def test_a_running_batch_has_no_end() -> None:
-    assert running_outcome(7) == Outcome(status="running", until_ns=7)
-    assert stopped_outcome(7) == Outcome(status="stopped", until_ns=7)
-
-
-ENDED_WITHOUT_A_CODE = exited_outcome(None, 1, is_stop_requested=False)
+ENDED_WITHOUT_A_CODE = ended(None, 1, was_stopped=False)
 AT_LIMIT = OutOfMemory(likely=True, evidence="exit-137-at-limit")
 UNKNOWN = OutOfMemory()
 EXCLUDED = OutOfMemory(likely=False)
 
 
 def verdict(
-    end: Outcome,
+    end: RunEnd,
     share: float | None,
     *,
     size_bytes: float | None = GIB,
@@ -113,17 +102,17 @@ def verdict(
         (ENDED_WITHOUT_A_CODE, 0.95, None, OutOfMemory(likely=True, evidence="memory-at-limit")),
         (ENDED_WITHOUT_A_CODE, 0.75, 1, OutOfMemory(likely=True, evidence="memory-at-limit")),
         (ENDED_WITHOUT_A_CODE, 0.5, 1, UNKNOWN),
-        (unknown_outcome(1), 0.95, 3, UNKNOWN),
-        (exited_outcome(0, 1, is_stop_requested=False), 0.95, 5, EXCLUDED),
-        (exited_outcome(1, 1, is_stop_requested=False), 0.95, None, EXCLUDED),
-        (exited_outcome(143, 1, is_stop_requested=True), 0.95, 3, EXCLUDED),
-        (exited_outcome(137, 1, is_stop_requested=True), 0.95, 3, UNKNOWN),
-        (stopped_outcome(1), 0.95, None, UNKNOWN),
-        (running_outcome(1), 0.95, 3, UNKNOWN),
+        (RunEnd(status="unknown", finished_ns=1), 0.95, 3, UNKNOWN),
+        (ended(0, 1, was_stopped=False), 0.95, 5, EXCLUDED),
+        (ended(1, 1, was_stopped=False), 0.95, None, EXCLUDED),
+        (ended(143, 1, was_stopped=True), 0.95, 3, EXCLUDED),
+        (ended(137, 1, was_stopped=True), 0.95, 3, UNKNOWN),
+        (RunEnd(status="stopped", until_ns=1), 0.95, None, UNKNOWN),
+        (RunEnd(status="running", until_ns=1), 0.95, 3, UNKNOWN),
     ],
 )
 def test_sampled_memory_at_the_limit_explains_a_kill_and_lower_memory_excludes_none(
-    end: Outcome, share: float | None, hits: int | None, found: OutOfMemory
+    end: RunEnd, share: float | None, hits: int | None, found: OutOfMemory
 ) -> None:
     assert verdict(end, share, limit_hits=hits) == found
 
@@ -133,11 +122,11 @@ def test_sampled_memory_at_the_limit_explains_a_kill_and_lower_memory_excludes_n
     [
         (KILLED, 0.89, EXCLUDED),
         (KILLED, 0.9, AT_LIMIT),
-        (exited_outcome(137, 1, is_stop_requested=True), 0.2, EXCLUDED),
-        (unknown_outcome(1), 0.2, UNKNOWN),
+        (ended(137, 1, was_stopped=True), 0.2, EXCLUDED),
+        (RunEnd(status="unknown", finished_ns=1), 0.2, UNKNOWN),
     ],
 )
-def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(end: Outcome, share: float, found: OutOfMemory) -> None:
+def test_a_peak_from_the_kernel_below_the_limit_excludes_a_kill(end: RunEnd, share: float, found: OutOfMemory) -> None:
     assert verdict(end, share, peak_source="kernel") == found
 
 
@@ -147,7 +136,7 @@ def test_without_a_known_limit_a_kill_has_no_verdict() -> None:
 
 @pytest.mark.parametrize("exit_code", [0, 1, 137])
 def test_a_child_that_may_have_been_killed_leaves_no_verdict(exit_code: int) -> None:
-    end = exited_outcome(exit_code, 1, is_stop_requested=False)
+    end = ended(exit_code, 1, was_stopped=False)
     assert verdict(end, 0.3, peak_source="kernel") == EXCLUDED
     assert verdict(end, 0.3, peak_source="kernel", may_have_missed_a_kill=True) == UNKNOWN
     assert verdict(end, 0.3, may_have_missed_a_kill=True, memory_kills=0) == EXCLUDED
@@ -158,9 +147,15 @@ def test_a_counter_of_kills_that_was_read_and_is_0_excludes_a_kill() -> None:
 
 
 @pytest.mark.parametrize(
-    "end", [exited_outcome(0, 1, is_stop_requested=False), stopped_outcome(1), running_outcome(1), unknown_outcome(1)]
+    "end",
+    [
+        ended(0, 1, was_stopped=False),
+        RunEnd(status="stopped", until_ns=1),
+        RunEnd(status="running", until_ns=1),
+        RunEnd(status="unknown", finished_ns=1),
+    ],
 )
-def test_a_counted_kill_is_decisive_for_any_end_of_the_batch(end: Outcome) -> None:
+def test_a_counted_kill_is_decisive_for_any_end_of_the_batch(end: RunEnd) -> None:
     assert verdict(end, 0.1, memory_kills=1) == OutOfMemory(likely=True, evidence="kernel-counter")
 
 
@@ -178,7 +173,7 @@ def test_a_sampled_peak_never_excludes_a_kill_and_evidence_names_only_what_was_s
     size: int | None,
     hits: int | None,
 ) -> None:
-    end = exited_outcome(exit_code, 1, is_stop_requested=stopped)
+    end = ended(exit_code, 1, was_stopped=stopped)
     found = verdict(end, share, size_bytes=size, limit_hits=hits)
     assert found.likely is not False or exit_code not in (None, 137)
     assert (found.evidence is not None) is (found.likely is True)

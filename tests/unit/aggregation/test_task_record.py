@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.run_end import exited_outcome, running_outcome, unknown_outcome
+from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.task_record import (
     ResourceLimits,
     build_batch_record,
@@ -196,7 +196,7 @@ def test_the_share_of_a_container_is_recorded_and_percentages_are_of_the_task() 
     container, task = ContainerMetadata(name="b", vcpu_share=0.5), TaskMetadata(vcpu_limit=2)
     usage = usage_with(0.515)
     beside = build_other_container(container, task, usage, START_NS, HOST).metrics
-    for metrics in (beside, build_batch_record(container, task, usage, unknown_outcome(None), HOST).metrics):
+    for metrics in (beside, build_batch_record(container, task, usage, RunEnd(status="unknown"), HOST).metrics):
         assert metrics is not None
         assert (metrics.vcpu_size, metrics.vcpu_share) == (2, 0.5)
         assert metrics.cpu_utilization_percent is not None
@@ -207,7 +207,7 @@ def test_a_container_without_a_limit_is_measured_against_that_in_its_stats() -> 
     container, usage = ContainerMetadata(name="b"), usage_with(memory_limit_bytes=400 * MIB)
     beside = build_other_container(container, TaskMetadata(), usage, START_NS, HOST).metrics
     assert beside is not None
-    batch = build_batch_record(container, TaskMetadata(), usage, unknown_outcome(None), HOST).metrics
+    batch = build_batch_record(container, TaskMetadata(), usage, RunEnd(status="unknown"), HOST).metrics
     assert beside.memory_size_mb == batch.memory_size_mb == 400
 
 
@@ -230,7 +230,7 @@ def test_the_record_describes_the_batch_and_its_task() -> None:
         name="batch", docker_id="0123-1", arn="arn:c", image="jobs:1", image_digest="sha256:0", started_ns=START_NS
     )
     side = OtherContainer(name="side")
-    end = exited_outcome(3, START_NS + seconds(90), is_stop_requested=False)
+    end = ended(3, START_NS + seconds(90), was_stopped=False)
     host = replace(HOST, cpu_architecture="ARM64")
     assert build_batch_record(container, task, usage_with(0.123456789), end, host, others=[side]) == Record(
         task_id="0123",
@@ -272,7 +272,10 @@ def test_the_record_describes_the_batch_and_its_task() -> None:
 )
 def test_the_size_of_a_task_contains_the_known_parts(task: TaskMetadata, size: TaskSize | None) -> None:
     assert (
-        build_batch_record(ContainerMetadata(name="b"), task, None, running_outcome(START_NS), HOST).task_size == size
+        build_batch_record(
+            ContainerMetadata(name="b"), task, None, RunEnd(status="running", until_ns=START_NS), HOST
+        ).task_size
+        == size
     )
 
 
@@ -294,9 +297,7 @@ def test_a_killed_batch_is_held_against_its_limit_and_the_hits_of_it(
 ) -> None:
     usage = None if fields is None else usage_with(**fields)
     container = ContainerMetadata(name="b", memory_limit_bytes=limit_bytes)
-    record = build_batch_record(
-        container, TaskMetadata(), usage, exited_outcome(137, START_NS, is_stop_requested=False), Host()
-    )
+    record = build_batch_record(container, TaskMetadata(), usage, ended(137, START_NS, was_stopped=False), Host())
     assert record.likely_out_of_memory is likely
     assert record.out_of_memory_evidence == ("exit-137-at-limit" if likely else None)
 
@@ -312,7 +313,7 @@ def test_a_usage_at_the_limit_that_no_sample_explains_leaves_open_whether_a_chil
     fields = {} if peak_mib is None else {"memory_usage_peak_bytes": peak_mib * MIB}
     usage = usage_with(memory_cache_bytes=cache_mib * MIB, **fields)
     container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB)
-    end = exited_outcome(0, START_NS, is_stop_requested=False)
+    end = ended(0, START_NS, was_stopped=False)
     record = build_batch_record(container, TaskMetadata(), usage, end, Host())
     assert record.likely_out_of_memory is likely
     assert record.out_of_memory_evidence is None
@@ -320,7 +321,7 @@ def test_a_usage_at_the_limit_that_no_sample_explains_leaves_open_whether_a_chil
 
 def test_the_exit_code_of_the_last_attempt_does_not_exclude_a_kill_of_an_earlier_one() -> None:
     container = ContainerMetadata(name="b", memory_limit_bytes=400 * MIB, restart_count=1)
-    end = exited_outcome(0, START_NS, is_stop_requested=False)
+    end = ended(0, START_NS, was_stopped=False)
     record = build_batch_record(container, TaskMetadata(), usage_with(), end, Host())
     assert record.container.restarts == 1
     assert record.likely_out_of_memory is None
@@ -339,7 +340,7 @@ def test_in_awsvpc_mode_the_network_is_counted_once() -> None:
     assert seen["bridge"].network_rx_bytes == 1000
     assert seen["awsvpc"] is not None
     assert (seen["awsvpc"].network_rx_bytes, seen["awsvpc"].network_tx_bytes) == (None, None)
-    assert build_batch_record(awsvpc, task, usage, unknown_outcome(None), HOST).metrics.network_rx_bytes == 1000
+    assert build_batch_record(awsvpc, task, usage, RunEnd(status="unknown"), HOST).metrics.network_rx_bytes == 1000
 
 
 @pytest.mark.parametrize(
@@ -358,7 +359,7 @@ def test_durations(
 ) -> None:
     container = ContainerMetadata(name="b", started_ns=START_NS + seconds(start))
     task = TaskMetadata(pull_started_ns=None if pull is None else START_NS + seconds(pull))
-    end = exited_outcome(0, START_NS + seconds(finish), is_stop_requested=False)
+    end = ended(0, START_NS + seconds(finish), was_stopped=False)
     metrics = build_batch_record(container, task, None, end, HOST).metrics
     assert (metrics.duration_ms, metrics.init_duration_ms, metrics.billed_duration_ms) == (duration, init, billed)
 
@@ -376,7 +377,9 @@ def test_durations(
 )
 def test_identity_from_the_arn(arn: str | None, task: str, region: str | None, account: str | None) -> None:
     assert (task_id(arn), arn_part(arn, 3), arn_part(arn, 4)) == (task, region, account)
-    record = build_batch_record(ContainerMetadata(name="b"), TaskMetadata(arn=arn), None, unknown_outcome(None), HOST)
+    record = build_batch_record(
+        ContainerMetadata(name="b"), TaskMetadata(arn=arn), None, RunEnd(status="unknown"), HOST
+    )
     assert (record.task_id, record.region, record.account_id) == (task, region, account)
 
 
@@ -384,5 +387,6 @@ def test_a_cluster_has_its_name() -> None:
     for cluster in ("jobs", "arn:aws:ecs:us-east-1:111122223333:cluster/jobs"):
         task = TaskMetadata(cluster=cluster)
         assert (
-            build_batch_record(ContainerMetadata(name="b"), task, None, unknown_outcome(None), HOST).cluster == "jobs"
+            build_batch_record(ContainerMetadata(name="b"), task, None, RunEnd(status="unknown"), HOST).cluster
+            == "jobs"
         )

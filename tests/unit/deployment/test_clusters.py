@@ -178,7 +178,7 @@ def test_links_within_the_page_lead_to_headings() -> None:
     headings = re.findall(r"^#+ (.*)$", PAGE, re.MULTILINE)
     anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
     linked = set(re.findall(r"\]\(#([^)]+)\)", PAGE))
-    assert len(linked) > 5
+    assert len(linked) >= 4
     assert linked - anchors == set()
 
 
@@ -233,7 +233,7 @@ def test_a_wrong_command_would_be_noticed() -> None:
 
 def test_the_cli_knows_every_command_of_the_page() -> None:
     found = list(commands())
-    assert len(found) >= 15
+    assert len(found) >= 12
     assert [problem for problem in map(problem_of, found) if problem] == []
 
 

@@ -86,7 +86,7 @@ def test_a_healthy_task_has_no_problem() -> None:
         "stats": ["ok"],
     }
     assert only(findings, "task metadata").text == "Version 4 answers: task 0123 of etl:26 on FARGATE."
-    assert only(findings, "log stream").text == "The report may be put into /ecs/jobs, stream ecs/batch/0123."
+    assert only(findings, "log stream").text == "The monitor may write the report to /ecs/jobs, stream ecs/batch/0123."
     assert only(findings, "memory limit").text == "The batch may use 1 GB, its own limit."
 
 

@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.delivery_errors import ClusterError, DeliveryError, ForwarderError
-from forwarder.search_cluster.bulk_client import bulk_lines
-from forwarder.search_cluster.document_delivery import Failure
+from forwarder.delivery_errors import DeliveryError, ForwarderError, SearchClusterError
+from forwarder.search_cluster.failure_store import Failure
+from forwarder.search_cluster.interface import bulk_lines
 from forwarder.task.task_event import parse_stopped_task
 from tests.unit.forwarder.task.test_task_event import EVENT
 from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, OtherChannel, World, report
@@ -58,7 +58,7 @@ def test_every_event_is_indexed_or_raised_or_named(
     world, other = World({BATCH_STREAM: [report()]} if has_report else {}), OtherChannel()
     world.other_channels = [other]
     world.described = world.described if is_described else None
-    world.cluster_error = ClusterError("away", status=None) if "cluster" in failing else None
+    world.cluster_error = SearchClusterError("away", status=None) if "cluster" in failing else None
     world.rejected = (Failure({}, "bad mapping"),) if failing == "refused" else ()
     world.slack_error = DeliveryError("Slack is away.") if "slack" in failing else None
     other.error = DeliveryError("The bus is away.") if failing == "other" else None

@@ -266,7 +266,7 @@ def test_a_line_is_indexed_at_its_own_time_or_refused(timestamp: int | None) -> 
         assert isinstance(made, Document)
         assert parse_datetime(made.fields["@timestamp"]) == EPOCH + timedelta(milliseconds=timestamp)
     else:
-        assert made == InvalidReport("The log event has no timestamp of the years 1970 to 2200.")
+        assert made == InvalidReport("The log event has no timestamp between 1970 and 2200.")
 
 
 @pytest.mark.parametrize("code", [2**31, -(2**31) - 1, 2**70])

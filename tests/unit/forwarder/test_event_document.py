@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forwarder.delivery_errors import ClusterError
-from forwarder.documents import Document, event_documents, report_document
+from forwarder.delivery_errors import SearchClusterError
+from forwarder.documents import Document, report_document
+from forwarder.event_document import event_documents
 from forwarder.lines import read_line
-from forwarder.search_cluster.bulk_client import ItemResult
 from forwarder.search_cluster.document_delivery import Delivery, DeliveryResult
+from forwarder.search_cluster.interface import ItemResult
 from forwarder.task.batch_log_stream import batch_container
 from forwarder.task.run_log import FoundReport
 from forwarder.task.task_event import StoppedTask
@@ -162,13 +163,13 @@ def test_an_invocation_that_ends_between_the_two_requests_is_repaired_by_its_ret
         def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
             if self.is_dead and any(document.stored is not None for document in documents):
                 self.is_dead = False
-                raise ClusterError("died", status=400)
+                raise SearchClusterError("died", status=400)
             return super().bulk(documents, timeout_seconds)
 
     text = report(status="success", exitCode=0)
     cluster = Dying()
     write(cluster, of_event(UNKNOWN, CHECKPOINT))
-    with pytest.raises(ClusterError):
+    with pytest.raises(SearchClusterError):
         write(cluster, of_report(text))
     write(cluster, of_report(text))
     (document,) = cluster.documents.values()

@@ -51,7 +51,7 @@ def test_an_empty_value_counts_as_unset() -> None:
         ({"SEARCH_ENGINE": SECRET}, "SEARCH_ENGINE"),
         ({"FORWARD_LOG_LINES": SECRET}, "FORWARD_LOG_LINES"),
         ({"INDEX_PREFIX": "Team A"}, "INDEX_PREFIX"),
-        ({"INDEX_PERIOD": SECRET}, "neither month nor day"),
+        ({"INDEX_PERIOD": SECRET}, "must be month or day"),
         ({"ELASTICSEARCH_PASSWORD": SECRET}, "set both or neither"),
         ({"OPENSEARCH_AWS_AUTH": "true"}, "SEARCH_ENGINE=opensearch"),
     ],

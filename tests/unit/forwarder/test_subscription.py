@@ -14,8 +14,9 @@ from forwarder.delivery_errors import PayloadError
 from forwarder.documents import Document
 from forwarder.function_settings import ForwarderSettings
 from forwarder.lines import InvalidReport, read_line
-from forwarder.search_cluster.bulk_client import bulk_lines
-from forwarder.search_cluster.document_delivery import Delivery, DeliveryResult, Failure, message_body
+from forwarder.search_cluster.document_delivery import Delivery, DeliveryResult
+from forwarder.search_cluster.failure_store import Failure, message_body
+from forwarder.search_cluster.interface import bulk_lines
 from forwarder.subscription import MAX_PAYLOAD_BYTES, LogEvent, Payload, decode_event, forward, read_event
 from profiler.record.model import Report
 from tests.fakes import FakeInvocationTime

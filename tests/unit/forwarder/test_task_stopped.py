@@ -6,18 +6,21 @@ from typing import Any
 
 import pytest
 
-from forwarder.delivery_errors import ClusterError, DeliveryError, ForwarderError, SettingsError
+from forwarder.delivery_errors import DeliveryError, ForwarderError, SearchClusterError, SettingsError
 from forwarder.documents import Document
 from forwarder.function_settings import NoticeSettings
 from forwarder.lines import read_line
 from forwarder.notices.channel import NoticeChannel, NoticeKind
-from forwarder.notices.notice import KilledProcesses, Notice, RunNumbers, compare
-from forwarder.search_cluster.document_delivery import DeliveryResult, Failure
+from forwarder.notices.comparison import compare
+from forwarder.notices.notice import Notice
+from forwarder.search_cluster.document_delivery import DeliveryResult
+from forwarder.search_cluster.failure_store import Failure
 from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.run_log import FoundReport, ReportFinder
 from forwarder.task.task_event import EventContainer, StoppedTask
+from forwarder.task.task_outcome import Outcome
 from forwarder.task_stopped import Index, TaskStoppedHandler
-from profiler.record.model import Report
+from profiler.record.model import Container, Distribution, Metrics, Record, Report
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, task
 
@@ -70,7 +73,7 @@ class World:
         self.other_channels: list[NoticeChannel] = []
         self.done: set[str] = set()
         self.warnings: list[str] = []
-        self.indexed_reports: list[FoundReport | ClusterError | None] | None = None
+        self.indexed_reports: list[FoundReport | SearchClusterError | None] | None = None
 
     def newest(self, place: LogStream) -> Iterator[str]:
         self.reads += 1
@@ -93,7 +96,7 @@ class World:
         """The next of the reports; the last one again and again."""
         assert self.indexed_reports
         found = self.indexed_reports.pop(0) if len(self.indexed_reports) > 1 else self.indexed_reports[0]
-        if isinstance(found, ClusterError):
+        if isinstance(found, SearchClusterError):
             raise found
         return found
 
@@ -153,8 +156,8 @@ def test_the_report_in_the_batchs_stream_gives_the_numbers() -> None:
     world = World({BATCH_STREAM: ["a line", report(), "another"]})
     assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
     ((notice, kind),) = world.notices
-    assert (kind, notice.family, notice.revision, notice.exit_code) == ("failure", "nightly", "5", 1)
-    assert (notice.numbers.duration_ms, notice.numbers.cpu_maximum_percent) == (60000, 90.0)
+    assert (kind, notice.family, notice.task.revision, notice.outcome.exit_code) == ("failure", "nightly", "5", 1)
+    assert (notice.duration_ms, notice.metrics.cpu_utilization_percent) == (60000, Distribution(avg=50.0, max=90.0))
     assert notice.is_complete
     numbers, own = world.documents
     assert (numbers.index, numbers.id) == (own.index, own.id) == ("task-reports-2026.03", f"{task().id}/batch")
@@ -177,7 +180,7 @@ def test_the_last_checkpoint_must_do_after_the_wait() -> None:
     assert world.time.pauses == [2.0, 2.0, 1.0]
     notice = world.notices[0][0]
     assert not notice.is_complete
-    assert (notice.numbers.memory_maximum_mb, notice.numbers.duration_ms) == (500, 63216)
+    assert (notice.metrics.max_memory_used_mb, notice.duration_ms) == (500, 63216)
     (document,) = world.documents
     assert document.fields == {
         "task": {
@@ -202,7 +205,7 @@ def test_without_anything_the_event_alone_is_told() -> None:
     world = World(described=WITHOUT_MONITOR)
     assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
     assert world.time.pauses == []
-    assert world.notices[0][0].numbers.duration_ms == 63216
+    assert world.notices[0][0].duration_ms == 63216
     assert (world.documents[0].index, world.documents[0].id) == (
         "task-reports-2026.03",
         "4dd5853f44b341ee8281f38229bee377/batch",
@@ -212,7 +215,7 @@ def test_without_anything_the_event_alone_is_told() -> None:
 def test_without_an_end_of_execution_the_end_is_known_and_the_duration_is_not() -> None:
     world = World(described=WITHOUT_MONITOR)
     world.handle(task(executionStoppedAt=None))
-    assert world.notices[0][0].numbers.duration_ms is None
+    assert world.notices[0][0].duration_ms is None
     document = world.documents[0].upsert
     assert document is not None
     assert "usage" not in document
@@ -262,7 +265,7 @@ def test_another_containers_or_tasks_report_is_not_ours() -> None:
 
 def test_slack_is_told_even_if_the_cluster_takes_nothing() -> None:
     world = World({BATCH_STREAM: [report()]})
-    world.cluster_error = ClusterError("The cluster is away.", status=None)
+    world.cluster_error = SearchClusterError("The cluster is away.", status=None)
     with pytest.raises(DeliveryError, match="The cluster is away"):
         world.handle()
     assert len(world.notices) == 1
@@ -282,7 +285,7 @@ def test_slack_is_told_even_if_the_clusters_settings_are_wrong() -> None:
     with pytest.raises(SettingsError, match=r"^The secret of the cluster cannot be read\.$"):
         world.handle()
     ((notice, kind),) = world.notices
-    assert (kind, notice.exit_code, notice.comparison) == ("failure", 1, None)
+    assert (kind, notice.outcome.exit_code, notice.comparison) == ("failure", 1, None)
 
 
 def test_the_document_is_written_even_if_slacks_settings_are_wrong() -> None:
@@ -303,7 +306,7 @@ def test_the_document_is_written_even_if_what_is_told_of_is_set_wrong() -> None:
     world = World({BATCH_STREAM: [report()]})
 
     def wrong() -> NoticeSettings:
-        raise SettingsError("NOTIFY is neither.")
+        raise SettingsError("NOTIFY must be.")
 
     handling = TaskStoppedHandler(
         wrong,
@@ -312,7 +315,7 @@ def test_the_document_is_written_even_if_what_is_told_of_is_set_wrong() -> None:
         index=world.index,
         channels=world.channels,
     )
-    with pytest.raises(SettingsError, match="NOTIFY is neither"):
+    with pytest.raises(SettingsError, match="NOTIFY must be"):
         handling.handle(task())
     assert (len(world.runs), world.notices) == (1, [])
 
@@ -370,7 +373,7 @@ def test_without_success_in_the_cluster_the_streams_are_read_once() -> None:
 
 def test_a_cluster_that_does_not_answer_leaves_the_wait_to_the_streams() -> None:
     world = World()
-    world.indexed_reports = [ClusterError("away", status=None)]
+    world.indexed_reports = [SearchClusterError("away", status=None)]
     world.handle(report_wait_seconds=4.0)
     assert world.time.pauses == [2.0, 2.0]
     assert world.reads == 7  # both streams three times, and the checkpoints
@@ -398,7 +401,7 @@ class OtherChannel:
     def post(self, notice: Notice, kind: NoticeKind) -> None:
         if self.error is not None:
             raise self.error
-        self.posted.append(notice.task_id)
+        self.posted.append(notice.task.id)
 
 
 def test_a_channel_that_fails_neither_stops_the_others_nor_is_forgotten() -> None:
@@ -452,32 +455,6 @@ def test_only_a_failure_shows_lines(detail: dict[str, Any]) -> None:
     world = World({BATCH_STREAM: LINES})
     world.handle(task(**detail), log_lines=5)
     assert world.notices[0][0].log_lines == ()
-
-
-def test_the_series_and_the_largest_processes_of_the_report() -> None:
-    processes = [
-        {"name": "sh", "maxMemoryUsedMB": 1, "count": 1},
-        {"name": "python", "maxMemoryUsedMB": 400, "count": 4},
-        {"name": "node", "maxMemoryUsedMB": 90},
-        {"name": "cat", "maxMemoryUsedMB": 0.5},
-        {"name": "unknown"},
-    ]
-    series = {"startedAt": "2026-03-01T10:11:28Z", "stepMs": 1000, "vcpuUsed": [0.5, None], "memoryUsedMB": [7, 9]}
-    world = World({BATCH_STREAM: [report(processes=processes, series=series)]})
-    world.handle()
-    numbers = world.notices[0][0].numbers
-    assert [(used.name, used.maximum_memory_mb, used.count) for used in numbers.processes] == [
-        ("python", 400, 4),
-        ("node", 90, None),
-        ("sh", 1, 1),
-    ]
-    assert (numbers.series.vcpu_used, numbers.series.memory_used_mb) == ((0.5, None), (7, 9))
-
-
-def test_the_batchs_only_process_is_not_repeated() -> None:
-    world = World({BATCH_STREAM: [report(processes=[{"name": "python", "maxMemoryUsedMB": 400, "count": 1}])]})
-    world.handle()
-    assert world.notices[0][0].numbers.processes == ()
 
 
 def test_what_is_not_indexed_is_named_in_the_log() -> None:
@@ -545,21 +522,20 @@ def test_a_batch_that_the_event_does_not_list_is_indexed_by_the_definitions_name
     assert world.notices[0][0].container == "batch"
 
 
-def ended(duration_ms: float | None, **more: Any) -> Notice:
+def ended(duration_ms: float | None, **of_task: Any) -> Notice:
+    record = Record(task_id="1", container=Container(name="batch"), metrics=Metrics(duration_ms=duration_ms))
+    fields = {"arn": "1", "definition_arn": "nightly:1", **of_task}
     return Notice(
-        verdict="success",
-        category="exit",
-        family="nightly",
-        task_id="1",
-        numbers=RunNumbers(duration_ms=duration_ms),
-        **more,
+        task=StoppedTask(**fields),
+        outcome=Outcome(verdict="success", category="exit", out_of_memory=False),
+        found=FoundReport(Report(time="", type="task.report", record=record), ""),
     )
 
 
 class FakeCluster:
     """A search cluster with successful runs of these durations, some of them in the ECS cluster ``jobs``."""
 
-    def __init__(self, durations: list[float], error: ClusterError | None = None, in_jobs: int = 0) -> None:
+    def __init__(self, durations: list[float], error: SearchClusterError | None = None, in_jobs: int = 0) -> None:
         self._durations = durations
         self._error = error
         self._in_jobs = in_jobs
@@ -616,14 +592,14 @@ def test_recent_runs_in_the_same_cluster_are_preferred(in_jobs: int, sentence: s
 def test_recent_runs_are_those_of_the_same_account_and_region() -> None:
     cluster = FakeCluster([])
     arn = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/1"
-    compare(cluster, ended(5, task_arn=arn, region="eu-west-1"), prefix="task")
+    compare(cluster, ended(5, arn=arn, region="eu-west-1"), prefix="task")
     terms = cluster.body["query"]["bool"]["filter"]
     assert {"term": {"cloud.account.id": "111122223333"}} in terms
     assert {"term": {"cloud.region": "eu-west-1"}} in terms
 
 
 def test_a_cluster_that_does_not_answer_costs_the_comparison_only() -> None:
-    cluster = FakeCluster([], ClusterError("away", status=None))
+    cluster = FakeCluster([], SearchClusterError("away", status=None))
     assert compare(cluster, ended(5), prefix="task") is None
 
 
@@ -647,23 +623,6 @@ def test_an_odd_answer_costs_the_comparison_only(answer: dict[str, Any]) -> None
     assert compare(Odd([]), ended(5), prefix="task") is None
 
 
-def test_a_size_to_try_is_one_that_the_task_does_not_have() -> None:
-    advice = {"vcpu": 0.5, "memoryMB": 1024, "savingPercent": 50.0, "reasons": ["Half would do."]}
-    for size, wanted in (({"vcpu": 1, "memoryMB": 2048}, 1024), ({"vcpu": 0.5, "memoryMB": 1024}, None)):
-        world = World({BATCH_STREAM: [report(taskSize=size, recommendation=advice)]})
-        world.handle(task())
-        found = world.notices[0][0].numbers.advice
-        assert found is not None
-        assert (found.memory_mb, found.reasons) == (wanted, ("Half would do.",))
-
-
-@pytest.mark.parametrize("count", [0, 2])
-def test_processes_that_were_killed_are_told_though_the_batch_goes_on(count: int) -> None:
-    world = World({BATCH_STREAM: [report(memoryKills={"count": count, "processes": [{"name": "worker"}]})]})
-    world.handle(task())
-    assert world.notices[0][0].numbers.killed == (KilledProcesses(count=2, names=("worker",)) if count else None)
-
-
 XRAY_AND_BATCH = definition(container("xray-daemon"), container("batch"), container("task-monitor", essential=False))
 
 
@@ -673,7 +632,7 @@ def test_a_failed_batch_next_to_an_essential_sidecar_is_announced_as_a_failure()
     ended = task(containers=[{"name": "xray-daemon", "exitCode": 0}, {"name": "batch", "exitCode": 1}])
     assert world.handle(ended) == {"status": "failure", "indexed": True, "notified": "failure"}
     ((notice, _),) = world.notices
-    assert (notice.container, notice.exit_code, notice.log_stream) == ("batch", 1, BATCH_STREAM)
+    assert (notice.container, notice.outcome.exit_code, notice.log and notice.log.stream) == ("batch", 1, BATCH_STREAM)
     assert world.documents[-1].id == "4dd5853f44b341ee8281f38229bee377/batch"
     (warning,) = world.warnings
     assert "xray-daemon, batch" in warning

@@ -18,7 +18,8 @@ from profiler.cli.styled_text import render_lines
 from profiler.core.errors import TaskProfilerError
 from profiler.history.run_database import MIGRATIONS, HistoryStore
 from profiler.history.timeline import Point
-from profiler.record.model import Container, Distribution, Metrics, Record, Report, Status, encode
+from profiler.record.model import Container, Distribution, Metrics, Record, Report, encode
+from profiler.record.run_outcome import Status
 from tests.fakes import FakeClock
 
 POINT = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)

@@ -56,9 +56,9 @@ from profiler.record.model import (
     RecordType,
     Report,
     Series,
-    Status,
     encode,
 )
+from profiler.record.run_outcome import Status
 from tests import shown_runs
 from tests.fakes import FakeClock
 from tests.runs import checkpoint as one_checkpoint
@@ -689,7 +689,7 @@ def test_open_shows_the_page_and_says_when_it_cannot(here: Path, monkeypatch: py
     result = call("--open")
     assert opened == [(here / "task-report.html").as_uri()]
     assert result.exit_code == 0
-    assert "No browser could be started here: open task-report.html" in result.stderr
+    assert "No browser could be started: open task-report.html" in result.stderr
 
 
 def test_a_page_can_go_into_a_pipe_or_device(here: Path) -> None:

@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from forwarder.notices.wording import TASK_RUN_DASHBOARD_ID
+from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
 from kibana.aggregations import MATCHING, grouped_metrics, search_body
 from kibana.all_dashboards import DASHBOARDS, PANELS
 from kibana.build import FOLDER, build_files
 from kibana.classic import colours_of
 from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not, kql
 from kibana.dashboard_model import Index, Panel, fields_of
-from kibana.index_templates import data_view_fields
-from kibana.lint import lint_file
+from kibana.index_definitions.index_templates import data_view_fields
 from kibana.objects import object_id
 from kibana.shared_panels import OUTCOMES
 from profiler.record.document_fields import FIELDS
 from tests.documentation import ROOT
+from tests.unit.kibana.saved_object_rules import lint_file
 
 CLASSIC, LENS = "opensearch-dashboards.ndjson", "kibana.ndjson"
 FILES = (CLASSIC, LENS)
@@ -448,7 +448,7 @@ def test_a_rule_fires_and_no_other(rule: str, name: str, change: Change, files: 
 
 
 def test_every_rule_of_the_lint_has_a_mutation() -> None:
-    source = "".join(path.read_text() for path in FOLDER.glob("lint*.py"))
+    source = "".join(path.read_text() for path in Path(__file__).parent.glob("*_rules.py"))
     assert set(re.findall(r'"([A-Z]\d\d)"', source)) == {rule for rule, _, _ in MUTATIONS}
 
 

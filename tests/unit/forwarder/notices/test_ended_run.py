@@ -1,6 +1,7 @@
 """The event's detail and the line of an ended run: the same shape, bounded, and as the schema in the docs says."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import jsonschema
@@ -13,20 +14,21 @@ from msgspec.structs import replace
 from forwarder.delivery_errors import NoticeError
 from forwarder.notices.ended_run import MAX_DETAIL_BYTES, EndedRun, LogLineChannel, ended_run, json_schema
 from forwarder.notices.event_bus import EventBusChannel
-from forwarder.notices.notice import Notice, RunNumbers
+from forwarder.notices.notice import Notice
 from profiler.record.model import Container, Cost, Metrics, Recommendation, Record
 from tests.documentation import ROOT
-from tests.unit.forwarder.notices.test_slack_message import NOTICE, NOTICES, OOM
+from tests.unit.forwarder.notices.test_slack_message import NOTICE, NOTICES, OOM, ended, found, in_task
 
 KIBANA = "https://kibana.example.com"
 RECORD = Record(
     task_id="0123",
     container=Container(name="batch"),
-    metrics=Metrics(duration_ms=5, billed_duration_ms=60_000, vcpu_size=0.5, max_memory_used_mb=993.3),
+    metrics=Metrics(duration_ms=7_980_000, billed_duration_ms=60_000, vcpu_size=0.5, max_memory_used_mb=993.3),
     cost=Cost(usd=0.0123, price_basis="fargate"),
     recommendation=Recommendation(vcpu=0.25, memory_mb=2048, reasons=("x" * 500,) * 9),
+    finished_at="2026-03-01T12:00:00.000Z",
 )
-RUN = replace(NOTICE, record=RECORD, task_arn="arn:task/0123", finished_at="2026-03-01T12:00:00.000Z", reason="why")
+RUN = ended(replace(NOTICE, found=found(RECORD)), out_of_memory=True, reason="why")
 
 
 class Bus:
@@ -82,7 +84,7 @@ def test_the_detail_of_a_run_with_a_report() -> None:
     assert run == {
         "text": "etl_daily:7 succeeded: why.",
         "taskId": "0123",
-        "taskArn": "arn:task/0123",
+        "taskArn": "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
         "cluster": "jobs",
         "family": "etl_daily",
         "revision": "7",
@@ -91,7 +93,7 @@ def test_the_detail_of_a_run_with_a_report() -> None:
         "stopCategory": "exit",
         "stoppedReason": "why",
         "exitCode": 0,
-        "startedAt": "2026-03-01T11:00:03+01:00",
+        "startedAt": "2026-03-01T10:00:03.000Z",
         "finishedAt": "2026-03-01T12:00:00.000Z",
         "metrics": {
             "durationMs": 7_980_000,
@@ -107,14 +109,16 @@ def test_the_detail_of_a_run_with_a_report() -> None:
 
 
 def test_a_checkpoint_has_neither_cost_nor_billed_time() -> None:
-    run = detail(replace(RUN, is_complete=False))
+    run = detail(replace(RUN, found=found(RECORD, "task.checkpoint")))
     assert "cost" not in run
-    assert run["metrics"] == {"durationMs": 7_980_000, "vcpuSize": 0.5, "maxMemoryUsedMB": 993.3}
+    assert run["metrics"] == {"vcpuSize": 0.5, "maxMemoryUsedMB": 993.3}
 
 
 def test_an_event_alone_has_the_duration_or_nothing() -> None:
-    assert detail(replace(RUN, record=None))["metrics"] == {"durationMs": 7_980_000}
-    assert "metrics" not in detail(replace(RUN, record=None, numbers=RunNumbers()))
+    alone = replace(RUN, found=None)
+    assert "metrics" not in detail(alone)
+    ended_at = datetime(2026, 3, 1, 10, 0, 4, tzinfo=UTC)
+    assert detail(in_task(alone, execution_stopped_at=ended_at))["metrics"] == {"durationMs": 1000}
 
 
 def test_the_line_is_the_detail_with_its_type() -> None:
@@ -129,7 +133,7 @@ def test_numbers_of_thousands_of_digits_are_left_out() -> None:
     fields = ("billedDurationMs", "memorySizeMB", "networkRxBytes", "networkTxBytes", "blockReadBytes", "maxPids")
     many = (*fields, "blockWriteBytes", "vcpuSize", "initDurationMs", "maxMemoryUsedMB")
     metrics = msgspec.convert(dict.fromkeys(many, 10**4000), type=Metrics)
-    run = detail(replace(RUN, record=replace(RECORD, metrics=metrics)))
+    run = detail(replace(RUN, found=found(replace(RECORD, metrics=metrics))))
     assert "metrics" not in run
     assert run["taskId"] == "0123"
 
@@ -141,7 +145,7 @@ def test_numbers_of_thousands_of_digits_are_left_out() -> None:
             {},
             "etl_daily:7 failed with exit code 137 (SIGKILL): OutOfMemoryError: Container killed due to memory usage.",
         ),
-        ({"exit_code": None, "reason": None, "revision": None}, "etl_daily failed."),
+        ({"exit_code": None, "reason": None}, "etl_daily:7 failed."),
         ({"verdict": "stopped", "exit_code": None, "reason": "by user."}, "etl_daily:7 was stopped: by user."),
         ({"verdict": "unknown", "exit_code": None, "reason": ""}, "etl_daily:7 ended with an unknown result."),
         (
@@ -151,7 +155,7 @@ def test_numbers_of_thousands_of_digits_are_left_out() -> None:
     ],
 )
 def test_the_text_is_a_sentence(changes: dict[str, Any], text: str) -> None:
-    assert detail(replace(OOM, **changes))["text"] == text
+    assert detail(ended(OOM, **changes))["text"] == text
 
 
 def embedded(value: Any, path: str = "") -> dict[str, str]:
@@ -177,7 +181,8 @@ HOSTILE = replace(
 @given(NOTICES, NOTICES)
 def test_templates_can_embed_every_text_but_the_reason_of_ecs(notice: Notice, other: Notice) -> None:
     """EventBridge inserts a value as it is: a quotation mark would end the string of the template."""
-    run = detail(replace(notice, record=HOSTILE, finished_at=other.reason, reason=f'"{notice.reason}\\'))
+    record = replace(HOSTILE, finished_at=other.outcome.reason)
+    run = detail(ended(replace(notice, found=found(record)), reason=f'"{notice.outcome.reason}\\'))
     for path, text in embedded(run).items():
         if path not in RAW and not path.startswith(".metrics"):
             assert json.loads(f'"{text}"') == text, path
@@ -191,9 +196,12 @@ def test_the_schema_names_the_fields_of_the_type() -> None:
     assert set(json_schema()["$defs"]["EndedRun"]["properties"]) == set(EndedRun.__struct_encode_fields__)
 
 
+SCHEMA = jsonschema.Draft202012Validator(json_schema())
+
+
 @settings(deadline=None)
 @given(NOTICES)
 def test_any_notice_makes_a_bounded_detail_of_the_schema(notice: Notice) -> None:
-    run = detail(replace(notice, record=RECORD))
-    jsonschema.validate(run, json_schema())
-    assert ended_run(notice, kibana_url=KIBANA).status == notice.verdict
+    run = detail(replace(notice, found=found(RECORD)))
+    SCHEMA.validate(run)
+    assert ended_run(notice, kibana_url=KIBANA).status == notice.outcome.verdict

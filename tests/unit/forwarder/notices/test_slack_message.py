@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
@@ -11,57 +12,95 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forwarder.notices import wording
-from forwarder.notices.notice import (
-    AcceleratorUse,
-    KilledProcesses,
-    Notice,
-    ProcessUse,
-    RunNumbers,
-    SizeAdvice,
-    UsageSeries,
-)
+from forwarder.notices import links, wording
+from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
+from forwarder.notices.notice import Notice
 from forwarder.notices.slack_message import SlackMessage, escape_text, message
-from forwarder.notices.wording import TASK_RUN_DASHBOARD_ID
-from forwarder.task.task_outcome import StopCategory, Verdict
+from forwarder.task.batch_log_stream import LogStream
+from forwarder.task.run_log import FoundReport
+from forwarder.task.task_event import StoppedTask
+from forwarder.task.task_outcome import Outcome
+from profiler.record.model import (
+    Container,
+    Cost,
+    Distribution,
+    Gpu,
+    MemoryKills,
+    Metrics,
+    Neuron,
+    NeuronCore,
+    Process,
+    Recommendation,
+    Record,
+    RecordType,
+    Report,
+    Series,
+    TaskSize,
+)
+from profiler.record.run_outcome import EndStatus, StopCategory
 from tests.fake_slack import length, violations
 
 KIBANA = "https://kibana.example.com/s/ops"
-NUMBERS = RunNumbers(
-    duration_ms=7_980_000,
-    billed_duration_ms=8_040_000,
-    cost_usd=0.0123,
-    vcpu_size=0.5,
-    cpu_average_percent=42.4,
-    cpu_maximum_percent=97.2,
-    memory_size_mb=1024,
-    memory_average_percent=61.0,
-    memory_maximum_percent=97.0,
-    memory_maximum_mb=993.3,
-)
-NOTICE = Notice(
-    verdict="success",
-    category="exit",
-    family="etl_daily",
-    revision="7",
+TASK = StoppedTask(
+    arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
     cluster="jobs",
     region="eu-west-1",
-    task_id="0123",
-    container="batch",
-    exit_code=0,
-    started_at="2026-03-01T11:00:03+01:00",
-    numbers=NUMBERS,
-    is_complete=True,
-    log_group="/ecs/jobs",
-    log_stream="ecs/batch/0123",
+    definition_arn="arn:aws:ecs:eu-west-1:111122223333:task-definition/etl_daily:7",
+    started_at=datetime(2026, 3, 1, 10, 0, 3, tzinfo=UTC),
 )
-OOM = replace(
-    NOTICE,
-    verdict="failure",
-    category="oom",
-    exit_code=137,
-    reason="OutOfMemoryError: Container killed due to memory usage",
-    numbers=replace(NUMBERS, advice=SizeAdvice(memory_mb=2048, saving_percent=-20, reasons=("Memory was short.",))),
+RECORD = Record(
+    task_id="0123",
+    container=Container(name="batch"),
+    metrics=Metrics(
+        duration_ms=7_980_000,
+        billed_duration_ms=8_040_000,
+        vcpu_size=0.5,
+        cpu_utilization_percent=Distribution(avg=42.4, max=97.2),
+        memory_size_mb=1024,
+        memory_utilization_percent=Distribution(avg=61.0, max=97.0),
+        max_memory_used_mb=993.3,
+    ),
+    cost=Cost(usd=0.0123),
+)
+
+
+def found(record: Record, kind: RecordType = "task.report") -> FoundReport:
+    return FoundReport(Report(time="2026-03-01T12:13:03Z", type=kind, record=record), "")
+
+
+NOTICE = Notice(
+    task=TASK,
+    outcome=Outcome(verdict="success", category="exit", out_of_memory=False, exit_code=0),
+    container="batch",
+    found=found(RECORD),
+    log=LogStream(group="/ecs/jobs", stream="ecs/batch/0123"),
+)
+
+
+def recorded(notice: Notice, **changes: Any) -> Notice:
+    """The notice with other fields of the record."""
+    return replace(notice, found=found(replace(notice.record or RECORD, **changes)))
+
+
+def ended(notice: Notice, **changes: Any) -> Notice:
+    """The notice with another outcome."""
+    return replace(notice, outcome=replace(notice.outcome, **changes))
+
+
+def in_task(notice: Notice, **changes: Any) -> Notice:
+    return replace(notice, task=replace(notice.task, **changes))
+
+
+OOM = recorded(
+    ended(
+        NOTICE,
+        verdict="failure",
+        category="oom",
+        out_of_memory=True,
+        exit_code=137,
+        reason="OutOfMemoryError: Container killed due to memory usage",
+    ),
+    recommendation=Recommendation(memory_mb=2048, saving_percent=-20, reasons=("Memory was short.",)),
 )
 
 
@@ -107,34 +146,42 @@ def test_a_success_says_what_the_run_used() -> None:
 
 
 def test_the_series_are_drawn_on_the_scale_of_the_size() -> None:
-    series = UsageSeries(vcpu_used=(0.0, None, 0.5, 0.25), memory_used_mb=(None, 512.0, 1024.0, 2048.0, None))
-    text = said(replace(NOTICE, numbers=replace(NUMBERS, series=series)))
+    series = Series(
+        started_at="2026-03-01T10:00:03Z",
+        step_ms=1000,
+        vcpu_used=(0.0, None, 0.5, 0.25),
+        memory_used_mb=(None, 512.0, 1024.0, 2048.0, None),
+    )
+    text = said(recorded(NOTICE, series=series))
     assert "of 0.5 vCPU\n`▁\u00a0█▅`\n*Memory*" in text
     assert "of 1 GB\n`\u00a0▅██\u00a0`" in text
 
 
 @pytest.mark.parametrize("values", [(), (None, None, None, None), (0.1, 0.2), (0.1, None, 0.2)])
 def test_too_few_values_are_not_drawn(values: tuple[float | None, ...]) -> None:
-    series = UsageSeries(vcpu_used=values, memory_used_mb=values)
-    assert said(replace(NOTICE, numbers=replace(NUMBERS, series=series))) == said(NOTICE)
+    series = Series(started_at="2026-03-01T10:00:03Z", step_ms=1000, vcpu_used=values, memory_used_mb=values)
+    assert said(recorded(NOTICE, series=series)) == said(NOTICE)
 
 
 def test_a_series_without_a_size_has_its_own_scale() -> None:
-    numbers = RunNumbers(series=UsageSeries(memory_used_mb=(0.0, 35.0, 70.0)))
-    assert "`▁▅█`" in said(replace(NOTICE, numbers=numbers))
+    series = Series(started_at="2026-03-01T10:00:03Z", step_ms=1000, memory_used_mb=(0.0, 35.0, 70.0))
+    assert "`▁▅█`" in said(recorded(NOTICE, metrics=Metrics(), series=series))
 
 
 def test_the_largest_processes_are_named() -> None:
     used = (
-        ProcessUse(name="<python>", maximum_memory_mb=900.0, count=3, holders=3),
-        ProcessUse(name="gzip", maximum_memory_mb=12.0, count=40, holders=2),
-        ProcessUse(name="sh", maximum_memory_mb=2.0, count=1),
+        Process(name="sh", max_memory_used_mb=2.0, count=1),
+        Process(name="gone", count=9),
+        Process(name="<python>", max_memory_used_mb=900.0, count=3, max_memory_used_processes=3),
+        Process(name="cat", max_memory_used_mb=1.0, count=1),
+        Process(name="gzip", max_memory_used_mb=12.0, count=40, max_memory_used_processes=2),
     )
-    text = said(replace(NOTICE, numbers=replace(NUMBERS, processes=used)))
+    text = said(recorded(NOTICE, processes=used))
     assert (
         "*Largest processes*  &lt;python&gt; (3×, peak 900 MB), gzip (40×, peak 12 MB in 2 of them), sh (peak 2 MB)"
-        in text
+        in text.split("\n")
     )
+    assert "Largest" not in said(recorded(NOTICE, processes=used[:1]))
 
 
 def log_text(*lines: str) -> str:
@@ -167,22 +214,22 @@ def test_out_of_memory_says_peak_limit_and_the_size_to_try_next() -> None:
     assert "*Exit code*\n137 (SIGKILL)" in text
     assert "Memory: measured peak 993 MB, limit 1 GB." in text
     assert "Reason from ECS: OutOfMemoryError: Container killed due to memory usage" in text
-    assert "Size to try next: 2 GB (costs 20 % more).\n• Memory was short." in text
+    assert "Suggested size: 2 GB (costs 20 % more).\n• Memory was short." in text
 
 
 def test_out_of_memory_without_numbers_invents_none() -> None:
-    text = said(replace(OOM, numbers=RunNumbers()))
+    text = said(replace(in_task(OOM, started_at=None), found=None))
     assert "Out of memory" in text
     assert "MB" not in text
-    assert "try next" not in text
+    assert "Suggested size" not in text
     assert re.search(r"\b0\b", text) is None
 
 
 @pytest.mark.parametrize("memory_mb", [512, 1024])
 def test_out_of_memory_is_not_advised_to_take_less(memory_mb: float) -> None:
-    advice = SizeAdvice(memory_mb=memory_mb, reasons=("Half of it was used.",))
-    text = said(replace(OOM, numbers=replace(NUMBERS, advice=advice)))
-    assert "try next" not in text
+    advice = Recommendation(memory_mb=memory_mb, reasons=("Half of it was used.",))
+    text = said(recorded(OOM, recommendation=advice))
+    assert "Suggested size" not in text
     assert "Half" not in text
 
 
@@ -200,74 +247,91 @@ def test_out_of_memory_is_not_advised_to_take_less(memory_mb: float) -> None:
     ],
 )
 def test_the_reason_in_plain_words(category: StopCategory, words: str) -> None:
-    assert words in said(replace(NOTICE, verdict="failure", category=category, exit_code=1, reason="why"))
+    assert words in said(ended(NOTICE, verdict="failure", category=category, exit_code=1, reason="why"))
 
 
 def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
-    assert "Reason from ECS" not in said(replace(NOTICE, reason="Essential container in task exited"))
-    assert "because memory ran out, but" in said(replace(NOTICE, category="oom"))
+    assert "Reason from ECS" not in said(ended(NOTICE, reason="Essential container in task exited"))
+    assert "because memory ran out, but" in said(ended(NOTICE, category="oom", out_of_memory=True))
 
 
 @pytest.mark.parametrize(
-    ("killed", "words"),
+    ("kills", "words"),
     [
-        (KilledProcesses(count=1), "The kernel killed one of its processes because memory ran out."),
+        (MemoryKills(count=1), "The kernel killed one of the run's processes because memory ran out."),
         (
-            KilledProcesses(count=1, names=("worker",)),
-            "The kernel killed one of its processes because memory ran out: worker.",
+            MemoryKills(count=1, processes=(Process(name="worker"),)),
+            "The kernel killed one of the run's processes because memory ran out: worker.",
         ),
         (
-            KilledProcesses(count=7, names=("sort", "sort", "<b>")),
-            "killed 7 of its processes because memory ran out: sort, &lt;b&gt;.",
+            MemoryKills(count=7, processes=tuple(Process(name=name) for name in ("sort", "sort", "<b>"))),
+            "killed 7 of the run's processes because memory ran out: sort, &lt;b&gt;.",
         ),
     ],
 )
 @pytest.mark.parametrize("verdict", ["success", "failure"])
-def test_processes_that_were_killed_are_told_whatever_the_end(
-    verdict: Verdict, killed: KilledProcesses, words: str
-) -> None:
-    text = said(replace(NOTICE, verdict=verdict, category="exit", exit_code=1, numbers=replace(NUMBERS, killed=killed)))
-    assert words in text
+def test_killed_processes_are_named_whatever_the_end(verdict: EndStatus, kills: MemoryKills, words: str) -> None:
+    assert words in said(recorded(ended(NOTICE, verdict=verdict, exit_code=1), memory_kills=kills))
+
+
+def test_a_record_without_kills_names_none() -> None:
+    assert said(recorded(NOTICE, memory_kills=MemoryKills(count=0))) == said(NOTICE)
+
+
+BARE = Notice(
+    task=StoppedTask(arn="1", definition_arn="f"),
+    outcome=Outcome(verdict="unknown", category="unknown", out_of_memory=False),
+)
 
 
 def test_what_is_not_known_is_left_out() -> None:
-    sent = message(Notice(verdict="unknown", category="unknown", family="f", task_id="1"), kibana_url=None)
-    assert sent.text == "❔ Ended, result unknown · f"
+    sent = message(BARE, kibana_url=None)
+    assert sent.text == "❔ Ended, outcome unknown · f"
     assert texts(sent.blocks) == [
-        "❔ Ended, result unknown · f",
+        "❔ Ended, outcome unknown · f",
         "task 1",
-        "No report of the run was found: these numbers are from ECS alone.",
+        "There is no report: these numbers come from ECS alone.",
     ]
 
 
 def test_numbers_of_a_checkpoint_are_called_so() -> None:
-    assert "numbers are from its last checkpoint" in said(replace(NOTICE, is_complete=False))
+    assert "numbers come from the last checkpoint" in said(replace(NOTICE, found=found(RECORD, "task.checkpoint")))
     assert "checkpoint" not in said(NOTICE)
 
 
 @pytest.mark.parametrize(
-    ("used", "line"),
+    ("count", "utilization", "peak_mb", "line"),
     [
-        (
-            AcceleratorUse(count=2, average_percent=41, maximum_percent=99, maximum_memory_mb=12_000),
-            "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 11.7 GB",
-        ),
-        (AcceleratorUse(count=1, average_percent=0, maximum_percent=0), "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle the whole time: "),
-        (AcceleratorUse(count=1), "*1 GPU*  use unknown"),
+        (2, Distribution(avg=41, max=99), 12_000, "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 11.7 GB"),
+        (1, Distribution(avg=0, max=0), None, "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle throughout: "),
+        (1, None, None, "*1 GPU*  use unknown"),
     ],
 )
-def test_gpus(used: AcceleratorUse, line: str) -> None:
-    assert line in said(replace(NOTICE, numbers=replace(NUMBERS, gpus=used)))
-    neuron = said(replace(NOTICE, numbers=replace(NUMBERS, neuron=used)))
-    assert line.replace("GPU", "Neuron core") in neuron
+def test_gpus(count: int, utilization: Distribution | None, peak_mb: float | None, line: str) -> None:
+    memory = Distribution(max=peak_mb)
+    gpus = tuple(Gpu(uuid=str(n), utilization_percent=utilization, memory_used_mb=memory) for n in range(count))
+    assert line in said(recorded(NOTICE, gpus=gpus))
+    cores = tuple(NeuronCore(index=n, utilization_percent=utilization) for n in range(count))
+    assert line.replace("GPU", "Neuron core") in said(
+        recorded(NOTICE, neuron=Neuron(cores=cores, device_memory_used_mb=memory))
+    )
 
 
 def test_comparison_and_advice() -> None:
-    advice = SizeAdvice(vcpu=0.25, memory_mb=512, saving_percent=48.7)
+    advice = Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7)
     comparison = "3.1× longer than the median of the last 20"
-    text = said(replace(NOTICE, comparison=comparison, numbers=replace(NUMBERS, advice=advice)))
+    text = said(replace(recorded(NOTICE, recommendation=advice), comparison=comparison))
     assert comparison in text
-    assert "Size to try next: 0.25 vCPU, 512 MB (saves 49 %)." in text
+    assert "Suggested size: 0.25 vCPU, 512 MB (saves 49 %)." in text
+
+
+def test_a_size_to_try_is_one_that_the_task_does_not_have() -> None:
+    advice = Recommendation(vcpu=0.5, memory_mb=1024, saving_percent=50.0, reasons=("Half would do.",))
+    larger = said(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=1, memory_mb=2048)))
+    same = said(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=0.5, memory_mb=1024)))
+    assert "Suggested size: 0.5 vCPU, 1 GB (saves 50 %).\n• Half would do." in larger
+    assert "• Half would do." in same
+    assert "Suggested size" not in same
 
 
 @pytest.mark.parametrize(
@@ -310,11 +374,15 @@ HOSTILE = "<!channel> <https://evil|here> *bold* `code` :fire: @here & \u202e\ud
 
 
 def test_foreign_text_never_meets_slacks_markup() -> None:
-    notice = Notice(
-        verdict="failure", category="exit", family=HOSTILE, revision=HOSTILE, cluster=HOSTILE, task_id=HOSTILE,
-        container=HOSTILE, reason=HOSTILE, started_at=HOSTILE, comparison=HOSTILE,
-        numbers=RunNumbers(advice=SizeAdvice(reasons=(HOSTILE,)), killed=KilledProcesses(count=1, names=(HOSTILE,))),
-    )  # fmt: skip
+    task = StoppedTask(arn=HOSTILE, definition_arn=f"{HOSTILE}:{HOSTILE}", cluster=HOSTILE, region=HOSTILE)
+    outcome = Outcome(verdict="failure", category="exit", out_of_memory=False, reason=HOSTILE)
+    record = Record(
+        task_id=HOSTILE,
+        container=Container(name=HOSTILE),
+        recommendation=Recommendation(reasons=(HOSTILE,)),
+        memory_kills=MemoryKills(count=1, processes=(Process(name=HOSTILE),)),
+    )
+    notice = Notice(task=task, outcome=outcome, container=HOSTILE, found=found(record), comparison=HOSTILE)
     sent = message(notice, kibana_url=KIBANA)
     assert "<" not in "".join([sent.text, *texts(sent.blocks)])
     assert "channel" not in "".join(each["text"] for each in objects(sent.blocks) if each["type"] == "mrkdwn")
@@ -347,7 +415,7 @@ def objects(value: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_every_partition_has_its_console(region: str, host: str) -> None:
-    sent = urls(message(replace(NOTICE, region=region), kibana_url=None))
+    sent = urls(message(in_task(NOTICE, region=region), kibana_url=None))
     assert sent == {
         "log_stream": f"https://{host}/cloudwatch/home?region={region}"
         "#logsV2:log-groups/log-group/$252Fecs$252Fjobs/log-events/ecs$252Fbatch$252F0123",
@@ -357,12 +425,12 @@ def test_every_partition_has_its_console(region: str, host: str) -> None:
 
 @pytest.mark.parametrize("region", [None, "", "us-iso-east-1", "us-isob-east-1", "evil.com/", "eu-west-1\n"])
 def test_no_console_no_link(region: str | None) -> None:
-    assert urls(message(replace(NOTICE, region=region), kibana_url=None)) == {}
+    assert urls(message(in_task(NOTICE, region=region), kibana_url=None)) == {}
 
 
 @given(st.text(min_size=1, max_size=20))
 def test_names_are_encoded_twice_as_the_console_wants(name: str) -> None:
-    link = wording.log_stream("eu-west-1", "g", name)
+    link = links.log_stream("eu-west-1", "g", name)
     assert link is not None
     encoded = link.rsplit("/", 1)[1]
     assert encoded.isascii()
@@ -384,7 +452,7 @@ def test_kibana_opens_the_tasks_dashboard_from_before_its_start() -> None:
 
 
 def test_kibana_without_a_start_and_with_an_odd_id() -> None:
-    link = wording.kibana_task("http://localhost:5601", "a'b\"c!)&<", None)
+    link = links.kibana_task("http://localhost:5601", "a'b\"c!)&<", None)
     assert link is not None
     assert "&<" not in link
     assert "from:'now-30d'" in link
@@ -397,9 +465,8 @@ def test_what_is_no_address_makes_no_button(url: str | None) -> None:
 
 
 def test_an_address_that_is_too_long_makes_no_button() -> None:
-    assert set(urls(message(replace(NOTICE, log_stream="ü" * 500), kibana_url="https://k/" + "x" * 3000))) == {
-        "ecs_task"
-    }
+    long = replace(NOTICE, log=LogStream(group="/ecs/jobs", stream="ü" * 500))
+    assert set(urls(message(long, kibana_url="https://k/" + "x" * 3000))) == {"ecs_task"}
 
 
 # Any notice
@@ -414,33 +481,61 @@ ANY_TEXT = (
 )
 ANY_FLOAT = st.none() | st.floats() | st.floats(0, 100)
 ANY_SERIES = st.lists(ANY_FLOAT, max_size=130).map(tuple)
-ACCELERATORS = st.builds(
-    AcceleratorUse,
-    count=st.integers(),
-    average_percent=ANY_FLOAT,
-    maximum_percent=ANY_FLOAT,
-    maximum_memory_mb=ANY_FLOAT,
+ANY_DISTRIBUTION = st.none() | st.builds(Distribution, avg=ANY_FLOAT, max=ANY_FLOAT)
+ANY_PROCESSES = st.lists(
+    st.builds(
+        Process,
+        name=ANY_TEXT,
+        max_memory_used_mb=ANY_FLOAT,
+        count=st.none() | st.integers(),
+        max_memory_used_processes=st.none() | st.integers(),
+    ),
+    max_size=4,
+).map(tuple)
+ANY_METRICS = st.builds(
+    Metrics,
+    duration_ms=ANY_FLOAT,
+    billed_duration_ms=ANY_FLOAT,
+    vcpu_size=ANY_FLOAT,
+    memory_size_mb=ANY_FLOAT,
+    max_memory_used_mb=ANY_FLOAT,
+    cpu_utilization_percent=ANY_DISTRIBUTION,
+    memory_utilization_percent=ANY_DISTRIBUTION,
 )
-ADVICE = st.builds(
-    SizeAdvice, vcpu=ANY_FLOAT, memory_mb=ANY_FLOAT, saving_percent=ANY_FLOAT, reasons=st.lists(ANY_TEXT).map(tuple)
-)
-ANY_NUMBERS = st.builds(
-    RunNumbers,
-    **{
-        name: ANY_FLOAT
-        for name in RunNumbers.__struct_fields__
-        if name not in {"gpus", "neuron", "series", "processes", "killed", "advice"}
-    },
-    series=st.builds(UsageSeries, vcpu_used=ANY_SERIES, memory_used_mb=ANY_SERIES),
-    processes=st.lists(
-        st.builds(ProcessUse, name=ANY_TEXT, maximum_memory_mb=st.floats(), count=st.none() | st.integers()), max_size=4
+ANY_RECORD = st.builds(
+    Record,
+    task_id=ANY_TEXT,
+    container=st.just(Container(name="batch")),
+    status=st.sampled_from(["success", "stopped"]),
+    finished_at=st.none() | ANY_TEXT,
+    metrics=ANY_METRICS,
+    cost=st.none() | st.builds(Cost, usd=ANY_FLOAT, price_basis=st.none() | ANY_TEXT),
+    series=st.none()
+    | st.builds(Series, started_at=ANY_TEXT, step_ms=st.just(1), vcpu_used=ANY_SERIES, memory_used_mb=ANY_SERIES),
+    processes=ANY_PROCESSES,
+    memory_kills=st.none() | st.builds(MemoryKills, count=st.integers(), processes=ANY_PROCESSES),
+    recommendation=st.none()
+    | st.builds(
+        Recommendation,
+        vcpu=ANY_FLOAT,
+        memory_mb=ANY_FLOAT,
+        saving_percent=ANY_FLOAT,
+        reasons=st.lists(ANY_TEXT).map(tuple),
+    ),
+    task_size=st.none() | st.builds(TaskSize, vcpu=ANY_FLOAT, memory_mb=ANY_FLOAT),
+    gpus=st.lists(
+        st.builds(Gpu, uuid=ANY_TEXT, utilization_percent=ANY_DISTRIBUTION, memory_used_mb=ANY_DISTRIBUTION), max_size=2
     ).map(tuple),
-    gpus=st.none() | ACCELERATORS,
-    neuron=st.none() | ACCELERATORS,
-    killed=st.none() | st.builds(KilledProcesses, count=st.integers(), names=st.lists(ANY_TEXT).map(tuple)),
-    advice=st.none() | ADVICE,
+    neuron=st.none()
+    | st.builds(
+        Neuron,
+        cores=st.lists(
+            st.builds(NeuronCore, index=st.integers(), utilization_percent=ANY_DISTRIBUTION), max_size=2
+        ).map(tuple),
+        device_memory_used_mb=ANY_DISTRIBUTION,
+    ),
 )
-VERDICTS: list[Verdict] = ["success", "failure", "stopped", "unknown"]
+VERDICTS: list[EndStatus] = ["success", "failure", "stopped", "unknown"]
 CATEGORIES: list[StopCategory] = [
     "oom",
     "spot",
@@ -453,25 +548,30 @@ CATEGORIES: list[StopCategory] = [
     "unknown",
 ]
 MAYBE_TEXT = st.none() | ANY_TEXT
+ANY_TIME = st.none() | st.datetimes(timezones=st.just(UTC))
 NOTICES = st.builds(
     Notice,
-    verdict=st.sampled_from(VERDICTS),
-    category=st.sampled_from(CATEGORIES),
-    family=ANY_TEXT,
-    revision=MAYBE_TEXT,
-    cluster=MAYBE_TEXT,
-    region=MAYBE_TEXT | st.just("eu-west-1"),
-    task_id=ANY_TEXT,
-    task_arn=MAYBE_TEXT,
+    task=st.builds(
+        StoppedTask,
+        arn=ANY_TEXT,
+        definition_arn=MAYBE_TEXT | st.tuples(ANY_TEXT, ANY_TEXT).map(":".join),
+        cluster=MAYBE_TEXT,
+        region=MAYBE_TEXT | st.just("eu-west-1"),
+        started_at=ANY_TIME,
+        execution_stopped_at=ANY_TIME,
+    ),
+    outcome=st.builds(
+        Outcome,
+        verdict=st.sampled_from(VERDICTS),
+        category=st.sampled_from(CATEGORIES),
+        out_of_memory=st.booleans(),
+        exit_code=st.none() | st.integers(),
+        reason=MAYBE_TEXT,
+    ),
     container=MAYBE_TEXT,
-    exit_code=st.none() | st.integers(),
-    reason=MAYBE_TEXT,
-    started_at=MAYBE_TEXT | st.datetimes().map(lambda time: time.isoformat()),
-    numbers=ANY_NUMBERS,
-    is_complete=st.booleans(),
+    found=st.none() | st.builds(found, ANY_RECORD, st.sampled_from(["task.report", "task.checkpoint"])),
     comparison=MAYBE_TEXT,
-    log_group=MAYBE_TEXT,
-    log_stream=MAYBE_TEXT,
+    log=st.none() | st.builds(LogStream, group=ANY_TEXT, stream=ANY_TEXT),
     log_lines=st.lists(ANY_TEXT, max_size=21).map(tuple),
 )
 

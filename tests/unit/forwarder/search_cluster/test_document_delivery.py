@@ -10,20 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.delivery_errors import ClusterError, DeliveryError
+from forwarder.delivery_errors import DeliveryError, SearchClusterError
 from forwarder.documents import Document
 from forwarder.function_settings import ForwarderSettings
 from forwarder.invocation import RESERVED_SECONDS
-from forwarder.search_cluster.bulk_client import ItemResult, bulk_lines, bulk_results
-from forwarder.search_cluster.document_delivery import (
-    MAX_DOCUMENTS_PER_REQUEST,
-    MAX_MESSAGE_BYTES,
-    Delivery,
-    DeliveryResult,
-    Failure,
-    SqsFailureStore,
-    message_body,
-)
+from forwarder.search_cluster.document_delivery import MAX_DOCUMENTS_PER_REQUEST, Delivery, DeliveryResult
+from forwarder.search_cluster.failure_store import MAX_MESSAGE_BYTES, Failure, SqsFailureStore, message_body
+from forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
 from forwarder.subscription import Counts, LogEvent, Payload, forward
 from tests.fakes import FakeInvocationTime
 
@@ -65,7 +58,7 @@ def takes_all(batch: Sequence[Document]) -> list[ItemResult]:
 
 def fails(status: int | None) -> Answer:
     def answer(_batch: Sequence[Document]) -> list[ItemResult]:
-        raise ClusterError(f"HTTP {status}", status=status)
+        raise SearchClusterError(f"HTTP {status}", status=status)
 
     return answer
 
@@ -106,21 +99,21 @@ def test_what_may_pass_is_tried_again_with_growing_pauses(status: int | None) ->
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 0, 500])
 def test_any_other_failure_of_a_request_is_raised_at_once(status: int) -> None:
     cluster = FakeCluster(fails(status))
-    with pytest.raises(ClusterError, match=f"HTTP {status}"):
+    with pytest.raises(SearchClusterError, match=f"HTTP {status}"):
         deliver(cluster)
     assert len(cluster.requests) == 1
 
 
 def test_a_cluster_that_stays_down_is_an_error_before_the_time_is_up() -> None:
     time = FakeInvocationTime(20)
-    with pytest.raises(DeliveryError, match="accepted no documents until the end"):
+    with pytest.raises(DeliveryError, match="accepted no documents before the invocation ran out"):
         Delivery(FakeCluster(fails(503)), time, lambda: 1.0).deliver(documents(3))
     assert time.left > RESERVED_SECONDS
 
 
 def test_without_time_no_request_is_begun() -> None:
     cluster = FakeCluster(takes_all)
-    with pytest.raises(DeliveryError, match="time was used up"):
+    with pytest.raises(DeliveryError, match="ran out of time before all documents"):
         deliver(cluster, seconds=3.5)
     assert cluster.requests == []
 
@@ -128,7 +121,7 @@ def test_without_time_no_request_is_begun() -> None:
 def test_a_request_that_is_too_large_is_halved_down_to_the_document_that_is() -> None:
     def too_large_with_two(batch: Sequence[Document]) -> list[ItemResult]:
         if any(document.id == "2" for document in batch):
-            raise ClusterError("HTTP 413", status=413)
+            raise SearchClusterError("HTTP 413", status=413)
         return takes_all(batch)
 
     cluster = FakeCluster(too_large_with_two)
@@ -192,7 +185,7 @@ def test_every_document_is_taken_or_put_aside_exactly_once(count: int, data: st.
     def any_answer(batch: Sequence[Document]) -> list[ItemResult]:
         status = data.draw(st.sampled_from([None, 429, 413, 0]))
         if status != 0 and data.draw(st.booleans()):
-            raise ClusterError("whole", status=status)
+            raise SearchClusterError("whole", status=status)
         results = [ItemResult(status=data.draw(statuses), reason="r") for _ in batch]
         refused.update(document.id for document, result in zip(batch, results, strict=True) if result.status == 400)
         return results
@@ -275,7 +268,7 @@ def test_ordinary_lines_are_indexed_where_they_are_wanted() -> None:
     counts = forward([payload], settings, Delivery(cluster, FakeInvocationTime(), lambda: 0.5), store, print)
     assert counts == Counts(indexed=1, failed=1)
     assert set(cluster.taken) == {"e1"}
-    assert store.kept == [Failure("no id", "The log event has no id of at most 512 bytes.")]
+    assert store.kept == [Failure("no id", "The log event has no id, or one of more than 512 bytes.")]
 
 
 MAX_BYTES_PER_CHARACTER = 6  # a control character, in JSON

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from forwarder.task.batch_log_stream import LogStream, batch_container, identify_containers
 from forwarder.task.task_event import EventContainer, StoppedTask, parse_stopped_task
-from forwarder.task.task_outcome import StopCategory, Verdict, determine_outcome, judge
+from forwarder.task.task_outcome import determine_outcome, judge
+from profiler.record.run_outcome import EndStatus, StopCategory
 
 ARN = "arn:aws:ecs:us-west-2:111122223333:task/jobs/4dd5853f44b341ee8281f38229bee377"
 EVENT: dict[str, Any] = {
@@ -130,7 +131,7 @@ def test_any_subset_of_odd_fields_is_read_or_refused(changes: dict[str, Any], mi
         assert parsed.duration_ms is None or parsed.duration_ms >= 0
 
 
-CASES: list[tuple[dict[str, Any], int | None, str | None, Verdict, StopCategory, bool]] = [
+CASES: list[tuple[dict[str, Any], int | None, str | None, EndStatus, StopCategory, bool]] = [
     ({}, 0, None, "success", "exit", False),
     ({}, 1, None, "failure", "exit", False),
     ({}, 137, "OutOfMemoryError: Container killed due to memory usage", "failure", "oom", True),
@@ -250,7 +251,7 @@ def test_verdicts(
     detail: dict[str, Any],
     exit_code: int | None,
     reason: str | None,
-    verdict: Verdict,
+    verdict: EndStatus,
     category: StopCategory,
     *,
     oom: bool,
@@ -292,10 +293,10 @@ def test_the_most_specific_reason(
 
 
 UNUSABLE: list[tuple[dict[str, Any], str]] = [
-    ({"startedAt": "0001-01-01T00:00:00+14:00"}, "startedAt is not a time of the years 1970 to 2200"),
-    ({"startedAt": "0001-01-01T00:00:00Z"}, "startedAt is not a time of the years 1970 to 2200"),
-    ({"stoppedAt": "9999-12-31T23:59:59-14:00"}, "stoppedAt is not a time of the years 1970 to 2200"),
-    ({"createdAt": "+10000-01-01T00:00:00Z"}, "createdAt is not a time of the years 1970 to 2200"),
+    ({"startedAt": "0001-01-01T00:00:00+14:00"}, "startedAt is not a time between 1970 and 2200"),
+    ({"startedAt": "0001-01-01T00:00:00Z"}, "startedAt is not a time between 1970 and 2200"),
+    ({"stoppedAt": "9999-12-31T23:59:59-14:00"}, "stoppedAt is not a time between 1970 and 2200"),
+    ({"createdAt": "+10000-01-01T00:00:00Z"}, "createdAt is not a time between 1970 and 2200"),
     ({"createdAt": 5}, "createdAt is not a text"),
     (
         {"stoppedReason": "half \ud800 a pair"},
@@ -303,7 +304,7 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"containers": [{"name": "batch", "exitCode": 2**70}]},
-        "container batch: exitCode is not an integer of 32 bits",
+        "container batch: exitCode is not a 32-bit integer",
     ),
     ({"containers": [{"name": 5}]}, "containers[].name is not a text"),
 ]
@@ -487,7 +488,7 @@ def test_without_a_definition_only_a_single_candidate_is_the_batch(broken: dict[
 OOM_CONTAINER = {"exitCode": 137, "reason": OOM}
 # What the essential containers ended with, by name; the verdict, the batch and the exit code. The definition lists the
 # sidecar first.
-TOGETHER: dict[str, tuple[dict[str, dict[str, Any]], Verdict, str, int | None]] = {
+TOGETHER: dict[str, tuple[dict[str, dict[str, Any]], EndStatus, str, int | None]] = {
     "the batch failed": ({"xray": {"exitCode": 0}, "batch": {"exitCode": 1}}, "failure", "batch", 1),
     "the batch failed, its sidecar was stopped": (
         {"xray": {"exitCode": 143}, "batch": {"exitCode": 1}},
@@ -521,7 +522,7 @@ TOGETHER: dict[str, tuple[dict[str, dict[str, Any]], Verdict, str, int | None]] 
 @pytest.mark.parametrize("is_reversed", [False, True])
 @pytest.mark.parametrize(("ends", "verdict", "batch", "exit_code"), TOGETHER.values(), ids=TOGETHER)
 def test_containers_that_could_all_be_the_batch_are_judged_together(
-    ends: dict[str, dict[str, Any]], verdict: Verdict, batch: str, exit_code: int | None, *, is_reversed: bool
+    ends: dict[str, dict[str, Any]], verdict: EndStatus, batch: str, exit_code: int | None, *, is_reversed: bool
 ) -> None:
     listed = [{"name": name, **end} for name, end in ends.items()]
     parsed = task(containers=listed[::-1] if is_reversed else listed)

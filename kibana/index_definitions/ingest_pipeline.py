@@ -10,7 +10,7 @@ from typing import Final, get_args
 
 from kibana.dashboard_model import Json
 from profiler.record.document_fields import FIELDS, DocumentField
-from profiler.record.model import Status
+from profiler.record.run_outcome import Status
 
 _DESCRIPTION = (
     "Task Profiler: lines of the monitor into the documents of its dashboards. See docs/how-to/existing-elk.md"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, get_args
 
 from kibana.dashboard_model import Index, Json
-from kibana.index_templates import data_view_fields
+from kibana.index_definitions.index_templates import data_view_fields
 from kibana.shared_panels import OUTCOMES
 
 _OUTCOME_COLOURS: Final = {case.label: case.colour for case in OUTCOMES}

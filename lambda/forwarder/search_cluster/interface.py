@@ -67,24 +67,24 @@ class ItemResult(Struct, frozen=True, kw_only=True):
         return self.is_failed and not (self.is_retryable or self.is_poison)
 
 
-class Cluster(Protocol):
+class SearchCluster(Protocol):
     """Elasticsearch or OpenSearch."""
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-        """Search once and return the response as JSON. Raises ClusterError."""
+        """Search once and return the response as JSON. Raises SearchClusterError."""
         ...
 
     def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
         """Read the source of a document, which may have been written a moment ago; None if it does not exist.
 
-        Raises ClusterError.
+        Raises SearchClusterError.
         """
         ...
 
     def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
         """Write documents as upserts in one request. Returns a result for each document, in order.
 
-        Raises ClusterError if the whole request failed.
+        Raises SearchClusterError if the whole request failed.
         """
         ...
 

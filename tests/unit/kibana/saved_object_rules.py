@@ -2,7 +2,7 @@
 
 Kibana and OpenSearch Dashboards import some files that they then cannot draw, or that break the dashboards. These
 rules find such files. The letter of a rule is its subject: I = envelope, J = JSON in strings, R = references,
-D = dashboards, L = Lens, A = classic aggregations, H = heatmaps. ``lint_display.py`` has the rules for what a reader
+D = dashboards, L = Lens, A = classic aggregations, H = heatmaps. ``display_rules.py`` has the rules for what a reader
 sees.
 """
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from kibana.dashboard_model import Json
-from kibana.lint_display import Finding, lint_display
+from tests.unit.kibana.display_rules import Finding, lint_display
 
 __all__ = ["Finding", "lint_file"]
 

@@ -1,0 +1,164 @@
+"""The search document of an ended task: what its event provides, and what its report or checkpoint has measured."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from forwarder.documents import (
+    END_FIELDS,
+    KNOWN_VERDICTS,
+    UNKNOWN,
+    Document,
+    Fields,
+    drop_empty,
+    event_outcome,
+    format_known_moment,
+    merge_fields,
+    report_document,
+)
+from forwarder.indices import IndexPeriod, index_name
+from forwarder.lines import InvalidReport
+from forwarder.task.run_log import FoundReport
+from forwarder.task.task_event import EventContainer, StoppedTask
+from forwarder.task.task_outcome import Outcome
+from profiler.core.timestamps import NS_PER_MS
+
+
+class RunPlace(Struct, frozen=True, kw_only=True):
+    """The index and the id of a run's document."""
+
+    index: str
+    id: str
+
+
+def event_documents(
+    task: StoppedTask,
+    batch: EventContainer | None,
+    outcome: Outcome,
+    found: FoundReport | None,
+    *,
+    prefix: str,
+    period: IndexPeriod = "month",
+) -> tuple[Document, ...]:
+    """The documents to write for an ended task.
+
+    The event sets only its own fields in an existing document, so that it does not overwrite a report. A new document
+    gets all fields that are known. If the run's final report was found in the logs, it is written first.
+
+    Args:
+        task: The ended task.
+        batch: The batch container; None if it is not known.
+        outcome: The outcome of the task.
+        found: The last report or checkpoint of the run; None if none was found.
+        prefix: The prefix of the index name.
+        period: Whether the index is one of a month or of a day.
+
+    Returns:
+        None without a batch container, or without any time of the task.
+    """
+    if batch is None:
+        return ()
+    own = _event_fields(task, outcome)
+    numbers = _reported_document(found, prefix, period)
+    is_final = numbers is not None and numbers.is_report
+    place = (
+        RunPlace(index=numbers.index, id=numbers.id)
+        if numbers is not None and is_final
+        else run_place(task, batch, prefix=prefix, period=period)
+    )
+    if place is None:
+        return ()
+    measured = {} if numbers is None or is_final else _without_end(numbers.fields)
+    unknown_end = {"task": {"status": UNKNOWN}, "event": {"outcome": UNKNOWN}}
+    everything = merge_fields(_identity_fields(task, batch), unknown_end, measured, _final_fields(task), own)
+    document = Document(index=place.index, id=place.id, fields=own, upsert=everything)
+    if numbers is None or not is_final or (found is not None and found.is_indexed):
+        return (document,)
+    return numbers, document
+
+
+def _without_end(fields: Mapping[str, Any]) -> Fields:
+    """A checkpoint's fields that are fields of a run: without its own status and its interval."""
+    task = {name: value for name, value in fields["task"].items() if name not in END_FIELDS}
+    event = {name: value for name, value in fields["event"].items() if name != "outcome"}
+    return {**{name: value for name, value in fields.items() if name != "interval"}, "task": task, "event": event}
+
+
+def run_place(task: StoppedTask, batch: EventContainer, *, prefix: str, period: IndexPeriod) -> RunPlace | None:
+    """Where the document of a run is: in the index of the start of the image pull. None without any time."""
+    began = task.pull_started_at or task.created_at or task.started_at or task.stopped_at
+    if began is None:
+        return None
+    return RunPlace(index=index_name("reports", began, prefix=prefix, period=period), id=f"{task.id}/{batch.name}")
+
+
+def _reported_document(found: FoundReport | None, prefix: str, period: IndexPeriod) -> Document | None:
+    document = None if found is None else report_document(found.report, found.text, prefix=prefix, period=period)
+    return None if isinstance(document, InvalidReport) else document
+
+
+def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
+    """The fields that the task's event provides. An unknown verdict leaves the end to the run's report."""
+    is_known = outcome.verdict in KNOWN_VERDICTS
+    return drop_empty(
+        {
+            "task": {
+                "status": outcome.verdict if is_known else None,
+                "exit_code": outcome.exit_code if is_known else None,
+                "stop_code": task.stop_code,
+                "stop_category": outcome.category,
+                "stopped_reason": outcome.reason,
+                "started_by": task.started_by,
+                "out_of_memory": outcome.out_of_memory,
+            },
+            "event": {"outcome": event_outcome(outcome.verdict) if is_known else None},
+        }
+    )
+
+
+def _identity_fields(task: StoppedTask, batch: EventContainer) -> Fields:
+    """The identity of the run."""
+    return drop_empty(
+        {
+            "cloud": {
+                "provider": "aws",
+                "region": task.region,
+                "availability_zone": task.availability_zone,
+                "account": {"id": task.account_id},
+            },
+            "orchestrator": {"type": "ecs", "cluster": {"name": task.cluster}},
+            "service": {"name": task.family},
+            "container": {
+                "id": batch.runtime_id,
+                "name": batch.name,
+                "image": {"name": batch.image, "hash": {"all": [batch.image_digest] if batch.image_digest else None}},
+            },
+            "task": {
+                "id": task.id,
+                "arn": task.arn,
+                "family": task.family,
+                "revision": task.revision,
+                "launch_type": task.launch_type,
+            },
+        }
+    )
+
+
+def _final_fields(task: StoppedTask) -> Fields:
+    """The fields that turn a checkpoint's fields into a final document."""
+    ended = task.execution_stopped_at or task.stopped_at
+    return drop_empty(
+        {
+            "@timestamp": format_known_moment(ended or task.created_at),
+            "event": {
+                "kind": "metric",
+                "dataset": "task.report",
+                "start": format_known_moment(task.started_at),
+                "end": format_known_moment(ended),
+                "duration": None if task.duration_ms is None else round(task.duration_ms * NS_PER_MS),
+            },
+            "task": {"complete": False},
+            "usage": {"duration_ms": task.duration_ms},
+        }
+    )

@@ -1,0 +1,151 @@
+"""Keeps what can never be indexed: in a queue, or as names and reasons in the log."""
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from forwarder.delivery_errors import DeliveryError
+
+_T = TypeVar("_T")
+# A queue may accept 1 MiB, but those that were made before 2025 accept 256 KiB.
+MAX_MESSAGE_BYTES = 256 * 1024
+# Of one SendMessageBatch: messages, and bytes of all of them.
+_MAX_BATCH_MESSAGES, _MAX_BATCH_BYTES = 10, 1024 * 1024
+_MAX_REASON_LENGTH = 1000
+MAX_LOGGED_REASON_LENGTH = 300
+# Also in a line that is cut, or is not valid JSON.
+_TASK_ID = re.compile(r'"taskId"\s*:\s*"([^"\\]{1,100})"')
+# SQS refuses a message with U+FFFE or U+FFFF: see the API reference of SendMessage.
+_SQS_ESCAPES = ((b"\xef\xbf\xbe", b"\\ufffe"), (b"\xef\xbf\xbf", b"\\uffff"))
+
+
+class Failure(Struct, frozen=True):
+    """A document, or a line that should become one, and why it cannot be indexed."""
+
+    document: object
+    reason: str
+
+    @property
+    def task_id(self) -> str | None:
+        """The task that the document, or the text of the line, is about; None if it does not name one."""
+        if isinstance(self.document, str):
+            named = _TASK_ID.search(self.document)
+            return None if named is None else named.group(1)
+        identity = self.document.get("id") if isinstance(self.document, dict) else None
+        return identity.partition("/")[0] if isinstance(identity, str) and "/" in identity else None
+
+
+class FailureStore(Protocol):
+    """Keeps what cannot be indexed."""
+
+    def keep(self, failures: list[Failure]) -> None:
+        """Keep all failures. Raises DeliveryError if one was not kept."""
+        ...
+
+
+class Sqs(Protocol):
+    """The one method of boto3's SQS client that is used."""
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> Mapping[str, Any]:  # noqa: N803  the names in the API
+        """https://docs.aws.amazon.com/goto/WebAPI/sqs-2012-11-05/SendMessageBatch ."""
+        ...
+
+
+def divide(sized: Iterable[tuple[_T, int]], *, max_items: int, max_bytes: int) -> Iterator[list[_T]]:
+    """Divide items, each with its size, into batches within both limits. A larger item is alone in its batch."""
+    batch: list[_T] = []
+    batch_bytes = 0
+    for item, size in sized:
+        if batch and (len(batch) == max_items or batch_bytes + size > max_bytes):
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append(item)
+        batch_bytes += size
+    if batch:
+        yield batch
+
+
+class SqsFailureStore:
+    """An SQS queue. Each message is truncated to the size that SQS accepts."""
+
+    def __init__(self, queue_url: str, sqs: Sqs) -> None:
+        self._queue_url = queue_url
+        self._sqs = sqs
+
+    def keep(self, failures: list[Failure]) -> None:
+        """Send one message for each failure, ten at a time. Raises DeliveryError."""
+        from botocore.exceptions import BotoCoreError, ClientError  # in Lambda's runtime
+
+        for bodies in _message_batches(failures):
+            entries = [{"Id": str(number), "MessageBody": body} for number, body in enumerate(bodies)]
+            try:
+                answer = self._sqs.send_message_batch(QueueUrl=self._queue_url, Entries=entries)
+            except (BotoCoreError, ClientError) as error:
+                raise self._error(type(error).__name__) from error
+            if answer.get("Failed"):
+                raise self._error(str(answer["Failed"][0].get("Code")))
+
+    def _error(self, code: str) -> DeliveryError:
+        return DeliveryError(
+            f"The failure queue did not accept a message ({code}): "
+            "check FAILED_ITEMS_QUEUE_URL and that the function's role may send to it."
+        )
+
+
+def _message_batches(failures: Iterable[Failure]) -> Iterator[list[str]]:
+    """Yield the bodies of messages that one request may contain together."""
+    bodies = map(message_body, failures)
+    return divide(
+        ((body, len(body.encode())) for body in bodies), max_items=_MAX_BATCH_MESSAGES, max_bytes=_MAX_BATCH_BYTES
+    )
+
+
+class LogFailureStore:
+    """Without a queue, the log names the task and the reason of each document that cannot be indexed."""
+
+    def __init__(self, log: Callable[[Mapping[str, object]], None]) -> None:
+        self._log = log
+
+    def keep(self, failures: list[Failure]) -> None:
+        """Log one line for each failure, without the document's content."""
+        for failure in failures:
+            line = {"level": "error", "event": "A document cannot be indexed.", "task": failure.task_id}
+            self._log({**line, "reason": failure.reason[:MAX_LOGGED_REASON_LENGTH]})
+
+
+def message_body(failure: Failure) -> str:
+    """Return ``{"document": …, "reason": …}`` of at most 256 KB; a larger document becomes truncated text."""
+    body = _encode(failure)
+    return (body if len(body) <= MAX_MESSAGE_BYTES else _truncated_body(failure)).decode()
+
+
+def _encode(failure: Failure) -> bytes:
+    """Encode as JSON, with escapes for the characters that SQS refuses."""
+    body = _json({"document": failure.document, "reason": failure.reason})
+    return reduce(lambda body, pair: body.replace(*pair), _SQS_ESCAPES, body)
+
+
+def _json(value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (OverflowError, UnicodeEncodeError):
+        # The standard library writes numbers of any length, and escapes lone surrogates.
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _truncated_body(failure: Failure) -> bytes:
+    """Encode as much of the document as fits; a character takes one to six bytes in JSON, so the length is searched."""
+    text = failure.document if isinstance(failure.document, str) else _json(failure.document).decode()
+    reason = f"{failure.reason[:_MAX_REASON_LENGTH]} (the document is truncated)"
+
+    def body(length: int) -> bytes:
+        return _encode(Failure(text[:length], reason))
+
+    lengths = range(min(len(text), MAX_MESSAGE_BYTES) + 1)
+    return body(bisect_right(lengths, MAX_MESSAGE_BYTES, key=lambda length: len(body(length))) - 1)
