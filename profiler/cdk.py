@@ -34,7 +34,7 @@ _ID = "TaskMonitor"
 
 @jsii.implements(ecs.ITaskDefinitionExtension)
 class TaskMonitor:
-    """Adds the monitor's container, and the task role's permission to put the report.
+    """Adds the monitor's container, and the task role's permission to write the report.
 
     The report goes into the log stream of the batch, or into the monitor's own stream if the batch does not log by
     awslogs or ``log_group`` is set.
@@ -118,7 +118,7 @@ class TaskMonitor:
 
 
 def _allow_put(task_definition: ecs.TaskDefinition, batch: ecs.ContainerDefinition, options: Mapping[str, str]) -> None:
-    """Give the task role the permission to put the report into the batch's log stream."""
+    """Give the task role the permission to write the report to the batch's log stream."""
     prefix = options.get("awslogs-stream-prefix")
     stream = f"{prefix}/{batch.container_name}/*" if prefix else "*"
     arn = Stack.of(task_definition).format_arn(

@@ -84,7 +84,7 @@ def _send(lambda_client: Client, function_name: str, payload: str) -> str | None
 
 
 def events_in(body: str, kinesis: Client) -> Iterator[tuple[str, object]]:
-    """Yield the events that a message stands for: one, or those of a range of a data stream with their names."""
+    """Yield the events of a message, each with its name: one, or those of a range of a data stream."""
     document: Any = json.loads(body)
     batch = document.get("KinesisBatchInfo") if isinstance(document, dict) else None
     if not isinstance(batch, dict):

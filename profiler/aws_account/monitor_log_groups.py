@@ -3,8 +3,6 @@
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.errors import TaskProfilerError
 
-_EXISTS = "ResourceAlreadyExistsException"
-
 
 class LogGroups:
     """Looks for log groups and creates them.
@@ -37,13 +35,11 @@ class LogGroups:
         with aws_errors(f"The log group {name!r} was not created, so no revision was registered"):
             try:
                 logs.create_log_group(logGroupName=name)
-            except logs.exceptions.ClientError as error:
-                if error.response["Error"]["Code"] != _EXISTS:
-                    raise
-                self._exists[name] = True
-                return False
+                is_new = True
+            except logs.exceptions.ResourceAlreadyExistsException:
+                is_new = False
         self._exists[name] = True
-        return True
+        return is_new
 
     def _find(self, name: str) -> bool:
         with aws_errors("The log groups could not be read"):

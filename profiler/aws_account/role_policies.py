@@ -7,8 +7,6 @@ from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.aws_clients import AwsClient
 from profiler.task_definitions.permissions import POLICY_NAME, merged_policy, read_policy
 
-_MISSING = "NoSuchEntity"
-
 
 def attach_policy(iam: AwsClient, role: str, streams: frozenset[str]) -> bool:
     """Allow PutLogEvents for these log streams. Returns False if the role allows them already."""
@@ -24,7 +22,5 @@ def attach_policy(iam: AwsClient, role: str, streams: frozenset[str]) -> bool:
 def _existing_policy(iam: AwsClient, role: str) -> Mapping[str, object] | None:
     try:
         return read_policy(iam.get_role_policy(RoleName=role, PolicyName=POLICY_NAME)["PolicyDocument"])
-    except iam.exceptions.ClientError as error:
-        if error.response["Error"]["Code"] != _MISSING:
-            raise
+    except iam.exceptions.NoSuchEntityException:
         return None

@@ -21,7 +21,7 @@ _SERVICE_REASON = "A service runs it: --services includes it."
 
 
 class RolloutRequest(Struct, frozen=True, kw_only=True):
-    """Which families to change, and what to do besides printing the plan."""
+    """Which families to change, and what to do in addition to the plan."""
 
     globs: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
@@ -123,7 +123,7 @@ class Rollout:
         return tuple(sorted(selected))
 
     def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
-        """Plan each family. Families of services are left out unless the request includes them."""
+        """Plan each family. Families of services are skipped unless the request includes them."""
         of_services = frozenset() if self._request.services else self._definitions.families_of_services()
         for family in families:
             if family in of_services:

@@ -21,7 +21,6 @@ _ARN = "TaskDefinitionArn"
 _CLUSTER = ":cluster/"
 # What GetSchedule returns and UpdateSchedule does not accept.
 _READ_ONLY = ("Arn", "CreationDate", "LastModificationDate")
-_MISSING = "ResourceNotFoundException"
 
 
 class ScheduledTarget(Struct, frozen=True, kw_only=True):
@@ -85,7 +84,7 @@ class Schedules:
         It is read again right before the write. Only its revision changes.
 
         Returns:
-            The target as it is now; None if there is no such target any more.
+            The target as it is now; None if it no longer exists.
         """
         with aws_errors(f"The {target.title} was not updated"):
             current = self._current(target)
@@ -100,7 +99,7 @@ class Schedules:
         return replace(current, definition_arn=moved)
 
     def read(self, target: ScheduledTarget) -> ScheduledTarget | None:
-        """The target as it is now; None if there is no such target any more."""
+        """The target as it is now; None if it no longer exists."""
         with aws_errors(f"The {target.title} could not be read"):
             return self._current(target)
 
@@ -110,9 +109,10 @@ class Schedules:
                 return self._target_of_schedule(target.name, target.group)
             of_rule = self._targets_of_rule(target.name, target.group)
             return next((other for other in of_rule if other.content["Id"] == target.content["Id"]), None)
-        except self._events.exceptions.ClientError as error:
-            if error.response["Error"]["Code"] != _MISSING:
-                raise
+        except (
+            self._events.exceptions.ResourceNotFoundException,
+            self._scheduler.exceptions.ResourceNotFoundException,
+        ):
             return None
 
     def _targets_of_rules(self) -> Iterator[ScheduledTarget]:

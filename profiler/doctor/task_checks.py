@@ -178,7 +178,7 @@ def processes_finding(batch: ContainerMetadata, visible_processes: int, *, can_r
 
 
 def processes_not_visible(batch: str) -> Finding:
-    """The monitor has a pid namespace of its own."""
+    """The monitor cannot see the batch's processes, because it has its own pid namespace."""
     return note(
         PIDS,
         f"The processes of {batch} are not visible from the monitor's container.",
@@ -198,7 +198,7 @@ def gpu_findings(reading: GpuReading | Unavailable | None, selection: GpuSelecti
     """The GPUs, and which of them belong to the batch.
 
     Args:
-        reading: The GPUs; None if there is no sign of an NVIDIA driver.
+        reading: The GPUs; None if no NVIDIA driver is visible.
         selection: The GPUs of the batch.
     """
     if reading is None:

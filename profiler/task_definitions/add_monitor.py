@@ -63,7 +63,7 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
 def add_monitor(
     definition: Mapping[str, object], options: AddMonitorOptions, *, default_image: str
 ) -> ChangedDefinition:
-    """Add the monitor to a definition, or bring an existing monitor to the present form.
+    """Add the monitor to a definition, or upgrade an existing monitor.
 
     Returns:
         The new definition, which is equal to ``definition`` if it contains the monitor as requested already.
@@ -120,7 +120,7 @@ def log_group_note(group: str | None) -> str:
 def _with_existing_monitor(
     definition: Mapping[str, object], containers: Sequence[Container], existing: Container, options: AddMonitorOptions
 ) -> ChangedDefinition:
-    """Bring an existing monitor to the present form, and keep what its owner added."""
+    """Upgrade an existing monitor, and keep what its owner added."""
     others = tuple(container for container in containers if container is not existing)
     batch = _batch_of(existing, others, options.container)
     notes = list(_other_batch_notes(batch, others, options.container))

@@ -27,7 +27,7 @@ class ContainerRequest(Struct, frozen=True, kw_only=True):
 
 
 def monitor_container(request: ContainerRequest, *, default_region: str | None = None) -> Mapping[str, object]:
-    """The container definition of the monitor beside a batch with the awslogs log driver."""
+    """The container definition of the monitor for a batch with the awslogs log driver."""
     region = request.region or default_region
     options: dict[str, object] = {"awslogs-group": request.log_group}
     if region is not None:

@@ -1,4 +1,4 @@
-"""The IAM policy with which a task role lets the monitor put the report, and its union with an existing one."""
+"""The IAM policy that lets the monitor write the report, and its union with an existing policy."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ _SID = "PutTheReportIntoTheBatchsStream"
 def report_streams(
     definition: Mapping[str, object], batch: str, revision_arn: str, *, image: str | None = None
 ) -> frozenset[str]:
-    """The ARNs of the log streams into which the monitor of the definition puts the report.
+    """The ARNs of the log streams to which the monitor of the definition writes the report.
 
     None are needed if the report goes to the monitor's own stream.
 
@@ -41,7 +41,7 @@ def report_streams(
 
 
 def policy(streams: Iterable[str]) -> Mapping[str, object]:
-    """The policy document that allows the put into these log streams."""
+    """The policy document that allows writing to these log streams."""
     statement = {"Sid": _SID, "Effect": "Allow", "Action": _ACTION, "Resource": sorted(streams)}
     return {"Version": _VERSION, "Statement": [statement]}
 

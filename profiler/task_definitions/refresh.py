@@ -1,6 +1,6 @@
-"""Brings an existing monitor to the present form, field by field, and keeps what its owner added.
+"""Upgrades an existing monitor, field by field, and keeps what its owner added.
 
-A field that is missing is added. A limit below the present one is raised, and one above it is kept. ``user`` and
+A field that is missing is added. A limit below that of a new monitor is raised, and a higher one is kept. ``user`` and
 ``readonlyRootFilesystem`` are kept, because the documentation names reasons to change them.
 """
 
@@ -20,7 +20,7 @@ _SIZES = ("memoryReservation", "memory")
 def refresh(
     container: Mapping[str, object], present: MonitorContainer, *, has_image: bool, is_stricter: bool, has_room: bool
 ) -> tuple[Mapping[str, object], tuple[str, ...]]:
-    """Bring the container of a monitor to the present form.
+    """Upgrade the container of a monitor.
 
     Args:
         container: The container definition of the existing monitor.
@@ -46,7 +46,7 @@ def refresh(
 
 
 def _present_value(field: str, container: Mapping[str, object], value: object, present: MonitorContainer) -> object:
-    """The value that the field shall have; ``value`` is that of a new monitor."""
+    """The new value of the field; ``value`` is that of a new monitor."""
     old = container.get(field)
     if old is None or field in _REPLACED:
         return value
