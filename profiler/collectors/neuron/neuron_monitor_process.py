@@ -32,7 +32,7 @@ _RUNTIME_DAEMON = {"address": "unix:/run/neuron.sock"}
 _CHUNK_BYTES = 64 * 1024
 _MAX_STDERR_BYTES = 4096
 _REAP_TIMEOUT_SECONDS = 1.0
-_LEASH_SCRIPT = str(Path(__file__).with_name("leash.py"))
+_LEASH_SCRIPT = str(Path(__file__).with_name("end_with_parent.py"))
 
 
 class LineSplitter:
