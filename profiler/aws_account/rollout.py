@@ -40,8 +40,8 @@ class Rollout:
         request: Which families, and what to do.
         plan_change: Plans the change of one definition.
         image: The monitor's image, if its repository has a name of the user's own.
-        tell: Called with a sentence about each step that was carried out.
-        warn: Called with a sentence about each step that failed.
+        on_step: Called with a sentence about each step that was carried out.
+        on_problem: Called with a sentence about each step that failed.
 
     Attributes:
         counts: The numbers of steps: registered, moved, skipped, attached, failed, and unmatched (globs).
@@ -54,15 +54,15 @@ class Rollout:
         plan_change: PlanChange,
         *,
         image: str | None,
-        tell: Callable[[str], object],
-        warn: Callable[[str], object],
+        on_step: Callable[[str], object],
+        on_problem: Callable[[str], object],
     ) -> None:
         self._open = open_client
         self._request = request
         self._plan_change = plan_change
         self._image = image
-        self._tell = tell
-        self._warn = warn
+        self._on_step = on_step
+        self._on_problem = on_problem
         self.counts: Counter[str] = Counter()
 
     @cached_property
@@ -84,7 +84,7 @@ class Rollout:
         except TaskProfilerError as error:
             if self._request.update_schedules or self._request.clusters:
                 raise
-            self._warn(f"{error} The plan names no pinned schedules.")
+            self._on_problem(f"{error} The plan names no pinned schedules.")
             return ()
 
     @cached_property
@@ -97,11 +97,11 @@ class Rollout:
         Raises:
             TaskProfilerError: if the families cannot be listed, or if none is selected.
         """
-        request = self._request
+        request, targets = self._request, self._targets
         seen: set[str] = set()
         for cluster in request.clusters:
             seen |= self._definitions.families_of_tasks(cluster)
-            seen |= {target.family for target in self._targets if target.is_in(cluster)}
+            seen |= {target.family for target in targets if target.is_in(cluster)}
         selected: set[str] = set()
         unmatched = []
         for glob in request.globs or ("*",):
@@ -118,7 +118,7 @@ class Rollout:
                 "Region."
             )
         if unmatched:
-            self._warn(f"No task definition family with an active revision {unselected} glob and the Region.")
+            self._on_problem(f"No task definition family with an active revision {unselected} glob and the Region.")
             self.counts["unmatched"] = len(unmatched)
         return tuple(sorted(selected))
 
@@ -163,21 +163,21 @@ class Rollout:
         """The plan from what is there at this moment, so that the new revision undoes no deployment."""
         current = self._planner.plan(planned.family)
         if current.document != planned.document:
-            self._tell_new_plan(current)
+            self._report_new_plan(current)
         if current.log_group is None or not current.is_new_revision:
             return current
         if not self._log_groups.create(current.log_group):
             return current
-        self._tell(f"created the log group {current.log_group}")
+        self._on_step(f"created the log group {current.log_group}")
         return self._planned_again(current)  # a throttled call may have taken its time
 
-    def _tell_new_plan(self, planned: PlannedFamily) -> None:
+    def _report_new_plan(self, planned: PlannedFamily) -> None:
         notes = " ".join(self._with_log_group_note(planned).notes)
         if planned.action == "failed":
-            self._warn(f"{planned.family}: {notes}")
+            self._on_problem(f"{planned.family}: {notes}")
             return
         start = f"{planned.family} changed meanwhile, so it is planned again from {planned.revision}"
-        self._tell(f"{start}: {planned.action} {notes}".rstrip())
+        self._on_step(f"{start}: {planned.action} {notes}".rstrip())
 
     def _register_revision(self, planned: PlannedFamily) -> tuple[PlannedFamily, str]:
         """Register the new revision, and return the plan that it is from, and its ARN.
@@ -190,14 +190,14 @@ class Rollout:
         known = {planned.revision}
         while True:
             arn = self._definitions.register(planned.definition)
-            self._tell(f"registered {revision_of(arn)}")
+            self._on_step(f"registered {revision_of(arn)}")
             self.counts["registered"] += 1
             previous = previous_revision(arn)
             if previous in known or not self._definitions.is_active(previous):
                 return planned, arn
             known.add(revision_of(arn) or "")
             planned = self._planner.plan(planned.family, previous)
-            self._tell_new_plan(planned)
+            self._report_new_plan(planned)
             if planned.action == "failed":
                 return planned, arn
 
@@ -212,17 +212,17 @@ class Rollout:
                 return
             current = self._schedules.move(current, arn)
             if current is not None and current.pinned_revision == revision_of(arn):
-                self._tell(f"moved {current.title} to {revision_of(arn)}")
+                self._on_step(f"moved {current.title} to {revision_of(arn)}")
                 self.counts["moved"] += 1
                 return
         self._skip(target, f"no longer pinned to a revision of {planned.family}")
 
     def _skip(self, target: ScheduledTarget, reason: str) -> None:
-        self._tell(f"{target.title} skipped: {reason}")
+        self._on_step(f"{target.title} skipped: {reason}")
         self.counts["skipped"] += 1
 
     def _fail(self, subject: str, error: TaskProfilerError) -> None:
-        self._warn(f"{subject}: {error}")
+        self._on_problem(f"{subject}: {error}")
         self.counts["failed"] += 1
 
     def attach_policies(self, planned: Iterable[PlannedFamily]) -> None:
@@ -236,7 +236,7 @@ class Rollout:
         for role, needed_streams in sorted(streams.items()):
             try:
                 if attach_policy(self._open("iam"), role, needed_streams):
-                    self._tell(f"attached the policy {POLICY_NAME} to the role {role}")
+                    self._on_step(f"attached the policy {POLICY_NAME} to the role {role}")
                     self.counts["attached"] += 1
             except TaskProfilerError as error:
                 self._fail(role, error)

@@ -92,7 +92,7 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
     try:
         monitor = find_monitor(containers)
     except TaskProfilerError as error:
-        yield Finding(topic=_MONITOR, level="problem", text=str(error))
+        yield problem(_MONITOR, str(error))
         return
     if monitor is None:
         yield from _without_monitor(definition, containers, add_command, default_image)
@@ -114,7 +114,7 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
         yield from _accelerators(batch, monitor, containers)
         yield _log_finding(described, task, settings, own)
     for text in unreachable_notes(definition, monitor.environment):
-        yield Finding(topic=LOG, level="problem", text=text)
+        yield problem(LOG, text)
 
 
 def _without_monitor(
@@ -127,7 +127,7 @@ def _without_monitor(
     try:
         added = add_monitor(definition, AddMonitorOptions(image=default_image), default_image=default_image)
     except TaskProfilerError as error:
-        yield Finding(topic=_MONITOR, level="problem", text=f"There is no monitor. {error}")
+        yield problem(_MONITOR, f"There is no monitor. {error}")
         return
     yield problem(_MONITOR, "There is no monitor, so the runs have no report.", f"Add it: {add_command}.")
     for text in added.notes:
@@ -141,7 +141,7 @@ def _form_findings(definition: Mapping[str, object], monitor: Container, add_com
             definition, AddMonitorOptions(container=requested), default_image=monitor.image or monitor.name
         )
     except TaskProfilerError as error:
-        yield Finding(topic=_MONITOR, level="problem", text=str(error))
+        yield problem(_MONITOR, str(error))
         return
     if added.changes:
         yield note(

@@ -19,7 +19,7 @@ def stack_findings(source: DeployedStack) -> Iterator[Finding]:
     try:
         stack = source.stack()
     except TaskProfilerError as error:
-        yield Finding(topic=_STACK, level="problem", text=str(error))
+        yield problem(_STACK, str(error))
         return
     yield stack_finding(stack)
     yield from _guarded(_REPORTS, _report_findings(stack, source))
@@ -45,7 +45,7 @@ def _guarded(topic: str, findings: Iterator[Finding]) -> Iterator[Finding]:
     try:
         yield from findings
     except TaskProfilerError as error:
-        yield Finding(topic=topic, level="problem", text=str(error))
+        yield problem(topic, str(error))
 
 
 def _report_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ def template_findings(server: SearchServer, names: Iterable[str]) -> Iterator[Fi
         engine = detect_engine(server)
         missing = [name for name in names if not server.request("GET", f"/_index_template/{name}").ok]
     except TaskProfilerError as error:
-        yield Finding(topic=_TEMPLATES, level="problem", text=str(error))
+        yield problem(_TEMPLATES, str(error))
         return
     if missing:
         yield problem(_TEMPLATES, f"The {engine} cluster lacks the index templates {', '.join(missing)}.", _IMPORT)
@@ -32,7 +32,7 @@ def dashboard_findings(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]
     try:
         existing = existing_objects(ui, objects)
     except TaskProfilerError as error:
-        yield Finding(topic=_DASHBOARDS, level="problem", text=str(error))
+        yield problem(_DASHBOARDS, str(error))
         return
     if existing is None:
         yield note(_DASHBOARDS, "The server does not list its dashboards.", "Look for them in its user interface.")

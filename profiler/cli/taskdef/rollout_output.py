@@ -87,7 +87,9 @@ def roll_out(
     Raises:
         TaskProfilerError: if the families cannot be listed, or if there are none.
     """
-    rollout = Rollout(open_clients(region, profile), request, plan_change, image=image, tell=click.echo, warn=warn)
+    rollout = Rollout(
+        open_clients(region, profile), request, plan_change, image=image, on_step=click.echo, on_problem=warn
+    )
     families = rollout.families()
     planned = _with_progress("Reading task definitions", rollout.plan(families), len(families))
     if request.print_policy:  # to standard output, for a program
