@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from profiler.cli.account_columns import place_columns
 from profiler.cli.options import Number, SourceOptions, WholeNumber, on_fargate_option, source_options
-from profiler.cli.printing import UNKNOWN, printable, warn, write_out
+from profiler.cli.printing import UNKNOWN, warn, write_out
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Line, Span, line, table, table_width, wrapped, write_lines
 from profiler.cli.wiring.configured_prices import price_overrides
 from profiler.cli.wiring.open_past_runs import open_families, open_source, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.text import printable
 from profiler.past_runs.families import FamilySource
 from profiler.past_runs.run_source import RunFilter, is_pattern, no_run_sentence
 from profiler.record.family import FamilyKey, family_labels

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler import __version__
 from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles, repository
 from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, mappings, text
+from profiler.core.version import __version__
 
 RESERVATION_MB = 32
 # The monitor's setting that names the log group of the report.

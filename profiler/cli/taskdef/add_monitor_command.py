@@ -2,7 +2,6 @@
 
 import click
 
-from profiler import __version__
 from profiler.aws_account.rollout import RolloutRequest
 from profiler.aws_account.rollout_plan import plan_addition
 from profiler.cli.options import aws_options
@@ -11,6 +10,7 @@ from profiler.cli.taskdef.definition_output import change_files
 from profiler.cli.taskdef.rollout_output import check_destination, roll_out, rollout_options
 from profiler.cli.wiring.aws_options import region_of_environment
 from profiler.core.errors import UsageError
+from profiler.core.version import __version__
 from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor_to, default_image_note
 
 

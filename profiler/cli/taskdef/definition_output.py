@@ -9,8 +9,9 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from profiler.cli.printing import printable, warn
+from profiler.cli.printing import warn
 from profiler.core.errors import UsageError
+from profiler.core.text import printable
 from profiler.task_definitions.document import ChangedText
 from profiler.task_definitions.in_files import ChangeDefinition, change_text, read_bytes, write_definition
 
