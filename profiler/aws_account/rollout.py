@@ -97,15 +97,15 @@ class Rollout:
         Raises:
             TaskProfilerError: if the families cannot be listed, or if none is selected.
         """
-        request, targets = self._request, self._targets
+        request, definitions, targets = self._request, self._definitions, self._targets
         seen: set[str] = set()
         for cluster in request.clusters:
-            seen |= self._definitions.families_of_tasks(cluster)
+            seen |= definitions.families_of_tasks(cluster)
             seen |= {target.family for target in targets if target.is_in(cluster)}
         selected: set[str] = set()
         unmatched = []
         for glob in request.globs or ("*",):
-            families = self._definitions.families(glob)
+            families = definitions.families(glob)
             matching = families & seen if request.clusters else families
             selected |= matching
             if not matching:
