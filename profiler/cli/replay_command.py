@@ -1,20 +1,18 @@
 """``task-profiler replay``: sends the reports of a log group through the forwarder function again."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import click
 from msgspec import Struct
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.aws_account.replay import LogGroup, ReplayCounts, ReplayProgressFile, call_forwarder, replay
 from profiler.cli.options import WholeNumber, aws_options, parse_time
+from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import AwsOptions, aws_client
 from profiler.core.aws_clients import bounded_config
 from profiler.core.clock import SystemClock
@@ -140,12 +138,12 @@ def _replay(
     def forward(event: Mapping[str, object]) -> ReplayCounts:
         return call_forwarder(aws.functions, function_name or "", event)
 
-    with aws_errors(f"{aws.group.name} cannot be replayed", _PERMISSIONS), _progress_bar(start_ms, end_ms) as advance:
+    with aws_errors(f"{aws.group.name} cannot be replayed", _PERMISSIONS), progress_row(os.environ) as show:
 
         def on_window(done_until_ms: int, counts: ReplayCounts) -> None:
             if function_name is not None:
                 progress_file.save(done_until_ms)
-            advance(done_until_ms, counts.read)
+            show(f"{counts.read} reports", (done_until_ms - start_ms) / max(end_ms - start_ms, 1))
 
         return replay(
             aws.group,
@@ -155,16 +153,6 @@ def _replay(
             end_ms=end_ms,
             concurrency=concurrency,
         )
-
-
-@contextmanager
-def _progress_bar(start_ms: int, end_ms: int) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on a terminal. Yields the function that receives the time reached and the reports so far."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task("reports", total=end_ms - start_ms)
-        yield lambda done_ms, reports: bar.update(task, completed=done_ms - start_ms, description=f"{reports} reports")
 
 
 def _state_file(environment: Mapping[str, str], group: str, function_name: str, place: str) -> Path:

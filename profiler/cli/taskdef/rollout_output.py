@@ -13,6 +13,7 @@ from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily
 from profiler.cli.options import Decorated
 from profiler.cli.printing import UNKNOWN, warn
+from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Column, Line, render_lines, table, table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -112,12 +113,14 @@ def roll_out(
 
 
 def _with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tuple[PlannedFamily, ...]:
-    """Take the steps, with a progress bar on standard error if that is a terminal."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    return tuple(track(steps, title, total=count, console=console, transient=True, disable=not console.is_terminal))
+    """Take the steps, and show their progress on the terminal."""
+    done: list[PlannedFamily] = []
+    with progress_row(os.environ) as show:
+        show(title, 0)
+        for step in steps:
+            done.append(step)
+            show(title, len(done) / count)
+    return tuple(done)
 
 
 def _plan_table(planned: Sequence[PlannedFamily], width: int | None) -> list[Line]:
