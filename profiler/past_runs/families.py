@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource
 from profiler.record.family import FamilyKey, family_key
-from profiler.record.model import Metrics, Report, known_status
+from profiler.record.model import Metrics, Report
 from profiler.record.units import format_count
 from profiler.sizing.evidence import Evidence, Families
 
@@ -59,14 +59,15 @@ def read_families(source: RunSource, selection: RunFilter, last: int, on_fargate
 def _report_of(run: PastRun) -> Report | None:
     """The report of an ended run; None for a run that has only checkpoints and whose end is not known.
 
-    If ECS's event brought the end of such a run, its numbers count if it ran out of memory.
+    If ECS's event brought the end of such a run, its numbers count if it ran out of memory. The status of a checkpoint
+    alone does not show an end: it can be a word of a newer version.
     """
     report = run.report
     if report.type != CHECKPOINT:
         return report
-    record = report.record
-    if known_status(record) == "running":
+    if run.event is None:
         return None
+    record = report.record
     if not record.likely_out_of_memory:
         record = replace(record, metrics=Metrics(), containers=())
     return replace(report, type="task.report", record=record)

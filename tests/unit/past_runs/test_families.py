@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.past_runs.families import last_success, read_families
-from profiler.past_runs.run_source import PastRun, RunFilter, pattern_of
+from profiler.past_runs.run_source import PastRun, RunFilter, TaskEvent, pattern_of
 from profiler.record.family import FamilyKey, family_key
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
@@ -111,6 +111,17 @@ def test_runs_without_a_report_are_left_out_with_a_note() -> None:
     assert family.evidence is not None
     assert family.evidence.runs == 1
     assert found.notes == ("the list: skipped 1 run with checkpoints but no report.",)
+
+
+@pytest.mark.parametrize("status", ["running", "failure", "pausing"])
+def test_a_checkpoint_without_an_event_is_of_a_run_without_a_report(status: str) -> None:
+    """Whatever its status says: only ECS's event brings the end of such a run."""
+    last = checkpoint(report(1))
+    seen = PastRun(report=replace(last, record=replace(last.record, status=status)))
+    unfinished = read_families(ListedRuns([past(0), seen]), RunFilter(), 50)
+    assert unfinished.notes == ("the list: skipped 1 run with checkpoints but no report.",)
+    ended = replace(seen, event=TaskEvent(stop_category="oom"))
+    assert read_families(ListedRuns([past(0), ended]), RunFilter(), 50).notes == ()
 
 
 def test_a_family_with_the_characters_of_a_pattern_is_matched_alone() -> None:
