@@ -280,6 +280,14 @@ def test_a_file_name_leads_to_one_place() -> None:
     assert not repeated
 
 
+def test_the_tests_are_in_the_folders_of_the_code() -> None:
+    tests = ROOT.parent / "tests" / "unit"
+    others = {"docs", "deployment"}
+    for folder in {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")} - {Path()}:
+        places = (ROOT / folder, FORWARDER.parent / folder, ROOT.parent / folder)
+        assert folder.parts[0] in others or any(place.is_dir() for place in places), folder
+
+
 def test_functions_can_be_seen_whole() -> None:
     for path in code_files():
         for function in functions(path):
