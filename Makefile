@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' profiler/__init__.py)
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' profiler/core/version.py)
 IMAGE ?= task-profiler:$(VERSION)
 TARGET ?= monitor
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/task-profiler

@@ -6,18 +6,14 @@ from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 UNKNOWN = "-"
 STANDARD_OUTPUT = "-"  # as the name of a file
-_STDOUT = 1
-
-
-def printable(text: str) -> str:
-    r"""Replace control characters, and characters that change the direction of writing, by ``\x1b`` and the like."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+STDOUT, STDERR = 1, 2
 
 
 def encodable(text: str) -> bool:
@@ -70,7 +66,7 @@ def report_stdout_errors() -> None:
     if not isinstance(current, TextIOWrapper) or current is not sys.__stdout__:
         return
     sys.stdout = TextIOWrapper(
-        BufferedWriter(_StandardOutput(_STDOUT, "w", closefd=False)),
+        BufferedWriter(_StandardOutput(STDOUT, "w", closefd=False)),
         encoding=current.encoding,
         errors=current.errors,
         line_buffering=current.line_buffering,
@@ -83,7 +79,7 @@ def write_out(data: bytes) -> None:
     rest = memoryview(data)
     try:
         while rest:
-            rest = rest[os.write(_STDOUT, rest) :]
+            rest = rest[os.write(STDOUT, rest) :]
     except BrokenPipeError:
         return
     except OSError as error:
@@ -94,9 +90,9 @@ def _stdout_error(error: OSError) -> TaskProfilerError:
     return TaskProfilerError(f"Cannot write to standard output ({error.strerror}): redirect it.")
 
 
-def is_terminal() -> bool:
-    """Whether standard output is a terminal."""
+def is_terminal(descriptor: int = STDOUT) -> bool:
+    """Whether standard output, or standard error, is a terminal."""
     try:
-        return os.isatty(_STDOUT)
+        return os.isatty(descriptor)
     except OSError:
         return False

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import click
 
-from profiler import __version__
 from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, on_fargate_option, source_options
-from profiler.cli.printing import STANDARD_OUTPUT, printable, warn, write_out
+from profiler.cli.printing import STANDARD_OUTPUT, warn, write_out
 from profiler.cli.wiring.configured_prices import price_overrides
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import write_atomically
+from profiler.core.text import printable
 from profiler.core.timestamps import format_ms
+from profiler.core.version import __version__
 from profiler.html_report.html_document import read_assets, render_page
 from profiler.html_report.page_data import PageData, build_page_data
 from profiler.html_report.page_runs import (

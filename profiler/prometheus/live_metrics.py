@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from profiler.collectors.neuron.neuron_usage import NeuronReadings
+from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_usage import LatestGpu
 from profiler.prometheus.snapshot import ContainerSnapshot, Snapshot
 from profiler.readers.linux.host import Disk, InstanceReading
@@ -61,7 +61,7 @@ def _gpu(name: str, kind: Kind, help_text: str, value: Callable[[LatestGpu], flo
 
 
 def _neuron(
-    name: str, kind: Kind, labels: tuple[str, ...], help_text: str, rows: Callable[[NeuronReadings], Iterable[Row]]
+    name: str, kind: Kind, labels: tuple[str, ...], help_text: str, rows: Callable[[LiveNeuron], Iterable[Row]]
 ) -> LiveMetric:
     return LiveMetric(
         f"neuron_{name}",
@@ -84,11 +84,11 @@ def _throttled(snapshot: Snapshot) -> Iterator[Row]:
             yield (gpu.sample.facts.uuid, reason), seconds
 
 
-def _core_rows(value: Callable[[NeuronReadings], Iterable[tuple[int, float]]]) -> Callable[[NeuronReadings], list[Row]]:
+def _core_rows(value: Callable[[LiveNeuron], Iterable[tuple[int, float]]]) -> Callable[[LiveNeuron], list[Row]]:
     return lambda neuron: [((str(index),), number) for index, number in sorted(value(neuron))[:MAX_NEURON_CORES]]
 
 
-def _latencies(neuron: NeuronReadings) -> list[Row]:
+def _latencies(neuron: LiveNeuron) -> list[Row]:
     latency = neuron.latency
     return [(("p50",), latency.p50_seconds), (("p99",), latency.p99_seconds), (("p100",), latency.p100_seconds)]
 

@@ -75,7 +75,7 @@ def test_runs_without_a_record_are_listed_with_what_is_known(forward: Forward, s
     assert runs[0].event is not None
     put(search_server, "task-reports-2020.01", "gone", {**started, "record": "no record"})
     assert len(list(source.runs(RunFilter(run="gone")))) == 1
-    assert source.notes == ("1 records in the indices task-reports-* could not be read: their numbers are left out.",)
+    assert source.notes == ("the indices task-reports-*: 1 record could not be read, so numbers are missing.",)
 
 
 def test_more_runs_than_fit_into_a_page(forward: Forward, search_server: SearchServer) -> None:

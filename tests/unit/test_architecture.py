@@ -119,16 +119,20 @@ def test_no_arrow_points_upward() -> None:
         assert not {target for target in targets if LEVELS[target] > LEVELS[name]}, name
 
 
+def test_nothing_imports_the_public_api_which_is_above_all() -> None:
+    assert not [module for module, path in modules().items() if module and "profiler" in own_imports(path)]
+
+
 def test_core_imports_nothing_of_ours() -> None:
     for module, path in modules().items():
         if package(module) == "core":
-            assert {package(name) for name in own_imports(path)} <= {"", "core"}, module
+            assert {package(name) for name in own_imports(path)} <= {"core"}, module
 
 
 def test_the_record_imports_core_alone() -> None:
     for module, path in modules().items():
         if package(module) == "record":
-            assert {package(name) for name in own_imports(path)} <= {"", "core", "record"}, module
+            assert {package(name) for name in own_imports(path)} <= {"core", "record"}, module
 
 
 def test_the_forwarder_imports_only_what_its_zip_ships() -> None:
@@ -186,7 +190,7 @@ def test_only_the_command_line_builds_real_things() -> None:
 def test_sources_and_sinks_import_neither_the_life_nor_the_numbers_nor_each_other() -> None:
     for module, path in modules().items():
         if package(module) in ("readers", "sinks"):
-            upward = {name for name in own_imports(path) if package(name) not in {"", "core", package(module)}}
+            upward = {name for name in own_imports(path) if package(name) not in {"core", package(module)}}
             assert not upward, module
 
 
@@ -207,7 +211,7 @@ def reached_by_top_level_imports(*roots: str, without: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "heavy",
-    ["boto3", "botocore", "requests", "urllib3", "structlog", "psutil", "pynvml", "click", "rich", "prometheus_client"],
+    ["boto3", "botocore", "requests", "urllib3", "structlog", "psutil", "pynvml", "click", "prometheus_client"],
 )
 def test_the_monitor_imports_heavy_modules_only_when_needed(heavy: str) -> None:
     """What ``profiler.cli.wiring.build_monitor`` reaches by top-level imports is in memory beside the batch."""
@@ -235,7 +239,6 @@ def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
         "pathlib",
         "pynvml",
         "requests",
-        "rich",
         "sqlite3",
         "structlog",
         "tempfile",
@@ -254,7 +257,7 @@ def test_the_process_of_a_local_command_is_forked_before_the_rest_is_imported() 
     assert {package(module) for module in reached} == {"cli", "core", "local_run", "readers"}
 
 
-@pytest.mark.parametrize("heavy", ["boto3", "botocore", "requests", "rich"])
+@pytest.mark.parametrize("heavy", ["boto3", "botocore", "requests"])
 def test_reading_runs_from_a_file_does_not_wait_for_heavy_modules(heavy: str) -> None:
     commands = [f"profiler.cli.{name}" for name in ("history_command", "show", "recommend_command")]
     reached = reached_by_top_level_imports(*commands, without=heavy)

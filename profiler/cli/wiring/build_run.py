@@ -10,12 +10,12 @@ import math
 import os
 from collections.abc import Iterable
 
-from profiler.cli.printing import printable
 from profiler.cli.run_options import RunOptions
 from profiler.core.clock import SystemClock
 from profiler.core.deadline_writer import Output
 from profiler.core.errors import UsageError
 from profiler.core.files import dup_above_standard_streams
+from profiler.core.text import printable
 from profiler.local_run.labels import parse_labels
 from profiler.local_run.launch import MAX_NAME_CHARS
 from profiler.local_run.prepared_run import prepare_run

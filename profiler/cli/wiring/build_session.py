@@ -41,20 +41,20 @@ class RunSession:
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
         self._view = _live_view(clock, self.stderr) if options.live else None
         gpu_listener = None if self._recorder is None else self._recorder.timeline.add_gpu
-        found = local_collectors(os.environ, clock, options.interval_seconds, gpu_listener)
+        collectors, problems = local_collectors(os.environ, clock, options.interval_seconds, gpu_listener)
         prices, price_problems = read_price_settings(os.environ)
         series_points, series_problems = read_series_points(os.environ)
         self._context = RunContext(
             find_labels=_find_labels,
             fetch_placement=task_lookup(os.environ),
-            collectors=found.collectors,
+            collectors=collectors,
             prices=prices,
             series_points=series_points,
             pause=self._view.close if self._view is not None else lambda: None,
             keep_so_far=(lambda _: None) if self._recorder is None else self._recorder.keep_so_far,
         )
         settings_problems = (*price_problems, *series_problems)
-        self.problems = (*found.problems, *((problems_message(settings_problems),) if settings_problems else ()))
+        self.problems = (*problems, *((problems_message(settings_problems),) if settings_problems else ()))
         if self._recorder is not None:
             with suppress(ImportError):  # a Python without SQLite; the recorder reports it
                 import profiler.history.run_database  # noqa: F401  now, not when the user waits for the command's end
@@ -77,7 +77,7 @@ class RunSession:
 
     def stop_collectors(self) -> None:
         """Stop the collectors of accelerators, which may take a while."""
-        stop_collectors(self._context.collectors.all)
+        stop_collectors(self._context.collectors)
 
     def _listeners(self) -> list[OnSample]:
         listeners: list[OnSample] = []
@@ -116,20 +116,14 @@ def _live_view(clock: Clock, stderr: Output) -> "LiveView | None":
     """Create the view for ``--live``; None if standard error is not a terminal."""
     if not os.isatty(_STDERR):
         return None
-    from profiler.local_run.live import LiveView, Terminal  # imports rich, which is only for --live
+    from profiler.cli.progress import stderr_rows  # all of this is only for --live
+    from profiler.local_run.live import ROWS, LiveView
     from profiler.local_run.local_record import effective_sizes
     from profiler.readers.cgroup.hierarchy import read_own_cgroups
     from profiler.readers.linux.host import read_host
-
-    def measure() -> Terminal:
-        try:
-            size = os.get_terminal_size(_STDERR)
-        except OSError:
-            return Terminal(columns=0, rows=0)
-        return Terminal(columns=size.columns, rows=size.lines)
 
     def write(text: str) -> None:
         stderr.write(text.encode())  # If the terminal has closed or is stopped, command and report go on.
 
     sizes = effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0)))
-    return LiveView(measure, write, sizes, clock.wall_ns())
+    return LiveView(stderr_rows(ROWS, os.environ, write), sizes, clock.wall_ns())

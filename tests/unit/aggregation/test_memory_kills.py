@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.collectors.processes.usage_by_command import OomKillCounts, OomKillTracker
+from profiler.aggregation.usage_by_command import OomKillTracker
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.model import MemoryKills, Process
 
 MIB = 2**20
-Step = tuple[OomKillCounts, Sequence[ProcessReading], int]
+Counts = tuple[int | None, int | None]  # in the container, on the host
+Step = tuple[Counts, Sequence[ProcessReading], int]
 
 
 def ended(name: str, mib: int = 100) -> ProcessReading:
@@ -22,16 +23,16 @@ def ended(name: str, mib: int = 100) -> ProcessReading:
 def kills(steps: Sequence[Step], *, on_fargate: bool = False) -> MemoryKills | None:
     watch = OomKillTracker()
     for counted, gone, missed_pids in steps:
-        watch.add(counted, gone, missed_pids)
+        watch.add(*counted, gone, missed_pids)
     return watch.kills(is_host_dedicated=on_fargate)
 
 
-def group(count: int) -> OomKillCounts:
-    return OomKillCounts(in_container=count, on_host=count + 40)
+def group(count: int) -> Counts:
+    return count, count + 40
 
 
-def machine(count: int) -> OomKillCounts:
-    return OomKillCounts(on_host=count)
+def machine(count: int) -> Counts:
+    return None, count
 
 
 def test_the_groups_counter_identifies_the_killed_process() -> None:
@@ -93,9 +94,7 @@ def test_where_processes_end_all_the_time_a_kill_on_a_shared_machine_proves_noth
 @given(
     steps=st.lists(
         st.tuples(
-            st.builds(
-                OomKillCounts, in_container=st.none() | st.integers(0, 9), on_host=st.none() | st.integers(0, 99)
-            ),
+            st.tuples(st.none() | st.integers(0, 9), st.none() | st.integers(0, 99)),
             st.lists(st.builds(ended, st.text(max_size=3), st.integers(0, 9)), max_size=4),
             st.integers(0, 5),
         ),
@@ -103,10 +102,10 @@ def test_where_processes_end_all_the_time_a_kill_on_a_shared_machine_proves_noth
     )
 )
 def test_names_are_few_and_a_kill_is_never_counted_without_a_rise(
-    steps: list[tuple[OomKillCounts, list[ProcessReading], int]], *, on_fargate: bool
+    steps: list[tuple[Counts, list[ProcessReading], int]], *, on_fargate: bool
 ) -> None:
     found = kills(steps, on_fargate=on_fargate)
-    rises = any(counted.in_container for counted, _, _ in steps) or any(
-        (later.on_host or 0) > (earlier.on_host or 0) for (earlier, _, _), (later, _, _) in pairwise(steps)
+    rises = any(in_container for (in_container, _), _, _ in steps) or any(
+        (later[1] or 0) > (earlier[1] or 0) for (earlier, _, _), (later, _, _) in pairwise(steps)
     )
     assert found is None or (rises and found.count > 0 and len(found.processes) <= 5)

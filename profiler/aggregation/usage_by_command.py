@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from profiler.aggregation.process_totals import TreeMemory
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.readers.linux.process_tree import ProcessReading, TreeMemory
+from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.model import MemoryKills, Process
 from profiler.record.units import CPU_SECONDS_DIGITS, mebibytes
 
@@ -78,7 +79,7 @@ class ProcessTotals:
         """The five names with the most CPU time and the five with the highest memory peak, by descending CPU time.
 
         With ``is_memory_shared`` the processes share memory that counts for each of them: the peak of a name is then
-        the largest high-water mark of one process, and no sum.
+        the largest high-water mark of one process, not a sum.
         """
         totals = dict(self._ended)
         for name, process in self._present.values():
@@ -110,13 +111,6 @@ class ProcessTotals:
         )
 
 
-class OomKillCounts(Struct, frozen=True, kw_only=True):
-    """The kernel's counters of OOM kills: in the container since its start, and on the host since its boot."""
-
-    in_container: int | None = None
-    on_host: int | None = None
-
-
 class OomKillTracker:
     """Attributes increases of the OOM kill counter to processes that ended at the same time.
 
@@ -137,16 +131,19 @@ class OomKillTracker:
         """The container has a new control group, whose counter begins at 0."""
         self._in_container.restart()
 
-    def add(self, counted: OomKillCounts, ended: Sequence[ProcessReading], missed_pids: int) -> None:
+    def add(
+        self, in_container: int | None, on_host: int | None, ended: Sequence[ProcessReading], missed_pids: int
+    ) -> None:
         """Add a reading.
 
         Args:
-            counted: The counters.
+            in_container: The kernel's counter of OOM kills in the container since its start.
+            on_host: The counter on the host since its boot.
             ended: The processes that have ended since the last reading.
             missed_pids: The number of processes that started and ended between the readings.
         """
-        by_container = counted.in_container is not None
-        new_kills = self._increase(counted)
+        by_container = in_container is not None
+        new_kills = self._increase(in_container, on_host)
         pending = self._pending + new_kills
         self._steps += 1
         self._steps_with_an_end += bool(ended or missed_pids)
@@ -165,15 +162,15 @@ class OomKillTracker:
             count += self._host_kills
         return MemoryKills(count=count, processes=tuple(self._victims)) if count else None
 
-    def _increase(self, counted: OomKillCounts) -> int:
+    def _increase(self, in_container: int | None, on_host: int | None) -> int:
         """The increase of the container's counter, or of the host's if the container's is not readable."""
-        before, self._host_before = self._host_before, counted.on_host
-        if counted.in_container is not None:
-            growth = self._in_container.add(counted.in_container)
-            return counted.in_container if growth is None else growth
-        if counted.on_host is None or before is None:
+        before, self._host_before = self._host_before, on_host
+        if in_container is not None:
+            growth = self._in_container.add(in_container)
+            return in_container if growth is None else growth
+        if on_host is None or before is None:
             return 0
-        return max(counted.on_host - before, 0)
+        return max(on_host - before, 0)
 
 
 def _shown(process: ProcessReading) -> Process:

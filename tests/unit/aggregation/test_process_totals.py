@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.readers.linux import proc
-from profiler.readers.linux.process_tree import ProcessReading, TreeMemory
+from profiler.aggregation.process_totals import GroupPeak, TreeMemory
+from profiler.readers.linux.process_tree import ProcessReading
 
 MIB = 2**20
 _MOMENTS = 10  # known values between two readings
@@ -186,13 +186,7 @@ def test_two_spikes_in_one_step_are_not_added(one_mib: int, other_mib: int) -> N
     assert memory.peak_bytes == max(one_mib, other_mib) * MIB
 
 
-def test_the_limit_of_allocations_is_the_smaller_soft_limit() -> None:
-    limits = (
-        b"Limit                     Soft Limit           Hard Limit           Units\n"
-        b"Max data size             unlimited            1024                 bytes\n"
-        b"Max address space         512000000            unlimited            bytes\n"
-    )
-    assert proc.parse_allocation_limit(limits) == 512_000_000
-    assert proc.parse_allocation_limit(limits.replace(b"unlimited            1024", b"4096 1024")) == 4096
-    assert proc.parse_allocation_limit(limits.replace(b"512000000", b"unlimited")) is None
-    assert proc.parse_allocation_limit(b"") is None
+def test_a_mark_is_the_peak_of_processes_only_with_hardly_any_page_cache() -> None:
+    assert GroupPeak(size_bytes=800 * MIB, cache_bytes=7 * MIB).is_process_peak()
+    assert not GroupPeak(size_bytes=800 * MIB, cache_bytes=8 * MIB).is_process_peak()
+    assert not GroupPeak(size_bytes=800 * MIB, includes_all_processes=False).is_process_peak()

@@ -3,7 +3,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.collectors.processes.usage_by_command import ProcessTotals
+from profiler.aggregation.usage_by_command import ProcessTotals
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.model import Process
 

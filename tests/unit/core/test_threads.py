@@ -1,17 +1,57 @@
-"""The collectors' threads: ticks on a fake clock, and the hand-over of a final reading between real threads."""
+"""Threads: calls with a deadline, ticks on a fake clock, and the hand-over of a final reading between real threads."""
 
 import threading
 from collections.abc import Callable
 
 import pytest
 
-from profiler.collectors.collector import PeriodicReader, StoppableThread, TimeWaiter
+from profiler.core.clock import SystemClock
+from profiler.core.threads import BackgroundCall, PeriodicReader, StoppableThread, Waiter, run_with_timeout
+from profiler.core.timestamps import NS_PER_SECOND
 from tests.fakes import FakeClock, seconds
+from tests.waiting import wait_until
 
 _TEST_SECONDS = 10
 
 
-class FakeWaiter:
+def test_a_call_returns_its_result_or_none_after_the_timeout() -> None:
+    assert run_with_timeout(10, lambda: 5) == 5
+    never = threading.Event()
+    assert run_with_timeout(0, never.wait) is None
+    never.set()
+    with pytest.raises(ZeroDivisionError):
+        run_with_timeout(10, lambda: 1 // 0)
+
+
+def test_the_result_of_a_background_call_can_be_looked_at_without_waiting() -> None:
+    may_return = threading.Event()
+    call = BackgroundCall(lambda: may_return.wait(30), SystemClock(), 0)
+    assert call.is_over  # its time
+    assert call.result_so_far() is None
+    assert call.result() is None
+    may_return.set()
+    wait_until(lambda: call.result_so_far() is not None, 10, "the result")
+    assert call.result() is True
+
+
+def test_a_background_call_is_over_when_it_has_returned() -> None:
+    may_return = threading.Event()
+    call = BackgroundCall(lambda: may_return.wait(30), SystemClock(), 60)
+    assert not call.is_over
+    may_return.set()
+    wait_until(lambda: call.is_over, 10, "the end of the call")
+    assert call.result_so_far() is True
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_a_call_is_made_at_once_if_no_thread_can_be_started() -> None:
+    assert run_with_timeout(10, lambda: 5) == 5
+    call = BackgroundCall(lambda: 6, SystemClock(), 0)
+    assert call.is_over
+    assert (call.result(), call.result_so_far()) == (6, 6)
+
+
+class FakeWaiter(Waiter):
     """Lets the fake clock pass instead of waiting; ``events`` are cut-short waits: (at, True after an event)."""
 
     def __init__(self, clock: FakeClock, *events: tuple[float, bool]) -> None:
@@ -19,13 +59,13 @@ class FakeWaiter:
         self._events = list(events)
         self.on_wait: Callable[[], None] = lambda: None
 
-    def wait(self, seconds_to_wait: float) -> bool:
-        assert seconds_to_wait > 0
+    def wait(self, seconds: float) -> bool:
+        assert seconds > 0
         assert threading.current_thread().name == "reader"
-        end_ns = self._clock.now_ns + seconds(seconds_to_wait)
-        if self._events and seconds(self._events[0][0]) < end_ns:
+        end_ns = self._clock.now_ns + round(seconds * NS_PER_SECOND)
+        if self._events and self._events[0][0] * NS_PER_SECOND < end_ns:
             at, is_event = self._events.pop(0)
-            self._clock.now_ns = seconds(at)
+            self._clock.now_ns = round(at * NS_PER_SECOND)
             self.on_wait()
             return is_event
         self._clock.now_ns = end_ns
@@ -118,7 +158,7 @@ class HungReader:
         self.called = threading.Event()
         self.completed: list[bool] = []
         self.reader = PeriodicReader(
-            "hung", self._read, lambda: None, waiter=TimeWaiter(), clock=FakeClock(), interval_ns=seconds(600)
+            "hung", self._read, lambda: None, waiter=Waiter(), clock=FakeClock(), interval_ns=seconds(600)
         )
 
     def _read(self, *, is_complete: bool) -> bool:
@@ -188,7 +228,7 @@ class FailingReader:
         self.closes = 0
         self.readings = 0
         self.reader = PeriodicReader(
-            "failing", self._read, self._close, waiter=TimeWaiter(), clock=FakeClock(), interval_ns=seconds(600)
+            "failing", self._read, self._close, waiter=Waiter(), clock=FakeClock(), interval_ns=seconds(600)
         )
 
     def _read(self, *, is_complete: bool) -> bool:
@@ -234,7 +274,7 @@ def test_an_error_while_closing_wakes_who_waits() -> None:
         "closing",
         lambda *, is_complete: is_complete,
         fail,
-        waiter=TimeWaiter(),
+        waiter=Waiter(),
         clock=FakeClock(),
         interval_ns=seconds(600),
     )
