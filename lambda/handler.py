@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from forwarder.bounded_clients import client_config
 from forwarder.delivery_errors import SettingsError
 from forwarder.documents import Document
 from forwarder.function_settings import (
@@ -43,6 +42,7 @@ from forwarder.subscription import Counts, decode_event, forward
 from forwarder.task.run_log import LogTail, ReportFinder
 from forwarder.task.task_event import parse_stopped_task
 from forwarder.task_stopped import Definitions, Index, TaskStoppedHandler, TaskStoppedResult
+from profiler.core.aws_clients import AwsClient, bounded_client
 
 _NOTICE_RESERVE_SECONDS = 20.0
 _MAX_LOGGED_REASONS = 10
@@ -193,11 +193,9 @@ def _comparison(cluster: SearchCluster, prefix: str, context: Context) -> Callab
 
 @cache
 def _definitions() -> Definitions:
-    import boto3  # in Lambda's runtime
-
     from forwarder.task.run_log import EcsDefinitions
 
-    return EcsDefinitions(boto3.client("ecs", config=client_config()), _warn)
+    return EcsDefinitions(bounded_client("ecs"), _warn)
 
 
 @cache
@@ -208,17 +206,13 @@ def _tail() -> LogTail:
 
 
 @cache
-def _logs_client(region: str | None) -> Any:  # noqa: ANN401  boto3 creates the classes of its clients at run time
-    import boto3
-
-    return boto3.client("logs", region_name=region, config=client_config())
+def _logs_client(region: str | None) -> AwsClient:
+    return bounded_client("logs", region)
 
 
 @cache
-def _events_client() -> Any:  # noqa: ANN401  as above
-    import boto3
-
-    return boto3.client("events", config=client_config())
+def _events_client() -> AwsClient:
+    return bounded_client("events")
 
 
 def _warn(sentence: str) -> None:
@@ -298,6 +292,4 @@ def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) ->
 def _failure_store(queue_url: str | None) -> FailureStore:
     if queue_url is None:
         return LogFailureStore(_log)
-    import boto3  # needed only with a queue
-
-    return _LoggingFailureStore(SqsFailureStore(queue_url, boto3.client("sqs", config=client_config())))
+    return _LoggingFailureStore(SqsFailureStore(queue_url, bounded_client("sqs")))

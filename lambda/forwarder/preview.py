@@ -10,11 +10,9 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
-from forwarder.bounded_clients import client_config
 from forwarder.delivery_errors import ForwarderError, SettingsError
 from forwarder.function_settings import NoticeSettings, fetch_secret, read_notice_settings
 from forwarder.invocation import InvocationTime
@@ -29,6 +27,7 @@ from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.run_log import ReportFinder
 from forwarder.task.task_event import StoppedTask, parse_stopped_task
 from forwarder.task_stopped import TaskStoppedHandler
+from profiler.core.aws_clients import bounded_client
 
 _BUDGET_MS = 60_000
 
@@ -98,13 +97,10 @@ def channels(settings: NoticeSettings) -> list[NoticeChannel]:
     )
     if settings.event_bus_name is None:
         return [slack]
-    return [slack, EventBusChannel(settings.event_bus_name, _events_client, kibana_url=settings.kibana_url)]
-
-
-def _events_client() -> Any:  # noqa: ANN401  boto3 creates the classes of its clients at run time
-    import boto3  # needed only to send an event
-
-    return boto3.client("events", config=client_config())
+    return [
+        slack,
+        EventBusChannel(settings.event_bus_name, lambda: bounded_client("events"), kibana_url=settings.kibana_url),
+    ]
 
 
 def show(notice: Notice, kind: NoticeKind, settings: NoticeSettings) -> str:

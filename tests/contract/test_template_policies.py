@@ -304,7 +304,7 @@ def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, ca
     clients = {
         str(call.args[0].value)
         for call in called
-        if ast.unparse(call.func) == "boto3.client" and isinstance(call.args[0], ast.Constant)
+        if ast.unparse(call.func) == "bounded_client" and isinstance(call.args[0], ast.Constant)
     }
     assert clients == {"ecs", "events", "logs", "sqs"}
     methods = {call.func.attr for call in called if isinstance(call.func, ast.Attribute)}
