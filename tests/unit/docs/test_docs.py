@@ -247,3 +247,12 @@ def test_queries_of_logs_insights_name_fields_of_the_record(page: Path) -> None:
 def test_the_query_for_memory_kills_is_the_one_that_the_template_saves() -> None:
     (query,) = re.findall(r'--query-string "([^"]*)"', (ROOT / "docs" / "how-to" / "find-out-of-memory.md").read_text())
     assert " ".join(query.split()) == " ".join(QUERIES["OutOfMemory"].split())
+
+
+def test_the_page_on_changes_names_code_that_exists() -> None:
+    page = (ROOT / "docs" / "contributing" / "changes.md").read_text()
+    names = set(re.findall(r"`(?:\w+\.)?([A-Za-z]\w*)(?:\(\w*\))?`", page))
+    files = [path for folder in ("profiler", "lambda", "tests") for path in (ROOT / folder).rglob("*.py")]
+    words = {word for path in files for word in re.findall(r"\w+", path.read_text())}
+    assert {"RunSource", "decode_data", "accepts"} <= names
+    assert names - words - {"py"} == set()
