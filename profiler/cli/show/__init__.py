@@ -54,8 +54,8 @@ def command(
 ) -> None:
     """Show one run: verdict, resource usage, comparison, advice.
 
-    RUN is a task ID or its beginning, or TASK-ID/CONTAINER. FAMILY selects its latest run. The default
-    is the latest run of all. If several containers of the task have a report, all are shown.
+    RUN is a task ID or its beginning, or TASK-ID/CONTAINER. FAMILY selects its newest run. The default
+    is the newest run of all. If several containers of the task have a report, all are shown.
     Runs come from the local history unless --from, --elasticsearch or --log-group is given.
     """
     if name == "" or against == "":
