@@ -23,8 +23,8 @@ _Getter: TypeAlias = Callable[[RunView], Any]
 _FieldTree: TypeAlias = "tuple[tuple[str, str, _Getter | None, _FieldTree], ...]"
 
 UNKNOWN = "unknown"
-# The verdicts of an event, which replace a report's status.
-KNOWN_VERDICTS = frozenset({"success", "failure", "stopped"})
+# The statuses of an event that replace a report's status.
+KNOWN_END_STATUSES = frozenset({"success", "failure", "stopped"})
 # What a run's end is described by: the event's value, else the report's.
 END_FIELDS = ("status", "exit_code")
 # What only the task's event provides.
@@ -127,11 +127,11 @@ def _warnings(record: Record, too_large: Sequence[str]) -> tuple[str, ...]:
 def completed_fields(fields: Mapping[str, Any], stored: Stored) -> Fields:
     """The fields of a report, with what the task's event has written into the document before.
 
-    The event's verdict replaces the report's status. An event with an unknown verdict leaves the report's.
+    The event's status replaces the report's, unless it is unknown.
     """
     task, event = mapping(stored.fields.get("task")), mapping(stored.fields.get("event"))
     kept = {name: task[name] for name in (*_EVENT_FIELDS, "exit_code") if task.get(name) is not None}
-    if task.get("status") not in KNOWN_VERDICTS:
+    if task.get("status") not in KNOWN_END_STATUSES:
         return merge_fields(fields, {"task": kept})
     return merge_fields(
         fields, {"task": {**kept, "status": task["status"]}, "event": {"outcome": event.get("outcome")}}

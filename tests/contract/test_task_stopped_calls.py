@@ -12,9 +12,9 @@ from moto import mock_aws
 
 import handler
 from forwarder.delivery_errors import NoticeError
-from tests.contract.test_task_stopped_settings import forget
 from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
+from tests.lambda_environment import forget_environment
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, event
 from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, report
 
@@ -76,9 +76,9 @@ def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasti
             AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
             BillingMode="PAY_PER_REQUEST",
         )
-        forget()
+        forget_environment()
         yield
-    forget()
+    forget_environment()
 
 
 def written(cluster: FakeElasticsearch) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def test_without_a_cluster_the_ended_run_is_a_line(
 ) -> None:
     monkeypatch.setenv("ELASTICSEARCH_URL", "")
     monkeypatch.setenv("NOTIFY_FAMILIES", "other")
-    forget()
+    forget_environment()
     for _ in range(2):
         assert handler.task_stopped(event(startedAt=None), Clock(60))["notified"] is None
     (line,) = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "task.ended" in line]

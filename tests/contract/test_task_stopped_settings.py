@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import boto3
 import pytest
-from aws_lambda_powertools.utilities import parameters
 from moto import mock_aws
 
 import handler
 from forwarder.delivery_errors import ForwarderError
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch
+from tests.lambda_environment import forget_environment
 from tests.unit.forwarder.task.test_task_event import event
 
 SECRET = "hunter2-hunter2"
@@ -68,17 +68,9 @@ def world(monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch, slack: Fa
         secrets = boto3.client("secretsmanager")
         secrets.create_secret(Name="odd", SecretString=json.dumps([SECRET]))
         secrets.create_secret(Name="key", SecretString=json.dumps({"api_key": "a2V5"}))
-        forget()
+        forget_environment()
         yield
-    forget()
-
-
-def forget() -> None:
-    """Clear all caches, as in a new Lambda environment."""
-    for kept in (handler._settings, handler._definitions, handler._tail, handler._logs_client, handler._events_client):
-        kept.cache_clear()
-    handler._client_cache.key = handler._client_cache.cluster = None
-    parameters.clear_caches()  # type: ignore[no-untyped-call]
+    forget_environment()
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> str:

@@ -16,9 +16,10 @@ from forwarder.delivery_errors import DeliveryError, SearchClusterError
 from forwarder.documents import Document, report_document
 from profiler.record.model import decode
 from tests.documentation import ROOT, blocks
+from tests.lambda_environment import forget_environment
 from tests.search.produced import produced
 from tests.search.server import SearchServer, remove_ours
-from tests.search.test_forwarder import Context, event, report, reset
+from tests.search.test_forwarder import Context, event, report
 
 pytestmark = pytest.mark.search
 
@@ -76,11 +77,11 @@ def imported(server: SearchServer, key: str) -> subprocess.CompletedProcess[str]
 def forwarded(server: SearchServer, key: str, line: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("ELASTICSEARCH_URL", server.url)
     monkeypatch.setenv("ELASTICSEARCH_API_KEY", key)
-    reset()
+    forget_environment()
     try:
         return handler.forward_logs(event(line), Context(10))
     finally:
-        reset()
+        forget_environment()
 
 
 def test_the_keys_do_their_work(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from moto import mock_aws
 
 import handler
 from forwarder.delivery_errors import DeliveryError, SearchClusterError
+from tests.lambda_environment import forget_environment
 from tests.search.server import SearchServer
 
 pytestmark = pytest.mark.search
@@ -68,19 +69,12 @@ def forward(search_server: SearchServer, monkeypatch: pytest.MonkeyPatch) -> Ite
         assert answer.ok, answer.text
     monkeypatch.setenv("ELASTICSEARCH_URL", search_server.url)
     monkeypatch.setenv("SEARCH_ENGINE", search_server.engine)
-    reset()
+    forget_environment()
     yield handler.forward_logs
     # Deleting by a pattern is refused by default, so by name.
     for index in requests.get(f"{search_server.url}/_cat/indices/task-*?format=json", timeout=30).json():
         requests.delete(f"{search_server.url}/{index['index']}", timeout=30).raise_for_status()
-    reset()
-
-
-def reset() -> None:
-    """A fresh Lambda environment."""
-    handler._settings.cache_clear()
-    handler._failure_store.cache_clear()
-    handler._client_cache.cluster = None
+    forget_environment()
 
 
 def search(server: SearchServer, index: str = "task-reports-*", **body: Any) -> dict[str, Any]:
@@ -157,7 +151,7 @@ def test_a_poison_document_does_not_hold_up_the_others(
         sqs = boto3.client("sqs")
         queue_url = sqs.create_queue(QueueName="failed")["QueueUrl"]
         monkeypatch.setenv("FAILED_ITEMS_QUEUE_URL", queue_url)
-        reset()
+        forget_environment()
         bad = [
             report("1", startedAt="2026-05-01T00:00:00Z"),
             report("t" * 600),
@@ -178,7 +172,7 @@ def test_records_of_a_stream_make_the_documents_of_the_direct_way(
     forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INDEX_PERIOD", "day")
-    reset()
+    forget_environment()
     payloads = [event("hello", report(f"{number}")) for number in range(300)]
     assert forward(payloads[0], Context()) == {"indexed": 1, "skipped": 1, "failed": 0}
     direct = {hit["_id"]: hit["_source"] for hit in search(search_server)["hits"]["hits"]}
@@ -199,7 +193,7 @@ def test_ordinary_lines_stand_next_to_the_report(
     forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORWARD_LOG_LINES", "true")
-    reset()
+    forget_environment()
     for _ in range(2):
         payload = event("starting", report(TASK_ID), "done", stream=f"ecs/batch/{TASK_ID}")
         assert forward(payload, Context())["indexed"] == 3
@@ -307,7 +301,7 @@ def test_a_server_killed_and_restarted_in_the_middle_loses_and_doubles_nothing(
 
 def test_a_cluster_that_stays_down_fails_the_invocation(forward: Forward, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
-    reset()
+    forget_environment()
     with pytest.raises(DeliveryError, match="accepted no documents before the invocation ran out"):
         forward(event(report()), Context(6))
 
@@ -317,10 +311,10 @@ def test_the_wrong_engine_is_said(search_server: SearchServer, monkeypatch: pyte
         pytest.skip("only Elasticsearch's client refuses another product")
     monkeypatch.setenv("ELASTICSEARCH_URL", search_server.url)
     monkeypatch.setenv("SEARCH_ENGINE", "elasticsearch")
-    reset()
+    forget_environment()
     with pytest.raises(SearchClusterError, match="SEARCH_ENGINE=opensearch"):
         handler.forward_logs(event(report()), Context())
-    reset()
+    forget_environment()
 
 
 def test_a_secured_cluster(
@@ -330,15 +324,15 @@ def test_a_secured_cluster(
     monkeypatch.setenv("ELASTICSEARCH_URL", secured_elasticsearch.url)
     monkeypatch.setenv("ELASTICSEARCH_USERNAME", secured_elasticsearch.admin.name)
     monkeypatch.setenv("ELASTICSEARCH_PASSWORD", SECRET)
-    reset()
+    forget_environment()
     with pytest.raises(SearchClusterError, match="HTTP 401") as refused:
         handler.forward_logs(event(report()), Context())
     assert not refused.value.is_retryable
     assert SECRET not in str(refused.value)
     monkeypatch.setenv("ELASTICSEARCH_PASSWORD", secured_elasticsearch.admin.password)
-    reset()
+    forget_environment()
     assert handler.forward_logs(event(report()), Context())["indexed"] == 1
     output = capfd.readouterr()
     assert SECRET not in output.out + output.err
     assert secured_elasticsearch.admin.password not in output.out + output.err
-    reset()
+    forget_environment()

@@ -14,9 +14,10 @@ from forwarder.delivery_errors import DeliveryError
 from tests.aws import fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.fake_slack import FakeSlack
+from tests.lambda_environment import forget_environment
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, report
-from tests.search.test_task_stopped import FAMILY, TASK_ID, LambdaContext, forget, only_document
+from tests.search.test_task_stopped import FAMILY, TASK_ID, LambdaContext, only_document
 from tests.unit.core.test_container_roles import BATCH, FIRELENS, INJECTED, MONITOR, ROUTER, SIDECARS
 from tests.unit.forwarder.task.test_task_event import event as task_event
 
@@ -60,9 +61,9 @@ def proxy(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -
             BillingMode="PAY_PER_REQUEST",
         )
         boto3.client("logs").create_log_group(logGroupName=GROUP)
-        forget()
+        forget_environment()
         yield proxy
-        forget()
+        forget_environment()
         proxy.close()
 
 

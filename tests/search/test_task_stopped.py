@@ -14,12 +14,13 @@ from moto import mock_aws
 import handler
 from forwarder.delivery_errors import DeliveryError
 from forwarder.invocation import InvocationTime
-from forwarder.search_cluster.report_search import IndexedReports
-from forwarder.task.run_log import FoundReport
+from forwarder.search_cluster.report_search import find_report
+from forwarder.task.run_log import ReportLine
 from forwarder.task.task_event import EventContainer, parse_stopped_task
 from tests.fake_slack import Answer, FakeSlack
+from tests.lambda_environment import forget_environment
 from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, Forward, event, forward, report, reset, search
+from tests.search.test_forwarder import Context, Forward, event, forward, report, search
 from tests.unit.forwarder.task.test_task_event import container, definition
 from tests.unit.forwarder.task.test_task_event import event as task_event
 
@@ -70,15 +71,9 @@ def aws(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -> 
         logs.create_log_group(logGroupName="/ecs/jobs")
         for name in ("batch", "task-monitor"):
             logs.create_log_stream(logGroupName="/ecs/jobs", logStreamName=f"ecs/{name}/{TASK_ID}")
-        forget()
+        forget_environment()
         yield logs
-    forget()
-
-
-def forget() -> None:
-    """A fresh Lambda environment."""
-    for cached in (handler._definitions, handler._tail, handler._logs_client):
-        cached.cache_clear()
+    forget_environment()
 
 
 def put(logs: Any, line: str, stream: str = STREAM) -> None:
@@ -86,13 +81,13 @@ def put(logs: Any, line: str, stream: str = STREAM) -> None:
     logs.put_log_events(logGroupName="/ecs/jobs", logStreamName=stream, logEvents=lines)
 
 
-def indexed_report() -> FoundReport | None:
+def indexed_report() -> ReportLine | None:
     """What the lookup by id finds for the batch of the event."""
     task = parse_stopped_task(task_event())
     assert task is not None
     cluster = handler._cluster(handler._settings())
-    reports = IndexedReports(cluster, "task", "month", InvocationTime(LambdaContext()))
-    return reports.find(task, EventContainer(name="batch"))
+    budget = InvocationTime(LambdaContext())
+    return find_report(cluster, budget, task, EventContainer(name="batch"), prefix="task", period="month")
 
 
 def test_a_report_is_found_by_its_id_at_once(aws: Any, forward: Forward, search_server: SearchServer) -> None:
@@ -203,13 +198,13 @@ def test_the_cluster_down_is_raised_after_slack_was_told(
     aws: Any, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
-    reset()
+    forget_environment()
     put(aws, run_report(status="failure", exitCode=1))
     for _ in range(2):
         with pytest.raises(DeliveryError, match="accepted no documents"):
             handler.task_stopped(task_event(), LambdaContext(14))
     assert len(slack.messages) == 1
-    reset()
+    forget_environment()
 
 
 def test_recent_runs_are_compared_with(

@@ -19,8 +19,9 @@ from moto.awslambda import models as played_lambda
 import handler
 from benchmarks.endpoint import TASK_ID, Task, serve
 from tests.aws import FakeAws, fake_aws
+from tests.lambda_environment import forget_environment
 from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, reset, search
+from tests.search.test_forwarder import Context, search
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.search
@@ -77,11 +78,11 @@ def forwarder(elasticsearch8: SearchServer, monkeypatch: pytest.MonkeyPatch) -> 
     for path in (Path(__file__).parents[2] / "kibana" / "index-templates").glob("*.json"):
         template = json.loads(path.read_text())
         requests.put(f"{elasticsearch8.url}/_index_template/{path.stem}", json=template, timeout=30).raise_for_status()
-    reset()
+    forget_environment()
     yield elasticsearch8
     for index in requests.get(f"{elasticsearch8.url}/_cat/indices/task-*?format=json", timeout=30).json():
         requests.delete(f"{elasticsearch8.url}/{index['index']}", timeout=30).raise_for_status()
-    reset()
+    forget_environment()
 
 
 def monitored_run() -> None:

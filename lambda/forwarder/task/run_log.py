@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
@@ -30,18 +30,12 @@ _REPORT, _CHECKPOINT = "task.report", "task.checkpoint"
 Warn = Callable[[str], None]
 
 
-class LogTail(Protocol):
-    """Reads the newest lines of a log stream."""
-
-    def newest(self, stream: LogStream) -> Iterator[str]:
-        """Yield the lines, the newest one first; none if the stream does not exist or may not be read.
-
-        Raises DeliveryError if a later attempt can succeed.
-        """
-        ...
+# Yields the lines of a log stream, the newest one first; none if the stream does not exist or may not be read. Raises
+# DeliveryError if a later attempt can succeed.
+NewestLines = Callable[[LogStream], Iterator[str]]
 
 
-class FoundReport(Struct, frozen=True):
+class ReportLine(Struct, frozen=True):
     """A report or checkpoint, its line, and whether it is in the cluster already."""
 
     report: Report
@@ -55,14 +49,14 @@ class FoundReport(Struct, frozen=True):
 
 
 # Looks for the report of one run in the cluster; raises ForwarderError.
-IndexedReport = Callable[[], FoundReport | None]
+FindIndexedReport = Callable[[], ReportLine | None]
 
 
 class ReportFinder:
     """Finds the report of one task's run. ``container`` is the batch's name, None if it is unknown."""
 
-    def __init__(self, tail: LogTail, budget: TimeBudget, task_id: str, container: str | None) -> None:
-        self._tail = tail
+    def __init__(self, newest_lines: NewestLines, budget: TimeBudget, task_id: str, container: str | None) -> None:
+        self._newest_lines = newest_lines
         self._budget = budget
         self._task_id = task_id
         self._container = container
@@ -73,8 +67,8 @@ class ReportFinder:
         monitor: LogStream | None,
         wait_seconds: float,
         *,
-        indexed: IndexedReport | None = None,
-    ) -> FoundReport | None:
+        find_indexed: FindIndexedReport | None = None,
+    ) -> ReportLine | None:
         """Return the report from the cluster, else from the batch's or the monitor's stream; else the last checkpoint.
 
         The cluster is asked again for up to ``wait_seconds``, then the streams are read. Without a cluster, or with
@@ -85,17 +79,17 @@ class ReportFinder:
             batch: the batch's log stream; None if it is unknown.
             monitor: the monitor's log stream; None if it is unknown.
             wait_seconds: how long to wait for the report.
-            indexed: asks the cluster once; None without a cluster.
+            find_indexed: asks the cluster once; None without a cluster.
 
         Raises:
             DeliveryError: the last attempt to read the streams failed, and a later one can succeed.
         """
         wait = _Wait(self._budget, wait_seconds)
-        while indexed is not None:
+        while find_indexed is not None:
             try:
-                report = indexed()
+                report = find_indexed()
             except ForwarderError:
-                break  # writing to the cluster names what is wrong
+                break  # writing to the cluster reports the cause
             if report is not None:
                 return report
             if not wait.pause():
@@ -116,19 +110,19 @@ class ReportFinder:
         """Return the newest lines of a stream without those of Task Profiler, the newest one last."""
         if stream is None or count < 1:
             return ()
-        own = (text for text in self._tail.newest(stream) if not _is_of_profiler(text))
-        return tuple(islice(own, count))[::-1]
+        lines = (text for text in self._newest_lines(stream) if not _is_profiler_line(text))
+        return tuple(islice(lines, count))[::-1]
 
-    def _last(self, stream: LogStream | None, report_type: str) -> FoundReport | None:
+    def _last(self, stream: LogStream | None, report_type: str) -> ReportLine | None:
         if stream is None:
             return None
-        for text in self._tail.newest(stream):
+        for text in self._newest_lines(stream):
             report = read_line(text)
-            if isinstance(report, Report) and report.type == report_type and self._is_of_this_run(report):
-                return FoundReport(report, text)
+            if isinstance(report, Report) and report.type == report_type and self._is_own(report):
+                return ReportLine(report, text)
         return None
 
-    def _is_of_this_run(self, report: Report) -> bool:
+    def _is_own(self, report: Report) -> bool:
         record = report.record
         return record.task_id == self._task_id and self._container in (None, record.container.name)
 
@@ -149,7 +143,7 @@ class _Wait:
         return True
 
 
-def _is_of_profiler(text: str) -> bool:
+def _is_profiler_line(text: str) -> bool:
     return text.startswith(_TEXT_REPORT) or read_line(text) is not None
 
 
@@ -206,7 +200,7 @@ class CloudWatchTail:
         self._warned: str | None = None
 
     def newest(self, stream: LogStream) -> Iterator[str]:
-        """See ``LogTail``. A stream that cannot be read is named in a warning."""
+        """See ``NewestLines``. A stream that cannot be read is named in a warning."""
         token: str | None = None
         left = _NEWEST_LINES
         for _ in range(_MAX_PAGES):

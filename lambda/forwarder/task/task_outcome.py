@@ -48,13 +48,13 @@ _STOP_CODES: dict[str, StopCategory] = {
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The verdict and its cause.
+    """How a task ended, and why.
 
     ``reason`` is the most specific text from ECS: the batch's own reason, else the task's, else the reason of another
     container after its name. None without any.
     """
 
-    verdict: EndStatus
+    status: EndStatus
     category: StopCategory
     out_of_memory: bool
     exit_code: int | None = None
@@ -127,7 +127,7 @@ def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monito
     category = _category(task, reasons, exit_code, out_of_memory=out_of_memory)
     failed_to_start = (task.stop_code or "").lower() == _FAILED_TO_START or category in {"image", "resources"}
     return Outcome(
-        verdict=end_status(
+        status=end_status(
             exit_code, was_stopped=category in _EXTERNAL_STOPS, has_failed=out_of_memory or failed_to_start
         ),
         category=category,

@@ -13,10 +13,10 @@ from forwarder.delivery_errors import SearchClusterError
 from forwarder.documents import Document, report_document
 from forwarder.event_document import event_documents
 from forwarder.lines import read_line
-from forwarder.search_cluster.document_delivery import Delivery, DeliveryResult
+from forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from forwarder.search_cluster.interface import ItemResult
 from forwarder.task.batch_log_stream import batch_container
-from forwarder.task.run_log import FoundReport
+from forwarder.task.run_log import ReportLine
 from forwarder.task.task_event import StoppedTask
 from forwarder.task.task_outcome import determine_outcome
 from profiler.record.model import Report
@@ -38,10 +38,10 @@ UNKNOWN = task(containers=[{"name": "batch"}], stopCode=None, stoppedReason=None
 EVENTS = {"success": SUCCEEDED, "failure": FAILED, "stopped": KILLED, "no exit code": NO_CODE, "unknown": UNKNOWN}
 
 
-def found(text: str) -> FoundReport:
+def found(text: str) -> ReportLine:
     line = read_line(text)
     assert isinstance(line, Report)
-    return FoundReport(line, text)
+    return ReportLine(line, text)
 
 
 def of_report(text: str) -> list[Document]:
@@ -57,7 +57,7 @@ def of_event(ended: StoppedTask, text: str | None = None) -> list[Document]:
 
 
 def write(cluster: FakeSearchCluster, documents: Sequence[Document]) -> DeliveryResult:
-    return Delivery(cluster, FakeInvocationTime(), lambda: 1.0).deliver(documents)
+    return deliver(cluster, FakeInvocationTime(), lambda: 1.0, documents)
 
 
 def written(*writes: Sequence[Document]) -> dict[str, Any]:

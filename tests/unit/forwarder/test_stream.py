@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,12 +13,12 @@ from hypothesis import strategies as st
 
 from forwarder.delivery_errors import DeliveryError, PayloadError
 from forwarder.function_settings import ForwarderSettings
-from forwarder.search_cluster.document_delivery import Delivery
+from forwarder.search_cluster.document_delivery import deliver
 from forwarder.stream import StreamResult, forward_records, is_stream_event
 from forwarder.subscription import Counts
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, fails, takes_all
-from tests.unit.forwarder.test_subscription import CONTROL, DOCUMENT, REPORT
+from tests.unit.forwarder.test_subscription import CONTROL, DOCUMENT, REPORT, RecordingWriter
 
 STREAM = "arn:aws:kinesis:eu-west-1:111122223333:stream/reports"
 WITH_QUEUE, WITHOUT_QUEUE = ForwarderSettings(failed_items_queue_url="https://sqs/q"), ForwarderSettings()
@@ -47,8 +48,9 @@ def forwarded(
     cluster: FakeCluster, store: KeepingStore, settings: ForwarderSettings, *records: dict[str, Any]
 ) -> tuple[StreamResult, list[str]]:
     warnings: list[str] = []
-    writer = Delivery(cluster, FakeInvocationTime(), lambda: 0.5)
-    return forward_records({"Records": list(records)}, settings, writer, store, warnings.append), warnings
+    deliver_documents = partial(deliver, cluster, FakeInvocationTime(), lambda: 0.5)
+    event = {"Records": list(records)}
+    return forward_records(event, settings, deliver_documents, store.keep, warnings.append), warnings
 
 
 def test_all_records_are_one_bulk_request() -> None:
@@ -118,10 +120,7 @@ def test_records_that_are_large_together_are_delivered_one_after_the_other() -> 
 def test_records_of_another_source_are_an_error(records: object) -> None:
     assert is_stream_event({"Records": records})
     with pytest.raises(PayloadError, match="correct the function's trigger"):
-        forward_records(
-            {"Records": records}, WITH_QUEUE, Delivery(FakeCluster(takes_all), FakeInvocationTime(), lambda: 0.5),
-            KeepingStore(), print,
-        )  # fmt: skip
+        forward_records({"Records": records}, WITH_QUEUE, RecordingWriter().deliver, KeepingStore().keep, print)
 
 
 def test_an_event_of_a_subscription_is_no_stream() -> None:

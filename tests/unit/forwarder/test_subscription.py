@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from forwarder.delivery_errors import PayloadError
 from forwarder.documents import Document
 from forwarder.function_settings import ForwarderSettings
 from forwarder.lines import InvalidReport, read_line
-from forwarder.search_cluster.document_delivery import Delivery, DeliveryResult
+from forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from forwarder.search_cluster.failure_store import Failure, message_body
 from forwarder.search_cluster.interface import bulk_lines
 from forwarder.subscription import MAX_PAYLOAD_BYTES, LogEvent, Payload, decode_event, forward, read_event
@@ -71,7 +72,8 @@ def test_reads_gzip_and_zlib(compress: Any) -> None:
 
 def test_a_control_message_has_no_lines() -> None:
     (payload,) = decode_event(event(CONTROL))
-    assert (payload.lines, payload.damaged) == ((), ())
+    assert isinstance(payload, Payload)
+    assert payload.lines == ()
 
 
 def gzip_members(*parts: bytes) -> dict[str, Any]:
@@ -110,13 +112,15 @@ GOOD = b'{"id": "1", "timestamp": 1772359202500, "message": "hello"}'
     ],
 )
 def test_a_damaged_log_event_does_not_affect_the_others(bad: bytes, kept: str, reason: str) -> None:
-    (payload,) = decode_event(damaged_document(bad, GOOD))
+    damaged, payload = decode_event(damaged_document(bad, GOOD))
+    assert damaged == Failure(kept, reason)
+    assert isinstance(payload, Payload)
     assert payload.log_events == DECODED.log_events
-    assert payload.damaged == (Failure(kept, reason),)
 
 
 def test_a_log_event_without_a_message_is_refused_alone() -> None:
     (payload,) = decode_event(damaged_document(b'{"id": "2", "timestamp": 5, "message": null}', b"{}", GOOD))
+    assert isinstance(payload, Payload)
     settings = ForwarderSettings(forward_log_lines=True)
     *refused, document = [read_event(payload, line, settings) for line in payload.lines]
     assert isinstance(document, Document)
@@ -130,6 +134,7 @@ def test_a_log_event_without_a_message_is_refused_alone() -> None:
 
 def test_a_lone_surrogate_in_a_line_is_replaced() -> None:
     (payload,) = decode_event(damaged_document(b'{"id": "1", "timestamp": 1, "message": "a\\ud800b \\ud83d\\ude00"}'))
+    assert isinstance(payload, Payload)
     assert [line.message for line in payload.lines] == ["a\ufffdb \U0001f600"]
 
 
@@ -137,6 +142,7 @@ def test_a_lone_surrogate_in_a_line_is_replaced() -> None:
 def test_a_lone_surrogate_in_a_report_is_replaced(surrogate: str) -> None:
     line = json.dumps({**REPORT, "note": r"kept: \ud800"}).replace('"batch"', f'"b{surrogate}"')
     (payload,) = decode_event(event({**DOCUMENT, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]}))
+    assert isinstance(payload, Payload)
     (log_event,) = payload.lines
     document = read_event(payload, log_event, ForwarderSettings())
     assert isinstance(document, Document)
@@ -184,9 +190,9 @@ GARBAGE = [b"garbage", b"{", b"null", b"[1]", b'{"logEvents": 7}', b"\x00", b"\x
 @pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
 def test_garbage_after_a_whole_document_is_kept_and_the_document_is_indexed(garbage: bytes) -> None:
     whole = json.dumps(DOCUMENT).encode()
-    first, second, rest = decode_event(packed(gzip.compress(whole + b"\n" + whole + garbage)))
-    assert (first, second, rest.lines) == (DECODED, DECODED, ())
-    (failure,) = rest.damaged
+    first, second, failure = decode_event(packed(gzip.compress(whole + b"\n" + whole + garbage)))
+    assert (first, second) == (DECODED, DECODED)
+    assert isinstance(failure, Failure)
     assert failure.document == garbage.decode("utf-8", "backslashreplace")
     assert failure.reason.startswith("It follows a CloudWatch Logs document: ")
 
@@ -214,7 +220,7 @@ def test_a_report_with_a_foreign_identity_goes_to_the_failure_store(
     line = json.dumps({**REPORT, "record": {**REPORT["record"], **record}})  # type: ignore[dict-item]
     payload = event({**DOCUMENT, **document, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]})
     store, writer = KeepingStore(), RecordingWriter()
-    counts = forward(decode_event(payload), ForwarderSettings(), writer, store, print)
+    counts = forward(decode_event(payload), ForwarderSettings(), writer.deliver, store.keep, print)
     assert (counts.indexed, counts.failed) == ((1, 0) if is_trusted else (0, 1))
     assert all(failure.document == line and "not trusted" in failure.reason for failure in store.kept)
 
@@ -223,14 +229,14 @@ def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
     held: list[int] = []
 
     class Measuring(RecordingWriter):
-        def deliver(self, documents: list[Document]) -> DeliveryResult:
+        def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
             held.append(sum(len(str(document.fields["message"])) for document in documents))
             return super().deliver(documents)
 
     events = tuple(LogEvent(str(number), 1, "x" * (number % 7000)) for number in range(10_000))
     settings = ForwarderSettings(forward_log_lines=True)
     payloads = [Payload(log_events=events[:1]), Payload(log_events=events[1:])]
-    counts = forward(payloads, settings, Measuring(), KeepingStore(), print)
+    counts = forward(payloads, settings, Measuring().deliver, KeepingStore().keep, print)
     assert counts.indexed == len(events)
     assert max(held) <= 5 * 1024 * 1024
     assert len(held) > sum(held) // (5 * 1024 * 1024)
@@ -242,12 +248,18 @@ def test_many_short_lines_are_not_held_at_a_time() -> None:
     sizes: list[int] = []
 
     class Counting(RecordingWriter):
-        def deliver(self, documents: list[Document]) -> DeliveryResult:
+        def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
             sizes.append(len(documents))
             return super().deliver(documents)
 
     events = tuple(LogEvent(str(number), 1, "") for number in range(12_000))
-    forward([Payload(log_events=events)], ForwarderSettings(forward_log_lines=True), Counting(), KeepingStore(), print)
+    forward(
+        [Payload(log_events=events)],
+        ForwarderSettings(forward_log_lines=True),
+        Counting().deliver,
+        KeepingStore().keep,
+        print,
+    )
     assert sizes == [5120, 5120, 1760]
 
 
@@ -288,8 +300,8 @@ class RecordingWriter:
     def __init__(self) -> None:
         self.cluster = FakeCluster(takes_all)
 
-    def deliver(self, documents: list[Document]) -> DeliveryResult:
-        delivered = Delivery(self.cluster, FakeInvocationTime(), lambda: 0.5).deliver(documents)
+    def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
+        delivered = deliver(self.cluster, FakeInvocationTime(), lambda: 0.5, documents)
         bulk_lines(documents if not delivered.rejected else [])
         return delivered
 
@@ -307,7 +319,7 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
     except PayloadError:
         return
     settings = ForwarderSettings(forward_log_lines=forward_log_lines)
-    counts = forward(payloads, settings, RecordingWriter(), store, lambda _sentence: None)
+    counts = forward(payloads, settings, RecordingWriter().deliver, store.keep, lambda _sentence: None)
     assert counts.indexed + counts.skipped + counts.failed == len(events)
     assert counts.failed == len(store.kept)
     assert all(json.loads(message_body(failure)) for failure in store.kept)

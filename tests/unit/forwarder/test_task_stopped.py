@@ -16,7 +16,7 @@ from forwarder.notices.notice import Notice
 from forwarder.search_cluster.document_delivery import DeliveryResult
 from forwarder.search_cluster.failure_store import Failure
 from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.run_log import FoundReport, ReportFinder
+from forwarder.task.run_log import ReportFinder, ReportLine
 from forwarder.task.task_event import EventContainer, StoppedTask
 from forwarder.task.task_outcome import Outcome
 from forwarder.task_stopped import Index, TaskStoppedHandler
@@ -73,7 +73,7 @@ class World:
         self.other_channels: list[NoticeChannel] = []
         self.done: set[str] = set()
         self.warnings: list[str] = []
-        self.indexed_reports: list[FoundReport | SearchClusterError | None] | None = None
+        self.indexed_reports: list[ReportLine | SearchClusterError | None] | None = None
 
     def newest(self, place: LogStream) -> Iterator[str]:
         self.reads += 1
@@ -90,9 +90,9 @@ class World:
         if self.index_error is not None:
             raise self.index_error
         find = None if self.indexed_reports is None else self.find
-        return Index(prefix="task", writer=self, find=find, compare=self.compare)
+        return Index(prefix="task", deliver=self.deliver, find=find, compare=self.compare)
 
-    def find(self, of: StoppedTask, batch: EventContainer) -> FoundReport | None:
+    def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
         """The next of the reports; the last one again and again."""
         assert self.indexed_reports
         found = self.indexed_reports.pop(0) if len(self.indexed_reports) > 1 else self.indexed_reports[0]
@@ -126,7 +126,7 @@ class World:
         assert arn.endswith("nightly:5")
         return self.described
 
-    def deliver(self, documents: list[Document]) -> DeliveryResult:
+    def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
         if self.cluster_error is not None:
             raise self.cluster_error
         self.documents += documents
@@ -142,8 +142,8 @@ class World:
     ) -> Mapping[str, object]:
         handling = TaskStoppedHandler(
             lambda: NoticeSettings(**settings),
-            definitions=self,
-            run_log=lambda of, name: ReportFinder(self, self.time, of.id, name),
+            describe=self.describe,
+            run_log=lambda task, name: ReportFinder(self.newest, self.time, task.id, name),
             index=lambda: self.index() if cluster else None,
             channels=self.channels,
             once=lambda _settings: self.once,
@@ -310,8 +310,8 @@ def test_the_document_is_written_even_if_what_is_told_of_is_set_wrong() -> None:
 
     handling = TaskStoppedHandler(
         wrong,
-        definitions=world,
-        run_log=lambda of, name: ReportFinder(world, world.time, of.id, name),
+        describe=world.describe,
+        run_log=lambda task, name: ReportFinder(world.newest, world.time, task.id, name),
         index=world.index,
         channels=world.channels,
     )
@@ -339,11 +339,11 @@ def test_a_comparison_that_fails_costs_the_comparison_only() -> None:
     assert world.notices[1][0].comparison == "As long as ever."
 
 
-def found(**record: Any) -> FoundReport:
+def found(**record: Any) -> ReportLine:
     line = report(**record)
     parsed = read_line(line)
     assert isinstance(parsed, Report)
-    return FoundReport(parsed, line)
+    return ReportLine(parsed, line)
 
 
 def test_a_report_in_the_cluster_needs_no_log_stream() -> None:
@@ -527,8 +527,8 @@ def ended(duration_ms: float | None, **of_task: Any) -> Notice:
     fields = {"arn": "1", "definition_arn": "nightly:1", **of_task}
     return Notice(
         task=StoppedTask(**fields),
-        outcome=Outcome(verdict="success", category="exit", out_of_memory=False),
-        found=FoundReport(Report(time="", type="task.report", record=record), ""),
+        outcome=Outcome(status="success", category="exit", out_of_memory=False),
+        report_line=ReportLine(Report(time="", type="task.report", record=record), ""),
     )
 
 

@@ -28,7 +28,7 @@ RECORD = Record(
     recommendation=Recommendation(vcpu=0.25, memory_mb=2048, reasons=("x" * 500,) * 9),
     finished_at="2026-03-01T12:00:00.000Z",
 )
-RUN = ended(replace(NOTICE, found=found(RECORD)), out_of_memory=True, reason="why")
+RUN = ended(replace(NOTICE, report_line=found(RECORD)), out_of_memory=True, reason="why")
 
 
 class Bus:
@@ -109,13 +109,13 @@ def test_the_detail_of_a_run_with_a_report() -> None:
 
 
 def test_a_checkpoint_has_neither_cost_nor_billed_time() -> None:
-    run = detail(replace(RUN, found=found(RECORD, "task.checkpoint")))
+    run = detail(replace(RUN, report_line=found(RECORD, "task.checkpoint")))
     assert "cost" not in run
     assert run["metrics"] == {"vcpuSize": 0.5, "maxMemoryUsedMB": 993.3}
 
 
 def test_an_event_alone_has_the_duration_or_nothing() -> None:
-    alone = replace(RUN, found=None)
+    alone = replace(RUN, report_line=None)
     assert "metrics" not in detail(alone)
     ended_at = datetime(2026, 3, 1, 10, 0, 4, tzinfo=UTC)
     assert detail(in_task(alone, execution_stopped_at=ended_at))["metrics"] == {"durationMs": 1000}
@@ -133,7 +133,7 @@ def test_numbers_of_thousands_of_digits_are_left_out() -> None:
     fields = ("billedDurationMs", "memorySizeMB", "networkRxBytes", "networkTxBytes", "blockReadBytes", "maxPids")
     many = (*fields, "blockWriteBytes", "vcpuSize", "initDurationMs", "maxMemoryUsedMB")
     metrics = msgspec.convert(dict.fromkeys(many, 10**4000), type=Metrics)
-    run = detail(replace(RUN, found=found(replace(RECORD, metrics=metrics))))
+    run = detail(replace(RUN, report_line=found(replace(RECORD, metrics=metrics))))
     assert "metrics" not in run
     assert run["taskId"] == "0123"
 
@@ -146,8 +146,8 @@ def test_numbers_of_thousands_of_digits_are_left_out() -> None:
             "etl_daily:7 failed with exit code 137 (SIGKILL): OutOfMemoryError: Container killed due to memory usage.",
         ),
         ({"exit_code": None, "reason": None}, "etl_daily:7 failed."),
-        ({"verdict": "stopped", "exit_code": None, "reason": "by user."}, "etl_daily:7 was stopped: by user."),
-        ({"verdict": "unknown", "exit_code": None, "reason": ""}, "etl_daily:7 ended with an unknown result."),
+        ({"status": "stopped", "exit_code": None, "reason": "by user."}, "etl_daily:7 was stopped: by user."),
+        ({"status": "unknown", "exit_code": None, "reason": ""}, "etl_daily:7 ended with an unknown result."),
         (
             {"exit_code": 1, "reason": 'exec: "C:\\etl": \n not found'},
             "etl_daily:7 failed with exit code 1: exec: 'C:/etl':   not found.",
@@ -182,7 +182,7 @@ HOSTILE = replace(
 def test_templates_can_embed_every_text_but_the_reason_of_ecs(notice: Notice, other: Notice) -> None:
     """EventBridge inserts a value as it is: a quotation mark would end the string of the template."""
     record = replace(HOSTILE, finished_at=other.outcome.reason)
-    run = detail(ended(replace(notice, found=found(record)), reason=f'"{notice.outcome.reason}\\'))
+    run = detail(ended(replace(notice, report_line=found(record)), reason=f'"{notice.outcome.reason}\\'))
     for path, text in embedded(run).items():
         if path not in RAW and not path.startswith(".metrics"):
             assert json.loads(f'"{text}"') == text, path
@@ -202,6 +202,6 @@ SCHEMA = jsonschema.Draft202012Validator(json_schema())
 @settings(deadline=None)
 @given(NOTICES)
 def test_any_notice_makes_a_bounded_detail_of_the_schema(notice: Notice) -> None:
-    run = detail(replace(notice, found=found(RECORD)))
+    run = detail(replace(notice, report_line=found(RECORD)))
     SCHEMA.validate(run)
-    assert ended_run(notice, kibana_url=KIBANA).status == notice.outcome.verdict
+    assert ended_run(notice, kibana_url=KIBANA).status == notice.outcome.status

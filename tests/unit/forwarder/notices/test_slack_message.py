@@ -17,7 +17,7 @@ from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
 from forwarder.notices.notice import Notice
 from forwarder.notices.slack_message import SlackMessage, escape_text, message
 from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.run_log import FoundReport
+from forwarder.task.run_log import ReportLine
 from forwarder.task.task_event import StoppedTask
 from forwarder.task.task_outcome import Outcome
 from profiler.record.model import (
@@ -64,22 +64,22 @@ RECORD = Record(
 )
 
 
-def found(record: Record, kind: RecordType = "task.report") -> FoundReport:
-    return FoundReport(Report(time="2026-03-01T12:13:03Z", type=kind, record=record), "")
+def found(record: Record, kind: RecordType = "task.report") -> ReportLine:
+    return ReportLine(Report(time="2026-03-01T12:13:03Z", type=kind, record=record), "")
 
 
 NOTICE = Notice(
     task=TASK,
-    outcome=Outcome(verdict="success", category="exit", out_of_memory=False, exit_code=0),
+    outcome=Outcome(status="success", category="exit", out_of_memory=False, exit_code=0),
     container="batch",
-    found=found(RECORD),
+    report_line=found(RECORD),
     log=LogStream(group="/ecs/jobs", stream="ecs/batch/0123"),
 )
 
 
 def recorded(notice: Notice, **changes: Any) -> Notice:
     """The notice with other fields of the record."""
-    return replace(notice, found=found(replace(notice.record or RECORD, **changes)))
+    return replace(notice, report_line=found(replace(notice.record or RECORD, **changes)))
 
 
 def ended(notice: Notice, **changes: Any) -> Notice:
@@ -94,7 +94,7 @@ def in_task(notice: Notice, **changes: Any) -> Notice:
 OOM = recorded(
     ended(
         NOTICE,
-        verdict="failure",
+        status="failure",
         category="oom",
         out_of_memory=True,
         exit_code=137,
@@ -218,7 +218,7 @@ def test_out_of_memory_says_peak_limit_and_the_size_to_try_next() -> None:
 
 
 def test_out_of_memory_without_numbers_invents_none() -> None:
-    text = said(replace(in_task(OOM, started_at=None), found=None))
+    text = said(replace(in_task(OOM, started_at=None), report_line=None))
     assert "Out of memory" in text
     assert "MB" not in text
     assert "Suggested size" not in text
@@ -247,7 +247,7 @@ def test_out_of_memory_is_not_advised_to_take_less(memory_mb: float) -> None:
     ],
 )
 def test_the_reason_in_plain_words(category: StopCategory, words: str) -> None:
-    assert words in said(ended(NOTICE, verdict="failure", category=category, exit_code=1, reason="why"))
+    assert words in said(ended(NOTICE, status="failure", category=category, exit_code=1, reason="why"))
 
 
 def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
@@ -271,7 +271,7 @@ def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
 )
 @pytest.mark.parametrize("verdict", ["success", "failure"])
 def test_killed_processes_are_named_whatever_the_end(verdict: EndStatus, kills: MemoryKills, words: str) -> None:
-    assert words in said(recorded(ended(NOTICE, verdict=verdict, exit_code=1), memory_kills=kills))
+    assert words in said(recorded(ended(NOTICE, status=verdict, exit_code=1), memory_kills=kills))
 
 
 def test_a_record_without_kills_names_none() -> None:
@@ -280,7 +280,7 @@ def test_a_record_without_kills_names_none() -> None:
 
 BARE = Notice(
     task=StoppedTask(arn="1", definition_arn="f"),
-    outcome=Outcome(verdict="unknown", category="unknown", out_of_memory=False),
+    outcome=Outcome(status="unknown", category="unknown", out_of_memory=False),
 )
 
 
@@ -295,7 +295,9 @@ def test_what_is_not_known_is_left_out() -> None:
 
 
 def test_numbers_of_a_checkpoint_are_called_so() -> None:
-    assert "numbers come from the last checkpoint" in said(replace(NOTICE, found=found(RECORD, "task.checkpoint")))
+    assert "numbers come from the last checkpoint" in said(
+        replace(NOTICE, report_line=found(RECORD, "task.checkpoint"))
+    )
     assert "checkpoint" not in said(NOTICE)
 
 
@@ -375,14 +377,14 @@ HOSTILE = "<!channel> <https://evil|here> *bold* `code` :fire: @here & \u202e\ud
 
 def test_foreign_text_never_meets_slacks_markup() -> None:
     task = StoppedTask(arn=HOSTILE, definition_arn=f"{HOSTILE}:{HOSTILE}", cluster=HOSTILE, region=HOSTILE)
-    outcome = Outcome(verdict="failure", category="exit", out_of_memory=False, reason=HOSTILE)
+    outcome = Outcome(status="failure", category="exit", out_of_memory=False, reason=HOSTILE)
     record = Record(
         task_id=HOSTILE,
         container=Container(name=HOSTILE),
         recommendation=Recommendation(reasons=(HOSTILE,)),
         memory_kills=MemoryKills(count=1, processes=(Process(name=HOSTILE),)),
     )
-    notice = Notice(task=task, outcome=outcome, container=HOSTILE, found=found(record), comparison=HOSTILE)
+    notice = Notice(task=task, outcome=outcome, container=HOSTILE, report_line=found(record), comparison=HOSTILE)
     sent = message(notice, kibana_url=KIBANA)
     assert "<" not in "".join([sent.text, *texts(sent.blocks)])
     assert "channel" not in "".join(each["text"] for each in objects(sent.blocks) if each["type"] == "mrkdwn")
@@ -562,14 +564,14 @@ NOTICES = st.builds(
     ),
     outcome=st.builds(
         Outcome,
-        verdict=st.sampled_from(VERDICTS),
+        status=st.sampled_from(VERDICTS),
         category=st.sampled_from(CATEGORIES),
         out_of_memory=st.booleans(),
         exit_code=st.none() | st.integers(),
         reason=MAYBE_TEXT,
     ),
     container=MAYBE_TEXT,
-    found=st.none() | st.builds(found, ANY_RECORD, st.sampled_from(["task.report", "task.checkpoint"])),
+    report_line=st.none() | st.builds(found, ANY_RECORD, st.sampled_from(["task.report", "task.checkpoint"])),
     comparison=MAYBE_TEXT,
     log=st.none() | st.builds(LogStream, group=ANY_TEXT, stream=ANY_TEXT),
     log_lines=st.lists(ANY_TEXT, max_size=21).map(tuple),

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,8 +15,8 @@ from forwarder.delivery_errors import DeliveryError, SearchClusterError
 from forwarder.documents import Document
 from forwarder.function_settings import ForwarderSettings
 from forwarder.invocation import RESERVED_SECONDS
-from forwarder.search_cluster.document_delivery import MAX_DOCUMENTS_PER_REQUEST, Delivery, DeliveryResult
-from forwarder.search_cluster.failure_store import MAX_MESSAGE_BYTES, Failure, SqsFailureStore, message_body
+from forwarder.search_cluster.document_delivery import MAX_DOCUMENTS_PER_REQUEST, DeliveryResult, deliver
+from forwarder.search_cluster.failure_store import MAX_MESSAGE_BYTES, Failure, message_body, send_failures
 from forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
 from forwarder.subscription import Counts, LogEvent, Payload, forward
 from tests.fakes import FakeInvocationTime
@@ -71,14 +72,16 @@ def items(**statuses: int) -> Answer:
     ]
 
 
-def deliver(cluster: FakeCluster, count: int = 3, seconds: float = 60) -> tuple[DeliveryResult, FakeInvocationTime]:
+def delivered_documents(
+    cluster: FakeCluster, count: int = 3, seconds: float = 60
+) -> tuple[DeliveryResult, FakeInvocationTime]:
     time = FakeInvocationTime(seconds)
-    return Delivery(cluster, time, lambda: 1.0).deliver(documents(count)), time
+    return deliver(cluster, time, lambda: 1.0, documents(count)), time
 
 
 def test_documents_go_in_bounded_requests() -> None:
     cluster = FakeCluster(takes_all)
-    delivered, time = deliver(cluster, MAX_DOCUMENTS_PER_REQUEST * 2 + 5)
+    delivered, time = delivered_documents(cluster, MAX_DOCUMENTS_PER_REQUEST * 2 + 5)
     assert delivered == DeliveryResult(indexed=MAX_DOCUMENTS_PER_REQUEST * 2 + 5)
     assert sorted(len(request) for request in cluster.requests) == [
         5,
@@ -91,7 +94,7 @@ def test_documents_go_in_bounded_requests() -> None:
 @pytest.mark.parametrize("status", [429, 502, 503, 504, None])
 def test_what_may_pass_is_tried_again_with_growing_pauses(status: int | None) -> None:
     cluster = FakeCluster(fails(status), fails(status), fails(status), takes_all)
-    delivered, time = deliver(cluster)
+    delivered, time = delivered_documents(cluster)
     assert delivered.indexed == 3
     assert time.pauses == [0.4, 0.8, 1.6]
 
@@ -100,21 +103,21 @@ def test_what_may_pass_is_tried_again_with_growing_pauses(status: int | None) ->
 def test_any_other_failure_of_a_request_is_raised_at_once(status: int) -> None:
     cluster = FakeCluster(fails(status))
     with pytest.raises(SearchClusterError, match=f"HTTP {status}"):
-        deliver(cluster)
+        delivered_documents(cluster)
     assert len(cluster.requests) == 1
 
 
 def test_a_cluster_that_stays_down_is_an_error_before_the_time_is_up() -> None:
     time = FakeInvocationTime(20)
     with pytest.raises(DeliveryError, match="accepted no documents before the invocation ran out"):
-        Delivery(FakeCluster(fails(503)), time, lambda: 1.0).deliver(documents(3))
+        deliver(FakeCluster(fails(503)), time, lambda: 1.0, documents(3))
     assert time.left > RESERVED_SECONDS
 
 
 def test_without_time_no_request_is_begun() -> None:
     cluster = FakeCluster(takes_all)
     with pytest.raises(DeliveryError, match="ran out of time before all documents"):
-        deliver(cluster, seconds=3.5)
+        delivered_documents(cluster, seconds=3.5)
     assert cluster.requests == []
 
 
@@ -125,7 +128,7 @@ def test_a_request_that_is_too_large_is_halved_down_to_the_document_that_is() ->
         return takes_all(batch)
 
     cluster = FakeCluster(too_large_with_two)
-    delivered, _ = deliver(cluster, 5)
+    delivered, _ = delivered_documents(cluster, 5)
     assert delivered.indexed == 4
     (rejected,) = delivered.rejected
     assert rejected.document == {"index": "task-reports-2026.03", "id": "2", "fields": {"n": 2}}
@@ -149,20 +152,20 @@ def test_a_fault_of_the_index_fails_the_invocation_and_the_others_are_written(st
 
     cluster = FakeCluster(answer)
     with pytest.raises(DeliveryError, match=r"because.*auto_configure"):
-        deliver(cluster)
+        delivered_documents(cluster)
     assert sorted(cluster.taken) == ["0", "2"]
 
 
 def test_of_a_poison_document_all_that_is_known_is_put_aside() -> None:
     document = Document(index="task-reports-2026.03", id="1", fields={"n": 1}, upsert={"n": 1, "status": "unknown"})
     cluster = FakeCluster(lambda _batch: [ItemResult(status=400, reason="because")])
-    (rejected,) = Delivery(cluster, FakeInvocationTime(), lambda: 0.5).deliver([document]).rejected
+    (rejected,) = deliver(cluster, FakeInvocationTime(), lambda: 0.5, [document]).rejected
     assert rejected.document == {"index": document.index, "id": "1", "fields": {"n": 1, "status": "unknown"}}
 
 
 def test_a_poison_document_is_put_aside_and_the_others_are_indexed() -> None:
     cluster = FakeCluster(items(n1=400))
-    delivered, time = deliver(cluster)
+    delivered, time = delivered_documents(cluster)
     assert delivered.indexed == 2
     assert [failure.reason for failure in delivered.rejected] == ["because"]
     assert time.pauses == []
@@ -170,7 +173,7 @@ def test_a_poison_document_is_put_aside_and_the_others_are_indexed() -> None:
 
 def test_busy_items_are_tried_again_alone() -> None:
     cluster = FakeCluster(items(n0=429, n2=409), items(n2=503), takes_all)
-    delivered, _ = deliver(cluster)
+    delivered, _ = delivered_documents(cluster)
     assert delivered == DeliveryResult(indexed=3)
     assert cluster.requests == [["0", "1", "2"], ["0", "2"], ["2"]]
 
@@ -192,7 +195,7 @@ def test_every_document_is_taken_or_put_aside_exactly_once(count: int, data: st.
 
     cluster = FakeCluster(any_answer)
     try:
-        delivered, _ = deliver(cluster, count, seconds=40)
+        delivered, _ = delivered_documents(cluster, count, seconds=40)
     except DeliveryError:
         return
     assert delivered.indexed == len(cluster.taken)
@@ -233,7 +236,7 @@ class KeepingStore:
     def __init__(self) -> None:
         self.kept: list[Failure] = []
 
-    def keep(self, failures: list[Failure]) -> None:
+    def keep(self, failures: Sequence[Failure]) -> None:
         self.kept += failures
 
 
@@ -253,7 +256,9 @@ def test_one_payload_from_its_lines_to_the_counts() -> None:
     cluster = FakeCluster(
         lambda batch: [ItemResult(status=400 if document.id == "9/b" else 200, reason="no") for document in batch]
     )
-    counts = forward([payload], ForwarderSettings(), Delivery(cluster, FakeInvocationTime(), lambda: 0.5), store, print)
+    counts = forward(
+        [payload], ForwarderSettings(), partial(deliver, cluster, FakeInvocationTime(), lambda: 0.5), store.keep, print
+    )
     assert counts == Counts(indexed=1, skipped=2, failed=2)
     assert [failure.reason for failure in store.kept][1] == "no"
     assert store.kept[0].document == broken
@@ -265,7 +270,9 @@ def test_ordinary_lines_are_indexed_where_they_are_wanted() -> None:
     cluster = FakeCluster(takes_all)
     settings = ForwarderSettings(forward_log_lines=True)
     store = KeepingStore()
-    counts = forward([payload], settings, Delivery(cluster, FakeInvocationTime(), lambda: 0.5), store, print)
+    counts = forward(
+        [payload], settings, partial(deliver, cluster, FakeInvocationTime(), lambda: 0.5), store.keep, print
+    )
     assert counts == Counts(indexed=1, failed=1)
     assert set(cluster.taken) == {"e1"}
     assert store.kept == [Failure("no id", "The log event has no id, or one of more than 512 bytes.")]
@@ -321,26 +328,26 @@ class FakeQueue:
 
 def test_failures_go_to_the_queue_ten_at_a_time() -> None:
     queue = FakeQueue()
-    SqsFailureStore("https://queue", queue).keep([Failure(f"line {number}", "why") for number in range(25)])
+    send_failures("https://queue", queue, [Failure(f"line {number}", "why") for number in range(25)])
     assert [len(batch) for batch in queue.batches] == [10, 10, 5]
     assert json.loads(queue.batches[2][-1]) == {"document": "line 24", "reason": "why"}
 
 
 def test_large_failures_share_a_request_of_at_most_a_mebibyte() -> None:
     queue = FakeQueue()
-    SqsFailureStore("https://queue", queue).keep([Failure("é" * 300_000, "too large")] * 9)
+    send_failures("https://queue", queue, [Failure("é" * 300_000, "too large")] * 9)
     assert [len(batch) for batch in queue.batches] == [4, 4, 1]
 
 
 def test_no_failures_need_no_request() -> None:
     queue = FakeQueue()
-    SqsFailureStore("https://queue", queue).keep([])
+    send_failures("https://queue", queue, [])
     assert queue.batches == []
 
 
 def test_a_message_that_the_queue_does_not_take_is_an_error() -> None:
     with pytest.raises(DeliveryError, match=r"InternalError.*FAILED_ITEMS_QUEUE_URL"):
-        SqsFailureStore("https://queue", FakeQueue("InternalError")).keep([Failure("x", "y")])
+        send_failures("https://queue", FakeQueue("InternalError"), [Failure("x", "y")])
 
 
 def test_a_queue_that_takes_nothing_is_an_error() -> None:
@@ -351,4 +358,4 @@ def test_a_queue_that_takes_nothing_is_an_error() -> None:
             raise botocore.exceptions.ClientError({"Error": {"Code": "AccessDenied"}}, "SendMessageBatch")
 
     with pytest.raises(DeliveryError, match="FAILED_ITEMS_QUEUE_URL"):
-        SqsFailureStore("https://queue", Broken()).keep([Failure("x", "y")])
+        send_failures("https://queue", Broken(), [Failure("x", "y")])

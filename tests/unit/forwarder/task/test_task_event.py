@@ -127,7 +127,7 @@ def test_any_subset_of_odd_fields_is_read_or_refused(changes: dict[str, Any], mi
     if parsed is not None:
         chosen = identify_containers(None, parsed)
         outcome = determine_outcome(parsed, batch_container(parsed, chosen.batch))
-        assert outcome.verdict in {"success", "failure", "stopped", "unknown"}
+        assert outcome.status in {"success", "failure", "stopped", "unknown"}
         assert parsed.duration_ms is None or parsed.duration_ms >= 0
 
 
@@ -246,19 +246,19 @@ CASES: list[tuple[dict[str, Any], int | None, str | None, EndStatus, StopCategor
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("detail", "exit_code", "reason", "verdict", "category", "oom"), CASES)
-def test_verdicts(
+@pytest.mark.parametrize(("detail", "exit_code", "reason", "status", "category", "oom"), CASES)
+def test_the_outcome_of_each_case(
     detail: dict[str, Any],
     exit_code: int | None,
     reason: str | None,
-    verdict: EndStatus,
+    status: EndStatus,
     category: StopCategory,
     *,
     oom: bool,
 ) -> None:
     batch = EventContainer(name="batch", exit_code=exit_code, reason=reason)
     outcome = determine_outcome(task(**detail), batch)
-    assert (outcome.verdict, outcome.category, outcome.out_of_memory) == (verdict, category, oom)
+    assert (outcome.status, outcome.category, outcome.out_of_memory) == (status, category, oom)
     assert outcome.exit_code == exit_code
 
 
@@ -334,7 +334,7 @@ def test_an_injected_container_that_fails_is_not_the_batch() -> None:
     parsed = task(containers=[failing, {"name": "batch", "exitCode": 0}])
     chosen = identify_containers(None, parsed)
     assert chosen.batch == "batch"
-    assert determine_outcome(parsed, batch_container(parsed, chosen.batch)).verdict == "success"
+    assert determine_outcome(parsed, batch_container(parsed, chosen.batch)).status == "success"
 
 
 def definition(*containers: dict[str, Any]) -> dict[str, Any]:
@@ -486,7 +486,7 @@ def test_without_a_definition_only_a_single_candidate_is_the_batch(broken: dict[
 
 
 OOM_CONTAINER = {"exitCode": 137, "reason": OOM}
-# What the essential containers ended with, by name; the verdict, the batch and the exit code. The definition lists the
+# What the essential containers ended with, by name; the status, the batch and the exit code. The definition lists the
 # sidecar first.
 TOGETHER: dict[str, tuple[dict[str, dict[str, Any]], EndStatus, str, int | None]] = {
     "the batch failed": ({"xray": {"exitCode": 0}, "batch": {"exitCode": 1}}, "failure", "batch", 1),
@@ -520,16 +520,16 @@ TOGETHER: dict[str, tuple[dict[str, dict[str, Any]], EndStatus, str, int | None]
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
-@pytest.mark.parametrize(("ends", "verdict", "batch", "exit_code"), TOGETHER.values(), ids=TOGETHER)
+@pytest.mark.parametrize(("ends", "status", "batch", "exit_code"), TOGETHER.values(), ids=TOGETHER)
 def test_containers_that_could_all_be_the_batch_are_judged_together(
-    ends: dict[str, dict[str, Any]], verdict: EndStatus, batch: str, exit_code: int | None, *, is_reversed: bool
+    ends: dict[str, dict[str, Any]], status: EndStatus, batch: str, exit_code: int | None, *, is_reversed: bool
 ) -> None:
     listed = [{"name": name, **end} for name, end in ends.items()]
     parsed = task(containers=listed[::-1] if is_reversed else listed)
     monitor = container("task-monitor", essential=False)
     judged = judge(parsed, identify_containers(definition(container("xray"), container("batch"), monitor), parsed))
     assert judged.batch is not None
-    assert (judged.outcome.verdict, judged.batch.name, judged.outcome.exit_code) == (verdict, batch, exit_code)
+    assert (judged.outcome.status, judged.batch.name, judged.outcome.exit_code) == (status, batch, exit_code)
     assert judged.warning is not None
     assert "xray, batch" in judged.warning
 
@@ -537,14 +537,14 @@ def test_containers_that_could_all_be_the_batch_are_judged_together(
 def test_a_stop_from_outside_takes_precedence_over_all_candidates() -> None:
     listed = [{"name": "xray", "exitCode": 143}, {"name": "batch", "exitCode": 1}]
     parsed = task(containers=listed, stopCode="UserInitiated", stoppedReason="by user")
-    assert judge(parsed, identify_containers(None, parsed)).outcome.verdict == "stopped"
+    assert judge(parsed, identify_containers(None, parsed)).outcome.status == "stopped"
 
 
 def test_without_a_definition_candidates_that_ended_alike_have_no_batch() -> None:
     """The order of the event has no meaning."""
     parsed = task(containers=[{"name": "xray", "exitCode": 0}, {"name": "batch", "exitCode": 0}])
     judged = judge(parsed, identify_containers(None, parsed))
-    assert (judged.batch, judged.outcome.verdict) == (None, "success")
+    assert (judged.batch, judged.outcome.status) == (None, "success")
 
 
 FOLDER = os.environ.get("TASK_PROFILER_RECORDINGS", "")
@@ -552,10 +552,10 @@ FOLDER = os.environ.get("TASK_PROFILER_RECORDINGS", "")
 
 @pytest.mark.skipif(not FOLDER, reason="TASK_PROFILER_RECORDINGS names no folder of recorded documents")
 def test_recorded_events() -> None:
-    verdicts = {}
+    statuses = {}
     for path in sorted((Path(FOLDER).parent / "events").glob("*.json")):
         parsed = parse_stopped_task(json.loads(path.read_text()))
         if parsed is not None:
             batch = batch_container(parsed, identify_containers(None, parsed).batch)
-            verdicts[path.stem] = determine_outcome(parsed, batch).verdict
-    assert verdicts == {"aws_samples_stopped_tasks__cw-event": "stopped", "defang__kaniko_v5_STOPPED": "failure"}
+            statuses[path.stem] = determine_outcome(parsed, batch).status
+    assert statuses == {"aws_samples_stopped_tasks__cw-event": "stopped", "defang__kaniko_v5_STOPPED": "failure"}
