@@ -108,9 +108,9 @@ class Panel:
         key: The key of the panel's id.
         title: The heading.
         description: What the panel shows.
-        index: The documents.
         kind: The chart.
         metrics: The numbers.
+        index: The documents.
         terms: The buckets of fields.
         cases: The buckets of conditions that exclude each other.
         has_time_axis: Whether there are buckets of time.
@@ -124,9 +124,9 @@ class Panel:
     key: str
     title: str
     description: str
-    index: Index
     kind: Kind
     metrics: tuple[Metric, ...]
+    index: Index = "reports"
     terms: tuple[Terms, ...] = ()
     cases: tuple[Case, ...] = ()
     has_time_axis: bool = False

@@ -9,7 +9,7 @@ import pytest
 
 from grafana.build_grafana import FILE, render_dashboard
 from grafana.grafana_model import Panel
-from grafana.task_panels import PANELS, ROWS, VARIABLES
+from grafana.grafana_panels import PANELS, ROWS, VARIABLES
 from profiler.prometheus.live_metrics import LIVE_METRICS, TASK_LABELS
 
 NAMES = {metric.full_name: metric for metric in LIVE_METRICS}
