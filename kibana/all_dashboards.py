@@ -1,7 +1,4 @@
-"""All dashboards and panels.
-
-``classic.py`` and ``lens.py`` generate each product's files from them. ``aggregations.py`` compiles their searches.
-"""
+"""All dashboards and panels, from which ``classic.py`` and ``lens.py`` generate each product's files."""
 
 from typing import Final
 

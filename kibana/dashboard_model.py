@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from kibana.conditions import Condition, fields_in
+from kibana.conditions import Condition
 
 Json = dict[str, Any]
 Index = Literal["reports", "checkpoints"]
@@ -169,18 +169,3 @@ class Dashboard:
     controls: tuple[Control, ...]
     panels: tuple[Panel, ...]
     time_range: str
-
-
-def fields_of(panel: Panel) -> tuple[tuple[str, str], ...]:
-    """All fields of a panel, each with its use: an operation, ``terms``, ``time``, or a use in a condition."""
-    conditions = (
-        panel.condition,
-        *(case.condition for case in panel.cases),
-        *(metric.share_of for metric in panel.metrics),
-    )
-    return (
-        *((metric.field, metric.operation) for metric in panel.metrics),
-        *((terms.field, "terms") for terms in panel.terms),
-        *(use for condition in conditions for use in fields_in(condition)),
-        (TIME_FIELD, "time"),
-    )

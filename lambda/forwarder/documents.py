@@ -12,7 +12,7 @@ from msgspec import Struct
 from forwarder.indices import IndexKind, IndexPeriod, index_name
 from forwarder.lines import InvalidReport, replace_lone_surrogates
 from profiler.core.json_fields import integer, mapping
-from profiler.core.timestamps import NS_PER_MS, parse_datetime, subtract_ms
+from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime, subtract_ms
 from profiler.record.document_fields import FIELDS, DocumentField
 from profiler.record.metric_catalogue import RunView, view_of
 from profiler.record.model import Record, Report
@@ -143,7 +143,7 @@ def _fields(report: Report, written: datetime, text: str, too_large: list[str], 
     record = report.record
     finished = parse_datetime(record.finished_at)
     duration_ms = record.metrics.duration_ms
-    read = _read_fields(_FIELD_TREE, view_of(record), too_large)
+    record_fields = _read_fields(_FIELD_TREE, view_of(record), too_large)
     duration_ns = None if duration_ms is None else round(duration_ms * NS_PER_MS)
     if duration_ns is not None and not _fits_long(duration_ns):
         too_large.append(_DURATION)
@@ -153,12 +153,12 @@ def _fields(report: Report, written: datetime, text: str, too_large: list[str], 
         "dataset": report.type,
         "outcome": event_outcome(record.status),
         "duration": duration_ns,
-        **read.pop("event", {}),
+        **record_fields.pop("event", {}),
     }
     fields = {
-        "@timestamp": format_time(written if is_checkpoint or finished is None else finished),
+        "@timestamp": format_datetime(written if is_checkpoint or finished is None else finished),
         "event": drop_empty(event),
-        **read,
+        **record_fields,
         "record": replace_lone_surrogates(text),
     }
     if not is_checkpoint:
@@ -195,7 +195,7 @@ def _nodes(nested: Fields, prefix: str = "") -> _FieldTree:
 
 
 def _time_getter(get: _Getter) -> _Getter:
-    return lambda run: _format_known_time(get(run))
+    return lambda run: format_known_moment(parse_datetime(get(run)))
 
 
 def _read_fields(tree: _FieldTree, run: RunView, too_large: list[str]) -> Fields:
@@ -203,17 +203,17 @@ def _read_fields(tree: _FieldTree, run: RunView, too_large: list[str]) -> Fields
 
     The paths of integers that the index cannot store are added to ``too_large``.
     """
-    found: Fields = {}
+    fields: Fields = {}
     for name, path, get, members in tree:
         if get is None:
-            if inside := _read_fields(members, run, too_large):
-                found[name] = inside
+            if inner := _read_fields(members, run, too_large):
+                fields[name] = inner
         elif (value := get(run)) is not None:
             if type(value) is int and not _fits_long(value):
                 too_large.append(path)
             else:
-                found[name] = value
-    return found
+                fields[name] = value
+    return fields
 
 
 def _fits_long(value: int) -> bool:
@@ -221,18 +221,9 @@ def _fits_long(value: int) -> bool:
     return -(2**63) <= value < 2**63
 
 
-def _format_known_time(text: str | None) -> str | None:
-    return format_known_moment(parse_datetime(text))
-
-
 def format_known_moment(moment: datetime | None) -> str | None:
-    """As `format_time`; None for None."""
-    return None if moment is None else format_time(moment)
-
-
-def format_time(moment: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    """RFC 3339 in UTC with milliseconds; None for None."""
+    return None if moment is None else format_datetime(moment)
 
 
 def drop_empty(fields: Fields) -> Fields:

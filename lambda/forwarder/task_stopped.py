@@ -162,7 +162,7 @@ class TaskStoppedHandler:
 def _is_report_expected(task: StoppedTask, containers: TaskContainers) -> bool:
     """Whether to wait for a report: only if the task has a monitor, was started, and has a readable log stream."""
     has_log = containers.batch_log is not None or containers.monitor_log is not None
-    return containers.has_monitor and task.started_at is not None and has_log
+    return containers.monitor is not None and task.started_at is not None and has_log
 
 
 def _find_indexed(index: Index | None, task: StoppedTask, batch: EventContainer | None) -> FindIndexedReport | None:

@@ -7,8 +7,8 @@ import pytest
 
 from forwarder.delivery_errors import DeliveryError, NoticeError
 from forwarder.invocation import RESERVED_SECONDS
+from forwarder.notices import slack_sender
 from forwarder.notices.slack_message import SlackMessage
-from forwarder.notices.slack_sender import SlackSender
 from forwarder.notices.slack_settings import SlackBot, SlackTarget, SlackWebhook
 from tests.fake_slack import TOKEN, Answer, FakeSlack, rate_limited
 from tests.fakes import FakeInvocationTime
@@ -55,7 +55,7 @@ def targets(slack: FakeSlack) -> list[SlackTarget]:
 
 def send(target: SlackTarget, message: SlackMessage = MESSAGE, seconds: float = 60) -> FakeInvocationTime:
     time = FakeInvocationTime(seconds)
-    SlackSender(target, time, lambda: 1.0).send(message)
+    slack_sender.send(target, message, time, lambda: 1.0)
     return time
 
 
@@ -142,7 +142,7 @@ def test_nobody_there_is_tried_to_the_end_of_the_time(slack: FakeSlack) -> None:
     for target in targets(slack):
         time = FakeInvocationTime(30)
         with pytest.raises(NoticeError, match="before the invocation ran out of time"):
-            SlackSender(target, time, lambda: 0.0).send(MESSAGE)
+            slack_sender.send(target, MESSAGE, time, lambda: 0.0)
         assert time.pauses == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
         assert time.left >= RESERVED_SECONDS
 

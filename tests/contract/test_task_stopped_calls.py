@@ -118,7 +118,7 @@ def test_the_log_is_read_if_the_report_is_not_indexed(
 
 
 @pytest.mark.parametrize("seconds", [12, 11])
-def test_with_little_time_left_the_index_and_the_notice_are_done(
+def test_with_little_time_the_document_and_the_notice_are_sent(
     seconds: float, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = Clock(seconds)
@@ -130,14 +130,14 @@ def test_with_little_time_left_the_index_and_the_notice_are_done(
 
 
 @pytest.mark.parametrize("seconds", [9, 8])
-def test_without_time_to_wait_the_index_and_the_notice_are_done(
+def test_without_time_to_wait_the_document_and_the_notice_are_sent(
     seconds: float, cluster: FakeElasticsearch, slack: FakeSlack
 ) -> None:
     assert handler.task_stopped(event(), Clock(seconds))["indexed"] is True
     assert len(slack.messages) == 1
 
 
-def test_without_a_cluster_the_ended_run_is_a_line(
+def test_without_a_cluster_the_ended_run_is_a_log_line(
     cluster: FakeElasticsearch, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELASTICSEARCH_URL", "")
@@ -211,7 +211,7 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("detail", "named"), HOSTILE)
-def test_the_rest_of_a_hostile_event_is_indexed_and_told(
+def test_the_usable_part_of_a_hostile_event_is_indexed_and_posted(
     detail: dict[str, Any],
     named: str,
     cluster: FakeElasticsearch,

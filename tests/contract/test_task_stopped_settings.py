@@ -90,7 +90,7 @@ def documents(cluster: FakeElasticsearch) -> list[str]:
 
 
 @pytest.mark.parametrize("wrong", WRONG_CLUSTERS)
-def test_slack_is_told_though_the_cluster_is_set_up_wrong(
+def test_slack_is_posted_with_invalid_cluster_settings(
     wrong: str, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, said = WRONG_CLUSTERS[wrong]
@@ -100,7 +100,7 @@ def test_slack_is_told_though_the_cluster_is_set_up_wrong(
 
 
 @pytest.mark.parametrize("wrong", WRONG_SLACKS)
-def test_the_run_is_indexed_though_slack_is_set_up_wrong(
+def test_the_run_is_indexed_with_invalid_slack_settings(
     wrong: str, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, said = WRONG_SLACKS[wrong]
@@ -109,7 +109,7 @@ def test_the_run_is_indexed_though_slack_is_set_up_wrong(
     assert slack.messages == []
 
 
-def test_both_are_said_in_one_sentence_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_invalid_settings_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
     said = refused(monkeypatch, {"SEARCH_ENGINE": "solr", "SLACK_SECRET_ID": "odd"})
     assert said.startswith("SEARCH_ENGINE must be")
     assert "The secret odd is not a JSON object" in said
@@ -126,7 +126,7 @@ def test_both_are_said_in_one_sentence_after_the_other(monkeypatch: pytest.Monke
         ),
     ],
 )
-def test_what_the_environment_holds_comes_before_the_secret(
+def test_the_environment_takes_precedence_over_the_secret(
     settings: dict[str, str], authorization: str, cluster: FakeElasticsearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in settings.items():

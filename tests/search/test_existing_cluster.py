@@ -84,7 +84,7 @@ def forwarded(server: SearchServer, key: str, line: str, monkeypatch: pytest.Mon
         forget_environment()
 
 
-def test_the_keys_do_their_work(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_key_is_sufficient_for_its_purpose(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
     done = imported(cluster, created(cluster, key_of_the_page("task-profiler-import")))
     assert done.returncode == 0, done.stderr
     assert "installed: index template task-reports" in done.stdout
@@ -95,7 +95,7 @@ def test_the_keys_do_their_work(cluster: SearchServer, monkeypatch: pytest.Monke
     assert ask(cluster, key, "POST", "/task-reports-*/_search", {"size": 20}) == 200
 
 
-def test_the_forwarders_key_does_nothing_else(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_forwarders_key_allows_nothing_else(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
     key = created(cluster, key_of_the_page("task-profiler-forwarder"))
     assert forwarded(cluster, key, report(), monkeypatch)["indexed"] == 1
     refused = [
@@ -202,7 +202,7 @@ def indexed(server: SearchServer) -> dict[tuple[str, str], dict[str, Any]]:
     return {(hit["_index"], hit["_id"]): hit["_source"] for hit in answer["hits"]["hits"]}
 
 
-def test_the_pipeline_makes_the_forwarders_documents_of_log_lines(opensearch_with_pipeline: SearchServer) -> None:
+def test_the_pipeline_creates_the_same_documents_as_the_forwarder(opensearch_with_pipeline: SearchServer) -> None:
     lines = lines_of_the_monitor()
     assert len(lines) >= 10
     noise = [
@@ -217,7 +217,7 @@ def test_the_pipeline_makes_the_forwarders_documents_of_log_lines(opensearch_wit
     assert found == wanted_of(lines)
 
 
-def test_the_pipeline_takes_documents_that_are_the_line_itself(opensearch_with_pipeline: SearchServer) -> None:
+def test_the_pipeline_accepts_documents_that_are_the_line_itself(opensearch_with_pipeline: SearchServer) -> None:
     lines = lines_of_the_monitor()
     bulk(opensearch_with_pipeline, [json.loads(line) for line in lines])
     wanted = wanted_of(lines)
@@ -242,7 +242,9 @@ FILEBEAT = {
 
 
 @pytest.mark.parametrize("aws", [{}, {"aws": {"cloudwatch": {"log_group": "/other"}}}], ids=["dotted", "nested"])
-def test_what_a_shipper_adds_costs_no_report(opensearch_with_pipeline: SearchServer, aws: dict[str, Any]) -> None:
+def test_fields_that_a_shipper_adds_do_not_lose_a_report(
+    opensearch_with_pipeline: SearchServer, aws: dict[str, Any]
+) -> None:
     lines = lines_of_the_monitor()
     bulk(opensearch_with_pipeline, [{**FILEBEAT, **aws, "message": line} for line in lines])
     found = {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()}
@@ -251,7 +253,7 @@ def test_what_a_shipper_adds_costs_no_report(opensearch_with_pipeline: SearchSer
     assert own == wanted_of(lines)
 
 
-def test_a_report_without_times_finds_its_place(opensearch_with_pipeline: SearchServer) -> None:
+def test_a_report_without_a_start_is_indexed_by_its_time(opensearch_with_pipeline: SearchServer) -> None:
     line = report(startedAt=None, finishedAt=None).replace(":03Z", ":03.000Z")
     bulk(opensearch_with_pipeline, [{"message": line}])
     found = {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()}

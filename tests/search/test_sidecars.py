@@ -103,7 +103,7 @@ def test_a_failed_batch_behind_an_essential_sidecar_is_a_failure(
 
 @pytest.mark.parametrize("containers", DEFINITIONS.values(), ids=DEFINITIONS)
 @pytest.mark.parametrize("code", [143, 137])
-def test_a_sidecar_that_ecs_stops_after_the_batch_is_no_failure(
+def test_a_sidecar_that_ecs_stops_after_the_batch_is_not_a_failure(
     proxy: AwsProxy, search_server: SearchServer, containers: list[dict[str, Any]], code: int
 ) -> None:
     register(*containers)
@@ -113,7 +113,7 @@ def test_a_sidecar_that_ecs_stops_after_the_batch_is_no_failure(
     assert only_document(search_server)["container"]["name"] == "batch"
 
 
-def test_a_batch_with_a_log_router_is_known(proxy: AwsProxy, search_server: SearchServer) -> None:
+def test_the_batch_next_to_a_log_router_is_recognized(proxy: AwsProxy, search_server: SearchServer) -> None:
     containers: list[dict[str, Any]] = [ROUTER, ETL | FIRELENS, MONITOR]
     register(*containers)
     assert handler.task_stopped(ended(*containers, batch=2), LambdaContext())["status"] == "failure"
@@ -121,7 +121,7 @@ def test_a_batch_with_a_log_router_is_known(proxy: AwsProxy, search_server: Sear
 
 
 @pytest.mark.parametrize("operation", ["DescribeTaskDefinition", "GetLogEvents"])
-def test_a_throttled_account_neither_loses_the_run_nor_spends_its_notice(
+def test_throttling_neither_loses_the_run_nor_its_notice(
     proxy: AwsProxy, slack: FakeSlack, search_server: SearchServer, operation: str
 ) -> None:
     register({"image": "x", **SIDECARS["xray-daemon"]}, ETL, MONITOR)

@@ -90,7 +90,7 @@ def indexed_report() -> ReportLine | None:
     return find_report(cluster, budget, task, EventContainer(name="batch"), prefix="task", period="month")
 
 
-def test_a_report_is_found_by_its_id_at_once(aws: Any, forward: Forward, search_server: SearchServer) -> None:
+def test_a_report_is_found_by_its_id_before_a_refresh(aws: Any, forward: Forward, search_server: SearchServer) -> None:
     assert indexed_report() is None  # the index does not exist
     other = report("0" * 32, startedAt="2026-03-01T10:11:29Z")
     assert forward(event(other), Context())["indexed"] == 1
@@ -105,7 +105,7 @@ def test_a_report_is_found_by_its_id_at_once(aws: Any, forward: Forward, search_
     assert (found.text, found.is_final, found.is_indexed) == (text, True, True)
 
 
-def test_a_document_of_the_event_alone_is_no_report(aws: Any, search_server: SearchServer) -> None:
+def test_a_document_of_the_event_alone_is_not_a_report(aws: Any, search_server: SearchServer) -> None:
     assert handler.task_stopped(task_event(startedAt=None), LambdaContext())["indexed"] is True
     assert indexed_report() is None
 
@@ -122,7 +122,7 @@ def only_document(server: SearchServer) -> dict[str, Any]:
     return source
 
 
-def test_a_failure_is_indexed_and_told_once(aws: Any, slack: FakeSlack, search_server: SearchServer) -> None:
+def test_a_failure_is_indexed_and_posted_once(aws: Any, slack: FakeSlack, search_server: SearchServer) -> None:
     put(aws, run_report(status="failure", exitCode=1))
     answers = [handler.task_stopped(task_event(), LambdaContext()) for _ in range(3)]
     assert answers == [{"status": "failure", "indexed": True, "notified": "failure"}] * 3
@@ -143,7 +143,7 @@ ENDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("verdict", ENDS)
 @pytest.mark.parametrize("status", ["success", "unknown"])
-def test_any_order_and_any_number_of_times_give_the_same_document(
+def test_any_order_and_repetition_give_the_same_document(
     aws: Any, forward: Forward, search_server: SearchServer, status: str, verdict: str
 ) -> None:
     """The report by subscription; the event when it finds the report, and when it finds only a checkpoint; a replay."""
@@ -172,7 +172,7 @@ def test_any_order_and_any_number_of_times_give_the_same_document(
     assert "memory" not in documents[0]["usage"]  # only the checkpoint has it
 
 
-def test_a_report_that_is_there_is_not_overwritten_by_a_checkpoint(
+def test_an_indexed_report_is_not_overwritten_by_a_checkpoint(
     aws: Any, forward: Forward, search_server: SearchServer
 ) -> None:
     forward(event(run_report(status="failure", exitCode=1, metrics={"durationMs": 777}), stream=STREAM), Context())
@@ -182,7 +182,7 @@ def test_a_report_that_is_there_is_not_overwritten_by_a_checkpoint(
     assert only_document(search_server)["usage"]["duration_ms"] == 777
 
 
-def test_slack_down_fails_the_invocation_and_the_retry_tells(
+def test_a_slack_outage_fails_the_invocation_and_the_retry_posts(
     aws: Any, slack: FakeSlack, search_server: SearchServer
 ) -> None:
     put(aws, run_report(status="failure", exitCode=1))
@@ -194,7 +194,7 @@ def test_slack_down_fails_the_invocation_and_the_retry_tells(
     assert len(slack.messages) == 1
 
 
-def test_the_cluster_down_is_raised_after_slack_was_told(
+def test_a_cluster_outage_raises_after_slack_was_posted(
     aws: Any, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
@@ -207,7 +207,7 @@ def test_the_cluster_down_is_raised_after_slack_was_told(
     forget_environment()
 
 
-def test_recent_runs_are_compared_with(
+def test_the_duration_is_compared_with_recent_runs(
     aws: Any, forward: Forward, slack: FakeSlack, search_server: SearchServer
 ) -> None:
     """Those of the same account and Region."""
@@ -224,7 +224,7 @@ def test_recent_runs_are_compared_with(
     assert "3.1× longer than the median of the last 8 successful runs" in json.dumps(slack.messages, ensure_ascii=False)
 
 
-def test_other_states_of_a_task_are_left_alone(aws: Any, slack: FakeSlack) -> None:
+def test_other_states_of_a_task_are_ignored(aws: Any, slack: FakeSlack) -> None:
     nothing = {"status": None, "indexed": False, "notified": None}
     others: list[dict[str, Any]] = [task_event(lastStatus="RUNNING"), {}, {"detail": {}}]
     for other in others:

@@ -110,7 +110,7 @@ def only_document(server: SearchServer) -> dict[str, Any]:
     return source
 
 
-def test_a_run_ends_up_in_the_index_and_a_replay_changes_nothing(aws: FakeAws, forwarder: SearchServer) -> None:
+def test_a_run_is_indexed_and_a_replay_changes_nothing(aws: FakeAws, forwarder: SearchServer) -> None:
     monitored_run()
     document = only_document(forwarder)
     assert document["task"]["status"] == "success"

@@ -26,7 +26,6 @@ class SlackBot(Struct, frozen=True, kw_only=True):
     token: str
     channel: str
     channel_setting: str
-    token_setting: str = "SLACK_BOT_TOKEN"  # noqa: S105  the name of a setting
     base_url: str | None = None
 
     def __repr__(self) -> str:

@@ -92,7 +92,7 @@ def steps(text: str, ended: StoppedTask) -> dict[str, list[Document]]:
         ("unknown", UNKNOWN, ("unknown", None, "unknown")),
     ],
 )
-def test_any_order_gives_the_events_end_and_the_reports_numbers(
+def test_the_end_comes_from_the_event_and_the_numbers_from_the_report_in_any_order(
     status: str, ended: StoppedTask, expected: tuple[str, int | None, str], order: tuple[int, ...]
 ) -> None:
     text = report(status=status, exitCode={"success": 0, "failure": 1}.get(status))
@@ -176,21 +176,21 @@ def test_an_invocation_that_ends_between_the_two_requests_is_repaired_by_its_ret
     assert document == written(of_report(text), of_event(UNKNOWN))
 
 
-def test_a_report_without_a_document_takes_one_request() -> None:
+def test_a_new_report_takes_one_request() -> None:
     cluster = FakeSearchCluster()
     write(cluster, [*of_report(report()), *of_report(report(taskId="0" * 32))])
     assert cluster.requests == 1
 
 
 @pytest.mark.parametrize("ended", [SUCCEEDED, UNKNOWN])
-def test_an_event_alone_makes_a_document(ended: StoppedTask) -> None:
+def test_an_event_without_a_report_becomes_a_document(ended: StoppedTask) -> None:
     document = written(of_event(ended))
     expected = ("success", "success") if ended is SUCCEEDED else ("unknown", "unknown")
     assert (document["task"]["status"], document["event"]["outcome"]) == expected
     assert document["task"]["complete"] is False
 
 
-def test_the_status_and_the_interval_of_a_checkpoint_are_none_of_the_runs() -> None:
+def test_the_document_leaves_out_status_and_interval_of_a_checkpoint() -> None:
     document = written(of_event(UNKNOWN, CHECKPOINT))
     assert document["usage"]["memory"]["used_mb"]["max"] == 500
     assert (document["task"]["status"], document["event"]["outcome"]) == ("unknown", "unknown")
@@ -204,7 +204,7 @@ def test_a_checkpoint_in_its_own_index_keeps_its_interval() -> None:
     assert document.fields["interval"]["end"] == "2026-03-01T10:12:28.000Z"
 
 
-def test_a_report_that_cannot_be_indexed_leaves_the_events_document() -> None:
+def test_without_an_indexable_report_the_document_has_only_the_event() -> None:
     report_part, event_part = of_event(FAILED, report())
     rejected = replace(report_part, id="another")
     document = written([event_part])

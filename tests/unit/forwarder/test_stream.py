@@ -66,7 +66,7 @@ BAD_DATA: list[object] = [None, 5, "no base64!", base64.b64encode(b"plain").deco
 
 
 @pytest.mark.parametrize("data", BAD_DATA, ids=["missing", "number", "no base64", "no gzip", "no document"])
-def test_a_record_that_cannot_be_decoded_is_kept_and_does_not_stop_its_shard(data: object) -> None:
+def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(data: object) -> None:
     cluster, store = FakeCluster(takes_all), KeepingStore()
     result, _ = forwarded(cluster, store, WITH_QUEUE, record(1, reports("a")), record(2, data), record(3, reports("b")))
     assert result == StreamResult(counts=Counts(indexed=2, failed=1))
@@ -78,7 +78,7 @@ def test_a_record_that_cannot_be_decoded_is_kept_and_does_not_stop_its_shard(dat
 
 
 @pytest.mark.parametrize("data", BAD_DATA, ids=["missing", "number", "no base64", "no gzip", "no document"])
-def test_without_a_queue_it_is_reported_as_failed_and_the_others_are_indexed(data: object) -> None:
+def test_without_a_queue_an_undecodable_record_is_reported_as_failed(data: object) -> None:
     cluster, store = FakeCluster(takes_all), KeepingStore()
     result, warnings = forwarded(
         cluster, store, WITHOUT_QUEUE, record(1, reports("a")), record(2, data), record(3, reports("b"))
@@ -89,7 +89,7 @@ def test_without_a_queue_it_is_reported_as_failed_and_the_others_are_indexed(dat
     assert "Record 2 of the stream cannot be decoded" in warnings[0]
 
 
-def test_a_line_that_is_no_valid_report_is_no_failure_of_its_record() -> None:
+def test_an_invalid_report_does_not_fail_its_record() -> None:
     store = KeepingStore()
     broken = packed({**DOCUMENT, "logEvents": [{"id": "1", "message": json.dumps({**REPORT, "record": 5})}]})
     result, _ = forwarded(FakeCluster(takes_all), store, WITHOUT_QUEUE, record(1, broken), record(2, reports("a")))
@@ -97,14 +97,14 @@ def test_a_line_that_is_no_valid_report_is_no_failure_of_its_record() -> None:
     assert len(store.kept) == 1
 
 
-def test_a_cluster_that_stays_down_fails_the_whole_invocation_and_keeps_nothing() -> None:
+def test_a_cluster_that_stays_down_fails_the_invocation_and_nothing_is_kept() -> None:
     store = KeepingStore()
     with pytest.raises(DeliveryError):
         forwarded(FakeCluster(fails(503)), store, WITH_QUEUE, record(1, "bad"), record(2, reports("a")))
     assert store.kept == []
 
 
-def test_records_that_are_large_together_are_delivered_one_after_the_other() -> None:
+def test_large_records_are_delivered_one_after_the_other() -> None:
     """Hundreds of records that each unpack to 64 MiB do not fit into a function's memory."""
     message = json.dumps({**REPORT, "note": "x" * 3 * 1024 * 1024})
     large = packed({**DOCUMENT, "logEvents": [{"id": "1", "timestamp": 1, "message": message}]})
@@ -123,7 +123,7 @@ def test_records_of_another_source_are_an_error(records: object) -> None:
         forward_records({"Records": records}, WITH_QUEUE, RecordingWriter().deliver, KeepingStore().keep, print)
 
 
-def test_an_event_of_a_subscription_is_no_stream() -> None:
+def test_an_event_of_a_subscription_is_not_a_stream_event() -> None:
     assert not is_stream_event({"awslogs": {"data": ""}})
     assert not is_stream_event([])
 

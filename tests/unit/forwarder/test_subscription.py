@@ -86,7 +86,7 @@ def test_every_gzip_member_is_read() -> None:
     assert decode_event(gzip_members(whole, whole + b"\n")) == (DECODED, DECODED)
 
 
-def test_a_member_that_is_cut_is_an_error() -> None:
+def test_a_truncated_gzip_member_is_an_error() -> None:
     data = base64.b64decode(gzip_members(json.dumps(DOCUMENT).encode(), b" " * 100)["awslogs"]["data"])
     with pytest.raises(PayloadError, match="is incomplete"):
         decode_event(packed(data[:-12]))
@@ -171,13 +171,13 @@ def cut(document: object) -> dict[str, Any]:
         (packed(gzip.compress(b"[" * 100_000)), "not a CloudWatch Logs document"),
     ],
 )
-def test_what_cannot_be_decoded_is_said_in_a_sentence(bad: Any, said: str) -> None:
+def test_an_undecodable_event_is_an_error_in_one_sentence(bad: Any, said: str) -> None:
     with pytest.raises(PayloadError, match=said):
         decode_event(bad)
 
 
 @pytest.mark.parametrize("members", [1, 3])
-def test_a_bomb_is_not_unpacked(members: int) -> None:
+def test_a_compression_bomb_is_not_unpacked(members: int) -> None:
     bomb = gzip.compress(b" " * (MAX_PAYLOAD_BYTES // members + 10)) * members
     assert len(bomb) < 100_000
     with pytest.raises(PayloadError, match="unpacks to more than"):
@@ -243,7 +243,7 @@ def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
     assert min(held[:-1]) > 2 * 1024 * 1024
 
 
-def test_many_short_lines_are_not_held_at_a_time() -> None:
+def test_short_lines_count_with_the_size_of_their_fields() -> None:
     """The fields of a document need more memory than a short line."""
     sizes: list[int] = []
 
@@ -340,7 +340,7 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
         '{"type": 5, "x": "task.report"}',
     ],
 )
-def test_lines_of_others_are_skipped(line: str) -> None:
+def test_lines_of_other_programs_are_skipped(line: str) -> None:
     assert read_line(line) is None
 
 
@@ -360,13 +360,13 @@ def test_a_report_is_read() -> None:
         json.dumps(REPORT)[:-10],
     ],
 )
-def test_a_broken_report_says_why(line: str) -> None:
+def test_an_invalid_report_has_a_reason(line: str) -> None:
     broken = read_line(line)
     assert isinstance(broken, InvalidReport)
     assert "not a valid report" in broken.reason
 
 
-def test_huge_and_wide_lines_are_read_or_refused() -> None:
+def test_huge_and_deeply_nested_lines_are_read_or_rejected() -> None:
     wide = {**REPORT, "extra": {f"k{index}": index for index in range(10_000)}, "text": "x" * 1_000_000}
     assert isinstance(read_line(json.dumps(wide)), Report)
     deep = '{"type": "task.report", "record": ' + "[" * 100_000
@@ -374,7 +374,7 @@ def test_huge_and_wide_lines_are_read_or_refused() -> None:
 
 
 @given(st.text(max_size=200))
-def test_any_line_is_a_report_broken_or_skipped(text: str) -> None:
+def test_any_line_is_a_report_an_invalid_report_or_skipped(text: str) -> None:
     for line in (text, '{"type": "task.report", ' + text):
         result = read_line(line)
         assert result is None or isinstance(result, Report | InvalidReport)

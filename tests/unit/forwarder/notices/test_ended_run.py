@@ -63,7 +63,7 @@ class RefusingBus(Bus):
         (RefusingBus(EndpointConnectionError(endpoint_url="https://events")), "EndpointConnectionError"),
     ],
 )
-def test_a_bus_that_does_not_accept_the_event_is_named(bus: RefusingBus, code: str) -> None:
+def test_a_bus_that_rejects_the_event_is_named(bus: RefusingBus, code: str) -> None:
     with pytest.raises(NoticeError, match=rf"^The event bus runs did not accept the event \({code}\).*EVENT_BUS_NAME"):
         EventBusChannel("runs", lambda: bus).post(RUN, "failure")
 
@@ -114,7 +114,7 @@ def test_a_checkpoint_has_neither_cost_nor_billed_time() -> None:
     assert run["metrics"] == {"vcpuSize": 0.5, "maxMemoryUsedMB": 993.3}
 
 
-def test_an_event_alone_has_the_duration_or_nothing() -> None:
+def test_without_a_report_the_metrics_have_at_most_the_duration() -> None:
     alone = replace(RUN, report_line=None)
     assert "metrics" not in detail(alone)
     ended_at = datetime(2026, 3, 1, 10, 0, 4, tzinfo=UTC)
@@ -179,7 +179,7 @@ HOSTILE = replace(
 
 @settings(deadline=None)
 @given(NOTICES, NOTICES)
-def test_templates_can_embed_every_text_but_the_reason_of_ecs(notice: Notice, other: Notice) -> None:
+def test_all_texts_but_the_stopped_reason_can_be_embedded_in_templates(notice: Notice, other: Notice) -> None:
     """EventBridge inserts a value as it is: a quotation mark would end the string of the template."""
     record = replace(HOSTILE, finished_at=other.outcome.reason)
     run = detail(ended(replace(notice, report_line=found(record)), reason=f'"{notice.outcome.reason}\\'))
@@ -201,7 +201,7 @@ SCHEMA = jsonschema.Draft202012Validator(json_schema())
 
 @settings(deadline=None)
 @given(NOTICES)
-def test_any_notice_makes_a_bounded_detail_of_the_schema(notice: Notice) -> None:
+def test_any_notice_becomes_a_bounded_detail_that_matches_the_schema(notice: Notice) -> None:
     run = detail(replace(notice, report_line=found(RECORD)))
     SCHEMA.validate(run)
     assert ended_run(notice, kibana_url=KIBANA).status == notice.outcome.status

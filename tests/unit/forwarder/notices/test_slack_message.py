@@ -125,7 +125,7 @@ def urls(sent: SlackMessage) -> dict[str, str]:
     }
 
 
-def test_a_success_says_what_the_run_used() -> None:
+def test_the_message_of_a_success_has_the_usage() -> None:
     sent = message(NOTICE, kibana_url=KIBANA)
     assert sent.text == "✅ Success · etl_daily:7, after 2h 13m, exit code 0"
     assert texts(sent.blocks) == [
@@ -145,7 +145,7 @@ def test_a_success_says_what_the_run_used() -> None:
     ]
 
 
-def test_the_series_are_drawn_on_the_scale_of_the_size() -> None:
+def test_a_series_is_drawn_on_the_scale_of_the_size() -> None:
     series = Series(
         started_at="2026-03-01T10:00:03Z",
         step_ms=1000,
@@ -163,7 +163,7 @@ def test_too_few_values_are_not_drawn(values: tuple[float | None, ...]) -> None:
     assert said(recorded(NOTICE, series=series)) == said(NOTICE)
 
 
-def test_a_series_without_a_size_has_its_own_scale() -> None:
+def test_a_series_without_a_size_is_drawn_on_the_scale_of_its_maximum() -> None:
     series = Series(started_at="2026-03-01T10:00:03Z", step_ms=1000, memory_used_mb=(0.0, 35.0, 70.0))
     assert "`▁▅█`" in said(recorded(NOTICE, metrics=Metrics(), series=series))
 
@@ -196,7 +196,7 @@ def test_the_last_lines_of_the_log_are_escaped_and_indented() -> None:
     assert log_text("Traceback:", "\tline <5>", "", "``` <!channel>").split("\n") == expected
 
 
-def test_long_lines_are_cut_and_the_newest_lines_are_kept() -> None:
+def test_long_lines_are_truncated_and_the_newest_lines_are_shown() -> None:
     shown = log_text(*(f"{number} {'x' * 400}" for number in range(20))).split("\n")
     assert shown[-1].startswith("19 x")
     assert all(line.endswith("…") and len(line) == 300 for line in shown)
@@ -208,7 +208,7 @@ def test_without_lines_there_is_no_log() -> None:
     assert "Last lines" not in said(NOTICE)
 
 
-def test_out_of_memory_says_peak_limit_and_the_size_to_try_next() -> None:
+def test_out_of_memory_shows_peak_limit_and_suggested_size() -> None:
     text = said(OOM)
     assert "❌ Failure · etl_daily:7" in text
     assert "*Exit code*\n137 (SIGKILL)" in text
@@ -217,7 +217,7 @@ def test_out_of_memory_says_peak_limit_and_the_size_to_try_next() -> None:
     assert "Suggested size: 2 GB (costs 20 % more).\n• Memory was short." in text
 
 
-def test_out_of_memory_without_numbers_invents_none() -> None:
+def test_out_of_memory_without_numbers_shows_none() -> None:
     text = said(replace(in_task(OOM, started_at=None), report_line=None))
     assert "Out of memory" in text
     assert "MB" not in text
@@ -226,7 +226,7 @@ def test_out_of_memory_without_numbers_invents_none() -> None:
 
 
 @pytest.mark.parametrize("memory_mb", [512, 1024])
-def test_out_of_memory_is_not_advised_to_take_less(memory_mb: float) -> None:
+def test_no_smaller_size_is_suggested_after_out_of_memory(memory_mb: float) -> None:
     advice = Recommendation(memory_mb=memory_mb, reasons=("Half of it was used.",))
     text = said(recorded(OOM, recommendation=advice))
     assert "Suggested size" not in text
@@ -246,11 +246,11 @@ def test_out_of_memory_is_not_advised_to_take_less(memory_mb: float) -> None:
         ("unknown", "Reason from ECS: why"),
     ],
 )
-def test_the_reason_in_plain_words(category: StopCategory, words: str) -> None:
+def test_the_cause_is_a_plain_sentence(category: StopCategory, words: str) -> None:
     assert words in said(ended(NOTICE, status="failure", category=category, exit_code=1, reason="why"))
 
 
-def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
+def test_a_success_has_a_reason_only_if_a_process_was_killed() -> None:
     assert "Reason from ECS" not in said(ended(NOTICE, reason="Essential container in task exited"))
     assert "because memory ran out, but" in said(ended(NOTICE, category="oom", out_of_memory=True))
 
@@ -270,11 +270,11 @@ def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
     ],
 )
 @pytest.mark.parametrize("verdict", ["success", "failure"])
-def test_killed_processes_are_named_whatever_the_end(verdict: EndStatus, kills: MemoryKills, words: str) -> None:
+def test_killed_processes_are_named_for_any_status(verdict: EndStatus, kills: MemoryKills, words: str) -> None:
     assert words in said(recorded(ended(NOTICE, status=verdict, exit_code=1), memory_kills=kills))
 
 
-def test_a_record_without_kills_names_none() -> None:
+def test_a_record_without_kills_has_no_sentence_about_them() -> None:
     assert said(recorded(NOTICE, memory_kills=MemoryKills(count=0))) == said(NOTICE)
 
 
@@ -284,7 +284,7 @@ BARE = Notice(
 )
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_values_are_left_out() -> None:
     sent = message(BARE, kibana_url=None)
     assert sent.text == "❔ Ended, outcome unknown · f"
     assert texts(sent.blocks) == [
@@ -294,7 +294,7 @@ def test_what_is_not_known_is_left_out() -> None:
     ]
 
 
-def test_numbers_of_a_checkpoint_are_called_so() -> None:
+def test_numbers_of_a_checkpoint_are_labelled() -> None:
     assert "numbers come from the last checkpoint" in said(
         replace(NOTICE, report_line=found(RECORD, "task.checkpoint"))
     )
@@ -327,7 +327,7 @@ def test_comparison_and_advice() -> None:
     assert "Suggested size: 0.25 vCPU, 512 MB (saves 49 %)." in text
 
 
-def test_a_size_to_try_is_one_that_the_task_does_not_have() -> None:
+def test_the_current_size_is_not_suggested() -> None:
     advice = Recommendation(vcpu=0.5, memory_mb=1024, saving_percent=50.0, reasons=("Half would do.",))
     larger = said(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=1, memory_mb=2048)))
     same = said(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=0.5, memory_mb=1024)))
@@ -365,7 +365,7 @@ def test_exit_codes(code: int, words: str) -> None:
     assert wording.exit_code(code) == words
 
 
-def test_text_is_cut_before_it_is_escaped() -> None:
+def test_text_is_truncated_before_it_is_escaped() -> None:
     assert escape_text("a<!channel>&b", 100) == "a&lt;!channel&gt;&amp;b"
     assert escape_text("&" * 10, 16) == "&amp;" * 3 + "…"
     assert escape_text("&" * 3, 15) == "&amp;" * 3
@@ -375,7 +375,7 @@ def test_text_is_cut_before_it_is_escaped() -> None:
 HOSTILE = "<!channel> <https://evil|here> *bold* `code` :fire: @here & \u202e\ud800"
 
 
-def test_foreign_text_never_meets_slacks_markup() -> None:
+def test_external_text_never_becomes_slack_markup() -> None:
     task = StoppedTask(arn=HOSTILE, definition_arn=f"{HOSTILE}:{HOSTILE}", cluster=HOSTILE, region=HOSTILE)
     outcome = Outcome(status="failure", category="exit", out_of_memory=False, reason=HOSTILE)
     record = Record(
@@ -426,12 +426,12 @@ def test_every_partition_has_its_console(region: str, host: str) -> None:
 
 
 @pytest.mark.parametrize("region", [None, "", "us-iso-east-1", "us-isob-east-1", "evil.com/", "eu-west-1\n"])
-def test_no_console_no_link(region: str | None) -> None:
+def test_a_region_without_a_console_has_no_link(region: str | None) -> None:
     assert urls(message(in_task(NOTICE, region=region), kibana_url=None)) == {}
 
 
 @given(st.text(min_size=1, max_size=20))
-def test_names_are_encoded_twice_as_the_console_wants(name: str) -> None:
+def test_names_in_console_addresses_are_encoded_twice(name: str) -> None:
     link = links.log_stream("eu-west-1", "g", name)
     assert link is not None
     encoded = link.rsplit("/", 1)[1]
@@ -462,11 +462,11 @@ def test_kibana_without_a_start_and_with_an_odd_id() -> None:
 
 
 @pytest.mark.parametrize("url", [None, "", "kibana", "javascript:alert(1)", "https://", "http://[bad", "ftp://host"])
-def test_what_is_no_address_makes_no_button(url: str | None) -> None:
+def test_an_invalid_kibana_address_has_no_button(url: str | None) -> None:
     assert "kibana" not in urls(message(NOTICE, kibana_url=url))
 
 
-def test_an_address_that_is_too_long_makes_no_button() -> None:
+def test_an_address_that_is_too_long_has_no_button() -> None:
     long = replace(NOTICE, log=LogStream(group="/ecs/jobs", stream="ü" * 500))
     assert set(urls(message(long, kibana_url="https://k/" + "x" * 3000))) == {"ecs_task"}
 
@@ -580,7 +580,7 @@ NOTICES = st.builds(
 
 @settings(deadline=None)  # a text of 21,000 characters takes long on a busy machine
 @given(NOTICES, MAYBE_TEXT | ANY_TEXT.map(lambda text: f"https://{text}"))
-def test_slack_takes_any_notice(notice: Notice, kibana_url: str | None) -> None:
+def test_any_notice_becomes_a_valid_slack_message(notice: Notice, kibana_url: str | None) -> None:
     sent = message(notice, kibana_url=kibana_url)
     as_sent = json.loads(
         json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False).encode()

@@ -79,7 +79,7 @@ def delivered_documents(
     return deliver(cluster, time, lambda: 1.0, documents(count)), time
 
 
-def test_documents_go_in_bounded_requests() -> None:
+def test_requests_have_a_bounded_number_of_documents() -> None:
     cluster = FakeCluster(takes_all)
     delivered, time = delivered_documents(cluster, MAX_DOCUMENTS_PER_REQUEST * 2 + 5)
     assert delivered == DeliveryResult(indexed=MAX_DOCUMENTS_PER_REQUEST * 2 + 5)
@@ -92,7 +92,7 @@ def test_documents_go_in_bounded_requests() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504, None])
-def test_what_may_pass_is_tried_again_with_growing_pauses(status: int | None) -> None:
+def test_temporary_failures_are_retried_with_growing_pauses(status: int | None) -> None:
     cluster = FakeCluster(fails(status), fails(status), fails(status), takes_all)
     delivered, time = delivered_documents(cluster)
     assert delivered.indexed == 3
@@ -107,21 +107,21 @@ def test_any_other_failure_of_a_request_is_raised_at_once(status: int) -> None:
     assert len(cluster.requests) == 1
 
 
-def test_a_cluster_that_stays_down_is_an_error_before_the_time_is_up() -> None:
+def test_a_cluster_that_stays_down_raises_before_the_invocation_ends() -> None:
     time = FakeInvocationTime(20)
     with pytest.raises(DeliveryError, match="accepted no documents before the invocation ran out"):
         deliver(FakeCluster(fails(503)), time, lambda: 1.0, documents(3))
     assert time.left > RESERVED_SECONDS
 
 
-def test_without_time_no_request_is_begun() -> None:
+def test_without_enough_time_no_request_is_sent() -> None:
     cluster = FakeCluster(takes_all)
     with pytest.raises(DeliveryError, match="ran out of time before all documents"):
         delivered_documents(cluster, seconds=3.5)
     assert cluster.requests == []
 
 
-def test_a_request_that_is_too_large_is_halved_down_to_the_document_that_is() -> None:
+def test_a_request_that_is_too_large_is_halved_until_the_large_document_is_alone() -> None:
     def too_large_with_two(batch: Sequence[Document]) -> list[ItemResult]:
         if any(document.id == "2" for document in batch):
             raise SearchClusterError("HTTP 413", status=413)
@@ -145,7 +145,7 @@ def test_a_request_that_is_too_large_is_halved_down_to_the_document_that_is() ->
         (500, None),
     ],
 )
-def test_a_fault_of_the_index_fails_the_invocation_and_the_others_are_written(status: int, error: str | None) -> None:
+def test_an_index_fault_raises_after_the_other_documents_are_written(status: int, error: str | None) -> None:
     def answer(batch: Sequence[Document]) -> list[ItemResult]:
         failed = ItemResult(status=status, reason="because", error=error)
         return [failed if document.id == "1" else ItemResult(status=200) for document in batch]
@@ -156,14 +156,14 @@ def test_a_fault_of_the_index_fails_the_invocation_and_the_others_are_written(st
     assert sorted(cluster.taken) == ["0", "2"]
 
 
-def test_of_a_poison_document_all_that_is_known_is_put_aside() -> None:
+def test_a_failure_contains_all_fields_of_the_rejected_document() -> None:
     document = Document(index="task-reports-2026.03", id="1", fields={"n": 1}, upsert={"n": 1, "status": "unknown"})
     cluster = FakeCluster(lambda _batch: [ItemResult(status=400, reason="because")])
     (rejected,) = deliver(cluster, FakeInvocationTime(), lambda: 0.5, [document]).rejected
     assert rejected.document == {"index": document.index, "id": "1", "fields": {"n": 1, "status": "unknown"}}
 
 
-def test_a_poison_document_is_put_aside_and_the_others_are_indexed() -> None:
+def test_a_rejected_document_does_not_prevent_the_others() -> None:
     cluster = FakeCluster(items(n1=400))
     delivered, time = delivered_documents(cluster)
     assert delivered.indexed == 2
@@ -171,7 +171,7 @@ def test_a_poison_document_is_put_aside_and_the_others_are_indexed() -> None:
     assert time.pauses == []
 
 
-def test_busy_items_are_tried_again_alone() -> None:
+def test_only_throttled_items_are_retried() -> None:
     cluster = FakeCluster(items(n0=429, n2=409), items(n2=503), takes_all)
     delivered, _ = delivered_documents(cluster)
     assert delivered == DeliveryResult(indexed=3)
@@ -182,7 +182,7 @@ statuses = st.sampled_from([200, 201, 400, 409, 429, 503])
 
 
 @given(st.integers(1, 40), st.data())
-def test_every_document_is_taken_or_put_aside_exactly_once(count: int, data: st.DataObject) -> None:
+def test_every_document_is_indexed_or_rejected_exactly_once(count: int, data: st.DataObject) -> None:
     refused: set[str] = set()
 
     def any_answer(batch: Sequence[Document]) -> list[ItemResult]:
@@ -209,7 +209,7 @@ def test_the_bulk_lines_are_upserts_without_scripts() -> None:
     assert body == {"doc": {"n": 0}, "doc_as_upsert": True}
 
 
-def test_a_bulk_answer_is_read_item_by_item() -> None:
+def test_a_bulk_response_has_a_result_for_each_item() -> None:
     error = {
         "type": "mapper_parsing_exception",
         "reason": "failed to parse field [x]",
@@ -227,7 +227,7 @@ def test_a_bulk_answer_is_read_item_by_item() -> None:
     "answer",
     [None, {}, {"items": []}, {"items": [{"update": {}}]}, {"items": [5]}, {"items": [{"update": {"status": "201"}}]}],
 )
-def test_an_answer_that_does_not_fit_is_refused(answer: object) -> None:
+def test_an_unexpected_bulk_response_is_an_error(answer: object) -> None:
     with pytest.raises(ValueError, match="the response"):
         bulk_results(answer, 1)
 
@@ -240,7 +240,7 @@ class KeepingStore:
         self.kept += failures
 
 
-def test_one_payload_from_its_lines_to_the_counts() -> None:
+def test_the_counts_of_a_payload_with_all_kinds_of_lines() -> None:
     record = '{"taskId":"1","container":{"name":"b"},"status":"success"}'
     good = f'{{"time":"2026-03-01T10:00:03Z","type":"task.report","record":{record}}}'
     broken = good.replace('"status":"success"', '"status":7')
@@ -265,7 +265,7 @@ def test_one_payload_from_its_lines_to_the_counts() -> None:
     assert counts.as_response() == {"indexed": 1, "skipped": 2, "failed": 2}
 
 
-def test_ordinary_lines_are_indexed_where_they_are_wanted() -> None:
+def test_ordinary_lines_are_indexed_if_the_setting_is_on() -> None:
     payload = Payload(log_stream="ecs/b/1", log_events=(LogEvent("e1", 1, "hi"), LogEvent("", 1, "no id")))
     cluster = FakeCluster(takes_all)
     settings = ForwarderSettings(forward_log_lines=True)
@@ -282,7 +282,7 @@ MAX_BYTES_PER_CHARACTER = 6  # a control character, in JSON
 
 
 @given(st.text(max_size=2000), st.text(min_size=1, max_size=20), st.integers(0, 400_000))
-def test_a_message_to_the_queue_is_as_large_as_sqs_takes_and_never_larger(reason: str, some: str, length: int) -> None:
+def test_a_queue_message_is_never_larger_than_sqs_accepts(reason: str, some: str, length: int) -> None:
     for document in (some * (length // len(some)), {"text": "é" * length, "more": some}):
         body = message_body(Failure(document, reason))
         size = len(body.encode())
@@ -298,14 +298,14 @@ def test_a_message_to_the_queue_is_as_large_as_sqs_takes_and_never_larger(reason
 
 
 @given(st.text(st.characters(codec="utf-8") | st.sampled_from("\ufffe\uffff\x00\x1f\x7f\\u")))
-def test_a_message_to_the_queue_holds_no_character_that_sqs_refuses(text: str) -> None:
+def test_a_queue_message_has_no_character_that_sqs_rejects(text: str) -> None:
     body = message_body(Failure(text, text))
     assert json.loads(body) == {"document": text, "reason": text}
     assert re.fullmatch("[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*", body)
 
 
 @pytest.mark.parametrize("character", ["x", '"', "\x01", "é", "€", "\uffff", "😀"])
-def test_a_document_is_cut_between_two_characters(character: str) -> None:
+def test_a_document_is_truncated_between_two_characters(character: str) -> None:
     body = message_body(Failure(character * 300_000, "too large"))
     assert MAX_MESSAGE_BYTES - MAX_BYTES_PER_CHARACTER < len(body.encode()) <= MAX_MESSAGE_BYTES
     assert set(json.loads(body)["document"]) == {character}
@@ -326,7 +326,7 @@ class FakeQueue:
         return {} if self._refuses is None else {"Failed": [{"Id": Entries[-1]["Id"], "Code": self._refuses}]}
 
 
-def test_failures_go_to_the_queue_ten_at_a_time() -> None:
+def test_failures_are_sent_in_batches_of_ten() -> None:
     queue = FakeQueue()
     send_failures("https://queue", queue, [Failure(f"line {number}", "why") for number in range(25)])
     assert [len(batch) for batch in queue.batches] == [10, 10, 5]
@@ -339,18 +339,18 @@ def test_large_failures_share_a_request_of_at_most_a_mebibyte() -> None:
     assert [len(batch) for batch in queue.batches] == [4, 4, 1]
 
 
-def test_no_failures_need_no_request() -> None:
+def test_without_failures_there_is_no_request() -> None:
     queue = FakeQueue()
     send_failures("https://queue", queue, [])
     assert queue.batches == []
 
 
-def test_a_message_that_the_queue_does_not_take_is_an_error() -> None:
+def test_a_message_that_the_queue_rejects_is_an_error() -> None:
     with pytest.raises(DeliveryError, match=r"InternalError.*FAILED_ITEMS_QUEUE_URL"):
         send_failures("https://queue", FakeQueue("InternalError"), [Failure("x", "y")])
 
 
-def test_a_queue_that_takes_nothing_is_an_error() -> None:
+def test_an_unavailable_queue_is_an_error() -> None:
     import botocore.exceptions  # noqa: PLC0415  only this test needs it
 
     class Broken:
