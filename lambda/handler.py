@@ -77,7 +77,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         ``{"status": …, "indexed": bool, "notified": "success" | "failure" | None}``.
 
     Raises:
-        ForwarderError: one of them failed, and Lambda must retry the event; both were tried.
+        ForwarderError: at least one of the two failed after both were tried; Lambda must retry the event.
     """
     task = parse_stopped_task(event)
     if task is None:
@@ -99,7 +99,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
 
 
 def _lazy_delivery(settings: ForwarderSettings, context: Context) -> DeliverDocuments:
-    """Connect to the cluster only if there are documents for it: most lines are not reports."""
+    """Connect to the search cluster only if there are documents for it: most lines are not reports."""
     return lambda documents: deliver(_cluster(settings), InvocationTime(context), random.random, documents)
 
 
@@ -119,10 +119,10 @@ def _index(context: Context) -> Index | None:
 
 
 def _index_budget(context: Context) -> InvocationTime:
-    """Return the time for the cluster, without the time for the notice: an unavailable cluster must not use that.
+    """Return the time for the search cluster, without the time that is reserved for the notice.
 
-    The notice gets 20 s, or half of the time if less than 40 s are left. The seconds that every retry keeps at the end
-    are a part of the notice's time.
+    The notice gets 20 s, or half of the time if less than 40 s are left. The seconds that every retry reserves at the
+    end are a part of the notice's time.
     """
     remaining_seconds = InvocationTime(context).remaining_seconds()
     notice_seconds = min(_NOTICE_RESERVE_SECONDS, remaining_seconds / 2)
@@ -153,7 +153,7 @@ def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeCh
 
 
 def _has_cluster() -> bool:
-    """Whether a cluster is set, even if its settings are not valid."""
+    """Whether a search cluster is set, even with invalid settings."""
     try:
         return _settings().url is not None
     except SettingsError:
@@ -214,7 +214,7 @@ def _settings() -> ForwarderSettings:
 
 
 def _cluster(settings: ForwarderSettings) -> SearchCluster:
-    """Return the cluster's client. Invocations share it as long as the credentials are the same."""
+    """Return the search cluster's client. Invocations share it as long as the credentials are the same."""
     if settings.url is None:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")
     credentials = settings.credentials

@@ -25,9 +25,9 @@ _FieldTree: TypeAlias = "tuple[tuple[str, str, _Getter | None, _FieldTree], ...]
 UNKNOWN = "unknown"
 # The statuses of an event that replace a report's status.
 KNOWN_END_STATUSES = frozenset({"success", "failure", "stopped"})
-# What a run's end is described by: the event's value, else the report's.
+# The fields of a run's end: the event's value, else the report's.
 END_FIELDS = ("status", "exit_code")
-# What only the task's event provides.
+# The fields that only the task's event provides.
 _EVENT_FIELDS = ("stop_code", "stop_category", "stopped_reason", "started_by", "out_of_memory")
 _CHECKPOINT = "task.checkpoint"
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
@@ -37,7 +37,7 @@ _DURATION = "event.duration"
 
 
 class Stored(Struct, frozen=True, kw_only=True):
-    """A run's document in the cluster: its fields of ``STORED_FIELDS``, and the version to write under."""
+    """A run's document in the search cluster: its fields of ``STORED_FIELDS``, and the version to write under."""
 
     fields: Mapping[str, Any]
     seq_no: int
@@ -58,8 +58,8 @@ class Document(Struct, frozen=True, kw_only=True):
         fields: The fields to set in an existing document.
         upsert: The fields of a new document; None: ``fields``.
         is_report: Whether an existing document must be read first, because the task's event may have written it.
-        stored: That document, once it is read.
-        warnings: What the fields leave out because it is not valid, one sentence each.
+        stored: The existing document, after it is read.
+        warnings: A sentence for each invalid value that the fields leave out.
     """
 
     index: str
@@ -100,14 +100,14 @@ def report_document(
     started = parse_datetime(record.started_at)
     began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
     kind: IndexKind = "checkpoints" if is_checkpoint else "reports"
-    identity = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
-    if len(identity.encode()) > MAX_ID_BYTES:
+    document_id = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
+    if len(document_id.encode()) > MAX_ID_BYTES:
         return InvalidReport(f"Task id and container name together exceed {MAX_ID_BYTES} bytes.")
     too_large: list[str] = []
     fields = _fields(report, written, text, too_large, is_checkpoint=is_checkpoint)
     return Document(
         index=index_name(kind, began, prefix=prefix, period=period),
-        id=identity,
+        id=document_id,
         fields=fields,
         is_report=not is_checkpoint,
         warnings=_warnings(record, too_large),
@@ -125,7 +125,7 @@ def _warnings(record: Record, too_large: Sequence[str]) -> tuple[str, ...]:
 
 
 def completed_fields(fields: Mapping[str, Any], stored: Stored) -> Fields:
-    """The fields of a report, with what the task's event has written into the document before.
+    """The fields of a report, merged with those that the task's event has already written into the document.
 
     The event's status replaces the report's, unless it is unknown.
     """
@@ -249,6 +249,6 @@ def merge_fields(*parts: Mapping[str, Any]) -> Fields:
     return merged
 
 
-# What a report must know of a document that exists.
+# The fields that a report needs of an existing document.
 STORED_FIELDS = ("task.complete", *(f"task.{name}" for name in (*END_FIELDS, *_EVENT_FIELDS)), "event.outcome")
 _FIELD_TREE = _field_tree(FIELDS)

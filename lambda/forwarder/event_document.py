@@ -1,4 +1,4 @@
-"""The search document of an ended task: what its event provides, and what its report or checkpoint has measured."""
+"""The search document of a stopped task: the fields of its event, and the numbers of its report or checkpoint."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,13 +41,13 @@ def event_documents(
     prefix: str,
     period: IndexPeriod = "month",
 ) -> tuple[Document, ...]:
-    """The documents to write for an ended task.
+    """The documents to write for a stopped task.
 
     The event sets only its own fields in an existing document, so that it does not overwrite a report. A new document
     gets all fields that are known. If the run's final report is in the logs, it is written first.
 
     Args:
-        task: The ended task.
+        task: The stopped task.
         batch: The batch container; None if it is not known.
         outcome: The outcome of the task.
         report_line: The last report or checkpoint of the run; None if there is none.
@@ -59,7 +59,7 @@ def event_documents(
     """
     if batch is None:
         return ()
-    own = _event_fields(task, outcome)
+    event_fields = _event_fields(task, outcome)
     numbers = _reported_document(report_line, prefix, period)
     is_final = numbers is not None and numbers.is_report
     place = (
@@ -71,8 +71,8 @@ def event_documents(
         return ()
     measured = {} if numbers is None or is_final else _without_end(numbers.fields)
     unknown_end = {"task": {"status": UNKNOWN}, "event": {"outcome": UNKNOWN}}
-    everything = merge_fields(_identity_fields(task, batch), unknown_end, measured, _final_fields(task), own)
-    document = Document(index=place.index, id=place.id, fields=own, upsert=everything)
+    everything = merge_fields(_identity_fields(task, batch), unknown_end, measured, _final_fields(task), event_fields)
+    document = Document(index=place.index, id=place.id, fields=event_fields, upsert=everything)
     if numbers is None or not is_final or (report_line is not None and report_line.is_indexed):
         return (document,)
     return numbers, document

@@ -50,7 +50,7 @@ def forward_records(
 
     Raises:
         PayloadError: the event is not from a Kinesis data stream.
-        DeliveryError: the cluster or the failure store did not accept everything; Lambda repeats all records.
+        DeliveryError: the search cluster or the failure store did not accept everything; Lambda repeats all records.
     """
     lines = LineForwarder(settings, deliver, keep_failures, warn)
     repeated: list[str] = []

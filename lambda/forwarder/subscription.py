@@ -1,4 +1,4 @@
-"""CloudWatch Logs subscription payloads: decode them, classify their lines, deliver the documents to the cluster."""
+"""CloudWatch Logs subscription payloads: decodes them, classifies their lines, and delivers the documents."""
 
 import base64
 import binascii
@@ -26,8 +26,8 @@ from profiler.core.timestamps import format_datetime
 from profiler.record.model import Record
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
-# Of the messages that are held as documents at a time. Short lines need more memory for their fields than for their
-# text: each counts as a kilobyte more.
+# The limit of the messages that are held as documents at a time. The fields of a short line need more memory than its
+# text: each line counts as a kilobyte more.
 _MAX_HELD_BYTES = 5 * 1024 * 1024
 _DOCUMENT_BYTES = 1024
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # zlib detects which of the two formats it is
@@ -86,10 +86,10 @@ class Counts(Struct, frozen=True, kw_only=True):
 
 
 class LineForwarder:
-    """Indexes the lines of payloads, a bounded part of them at a time. What can never be indexed is kept.
+    """Indexes the lines of payloads, a bounded part of them at a time. Failures are kept.
 
-    Every method raises DeliveryError if the cluster or the failure store did not accept everything. Delivering the
-    same payloads again is safe: the documents have the same ids.
+    Every method raises DeliveryError if the search cluster or the failure store did not accept everything. It is safe
+    to deliver the same payloads again: the documents have the same ids.
     """
 
     def __init__(
@@ -120,12 +120,12 @@ class LineForwarder:
                 self._skipped += 1
 
     def keep(self, failure: Failure) -> None:
-        """Keep what can never be indexed, after the documents before it are delivered."""
+        """Keep a document or line that can never be indexed, after the documents before it are delivered."""
         self._hold(len(failure.document) if isinstance(failure.document, str) else 0)
         self._failures.append(failure)
 
     def finish(self) -> Counts:
-        """Deliver what is left. Returns the counts of everything."""
+        """Deliver the rest. Returns the counts of all lines."""
         self._deliver()
         return Counts(indexed=self._indexed, skipped=self._skipped, failed=self._failed)
 
@@ -192,11 +192,11 @@ def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
             f"The report is not trusted: it names account {record.account_id[:_MAX_SHOWN_LENGTH]}, but its log group "
             f"belongs to account {payload.owner[:_MAX_SHOWN_LENGTH]}."
         )
-    of_task = _TASK_STREAM.fullmatch(payload.log_stream)
-    if of_task is not None and of_task.group(2) != record.task_id:
+    task_stream = _TASK_STREAM.fullmatch(payload.log_stream)
+    if task_stream is not None and task_stream.group(2) != record.task_id:
         return InvalidReport(
             f"The report is not trusted: it names task {record.task_id[:_MAX_SHOWN_LENGTH]}, but its log stream "
-            f"belongs to task {of_task.group(2)}."
+            f"belongs to task {task_stream.group(2)}."
         )
     return None
 
@@ -224,10 +224,10 @@ def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSett
         "cloud": {"provider": "aws"},
         "aws": {"cloudwatch": {"log_group": payload.log_group, "log_stream": payload.log_stream}},
     }
-    of_task = _TASK_STREAM.fullmatch(payload.log_stream)
-    if of_task is not None:
-        fields["task"] = {"id": of_task.group(2)}
-        fields["container"] = {"name": of_task.group(1)}
+    task_stream = _TASK_STREAM.fullmatch(payload.log_stream)
+    if task_stream is not None:
+        fields["task"] = {"id": task_stream.group(2)}
+        fields["container"] = {"name": task_stream.group(1)}
     index = index_name("logs", moment, prefix=settings.index_prefix, period=settings.index_period)
     return Document(index=index, id=str(event.id), fields=fields)
 

@@ -1,7 +1,7 @@
 """Handles one stopped task: determines the outcome, completes the run's document, and posts a notice.
 
-A failure of the index does not prevent the notice, and a failure of the notice does not prevent the index. Errors are
-raised after everything was tried, so that Lambda retries the event.
+A failure to index does not prevent the notice, and the other way round. Errors are
+raised after all attempts, so that Lambda retries the event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ DescribeDefinition = Callable[[str], Mapping[str, object] | None]
 
 
 class Index(Struct, frozen=True, kw_only=True):
-    """The cluster: where documents are written, reports are found, and runs compared with recent ones of their family.
+    """The cluster: where documents are written, reports are found, and runs are compared with recent ones.
 
     ``find`` returns the report of a task's batch; None if it is not there yet. It raises ForwarderError. ``compare``
     returns a sentence, or None without a comparison.
@@ -67,7 +67,7 @@ class TaskStoppedHandler:
         settings: reads the settings. This call and ``index`` may raise SettingsError.
         describe: reads a task definition.
         run_log: returns the finder of the report for a task and its batch container.
-        index: connects to the cluster; returns None without a cluster.
+        index: connects to the search cluster; returns None without a search cluster.
         channels: returns the channels for notices.
         once: returns the guard that posts a notice only once for a key.
         warn: logs a sentence.
@@ -166,7 +166,7 @@ def _is_report_expected(task: StoppedTask, containers: TaskContainers) -> bool:
 
 
 def _find_indexed(index: Index | None, task: StoppedTask, batch: EventContainer | None) -> FindIndexedReport | None:
-    """Return a function that looks for the report in the cluster once; None without a cluster or a batch."""
+    """Return a function that queries the search cluster once; None without a search cluster or a batch."""
     if index is None or index.find is None or batch is None:
         return None
     find = index.find

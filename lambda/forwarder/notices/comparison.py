@@ -25,7 +25,7 @@ def compare(
     cluster count.
 
     Returns:
-        A sentence; None without a duration, with fewer than 5 runs, or if the cluster does not respond in time.
+        A sentence; None without a duration, with fewer than 5 runs, or if the search cluster does not respond in time.
     """
     duration_ms = notice.duration_ms
     if duration_ms is None or duration_ms <= 0:

@@ -162,7 +162,7 @@ def _embeddable(text: str | None, max_length: int) -> str | None:
 
 
 class LogLineChannel:
-    """Prints each ended run as a JSON line: without a cluster, the function's log is the list of all runs.
+    """Prints each ended run as a JSON line: without a search cluster, the function's log is the list of all runs.
 
     Args:
         write: prints a line.

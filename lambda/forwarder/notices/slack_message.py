@@ -188,7 +188,7 @@ def _accelerators(record: Record) -> Iterator[str]:
 
 
 def _largest_processes(record: Record) -> str:
-    """Return the largest processes. One process of one name is the batch itself, whose memory is known already."""
+    """Return the largest processes. A single process is the batch itself, whose memory is already shown."""
     if len(record.processes) == 1 and record.processes[0].count in {None, 1}:
         return ""
     largest = sorted(record.processes, key=lambda process: -(process.max_memory_used_mb or 0))[:_MAX_PROCESSES]
@@ -198,7 +198,7 @@ def _largest_processes(record: Record) -> str:
 
 
 def _code(text: str) -> str:
-    """Return the text in a font whose characters all have one width."""
+    """Return the text in a monospaced font."""
     return f"`{text}`" if text else ""
 
 

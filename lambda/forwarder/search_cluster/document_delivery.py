@@ -36,10 +36,10 @@ DeliverDocuments = Callable[[Sequence[Document]], DeliveryResult]
 def deliver(
     cluster: SearchCluster, budget: TimeBudget, jitter: Callable[[], float], documents: Sequence[Document]
 ) -> DeliveryResult:
-    """Write all documents to the cluster.
+    """Write all documents to the search cluster.
 
     Args:
-        cluster: the cluster.
+        cluster: the search cluster.
         budget: the time for all requests and retries.
         jitter: returns a number from 0 to 1, which spreads the pauses between retries.
         documents: the documents to write.

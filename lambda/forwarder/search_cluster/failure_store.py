@@ -1,4 +1,4 @@
-"""Keeps what can never be indexed: in a queue, or as names and reasons in the log."""
+"""Keeps documents that can never be indexed: in a queue, or as task ids and reasons in the log."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from forwarder.delivery_errors import DeliveryError
 _T = TypeVar("_T")
 # A queue may accept 1 MiB, but those that were made before 2025 accept 256 KiB.
 MAX_MESSAGE_BYTES = 256 * 1024
-# Of one SendMessageBatch: messages, and bytes of all of them.
+# The limits of one SendMessageBatch: messages, and bytes of all of them.
 _MAX_BATCH_MESSAGES, _MAX_BATCH_BYTES = 10, 1024 * 1024
 _MAX_REASON_LENGTH = 1000
 _MAX_LOGGED_REASON_LENGTH = 300
@@ -34,12 +34,12 @@ class Failure(Struct, frozen=True):
 
     @property
     def task_id(self) -> str | None:
-        """The task that the document, or the text of the line, is about; None if it does not name one."""
+        """The id of the task in the document or line; None without one."""
         if isinstance(self.document, str):
-            named = _TASK_ID.search(self.document)
-            return None if named is None else named.group(1)
-        identity = self.document.get("id") if isinstance(self.document, dict) else None
-        return identity.partition("/")[0] if isinstance(identity, str) and "/" in identity else None
+            match = _TASK_ID.search(self.document)
+            return None if match is None else match.group(1)
+        document_id = self.document.get("id") if isinstance(self.document, dict) else None
+        return document_id.partition("/")[0] if isinstance(document_id, str) and "/" in document_id else None
 
 
 # Keeps all failures. Raises DeliveryError if one was not kept.

@@ -127,7 +127,7 @@ def bulk_lines(documents: Sequence[Document]) -> list[str]:
     """Return the lines of a bulk request, without scripts.
 
     A document is an update: its fields are set, all others are kept. A report is written if there is no document yet,
-    else the request changes nothing and returns the one that is stored, which the update API may return without the
+    else the request changes nothing and returns the stored document, which the update API may return without the
     privilege to read. Once it is known, the report completes it, or replaces what came from the event alone. The
     version in the request makes it fail if another writer came first.
     """

@@ -1,4 +1,4 @@
-"""Finds the report of a run in the cluster, where ``forward_logs`` usually has written it before the task's event."""
+"""Finds the report of a run in the search cluster. ``forward_logs`` usually writes it before the task's event."""
 
 from forwarder.event_document import run_place
 from forwarder.indices import IndexPeriod
@@ -25,7 +25,7 @@ def find_report(
     """Return the final report of a run, by the id of its document; None if it is not indexed, or not yet.
 
     Args:
-        cluster: the cluster.
+        cluster: the search cluster.
         budget: the time of the invocation; the request does not use its last 10 seconds.
         task: the stopped task.
         batch: its batch container.

@@ -1,4 +1,4 @@
-"""Finds the report of a run in the cluster or in CloudWatch Logs; without one, the last checkpoint."""
+"""Finds the report of a run in the search cluster or in CloudWatch Logs; without one, the last checkpoint."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
@@ -12,15 +12,15 @@ from forwarder.lines import read_line
 from forwarder.task.batch_log_stream import LogStream
 from profiler.record.model import Report
 
-# Kept at the end of an invocation for the index and the notice.
+# Reserved at the end of an invocation for the document and the notice.
 WAIT_RESERVED_SECONDS = 10.0
 _POLL_SECONDS = 2.0
 _NEWEST_LINES = 200
-# Of one stream. CloudWatch Logs may return any number of empty pages before the end.
+# The limit for one stream. CloudWatch Logs may return any number of empty pages before the end.
 _MAX_PAGES = 100
 _MAX_CACHED_DEFINITIONS = 500
-_REFUSED = frozenset({"AccessDeniedException", "AccessDenied"})
-# What ECS and CloudWatch Logs answer about something that does not exist.
+_ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied"})
+# The error codes of ECS and CloudWatch Logs for resources that do not exist.
 _UNKNOWN_DEFINITION = frozenset({"ClientException", "InvalidParameterException"})
 _UNKNOWN_STREAM = frozenset({"ResourceNotFoundException", "InvalidParameterException"})
 # The report as one line of text, which a batch that is wrapped by ``run`` can print.
@@ -36,7 +36,7 @@ NewestLines = Callable[[LogStream], Iterator[str]]
 
 
 class ReportLine(Struct, frozen=True):
-    """A report or checkpoint, its line, and whether it is in the cluster already."""
+    """A report or checkpoint, its line, and whether it is in the search cluster already."""
 
     report: Report
     text: str
@@ -48,7 +48,7 @@ class ReportLine(Struct, frozen=True):
         return self.report.type == _REPORT
 
 
-# Looks for the report of one run in the cluster; raises ForwarderError.
+# Looks for the report of one run in the search cluster; raises ForwarderError.
 FindIndexedReport = Callable[[], ReportLine | None]
 
 
@@ -69,17 +69,17 @@ class ReportFinder:
         *,
         find_indexed: FindIndexedReport | None = None,
     ) -> ReportLine | None:
-        """Return the report from the cluster, else from the batch's or the monitor's stream; else the last checkpoint.
+        """Return the report from the search cluster, else from a log stream; else the last checkpoint.
 
-        The cluster is asked again for up to ``wait_seconds``, then the streams are read. Without a cluster, or with
-        one that does not answer, the streams are read again for that time. The wait ends 10 seconds before the
-        invocation.
+        The search cluster is queried for up to ``wait_seconds``, then the streams of the batch and the monitor are
+        read. Without a search cluster, or with one that does not respond, the streams are read repeatedly for that
+        time. The wait ends 10 seconds before the invocation.
 
         Args:
             batch: the batch's log stream; None if it is unknown.
             monitor: the monitor's log stream; None if it is unknown.
             wait_seconds: how long to wait for the report.
-            find_indexed: asks the cluster once; None without a cluster.
+            find_indexed: queries the search cluster once; None without one.
 
         Raises:
             DeliveryError: the last attempt to read the streams failed, and a later one can succeed.
@@ -89,7 +89,7 @@ class ReportFinder:
             try:
                 report = find_indexed()
             except ForwarderError:
-                break  # writing to the cluster reports the cause
+                break  # writing to the search cluster reports the cause
             if report is not None:
                 return report
             if not wait.pause():
@@ -179,7 +179,7 @@ class EcsDefinitions:
             ]
         except (ClientError, BotoCoreError) as error:
             code = _code(error)
-            if code in _REFUSED:
+            if code in _ACCESS_DENIED:
                 self._warn(f"The task definition {arn} cannot be read ({code}): allow ecs:DescribeTaskDefinition.")
             elif code in _UNKNOWN_DEFINITION:
                 self._warn(f"The task definition {arn} no longer exists ({code}): its settings are not known.")
@@ -227,7 +227,7 @@ class CloudWatchTail:
             )
         except (ClientError, BotoCoreError) as error:
             code = _code(error)
-            if code in _REFUSED:
+            if code in _ACCESS_DENIED:
                 self._warn_once(f"Log group {stream.group} cannot be read ({code}): allow logs:GetLogEvents.")
             elif code in _UNKNOWN_STREAM:
                 self._warn_once(f"The log stream {stream.stream} does not exist in {stream.group} ({code}).")
