@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' profiler/__init__.py)
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' profiler/core/version.py)
 IMAGE ?= task-profiler:$(VERSION)
 TARGET ?= monitor
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/task-profiler
@@ -17,7 +17,7 @@ comma := ,
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image release-check actionlint prometheus grafana bench-prometheus bench-processes bench-slowdown hashes audit bench-monitor scale pictures coverage mutants clean
+.PHONY: help demo test fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image release-check actionlint prometheus grafana bench-prometheus bench-processes bench-slowdown hashes audit bench-monitor scale pictures coverage mutants site site-publish clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,10 @@ types: $(VENV)/.dev ## mypy --strict on code and tests
 	$(BIN)/mypy
 
 check: lint types ## What must hold before a commit besides the tests
+
+javascript: node_modules/.made ## Style, format and tests of the report page's JavaScript (needs Node.js 18 or newer with npm)
+	npm run --silent check
+	npm test --silent
 
 format: $(VENV)/.dev ## Rewrite the sources in the project's format
 	$(BIN)/ruff check --fix
@@ -159,7 +163,18 @@ scale: $(VENV)/.dev ## Bring a million reports into a real Elasticsearch and tim
 	$(BIN)/python -m benchmarks.scale --json build/bench/scale.json
 
 pictures: $(VENV)/.dev ## Make the pictures of the documentation (needs Debian's chromium)
+	$(BIN)/python -m tools.terminal_picture
 	$(BIN)/python tools/pictures.py
+
+site: $(VENV)-site/.made ## Build the documentation's site into site/; fails for a broken link or a page without a place
+	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/mkdocs build
+
+site-publish: $(VENV)-site/.made ## Commit the site to the branch gh-pages and push it: DOCS_REF=main as "dev", DOCS_REF=vX.Y.Z as "X.Y" and "latest"
+	@case '$(DOCS_REF)' in v*) version='$(basename $(DOCS_REF:v%=%))'; alias=latest;; main) version=dev; alias=;; \
+	  *) echo "Set DOCS_REF to main, or to a tag vX.Y.Z" >&2; exit 2;; esac; \
+	export DOCS_REF='$(DOCS_REF)' PATH="$(abspath $(VENV)-site/bin):$$PATH"; \
+	mike deploy --push --update-aliases $$version $$alias && \
+	if [ -n "$$alias" ] || ! mike list latest >/dev/null 2>&1; then mike set-default --push $${alias:-dev}; fi
 
 coverage: ## The same tests with branch coverage; fails below the floors in pyproject.toml
 	@$(MAKE) --no-print-directory test COVERAGE=1
@@ -170,7 +185,7 @@ mutants: $(VENV)-mutants/.made ## Break six pure modules in some 1000 places and
 	$(VENV)-mutants/bin/mutmut results
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) $(VENV)-installed $(VENV)-rivals $(VENV)-audit $(VENV)-mutants $(VENV)-release mutants dist build .coverage .nox .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-installed $(VENV)-rivals $(VENV)-audit $(VENV)-mutants $(VENV)-release $(VENV)-site mutants dist build site .coverage .nox .hypothesis .mypy_cache .pytest_cache .ruff_cache node_modules
 
 $(VENV)/.venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -186,6 +201,11 @@ $(VENV)/.runtime: $(VENV)/.venv pyproject.toml
 $(VENV)/.dev: $(VENV)/.venv pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.runtime
+
+node_modules/.made: package-lock.json
+	@command -v npm >/dev/null || { echo "npm is missing: on Debian and Ubuntu, apt-get install nodejs npm" >&2; exit 1; }
+	@npm ci --silent --no-audit --no-fund
+	@touch $@
 
 $(VENV)/.iac: $(VENV)/.dev
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cdk]'
@@ -205,6 +225,11 @@ $(VENV)-mutants/.made:
 	@$(PYTHON) -m venv $(VENV)-mutants
 	@$(VENV)-mutants/bin/pip install --quiet --disable-pip-version-check --editable . \
 	  mutmut==3.8.1 hypothesis pytest pytest-randomly pytest-timeout
+	@touch $@
+
+$(VENV)-site/.made: Makefile
+	@$(PYTHON) -m venv $(VENV)-site
+	@$(VENV)-site/bin/pip install --quiet --disable-pip-version-check mkdocs==1.6.1 'mkdocs-material>=9.6,<10' 'mike>=2.1,<3'
 	@touch $@
 
 $(VENV)-release/.made: pyproject.toml

@@ -24,7 +24,7 @@ from profiler.collectors.nvidia.gpu_driver import NvmlSource
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.collectors.nvidia.nvml import load_binding
 from profiler.core.clock import SystemClock
-from profiler.core.log import NullLog
+from profiler.core.log import Log
 from tests.aws import fake_aws
 
 _SOURCE = Path(__file__).parents[1] / "tests" / "integration" / "nvidia" / "fake_nvml.c"
@@ -68,7 +68,7 @@ def watch_work(seconds: int) -> Callable[[], None]:
     """The monitor's readings, one second apart on a simulated clock."""
     clock = SimulatedClock()
     watch = GpuCollector(
-        NvmlSource(load_binding, SystemClock()), GpuScope(()), clock, NullLog(), _SECOND_NS, is_required=True
+        NvmlSource(load_binding, SystemClock()), GpuScope(()), clock, Log(), _SECOND_NS, is_required=True
     )
     watch.tick()
 

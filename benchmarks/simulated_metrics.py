@@ -11,11 +11,11 @@ import threading
 from collections.abc import Callable
 
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
-from profiler.collectors.neuron.neuron_usage import NeuronReadings
+from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuSample
 from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, LatestGpu
 from profiler.core.clock import SystemClock
-from profiler.core.log import NullLog
+from profiler.core.log import Log
 from profiler.prometheus.exporter import RenderCache
 from profiler.prometheus.exposition import CONTENT_TYPE, metrics_text
 from profiler.prometheus.server import MetricsServer
@@ -66,11 +66,11 @@ def make_gpu(number: int, tick: int) -> LatestGpu:
     return LatestGpu(sample=sample, energy_joules=690.1 * tick, throttled_seconds=throttled)
 
 
-def make_neuron(cores: int, tick: int) -> NeuronReadings | None:
+def make_neuron(cores: int, tick: int) -> LiveNeuron | None:
     """Readings of busy NeuronCores."""
     if cores == 0:
         return None
-    return NeuronReadings(
+    return LiveNeuron(
         reports=tick,
         utilization_percent=dict.fromkeys(range(cores), 98.7 - tick % 7),
         core_memory_bytes={core: _GIB + core + tick for core in range(cores)},
@@ -119,7 +119,7 @@ def main(arguments: list[str]) -> None:
     """Serve the metrics."""
     port, containers, gpus, cores = map(int, arguments[:4])
     render = scrape_function(containers, gpus, cores, ticks=arguments[4:] == ["ticks"])
-    MetricsServer(("127.0.0.1", port), render, CONTENT_TYPE, SystemClock(), NullLog()).start()
+    MetricsServer(("127.0.0.1", port), render, CONTENT_TYPE, SystemClock(), Log()).start()
     threading.Event().wait()
 
 

@@ -7,15 +7,15 @@ The public API reads and writes the record of a run::
     report = decode(line)
     print(report.record.metrics.max_memory_used_mb)
 
-``import profiler`` loads no other module. Each name is imported from :mod:`profiler.record.model` at its first use.
+``import profiler`` loads no other module. Each name is imported at its first use.
 """
 
 TYPE_CHECKING = False  # type checkers take this name for true; importing typing would cost time at every start
 if TYPE_CHECKING:
+    from profiler.core.version import __version__
     from profiler.record.model import Record, Report, decode, encode, json_schema
 
 __all__ = ["Record", "Report", "__version__", "decode", "encode", "json_schema"]
-__version__ = "0.1.0"
 
 if not TYPE_CHECKING:  # a checker would accept any name from a module that has __getattr__
 
@@ -23,9 +23,11 @@ if not TYPE_CHECKING:  # a checker would accept any name from a module that has 
         """Import a name of the public API (PEP 562)."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from profiler.record import model
-
-        globals()[name] = value = getattr(model, name)
+        if name == "__version__":
+            from profiler.core import version as module
+        else:
+            from profiler.record import model as module
+        globals()[name] = value = getattr(module, name)
         return value
 
     def __dir__() -> list[str]:

@@ -14,9 +14,9 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 
-from profiler import __version__
 from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
+from profiler.core.version import __version__
 from profiler.task_definitions.containers import (
     DEFAULT_STREAM_PREFIX,
     LOG_GROUP_VARIABLE,

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
+from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sinks import DeliveryFailure
 from profiler.sinks.cloudwatch_logs import LogTarget
@@ -71,7 +73,7 @@ class FakeStop:
 
 
 @dataclass
-class FakeLog:
+class FakeLog(Log):
     """Keeps what was logged as (level, event, fields)."""
 
     lines: list[tuple[str, str, dict[str, object]]] = field(default_factory=list)
@@ -90,7 +92,7 @@ class FakeLog:
 
 
 @dataclass
-class FakeTaskSource:
+class FakeTaskSource(TaskMetadataSource):
     """A task as functions of the fake clock's seconds; counts how often it is asked."""
 
     clock: FakeClock

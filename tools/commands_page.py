@@ -5,12 +5,14 @@ python tools/commands_page.py
 
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import click
 
 from profiler.cli.app import group
+from profiler.cli.options import source_options
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 _PROGRAM = "task-profiler"
@@ -19,17 +21,19 @@ _METAVARS = {"integer": "N", "float": "NUMBER"}  # of options without a metavar 
 _HEAD = """\
 # Commands
 
-`--help` after a command prints its help. An error is one sentence on stderr. The exit code is 2 for an invalid command
-line and 1 for a later failure; `run` exits with the exit code of its command. The global options `--version` and
-`--debug` precede the command; `--debug` prints a traceback on failure.
+`--help` after a command prints its help. Errors are one sentence on stderr; the exit code is 2 for an invalid command
+line and 1 for a later failure. `run` exits with its command's exit code. The global options `--version` and `--debug`
+(print a traceback on failure) precede the command.
 
 `make commands` generates this page.
 """
+_SOURCES_INTRODUCTION = "`show`, `history`, `report` and `recommend` take these options ([Past runs](past-runs.md))."
 
 
 def text() -> str:
     """Generate the text of the page."""
-    return _HEAD + "".join(_section(names, command) for names, command in leaves(group, ()))
+    sections = "".join(_section(names, command) for names, command in leaves(group, ()))
+    return f"{_HEAD}{sections}\n## Select past runs\n\n{_SOURCES_INTRODUCTION}\n\n{_table(_source_options())}"
 
 
 def leaves(command: click.Command, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -49,9 +53,11 @@ def _section(names: tuple[str, ...], command: click.Command) -> str:
     arguments = [option.make_metavar(context) for option in command.params if isinstance(option, click.Argument)]
     usage = " ".join([_PROGRAM, *names, *(["[OPTION]…"] if _options(command) else []), *arguments])
     parts = [f"\n## {' '.join(names)}\n", f"`{usage}`\n", *_paragraphs(inspect.cleandoc(command.help or ""))]
-    if _options(command):
-        rows = "".join(f"| {_option_names(option)} | {_description(option)} |\n" for option in _options(command))
-        parts.append(f"| option | meaning |\n|---|---|\n{rows}")
+    own, reads_runs = _without_sources(_options(command))
+    if own:
+        parts.append(_table(own))
+    if reads_runs:
+        parts.append("It also takes the options to [select past runs](#select-past-runs).\n")
     if command.epilog:
         parts.append(f"{_example(command.epilog)}\n")
     return "\n".join(parts)
@@ -69,6 +75,27 @@ def _paragraphs(help_text: str) -> Iterator[str]:
 
 def _options(command: click.Command) -> list[click.Option]:
     return [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
+
+
+@cache
+def _source_options() -> list[click.Option]:
+    return _options(click.command("any")(source_options(lambda options: None)))  # noqa: ARG005  never called
+
+
+def _without_sources(options: list[click.Option]) -> tuple[list[click.Option], bool]:
+    """Leave out the options that select past runs if the command has all of them, and tell whether it does."""
+    rows, shared = [_row(option) for option in options], {_row(option) for option in _source_options()}
+    if not shared <= set(rows):
+        return options, False
+    return [option for option, row in zip(options, rows, strict=True) if row not in shared], True
+
+
+def _table(options: list[click.Option]) -> str:
+    return "| option | meaning |\n|---|---|\n" + "".join(_row(option) for option in options)
+
+
+def _row(option: click.Option) -> str:
+    return f"| {_option_names(option)} | {_description(option)} |\n"
 
 
 def _option_names(option: click.Option) -> str:

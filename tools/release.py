@@ -31,7 +31,7 @@ COMMANDS = (
     ("schema",),
 )
 _IMAGE_REQUIREMENTS = tuple(ROOT / "taskdef" / "requirements" / name for name in ("core.txt", "gpu.txt"))
-_FIRST_COMMANDS = re.compile(r"^## Try it locally\n.*?^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FIRST_COMMANDS = re.compile(r"^## Install\n.*?^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class ReleaseError(Exception):
@@ -71,7 +71,7 @@ def first_commands() -> str:
     """Return the first shell block of the README."""
     match = _FIRST_COMMANDS.search((ROOT / "README.md").read_text())
     if match is None:
-        raise ReleaseError("README.md has no shell commands under 'Try it locally'.")
+        raise ReleaseError("README.md has no shell commands under 'Install'.")
     return match[1]
 
 

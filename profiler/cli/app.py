@@ -5,43 +5,43 @@ from importlib import import_module
 
 import click
 
-from profiler import __version__
 from profiler.cli.printing import report_stdout_errors
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.version import __version__
 
 _MARGINS = 6  # the columns beside the texts in click's list of commands
 # The module of each command, and the first sentence of its help.
 COMMANDS = {
     "monitor": (
         "profiler.cli.monitor_command",
-        "Run as the sidecar of an ECS task, configured by environment variables only.",
+        "Run as a sidecar of an ECS task. All settings are environment variables.",
     ),
-    "run": ("profiler.cli.run_command", "Run a command and report what it used."),
+    "run": ("profiler.cli.run_command", "Run a command and report its CPU, memory and I/O."),
     "taskdef": ("profiler.cli.taskdef.taskdef_group", "Add the monitor to ECS task definitions, and remove it."),
     "replay": (
         "profiler.cli.replay_command",
-        "Send the reports found in a log group through the forwarder function again.",
+        "Send the reports in a log group through the forwarder again.",
     ),
     "notify": (
         "profiler.cli.notify_command",
-        "Print the notice of a stopped task, and send it unless --dry-run is given.",
+        "Print the notification of a stopped task and send it.",
     ),
     "kibana": (
         "profiler.cli.kibana_command",
-        "Set up Elasticsearch or OpenSearch, and Kibana or OpenSearch Dashboards.",
+        "Set up Elasticsearch or OpenSearch, and their dashboards.",
     ),
     "show": (
         "profiler.cli.show",
-        "Show what happened in one run: verdict, resource usage over time, moments, comparison, advice.",
+        "Show one run: verdict, resource usage, comparison, advice.",
     ),
-    "history": ("profiler.cli.history_command", "Show past runs, newest first."),
+    "history": ("profiler.cli.history_command", "List past runs, newest first."),
     "report": (
         "profiler.cli.report_command",
-        "Write an HTML page of past runs: counts, durations, CPU and memory use, time series of each run.",
+        "Write an HTML page of past runs, with charts.",
     ),
     "recommend": (
         "profiler.cli.recommend_command",
-        "Recommend a task size for each FAMILY, or for all families, from past runs.",
+        "Recommend task sizes based on past runs.",
     ),
     "doctor": (
         "profiler.cli.doctor",
@@ -81,7 +81,7 @@ class _LazyGroup(click.Group):
         name = args[0]
         if name in COMMANDS or name.startswith("-"):
             return super().resolve_command(ctx, args)
-        raise UsageError(f"There is no command {name!r}: {_suggestion(args)}")
+        raise UsageError(f"Unknown command {name!r}: {_suggestion(args)}")
 
 
 def _suggestion(words: list[str]) -> str:
@@ -91,7 +91,7 @@ def _suggestion(words: list[str]) -> str:
     from shutil import which
 
     if which(words[0]) is not None:
-        return f"to profile it, write task-profiler run -- {join(words)}"
+        return f"to profile this program, write task-profiler run -- {join(words)}"
     similar = get_close_matches(words[0], COMMANDS, n=1)
     if similar:
         return f"did you mean {similar[0]}?"
@@ -106,7 +106,7 @@ def _suggestion(words: list[str]) -> str:
 @click.option("--debug", is_flag=True, help="Print a traceback on failure.")
 @click.version_option(__version__, prog_name="task-profiler", message="%(prog)s %(version)s")
 def group(debug: bool) -> None:
-    """Shows what a batch run used: the REPORT line that Amazon ECS does not print."""
+    """Show the CPU, memory and cost of every batch run."""
 
 
 def run_command_line() -> None:

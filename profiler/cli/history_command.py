@@ -45,13 +45,13 @@ _COLUMNS = (
     type=WholeNumber(1, MAX_RUNS),
     default=20,
     show_default=True,
-    help="Show the N newest of these runs.",
+    help="Show the N newest runs.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the record lines as they were stored, without a table.")
+@click.option("--json", "as_json", is_flag=True, help="Print the stored report lines instead of a table.")
 def command(options: SourceOptions, last: int, as_json: bool) -> None:
-    """Show past runs, newest first.
+    """List past runs, newest first.
 
-    Runs are read from the local history, or from one of --from, --elasticsearch and --log-group.
+    Runs come from the local history unless --from, --elasticsearch or --log-group is given.
     """
     clock = SystemClock()
     wanted = run_filter(options, clock)
@@ -65,7 +65,7 @@ def command(options: SourceOptions, last: int, as_json: bool) -> None:
         raise TaskProfilerError(no_run_sentence(source, wanted))
     _print(chosen, as_json=as_json)
     if has_more:
-        warn(f"There are more runs than the {last} newest, which are shown: --last N shows N of them.")
+        warn(f"Only the {last} newest runs are shown: --last N shows more.")
 
 
 def _print(runs: Sequence[PastRun], *, as_json: bool) -> None:

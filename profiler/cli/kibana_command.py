@@ -33,19 +33,23 @@ _DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndj
 
 @click.group("kibana", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
 def command() -> None:
-    """Set up Elasticsearch or OpenSearch, and Kibana or OpenSearch Dashboards."""
+    """Set up Elasticsearch or OpenSearch, and their dashboards."""
 
 
 @command.command("import", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
-@click.option("--url", "ui_url", metavar="URL", help="Install the dashboards in this Kibana or OpenSearch Dashboards.")
-@click.option("--elasticsearch", "url", metavar="URL", help="Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL).")
+@click.option("--url", "ui_url", metavar="URL", help="URL of Kibana or OpenSearch Dashboards.")
+@click.option(
+    "--elasticsearch", "url", metavar="URL", help="URL of Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL)."
+)
 @search_options
 @ca_file_option
 @click.option(
-    "--flavour", type=click.Choice(["classic", "lens"]), help="Kind of dashboards (default: by the server's version)."
+    "--flavour",
+    type=click.Choice(["classic", "lens"]),
+    help="Kind of dashboards (default: depends on the server's version).",
 )
-@click.option("--keep-existing", is_flag=True, help="Import only the dashboards and charts that are missing.")
-@click.option("--dry-run", is_flag=True, help="Print what would be installed, and install nothing.")
+@click.option("--keep-existing", is_flag=True, help="Import only missing dashboards and charts.")
+@click.option("--dry-run", is_flag=True, help="Print what would be installed, without installing it.")
 def import_(
     *,
     ui_url: str | None,
@@ -58,14 +62,14 @@ def import_(
     keep_existing: bool,
     dry_run: bool,
 ) -> None:
-    """Install index templates, lifecycle policies where the server supports them, and dashboards.
+    """Install index templates, lifecycle policies (where the server supports them) and dashboards.
 
-    Without the cluster's address, templates are installed through the console of the dashboards'
-    server. Repeating the command restores the original dashboards, unless --keep-existing is given.
+    Without --elasticsearch, the templates are installed through the console of the dashboard server.
+    Repeating the command restores the original dashboards unless --keep-existing is given.
     """
     address = url or os.environ.get("ELASTICSEARCH_URL")
     if not address and not ui_url:
-        raise UsageError("There is nothing to set up: give --url, --elasticsearch, or both.")
+        raise UsageError("Nothing to set up: give --url, --elasticsearch, or both.")
     if not _PREFIX.fullmatch(prefix):
         raise UsageError("--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' and '.'.")
     session = open_session(api_key, user, os.environ, ca_file)
@@ -86,11 +90,11 @@ def import_(
     _install_templates_for(ui, address, session, prefix=prefix, dry_run=dry_run)
     if existing and keep_existing:
         objects = [one for one in objects if (one["type"], one["id"]) not in existing]
-        click.echo(f"kept: {len(existing)} objects that were there already")
+        click.echo(f"kept: {len(existing)} existing objects")
     elif existing != frozenset():
         verb = "would overwrite" if dry_run else "overwriting"
         count = "all" if existing is None else len(existing)
-        click.echo(f"{verb}: {count} objects with all edits of them; --keep-existing keeps them")
+        click.echo(f"{verb}: {count} existing objects and your edits of them; --keep-existing keeps them")
     _install_dashboards(ui, objects, chosen, dry_run=dry_run)
 
 
@@ -105,7 +109,7 @@ def _install_templates(server: ClusterServer, *, prefix: str, dry_run: bool) -> 
 
 def _print_steps(steps: Iterator[SetupStep], *, dry_run: bool) -> None:
     for step in steps:
-        verb = ("would install" if dry_run else "installed") if step.done else "left out"
+        verb = ("would install" if dry_run else "installed") if step.done else "skipped"
         click.echo(f"{verb}: {step.what}")
 
 
@@ -131,7 +135,7 @@ def dashboard_objects(flavour: Flavour, prefix: str) -> list[dict[str, Any]]:
     """The dashboards of this installation, with this index prefix."""
     file = _folder() / _DASHBOARD_FILES[flavour]
     if not file.is_file():
-        raise TaskProfilerError("The dashboards are missing from this installation: install the package again.")
+        raise TaskProfilerError("The dashboards are missing from this installation: reinstall the package.")
     return parse_objects(file.read_bytes(), prefix)
 
 

@@ -21,19 +21,24 @@ from profiler.core.files import package_data_folder
 
 @click.command("notify", epilog="Example: task-profiler notify --event stopped-task.json --dry-run")
 @click.option(
-    "--event", "event", type=click.File("rb"), required=True, metavar="FILE", help="The event; - is standard input."
+    "--event",
+    "event",
+    type=click.File("rb"),
+    required=True,
+    metavar="FILE",
+    help="The event from ECS (- for standard input).",
 )
-@click.option("--dry-run", is_flag=True, help="Print the notice without sending it.")
+@click.option("--dry-run", is_flag=True, help="Print the notification without sending it.")
 @aws_options
 def command(event: BinaryIO, dry_run: bool, region: str | None, profile: str | None) -> int:
-    """Print the notice of a stopped task, and send it unless --dry-run is given.
+    """Print the notification of a stopped task and send it.
 
-    The notice is the Slack message and the detail of the EventBridge event. It contains the data
-    of ECS's event only; the deployed function adds the run's numbers and log lines. The
-    environment variables of the channels are those of the function.
+    The notification is the Slack message and the detail of the EventBridge event. It contains only
+    data of ECS's event; the deployed function adds the run's numbers and log lines. The channels
+    are configured by the function's environment variables.
     """
     if find_spec("slack_sdk") is None:
-        raise TaskProfilerError("The message needs the forwarder's packages: pip install 'task-profiler[lambda]'.")
+        raise TaskProfilerError("notify needs the forwarder's packages: pip install 'task-profiler[lambda]'.")
     text = _as_ascii(event.read())
     forwarder = package_data_folder("forwarder", what="The forwarder is")
     options = [] if dry_run else ["--send"]

@@ -29,7 +29,7 @@ class WholeNumber(click.IntRange):
         try:
             number: int = super().convert(value, param, ctx)
         except click.BadParameter:
-            self.fail(f"{value!r} is not a whole number, {self._describe_range()}.", param, ctx)
+            self.fail(f"{value!r} is not a whole number ({self._describe_range()}).", param, ctx)
         return number
 
 
@@ -44,7 +44,7 @@ class Number(click.FloatRange):
         try:
             number: float = super().convert(value, param, ctx)
         except click.BadParameter:
-            self.fail(f"{value!r} is not a number, {self._describe_range()}.", param, ctx)
+            self.fail(f"{value!r} is not a number ({self._describe_range()}).", param, ctx)
         return number
 
 
@@ -60,7 +60,7 @@ class _HistoryOption(click.Option):
             path = history_path(None, os.environ)
         except TaskProfilerError:
             return record
-        return record and (record[0], f"{record[1]} Here: {path}")
+        return record and (record[0], f"{record[1]} Default here: {path}")
 
 
 def history_option(name: str, *, verb: str = "Read") -> Callable[[Decorated], Decorated]:
@@ -70,8 +70,8 @@ def history_option(name: str, *, verb: str = "Read") -> Callable[[Decorated], De
         name,
         cls=_HistoryOption,
         metavar="FILE",
-        help=f"{verb} this history file (default: TASK_PROFILER_HISTORY, else task-profiler/history.sqlite3 in "
-        "XDG_DATA_HOME).",
+        help=f"{verb} this history file (default: $TASK_PROFILER_HISTORY, else "
+        "$XDG_DATA_HOME/task-profiler/history.sqlite3).",
     )
 
 
@@ -82,13 +82,13 @@ def search_options(function: Decorated) -> Decorated:
     for option in reversed(
         (
             click.option(
-                "--prefix", metavar="P", default=DEFAULT_PREFIX, show_default=True, help="Prefix of all index names."
+                "--prefix", metavar="P", default=DEFAULT_PREFIX, show_default=True, help="Prefix of the index names."
             ),
+            click.option("--api-key", metavar="KEY", help="Sign in with an API key (default: ELASTICSEARCH_API_KEY)."),
             click.option(
-                "--api-key", metavar="KEY", help="Sign in with an API key (default: the forwarder's variable)."
-            ),
-            click.option(
-                "--user", metavar="NAME:PASSWORD", help="Sign in with a user name (default: the forwarder's variables)."
+                "--user",
+                metavar="NAME:PASSWORD",
+                help="Sign in with a password (default: ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD).",
             ),
         )
     ):
@@ -102,14 +102,14 @@ def ca_file_option(function: Decorated) -> Decorated:
         "--ca-file",
         "ca_file",
         metavar="FILE",
-        help="Trust the certificates of this CA (PEM), too: for servers with a private CA.",
+        help="Also trust the certificates of this private CA (PEM).",
     )(function)
 
 
 def aws_options(function: Decorated) -> Decorated:
     """Add ``--region`` and ``--profile``."""
-    region = click.option("--region", metavar="REGION", help="AWS region (default: AWS_REGION, else the profile's).")
-    profile = click.option("--profile", metavar="NAME", help="Profile of the AWS configuration (default: AWS_PROFILE).")
+    region = click.option("--region", metavar="REGION", help="AWS Region (default: AWS_REGION, else the profile's).")
+    profile = click.option("--profile", metavar="NAME", help="AWS profile (default: AWS_PROFILE).")
     return region(profile(function))
 
 
@@ -119,7 +119,7 @@ def on_fargate_option(function: Decorated) -> Decorated:
         "--on-fargate",
         "on_fargate",
         metavar="REGION",
-        help="Treat local and EC2 runs as if they had run on Fargate in this Region: sizes, durations, prices.",
+        help="Treat local and EC2 runs as if they had run on Fargate in this Region.",
     )(function)
 
 
@@ -167,22 +167,26 @@ def _source_options() -> "tuple[Callable[[Decorated], Decorated], ...]":
             "--from",
             "source",
             metavar="FILE",
-            help="Read record lines, or the JSON that aws logs prints, from FILE; - is standard input.",
+            help="Read report lines, or the JSON output of aws logs, from FILE (- for standard input).",
         ),
         click.option(
             "--elasticsearch",
             "url",
             metavar="URL",
-            help="Read the forwarder's documents from Elasticsearch or OpenSearch.",
+            help="Read the forwarder's documents in this Elasticsearch or OpenSearch.",
         ),
         search_options,
         ca_file_option,
-        click.option("--log-group", "groups", metavar="GROUP", multiple=True, help="Read CloudWatch Logs. Repeatable."),
-        aws_options,
         click.option(
-            "--family", "families", metavar="GLOB", multiple=True, help="Only families that match. Repeatable."
+            "--log-group",
+            "groups",
+            metavar="GROUP",
+            multiple=True,
+            help="Read this log group in CloudWatch. Repeatable.",
         ),
-        click.option("--cluster", "clusters", metavar="NAME", multiple=True, help="Only this cluster. Repeatable."),
+        aws_options,
+        click.option("--family", "families", metavar="GLOB", multiple=True, help="Only matching families. Repeatable."),
+        click.option("--cluster", "clusters", metavar="NAME", multiple=True, help="Only this ECS cluster. Repeatable."),
         click.option("--account", "accounts", metavar="ID", multiple=True, help="Only this AWS account. Repeatable."),
         click.option(
             "--task-region", "regions", metavar="REGION", multiple=True, help="Only tasks in this Region. Repeatable."
@@ -192,7 +196,7 @@ def _source_options() -> "tuple[Callable[[Decorated], Decorated], ...]":
             "tags",
             metavar="KEY=VALUE",
             multiple=True,
-            help="Only tasks with this tag. Repeatable: all of them.",
+            help="Only tasks with this tag. Repeatable; all must match.",
         ),
         click.option(
             "--status",
@@ -201,8 +205,10 @@ def _source_options() -> "tuple[Callable[[Decorated], Decorated], ...]":
             multiple=True,
             help="Only runs with this status. Repeatable.",
         ),
-        click.option("--since", metavar="TIME", help="Only runs that started then or later: 12h, 7d, 2026-11-01."),
-        click.option("--until", metavar="TIME", help="Only runs that started before: 12h, 7d, 2026-11-01."),
+        click.option(
+            "--since", metavar="TIME", help="Only runs that started at TIME or later: 12h or 7d ago, 2026-11-01."
+        ),
+        click.option("--until", metavar="TIME", help="Only runs that started before TIME."),
     )
 
 
@@ -233,12 +239,12 @@ def parse_time(text: str, now_ms: int) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"{text!r} is not a time: write 30m, 12h, 7d, or an ISO time like 2026-11-20T00:00:00Z."
+            f"{text!r} is not a time: use 30m, 12h, 7d, or an ISO time like 2026-11-20T00:00:00Z."
         ) from error
     return _check_after_1970(text, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def _check_after_1970(text: str, time_ms: int) -> int:
     if time_ms < 0:
-        raise UsageError(f"{text!r} is before 1970, when no log group existed: write a later time.")
+        raise UsageError(f"{text!r} is before 1970: use a later time.")
     return time_ms

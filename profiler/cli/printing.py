@@ -6,6 +6,7 @@ from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import printable
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -13,11 +14,6 @@ if TYPE_CHECKING:
 UNKNOWN = "-"
 STANDARD_OUTPUT = "-"  # as the name of a file
 _STDOUT = 1
-
-
-def printable(text: str) -> str:
-    r"""Replace control characters, and characters that change the direction of writing, by ``\x1b`` and the like."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def encodable(text: str) -> bool:
@@ -91,7 +87,7 @@ def write_out(data: bytes) -> None:
 
 
 def _stdout_error(error: OSError) -> TaskProfilerError:
-    return TaskProfilerError(f"Standard output cannot be written ({error.strerror}): redirect it.")
+    return TaskProfilerError(f"Cannot write to standard output ({error.strerror}): redirect it.")
 
 
 def is_terminal() -> bool:

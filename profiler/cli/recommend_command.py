@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from profiler.cli.account_columns import place_columns
 from profiler.cli.options import Number, SourceOptions, WholeNumber, on_fargate_option, source_options
-from profiler.cli.printing import UNKNOWN, printable, warn, write_out
+from profiler.cli.printing import UNKNOWN, warn, write_out
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Line, Span, line, table, table_width, wrapped, write_lines
 from profiler.cli.wiring.configured_prices import price_overrides
 from profiler.cli.wiring.open_past_runs import open_families, open_source, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.text import printable
 from profiler.past_runs.families import FamilySource
 from profiler.past_runs.run_source import RunFilter, is_pattern, no_run_sentence
 from profiler.record.family import FamilyKey, family_labels
@@ -77,14 +78,16 @@ _SIZES_COLUMNS = (
     show_default=True,
     help="Margin above the required memory.",
 )
-@click.option("--faster", is_flag=True, help="Give a task that used all of its vCPUs the next larger vCPU size.")
+@click.option(
+    "--faster", is_flag=True, help="Recommend the next larger vCPU size to tasks that used all of their vCPUs."
+)
 @on_fargate_option
-@click.option("--sizes", "with_sizes", is_flag=True, help="Print what each size would cost and how long it would take.")
-@click.option("--json", "as_lines", is_flag=True, help="Print one JSON object per family and line, without a table.")
+@click.option("--sizes", "with_sizes", is_flag=True, help="Also print the cost and the duration at each size.")
+@click.option("--json", "as_lines", is_flag=True, help="Print one JSON object per family instead of a table.")
 @click.option(
     "--check",
     is_flag=True,
-    help="Exit with 3 if a family may run out of memory, or if the recommended size saves enough.",
+    help="Exit with 3 if a family may run out of memory, or could save at least --min-saving.",
 )
 @click.option(
     "--min-saving",
@@ -93,9 +96,11 @@ _SIZES_COLUMNS = (
     type=Number(0, 100),
     default=10,
     show_default=True,
-    help="The saving that is enough for --check.",
+    help="Minimum saving for --check.",
 )
-@click.option("--apply", "definition_file", metavar="FILE", help="Write the size to the task definition in FILE.")
+@click.option(
+    "--apply", "definition_file", metavar="FILE", help="Write the recommended size to the task definition in FILE."
+)
 def command(
     *,
     options: SourceOptions,
@@ -111,10 +116,11 @@ def command(
     min_saving_percent: float,
     definition_file: str | None,
 ) -> int:
-    """Recommend a task size for each FAMILY, or for all families, from past runs.
+    """Recommend task sizes based on past runs.
 
-    FAMILY may be a shell pattern, like --family. Runs are read from the local history, or from one of
-    --from, --elasticsearch and --log-group. Failed, stopped and killed runs are included.
+    FAMILY can be a shell pattern, as in --family; the default is all families. Failed, stopped and
+    killed runs are included. Runs come from the local history unless --from, --elasticsearch or
+    --log-group is given.
     """
     definition = None if definition_file is None else read_definition_file(Path(definition_file))
     named = (*names, *options.families)
@@ -134,7 +140,7 @@ def command(
     advices = [advise(evidence, policy, overrides, target) for evidence in found]
     if definition is not None and len(advices) > 1:
         raise UsageError(
-            "--apply is for one family: name it before the options, and choose by --account and --task-region between "
+            "--apply takes one family: name it before the options; --account and --task-region select one of several "
             "families of the same name."
         )
     if as_lines:
@@ -143,7 +149,7 @@ def command(
         write_lines(_table(advices, table_width(), with_sizes=with_sizes), os.environ)
     if definition is not None:
         if not advices:
-            raise TaskProfilerError(f"{definition.path} was not changed: measure a run of its family first.")
+            raise TaskProfilerError(f"{definition.path} was not changed: no run of its family was measured.")
         warn(apply_size(definition, advices[0].choice.size))
     return _WRONG_SIZE_EXIT_CODE if check and _has_problem(advices, min_saving_percent) else 0
 

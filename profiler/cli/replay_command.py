@@ -38,7 +38,7 @@ _FUNCTION_TIMEOUT_SECONDS = 910  # above Lambda's maximum of 900
     "--function", "function_name", metavar="NAME", required=True, help="Name or ARN of the forwarder function."
 )
 @click.option(
-    "--since", metavar="TIME", default="7d", show_default=True, help="Start: 30m, 12h, 7d ago, or an ISO time."
+    "--since", metavar="TIME", default="7d", show_default=True, help="Start: 30m, 12h or 7d ago, or an ISO time."
 )
 @click.option("--until", metavar="TIME", default="0m", help="End, like --since (default: now).")
 @click.option(
@@ -46,11 +46,11 @@ _FUNCTION_TIMEOUT_SECONDS = 910  # above Lambda's maximum of 900
     type=WholeNumber(1, _MAX_CONCURRENCY),
     default=4,
     show_default=True,
-    help="Number of concurrent calls.",
+    help="Number of concurrent invocations.",
 )
 @aws_options
-@click.option("--dry-run", is_flag=True, help="Count the reports, and send nothing.")
-@click.option("--restart", is_flag=True, help="Ignore the progress of an earlier replay of this log group.")
+@click.option("--dry-run", is_flag=True, help="Count the reports without sending them.")
+@click.option("--restart", is_flag=True, help="Ignore the progress of an interrupted replay of this log group.")
 def command(
     *,
     group: str,
@@ -63,10 +63,9 @@ def command(
     dry_run: bool,
     restart: bool,
 ) -> None:
-    """Send the reports found in a log group through the forwarder function again.
+    """Send the reports in a log group through the forwarder again.
 
-    An interrupted replay continues where it stopped. Reports that are already in the cluster do not
-    change.
+    An interrupted replay continues where it stopped. Reports that are already indexed do not change.
     """
     now_ms = SystemClock().wall_ns() // 1_000_000
     start_ms, end_ms = parse_time(since, now_ms), parse_time(until, now_ms)
@@ -97,7 +96,7 @@ def _create_state_folder(progress_file: ReplayProgressFile) -> None:
         progress_file.create_directory()
     except OSError as error:
         raise TaskProfilerError(
-            f"The replay's progress cannot be stored ({error}): make this writable, or set XDG_STATE_HOME."
+            f"Cannot store the replay's progress ({error}): make this writable, or set XDG_STATE_HOME."
         ) from error
 
 

@@ -1,27 +1,26 @@
-"""``task-profiler report``: past runs as one HTML page."""
+"""``task-profiler report``: the report page, one HTML file of past runs."""
 
 import os
 import webbrowser
 from collections.abc import Iterator, Sequence
-from importlib import resources
 from itertools import islice
 from pathlib import Path
 
 import click
 
-from profiler import __version__
 from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, on_fargate_option, source_options
-from profiler.cli.printing import STANDARD_OUTPUT, printable, warn, write_out
+from profiler.cli.printing import STANDARD_OUTPUT, warn, write_out
 from profiler.cli.wiring.configured_prices import price_overrides
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import write_atomically
+from profiler.core.text import printable
 from profiler.core.timestamps import format_ms
-from profiler.html_report.data import PageData, build_page_data
-from profiler.html_report.packed_series import steps_per_run
-from profiler.html_report.page import Assets, render_page
-from profiler.html_report.runs import (
+from profiler.core.version import __version__
+from profiler.html_report.html_document import read_assets, render_page
+from profiler.html_report.page_data import PageData, build_page_data
+from profiler.html_report.page_runs import (
     Run,
     Step,
     downsample,
@@ -29,24 +28,12 @@ from profiler.html_report.runs import (
     steps_of_points,
     steps_of_series,
 )
+from profiler.html_report.page_series import steps_per_run
 from profiler.past_runs.families import last_success
 from profiler.past_runs.local_history import LocalRuns
 from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, no_run_sentence
 from profiler.record.units import format_count, format_memory
 
-_PLOTLY = "plotly-cartesian.min.js"
-_SCRIPTS = (
-    "numbers.js",
-    "elements.js",
-    "content.js",
-    "charts.js",
-    "night_chart.js",
-    "run_charts.js",
-    "run_page.js",
-    "filters.js",
-    "tables.js",
-    "page.js",
-)
 _BYTES_PER_MB = 1_000_000
 _FILE_MODE = 0o644
 # Reading more than that from the history would take more than half a minute.
@@ -61,30 +48,30 @@ _MAX_POINTS = 1_500_000
     metavar="FILE",
     default="task-report.html",
     show_default=True,
-    help="The file to write or replace; - is standard output.",
+    help="File to write or replace (- for standard output).",
 )
 @source_options
-@click.option("--last", metavar="N", type=WholeNumber(1, MAX_RUNS), help="Show the N newest of these runs.")
+@click.option("--last", metavar="N", type=WholeNumber(1, MAX_RUNS), help="Show the N newest runs.")
 @click.option(
     "--run",
     "run_id",
     metavar="ID",
-    help="Show only the run with this task id, or this beginning of it, or TASK-ID/CONTAINER.",
+    help="Show only this run: a task ID or its beginning, or TASK-ID/CONTAINER.",
 )
 @on_fargate_option
-@click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
+@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
 def command(
     options: SourceOptions, out: str, last: int | None, run_id: str | None, on_fargate: str | None, opens: bool
 ) -> None:
-    """Write an HTML page of past runs: counts, durations, CPU and memory use, time series of each run.
+    """Write an HTML page of past runs, with charts.
 
-    Runs are read from the local history, or from one of --from, --elasticsearch and --log-group.
+    Runs come from the local history unless --from, --elasticsearch or --log-group is given.
     """
     if not out:
-        raise UsageError("--output is empty: name a file or leave the option out.")
+        raise UsageError("--output is empty: name a file or omit the option.")
     if opens and out == STANDARD_OUTPUT:
-        raise UsageError("--open needs a file: name one by --output.")
-    assets = _assets()
+        raise UsageError("--open needs a file: name one with --output.")
+    assets = read_assets()
     clock = SystemClock()
     runs = _read_runs(options, clock, last, run_id)
     data = build_page_data(
@@ -96,7 +83,7 @@ def command(
         on_fargate=on_fargate,
     )
     title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}" if run_id is not None else "Task report"
-    text = render_page(data.text, assets, title=printable(title))
+    text = render_page(data.text, data.series, assets, title=printable(title))
     page = text.encode("utf-8", errors="replace")
     path = Path(out)
     if out == STANDARD_OUTPUT:
@@ -108,7 +95,7 @@ def command(
     if run_id is None:
         _warn_about_omissions(data, len(runs))
     if opens and not webbrowser.open(path.resolve().as_uri()):
-        warn(f"No browser could be started here: open {path} in a browser.")
+        warn(f"No browser could be started: open {path} yourself.")
 
 
 def _warn_about_omissions(data: PageData, runs: int) -> None:
@@ -116,7 +103,7 @@ def _warn_about_omissions(data: PageData, runs: int) -> None:
     if data.runs < runs:
         warn(
             f"The oldest {runs - data.runs} of {runs} runs do not fit into a page of 8 MB and are left out: select "
-            "runs by --last, --family or --since."
+            "runs with --last, --family or --since."
         )
     if data.without_details:
         warn(
@@ -125,36 +112,19 @@ def _warn_about_omissions(data: PageData, runs: int) -> None:
         )
 
 
-def _assets() -> Assets:
-    folder = resources.files("profiler.html_report") / "assets"
-    try:
-        plotly = (folder / _PLOTLY).read_text("utf-8")
-    except FileNotFoundError as error:  # the container image of the monitor leaves it out
-        raise TaskProfilerError(
-            "The page needs its chart library, which the monitor's image does not have: run this command on a "
-            "computer where task-profiler is installed by pip."
-        ) from error
-    return Assets(
-        body=(folder / "page.html").read_text("utf-8"),
-        style=(folder / "page.css").read_text("utf-8"),
-        plotly=plotly,
-        scripts=tuple((folder / script).read_text("utf-8") for script in _SCRIPTS),
-    )
-
-
 def _read_runs(options: SourceOptions, clock: Clock, last: int | None, run_id: str | None) -> tuple[Run, ...]:
-    wanted = run_filter(options, clock, run=run_id)
+    selected = run_filter(options, clock, run=run_id)
     source = open_source(options, os.environ, clock)
-    past = tuple(islice(source.runs(wanted), last)) if run_id is None else _run_and_last_success(source, wanted)
+    past = tuple(islice(source.runs(selected), last)) if run_id is None else _run_and_last_success(source, selected)
     for note in source.notes:
         warn(note)
     if not past:
-        raise TaskProfilerError(no_run_sentence(source, wanted))
+        raise TaskProfilerError(no_run_sentence(source, selected))
     return tuple(_with_series(past, source))
 
 
-def _run_and_last_success(source: RunSource, wanted: RunFilter) -> tuple[PastRun, ...]:
-    run = find_run(source, wanted)
+def _run_and_last_success(source: RunSource, selected: RunFilter) -> tuple[PastRun, ...]:
+    run = find_run(source, selected)
     success = last_success(run, source)
     return (run,) if success is None else (run, success)
 
@@ -171,9 +141,9 @@ def _with_series(past: Sequence[PastRun], source: RunSource) -> Iterator[Run]:
 
 def _steps_of_lines(run: PastRun) -> tuple[Step, ...]:
     """The time series of the record, or of the checkpoints if they have more steps."""
-    of_record = steps_of_series(run.report.record)
-    of_checkpoints = steps_of_checkpoints(run.checkpoints)
-    return of_checkpoints if len(of_checkpoints) > len(of_record) else of_record
+    from_record = steps_of_series(run.report.record)
+    from_checkpoints = steps_of_checkpoints(run.checkpoints)
+    return from_checkpoints if len(from_checkpoints) > len(from_record) else from_record
 
 
 def _write(path: Path, page: bytes) -> None:
@@ -181,5 +151,5 @@ def _write(path: Path, page: bytes) -> None:
         write_atomically(path, page, mode=_FILE_MODE)
     except OSError as error:
         raise TaskProfilerError(
-            f"{path} cannot be written ({error.strerror}): name another file by --output."
+            f"{path} cannot be written ({error.strerror}): name another file with --output."
         ) from error

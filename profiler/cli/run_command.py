@@ -18,7 +18,9 @@ _DEFAULTS = RunOptions(words=())
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
     epilog="Example: task-profiler run --name nightly-etl --output runs.jsonl -- python etl.py --date 2026-11-20",
 )
-@click.option("--name", metavar="NAME", help="Family of the run, at most 255 characters (default: CMD's base name).")
+@click.option(
+    "--name", metavar="NAME", help="Family of the run, at most 255 characters (default: the base name of CMD)."
+)
 @click.option(
     "--interval",
     "interval_seconds",
@@ -34,20 +36,19 @@ _DEFAULTS = RunOptions(words=())
     type=click.Choice(["json", "text"]),
     default=_DEFAULTS.output_format,
     show_default=True,
-    help="Print the record as a JSON line, or as a text line like AWS Lambda's REPORT.",
+    help="Format of the report line: JSON, or text like AWS Lambda's REPORT.",
 )
-@click.option("--output", metavar="FILE", help="Append the line to FILE instead of printing it on stderr.")
+@click.option("--output", metavar="FILE", help="Append the report line to FILE instead of printing it to stderr.")
 @history_option("history_file", verb="Add the run to")
 @click.option("--no-history", is_flag=True, help="Do not add the run to the history.")
-@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="Label the run. Repeatable.")
+@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="Add a label to the run. Repeatable.")
 @click.option("--live", is_flag=True, help="Show CPU and memory at the bottom of the terminal while CMD runs.")
 @click.argument("words", metavar="-- CMD [ARG]...", nargs=-1, type=click.UNPROCESSED)
 def command(**options: Any) -> int:  # noqa: ANN401  click has checked the types
-    """Run a command and report what it used.
+    """Run a command and report its CPU, memory and I/O.
 
-    The command's input, output, signals and exit code do not change. When the command has ended, the
-    report is printed as one line on stderr, and the run is added to the local history, which
-    task-profiler history shows.
+    The command's input, output, signals and exit code do not change. When it ends, the report is
+    printed as one line to stderr, and the run is added to the local history (task-profiler history).
     """
     from profiler.cli.wiring.build_run import run_command  # not for the help
 

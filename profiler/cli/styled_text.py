@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.cli.printing import is_terminal, printable, stdout_encoding, write_out
+from profiler.cli.printing import is_terminal, stdout_encoding, write_out
+from profiler.core.text import printable
 
 INDENT = "  "
 _MIN_COLUMN_WIDTH = 8

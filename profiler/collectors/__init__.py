@@ -1,1 +1,1 @@
-"""GPUs, Neuron cores and processes, each collected in a thread of its own."""
+"""The collectors of GPUs, Neuron cores, the batch's processes and the task's tags."""

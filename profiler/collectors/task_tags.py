@@ -1,6 +1,6 @@
 """The tags of the task, for ``record.tags``.
 
-One request to the metadata endpoint, in a thread of its own: the endpoint asks the ECS API for the tags and may take
+One request to the metadata endpoint, in a separate thread: the endpoint asks the ECS API for the tags and may take
 seconds to answer. Neither the sampling nor the report waits for it.
 """
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from profiler.collectors.collector import with_source
-from profiler.core.background import BackgroundCall
+from profiler.collectors.collector import Collector, with_source
+from profiler.core.threads import BackgroundCall
 from profiler.readers import Unavailable
 from profiler.record.model import Record
 
@@ -17,23 +17,19 @@ _RUNNING = "running"
 _NOT_ANSWERED = "/taskWithTags had not answered when the run ended"
 
 
-class TaskTags:
-    """Adds the tags to the records, or the reason why they are missing.
-
-    Args:
-        request: The request for the tags, which was sent when the monitor started.
-    """
+class TaskTags(Collector):
+    """Adds the tags to the records, or the reason why they are missing. The request was sent at the monitor's start."""
 
     def __init__(self, request: BackgroundCall[Mapping[str, str] | Unavailable]) -> None:
         self._request = request
 
     def add_to_record(self, record: Record) -> Record:
         """Return the record with the tags, or with a warning. A checkpoint without an answer yet has neither."""
-        found = self._request.result_so_far()
-        if found is None:
+        answer = self._request.result_so_far()
+        if answer is None:
             reason = None if record.status == _RUNNING else _NOT_ANSWERED
-        elif isinstance(found, Unavailable):
-            reason = found.reason
+        elif isinstance(answer, Unavailable):
+            reason = answer.reason
         else:
-            return replace(record, tags=found or None)
+            return replace(record, tags=answer or None)
         return record if reason is None else with_source(record, None, (f"The task's tags are missing: {reason}.",))

@@ -21,15 +21,12 @@ class Clock(Protocol):
 
     def monotonic_ns(self) -> int:
         """Nanoseconds of a clock that never jumps."""
-        ...
 
     def wall_ns(self) -> int:
         """Nanoseconds since 1970; may jump."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Sleep for ``seconds``; nothing interrupts it."""
-        ...
 
 
 class StopRequest(Protocol):
@@ -38,26 +35,21 @@ class StopRequest(Protocol):
     @property
     def requested_ns(self) -> int | None:
         """Monotonic time of the first request; None before it."""
-        ...
 
     def wait(self, seconds: float) -> bool:
         """Wait until the timeout or a stop request; returns True if a stop was requested."""
-        ...
 
 
 class SystemClock:
     """The clocks of the operating system."""
 
     def monotonic_ns(self) -> int:
-        """``CLOCK_MONOTONIC``."""
         return time.monotonic_ns()
 
     def wall_ns(self) -> int:
-        """``CLOCK_REALTIME``."""
         return time.time_ns()
 
     def sleep(self, seconds: float) -> None:
-        """``time.sleep``."""
         time.sleep(seconds)
 
 
@@ -90,11 +82,9 @@ class DutyCycle:
         self._due_ns = 0
 
     def is_due(self, now_ns: int) -> bool:
-        """Whether the pause is over."""
         return now_ns >= self._due_ns
 
     def add_cost(self, cost_ns: int, now_ns: int) -> None:
-        """Record work that took ``cost_ns`` and ended now."""
         self._due_ns = now_ns + round(cost_ns / self._max_share)
 
 

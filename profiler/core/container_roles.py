@@ -106,15 +106,15 @@ def container_roles(containers: Sequence[TaskContainer], *, requested: str | Non
         requested: the value of TASK_PROFILER_CONTAINER. A name that no container has is ignored: it belongs to a
             container that was renamed.
     """
-    is_listed = any(one.name == requested for one in containers)
+    is_listed = any(container.name == requested for container in containers)
     candidates = (requested,) if requested is not None and is_listed else _candidates(containers)
     chosen = frozenset(candidates)
-    by_name = (one.name for one in containers if one.name == MONITOR_NAME)
-    by_command = (one.name for one in containers if one.starts_monitor)
-    by_image = (one.name for one in containers if one.may_be_monitor and one.name not in chosen)
+    by_name = (container.name for container in containers if container.name == MONITOR_NAME)
+    by_command = (container.name for container in containers if container.starts_monitor)
+    by_image = (container.name for container in containers if container.may_be_monitor and container.name not in chosen)
     return ContainerRoles(
         monitor=next(by_name, None) or next(by_command, None) or next(by_image, None),
-        injected=_names([one for one in containers if _is_injected(one)]),
+        injected=_names([container for container in containers if _is_injected(container)]),
         batch=Batch(candidates[0]) if len(candidates) == 1 else Ambiguous(candidates),
     )
 
@@ -129,13 +129,13 @@ def repository(image: str | None) -> str:
 def _candidates(containers: Sequence[TaskContainer]) -> tuple[str, ...]:
     """Return the possible batches. A hint by name or image alone counts only if another container is left."""
     others = [
-        one
-        for one in containers
-        if one.essential is not False and not (one.firelens or _is_injected(one))
-        if one.name != MONITOR_NAME and not one.starts_monitor
+        container
+        for container in containers
+        if container.essential is not False and not (container.firelens or _is_injected(container))
+        if container.name != MONITOR_NAME and not container.starts_monitor
     ]
-    others = [one for one in others if not _may_be_log_router(one)] or others
-    return _names([one for one in others if not one.may_be_monitor] or others)
+    others = [container for container in others if not _may_be_log_router(container)] or others
+    return _names([container for container in others if not container.may_be_monitor] or others)
 
 
 def _is_injected(container: TaskContainer) -> bool:
@@ -153,4 +153,4 @@ def _matches(text: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _names(containers: Sequence[TaskContainer]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one.name for one in containers))
+    return tuple(dict.fromkeys(container.name for container in containers))

@@ -1,4 +1,4 @@
-"""Output that nobody may be reading: standard output and standard error, files and terminals.
+"""Output that may have no reader: standard output and standard error, files and terminals.
 
 A pipe that is full blocks every writer, for example while a log driver hangs. The descriptors are shared with other
 processes (``run`` and its command have one standard error), so they cannot be made non-blocking, and to ask whether one
@@ -10,7 +10,7 @@ import select
 import threading
 from collections import deque
 
-from profiler.core.background import start_thread
+from profiler.core.threads import start_thread
 
 _NOT_READ = "takes no more bytes because nothing reads it"
 

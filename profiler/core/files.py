@@ -49,15 +49,7 @@ def create_private_folders(folder: str) -> None:
 def write_atomically(path: "Path", data: bytes, *, mode: int) -> None:
     """Replace the contents of a file with ``data``, entirely or not at all.
 
-    Pipes and devices cannot be replaced and are written to.
-
-    Args:
-        path: The file, which may be missing.
-        data: The new contents.
-        mode: The permissions of the new file.
-
-    Raises:
-        OSError: if the file cannot be written.
+    Pipes and devices cannot be replaced and are written to. Raises OSError if the file cannot be written.
     """
     from pathlib import Path  # slow to import, as the next one, and `run` imports this module
     from tempfile import NamedTemporaryFile

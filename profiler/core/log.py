@@ -3,34 +3,29 @@
 structlog takes 7 MiB of memory, so it is imported with the first line. Most monitors never log one.
 """
 
-from typing import Protocol
-
 import msgspec
 
 from profiler.core.deadline_writer import Output
 
 
-class Log(Protocol):
-    """Messages for the operators of the program."""
+class Log:
+    """Messages for the operators of the program. This class discards them, :class:`JsonLog` writes them."""
 
     def info(self, event: str, **fields: object) -> None:
         """Log something worth knowing."""
-        ...
 
     def warning(self, event: str, **fields: object) -> None:
         """Log that something is wrong; the record of the run stays correct."""
-        ...
 
     def error(self, event: str, **fields: object) -> None:
         """Log that the operator has to change something."""
-        ...
 
 
-class JsonLog:
+class JsonLog(Log):
     """Writes one JSON object per line.
 
-    Errors are kept until somebody reads the output; there are few of them. Other lines are dropped meanwhile, and the
-    next one has their number (``lines_dropped``).
+    While the output has no reader, errors are kept, because there are few of them, and other lines are dropped. The
+    next line has their number (``lines_dropped``).
     """
 
     def __init__(self, output: Output) -> None:
@@ -38,15 +33,12 @@ class JsonLog:
         self._dropped_before = 0
 
     def info(self, event: str, **fields: object) -> None:
-        """Log at level info."""
         self._write("info", event, fields)
 
     def warning(self, event: str, **fields: object) -> None:
-        """Log at level warning."""
         self._write("warning", event, fields)
 
     def error(self, event: str, **fields: object) -> None:
-        """Log at level error."""
         self._write("error", event, fields)
 
     def _write(self, level: str, event: str, fields: dict[str, object]) -> None:
@@ -85,16 +77,3 @@ class _Lines:
 
 def _serialize(event: dict[str, object], **_options: object) -> bytes:
     return msgspec.json.encode(event, enc_hook=repr)
-
-
-class NullLog:
-    """Discards all messages: for commands whose output belongs to the profiled program."""
-
-    def info(self, event: str, **fields: object) -> None:
-        """Discard the message."""
-
-    def warning(self, event: str, **fields: object) -> None:
-        """Discard the message."""
-
-    def error(self, event: str, **fields: object) -> None:
-        """Discard the message."""

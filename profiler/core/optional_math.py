@@ -7,20 +7,20 @@ _Number = TypeVar("_Number", int, float)
 
 def max_known(*values: _Number | None) -> _Number | None:
     """Return the largest known value; None if no value is known."""
-    found: _Number | None = None
+    largest: _Number | None = None
     for value in values:
-        if value is not None and (found is None or value > found):
-            found = value
-    return found
+        if value is not None and (largest is None or value > largest):
+            largest = value
+    return largest
 
 
 def sum_known(*values: _Number | None) -> _Number | None:
     """Return the sum of the known values; None, not 0, if no value is known."""
-    found: _Number | None = None
+    total: _Number | None = None
     for value in values:
         if value is not None:
-            found = value if found is None else found + value
-    return found
+            total = value if total is None else total + value
+    return total
 
 
 def mean_known(*values: float | None) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from profiler.collectors.nvidia.gpu_ownership import GpuSelection, parse_visible_devices
-from profiler.collectors.nvidia.gpu_readings import GpuReading
+from profiler.collectors.nvidia.gpu_readings import DriverReading
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.timestamps import NS_PER_SECOND
@@ -16,7 +16,7 @@ from profiler.doctor.findings import Finding, note, ok, problem
 from profiler.monitor.report_delivery import OwnStream, log_target
 from profiler.readers import Unavailable
 from profiler.readers.ecs.batch_selection import BatchSelection, select_batch
-from profiler.readers.ecs.endpoint_client import TaskSource
+from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.units import MIB, format_duration, format_memory
 from profiler.settings import MonitorSettings
@@ -49,7 +49,7 @@ _OK_SECONDS = 2.0
 class Probes(Struct, frozen=True, kw_only=True):
     """The functions that inspect the machine; tests pass their own."""
 
-    read_gpus: Callable[[], GpuReading | Unavailable | None]
+    read_gpus: Callable[[], DriverReading | Unavailable | None]
     visible_devices: Callable[[str], str | None]
     count_processes: Callable[[str], int]
     can_read_cgroup: Callable[[str], bool]
@@ -63,7 +63,7 @@ class DoctorContext(Struct, frozen=True, kw_only=True):
     """The task to diagnose."""
 
     settings: MonitorSettings
-    source: TaskSource
+    source: TaskMetadataSource
     clock: Clock
     max_seconds: float
 
@@ -194,7 +194,7 @@ def settings_findings(problems: Iterable[str]) -> Iterator[Finding]:
         yield problem("settings", f"{text}; its default is used.", "Correct it in the monitor's environment.")
 
 
-def gpu_findings(reading: GpuReading | Unavailable | None, selection: GpuSelection) -> Iterator[Finding]:
+def gpu_findings(reading: DriverReading | Unavailable | None, selection: GpuSelection) -> Iterator[Finding]:
     """The GPUs, and which of them belong to the batch.
 
     Args:
@@ -254,7 +254,7 @@ def tags_finding(tags: Mapping[str, str] | Unavailable) -> Finding:
     return ok(_TAGS, f"The tags of the task can be read: {', '.join(tags)}.")
 
 
-def refresh_finding(source: TaskSource, docker_id: str, clock: Clock, max_seconds: float) -> Finding:
+def refresh_finding(source: TaskMetadataSource, docker_id: str, clock: Clock, max_seconds: float) -> Finding:
     """How often the stats of the batch are refreshed.
 
     Args:

@@ -9,9 +9,9 @@ pathlib is slow to import.
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from profiler.core.background import BackgroundCall
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.history.runs_in_progress import RunJournal, WrittenRun, running_folder
 from profiler.history.timeline import Point, Timeline, encode_points

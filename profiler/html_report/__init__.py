@@ -1,1 +1,1 @@
-"""Past runs as one HTML page."""
+"""The report page: past runs as one HTML file."""

@@ -1,56 +1,15 @@
-"""The fields of a run on the page. Fields without a value are left out."""
+"""The fields of a run on the report page. Fields without a value are left out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.html_report.page import round_to
-from profiler.html_report.runs import Run, series_of_steps
+from profiler.html_report.page_runs import Run, series_of_steps
+from profiler.html_report.rounding import round_to
 from profiler.past_runs.moments import find_moments
 from profiler.past_runs.verdict import verdict_of
 from profiler.record.model import Cost, Distribution, Gpu, MemoryKills, Metrics, Neuron, Process, Record, known_status
 
-# Fields whose values repeat: a run refers to them by their index in a table of texts.
-SHARED_TEXTS = frozenset(
-    {
-        "family",
-        "name",
-        "account",
-        "container",
-        "outcome",
-        "peakBy",
-        "cluster",
-        "launch",
-        "region",
-        "revision",
-        "image",
-        "logGroup",
-        "logStream",
-        "labels",
-        "tags",
-        "warnings",
-    }
-)
-# Fields that only an opened run or a filter by tag shows. They may be long.
-DETAILS = frozenset(
-    {
-        "gpus",
-        "image",
-        "kills",
-        "labels",
-        "logGroup",
-        "logStream",
-        "moments",
-        "neuron",
-        "peakAt",
-        "processes",
-        "tags",
-        "verdict",
-        "warnings",
-    }
-)
-# Replaces the task id in the name of a log stream, so that runs share the name.
-TASK_ID = "{id}"
 _NO_DISTRIBUTION = Distribution()
 
 
@@ -124,7 +83,7 @@ def run_details(run: Run, now_ns: int) -> dict[str, Any]:
             "peakAt": _peak_at_ms(record, record.metrics),
             "image": record.container.image,
             "logGroup": record.log_group,
-            "logStream": None if record.log_stream is None else _shared_stream(record.log_stream, record.task_id),
+            "logStream": record.log_stream,
             "processes": _processes(record.processes) or None,
             "kills": None if record.memory_kills is None else _kills(record.memory_kills),
             "gpus": [_gpu(gpu) for gpu in record.gpus] or None,
@@ -152,22 +111,18 @@ def _peak_at_ms(record: Record, metrics: Metrics) -> int | None:
     return (at_ns - started_ns) // NS_PER_MS
 
 
-def _shared_stream(stream: str, task_id: str) -> str:
-    return stream.replace(task_id, TASK_ID) if task_id else stream
-
-
 def _processes(processes: Sequence[Process]) -> list[list[object]]:
     """Name, arguments, number, CPU seconds, peak memory in MB, and the number of processes that held it."""
     return [
         [
-            one.name,
-            one.arguments,
-            one.count,
-            round_to(one.cpu_seconds),
-            round_to(one.max_memory_used_mb, digits=1),
-            one.max_memory_used_processes,
+            process.name,
+            process.arguments,
+            process.count,
+            round_to(process.cpu_seconds),
+            round_to(process.max_memory_used_mb, digits=1),
+            process.max_memory_used_processes,
         ]
-        for one in processes
+        for process in processes
     ]
 
 

@@ -1,11 +1,11 @@
-"""The recommended size of each family, and what every other size would take and cost."""
+"""The recommended size of each family, and the duration and cost at every other size."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from profiler.html_report.page import round_to, to_script_json
+from profiler.html_report.page_runs import Run
+from profiler.html_report.rounding import round_to
 from profiler.html_report.run_fields import without_none
-from profiler.html_report.runs import Run
 from profiler.record.family import FamilyKey
 from profiler.record.model import TaskSize
 from profiler.sizing.advice import Advice, advise
@@ -15,7 +15,6 @@ from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.what_if import SizeOption, runs_per_month
 
 _REPORT = "task.report"
-_COMMA_BYTES = 1
 _USD_DIGITS = 8
 
 
@@ -23,24 +22,17 @@ def size_rows(
     runs: Iterable[Run],
     labels: Mapping[FamilyKey, str],
     price_overrides: PriceOverrides,
-    max_bytes: int,
     on_fargate: str | None = None,
-) -> list[dict[str, Any]]:
-    """Recommend a size for each family, those with the most runs first. Families that do not fit are left out."""
+) -> Iterator[dict[str, Any]]:
+    """Recommend a size for each family, those with the most runs first."""
     families = Families(LAST_RUNS, on_fargate)
     for run in runs:
         if run.past.report.type == _REPORT:
             families.add(run.past.report)
     measured = [evidence for evidence in families.evidence().values() if evidence is not None]
-    rows: list[dict[str, Any]] = []
-    left_bytes = max_bytes
-    for evidence in sorted(measured, key=lambda evidence: (-evidence.runs, evidence.family.order)):
-        row = _row(labels[evidence.family], advise(evidence, Policy(), price_overrides))
-        left_bytes -= len(to_script_json(row)) + _COMMA_BYTES
-        if left_bytes < 0:
-            break
-        rows.append(row)
-    return rows
+    measured.sort(key=lambda evidence: (-evidence.runs, evidence.family.order))
+    for evidence in measured:
+        yield _row(labels[evidence.family], advise(evidence, Policy(), price_overrides))
 
 
 def _row(label: str, advice: Advice) -> dict[str, Any]:

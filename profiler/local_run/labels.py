@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from profiler.core.errors import UsageError
+from profiler.core.text import without_surrogates
 
 MAX_LABELS = 32
 MAX_LABEL_CHARS = 256
@@ -59,9 +60,7 @@ def runner_labels(environment: Mapping[str, str]) -> dict[str, str]:
     Bytes that are not UTF-8 (surrogates in ``environment``) become ``?``.
     """
     values = {label: environment.get(variable, "").strip() for variable, label in _RUNNER_LABELS.items()}
-    return {
-        label: value.encode(errors="replace").decode()[:MAX_LABEL_CHARS] for label, value in values.items() if value
-    }
+    return {label: without_surrogates(value)[:MAX_LABEL_CHARS] for label, value in values.items() if value}
 
 
 def merge_labels(defaults: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

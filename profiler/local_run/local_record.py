@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.process_totals import GroupPeak
 from profiler.aggregation.run_end import OutOfMemory, RunEnd, ended, out_of_memory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
@@ -22,7 +23,7 @@ from profiler.aggregation.task_record import (
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit
-from profiler.readers.cgroup.hierarchy import GroupPeak, Limits
+from profiler.readers.cgroup.hierarchy import Limits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
 from profiler.readers.linux.process_tree import ProcessReading

@@ -1,19 +1,20 @@
 """Samples a command's process tree as one container, and passes the samples to the statistics."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.process_totals import GroupPeak, TreeBlocks, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.collectors.collector import DeviceCollector, take_readings
+from profiler.collectors.collector import Collector, take_readings
 from profiler.core.optional_math import max_known
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
-from profiler.readers.cgroup.hierarchy import GroupPeak, MemoryReading
+from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.linux import proc
-from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, TreeBlocks, TreeCpu, TreeMemory
+from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
 
 
 class UnrelatedChildren:
@@ -21,16 +22,16 @@ class UnrelatedChildren:
 
     Args:
         preexisting: The children that existed before the command.
-        own_pid_getters: Return the current child of a collector, if any; a restart may change it.
+        collectors: A restart may change the child of one.
     """
 
-    def __init__(self, preexisting: Iterable[int], own_pid_getters: Iterable[Callable[[], int | None]] = ()) -> None:
+    def __init__(self, preexisting: Iterable[int], collectors: Sequence[Collector] = ()) -> None:
         self._preexisting = frozenset(preexisting)
-        self._own_pid_getters = tuple(own_pid_getters)
+        self._collectors = collectors
 
     def __contains__(self, pid: object) -> bool:
         """Whether a process is one of them at the moment."""
-        return pid in self._preexisting or any(pid == get_pid() for get_pid in self._own_pid_getters)
+        return pid in self._preexisting or any(pid == collector.child_pid for collector in self._collectors)
 
 
 class GroupMemory:
@@ -192,7 +193,7 @@ class SampleBuffer:
         self._flush()
         self._pending = sample, received_ns
 
-    def add_devices(self, collectors: Sequence[DeviceCollector], now_ns: int) -> None:
+    def add_devices(self, collectors: Sequence[Collector], now_ns: int) -> None:
         """Add the devices' readings since the last call to the time series, once it has begun."""
         if collectors and self.usage.samples:
             self.usage.add_devices(take_readings(collectors), now_ns)

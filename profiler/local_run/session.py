@@ -10,19 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler import __version__
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.task_record import ResourceLimits
-from profiler.collectors.collector import (
-    Collectors,
-    final_readings,
-    start_collectors,
-    with_contributions,
-)
-from profiler.collectors.processes.usage_by_command import ProcessTotals
-from profiler.core.background import BackgroundCall
+from profiler.aggregation.usage_by_command import ProcessTotals
+from profiler.collectors.collector import Collector, final_readings, with_collected
 from profiler.core.clock import Ticker
+from profiler.core.text import without_surrogates
+from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.core.version import __version__
 from profiler.local_run.command_supervisor import CommandExit, Supervisor, become_subreaper
 from profiler.local_run.labels import merge_labels
 from profiler.local_run.launch import StartFailure, Words, shorten_name
@@ -98,7 +94,7 @@ class RunContext(Struct, frozen=True, kw_only=True):
 
     find_labels: Callable[[], Mapping[str, str]]
     fetch_placement: Callable[[], Placement | None] | None = None
-    collectors: Collectors = Collectors()
+    collectors: tuple[Collector, ...] = ()
     prices: PriceOverrides = PriceOverrides()
     series_points: int = DEFAULT_SERIES_POINTS
     pause: Callable[[], None] = lambda: None
@@ -134,7 +130,7 @@ def run(request: RunRequest, prepared: PreparedRun, on_sample: OnSample, context
         task_id=prepared.run_id,
         family=_family_name(request),
         is_named=request.family is not None,
-        labels={name: _text(value) for name, value in request.labels.items()},
+        labels={name: without_surrogates(value) for name, value in request.labels.items()},
         host=read_host(),
     )
     started = prepared.execute()
@@ -170,10 +166,11 @@ class _Session:
         placement_call = self._start_placement_call(context)
         labels = merge_labels(context.find_labels(), self._identity.labels)
         prepared, started = self._prepared, self._started
-        unrelated_children = UnrelatedChildren(prepared.preexisting_children, context.collectors.child_pids)
+        unrelated_children = UnrelatedChildren(prepared.preexisting_children, context.collectors)
         supervisor = Supervisor(started.command.pid, self._clock, unrelated_children, context.pause)
         source = self._make_sampler(unrelated_children)
-        start_collectors(context.collectors.all)
+        for collector in context.collectors:
+            collector.start()
         sizes = effective_sizes(prepared.cgroups.limits(), self._identity.host, self._usable_cpus)
         samples = SampleBuffer(self._interval_ns, started.started_wall_ns, sizes.vcpu, context.series_points)
         totals = ProcessTotals()
@@ -199,7 +196,7 @@ class _Session:
             now_ns = self._clock.monotonic_ns()
             sample = source.sample(self._read_ns(now_ns), supervisor.reaped.cpu_ns, supervisor.reaped.blocks)
             samples.add(sample, now_ns)
-            samples.add_devices(context.collectors.devices, now_ns)
+            samples.add_devices(context.collectors, now_ns)
             totals.add(source.processes)
             if not isinstance(sample, Unavailable):
                 on_sample(sample)
@@ -214,8 +211,8 @@ class _Session:
             duration_ns=finished_ns - started.started_ns,
         )
         observed = self._observation(span, ending, source, samples, totals.top())
-        final_readings(context.collectors.all)
-        samples.add_devices(context.collectors.devices, finished_ns)
+        final_readings(context.collectors)
+        samples.add_devices(context.collectors, finished_ns)
         facts = RunFacts(placement=None if placement_call is None else placement_call.result(), labels=labels)
         return self._finished(observed, samples.failures, ticker.missed, facts, context)
 
@@ -259,7 +256,7 @@ class _Session:
         missed: int,
         sizes: ResourceLimits,
         facts: RunFacts,
-        collectors: Collectors,
+        collectors: tuple[Collector, ...],
     ) -> Report:
         so_far = RunSoFar(
             started_ns=self._started.started_wall_ns,
@@ -277,7 +274,7 @@ class _Session:
             self._sampling(samples.usage, samples.failures, missed),
             _monitor((*self._warnings, _PROFILER_WAS_KILLED)),
         )
-        return report(with_contributions(record, collectors.all), self._clock.wall_ns())
+        return report(with_collected(record, collectors), self._clock.wall_ns())
 
     def _sampling(self, usage: ContainerUsage, failures: int, missed: int) -> Sampling:
         own = self._prepared.own_cgroup
@@ -312,12 +309,10 @@ class _Session:
         sizes = effective_sizes(self._prepared.cgroups.limits(), self._identity.host, self._usable_cpus)
         record = build_run_record(self._identity, observed, sizes, sampling, monitor=_monitor(warnings), facts=facts)
         now_ns = self._clock.wall_ns()
-        record = _with_advice(with_contributions(record, context.collectors.all), context.prices, now_ns)
+        record = _with_advice(with_collected(record, context.collectors), context.prices, now_ns)
         record = _with_survivors(record, observed.survivors)
         startup_errors = tuple(
-            collector.startup_error
-            for collector in context.collectors.requirable
-            if collector.startup_error is not None
+            collector.startup_error for collector in context.collectors if collector.startup_error is not None
         )
         return RunResult(exit_code=observed.ending.exit_code, report=report(record, now_ns), warnings=startup_errors)
 
@@ -381,9 +376,4 @@ def _monitor(warnings: tuple[str, ...]) -> Monitor:
 
 def _family_name(request: RunRequest) -> str:
     name = request.family or os.path.basename(request.argv[0].rstrip("/")) or request.argv[0]  # noqa: PTH119
-    return shorten_name(_text(name))
-
-
-def _text(word: str) -> str:
-    """A word of the command line as valid text: a record cannot contain bytes that are not UTF-8."""
-    return word.encode(errors="replace").decode()
+    return shorten_name(without_surrogates(name))

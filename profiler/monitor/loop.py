@@ -15,7 +15,7 @@ from profiler.aggregation.run_end import (
     StopEvidence,
     ended,
 )
-from profiler.collectors.collector import BatchListener, Collector, final_readings, start_collectors, stop_collectors
+from profiler.collectors.collector import Collector, final_readings, stop_collectors
 from profiler.core.clock import Clock, StopRequest, Ticker
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
@@ -85,7 +85,6 @@ class MonitorLoop:
         runtime: Runtime,
         *,
         collectors: Sequence[Collector] = (),
-        batch_listeners: Sequence[BatchListener] = (),
         exporter: Exporter | None = None,
     ) -> None:
         self._settings = settings
@@ -97,7 +96,6 @@ class MonitorLoop:
         self._stop = runtime.stop
         self._log = runtime.log
         self._collectors = collectors
-        self._batch_listeners = batch_listeners
         self._exporter = exporter
         self._targets: dict[str, ReportTarget] = {}
         self._awaited: tuple[str, ...] = ()  # the batches without a report, as of the last read of the task
@@ -127,7 +125,8 @@ class MonitorLoop:
     def _start(self) -> None:
         for warning in self._reporter.warnings:
             self._log.warning(warning)
-        start_collectors(self._collectors)
+        for collector in self._collectors:
+            collector.start()
         if self._exporter is not None:
             self._add_warning(self._exporter.start())
 
@@ -191,8 +190,8 @@ class MonitorLoop:
     def _notify_started(self, target: ReportTarget) -> None:
         """Let the collectors read what only the running batch shows."""
         if target.container is not None:
-            for listener in self._batch_listeners:
-                listener.on_batch_started(target.container)
+            for collector in self._collectors:
+                collector.on_batch_started(target.container)
 
     def _find_outcome(self, target: ReportTarget, task: TaskMetadata) -> RunEnd | None:
         container = task.container(target.name)

@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import DeviceCollector, take_readings
+from profiler.collectors.collector import Collector, take_readings
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
-from profiler.readers.ecs.endpoint_client import TaskSource
+from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.restarts import Restarts
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
@@ -53,7 +53,7 @@ class Observation:
 
     def __init__(
         self,
-        source: TaskSource,
+        source: TaskMetadataSource,
         clock: Clock,
         log: Log,
         interval_ns: int,
@@ -61,7 +61,7 @@ class Observation:
         *,
         series_points: int = 0,
         host: Host,
-        devices: Sequence[DeviceCollector] = (),
+        devices: Sequence[Collector] = (),
     ) -> None:
         self._source = source
         self._series_points = series_points

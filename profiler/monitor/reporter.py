@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from profiler import __version__
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.run_end import RunEnd, with_clock_shift
 from profiler.aggregation.task_record import (
@@ -16,9 +15,10 @@ from profiler.aggregation.task_record import (
     with_devices,
 )
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import RecordContributor, with_contributions
+from profiler.collectors.collector import Collector, with_collected
 from profiler.core.clock import Clock, Ticker
 from profiler.core.timestamps import format_ms
+from profiler.core.version import __version__
 from profiler.monitor.observation import Observation
 from profiler.monitor.report_delivery import log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -71,7 +71,7 @@ class Reporter:
         clock: Clock,
         host: Host,
         read_own_usage: Callable[[], OwnUsage],
-        contributors: Sequence[RecordContributor] = (),
+        collectors: Sequence[Collector] = (),
         notes: Callable[[TaskMetadata], Sequence[str]] = lambda _: (),
     ) -> None:
         self._settings = settings
@@ -80,7 +80,7 @@ class Reporter:
         self._clock = clock
         self._host = host
         self._own_usage = read_own_usage
-        self._contributors = contributors
+        self._collectors = collectors
         self._notes = notes
         self._interval_started_ns: dict[str, int] = {}
         self.warnings = [problems_message(settings.problems)] if settings.problems else []
@@ -99,7 +99,7 @@ class Reporter:
         usage = self._observation.usages.get(container.name)
         if usage is not None and usage.series is not None:
             record = replace(record, series=usage.series.values())
-        record = with_contributions(record, self._contributors)
+        record = with_collected(record, self._collectors)
         record = with_recommendation(record, self._settings.prices, time=format_ms(self._clock.wall_ns()))
         return self._line("task.report", record if has_cost else replace(record, cost=None))
 
@@ -124,7 +124,7 @@ class Reporter:
                 load.interval_devices = DeviceReadings()
             record = replace(record, interval=numbers)
             self._interval_started_ns[container.name] = now_ns
-        return self._line("task.checkpoint", with_contributions(record, self._contributors))
+        return self._line("task.checkpoint", with_collected(record, self._collectors))
 
     def _line(self, kind: RecordType, record: Record) -> bytes:
         time = format_ms(self._clock.wall_ns())

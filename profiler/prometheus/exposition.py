@@ -15,6 +15,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
+from profiler.core.text import without_surrogates
 from profiler.prometheus.live_metrics import LIVE_METRICS, PREFIX, TASK_LABELS, LiveMetric
 from profiler.prometheus.snapshot import Snapshot
 
@@ -76,5 +77,4 @@ def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
 
 def label_value(text: str) -> str:
     """The value of a label: at most 255 characters, with characters that UTF-8 cannot encode replaced."""
-    shortened = text[:MAX_LABEL_LENGTH]
-    return shortened if shortened.isascii() else shortened.encode(errors="replace").decode()
+    return without_surrogates(text[:MAX_LABEL_LENGTH])

@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from profiler.collectors.neuron.neuron_usage import NeuronReadings
+from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_usage import LatestGpu
 from profiler.prometheus.snapshot import ContainerSnapshot, Snapshot
 from profiler.readers.linux.host import Disk, InstanceReading
@@ -61,7 +61,7 @@ def _gpu(name: str, kind: Kind, help_text: str, value: Callable[[LatestGpu], flo
 
 
 def _neuron(
-    name: str, kind: Kind, labels: tuple[str, ...], help_text: str, rows: Callable[[NeuronReadings], Iterable[Row]]
+    name: str, kind: Kind, labels: tuple[str, ...], help_text: str, rows: Callable[[LiveNeuron], Iterable[Row]]
 ) -> LiveMetric:
     return LiveMetric(
         f"neuron_{name}",
@@ -84,11 +84,11 @@ def _throttled(snapshot: Snapshot) -> Iterator[Row]:
             yield (gpu.sample.facts.uuid, reason), seconds
 
 
-def _core_rows(value: Callable[[NeuronReadings], Iterable[tuple[int, float]]]) -> Callable[[NeuronReadings], list[Row]]:
+def _core_rows(value: Callable[[LiveNeuron], Iterable[tuple[int, float]]]) -> Callable[[LiveNeuron], list[Row]]:
     return lambda neuron: [((str(index),), number) for index, number in sorted(value(neuron))[:MAX_NEURON_CORES]]
 
 
-def _latencies(neuron: NeuronReadings) -> list[Row]:
+def _latencies(neuron: LiveNeuron) -> list[Row]:
     latency = neuron.latency
     return [(("p50",), latency.p50_seconds), (("p99",), latency.p99_seconds), (("p100",), latency.p100_seconds)]
 
@@ -138,7 +138,7 @@ _GPUS = (
     _gpu(
         "utilization_ratio",
         "gauge",
-        "Share of the driver's last measuring period (1/6 to 1 s) in which a kernel ran, 0 to 1.",
+        "Share of the driver's last period in which a kernel ran, 0 to 1.",
         lambda gpu: _ratio(gpu.sample.utilization_percent),
     ),
     _gpu("memory_used_bytes", "gauge", "Memory in use.", lambda gpu: gpu.sample.memory_used_bytes),
@@ -147,7 +147,7 @@ _GPUS = (
     _gpu(
         "energy_joules",
         "counter",
-        "Energy used, from the driver's counter if available, else integrated from the power.",
+        "Energy used, by the driver's counter or the integrated power.",
         lambda gpu: gpu.energy_joules,
     ),
     _gpu("temperature_celsius", "gauge", "Temperature.", lambda gpu: gpu.sample.temperature_celsius),
@@ -161,7 +161,7 @@ _GPUS = (
         "gpu_throttled_seconds",
         "counter",
         ("uuid", "reason"),
-        "Time in which the driver reduced the clock for this reason.",
+        "Time throttled for this reason.",
         _throttled,
     ),
 )
@@ -171,7 +171,7 @@ _NEURON = (
         "core_utilization_ratio",
         "gauge",
         ("neuron_core",),
-        "Share of the last period in which the core was computing, 0 to 1.",
+        "Share of the last period in which the core computed, 0 to 1.",
         _core_rows(
             lambda neuron: ((index, percent / _PERCENT) for index, percent in neuron.utilization_percent.items())
         ),
@@ -187,7 +187,7 @@ _NEURON = (
         "memory_used_bytes",
         "gauge",
         ("category",),
-        "Device memory in use on all devices, by category of neuron-monitor.",
+        "Device memory in use on all devices, by category.",
         lambda neuron: [((name,), used) for name, used in neuron.memory_bytes_by_category.items()],
     ),
     _neuron(
@@ -222,7 +222,7 @@ _NEURON = (
         "ecc_uncorrected_errors",
         "counter",
         (),
-        "Memory errors that could not be corrected, on all devices.",
+        "Uncorrected memory errors on all devices.",
         lambda neuron: [((), neuron.ecc_uncorrected)],
     ),
 )
@@ -232,21 +232,21 @@ _TASK = (
         "task_info",
         "gauge",
         ("revision", "cluster", "launch_type", "availability_zone"),
-        "The task, always 1; labels are empty if the metadata endpoint does not return the value.",
+        "The task, always 1; unknown labels are empty.",
         _task_info,
     ),
     LiveMetric(
         "task_network_receive_bytes",
         "counter",
         (),
-        "Bytes received by the task, if its containers share a network (awsvpc).",
+        "Bytes received by the task in awsvpc mode.",
         lambda snapshot: [((), snapshot.containers.task_rx_bytes)],
     ),
     LiveMetric(
         "task_network_transmit_bytes",
         "counter",
         (),
-        "Bytes sent by the task, if its containers share a network (awsvpc).",
+        "Bytes sent by the task in awsvpc mode.",
         lambda snapshot: [((), snapshot.containers.task_tx_bytes)],
     ),
 )
@@ -254,13 +254,11 @@ _TASK = (
 _CONTAINERS = (
     _container("start_time_seconds", "gauge", "Start time, in seconds since 1970.", lambda one: one.started_seconds),
     _container("cpu_seconds", "counter", "CPU time used.", lambda one: one.cpu_seconds),
-    _container(
-        "cpu_used_vcpus", "gauge", "Mean number of vCPU in use between the last two samples.", lambda one: one.vcpu_used
-    ),
+    _container("cpu_used_vcpus", "gauge", "Mean vCPU used between the last two samples.", lambda one: one.vcpu_used),
     _container(
         "cpu_limit_vcpus",
         "gauge",
-        "The vCPUs of the task, else of the instance: the most that the container can use.",
+        "vCPUs that the container can use.",
         lambda one: one.vcpu_limit,
     ),
     _container(
@@ -270,13 +268,13 @@ _CONTAINERS = (
     _container(
         "network_receive_bytes",
         "counter",
-        "Bytes received, if the container has its own network.",
+        "Bytes received on the container's own network.",
         lambda one: one.network_rx_bytes,
     ),
     _container(
         "network_transmit_bytes",
         "counter",
-        "Bytes sent, if the container has its own network.",
+        "Bytes sent on the container's own network.",
         lambda one: one.network_tx_bytes,
     ),
     _container("block_read_bytes", "counter", "Bytes read from block devices.", lambda one: one.block_read_bytes),
@@ -327,7 +325,7 @@ _MONITOR = (
         "monitor_source_up",
         "gauge",
         ("source",),
-        "1 if the source answers, 0 if not; then it has no other series.",
+        "1 if the source answers, else 0.",
         lambda one: [((name,), int(is_up)) for name, is_up in one.sources.items()],
     ),
     LiveMetric(

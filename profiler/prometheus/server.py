@@ -16,9 +16,9 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from profiler.core.background import start_thread
 from profiler.core.clock import Clock
 from profiler.core.log import Log
+from profiler.core.threads import start_thread
 from profiler.core.timestamps import NS_PER_SECOND
 
 if TYPE_CHECKING:

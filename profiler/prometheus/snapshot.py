@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler import __version__
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.task_record import container_limits
-from profiler.collectors.collector import LiveReadings
-from profiler.collectors.neuron.neuron_usage import NeuronReadings
-from profiler.collectors.nvidia.gpu_usage import GpuReadings, LatestGpu
+from profiler.collectors.collector import Collector
+from profiler.collectors.neuron.neuron_usage import LiveNeuron
+from profiler.collectors.nvidia.gpu_usage import LatestGpu, LiveGpus
 from profiler.core.clock import Clock, Ticker
 from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.version import __version__
 from profiler.monitor.observation import Observation
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
@@ -102,7 +102,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     task: TaskSnapshot = TaskSnapshot()
     containers: ContainersSnapshot = ContainersSnapshot()
     gpus: GpusSnapshot = GpusSnapshot()
-    neuron: NeuronReadings | None = None
+    neuron: LiveNeuron | None = None
     instance: InstanceReading | None = None
 
 
@@ -223,7 +223,7 @@ class SnapshotBuilder:
     def __init__(
         self,
         observation: Observation,
-        collectors: Sequence[LiveReadings],
+        collectors: Sequence[Collector],
         *,
         ticker: Ticker,
         clock: Clock,
@@ -254,11 +254,9 @@ class SnapshotBuilder:
             latest = collector.latest()
             if latest is None and collector.name in self._liveness:
                 sources[collector.name] = False  # it has stopped
-            if isinstance(latest, GpuReadings) and self._update_liveness(
-                sources, collector.name, latest.readings, now_ns
-            ):
+            if isinstance(latest, LiveGpus) and self._update_liveness(sources, collector.name, latest.readings, now_ns):
                 gpus = GpusSnapshot(gpus=latest.gpus, scope=_BATCH_SCOPE if latest.is_known else WHOLE_INSTANCE)
-            if isinstance(latest, NeuronReadings) and self._update_liveness(
+            if isinstance(latest, LiveNeuron) and self._update_liveness(
                 sources, collector.name, latest.reports, now_ns
             ):
                 neuron = latest

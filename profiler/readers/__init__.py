@@ -40,7 +40,6 @@ class SourceHealth:
         self.failures = 0
 
     def on_failure(self, failure: Unavailable) -> None:
-        """Record a read that failed."""
         self.failures += 1
         self._failures_since_change += 1
         self._successes_in_a_row = 0
@@ -50,7 +49,6 @@ class SourceHealth:
             self._log.warning(f"{self._source} cannot be read and is tried again", reason=self.last_reason)
 
     def on_success(self) -> None:
-        """Record a read that succeeded."""
         if not self._is_failing:
             return
         self._successes_in_a_row += 1

@@ -1,7 +1,7 @@
 """Units: conversion into those of the record, and the text of durations, sizes and money for people.
 
 Every output for people uses the ``format_`` functions: terminal, recommendation, Slack message. The
-HTML report has the same functions in JavaScript (``html_report/assets/numbers.js``); a browser test
+HTML report has the same functions in JavaScript (``html_report/assets/modules/formats.js``); a browser test
 compares both. Machine-readable outputs contain plain numbers.
 """
 

@@ -236,7 +236,7 @@ def test_the_night_chart_says_how_many_runs_it_does_not_draw(opened: Opener, tmp
     reports = [run_report(task_id=f"task-{number}", started_at=one) for number, one in enumerate(started)]
     tab = opened(page_of(tmp_path, *reports))
     left_out = tab.inner_text("#night-left-out")
-    assert left_out.startswith("The oldest 10 of 6010 runs in this time are not drawn")
+    assert left_out.startswith("The oldest 10 of 6010 runs in this period are not drawn")
     assert sum(bars(tab).values()) == 6000
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
 from profiler.history.run_database import HistoryStore
 from profiler.history.timeline import Point
@@ -403,3 +403,15 @@ def test_only_a_known_size_that_is_enough_fits(tmp_path: Path, opened: Opener) -
         "killed": "ran out of memory",
         "largest": "more is needed",
     }
+
+
+def test_a_browser_without_decompression_shows_a_sentence(browser: Browser, dashboard: Path) -> None:
+    tab = browser.new_page()
+    tab.add_init_script("delete window.DecompressionStream")
+    tab.goto(dashboard.as_uri())
+    assert tab.inner_text("#unsupported").startswith("This page needs a newer browser")
+    tab.close()
+
+
+def test_a_current_browser_is_not_called_old(opened: Opener, dashboard: Path) -> None:
+    assert opened(dashboard).is_hidden("#unsupported")

@@ -131,7 +131,7 @@ def test_a_moment_zooms_the_charts(opened: Opener, ecs_dashboard: Path) -> None:
         ("laptop-1", ("The kernel killed 2 processes because the memory was exhausted.", "worker", "Processes")),
         ("train-1", ("GPUs", "Peak temperature")),
         ("infer-1", ("NeuronCores", "NeuronCore")),
-        ("unmeasured-one-1", ("This page has no time series of this run",)),
+        ("unmeasured-one-1", ("This page has no time series for this run",)),
         ("running-one-1", ("running",)),
     ],
 )

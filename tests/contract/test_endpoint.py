@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 
 import pytest
 
@@ -260,7 +261,8 @@ def test_when_the_end_is_asked_for_an_answer_has_half_a_second_more(
     over = threading.Event()
     server.answers = {"/task": lambda _handler: _discard(over.wait(10))}
     clock = FakeClock()
-    source = HttpEndpoint(server.url, AdaptiveTimeout(5), clock, Impatient(clock, after_seconds))
+    impatient: Any = Impatient(clock, after_seconds)
+    source = HttpEndpoint(server.url, AdaptiveTimeout(5), clock, impatient)
     result = source.get("/task", max_seconds)
     over.set()
     source.close()

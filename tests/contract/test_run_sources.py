@@ -164,9 +164,9 @@ def test_what_cloudwatch_can_filter_it_filters(conditions: dict[str, Any], patte
 
 
 def test_several_sources_are_refused_and_a_missing_history_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(TaskProfilerError, match="--from and --log-group are several sources"):
+    with pytest.raises(TaskProfilerError, match="--from and --log-group exclude each other"):
         open_source(SourceOptions(source="-", groups=("g",)), {}, SystemClock())
-    with pytest.raises(TaskProfilerError, match="There is no history file"):
+    with pytest.raises(TaskProfilerError, match=r"The history file .* does not exist"):
         open_source(SourceOptions(history_file=str(tmp_path / "none")), {}, SystemClock())
 
 

@@ -84,7 +84,7 @@ def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> N
     refused = history(url)
     assert refused.returncode == 1
     assert refused.stderr == (
-        f"task-profiler: {url} has a certificate that is not trusted: name your private CA by --ca-file FILE.\n"
+        f"task-profiler: {url} has a certificate that is not trusted: name your private CA with --ca-file FILE.\n"
     )
     done = history(url, "--ca-file", str(certificate))
     assert (done.returncode, done.stdout) == (1, "")

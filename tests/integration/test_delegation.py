@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from profiler.readers.cgroup.created_group import CgroupDelegation, KernelCgroupFilesystem
+from profiler.readers.cgroup.created_group import CgroupDelegation, CgroupFilesystem
 from profiler.readers.linux.process_tree import list_children
 from tests.waiting import wait_until
 
@@ -23,7 +23,7 @@ def group(tmp_path: Path) -> Path:
 
 
 def _delegation(group: Path) -> CgroupDelegation:
-    return CgroupDelegation(str(group), str(group / "leaf"), "memory", KernelCgroupFilesystem())
+    return CgroupDelegation(str(group), str(group / "leaf"), "memory", CgroupFilesystem())
 
 
 def _subtree_control(group: Path) -> str:

@@ -314,7 +314,7 @@ def test_runs_that_are_not_shown_are_mentioned() -> None:
         _run("true")
     shown = _history("--last", "2")
     assert len(shown.stdout.splitlines()) == 3
-    assert b"There are more runs than the 2 newest" in shown.stderr
+    assert b"Only the 2 newest runs are shown" in shown.stderr
     assert _history("--last", "3").stderr == b""
 
 

@@ -116,10 +116,10 @@ def test_an_import_says_what_it_overwrites_and_can_leave_it(played: PlayedDashbo
     count = len(played.imports[0][1])
     played.imports = [(name, objects[1:]) for name, objects in played.imports]
     kept = import_("--url", played.url, "--keep-existing")
-    assert f"kept: {count - 1} objects" in kept.stdout
+    assert f"kept: {count - 1} existing objects" in kept.stdout
     assert len(played.imports[-1][1]) == 1
     again = import_("--url", played.url)
-    assert f"overwriting: {count} objects with all edits of them; --keep-existing keeps them" in again.stdout
+    assert f"overwriting: {count} existing objects and your edits of them; --keep-existing keeps them" in again.stdout
     assert again.stdout.index("overwriting") < again.stdout.index("imported")
 
 
@@ -163,7 +163,7 @@ def test_an_output_that_takes_nothing(played: PlayedDashboards, options: tuple[s
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
-    assert b"Standard output cannot be written" in done.stderr
+    assert b"Cannot write to standard output" in done.stderr
 
 
 class NestedDashboards(PlayedDashboards):

@@ -39,9 +39,10 @@ class Watched:
         self.log = FakeLog()
         self.reports: list[NeuronReport] = []
         self.threads: set[str] = set()
-        self.source = NeuronMonitorSource(
-            str(program), period_seconds, self._listen, clock, self.log, jitter=lambda: 0.0
-        )
+        self.source = NeuronMonitorSource(str(program), period_seconds, clock, self.log, jitter=lambda: 0.0)
+
+    def start(self) -> None:
+        self.source.start(self._listen)
 
     @property
     def reasons(self) -> list[object]:
@@ -88,7 +89,7 @@ def watch(tmp_path: Path) -> Iterator[Any]:
     ) -> Watched:
         watched = Watched(install(tmp_path, *lives, age=age), clock or FakeClock(), period_seconds)
         begun.append(watched)
-        watched.source.start()
+        watched.start()
         return watched
 
     yield begin
@@ -264,7 +265,7 @@ def test_five_ends_without_a_report_make_it_unavailable_and_it_is_still_tried(wa
 
 def test_a_program_that_is_installed_later_is_found(tmp_path: Path) -> None:
     watched = Watched(tmp_path / "neuron-monitor", FakeClock())
-    watched.source.start()
+    watched.start()
     watched.wait_for(failures=1)
     wait_until(lambda: watched.reasons, _WAIT_SECONDS, "the log line")
     assert watched.reasons == [f"there is no program {tmp_path}/neuron-monitor"]
@@ -280,7 +281,7 @@ def test_what_cannot_be_executed_is_a_reason(tmp_path: Path) -> None:
     program.write_bytes(b"\x7fELF")
     program.chmod(0o755)
     watched = Watched(program, FakeClock())
-    watched.source.start()
+    watched.start()
     watched.wait_for(failures=1)
     assert watched.log.lines[0][2]["reason"] == (
         f"it ended with exit code 1: {program} cannot be executed: Exec format error"
@@ -313,8 +314,8 @@ def test_stop_does_not_wait_for_a_listener_that_hangs(tmp_path: Path) -> None:
     def hang(_: NeuronReport) -> None:
         release.wait()
 
-    source = NeuronMonitorSource(str(install(tmp_path, [BUSY, STAY])), 1, hang, SystemClock(), FakeLog())
-    source.start()
+    source = NeuronMonitorSource(str(install(tmp_path, [BUSY, STAY])), 1, SystemClock(), FakeLog())
+    source.start(hang)
     wait_until(lambda: starts(tmp_path / "neuron-monitor"), _WAIT_SECONDS, "its start")
     (start,) = starts(tmp_path / "neuron-monitor")
     source.stop(0.1)
@@ -328,7 +329,7 @@ def test_stop_does_not_wait_for_a_listener_that_hangs(tmp_path: Path) -> None:
 def test_stop_before_start_does_nothing(tmp_path: Path) -> None:
     watched = Watched(install(tmp_path, [STAY]), FakeClock())
     watched.source.stop(1)
-    watched.source.start()
+    watched.start()
     watched.source.stop(1)
     assert (watched.starts, threads()) == ([], [])
 
@@ -346,7 +347,7 @@ import signal, sys
 from profiler.core.clock import SystemClock
 from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 from tests.fakes import FakeLog
-NeuronMonitorSource(sys.argv[1], 1, print, SystemClock(), FakeLog()).start()
+NeuronMonitorSource(sys.argv[1], 1, SystemClock(), FakeLog()).start(print)
 signal.pause()
 """
 

@@ -13,7 +13,7 @@ from tests.unit.forwarder.task.test_task_event import EVENT
 
 PROGRAM = (sys.executable, "-m", "profiler")
 DEFINITION = Path(__file__).parents[2] / "taskdef" / "fargate-scheduled.json"
-FULL = b"task-profiler: Standard output cannot be written (No space left on device): redirect it.\n"
+FULL = b"task-profiler: Cannot write to standard output (No space left on device): redirect it.\n"
 TOO_DEEP = b"[" * 200_000
 PRINTING = pytest.mark.parametrize(
     "words",

@@ -185,8 +185,8 @@ def test_the_live_view_gives_the_terminal_to_the_shell_while_the_command_is_stop
 def test_the_line_is_out_before_accelerators_are_waited_for(tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
     program = (
-        "import sys; from profiler.cli import app; from profiler.cli.wiring import run_session\n"
-        "run_session.stop_collectors = lambda _accelerators: print(open(sys.argv[1]).read().count('task.report'))\n"
+        "import sys; from profiler.cli import app; from profiler.cli.wiring import build_session\n"
+        "build_session.stop_collectors = lambda _accelerators: print(open(sys.argv[1]).read().count('task.report'))\n"
         "words = ['run', '--no-history', '--output', sys.argv[1], '--', 'true']\n"
         "sys.exit(app.group.main(words, standalone_mode=False))\n"
     )

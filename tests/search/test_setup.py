@@ -26,7 +26,7 @@ def test_the_templates_can_be_installed_repeatedly(search_server: SearchServer) 
         assert done.returncode == 0, done.stderr
     assert "installed: index template team-reports" in done.stdout
     # These distributions of the servers come without lifecycles.
-    assert "left out: lifecycle policy" in done.stdout
+    assert "skipped: lifecycle policy" in done.stdout
     for name in ("reports", "checkpoints", "logs"):
         answer = requests.get(f"{search_server.url}/_index_template/team-{name}", timeout=30).json()
         template = answer["index_templates"][0]["index_template"]
@@ -58,5 +58,5 @@ def test_an_unreachable_cluster_is_an_error() -> None:
     assert done.returncode == 1
     assert (
         done.stderr
-        == "task-profiler: http://127.0.0.1:9 refused the connection: check the port, and that the server runs.\n"
+        == "task-profiler: http://127.0.0.1:9 refused the connection: check the port, and whether the server runs.\n"
     )

@@ -119,16 +119,20 @@ def test_no_arrow_points_upward() -> None:
         assert not {target for target in targets if LEVELS[target] > LEVELS[name]}, name
 
 
+def test_nothing_imports_the_public_api_which_is_above_all() -> None:
+    assert not [module for module, path in modules().items() if module and "profiler" in own_imports(path)]
+
+
 def test_core_imports_nothing_of_ours() -> None:
     for module, path in modules().items():
         if package(module) == "core":
-            assert {package(name) for name in own_imports(path)} <= {"", "core"}, module
+            assert {package(name) for name in own_imports(path)} <= {"core"}, module
 
 
 def test_the_record_imports_core_alone() -> None:
     for module, path in modules().items():
         if package(module) == "record":
-            assert {package(name) for name in own_imports(path)} <= {"", "core", "record"}, module
+            assert {package(name) for name in own_imports(path)} <= {"core", "record"}, module
 
 
 def test_the_forwarder_imports_only_what_its_zip_ships() -> None:
@@ -186,7 +190,7 @@ def test_only_the_command_line_builds_real_things() -> None:
 def test_sources_and_sinks_import_neither_the_life_nor_the_numbers_nor_each_other() -> None:
     for module, path in modules().items():
         if package(module) in ("readers", "sinks"):
-            upward = {name for name in own_imports(path) if package(name) not in {"", "core", package(module)}}
+            upward = {name for name in own_imports(path) if package(name) not in {"core", package(module)}}
             assert not upward, module
 
 
@@ -278,6 +282,14 @@ def test_a_file_name_leads_to_one_place() -> None:
     repeated = {name: sorted(places) for name, places in folders.items() if len(places) > 1}
     assert repeated.pop("__init__.py")
     assert not repeated
+
+
+def test_the_tests_are_in_the_folders_of_the_code() -> None:
+    tests = ROOT.parent / "tests" / "unit"
+    others = {"docs", "deployment"}
+    for folder in {path.parent.relative_to(tests) for path in tests.rglob("test_*.py")} - {Path()}:
+        places = (ROOT / folder, FORWARDER.parent / folder, ROOT.parent / folder)
+        assert folder.parts[0] in others or any(place.is_dir() for place in places), folder
 
 
 def test_functions_can_be_seen_whole() -> None:

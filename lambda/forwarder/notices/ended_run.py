@@ -11,6 +11,7 @@ from forwarder.notices import wording
 from forwarder.notices.channel import NoticeKind
 from forwarder.notices.links import links_of
 from forwarder.notices.notice import Notice
+from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
 from profiler.record.model import Cost, Metrics, Recommendation, describe_type
 from profiler.record.run_outcome import PREDICATES, EndStatus, StopCategory
@@ -153,7 +154,7 @@ def _links(notice: Notice, kibana_url: str | None) -> Links | None:
 
 def _cut(text: str | None, max_length: int) -> str | None:
     """Return the text on one line, truncated; None if nothing is left."""
-    return wording.sanitize((text or "")[:max_length]).strip() or None
+    return on_one_line((text or "")[:max_length]).strip() or None
 
 
 def _embeddable(text: str | None, max_length: int) -> str | None:

@@ -6,7 +6,7 @@ from urllib.parse import quote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
 from forwarder.notices.notice import Notice
-from forwarder.notices.wording import sanitize
+from profiler.core.text import on_one_line
 
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
 """The id of the dashboard "Task run" in Kibana."""
@@ -97,7 +97,7 @@ def _console_url(region: str | None) -> str | None:
 
 
 def _encoded_once(text: str) -> str:
-    return quote(sanitize(text), safe="")
+    return quote(on_one_line(text), safe="")
 
 
 def _encoded_twice(text: str) -> str:
@@ -107,7 +107,7 @@ def _encoded_twice(text: str) -> str:
 
 def _kql(text: str) -> str:
     """Return a phrase of Kibana's query language."""
-    escaped = sanitize(text).replace("\\", "\\\\").replace('"', '\\"')
+    escaped = on_one_line(text).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
@@ -119,7 +119,7 @@ def _rison(text: str) -> str:
 
 def _valid_url(text: str | None) -> str | None:
     """Return the address, percent-encoded, if Slack accepts it for a button; else None."""
-    address = quote(sanitize(text or "").strip(), safe=_URL_SAFE_CHARACTERS).rstrip("/")
+    address = quote(on_one_line(text or "").strip(), safe=_URL_SAFE_CHARACTERS).rstrip("/")
     try:
         parts = urlsplit(address)
         usable = parts.scheme in {"http", "https"} and bool(parts.hostname)

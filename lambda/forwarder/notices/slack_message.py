@@ -8,7 +8,7 @@ from msgspec import Struct
 from forwarder.notices import wording
 from forwarder.notices.links import links_of
 from forwarder.notices.notice import Notice
-from forwarder.notices.wording import sanitize
+from profiler.core.text import on_one_line
 from profiler.record.accelerators import gpu_totals, neuron_totals
 from profiler.record.model import Distribution, MemoryKills, Record, TaskSize
 
@@ -48,7 +48,7 @@ class SlackMessage(Struct, frozen=True, kw_only=True):
 
 def escape_text(text: str, max_length: int) -> str:
     """Return ``text`` on one line, escaped, truncated to ``max_length`` UTF-16 units, but never within an entity."""
-    return _cut(" ".join(sanitize(text[:_MAX_INPUT_LENGTH]).split()), max_length)
+    return _cut(" ".join(on_one_line(text[:_MAX_INPUT_LENGTH]).split()), max_length)
 
 
 def code_line(text: str, max_length: int) -> str:
@@ -56,7 +56,7 @@ def code_line(text: str, max_length: int) -> str:
 
     A backtick, three of which would end the block, becomes an apostrophe.
     """
-    return _cut(sanitize(text[:_MAX_INPUT_LENGTH].expandtabs(_TAB_WIDTH)).rstrip().replace("`", "'"), max_length)
+    return _cut(on_one_line(text[:_MAX_INPUT_LENGTH].expandtabs(_TAB_WIDTH)).rstrip().replace("`", "'"), max_length)
 
 
 def _cut(clean: str, max_length: int) -> str:

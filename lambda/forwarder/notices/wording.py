@@ -160,9 +160,3 @@ def _percent(value: float) -> str:
     """Format with one decimal below 1 %; never as 0 if the value is not 0."""
     text = f"{value:.{0 if value >= 1 else 1}f}".removesuffix(".0")
     return f"{value:.1g} %" if text == "0" and value else f"{text} %"
-
-
-def sanitize(text: str) -> str:
-    """Replace lone surrogates, which UTF-8 cannot encode, and replace characters that cannot be printed with spaces."""
-    whole = text.encode("utf-8", "replace").decode()
-    return "".join(character if character.isprintable() else " " for character in whole)

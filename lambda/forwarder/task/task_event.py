@@ -5,7 +5,6 @@ A value that cannot be used counts as absent, and the others are used: a wrong t
 ``StoppedTask.flaws`` names each of these values.
 """
 
-import re
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -13,6 +12,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import arn_part, cluster_name, task_id
 from profiler.core.json_fields import integer, mapping, mappings
+from profiler.core.text import without_surrogates
 from profiler.core.timestamps import parse_datetime
 
 _STOPPED = "STOPPED"
@@ -20,7 +20,6 @@ _SERVICE_GROUP = "service:"
 _SERVICE_STARTER = "ecs-svc/"
 _REGION_PART, _ACCOUNT_PART = 3, 4
 # A decoder of JSON joins both halves of a pair.
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_FLAWS = 20
 _MAX_SHOWN_NAME = 100
 
@@ -108,7 +107,7 @@ class _Fields:
         if not isinstance(value, str):
             self._reject(name, "not a text")
             return None
-        valid_text = _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
+        valid_text = without_surrogates(value, "\N{REPLACEMENT CHARACTER}")
         if valid_text != value:
             self._note(name, "not valid Unicode: half of a surrogate pair is replaced by U+FFFD")
         return valid_text or None

@@ -11,12 +11,12 @@ from profiler.cli.options import Number, aws_options, ca_file_option, search_opt
 from profiler.cli.wiring.aws_clients import AwsOptions
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia.gpu_driver import NvmlSource
-from profiler.collectors.nvidia.gpu_readings import GpuReading
+from profiler.collectors.nvidia.gpu_readings import DriverReading
 from profiler.collectors.nvidia.nvml import is_driver_present, load_binding
 from profiler.collectors.processes.discovery import pids_of, visible_devices
-from profiler.core.background import run_with_timeout
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import UsageError
+from profiler.core.threads import run_with_timeout
 from profiler.doctor.findings import Finding
 from profiler.doctor.task_checks import DoctorContext, Probes, diagnose
 from profiler.readers import Unavailable
@@ -123,7 +123,7 @@ def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float
 
 
 def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -> Probes:
-    def read_gpus() -> GpuReading | Unavailable | None:
+    def read_gpus() -> DriverReading | Unavailable | None:
         if not is_driver_present(environment.get("LD_LIBRARY_PATH"), os.path.exists):
             return None
         source = NvmlSource(load_binding, clock)

@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from shlex import quote
 
-from profiler import __version__
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
 from profiler.aws_account.schedules import Schedules
 from profiler.cli.taskdef.definition_output import STANDARD_INPUT
 from profiler.cli.wiring.aws_clients import open_clients
 from profiler.core.errors import TaskProfilerError
+from profiler.core.version import __version__
 from profiler.doctor.definition_checks import SCHEDULES, PinnedSchedule, definition_findings, schedule_findings
 from profiler.doctor.findings import Finding, note
 from profiler.task_definitions.cloudformation import DefinitionChange, change_template, is_template

@@ -36,7 +36,7 @@ _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
 @click.option(
     "--against",
     metavar="RUN|last-success",
-    help="Compare with this run, number by number. A failed run is compared with its family's last success anyway.",
+    help="Compare with this run. A failed run is compared with its family's last success by default.",
 )
 @click.option(
     "--logs",
@@ -45,19 +45,18 @@ _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
     is_flag=False,
     flag_value=str(_LOG_LINES),
     type=WholeNumber(1, _MAX_LOG_LINES),
-    help=f"Also show the batch's last N log lines before each moment and before the end (N: {_LOG_LINES}).",
+    help=f"Also show the batch's last N log lines ({_LOG_LINES}) before each moment and the end.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the record line.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report line.")
 def command(options: SourceOptions, run: str | None, against: str | None, log_count: int | None, as_json: bool) -> None:
-    """Show what happened in one run: verdict, resource usage over time, moments, comparison, advice.
+    """Show one run: verdict, resource usage, comparison, advice.
 
-    RUN is the beginning of a task id, or TASK-ID/CONTAINER. FAMILY selects its latest run. Without
-    both, the latest run of all is shown. If several containers of the task have a report, each is
-    shown. Runs are read from the local history, or from one of --from, --elasticsearch
-    and --log-group.
+    RUN is a task ID or its beginning, or TASK-ID/CONTAINER. FAMILY selects its latest run. The default
+    is the latest run of all. If several containers of the task have a report, all are shown.
+    Runs come from the local history unless --from, --elasticsearch or --log-group is given.
     """
     if run == "" or against == "":
-        raise UsageError("The name of the run is empty: give a task id or a family, or leave it out.")
+        raise UsageError("The name of the run is empty: give a task ID or a family, or omit it.")
     clock = SystemClock()
     wanted = run_filter(options, clock, run=run, reads_checkpoints=True)
     source = open_source(options, os.environ, clock)

@@ -44,9 +44,7 @@ def log_lines(
     Raises TaskProfilerError if the run has no log stream.
     """
     if record.log_group is None or record.log_stream is None:
-        raise TaskProfilerError(
-            "The record names no log stream, so --logs has nothing to read: it is for batches that log by awslogs."
-        )
+        raise TaskProfilerError("The record names no log stream: --logs needs a batch that logs with awslogs.")
     yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))
     shown: set[str] = set()
     read: list[str] = []

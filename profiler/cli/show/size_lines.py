@@ -79,7 +79,7 @@ def _saving_text(percent: float | None) -> str:
     """The saving at the upper bound of the duration."""
     if percent is None or abs(percent) < _MIN_PERCENT:
         return ""
-    return f", {abs(percent):.0f} % {'cheaper' if percent > 0 else 'dearer'}"
+    return f", saves {percent:.0f} %" if percent > 0 else f", costs {-percent:.0f} % more"
 
 
 def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
@@ -87,7 +87,7 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
     if advice is not None:
         choice = advice.choice
         size = format_task_size(choice.size.vcpu, choice.size.memory_mb)
-        basis = f"(by {_runs_text(advice.evidence)})"
+        basis = f"(based on {_runs_text(advice.evidence)})"
         if choice.is_right and advice.risk is None and choice.current is not None:
             yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
         else:
@@ -100,4 +100,4 @@ def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
 
 def _runs_text(evidence: Evidence) -> str:
     runs = evidence.runs + evidence.out_of_memory_unmeasured
-    return "this run alone" if runs == 1 else f"the last {runs} runs of the family"
+    return "this run" if runs == 1 else f"{runs} runs"

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import click
 from msgspec.structs import replace
 
-from profiler import __version__
 from profiler.aws_account.rollout_plan import Action, Change
 from profiler.cli.options import aws_options
 from profiler.cli.printing import warn
@@ -14,6 +13,7 @@ from profiler.cli.taskdef.rollout import Rollout, RolloutRequest, check_destinat
 from profiler.cli.wiring.aws_clients import open_clients, region_of_environment
 from profiler.core.ecs_terms import arn_part
 from profiler.core.errors import UsageError
+from profiler.core.version import __version__
 from profiler.task_definitions.add_monitor import (
     AddMonitorOptions,
     AddMonitorResult,

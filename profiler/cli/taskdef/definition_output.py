@@ -10,8 +10,9 @@ from msgspec import Struct
 from rich.console import Console
 from rich.text import Text
 
-from profiler.cli.printing import printable, warn
+from profiler.cli.printing import warn
 from profiler.core.errors import UsageError
+from profiler.core.text import printable
 from profiler.task_definitions.cloudformation import TemplateChange
 from profiler.task_definitions.in_files import read_bytes, write_definition
 

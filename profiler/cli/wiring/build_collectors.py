@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from profiler.cli.wiring.task_endpoint import tag_lookup
-from profiler.collectors.collector import Collectors
+from profiler.collectors.collector import Collector
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia.nvml import is_driver_present
-from profiler.collectors.processes.discovery import LazyProcessCollector, SampleComparingCollector, pids_of
-from profiler.core.background import BackgroundCall
+from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of
 from profiler.core.clock import Clock
-from profiler.core.log import Log, NullLog
+from profiler.core.log import Log
+from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.settings import (
     AcceleratorSettings,
@@ -29,8 +29,7 @@ from profiler.settings import (
 )
 
 if TYPE_CHECKING:
-    from profiler.collectors.neuron.neuron_collector import NeuronCollector
-    from profiler.collectors.nvidia.gpu_collector import GpuCollector, GpuListener
+    from profiler.collectors.nvidia.gpu_collector import GpuListener
     from profiler.collectors.nvidia.gpu_ownership import GpuScope
     from profiler.collectors.task_tags import TaskTags
     from profiler.readers.linux.process_tree import ProcessReading
@@ -47,9 +46,7 @@ def batch_processes(arguments: Arguments, clock: Clock, interval_ns: int, series
     )
 
 
-def _make_collector(
-    arguments: Arguments, clock: Clock, interval_ns: int, series_points: int
-) -> SampleComparingCollector:
+def _make_collector(arguments: Arguments, clock: Clock, interval_ns: int, series_points: int) -> Collector:
     from profiler.collectors.processes.process_collector import (  # see the module's docstring
         ProcessAccess,
         ProcessCollector,
@@ -79,17 +76,10 @@ def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str
     return lambda process: show(process.arguments) or None
 
 
-class LocalCollectors(Struct, frozen=True, kw_only=True):
-    """The collectors of ``run``, and what was wrong with their settings."""
-
-    collectors: Collectors
-    problems: tuple[str, ...] = ()
-
-
-def task_collectors(
-    settings: MonitorSettings, environment: Mapping[str, str], clock: Clock, log: Log, processes: LazyProcessCollector
-) -> Collectors:
-    """The collectors of the monitor: the batch's processes first, then the accelerators."""
+def accelerator_collectors(
+    settings: MonitorSettings, environment: Mapping[str, str], clock: Clock, log: Log
+) -> tuple[Collector, ...]:
+    """The collectors of the monitor's accelerators."""
 
     def make_scope() -> "GpuScope":
         from profiler.collectors.nvidia.gpu_ownership import GpuScope  # see the module's docstring
@@ -99,13 +89,7 @@ def task_collectors(
 
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
     accelerators = _AcceleratorFactory(settings.accelerators, environment, clock, log, interval_ns)
-    gpu, neuron = accelerators.gpu_collectors(make_scope), accelerators.neuron_collectors()
-    return Collectors(
-        all=(processes, *gpu, *neuron),
-        batch_listeners=(processes, *gpu),
-        live=(*gpu, *neuron),
-        devices=(*gpu, *neuron),
-    )
+    return accelerators.gpu_collectors(make_scope) + accelerators.neuron_collectors()
 
 
 def requested_tags(settings: MonitorSettings, clock: Clock) -> "tuple[TaskTags, ...]":
@@ -123,8 +107,8 @@ def local_collectors(
     clock: Clock,
     interval_seconds: float,
     listener: "GpuListener | None",
-) -> LocalCollectors:
-    """The collectors of ``run``: the accelerators of this machine.
+) -> tuple[tuple[Collector, ...], tuple[str, ...]]:
+    """The collectors of ``run``, which are the accelerators of this machine; and what is wrong with their settings.
 
     Which GPUs belong to the command is known from the environment alone, because other programs may use the visible
     GPUs too.
@@ -139,20 +123,10 @@ def local_collectors(
     interval_ns = round(interval_seconds * NS_PER_SECOND)
     # Elsewhere than in our image, another program may have the name neuron-monitor: only a device node is evidence.
     accelerators = _AcceleratorFactory(
-        settings, environment, clock, NullLog(), interval_ns, has_neuron_devices=lambda: bool(neuron_devices())
+        settings, environment, clock, Log(), interval_ns, has_neuron_devices=lambda: bool(neuron_devices())
     )
-    gpu, neuron = accelerators.gpu_collectors(make_scope, listener), accelerators.neuron_collectors()
-    child_pids = tuple(_child_pid_getter(collector) for collector in neuron)
-    return LocalCollectors(
-        collectors=Collectors(
-            all=(*gpu, *neuron), devices=(*gpu, *neuron), requirable=(*gpu, *neuron), child_pids=child_pids
-        ),
-        problems=(problems_message(settings.problems),) if settings.problems else (),
-    )
-
-
-def _child_pid_getter(collector: "NeuronCollector") -> Callable[[], int | None]:
-    return lambda: collector.child_pid
+    collectors = accelerators.gpu_collectors(make_scope, listener) + accelerators.neuron_collectors()
+    return collectors, (problems_message(settings.problems),) if settings.problems else ()
 
 
 class _AcceleratorFactory(Struct, frozen=True):
@@ -170,7 +144,7 @@ class _AcceleratorFactory(Struct, frozen=True):
 
     def gpu_collectors(
         self, make_scope: "Callable[[], GpuScope]", listener: "GpuListener | None" = None
-    ) -> "tuple[GpuCollector, ...]":
+    ) -> tuple[Collector, ...]:
         """One collector of all GPUs, or none. ``make_scope`` is called only where there are GPUs."""
         if not self._is_gpu_enabled():
             return ()
@@ -194,7 +168,7 @@ class _AcceleratorFactory(Struct, frozen=True):
             return is_driver_present(self.environment.get("LD_LIBRARY_PATH"), os.path.exists)
         return self.settings.gpu == "on"
 
-    def neuron_collectors(self) -> "tuple[NeuronCollector, ...]":
+    def neuron_collectors(self) -> tuple[Collector, ...]:
         """One collector of all Neuron devices, or none."""
         if self.settings.neuron == "off":
             return ()
@@ -203,19 +177,8 @@ class _AcceleratorFactory(Struct, frozen=True):
             return ()
         from profiler.collectors.neuron.neuron_collector import NeuronCollector  # see the module's docstring
         from profiler.collectors.neuron.neuron_monitor_process import neuron_period_seconds
-        from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
         from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 
         period_seconds = neuron_period_seconds(self.interval_ns / NS_PER_SECOND)
-
-        def make_source(on_report: Callable[[NeuronReport], None]) -> NeuronMonitorSource:
-            return NeuronMonitorSource(program or "", period_seconds, on_report, self.clock, self.log)
-
-        return (
-            NeuronCollector(
-                None if program is None else make_source,
-                period_seconds,
-                self.log,
-                is_required=self.settings.neuron == "on",
-            ),
-        )
+        source = None if program is None else NeuronMonitorSource(program, period_seconds, self.clock, self.log)
+        return (NeuronCollector(source, period_seconds, self.log, is_required=self.settings.neuron == "on"),)

@@ -4,15 +4,15 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from profiler.cli.wiring.build_collectors import batch_processes, requested_tags, task_collectors
+from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes, requested_tags
 from profiler.cli.wiring.task_endpoint import metadata_source
-from profiler.collectors.collector import LiveReadings
-from profiler.core.background import BackgroundCall
+from profiler.collectors.collector import Collector
 from profiler.core.clock import SystemClock, Ticker
 from profiler.core.deadline_writer import Output, standard_outputs
 from profiler.core.errors import TaskProfilerError
 from profiler.core.log import JsonLog
 from profiler.core.signals import SignalHandler
+from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.loop import Exporter, MonitorLoop, Runtime
 from profiler.monitor.observation import Observation
@@ -43,7 +43,8 @@ def run_monitor(stop: SignalHandler) -> int:
         settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock, stop
     )
     processes = batch_processes(settings.process_arguments, clock, interval_ns, settings.series_points)
-    collectors = task_collectors(settings, os.environ, clock, log, processes)
+    accelerators = accelerator_collectors(settings, os.environ, clock, log)
+    collectors = (processes, *accelerators, *requested_tags(settings, clock))
     host = read_host()
     observation = Observation(
         source,
@@ -53,7 +54,7 @@ def run_monitor(stop: SignalHandler) -> int:
         processes.on_sample,
         series_points=settings.series_points,
         host=host,
-        devices=collectors.devices,
+        devices=accelerators,
     )
     runtime = Runtime(clock=clock, ticker=Ticker(clock.monotonic_ns(), interval_ns), stop=stop, log=log)
     swap = SwapTracker(read_swap_counters)
@@ -65,7 +66,7 @@ def run_monitor(stop: SignalHandler) -> int:
         clock=clock,
         host=host,
         read_own_usage=read_own_usage,
-        contributors=(*collectors.all, *requested_tags(settings, clock)),
+        collectors=collectors,
         notes=lambda task: (*swap.notes(task), *_output_notes(stdout, stderr)),
     )
     delivery = _delivery(stdout, clock, log)
@@ -75,9 +76,8 @@ def run_monitor(stop: SignalHandler) -> int:
         reporter,
         delivery,
         runtime,
-        collectors=collectors.all,
-        batch_listeners=collectors.batch_listeners,
-        exporter=_exporter(settings, observation, collectors.live, runtime, host),
+        collectors=collectors,
+        exporter=_exporter(settings, observation, accelerators, runtime, host),
     )
     is_done = loop.run()
     stop_ns = clock.monotonic_ns() if stop.requested_ns is None else stop.requested_ns
@@ -105,7 +105,7 @@ def _output_notes(stdout: Output, stderr: Output) -> Iterator[str]:
 
 
 def _exporter(
-    settings: MonitorSettings, observation: Observation, live: Sequence[LiveReadings], runtime: Runtime, host: Host
+    settings: MonitorSettings, observation: Observation, accelerators: Sequence[Collector], runtime: Runtime, host: Host
 ) -> Exporter | None:
     """The exporter of live metrics; None if it is off, and then its modules are not imported."""
     if settings.prometheus_port is None:
@@ -116,7 +116,7 @@ def _exporter(
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
     builder = SnapshotBuilder(
         observation,
-        live,
+        accelerators,
         ticker=runtime.ticker,
         clock=runtime.clock,
         host=host,

@@ -10,12 +10,12 @@ import math
 import os
 from collections.abc import Iterable
 
-from profiler.cli.printing import printable
 from profiler.cli.run_options import RunOptions
 from profiler.core.clock import SystemClock
 from profiler.core.deadline_writer import Output
 from profiler.core.errors import UsageError
 from profiler.core.files import dup_above_standard_streams
+from profiler.core.text import printable
 from profiler.local_run.labels import parse_labels
 from profiler.local_run.launch import MAX_NAME_CHARS
 from profiler.local_run.prepared_run import prepare_run
@@ -31,17 +31,17 @@ def run_command(options: RunOptions) -> int:
         UsageError: before the start, for options that cannot work.
     """
     if not options.words:
-        raise UsageError("There is no command to run: write it after --, as in task-profiler run -- python etl.py")
+        raise UsageError("The command to run is missing: write it after --, as in task-profiler run -- python etl.py")
     if math.isnan(options.interval_seconds):
         raise UsageError("--interval must be a number of seconds.")
     if options.name is not None and not options.name.strip():
-        raise UsageError("--name is empty: give the run a name or leave the option out.")
+        raise UsageError("--name is empty: give the run a name or omit the option.")
     if options.name is not None and len(options.name) > MAX_NAME_CHARS:
         raise UsageError(
             f"--name has {len(options.name)} characters, but a family has at most {MAX_NAME_CHARS}: use a shorter name."
         )
     if options.history_file is not None and (options.no_history or not options.history_file):
-        raise UsageError("--history needs a file name, and excludes --no-history: leave one of them out.")
+        raise UsageError("--history needs a file name and excludes --no-history: omit one of them.")
     own_labels = parse_labels(options.labels)
     descriptor = None if options.output is None else _open_output(options.output)
     with prepare_run(options.words, os.environb, SystemClock()) as prepared:

@@ -41,20 +41,20 @@ class RunSession:
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
         self._view = _live_view(clock, self.stderr) if options.live else None
         gpu_listener = None if self._recorder is None else self._recorder.timeline.add_gpu
-        found = local_collectors(os.environ, clock, options.interval_seconds, gpu_listener)
+        collectors, problems = local_collectors(os.environ, clock, options.interval_seconds, gpu_listener)
         prices, price_problems = read_price_settings(os.environ)
         series_points, series_problems = read_series_points(os.environ)
         self._context = RunContext(
             find_labels=_find_labels,
             fetch_placement=task_lookup(os.environ),
-            collectors=found.collectors,
+            collectors=collectors,
             prices=prices,
             series_points=series_points,
             pause=self._view.close if self._view is not None else lambda: None,
             keep_so_far=(lambda _: None) if self._recorder is None else self._recorder.keep_so_far,
         )
         settings_problems = (*price_problems, *series_problems)
-        self.problems = (*found.problems, *((problems_message(settings_problems),) if settings_problems else ()))
+        self.problems = (*problems, *((problems_message(settings_problems),) if settings_problems else ()))
         if self._recorder is not None:
             with suppress(ImportError):  # a Python without SQLite; the recorder reports it
                 import profiler.history.run_database  # noqa: F401  now, not when the user waits for the command's end
@@ -77,7 +77,7 @@ class RunSession:
 
     def stop_collectors(self) -> None:
         """Stop the collectors of accelerators, which may take a while."""
-        stop_collectors(self._context.collectors.all)
+        stop_collectors(self._context.collectors)
 
     def _listeners(self) -> list[OnSample]:
         listeners: list[OnSample] = []

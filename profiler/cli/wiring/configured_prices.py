@@ -18,7 +18,7 @@ def price_overrides(environment: Mapping[str, str], on_fargate: str | None = Non
         warn(problems_message(problems))
     if on_fargate is not None and not is_priced(on_fargate, prices):
         warn(
-            f"Fargate's prices in {on_fargate} are not known: check the Region's name, or set "
+            f"Fargate's prices in {on_fargate} are unknown: check the Region's name, or set "
             "TASK_PROFILER_PRICE_VCPU_HOUR and TASK_PROFILER_PRICE_GB_HOUR."
         )
     return prices

@@ -83,7 +83,7 @@ def _check_only_one(options: SourceOptions) -> None:
     )
     given = [name for name, is_given in sources if is_given]
     if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} are several sources of runs: use one of them.")
+        raise UsageError(f"{' and '.join(given)} exclude each other: use one source of runs.")
 
 
 def _history(file: str | None, environment: Mapping[str, str], clock: Clock) -> RunSource:
@@ -95,7 +95,7 @@ def _history(file: str | None, environment: Mapping[str, str], clock: Clock) -> 
     store = HistoryStore(path, clock)
     store.add_abandoned_runs()
     if file is not None and not os.path.lexists(path):
-        raise TaskProfilerError(f"There is no history file {path}: check --history.")
+        raise TaskProfilerError(f"The history file {path} does not exist: check --history.")
     return LocalRuns(Path(path), store)
 
 

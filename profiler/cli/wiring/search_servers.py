@@ -188,7 +188,7 @@ _ERRORS: tuple[tuple[type[Exception], str, str], ...] = (
     (
         requests.exceptions.SSLError,
         "CERTIFICATE_VERIFY_FAILED",
-        "has a certificate that is not trusted: name your private CA by --ca-file FILE.",
+        "has a certificate that is not trusted: name your private CA with --ca-file FILE.",
     ),
     (
         requests.exceptions.SSLError,
@@ -203,7 +203,7 @@ _ERRORS: tuple[tuple[type[Exception], str, str], ...] = (
     (
         requests.exceptions.Timeout,
         "",
-        f"did not answer within {_TIMEOUT_SECONDS} seconds: check the address, and that a firewall lets you through.",
+        f"did not answer within {_TIMEOUT_SECONDS} seconds: check the address, and firewalls on the way.",
     ),
     (
         requests.exceptions.ConnectionError,
@@ -213,7 +213,7 @@ _ERRORS: tuple[tuple[type[Exception], str, str], ...] = (
     (
         requests.exceptions.ConnectionError,
         "Connection refused",
-        "refused the connection: check the port, and that the server runs.",
+        "refused the connection: check the port, and whether the server runs.",
     ),
     (
         requests.exceptions.ConnectionError,

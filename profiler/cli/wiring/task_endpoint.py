@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from profiler.core.clock import Clock
+from profiler.core.signals import SignalHandler
 from profiler.readers import Unavailable
 from profiler.settings import endpoint_address
 
 if TYPE_CHECKING:
     from profiler.local_run.local_record import Placement
-    from profiler.readers.ecs.endpoint_client import StopSignal, TaskMetadataSource
+    from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 
 _TIMEOUT_SECONDS = 1.0
 # Long enough for the longest timeout.
@@ -20,7 +21,7 @@ _TAGS_INTERVAL_SECONDS = 60.0
 
 
 def metadata_source(
-    address: str, version: int, interval_seconds: float, clock: Clock, stop_signal: "StopSignal | None" = None
+    address: str, version: int, interval_seconds: float, clock: Clock, stop_signal: SignalHandler | None = None
 ) -> "TaskMetadataSource":
     """The client of the endpoint at ``address``; the interval of the reads determines their timeout."""
     from profiler.readers.ecs.container_stats import parse_device_mapper_majors

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from profiler.core.background import WakeEvent
+from profiler.core.threads import WakeEvent
 from profiler.readers import Unavailable
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _RUNTIME_DAEMON = {"address": "unix:/run/neuron.sock"}
 _CHUNK_BYTES = 64 * 1024
 _MAX_STDERR_BYTES = 4096
 _REAP_TIMEOUT_SECONDS = 1.0
-_LEASH_SCRIPT = str(Path(__file__).with_name("leash.py"))
+_END_WITH_PARENT = str(Path(__file__).with_name("end_with_parent.py"))
 
 
 class LineSplitter:
@@ -150,7 +150,6 @@ class NeuronProcess:
         return b""
 
     def terminate(self) -> None:
-        """Send SIGTERM to the process group."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -204,9 +203,9 @@ def start_process(program: str, configuration: bytes, wake: WakeEvent) -> Neuron
     try:
         descriptor = _write_memory_file(configuration)
         try:
-            leash = (sys.executable, "-I", "-S", _LEASH_SCRIPT, str(os.getpid()))
+            tied = (sys.executable, "-I", "-S", _END_WITH_PARENT, str(os.getpid()))
             popen = subprocess.Popen(  # noqa: S603  an absolute path, found in folders of root
-                (*leash, program, "-c", f"/proc/self/fd/{descriptor}"),
+                (*tied, program, "-c", f"/proc/self/fd/{descriptor}"),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -1,14 +1,18 @@
-"""Parses a line of neuron-monitor into immutable values."""
+"""Parses a line of neuron-monitor into immutable values.
+
+A few msgspec types make the decoder skip the list of loaded models, which is three quarters of a large report. These
+types also accept any other JSON value in place of an object or a list: a field of an unexpected type is then absent,
+and the other fields are still read.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
-from profiler.collectors.neuron import neuron_monitor_json as wire
-from profiler.core.json_fields import MAX_COUNT, Json, count, text
+from profiler.core.json_fields import MAX_COUNT, Json, count, mapping, mappings, text
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 
@@ -24,8 +28,49 @@ _MAX_PROBLEMS = 8
 _MIN_PERCENT, _MAX_PERCENT = -1, 105
 _MAX_SHOWN_CHARS = 40
 
-_Group = TypeVar("_Group", bound=wire.Group)
 _Value = TypeVar("_Value")
+_Scalar = None | bool | int | float | str
+_NoObject = _Scalar | list[Any]
+
+
+class _Core(Struct):
+    neuroncore_utilization: Any = None
+
+
+class _CoreCounters(Struct):
+    period: Any = None
+    error: Any = None
+    neuroncores_in_use: dict[str, _Core | _NoObject] | _NoObject = None
+
+
+class _MemoryUsed(Struct):
+    period: Any = None
+    error: Any = None
+    neuron_runtime_used_bytes: Any = None
+
+
+class _RuntimeGroups(Struct):
+    """The groups of a process that uses the devices; only runtime 1.x has ``inference_stats`` and ``hw_counters``."""
+
+    neuroncore_counters: _CoreCounters | _NoObject = None
+    memory_used: _MemoryUsed | _NoObject = None
+    execution_stats: Any = None
+    inference_stats: Any = None
+    hw_counters: Any = None
+
+
+class _Runtime(Struct):
+    error: Any = None
+    report: _RuntimeGroups | _NoObject = None
+
+
+class _Document(Struct):
+    neuron_runtime_data: list[_Runtime | _NoObject] | _Scalar | dict[str, Any] | UnsetType = UNSET
+    system_data: Any = UNSET
+    neuron_hardware_info: Any = UNSET
+
+
+_Group = TypeVar("_Group", _CoreCounters, _MemoryUsed)
 
 
 def bounded_count(limit: int, value: Json) -> int | None:
@@ -46,7 +91,7 @@ def bounded_sum(limit: int, values: Iterable[Json]) -> int | None:
 
 
 def percent(value: Json) -> float | None:
-    """The value brought within 0 to 100; None if it is no number, or further outside than rounding explains.
+    """The value brought within 0 to 100; None if it is not a number, or outside by more than rounding.
 
     It can be slightly outside, because the measured period may be slightly too short.
     """
@@ -112,7 +157,7 @@ class NeuronReport(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-_decoder = msgspec.json.Decoder(wire.Document)
+_decoder = msgspec.json.Decoder(_Document)
 
 
 def decode_report(line: bytes) -> NeuronReport | Unavailable:
@@ -121,7 +166,7 @@ def decode_report(line: bytes) -> NeuronReport | Unavailable:
         document = _decoder.decode(line)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         return Unavailable(f"it printed a line that is not a JSON object: {error}")
-    if document == wire.Document():
+    if document == _Document():
         return Unavailable("it printed a JSON object that is not a report")
     return _ReportParser().report(document)
 
@@ -132,22 +177,20 @@ class _ReportParser:
     def __init__(self) -> None:
         self._problems: dict[str, None] = {}
 
-    def report(self, document: wire.Document) -> NeuronReport:
-        runtimes = [entry for entry in _as_list(document.neuron_runtime_data) if isinstance(entry, wire.Runtime)]
+    def report(self, document: _Document) -> NeuronReport:
+        entries = document.neuron_runtime_data
+        runtimes = [entry for entry in entries if isinstance(entry, _Runtime)] if isinstance(entries, list) else []
         for runtime in runtimes:
             self._has_no_error(runtime.error)
-        groups = [runtime.report for runtime in runtimes if isinstance(runtime.report, wire.RuntimeGroups)]
-        hardware = [entry.hw_counters for entry in groups]
-        if isinstance(document.system_data, wire.SystemData):
-            hardware.append(document.system_data.neuron_hw_counters)
-        info = document.neuron_hardware_info
-        if not isinstance(info, wire.HardwareInfo) or not self._has_no_error(info.error):
-            info = wire.HardwareInfo()
+        groups = [runtime.report for runtime in runtimes if isinstance(runtime.report, _RuntimeGroups)]
+        info = self._valid(document.neuron_hardware_info)
         return NeuronReport(
-            runtimes=tuple(self._runtime(entry) for entry in groups if entry != wire.RuntimeGroups()),
-            ecc_uncorrected=self._ecc_uncorrected(hardware),
-            device_count=bounded_count(_MAX_DEVICES, info.neuron_device_count),
-            device_memory_size_bytes=bounded_count(MAX_BYTES, info.neuron_device_memory_size),
+            runtimes=tuple(self._runtime(entry) for entry in groups if entry != _RuntimeGroups()),
+            ecc_uncorrected=self._ecc_uncorrected(
+                [*(entry.hw_counters for entry in groups), mapping(document.system_data).get("neuron_hw_counters")]
+            ),
+            device_count=bounded_count(_MAX_DEVICES, info.get("neuron_device_count")),
+            device_memory_size_bytes=bounded_count(MAX_BYTES, info.get("neuron_device_memory_size")),
             problems=tuple(self._problems)[:_MAX_PROBLEMS],
         )
 
@@ -157,67 +200,67 @@ class _ReportParser:
             self._problems[problem] = None
         return problem is None
 
-    def _valid_group(self, group: Json, kind: type[_Group]) -> _Group:
+    def _valid(self, group: Json) -> Mapping[str, Json]:
         """The group if neuron-monitor could read it, else an empty one."""
+        fields = mapping(group)
+        return fields if self._has_no_error(fields.get("error")) else {}
+
+    def _valid_struct(self, group: Json, kind: type[_Group]) -> _Group:
         return group if isinstance(group, kind) and self._has_no_error(group.error) else kind()
 
-    def _runtime(self, groups: wire.RuntimeGroups) -> RuntimeReport:
-        cores = self._valid_group(groups.neuroncore_counters, wire.CoreCounters)
-        memory = self._valid_group(groups.memory_used, wire.MemoryUsed)
-        used = memory.neuron_runtime_used_bytes
-        if not isinstance(used, wire.UsedBytes):
-            used = wire.UsedBytes()
-        stats = self._valid_group(groups.execution_stats, wire.ExecutionStats)
-        if stats == wire.ExecutionStats():
-            stats = self._valid_group(groups.inference_stats, wire.ExecutionStats)
+    def _runtime(self, groups: _RuntimeGroups) -> RuntimeReport:
+        cores = self._valid_struct(groups.neuroncore_counters, _CoreCounters)
+        memory = self._valid_struct(groups.memory_used, _MemoryUsed)
+        used = mapping(memory.neuron_runtime_used_bytes)
+        core_memory = mapping(mapping(used.get("usage_breakdown")).get("neuroncore_memory_usage"))
+        stats = self._valid(groups.execution_stats) or self._valid(groups.inference_stats)
         completed, failed = _executions(stats)
         return RuntimeReport(
             utilization_percent=self._utilization_percent(cores),
             utilization_period_ns=nanoseconds(cores.period),
-            core_memory_bytes=self._core_memory_bytes(used.usage_breakdown),
-            memory_bytes_by_category=_memory_bytes_by_category(used.usage_breakdown),
-            device_memory_bytes=bounded_count(MAX_BYTES, used.neuron_device),
+            core_memory_bytes=self._core_memory_bytes(core_memory),
+            memory_bytes_by_category=_memory_bytes_by_category(core_memory),
+            device_memory_bytes=bounded_count(MAX_BYTES, used.get("neuron_device")),
             memory_period_ns=nanoseconds(memory.period),
             completed=completed,
             failed=failed,
-            latency=_latency(stats.latency_stats),
+            latency=_latency(mapping(stats.get("latency_stats"))),
         )
 
-    def _ecc_uncorrected(self, groups: list[wire.HardwareCounters | wire.UnexpectedJson]) -> Mapping[int, int]:
-        found: dict[int, int] = {}
+    def _ecc_uncorrected(self, groups: list[Json]) -> Mapping[int, int]:
+        errors_by_device: dict[int, int] = {}
         for group in groups:
-            for device in _as_list(self._valid_group(group, wire.HardwareCounters).neuron_devices):
-                if not isinstance(device, wire.Device):
-                    continue
-                index = bounded_count(_MAX_DEVICES - 1, device.neuron_device_index)
-                errors = bounded_sum(MAX_EVENTS, (device.mem_ecc_uncorrected, device.sram_ecc_uncorrected))
+            for device in mappings(self._valid(group).get("neuron_devices")):
+                index = bounded_count(_MAX_DEVICES - 1, device.get("neuron_device_index"))
+                counts = (device.get("mem_ecc_uncorrected"), device.get("sram_ecc_uncorrected"))
+                errors = bounded_sum(MAX_EVENTS, counts)
                 if index is not None and errors is not None:
                     # With runtime 1.x, every daemon reports the same devices.
-                    found[index] = max(errors, found.get(index, 0))
-        return found
+                    errors_by_device[index] = max(errors, errors_by_device.get(index, 0))
+        return errors_by_device
 
-    def _utilization_percent(self, group: wire.CoreCounters) -> Mapping[int, float] | None:
+    def _utilization_percent(self, group: _CoreCounters) -> Mapping[int, float] | None:
         cores = group.neuroncores_in_use
         if not isinstance(cores, dict):
             return None
-        found = {}
+        percent_by_core = {}
         for index, core in self._iter_cores(cores):
-            value = core.neuroncore_utilization if isinstance(core, wire.Core) else None
+            value = core.neuroncore_utilization if isinstance(core, _Core) else None
             used = percent(value)
             if used is not None:
-                found[index] = used
+                percent_by_core[index] = used
             elif _is_number(value):
                 self._add_impossible(f"the utilization of core {index}", value)
-        return found
+        return percent_by_core
 
-    def _core_memory_bytes(self, breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[int, int]:
+    def _core_memory_bytes(self, core_memory: Mapping[str, Json]) -> Mapping[int, int]:
         """The sum over all categories, because newer versions of neuron-monitor add some."""
-        found = {}
-        for index, categories in self._iter_cores(_core_breakdowns(breakdown)):
+        bytes_by_core = {}
+        for index, categories in self._iter_cores(core_memory):
             used = bounded_sum(MAX_BYTES, categories.values()) if isinstance(categories, dict) else None
             if used is not None:
-                found[index] = used
-        return found
+                bytes_by_core[index] = used
+        return bytes_by_core
 
     def _iter_cores(self, cores: Mapping[str, _Value]) -> Iterator[tuple[int, _Value]]:
         for key, value in cores.items():
@@ -227,9 +270,9 @@ class _ReportParser:
             else:
                 self._add_impossible("the index of a core", key)
 
-    def _add_impossible(self, what: str, value: float | str) -> None:
+    def _add_impossible(self, name: str, value: float | str) -> None:
         if len(self._problems) < _MAX_PROBLEMS:
-            self._problems[f"{what} is {_shown(value)}"] = None
+            self._problems[f"{name} is {_shown(value)}"] = None
 
 
 def _shown(value: float | str) -> str:
@@ -239,58 +282,43 @@ def _shown(value: float | str) -> str:
     return repr(value)[:_MAX_SHOWN_CHARS]
 
 
-def _memory_bytes_by_category(breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[str, int]:
+def _memory_bytes_by_category(core_memory: Mapping[str, Json]) -> Mapping[str, int]:
     """The sum over the cores, by the categories of the report."""
-    found: dict[str, int] = {}
-    for categories in _core_breakdowns(breakdown).values():
+    totals: dict[str, int] = {}
+    for categories in core_memory.values():
         # Most cores belong to other runtimes and have only zeros: skipping these saves two thirds of the time.
-        if not isinstance(categories, dict) or (found and not any(categories.values())):
+        if not isinstance(categories, dict) or (totals and not any(categories.values())):
             continue
         for name, value in categories.items():
             used = bounded_count(MAX_BYTES, value)
-            if used is not None and (name in found or len(found) < _MAX_CATEGORIES):
-                found[name] = found.get(name, 0) + used
-    return found
+            if used is not None and (name in totals or len(totals) < _MAX_CATEGORIES):
+                totals[name] = totals.get(name, 0) + used
+    return totals
 
 
-def _core_breakdowns(breakdown: wire.Breakdown | wire.UnexpectedJson) -> Mapping[str, wire.Numbers]:
-    cores = breakdown.neuroncore_memory_usage if isinstance(breakdown, wire.Breakdown) else None
-    return cores if isinstance(cores, dict) else {}
-
-
-def _executions(stats: wire.ExecutionStats) -> tuple[int | None, int | None]:
+def _executions(stats: Mapping[str, Json]) -> tuple[int | None, int | None]:
     """The completed executions, and the failed ones: all keys but ``completed``."""
-    summary = stats.execution_summary
-    if not isinstance(summary, dict):
-        summary = stats.inference_summary
-    if not isinstance(summary, dict):
-        return None, None
-    others = (value for name, value in summary.items() if name != "completed")
-    return bounded_count(MAX_EVENTS, summary.get("completed")), bounded_sum(MAX_EVENTS, others)
+    summary = mapping(stats.get("execution_summary")) or mapping(stats.get("inference_summary"))
+    failures = (value for name, value in summary.items() if name != "completed")
+    return bounded_count(MAX_EVENTS, summary.get("completed")), bounded_sum(MAX_EVENTS, failures)
 
 
-def _latency(stats: wire.Latencies | wire.UnexpectedJson) -> Latency | None:
+def _latency(stats: Mapping[str, Json]) -> Latency | None:
     """The total latency, else the latency of the device; None if neither has a number."""
-    if not isinstance(stats, wire.Latencies):
-        return None
-    for percentiles in (stats.total_latency, stats.device_latency):
-        if isinstance(percentiles, dict):
-            latency = Latency(
-                p50_seconds=seconds(percentiles.get("p50")),
-                p99_seconds=seconds(percentiles.get("p99")),
-                p100_seconds=seconds(percentiles.get("p100")),
-            )
-            if latency != Latency():
-                return latency
+    for name in ("total_latency", "device_latency"):
+        percentiles = mapping(stats.get(name))
+        latency = Latency(
+            p50_seconds=seconds(percentiles.get("p50")),
+            p99_seconds=seconds(percentiles.get("p99")),
+            p100_seconds=seconds(percentiles.get("p100")),
+        )
+        if latency != Latency():
+            return latency
     return None
-
-
-def _as_list(value: Json) -> list[Json]:
-    return value if isinstance(value, list) else []
 
 
 @lru_cache(2 * MAX_CORES)  # each of 32 runtimes lists the same 32 cores, every second
 def _core_index(key: str) -> int | None:
-    """The index that a key stands for; None for text that no index is written as, such as ``01``."""
+    """The index of a core from its key; None for text that is not a plain index, such as ``01``."""
     is_index = key.isdecimal() and key.isascii() and len(key) <= _MAX_INDEX_DIGITS and key == str(int(key))
     return int(key) if is_index and int(key) < MAX_CORES else None

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.collectors.collector import StoppableThread, ThreadFailure
 from profiler.collectors.neuron import is_program
 from profiler.collectors.neuron.neuron_monitor_process import (
     MAX_LINE_BYTES,
@@ -20,9 +19,9 @@ from profiler.collectors.neuron.neuron_monitor_process import (
     start_process,
 )
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
-from profiler.core.background import WakeEvent
 from profiler.core.clock import Clock
 from profiler.core.log import Log
+from profiler.core.threads import StoppableThread, ThreadFailure, WakeEvent
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import SourceHealth, Unavailable
 
@@ -66,7 +65,6 @@ class SupervisionState(Struct, frozen=True, kw_only=True):
         return max(self.starts - 1, 0)
 
     def is_start_due(self, now_ns: int) -> bool:
-        """Whether neuron-monitor is to be started now."""
         return not self.is_running and now_ns >= self.deadline_ns
 
     def is_silent(self, now_ns: int) -> bool:
@@ -74,13 +72,11 @@ class SupervisionState(Struct, frozen=True, kw_only=True):
         return self.is_running and now_ns >= self.deadline_ns
 
     def on_started(self, now_ns: int) -> "SupervisionState":
-        """A process was started."""
         return replace(
             self, is_running=True, starts=self.starts + 1, reports=0, deadline_ns=now_ns + self.silence_timeout_ns
         )
 
     def on_report(self, now_ns: int) -> "SupervisionState":
-        """A report was read."""
         reports = self.reports + 1
         return replace(
             self,
@@ -108,7 +104,6 @@ class SupervisionState(Struct, frozen=True, kw_only=True):
         )
 
     def on_missing_program(self, now_ns: int) -> "SupervisionState":
-        """The program does not exist."""
         return replace(self, is_unavailable=True, deadline_ns=now_ns + MAX_BACKOFF_NS)
 
 
@@ -122,8 +117,7 @@ def initial_supervision(period_seconds: int) -> SupervisionState:
 class NeuronMonitorSource:
     """Runs neuron-monitor and restarts it when it ends, is silent or was missing.
 
-    ``on_report`` is called in the source's thread with each report; it must be fast and must not raise. Failures are
-    logged once per change of state, errors within reports once each.
+    Failures are logged once per change of state, errors within reports once each.
     """
 
     name = "neuron-monitor"
@@ -132,7 +126,6 @@ class NeuronMonitorSource:
         self,
         program: str,
         period_seconds: int,
-        on_report: Callable[[NeuronReport], None],
         clock: Clock,
         log: Log,
         *,
@@ -140,10 +133,10 @@ class NeuronMonitorSource:
     ) -> None:
         self._program = program
         self._configurations = configurations(period_seconds)
-        self._on_report = on_report
         self._clock = clock
         self._log = log
         self._jitter = jitter
+        self._on_report: Callable[[NeuronReport], None] = lambda _: None
         self._health = SourceHealth(self.name, log)
         self._logged_problems: set[str] = set()
         self._state = initial_supervision(period_seconds)
@@ -154,7 +147,6 @@ class NeuronMonitorSource:
 
     @property
     def restarts(self) -> int:
-        """Starts after the first."""
         return self._state.restarts
 
     @property
@@ -165,12 +157,15 @@ class NeuronMonitorSource:
 
     @property
     def failure(self) -> ThreadFailure | None:
-        """The error that ended the thread."""
         return None if self._thread is None else self._thread.failure
 
-    def start(self) -> None:
-        """Start the thread and return at once. Only the first call does anything."""
+    def start(self, on_report: Callable[[NeuronReport], None]) -> None:
+        """Start the thread and return at once. Only the first call does anything.
+
+        ``on_report`` is called in the thread with each report; it must be fast and must not raise.
+        """
         if self._thread is None and self._stop_deadline_ns is None:
+            self._on_report = on_report
             wake = self._wake = WakeEvent()
             self._thread = StoppableThread(self.name, lambda: self._run(wake), wake.set, self._clock)
             self._thread.start()

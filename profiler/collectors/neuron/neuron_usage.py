@@ -19,7 +19,7 @@ _MIN_PERIOD_FRACTION = 0.5
 _LATENCY_DIGITS = 9
 
 
-class NeuronReadings(Struct, frozen=True, kw_only=True):
+class LiveNeuron(Struct, frozen=True, kw_only=True):
     """The devices at the last report; executions and memory errors are counted since the first report.
 
     ``reports`` counts the reports so far. A core that no process uses has neither utilization nor memory.
@@ -78,11 +78,10 @@ class NeuronUsage:
         self._latency = Latency()
         self._ecc: dict[int, MonotonicCounter] = {}
         self._ecc_uncorrected = 0
-        self._latest = NeuronReadings(reports=0)
+        self._latest = LiveNeuron(reports=0)
         self._recent_percent = DeviceTotals()
 
     def add(self, report: NeuronReport) -> None:
-        """Add the next report."""
         with self._lock:
             self.has_devices = self.has_devices or bool(
                 report.runtimes or report.device_count or report.ecc_uncorrected
@@ -98,7 +97,7 @@ class NeuronUsage:
                 latency = _max_latency(latency, runtime.latency)
             self._latency = _max_latency(self._latency, latency)
             self._add_devices(report)
-            self._latest = NeuronReadings(
+            self._latest = LiveNeuron(
                 reports=self._latest.reports + 1,
                 utilization_percent=accepted,
                 core_memory_bytes=core_bytes,
@@ -107,7 +106,7 @@ class NeuronUsage:
                 latency=latency,
             )
 
-    def latest(self) -> NeuronReadings | None:
+    def latest(self) -> LiveNeuron | None:
         """The last report with the counts so far; None if neither a device nor a runtime was ever reported."""
         with self._lock:
             if not self.has_devices:
@@ -121,7 +120,6 @@ class NeuronUsage:
             )
 
     def take_readings(self, into: DeviceReadings) -> None:
-        """Add the cores' utilization since the last call."""
         with self._lock:
             into.neuron_percent.merge(self._recent_percent)
             self._recent_percent = DeviceTotals()

@@ -8,12 +8,13 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import PeriodicReader, TimeWaiter, with_source
+from profiler.collectors.collector import Collector, failure_warnings, with_source
 from profiler.collectors.nvidia.gpu_ownership import GpuScope, resolve
-from profiler.collectors.nvidia.gpu_readings import GpuReading
-from profiler.collectors.nvidia.gpu_usage import GpuReadings, GpuUsage
+from profiler.collectors.nvidia.gpu_readings import DriverReading
+from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus
 from profiler.core.clock import Clock
 from profiler.core.log import Log
+from profiler.core.threads import PeriodicReader, Waiter
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
@@ -52,7 +53,6 @@ class DriverHealth:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """A call into the driver."""
         self._busy_since_ns = self._clock.monotonic_ns()
         try:
             yield
@@ -60,7 +60,6 @@ class DriverHealth:
             self._busy_since_ns = None
 
     def on_success(self) -> None:
-        """A reading succeeded."""
         self._read_error = None
 
     def on_failure(self, reason: str) -> None:
@@ -94,28 +93,23 @@ class GpuSource(Protocol):
     @property
     def name(self) -> str:
         """The source's name in ``sampling.sources``."""
-        ...
 
     @property
     def permanently_unavailable(self) -> bool:
         """Whether there is nothing to read and never will be."""
-        ...
 
     @property
     def is_driver_missing(self) -> bool:
         """Whether the last failure was a missing driver, which is normal on most machines."""
-        ...
 
-    def read(self, *, counters: bool) -> GpuReading | Unavailable:
+    def read(self, *, counters: bool) -> DriverReading | Unavailable:
         """Read all GPUs now; ``counters`` includes the slow counters."""
-        ...
 
     def close(self) -> None:
         """Shut the driver library down."""
-        ...
 
 
-class GpuCollector:
+class GpuCollector(Collector):
     """Reads the GPUs at every tick.
 
     Args:
@@ -154,12 +148,11 @@ class GpuCollector:
         self._lock = threading.Lock()
         self._counters_due_ns = 0
         self._reader = PeriodicReader(
-            "gpu", self._read, self._close_source, waiter=TimeWaiter(), clock=clock, interval_ns=interval_ns
+            "gpu", self._read, self._close_source, waiter=Waiter(), clock=clock, interval_ns=interval_ns
         )
 
     @property
     def has_data(self) -> bool:
-        """Whether at least one reading succeeded."""
         return self._usage.readings > 0
 
     def start(self) -> None:
@@ -168,7 +161,6 @@ class GpuCollector:
 
     @property
     def startup_error(self) -> str | None:
-        """Why a required GPU has no readings; None if there are some or no GPU is required."""
         return self._problem if self._is_required and not self.has_data else None
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
@@ -205,8 +197,7 @@ class GpuCollector:
 
         After an error has ended the readings, checkpoints have no ``gpus``.
         """
-        failure = self._reader.failure
-        stopped = () if failure is None else (failure.sentence("GPU values"),)
+        stopped = failure_warnings(self._reader.failure, "GPU values")
         if stopped and record.status == "running":
             return with_source(record, None, stopped)
         with self._lock:
@@ -218,17 +209,16 @@ class GpuCollector:
         warnings = (*self._warnings(matches_none=matches_none), *stopped)
         return with_source(record, self.name if self.has_data else None, warnings)
 
-    def latest(self) -> GpuReadings | None:
+    def latest(self) -> LiveGpus | None:
         """Return the GPUs at the last reading; None before the first, and after an error has ended the readings."""
         if self._reader.failure is not None:
             return None
         with self._lock:
             selection = resolve(self._scope.selection_for_all(), self._usage.facts())
             gpus, readings = self._usage.latest(selection.selectors), self._usage.readings
-        return GpuReadings(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
+        return LiveGpus(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
 
     def take_readings(self, into: DeviceReadings) -> None:
-        """Add the readings of the batches' GPUs since the last call."""
         with self._lock:
             selection = resolve(self._scope.selection_for_all(), self._usage.facts())
             self._usage.take_readings(selection.selectors, into)

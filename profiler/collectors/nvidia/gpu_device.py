@@ -95,7 +95,7 @@ class Device:
         return sample, self._last_failure
 
     def _sample_instance(self) -> GpuSample:
-        """A MIG instance has only memory of its own: utilization is not measured, the rest belongs to the whole GPU."""
+        """A MIG instance reports only its memory: it has no utilization, and the rest belongs to the whole GPU."""
         used_bytes, size_bytes = self._memory()
         return GpuSample(facts=self.facts, memory_used_bytes=used_bytes, memory_size_bytes=size_bytes)
 
@@ -184,15 +184,14 @@ class XidEvents:
         self._is_registered[device.facts.physical_uuid] = self._events is not None and not isinstance(answer, Failure)
 
     def drain(self) -> tuple[Xid, ...]:
-        """The events since the last call."""
-        found: list[Xid] = []
+        xids: list[Xid] = []
         for _ in range(0 if self._events is None else _MAX_EVENTS_PER_READ):
             event = call_nvml(self._nvml, "nvmlEventSetWait_v2", self._events, _EVENT_TIMEOUT_MS)
             if isinstance(event, Failure):
                 break
             if event.eventType == self._nvml.nvmlEventTypeXidCriticalError:
-                found.append(self._xid(event))
-        return tuple(found)
+                xids.append(self._xid(event))
+        return tuple(xids)
 
     def _xid(self, event: Any) -> Xid:  # noqa: ANN401  a structure of the binding
         uuid = call_nvml(self._nvml, "nvmlDeviceGetUUID", event.device)
@@ -204,7 +203,6 @@ class XidEvents:
         )
 
     def close(self) -> None:
-        """Free the event set."""
         if self._events is not None:
             call_nvml(self._nvml, "nvmlEventSetFree", self._events)
             self._events = None

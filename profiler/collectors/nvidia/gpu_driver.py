@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from profiler.collectors.nvidia.gpu_device import Device, Failure, XidEvents, call_nvml
-from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuReading, GpuSample
+from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuFacts, GpuSample
 from profiler.collectors.nvidia.nvml import ErrorAction, Nvml
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
@@ -16,7 +16,7 @@ from profiler.readers import Unavailable
 
 _MAX_SILENT_READS = 3
 _RETRY_NS = 30 * NS_PER_SECOND
-# The container agent may mount the driver shortly after the start; after these attempts there is none.
+# The container agent may mount the driver shortly after the start; after these attempts the driver counts as missing.
 _PROBE_INTERVAL_NS = 60 * NS_PER_SECOND
 _MAX_PROBES = 5
 _MIG_ENABLED = 1
@@ -45,7 +45,7 @@ class NvmlSource:
         self.permanently_unavailable = False
         self.is_driver_missing = False
 
-    def read(self, *, counters: bool) -> GpuReading | Unavailable:
+    def read(self, *, counters: bool) -> DriverReading | Unavailable:
         """Read all GPUs now; ``counters`` includes energy and ECC errors, which take 4 ms per GPU."""
         if not self._is_open:
             failure = self._try_open()
@@ -64,7 +64,7 @@ class NvmlSource:
                 return self._reinitialize(answer)
         xids = self._events.drain() if self._events is not None else ()
         self._recover_lost()
-        return GpuReading(samples=tuple(samples), xids=xids, lost=tuple(lost), notes=self._collect_notes())
+        return DriverReading(samples=tuple(samples), xids=xids, lost=tuple(lost), notes=self._collect_notes())
 
     def _find_missing(self) -> list[GpuFacts]:
         """The GPUs that were visible before NVML was initialized again and are not visible now; they count as lost."""
@@ -76,7 +76,6 @@ class NvmlSource:
         return missing
 
     def close(self) -> None:
-        """Shut NVML down."""
         nvml = self._nvml
         if nvml is None or not self._is_open:
             return
@@ -179,12 +178,12 @@ class NvmlSource:
         nvml, now_ns = self._nvml, self._clock.monotonic_ns()
         if nvml is None:
             return
-        for index, (_, asked_ns) in list(self._unreadable_notes.items()):
-            if now_ns - asked_ns >= _RETRY_NS:
+        for index, (_, tried_ns) in list(self._unreadable_notes.items()):
+            if now_ns - tried_ns >= _RETRY_NS:
                 for device in self._open_devices(nvml, index):
                     self._add_device(device)
-        for uuid, (facts, asked_ns) in list(self._lost.items()):
-            if now_ns - asked_ns < _RETRY_NS:
+        for uuid, (facts, tried_ns) in list(self._lost.items()):
+            if now_ns - tried_ns < _RETRY_NS:
                 continue
             self._lost[uuid] = (facts, now_ns)
             handle = call_nvml(nvml, "nvmlDeviceGetHandleByUUID", uuid)

@@ -89,7 +89,6 @@ class GpuScope:
             self._by_container[container.name] = parse_visible_devices(value)
 
     def selection_for(self, container_name: str) -> GpuSelection:
-        """The GPUs of a container."""
         return self._configured or self._by_container.get(container_name, self._default)
 
     def selection_for_all(self) -> GpuSelection:

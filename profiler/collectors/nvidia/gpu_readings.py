@@ -24,7 +24,6 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def is_instance(self) -> bool:
-        """Whether this is a MIG instance."""
         return self.parent_uuid is not None
 
 
@@ -65,7 +64,7 @@ class Xid(Struct, frozen=True):
         return self.uuid == facts.physical_uuid and (unknown or self.instance_id == facts.instance_id)
 
 
-class GpuReading(Struct, frozen=True, kw_only=True):
+class DriverReading(Struct, frozen=True, kw_only=True):
     """All GPUs that were read at one moment, and what happened since the reading before.
 
     ``lost`` are the GPUs that disappeared. ``notes`` are sentences about gaps in the numbers.

@@ -7,7 +7,7 @@ from msgspec import Struct
 from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings, DeviceTotals
 from profiler.collectors.nvidia.gpu_ownership import match_uuids
-from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuReading, GpuSample, Xid
+from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuFacts, GpuSample, Xid
 from profiler.core.optional_math import mean_known, sum_known
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.model import Gpu
@@ -22,6 +22,8 @@ _MIN_WEIGHT_NS = 1
 _MICROSECOND_DIGITS = 6
 _MILLIJOULES_PER_JOULE = 1000
 _PERCENT = 100
+# The fields of a sample of which the record has statistics.
+_SERIES = ("utilization_percent", "memory_used_bytes", "power_watts", "temperature_celsius", "sm_clock_mhz")
 
 # nvmlClocksThrottleReason*: the bits of a reduced clock. Bit 0 (idle) is not one of them.
 THROTTLE_REASONS = {
@@ -48,7 +50,7 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
     throttled_seconds: Mapping[str, float] | None = None
 
 
-class GpuReadings(Struct, frozen=True, kw_only=True):
+class LiveGpus(Struct, frozen=True, kw_only=True):
     """All GPUs at the last reading.
 
     ``readings`` counts the readings so far. ``is_known`` is True if the GPUs are known to be the batch's; otherwise
@@ -73,7 +75,7 @@ class GpuUsage:
         self._present: frozenset[str] = frozenset()
         self.readings = 0
 
-    def add(self, reading: GpuReading, now_ns: int, wall_ns: int) -> None:
+    def add(self, reading: DriverReading, now_ns: int, wall_ns: int) -> None:
         """Add a reading made at ``now_ns`` (monotonic); ``wall_ns`` is the time in sentences about lost GPUs."""
         since_ns = 0 if self._read_ns is None else now_ns - self._read_ns
         step_ns = min(since_ns, _MAX_STEP_INTERVALS * self._interval_ns)
@@ -157,11 +159,7 @@ class _GpuAggregate:
         self.xids: list[int] = []
         self.recent_percent = DeviceTotals()
         self.recent_memory_bytes = DeviceTotals()
-        self._utilization = TimeWeightedStatistics()
-        self._memory = TimeWeightedStatistics()
-        self._power = TimeWeightedStatistics()
-        self._temperature = TimeWeightedStatistics()
-        self._clock = TimeWeightedStatistics()
+        self._series = {name: TimeWeightedStatistics() for name in _SERIES}
         self._memory_size_bytes: int | None = None
         self._energy_mj = _CounterIncrease()
         self._driver_energy_mj: int | None = None
@@ -173,13 +171,8 @@ class _GpuAggregate:
 
     def add(self, sample: GpuSample, step_ns: int) -> None:
         weight_ns = max(step_ns, _MIN_WEIGHT_NS)
-        for series, value in (
-            (self._utilization, sample.utilization_percent),
-            (self._memory, sample.memory_used_bytes),
-            (self._power, sample.power_watts),
-            (self._temperature, sample.temperature_celsius),
-            (self._clock, sample.sm_clock_mhz),
-        ):
+        for name, series in self._series.items():
+            value = getattr(sample, name)
             if value is not None:
                 series.add(max(value, 0), weight_ns)
         for recent, reading in (
@@ -209,17 +202,18 @@ class _GpuAggregate:
                 self._throttled_ns[bit] += weight_ns
 
     def record(self) -> Gpu:
+        series = self._series
         return Gpu(
             uuid=self.facts.uuid,
             index=self.facts.index,
             name=self.facts.name,
-            utilization_percent=self._utilization.distribution(),
-            memory_used_mb=self._memory.distribution(per=MIB),
+            utilization_percent=series["utilization_percent"].distribution(),
+            memory_used_mb=series["memory_used_bytes"].distribution(per=MIB),
             memory_size_mb=mebibytes(self._memory_size_bytes),
-            power_watts=self._power.distribution(),
+            power_watts=series["power_watts"].distribution(),
             energy_joules=self._energy_joules(),
-            temperature_celsius=self._temperature.distribution(),
-            sm_clock_mhz=self._clock.distribution(),
+            temperature_celsius=series["temperature_celsius"].distribution(),
+            sm_clock_mhz=series["sm_clock_mhz"].distribution(),
             throttle_reasons=self._throttle_percents(),
             xids=tuple(self.xids),
             ecc_uncorrected=self._ecc.total,
@@ -237,7 +231,7 @@ class _GpuAggregate:
     def _cumulative_joules(self) -> float | None:
         if self._driver_energy_mj is not None:
             return self._driver_energy_mj / _MILLIJOULES_PER_JOULE
-        return self._power_joules if self._power.maximum is not None else None
+        return self._power_joules if self._series["power_watts"].maximum is not None else None
 
     def _energy_joules(self) -> float | None:
         """The increase of the driver's counter (Volta and newer), else power by time; None after one reading."""

@@ -49,7 +49,6 @@ class Nvml(Protocol):
     @property
     def NVMLError(self) -> type[Exception]:  # noqa: N802  the binding's own name
         """The exception that every function raises; its ``value`` is the error number."""
-        ...
 
     nvmlMemory_v2: int  # noqa: N815  as above
     NVML_CLOCK_SM: int

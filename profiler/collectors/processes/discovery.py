@@ -5,9 +5,8 @@ The process collector is imported only once they are seen.
 
 import os
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
-from profiler.collectors.collector import BatchListener, Collector
+from profiler.collectors.collector import Collector
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux import proc
@@ -50,15 +49,7 @@ def visible_devices(docker_id: str, proc_folder: str = "/proc") -> str | None:
     return None
 
 
-class SampleComparingCollector(Collector, BatchListener, Protocol):
-    """The process collector, which compares its readings with the task stats."""
-
-    def on_sample(self, name: str, sample: ContainerSample) -> None:
-        """Receive a sample of a container's task stats."""
-        ...
-
-
-class LazyProcessCollector:
+class LazyProcessCollector(Collector):
     """Makes the process collector when the batch's processes are seen, and forwards to it.
 
     Args:
@@ -66,43 +57,32 @@ class LazyProcessCollector:
         make_collector: Imports and makes the collector.
     """
 
-    def __init__(
-        self, is_visible: Callable[[str], bool], make_collector: Callable[[], SampleComparingCollector]
-    ) -> None:
+    def __init__(self, is_visible: Callable[[str], bool], make_collector: Callable[[], Collector]) -> None:
         self._is_visible = is_visible
         self._make_collector = make_collector
         self._attempts: dict[str, int] = {}
-        self._collector: SampleComparingCollector | None = None
-
-    def start(self) -> None:
-        """Do nothing: the collector starts when a process is seen."""
+        self._collector = Collector()
+        self._is_made = False
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
         """Look for the container's processes; start the collector when they are seen."""
-        if self._collector is None and container.docker_id and self._is_seen(container.docker_id):
+        if not self._is_made and container.docker_id and self._is_seen(container.docker_id):
             self._collector = self._make_collector()
+            self._is_made = True
             self._collector.start()
-        if self._collector is not None:
-            self._collector.on_batch_started(container)
+        self._collector.on_batch_started(container)
 
     def on_sample(self, name: str, sample: ContainerSample) -> None:
-        """Forward a sample of the task stats."""
-        if self._collector is not None:
-            self._collector.on_sample(name, sample)
+        self._collector.on_sample(name, sample)
 
     def final_reading(self, max_seconds: float) -> None:
-        """Forward the request for a final reading."""
-        if self._collector is not None:
-            self._collector.final_reading(max_seconds)
+        self._collector.final_reading(max_seconds)
 
     def stop(self, max_seconds: float) -> None:
-        """Stop the collector, if there is one."""
-        if self._collector is not None:
-            self._collector.stop(max_seconds)
+        self._collector.stop(max_seconds)
 
     def add_to_record(self, record: Record) -> Record:
-        """Return the record with the processes, if any were seen."""
-        return record if self._collector is None else self._collector.add_to_record(record)
+        return self._collector.add_to_record(record)
 
     def _is_seen(self, docker_id: str) -> bool:
         attempts = self._attempts.get(docker_id, 0)

@@ -6,85 +6,32 @@ it is removed.
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
 from msgspec import Struct
 
-from profiler.collectors.collector import PeriodicReader, with_source
-from profiler.collectors.processes.process_fields import ProcessMeasurements, with_processes
-from profiler.collectors.processes.process_reader import ProcessSnapshot
+from profiler.aggregation.usage_by_command import ShowArguments
+from profiler.collectors.collector import Collector, failure_warnings, with_source
+from profiler.collectors.processes.process_fields import with_processes
+from profiler.collectors.processes.process_reader import ContainerProcesses, ProcessSnapshot
 from profiler.collectors.processes.process_usage import BatchProcesses, ReadingContext
-from profiler.collectors.processes.usage_by_command import ShowArguments
 from profiler.core.clock import Clock, DutyCycle
-from profiler.readers.cgroup.container_group import GroupReading
+from profiler.core.threads import PeriodicReader
+from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.record.model import Record
 
 # With thousands of processes a reading takes 10 to 50 ms of CPU time; this share makes it one every few seconds.
 _MAX_CPU_FRACTION = 0.005
-_FARGATE = "FARGATE"
 # After this many refusals the control group counts as unreadable. (A process may belong to another user.)
 _MAX_CGROUP_ATTEMPTS = 5
 # In ``sampling.sources``.
 _SOURCE_NAME = "processes"
 
 
-class ProcessSource(Protocol):
-    """Reads the processes of one container."""
-
-    def read(self) -> ProcessSnapshot:
-        """Read the processes now."""
-        ...
-
-    def close(self) -> None:
-        """Close the files."""
-        ...
-
-
-class CgroupSource(Protocol):
-    """Reads the control group of one container."""
-
-    @property
-    def events_descriptor(self) -> int | None:
-        """An open file that reports when the group becomes empty; None if there is none (any more)."""
-        ...
-
-    def read(self) -> GroupReading | None:
-        """Read the counters now; None once the group is removed."""
-        ...
-
-    def close(self) -> None:
-        """Close the files."""
-        ...
-
-
-class ExitWaiter(Protocol):
-    """A wait that ends early when a process ends."""
-
-    def open(self) -> None:
-        """Open the descriptors; called before any other method."""
-        ...
-
-    def watch(self, pids: tuple[int, ...], events_descriptors: tuple[int, ...]) -> None:
-        """End waits when one of these processes ends, or one of these open ``cgroup.events`` changes."""
-        ...
-
-    def wait(self, seconds: float) -> bool:
-        """Wait; returns True if one of the processes has ended or a group has changed."""
-        ...
-
-    def wake(self) -> None:
-        """End the current wait, or the next one; called from other threads."""
-        ...
-
-    def close(self) -> None:
-        """Close the descriptors."""
-        ...
-
-
 class ProcessAccess(Struct, frozen=True, kw_only=True):
-    """How to read the processes of this machine; a test passes its own functions.
+    """How to read the processes of this machine.
 
     Args:
         open_processes: Opens the processes of a container by its Docker id.
@@ -94,11 +41,11 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
         exit_waiter: The wait between readings.
     """
 
-    open_processes: Callable[[str], ProcessSource]
-    open_cgroup: Callable[[int, str], CgroupSource | None]
+    open_processes: Callable[[str], ContainerProcesses]
+    open_cgroup: Callable[[int, str], ContainerCgroup | None]
     oom_kills: Callable[[], int | None]
     own_cpu_ns: Callable[[], int]
-    exit_waiter: ExitWaiter
+    exit_waiter: ProcessExitWaiter
 
 
 class _TrackedContainer:
@@ -112,21 +59,17 @@ class _TrackedContainer:
         self.duty_cycle = DutyCycle(_MAX_CPU_FRACTION)
         self.docker_id = ""
         self.incarnation = 0
-        self.started_ns: int | None = None
-        self.is_new = True
-        self.source: ProcessSource | None = None
-        self.group: CgroupSource | None = None
+        self.source: ContainerProcesses | None = None
+        self.group: ContainerCgroup | None = None
         self.is_group_gone = False
         self.attempts_left = 0
         self.main_pid: int | None = None
         self.group_main_pid: int | None = None
 
-    def begin(self, container: ContainerMetadata, docker_id: str, machine: ProcessAccess) -> None:
+    def begin(self, docker_id: str, machine: ProcessAccess) -> None:
         """Open the sources of a container if it is a new one. A restart in place shows in its control group."""
         if docker_id == self.docker_id:
             return
-        if not self.docker_id:
-            self.started_ns, self.is_new = container.started_ns, not container.restart_count
         self.close()
         self.docker_id = docker_id
         self.source = machine.open_processes(docker_id)
@@ -158,34 +101,17 @@ class _TrackedContainer:
         self.is_group_gone = self.group is not None and reading is None
         return reading
 
-    def context(self, monotonic_ns: int, wall_ns: int) -> ReadingContext:
-        """The context of a reading that began at these times; made after it, because it can find a restart."""
-        return ReadingContext(
-            docker_id=self.docker_id,
-            incarnation=self.incarnation,
-            monotonic_ns=monotonic_ns,
-            wall_ns=wall_ns,
-            started_ns=self.started_ns,
-            is_new=self.is_new,
-        )
-
     def close(self) -> None:
-        """Close the sources."""
         for source in (self.source, self.group):
             if source is not None:
                 source.close()
         self.source = self.group = None
 
 
-class ProcessCollector:
+class ProcessCollector(Collector):
     """Reads the batch's processes at every tick, and when the main process of a batch ends.
 
-    Args:
-        machine: How to read the processes.
-        clock: Places the ticks.
-        interval_ns: The distance of the ticks.
-        show_arguments: How the arguments of a process are shown in the record.
-        series_points: Half the largest number of steps of a batch's time series; 0 for none.
+    ``series_points`` is half the largest number of steps of a batch's time series; 0 for none.
     """
 
     def __init__(
@@ -215,34 +141,28 @@ class ProcessCollector:
 
     @property
     def has_data(self) -> bool:
-        """Whether any process of a batch was read."""
         return any(tracked.batch.has_data for tracked in list(self._tracked.values()))
 
     def start(self) -> None:
-        """Start the thread."""
         self._machine.exit_waiter.open()
         self._reader.start()
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
-        """Read this container from now on."""
         if container != self._containers.get(container.name):
             self._containers = {**self._containers, container.name: container}
             self._machine.exit_waiter.wake()
 
     def on_sample(self, name: str, sample: ContainerSample) -> None:
-        """Take over a sample of the task stats, to compare it with the readings."""
         with self._lock:
             tracked = self._tracked.get(name)
             if tracked is not None:
                 tracked.batch.on_sample(sample)
 
     def final_reading(self, max_seconds: float) -> None:
-        """Take one reading of all processes now."""
         if self._reader.is_started:
             self._reader.final_reading(max_seconds)
 
     def stop(self, max_seconds: float) -> None:
-        """End the thread."""
         self._reader.stop(max_seconds)
 
     def add_to_record(self, record: Record) -> Record:
@@ -251,8 +171,7 @@ class ProcessCollector:
         After an error has ended the readings, checkpoints have none of their values, and the time series of a report is
         that of the task stats.
         """
-        failure = self._reader.failure
-        stopped = () if failure is None else (failure.sentence("process values"),)
+        stopped = failure_warnings(self._reader.failure, "process values")
         if stopped and record.status == "running":
             return with_source(record, None, stopped)
         name = _SOURCE_NAME if self.has_data else None
@@ -260,20 +179,8 @@ class ProcessCollector:
             tracked = self._tracked.get(record.container.name)
             if tracked is None or not tracked.batch.has_data:
                 return with_source(record, name, stopped)
-            batch = tracked.batch
-            measured = ProcessMeasurements(
-                usage=batch.usage,
-                cpu_ns=batch.cpu_ns,
-                peak_bytes=batch.peak_bytes,
-                group_peak=batch.group_peak(is_running=record.status == "running"),
-                processes=batch.totals.top(is_memory_shared=batch.comparison.counts_shared_memory_twice),
-                kills=batch.kills.kills(is_host_dedicated=record.launch_type == _FARGATE),
-                agrees_on_cpu=not stopped and batch.comparison.cpu_agrees,
-                agrees_on_memory=not stopped and batch.comparison.memory_agrees,
-                demand=batch.demand,
-                since_checkpoint=None if record.interval is None else batch.usage.end_interval(),
-            )
-            return with_source(with_processes(record, measured), name, (*batch.comparison.warnings(), *stopped))
+            record = with_processes(record, tracked.batch, is_current=not stopped)
+            return with_source(record, name, (*tracked.batch.comparison.warnings(), *stopped))
 
     def _read_batches(self, *, is_complete: bool) -> bool:
         self.tick(force=is_complete)
@@ -294,8 +201,8 @@ class ProcessCollector:
             self._read_groups()
         for name, container in self._containers.items():
             if container.docker_id:
-                tracked = self._tracked.get(name) or self._track(name)
-                tracked.begin(container, container.docker_id, self._machine)
+                tracked = self._tracked.get(name) or self._track(container)
+                tracked.begin(container.docker_id, self._machine)
                 self._read(tracked, force=force)
         main_pids = (tracked.main_pid for tracked in self._tracked.values())
         groups = (tracked.group for tracked in self._tracked.values())
@@ -305,10 +212,17 @@ class ProcessCollector:
             tuple(descriptor for descriptor in descriptors if descriptor is not None),
         )
 
-    def _track(self, name: str) -> _TrackedContainer:
-        tracked = _TrackedContainer(BatchProcesses(self._interval_ns, self._show_arguments, self._series_points))
+    def _track(self, container: ContainerMetadata) -> _TrackedContainer:
+        batch = BatchProcesses(
+            self._interval_ns,
+            self._show_arguments,
+            self._series_points,
+            started_ns=container.started_ns,
+            is_new=not container.restart_count,
+        )
+        tracked = _TrackedContainer(batch)
         with self._lock:
-            self._tracked[name] = tracked
+            self._tracked[container.name] = tracked
         return tracked
 
     def _read_groups(self) -> None:
@@ -324,7 +238,7 @@ class ProcessCollector:
             self._read_processes(tracked, now_ns, wall_ns)
         elif (group := tracked.read_group()) is not None:
             with self._lock:
-                tracked.batch.add_group(group, tracked.context(now_ns, wall_ns))
+                tracked.batch.add_group(group, ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns))
 
     def _read_processes(self, tracked: _TrackedContainer, now_ns: int, wall_ns: int) -> None:
         cpu_before_ns = self._machine.own_cpu_ns()
@@ -332,5 +246,7 @@ class ProcessCollector:
         group = tracked.read_group()
         host_kills = self._machine.oom_kills()
         with self._lock:
-            tracked.batch.add(snapshot, group, host_kills, tracked.context(now_ns, wall_ns))
+            tracked.batch.add(
+                snapshot, group, host_kills, ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns)
+            )
         tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns, now_ns)

@@ -19,7 +19,7 @@ from profiler.readers.linux.process_tree import ProcessReading, own_cpu_ns
 
 # Each tracked process keeps two files open; the usual limit is 1024 open files.
 _MAX_OPEN_PROCESSES = 100
-# A process that is moved into the container's control group gets no new id, so all processes are scanned at times.
+# A process that is moved into the container's control group gets no new id, so all processes are scanned every minute.
 _FULL_SCAN_INTERVAL_NS = 60 * NS_PER_SECOND
 
 
@@ -58,7 +58,6 @@ class ContainerProcesses:
         self._folder = proc_folder
         self._cpu_clock = cpu_clock
         self._with_arguments = with_arguments
-        self._ns_per_tick = proc.ns_per_tick()
         self._tracked: dict[int, TrackedProcess] = {}
         self._known_pids: set[int] = set()
         self._last_pid: int | None = None
@@ -80,7 +79,6 @@ class ContainerProcesses:
         )
 
     def close(self) -> None:
-        """Close the files of all processes."""
         for tracked in self._tracked.values():
             tracked.close()
         self._tracked.clear()
@@ -123,12 +121,7 @@ class ContainerProcesses:
     def _track(self, pid: int) -> None:
         keep_open = len(self._tracked) < _MAX_OPEN_PROCESSES
         self._tracked[pid] = TrackedProcess(
-            pid,
-            self._folder,
-            self._cpu_clock,
-            self._ns_per_tick,
-            keep_open=keep_open,
-            with_arguments=self._with_arguments,
+            pid, self._folder, self._cpu_clock, keep_open=keep_open, with_arguments=self._with_arguments
         )
 
     def _refresh_tracked(self) -> tuple[list[ProcessReading], int]:

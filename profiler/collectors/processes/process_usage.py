@@ -8,16 +8,15 @@ from collections import deque
 from msgspec import Struct
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.process_totals import GroupPeak, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import MonotonicCounter
+from profiler.aggregation.usage_by_command import OomKillTracker, ProcessTotals, ShowArguments
 from profiler.collectors.processes.process_reader import ProcessSnapshot
-from profiler.collectors.processes.usage_by_command import OomKillCounts, OomKillTracker, ProcessTotals, ShowArguments
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import GroupReading
-from profiler.readers.cgroup.hierarchy import GroupPeak
 from profiler.readers.ecs.container_stats import ContainerSample
-from profiler.readers.linux.process_tree import TreeCpu, TreeMemory
 from profiler.record.units import MIB
 
 # On Fargate the task stats are up to 10 s old on arrival.
@@ -31,7 +30,7 @@ _MIN_STEP_FRACTION = 0.5
 _MAX_READING_NS = NS_PER_SECOND // 10
 
 
-class Reading(Struct, frozen=True, gc=False):
+class TreeReading(Struct, frozen=True, gc=False):
     """CPU time and memory of all processes together at a moment of the wall clock."""
 
     read_ns: int
@@ -47,7 +46,7 @@ class SourceComparison:
     """
 
     def __init__(self) -> None:
-        self._readings: deque[Reading] = deque(maxlen=_MAX_PENDING)
+        self._readings: deque[TreeReading] = deque(maxlen=_MAX_PENDING)
         self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
         self._before_reset_ns = (0, 0)
         self._first_cpu_ns: tuple[int, int] | None = None
@@ -59,10 +58,9 @@ class SourceComparison:
         self._excess_bytes = 0
 
     def on_sample(self, sample: ContainerSample) -> None:
-        """Add a sample of the task stats."""
         self._pending.append(sample)
 
-    def on_reading(self, reading: Reading) -> None:
+    def on_reading(self, reading: TreeReading) -> None:
         """Add a reading of the processes, later than the last one."""
         if self._readings and reading.read_ns <= self._readings[-1].read_ns:
             self._readings.clear()
@@ -88,10 +86,10 @@ class SourceComparison:
 
     def warnings(self) -> tuple[str, ...]:
         """A sentence for each difference."""
-        found = []
+        sentences = []
         if not self.cpu_agrees:
             stats_ns, processes_ns = self._cpu_growth_ns()
-            found.append(
+            sentences.append(
                 f"Task stats and the batch's processes differ on CPU time: {stats_ns / NS_PER_SECOND:.1f} s "
                 f"against {processes_ns / NS_PER_SECOND:.1f} s over the same time; "
                 "the time series is from the task stats."
@@ -104,11 +102,11 @@ class SourceComparison:
                 if self.counts_shared_memory_twice
                 else "mapped page cache, tmpfs or kernel memory"
             )
-            found.append(
+            sentences.append(
                 f"Task stats and the batch's processes differ on memory: {stats_bytes // MIB} MB against "
                 f"{processes_bytes // MIB} MB on average ({reason}); the time series is from the task stats."
             )
-        return tuple(found)
+        return tuple(sentences)
 
     def _compare(self, sample: ContainerSample) -> None:
         later = next((reading for reading in self._readings if reading.read_ns >= sample.read_ns), None)
@@ -118,7 +116,7 @@ class SourceComparison:
         if sample.cpu_ns is not None and earlier.cpu_ns is not None and later.cpu_ns is not None:
             pair = sample.cpu_ns, _between(earlier, later, sample.read_ns, earlier.cpu_ns, later.cpu_ns)
             if self._last_cpu_ns is not None and sample.cpu_ns < self._last_cpu_ns[0]:
-                # A restarted container: what it used after the last sample is in no sample.
+                # The container was restarted: no sample has its CPU time after the last one.
                 self._before_reset_ns, self._first_cpu_ns = self._cpu_growth_ns(), None
             self._first_cpu_ns = self._first_cpu_ns or pair
             self._last_cpu_ns = pair
@@ -143,7 +141,7 @@ class SourceComparison:
         return self._comparisons >= _MIN_COMPARISONS and 2 * moments > self._comparisons
 
 
-def _between(earlier: Reading, later: Reading, at_ns: int, first: int, last: int) -> int:
+def _between(earlier: TreeReading, later: TreeReading, at_ns: int, first: int, last: int) -> int:
     """A counter's value at a moment between two readings, by linear interpolation."""
     step_ns = later.read_ns - earlier.read_ns
     return first if step_ns == 0 else first + (last - first) * (at_ns - earlier.read_ns) // step_ns
@@ -153,7 +151,7 @@ class StatsPeak:
     """The container's own high-water mark in the task stats (cgroup v1), which bounds the marks of its processes.
 
     The mark of a process also counts file pages that are charged to other control groups. The container's mark is a
-    bound only for what was seen before it was read, and only until the container starts anew.
+    bound only for what was seen before it was read, and only until the container is restarted.
     """
 
     def __init__(self) -> None:
@@ -174,7 +172,7 @@ class StatsPeak:
         self._needed_ns = read_ns + _MAX_READING_NS
 
     def on_restart(self) -> None:
-        """The container was started anew: its mark no longer covers what was seen before."""
+        """The container was restarted: its mark no longer covers what was seen before."""
         self._is_usable = False
 
     @property
@@ -183,28 +181,36 @@ class StatsPeak:
         return self._bytes if self._is_usable and self._read_ns >= self._needed_ns else None
 
 
-class ReadingContext(Struct, frozen=True, kw_only=True):
+class ReadingContext(Struct, frozen=True):
     """The time of a reading on both clocks, and the incarnation of the container.
 
-    An incarnation is one control group of one Docker id. ``started_ns`` is the start of the run. ``is_new`` is False if
-    the container was restarted before it was first read.
+    An incarnation is one control group of one Docker id.
     """
 
     docker_id: str
     incarnation: int
     monotonic_ns: int
     wall_ns: int
-    started_ns: int | None = None
-    is_new: bool = True
 
 
 class BatchProcesses:
     """Aggregates the readings of one batch container by name, over all its incarnations.
 
-    CPU time and memory come from the control group if it is readable, else from the processes.
+    CPU time and memory come from the control group if it is readable, else from the processes. ``started_ns`` is the
+    start of the run by the wall clock. ``is_new`` is False if the container was restarted before it was first read.
     """
 
-    def __init__(self, interval_ns: int, show_arguments: ShowArguments, series_points: int = 0) -> None:
+    def __init__(
+        self,
+        interval_ns: int,
+        show_arguments: ShowArguments,
+        series_points: int = 0,
+        *,
+        started_ns: int | None = None,
+        is_new: bool = True,
+    ) -> None:
+        self._started_ns = started_ns
+        self._is_new = is_new
         self._min_step_ns = round(_MIN_STEP_FRACTION * interval_ns)
         self._docker_id: str | None = None
         self._incarnation: int | None = None
@@ -231,7 +237,6 @@ class BatchProcesses:
         self._stats_peak = StatsPeak()
 
     def on_sample(self, sample: ContainerSample) -> None:
-        """Add a sample of the task stats of this container."""
         self.comparison.on_sample(sample)
         self._stats_peak.on_sample(sample)
 
@@ -247,9 +252,7 @@ class BatchProcesses:
         self.totals.add(processes)
         used_bytes = self._add_group(group, is_alive=is_alive)
         group_kills, self._group_kills = self._group_kills, None
-        self.kills.add(
-            OomKillCounts(in_container=group_kills, on_host=host_kills), snapshot.ended, snapshot.missed_pids
-        )
+        self.kills.add(group_kills, host_kills, snapshot.ended, snapshot.missed_pids)
         memory = self._tree_memory
         before = memory.peak_bytes, memory.largest_mark_bytes
         tree_bytes = memory.add(processes)
@@ -338,7 +341,7 @@ class BatchProcesses:
 
     def _add_sample(self, memory_bytes: int | None, threads: int, context: ReadingContext) -> None:
         cpu_ns = self.cpu_ns
-        self.comparison.on_reading(Reading(context.wall_ns, cpu_ns, memory_bytes))
+        self.comparison.on_reading(TreeReading(context.wall_ns, cpu_ns, memory_bytes))
         if self._last_added_ns is not None and context.monotonic_ns - self._last_added_ns < self._min_step_ns:
             return
         self._last_added_ns = context.monotonic_ns
@@ -350,7 +353,7 @@ class BatchProcesses:
             sample,
             docker_id="",  # the totals continue over all incarnations
             received_ns=context.monotonic_ns,
-            started_ns=context.started_ns,
-            is_new=context.is_new,
+            started_ns=self._started_ns,
+            is_new=self._is_new,
         )
         self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())

@@ -1,4 +1,4 @@
-"""Measures a command in a control group of its own, where one can be created without side effects.
+"""Measures a command in its own control group, if the group can be created without side effects.
 
 The group is created below the group of this process, so that all limits above it still hold. Some
 programs (the JVM, .NET, Node) look for limits in their own group only. Therefore a memory limit is
@@ -26,8 +26,6 @@ from profiler.readers.cgroup.created_group import (
     AccountingCgroup,
     CgroupDelegation,
     CgroupFilesystem,
-    Counters,
-    KernelCgroupFilesystem,
     Sleep,
     delegate_controller,
     member_pids,
@@ -44,6 +42,8 @@ from profiler.readers.cgroup.hierarchy import (
     V2_MEMORY,
     CgroupLocation,
     Cgroups,
+    CpuFile,
+    MemoryFiles,
     MemoryReading,
     parse_membership,
 )
@@ -67,7 +67,7 @@ class CommandCgroup:
         delegation: CgroupDelegation | None = None,
     ) -> None:
         self._groups = tuple(groups)
-        self._filesystem = filesystem or KernelCgroupFilesystem()
+        self._filesystem = filesystem or CgroupFilesystem()
         self._delegation = delegation
         self._baseline_cpu_ns = 0
         self._entered = b""
@@ -107,7 +107,6 @@ class CommandCgroup:
 
     @property
     def is_used(self) -> bool:
-        """Whether the command is in any group of its own."""
         return bool(self._groups)
 
     @property
@@ -122,7 +121,6 @@ class CommandCgroup:
         return None if counted_ns is None else max(counted_ns - self._baseline_cpu_ns, 0)
 
     def memory(self) -> MemoryReading | None:
-        """The group's memory now."""
         group = self._memory_group()
         return None if group is None else group.memory_now()
 
@@ -161,7 +159,8 @@ class _Candidate(Struct, frozen=True, kw_only=True):
 
     hierarchy: str
     location: CgroupLocation
-    counters: Counters
+    cpu: CpuFile | None = None
+    memory: MemoryFiles | None = None
     memory_limit_bytes: int | None = None
 
 
@@ -176,7 +175,7 @@ def make_command_cgroup(
         run_id: Identifies the run; part of the groups' names.
         filesystem: Creates and removes groups; the kernel's by default.
     """
-    filesystem = filesystem or KernelCgroupFilesystem()
+    filesystem = filesystem or CgroupFilesystem()
     name = f"{_PREFIX}{own_pid}-{run_id[:8]}"
     groups: list[AccountingCgroup] = []
     delegation = None
@@ -187,7 +186,7 @@ def make_command_cgroup(
         if b"%d" % own_pid not in member_pids(candidate.location.folder):
             continue
         _remove_stale_groups(candidate.location.folder, filesystem)
-        if candidate.counters.memory is V2_MEMORY:
+        if candidate.memory is V2_MEMORY:
             delegation = delegate_controller(
                 candidate.location.folder, own_pid, name + _LEAF_SUFFIX, MEMORY, filesystem
             )
@@ -207,25 +206,24 @@ def _candidates(cgroups: Cgroups) -> Iterable[_Candidate]:
         _location_if_neutral(cgroups.location(hierarchy)) for hierarchy in (MEMORY, CPUACCT, UNIFIED)
     )
     if v1_memory is not None and _uses_hierarchy(v1_memory):
-        cpu = V1_CPU if v1_memory == v1_cpu else None
         yield _Candidate(
             hierarchy=MEMORY,
             location=v1_memory,
-            counters=Counters(cpu=cpu, memory=V1_MEMORY),
+            cpu=V1_CPU if v1_memory == v1_cpu else None,
+            memory=V1_MEMORY,
             memory_limit_bytes=limits.memory_bytes,
         )
     if v1_cpu is not None:
-        yield _Candidate(hierarchy=CPUACCT, location=v1_cpu, counters=Counters(cpu=V1_CPU))
+        yield _Candidate(hierarchy=CPUACCT, location=v1_cpu, cpu=V1_CPU)
     if v2 is not None and (limits.vcpu is None or cgroups.has_v1_controller("cpu")):
-        if cgroups.has_v1_controller(MEMORY):
-            yield _Candidate(hierarchy=UNIFIED, location=v2, counters=Counters(cpu=V2_CPU))
-        else:
-            yield _Candidate(
-                hierarchy=UNIFIED,
-                location=v2,
-                counters=Counters(cpu=V2_CPU, memory=V2_MEMORY),
-                memory_limit_bytes=limits.memory_bytes,
-            )
+        has_v1_memory = cgroups.has_v1_controller(MEMORY)
+        yield _Candidate(
+            hierarchy=UNIFIED,
+            location=v2,
+            cpu=V2_CPU,
+            memory=None if has_v1_memory else V2_MEMORY,
+            memory_limit_bytes=None if has_v1_memory else limits.memory_bytes,
+        )
 
 
 def _location_if_neutral(location: CgroupLocation | None) -> CgroupLocation | None:
@@ -248,9 +246,8 @@ def _make_group(candidate: _Candidate, name: str, filesystem: CgroupFilesystem) 
     except OSError:
         return None
     try:
-        group = AccountingCgroup(
-            folder, candidate.hierarchy, f"{candidate.location.group.rstrip('/')}/{name}", candidate.counters
-        )
+        path = f"{candidate.location.group.rstrip('/')}/{name}"
+        group = AccountingCgroup(folder, candidate.hierarchy, path, candidate.cpu, candidate.memory)
     except OSError:
         try_remove(folder, filesystem)
         return None

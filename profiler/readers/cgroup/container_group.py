@@ -72,7 +72,6 @@ class _MemoryFolder:
         self.events = _open(folder, files.events) if files.events is not None else None
 
     def close(self) -> None:
-        """Close the folder and the files."""
         for descriptor in (self.folder, self.peak, self.kills, self.events):
             if descriptor is not None:
                 os.close(descriptor)
@@ -121,7 +120,6 @@ class ContainerCgroup:
         return None if self._cpu is None else self._cpu[1].parse_ns(_read(self._cpu[0], self._cpu[1].name) or b"")
 
     def close(self) -> None:
-        """Close the folders and files."""
         if self._memory is not None:
             self._memory.close()
         if self._cpu is not None:

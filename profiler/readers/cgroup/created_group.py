@@ -10,9 +10,7 @@ import signal
 from collections.abc import Callable
 from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
-from typing import NoReturn, Protocol
-
-from msgspec import Struct
+from typing import NoReturn
 
 from profiler.core.files import dup_above_standard_streams, open_or_none
 from profiler.readers.cgroup.hierarchy import (
@@ -39,21 +37,10 @@ _INIT_PID = 1
 Sleep = Callable[[float], None]
 
 
-class CgroupFilesystem(Protocol):
-    """Creates and removes groups, which are folders."""
+class CgroupFilesystem:
+    """The kernel's cgroup file system, in which folders are groups."""
 
     def make(self, folder: str) -> None:
-        """Create a group."""
-
-    def remove(self, folder: str) -> None:
-        """Remove an empty group."""
-
-
-class KernelCgroupFilesystem:
-    """The kernel's cgroup file system."""
-
-    def make(self, folder: str) -> None:
-        """Create a group."""
         os.mkdir(folder)
 
     def remove(self, folder: str) -> None:
@@ -61,30 +48,18 @@ class KernelCgroupFilesystem:
         os.rmdir(folder)
 
 
-class Counters(Struct, frozen=True, kw_only=True):
-    """The counters for which a group is created."""
-
-    cpu: CpuFile | None = None
-    memory: MemoryFiles | None = None
-
-
 class AccountingCgroup:
     """A group and its open files.
 
-    This process holds a lock on the folder as long as it lives. The lock shows other profilers that the
-    group is in use. ``cpu`` and ``memory`` are None if the kernel does not count them in this group.
-
-    Args:
-        folder: The group's folder.
-        hierarchy: The name of the hierarchy in ``/proc/PID/cgroup``.
-        path: The group's path in ``/proc/PID/cgroup``.
-        counters: What the group is created for.
+    This process holds a lock on the folder as long as it lives, which shows other profilers that the group is in use.
+    ``hierarchy`` and ``path`` are those in ``/proc/PID/cgroup``. ``cpu`` and ``memory`` are None if the kernel does not
+    count them in this group.
 
     Raises:
         OSError: if processes cannot enter the group.
     """
 
-    def __init__(self, folder: str, hierarchy: str, path: str, counters: Counters) -> None:
+    def __init__(self, folder: str, hierarchy: str, path: str, cpu: CpuFile | None, memory: MemoryFiles | None) -> None:
         self.folder = folder
         self.hierarchy = hierarchy
         self.path = path
@@ -94,11 +69,9 @@ class AccountingCgroup:
         except OSError:
             self._unlock()
             raise
-        self._cpu_descriptor = None if counters.cpu is None else open_or_none(f"{folder}/{counters.cpu.name}")
-        self.cpu = None if self._cpu_descriptor is None else counters.cpu
-        self.memory = counters.memory
-        if counters.memory is not None and not os.path.exists(f"{folder}/{counters.memory.usage}"):
-            self.memory = None
+        self._cpu_descriptor = None if cpu is None else open_or_none(f"{folder}/{cpu.name}")
+        self.cpu = None if self._cpu_descriptor is None else cpu
+        self.memory = memory if memory is not None and os.path.exists(f"{folder}/{memory.usage}") else None
         self._peak_descriptor: int | None = None
         self._can_reset_peak = False
         if self.memory is not None:
@@ -120,7 +93,6 @@ class AccountingCgroup:
         return try_write_descriptor(self._procs_descriptor, CALLING_PROCESS)
 
     def reset_peak(self) -> None:
-        """Reset the high-water mark if the kernel supports it."""
         if self._peak_descriptor is not None and self.memory is not None and self._can_reset_peak:
             try_write_descriptor(self._peak_descriptor, self.memory.reset)
 
@@ -131,7 +103,6 @@ class AccountingCgroup:
         return self.cpu.parse_ns(proc.reread(self._cpu_descriptor))
 
     def memory_now(self) -> MemoryReading | None:
-        """The group's memory now."""
         return None if self.memory is None else read_memory(self.folder, self.memory)
 
     def memory_peak_bytes(self) -> int | None:
@@ -300,14 +271,7 @@ class CgroupDelegation:
 def delegate_controller(
     group: str, own_pid: int, name: str, controller: str, filesystem: CgroupFilesystem
 ) -> CgroupDelegation | None:
-    """Move this process to a leaf of ``group``, and enable ``controller`` for the groups below.
-
-    Args:
-        group: The group that this process is in.
-        own_pid: This process.
-        name: The name of the leaf.
-        controller: A controller of version 2.
-        filesystem: Creates and removes groups.
+    """Move this process from its ``group`` to a leaf with this ``name``, and enable ``controller`` below the group.
 
     Returns:
         None if nothing was changed: the group does not belong to this process alone, it enables controllers already,

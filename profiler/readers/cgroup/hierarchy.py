@@ -18,11 +18,6 @@ _UNIFIED_TYPE = "cgroup2"
 _UNLIMITED_BYTES = 2**60
 OOM_KILLS = "oom_kill"
 _NS_PER_US = 1000
-# A group's high-water mark includes all page cache, but memory used does not include what no process maps. At the
-# time of the mark any cache may have been unmapped. So the mark is taken for the peak if all cache is below 1 %
-# of it, or below the 256 KiB in which the kernel charges memory to a group.
-_MAX_CACHE_SHARE = 0.01
-_CHARGE_BATCH_BYTES = 256 * 1024
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -57,7 +52,6 @@ class Cgroups:
         self._mounts = tuple(mounts)
 
     def limits(self) -> Limits:
-        """The limits now."""
         return Limits(
             vcpu=min(self._vcpu_limits(), default=None),
             memory_bytes=min(self._memory_limits(), default=None),
@@ -93,24 +87,23 @@ class Cgroups:
         return None
 
     def has_v1_controller(self, controller: str) -> bool:
-        """Whether the controller is in a version 1 hierarchy."""
         return controller in self._groups
 
     def _vcpu_limits(self) -> Iterable[float]:
         for folder in self._folders(_CPU):
-            found = parse_cpu_max(proc.read_text(f"{folder}/cpu.max"))
-            if found is None:
+            vcpu = parse_cpu_max(proc.read_text(f"{folder}/cpu.max"))
+            if vcpu is None:
                 quota, period = (proc.read_text(f"{folder}/cpu.cfs_{part}_us") for part in ("quota", "period"))
-                found = parse_cpu_max(f"{quota} {period}")
-            if found is not None:
-                yield found
+                vcpu = parse_cpu_max(f"{quota} {period}")
+            if vcpu is not None:
+                yield vcpu
 
     def _memory_limits(self) -> Iterable[int]:
         for folder in self._folders(MEMORY):
             for files in (V2_MEMORY, V1_MEMORY):
-                found = parse_bytes(proc.read_text(f"{folder}/{files.limit}"))
-                if found is not None:
-                    yield found
+                size_bytes = parse_bytes(proc.read_text(f"{folder}/{files.limit}"))
+                if size_bytes is not None:
+                    yield size_bytes
 
     def _folders(self, controller: str) -> tuple[str, ...]:
         """The folders of the group and of those above it, from the bottom to the top."""
@@ -236,32 +229,6 @@ class MemoryReading(Struct, frozen=True, kw_only=True):
     used_bytes: int
     cache_bytes: int | None
     unmapped_bytes: int | None = None
-
-
-class GroupPeak(Struct, frozen=True, kw_only=True):
-    """A control group's high-water mark, with what determines whether it is the peak of its processes.
-
-    ``cache_bytes`` is the most page cache that was seen in the group. ``includes_all_processes`` is False if a process
-    of the command was outside of the group, or if the mark was not read after the end.
-    """
-
-    size_bytes: int | None = None
-    cache_bytes: int = 0
-    includes_all_processes: bool = True
-
-    def is_process_peak(self, transferred_bytes: int = 0) -> bool:
-        """Whether it is the peak of the memory of all processes, with hardly any page cache."""
-        return self.includes_all_processes and self.is_free_of_cache(transferred_bytes)
-
-    def is_free_of_cache(self, transferred_bytes: int = 0) -> bool:
-        """Whether it includes hardly any page cache.
-
-        Args:
-            transferred_bytes: Block I/O of the processes. It bounds the page cache of files that were deleted
-                before a reading could show it.
-        """
-        max_bytes = max(_MAX_CACHE_SHARE * (self.size_bytes or 0), _CHARGE_BATCH_BYTES)
-        return max(self.cache_bytes, transferred_bytes) < max_bytes
 
 
 def parse_number(text: bytes) -> int | None:

@@ -28,12 +28,8 @@ class BatchSelection(Struct, frozen=True, kw_only=True):
 def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMetadata | None) -> BatchSelection:
     """Select the batch: the requested container, else the only application container.
 
-    If several candidates remain, all of them are selected and ``problem`` names them.
-
-    Args:
-        task: The task.
-        requested: The value of TASK_PROFILER_CONTAINER.
-        own: The monitor's container; None: the container with the monitor's usual name.
+    If several candidates remain, all of them are selected and ``problem`` names them. ``requested`` is the value of
+    TASK_PROFILER_CONTAINER; ``own`` is the monitor's container, None for the one with the monitor's usual name.
     """
     if requested is not None:
         return _select_requested(task, requested)
@@ -84,7 +80,7 @@ def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:
         return False
     roles = _roles(task, own)
     ignored = {roles.monitor, *roles.injected}
-    return all(one.is_stopped for one in _others(task, own) if one.name not in ignored)
+    return all(container.is_stopped for container in _others(task, own) if container.name not in ignored)
 
 
 def _roles(task: TaskMetadata, own: ContainerMetadata | None) -> ContainerRoles:

@@ -229,15 +229,15 @@ class _EntryParser:
         )
 
     def _count(self, name: str, value: Json) -> int | None:
-        """The value if it is a count, else None; a value that is there and no count is a problem."""
+        """The value if it is a count, else None; a present value that is not a count is a problem."""
         if type(value) is int and 0 <= value <= MAX_COUNT:  # nearly always; saves a call for each value of each tick
             return value
         if value is None:
             return None
-        found = count(value)
-        if found is None:
+        number = count(value)
+        if number is None:
             self._add_problem(f"{name} is not a whole number from 0 to 2^63 - 1")
-        return found
+        return number
 
     def _add_problem(self, problem: str) -> None:
         # A hostile response can have a problem for every few bytes.
@@ -246,7 +246,7 @@ class _EntryParser:
 
     def _sum(self, name: str, values: Iterable[Json]) -> int | None:
         """The sum of the counts; None without a count, or if the sum is too large for the record's integers."""
-        known = [found for value in values if (found := self._count(name, value)) is not None]
+        known = [number for value in values if (number := self._count(name, value)) is not None]
         return self._within_integers(name, sum(known)) if known else None
 
     def _within_integers(self, name: str, total: int) -> int | None:
@@ -259,10 +259,10 @@ class _EntryParser:
         """The items that are objects; another one is a problem."""
         if not items:
             return []
-        found = [item for item in items if isinstance(item, kind)]
-        if len(found) < len(items):
+        objects = [item for item in items if isinstance(item, kind)]
+        if len(objects) < len(items):
             self._add_problem(f"{name} is not an object")
-        return found
+        return objects
 
     def _cache_bytes(self, usage_bytes: int, detail: _MemoryDetail) -> int | None:
         """The page cache that no process maps.
@@ -279,9 +279,9 @@ class _EntryParser:
 
     def _first_count(self, *values: Json) -> int | None:
         for value in values:
-            found = self._count("memory_stats.stats", value)
-            if found is not None:
-                return found
+            number = self._count("memory_stats.stats", value)
+            if number is not None:
+                return number
         return None
 
     def _block_bytes(self, entries: Sequence[_BlockEntry]) -> Mapping[str, int]:
@@ -317,13 +317,13 @@ class _EntryParser:
                 continue
             nodes = mapped.setdefault(operation, {})
             nodes[minor] = nodes.get(minor, 0) + value
-        found: dict[str, int] = {}
+        bytes_by_operation: dict[str, int] = {}
         for operation in disks.keys() | mapped.keys():
             largest = max(disks.get(operation, 0), *mapped.get(operation, {0: 0}).values())
             total = self._within_integers("io_service_bytes_recursive", largest)
             if total is not None:
-                found[operation] = total
-        return found
+                bytes_by_operation[operation] = total
+        return bytes_by_operation
 
     def _mapped_majors(self, entries: Sequence[_BlockEntry]) -> frozenset[int]:
         """The major numbers of device-mapper nodes.

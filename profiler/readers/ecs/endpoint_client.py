@@ -11,6 +11,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from profiler.core.clock import Clock
+from profiler.core.signals import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading, decode_stats
@@ -40,20 +41,6 @@ class Endpoint(Protocol):
 
     def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
         """The body of ``path`` below the endpoint's address, or the reason why there is none."""
-        ...
-
-
-class StopSignal(Protocol):
-    """A stop request, after which responses get less time."""
-
-    @property
-    def requested_ns(self) -> int | None:
-        """Monotonic time of the request; None before it."""
-        ...
-
-    def wait_readable(self, source: socket.socket, seconds: float) -> bool:
-        """Wait until the timeout, a stop request or data; returns True if ``source`` is readable."""
-        ...
 
 
 class AdaptiveTimeout:
@@ -67,11 +54,9 @@ class AdaptiveTimeout:
         self._consecutive_timeouts = 0
 
     def on_success(self) -> None:
-        """The endpoint has responded in time."""
         self._consecutive_timeouts = 0
 
     def on_timeout(self) -> None:
-        """The endpoint has not responded in time."""
         self._consecutive_timeouts += 1
         if self._consecutive_timeouts >= _TIMEOUTS_UNTIL_DOUBLED:
             self._consecutive_timeouts = 0
@@ -82,11 +67,11 @@ class HttpEndpoint:
     """The endpoint at the address in ``ECS_CONTAINER_METADATA_URI_V4``.
 
     After a stop request each response gets at most half a second, also one that is being waited for. Requests
-    with a time limit of their own keep it.
+    with their own time limit keep it.
     """
 
     def __init__(
-        self, address: str, adaptive_timeout: AdaptiveTimeout, clock: Clock, stop_signal: StopSignal | None = None
+        self, address: str, adaptive_timeout: AdaptiveTimeout, clock: Clock, stop_signal: SignalHandler | None = None
     ) -> None:
         self._address = address.rstrip("/")
         self._timeout = adaptive_timeout
@@ -188,35 +173,8 @@ class HttpEndpoint:
         raise TimeoutError
 
 
-class TaskSource(Protocol):
-    """Reads the task that the monitor runs in."""
-
-    @property
-    def name(self) -> str:
-        """The source's name in ``sampling.sources``."""
-        ...
-
-    def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
-        """The task and the states of its containers."""
-        ...
-
-    def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
-        """The counters of every container."""
-        ...
-
-    def own_container(self) -> ContainerMetadata | Unavailable:
-        """The container that this process runs in."""
-        ...
-
-
 class TaskMetadataSource:
-    """The ECS task metadata endpoint.
-
-    Args:
-        endpoint: The transport.
-        version: The version of the endpoint.
-        device_mapper_majors: The major numbers of device-mapper nodes on this machine; None if they are unknown.
-    """
+    """The ECS task metadata endpoint; for ``device_mapper_majors`` see :func:`decode_stats`."""
 
     def __init__(self, endpoint: Endpoint, version: int, device_mapper_majors: frozenset[int] | None = None) -> None:
         self._endpoint = endpoint

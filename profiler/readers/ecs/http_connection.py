@@ -88,7 +88,6 @@ class HttpConnection:
         return self._socket is not None
 
     def close(self) -> None:
-        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -182,7 +181,7 @@ class _Reader:
 
     @property
     def has_more(self) -> bool:
-        """Whether bytes were received that no one has asked for."""
+        """Whether more bytes than the response were received."""
         return bool(self._received)
 
     def head(self) -> _Head:

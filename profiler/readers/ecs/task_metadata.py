@@ -18,7 +18,7 @@ RUNNING = "RUNNING"
 STOPPED = "STOPPED"
 _AWSVPC = "awsvpc"
 _FARGATE = "FARGATE"
-# A container without CPU units of its own has 0, or Docker's minimum of 2 shares.
+# A container without its own CPU units has 0, or Docker's minimum of 2 shares.
 _CPU_UNITS_UNSET = 2
 _CPU_UNITS_PER_VCPU = 1024
 _MIB = 1024 * 1024
@@ -59,7 +59,6 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the container has ended."""
         return self.known_status == STOPPED
 
     @property
@@ -101,15 +100,14 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def current(self) -> Mapping[str, ContainerMetadata]:
         """The containers by name; of several with one name (after a restart) the one started last."""
-        found: dict[str, ContainerMetadata] = {}
+        latest: dict[str, ContainerMetadata] = {}
         for container in self.containers:
-            other = found.get(container.name)
+            other = latest.get(container.name)
             if other is None or (container.started_ns or 0) > (other.started_ns or 0):
-                found[container.name] = container
-        return found
+                latest[container.name] = container
+        return latest
 
     def container(self, name: str) -> ContainerMetadata | None:
-        """The container of this name in :attr:`current`."""
         return self.current.get(name)
 
 
@@ -183,7 +181,7 @@ def _tag_error(error: Mapping[str, Json]) -> str:
 
 
 def _object(body: bytes) -> Mapping[str, Json] | str:
-    """The object, or the reason why the body is none."""
+    """The object, or the reason why the body is not an object."""
     try:
         return _object_decoder.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

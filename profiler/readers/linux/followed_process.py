@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
-from profiler.core.background import WakeEvent
 from profiler.core.files import open_or_none
+from profiler.core.threads import Waiter, WakeEvent
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading
 
@@ -27,14 +27,7 @@ class TrackedProcess:
     """
 
     def __init__(
-        self,
-        pid: int,
-        proc_folder: str,
-        cpu_clock: CpuClock,
-        ns_per_tick: int,
-        *,
-        keep_open: bool,
-        with_arguments: bool = False,
+        self, pid: int, proc_folder: str, cpu_clock: CpuClock, *, keep_open: bool, with_arguments: bool
     ) -> None:
         self.pid = pid
         self.is_alive = True
@@ -43,7 +36,7 @@ class TrackedProcess:
         self.parent_pid = 0
         self._folder = f"{proc_folder}/{pid}"
         self._cpu_clock = cpu_clock
-        self._ns_per_tick = ns_per_tick
+        self._ns_per_tick = proc.ns_per_tick()
         names = ("stat", "status") if keep_open else ()
         self._files = {name: open_or_none(f"{self._folder}/{name}") for name in names}
         self._with_arguments = with_arguments
@@ -79,7 +72,6 @@ class TrackedProcess:
         return True
 
     def close(self) -> None:
-        """Close the files."""
         for descriptor in self._files.values():
             if descriptor is not None:
                 os.close(descriptor)
@@ -133,7 +125,7 @@ class TrackedProcess:
         return proc.read(f"{self._folder}/{name}") or b"" if descriptor is None else proc.reread(descriptor)
 
 
-class ProcessExitWaiter:
+class ProcessExitWaiter(Waiter):
     """Waits until one of several processes ends. One thread waits; any thread may call :meth:`wake`.
 
     The end of a process makes its pidfd readable (Linux 5.3). Every user who sees the process can open one.
@@ -189,7 +181,6 @@ class ProcessExitWaiter:
         return bool(ended or changed)
 
     def wake(self) -> None:
-        """End the wait in progress, or else the next one."""
         if self._wake_event is not None:
             self._wake_event.set()
 

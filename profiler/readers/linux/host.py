@@ -72,7 +72,7 @@ def read_host() -> Host:
     cpus = os.cpu_count()
     return Host(
         vcpu=None if cpus is None else float(cpus),
-        memory_bytes=parse_memory_total(proc.read_text(_MEMINFO)),
+        memory_bytes=parse_memory(proc.read_text(_MEMINFO)).get(_MEMORY_TOTAL),
         cpu_architecture=architecture(os.uname().machine),
     )
 
@@ -85,7 +85,7 @@ def architecture(machine: str) -> str:
 def read_own_usage() -> OwnUsage:
     """What this process has used so far.
 
-    The peak is VmHWM, which starts anew at exec. ``ru_maxrss`` of getrusage starts at the parent's peak.
+    The peak is VmHWM, which is reset at exec. ``ru_maxrss`` of getrusage starts at the parent's peak.
     """
     peak_bytes = proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes
     max_rss_mb = None if peak_bytes is None else round(peak_bytes / _BYTES_PER_MIB, 1)
@@ -112,11 +112,6 @@ def read_instance() -> InstanceReading | Unavailable:
 def read_swap_counters() -> SwapCounters | None:
     """The swap counters alone; None if the kernel has none."""
     return parse_swap_counters(proc.read(_VMSTAT) or b"", os.sysconf("SC_PAGE_SIZE"))
-
-
-def parse_memory_total(meminfo: str) -> int | None:
-    """``MemTotal`` of ``/proc/meminfo`` in bytes, None if it is absent."""
-    return parse_memory(meminfo).get(_MEMORY_TOTAL)
 
 
 def parse_memory(meminfo: str) -> Mapping[str, int]:

@@ -119,10 +119,10 @@ def parse_status(text: bytes) -> ProcessStatus:
 def parse_allocation_limit(limits: bytes) -> int | None:
     """The smaller soft limit of address space and data (``ulimit -v``, ``-d``) in ``/proc/PID/limits``; None: none.
 
-    Beyond such a limit allocations fail; the kernel kills nobody.
+    Beyond such a limit allocations fail, and the kernel kills no process.
     """
-    found = (_field(limits, name) for name in _ALLOCATION_LIMITS)
-    return min((int(word) for word in found if word is not None and word.isdigit()), default=None)
+    words = (_field(limits, name) for name in _ALLOCATION_LIMITS)
+    return min((int(word) for word in words if word is not None and word.isdigit()), default=None)
 
 
 def parse_pss(rollup: bytes) -> int | None:
@@ -141,12 +141,12 @@ def parse_counter(text: str, name: str) -> int | None:
 
 def parse_counters(text: str, names: Collection[str]) -> Mapping[str, int]:
     """The values of several names in lines of the form "name number"; absent names are left out."""
-    found: dict[str, int] = {}
+    counters: dict[str, int] = {}
     for line in text.splitlines():
         key, _, value = line.partition(" ")
         if key in names and value.strip().isdecimal():
-            found[key] = int(value)
-    return found
+            counters[key] = int(value)
+    return counters
 
 
 def parse_io(text: bytes) -> BlockBytes | None:

@@ -1,25 +1,18 @@
-"""Reads the descendants of one process from ``/proc`` and adds up what they use.
-
-:class:`ProcessTree` reads them, with a few system calls for each process. :class:`TreeCpu`, :class:`TreeMemory` and
-:class:`TreeBlocks` compute the totals of the tree from successive readings.
-"""
+"""Reads the descendants of one process from ``/proc``, with a few system calls for each."""
 
 import os
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container
 
 from msgspec import Struct
 
 from profiler.core.clock import DutyCycle
 from profiler.readers.linux import proc
-from profiler.readers.linux.proc import BlockBytes
 
 # The kernel walks the page tables of the process to compute its PSS. This limits the cost to a share of one core.
 _MAX_PSS_CPU_SHARE = 0.01
 # Up to this number of threads, reading each thread's children is cheaper than listing all processes.
 _MAX_THREADS_TO_LIST = 64
-# The kernel rounds the CPU time of children to whole ticks, user and system time separately.
-_MAX_ROUNDING_NS = 20_000_000
 
 
 class ProcessReading(Struct, frozen=True, kw_only=True):
@@ -125,16 +118,16 @@ class ProcessTree:
             self._threads > _MAX_THREADS_TO_LIST and self._threads > len(proc.all_pids())
         ):
             return self._scan_all_processes()
-        found: dict[int, proc.ProcessStat] = {}
+        descendants: dict[int, proc.ProcessStat] = {}
         pending = list(list_children(self._root_pid, 1))
         while pending:
             pid = pending.pop()
             stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
-            if stat is None or pid in found or pid in self._unrelated_children:
+            if stat is None or pid in descendants or pid in self._unrelated_children:
                 continue
-            found[pid] = stat
+            descendants[pid] = stat
             pending.extend(list_children(pid, stat.threads))
-        return found
+        return descendants
 
     def _scan_all_processes(self) -> dict[int, proc.ProcessStat]:
         stats: dict[int, proc.ProcessStat] = {}
@@ -144,14 +137,14 @@ class ProcessTree:
             if stat is not None:
                 stats[pid] = stat
                 children.setdefault(stat.parent_pid, []).append(pid)
-        found: dict[int, proc.ProcessStat] = {}
+        descendants: dict[int, proc.ProcessStat] = {}
         pending = list(children.get(self._root_pid, ()))
         while pending:
             pid = pending.pop()
-            if pid not in found and pid not in self._unrelated_children:
-                found[pid] = stats[pid]
+            if pid not in descendants and pid not in self._unrelated_children:
+                descendants[pid] = stats[pid]
                 pending.extend(children.get(pid, ()))
-        return found
+        return descendants
 
 
 def list_children(pid: int, threads: int) -> tuple[int, ...]:
@@ -176,146 +169,3 @@ def own_cpu_ns(pid: int, fallback_ns: int) -> int:
         return time.clock_gettime_ns(~pid << 3 | 2)
     except OSError:
         return fallback_ns
-
-
-class TreeCpu:
-    """The CPU time of a tree, computed from readings of its processes. It never falls and includes ended processes."""
-
-    def __init__(self) -> None:
-        self._previous: Mapping[tuple[int, int], ProcessReading] = {}
-        self._reaped_ns = 0
-        self._unreaped_ns = 0
-        self.total_ns = 0
-
-    def add(self, processes: Iterable[ProcessReading], reaped_ns: int) -> int:
-        """Add a reading.
-
-        The CPU time of a process that has ended is normally part of the children's time of the parent that waited for
-        it. If no process waited for it (its parent ignores SIGCHLD), its last known value is kept.
-
-        Args:
-            processes: All processes of the tree.
-            reaped_ns: The CPU time of all children that this process itself has waited for so far.
-
-        Returns:
-            The total of the tree in nanoseconds.
-        """
-        now = {process.identity: process for process in processes}
-        before = self._previous
-        gone = [_cpu_ns(process) for identity, process in before.items() if identity not in now]
-        handed_over_ns = max(reaped_ns - self._reaped_ns, 0) + sum(
-            max(process.children_cpu_ns - before[identity].children_cpu_ns, 0)
-            for identity, process in now.items()
-            if identity in before
-        )
-        self._unreaped_ns += max(sum(gone) - len(gone) * _MAX_ROUNDING_NS - handed_over_ns, 0)
-        self._previous, self._reaped_ns = now, reaped_ns
-        present_ns = sum(_cpu_ns(process) for process in now.values())
-        self.total_ns = max(self.total_ns, present_ns + reaped_ns + self._unreaped_ns)
-        return self.total_ns
-
-
-def _cpu_ns(process: ProcessReading) -> int:
-    return process.own_cpu_ns + process.children_cpu_ns
-
-
-class TreeMemory:
-    """The memory of several processes together and its peak, which takes the kernel's high-water marks into account.
-
-    When the high-water mark of a process has risen between two readings, the candidate for the peak is this mark plus
-    the memory that the others held at both readings. Two rises are never added: nothing shows that they happened at
-    the same time. ``peak_processes`` held the memory of the peak. ``largest_mark_bytes`` is that of one process alone.
-    """
-
-    def __init__(self) -> None:
-        self._previous: Mapping[tuple[int, int], ProcessReading] = {}
-        self.peak_bytes: int | None = None
-        self.peak_processes = 0
-        self.largest_mark_bytes: int | None = None
-
-    def add(self, processes: Iterable[ProcessReading]) -> int | None:
-        """Add a reading; returns the memory in bytes, or None if no process has any (all are zombies)."""
-        now = {process.identity: process for process in processes}
-        shares = [process.share_bytes for process in now.values() if process.share_bytes is not None]
-        before, self._previous = self._previous, now
-        if not shares:
-            return None
-        held = {identity: _held_through_step(before.get(identity), process) for identity, process in now.items()}
-        held_bytes, holders = sum(held.values()), sum(size > 0 for size in held.values())
-        with_new_marks = (
-            (
-                _high_water_bytes(before.get(identity), process) + held_bytes - held[identity],
-                holders + (held[identity] == 0),
-            )
-            for identity, process in now.items()
-            if _has_new_high_water_mark(before.get(identity), process)
-        )
-        # The processes together held at least as much as each of them.
-        mark_bytes = max((process.peak_bytes or 0 for process in now.values()), default=0)
-        self.largest_mark_bytes = max(self.largest_mark_bytes or 0, mark_bytes)
-        peak_bytes, number = max((sum(shares), len(shares)), (mark_bytes, 1), *with_new_marks)
-        if peak_bytes > (self.peak_bytes or 0) or self.peak_bytes is None:
-            self.peak_bytes, self.peak_processes = peak_bytes, number
-        return sum(shares)
-
-
-def _held_through_step(before: ProcessReading | None, now: ProcessReading) -> int:
-    """The memory that a process held at both ends of a step: the smaller of the two, 0 for a new process."""
-    if before is None:
-        return 0
-    return min(before.share_bytes or 0, now.share_bytes or 0)
-
-
-def _has_new_high_water_mark(before: ProcessReading | None, now: ProcessReading) -> bool:
-    """Whether the mark changed; a lower one means that the process has executed another program."""
-    return now.peak_bytes is not None and (before is None or before.peak_bytes != now.peak_bytes)
-
-
-def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
-    """The high-water mark without the pages that other processes' shares count.
-
-    The number of these pages at the time of the mark is unknown, only that at both ends of the step. If it changed,
-    another process has released shared pages (or mapped them), and the others' shares have changed by as much again.
-    Therefore the larger number and the difference are both subtracted.
-    """
-    ends = [max((end.rss_bytes or 0) - (end.share_bytes or 0), 0) for end in (before, now) if end is not None]
-    return max((now.peak_bytes or 0) - max(ends) - (max(ends) - min(ends)), 0)
-
-
-class TreeBlocks:
-    """The block I/O of a tree. It never falls.
-
-    The counters of a process include those of the children it has waited for. A parent is read before its
-    children, so nothing is counted twice. A process that ends between these two reads is in neither;
-    the total is then unknown, and the next reading includes it.
-    """
-
-    def __init__(self) -> None:
-        self._unreaped = BlockBytes(read_bytes=0, write_bytes=0)
-        self._total = self._unreaped
-
-    def add(self, processes: Iterable[ProcessReading], reaped: BlockBytes) -> BlockBytes | None:
-        """Add a reading.
-
-        Args:
-            processes: All processes of the tree.
-            reaped: The block I/O of all children that this process itself has waited for so far.
-
-        Returns:
-            The total of the tree; None if it is unknown this time.
-        """
-        blocks = [process.blocks for process in processes]
-        known = [one for one in blocks if one is not None]
-        if len(known) < len(blocks):
-            return None
-        read_bytes = reaped.read_bytes + sum(one.read_bytes for one in known)
-        write_bytes = reaped.write_bytes + sum(one.write_bytes for one in known)
-        # A sum below the last total means that a process ended and no process waited for it: its part is kept.
-        self._unreaped = BlockBytes(
-            read_bytes=max(self._unreaped.read_bytes, self._total.read_bytes - read_bytes),
-            write_bytes=max(self._unreaped.write_bytes, self._total.write_bytes - write_bytes),
-        )
-        self._total = BlockBytes(
-            read_bytes=read_bytes + self._unreaped.read_bytes, write_bytes=write_bytes + self._unreaped.write_bytes
-        )
-        return self._total

@@ -25,8 +25,8 @@ def is_interpreter(name: str) -> bool:
 def name_with_script(name: str, arguments: Sequence[str]) -> str:
     """The name of a process, with the base name of its script if it is an interpreter: ``python3 export.py``.
 
-    The script is the first word that is no option. A word that does not have a script's suffix is no script, and
-    neither is one that may belong to an option.
+    The script is the first word that is not an option. A word without a script's suffix is not a script, and neither is
+    a word that may belong to an option.
     """
     if not is_interpreter(name):
         return name

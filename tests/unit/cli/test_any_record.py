@@ -1,6 +1,8 @@
 """Every command that reads runs bears any record: a line is shown, or counted as invalid."""
 
+import base64
 import functools
+import gzip
 import json
 from collections.abc import Iterator
 from datetime import UTC
@@ -15,8 +17,8 @@ from profiler.cli.show.run_page import View, page_lines
 from profiler.cli.show.size_lines import find_advice
 from profiler.cli.show.two_runs import compare
 from profiler.cli.styled_text import BLOCKS
-from profiler.html_report.data import build_page_data
-from profiler.html_report.runs import Run, downsample, steps_of_series
+from profiler.html_report.page_data import build_page_data
+from profiler.html_report.page_runs import Run, downsample, steps_of_series
 from profiler.past_runs.run_source import PastRun
 from profiler.record.model import decode, encode
 from profiler.sizing.advice import advise, as_json
@@ -67,4 +69,6 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
         if evidence is not None:
             msgspec.json.encode(as_json(advise(evidence, Policy(), PriceOverrides())))
     drawn = Run(past=run, steps=downsample(steps_of_series(report.record), 60))
-    msgspec.json.decode(build_page_data([drawn], generated_at="", version="").text)  # JSON without NaN
+    page_data = build_page_data([drawn], generated_at="", version="")
+    for text in (page_data.text, page_data.series):
+        msgspec.json.decode(gzip.decompress(base64.b64decode(text)))  # JSON without NaN

@@ -85,8 +85,8 @@ def test_a_killed_run() -> None:
     assert "  Memory   █████████▓▓▓▓▓▓▓▓▓▓░   1.8 GB   3.8 GB    ≥4 GB  of 4 GB" in shown
     assert "           1 used all of its 2 vCPU from +2m 20s to +7m, 33 % of the run" in shown
     assert "  memory peak                 4 GB      3.2 GB       +23 %" in shown
-    assert "  what if  1 vCPU, 5 GB: 1.3 to 1.6× as long, 2 % cheaper" in shown
-    assert "  advice   2 vCPU, 5 GB, 4 % dearer (by this run alone)" in shown
+    assert "  what if  1 vCPU, 5 GB: 1.3 to 1.6× as long, saves 2 %" in shown
+    assert "  advice   2 vCPU, 5 GB, costs 4 % more (based on this run)" in shown
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_the_latest_run_is_shown_and_compared_with_the_last_success(
     assert show("--from", str(file), written=written, patch=monkeypatch).exit_code == 0
     text = written[0].decode()
     assert "ran out of memory" in text
-    assert "(by the last 3 runs of the family)" in text
+    assert "(based on 3 runs)" in text
     assert "Compared with the last success of Thu 2026-11-19 03:12 (158d1c8044f2):" in text
 
 
@@ -345,9 +345,9 @@ def test_an_empty_name_is_refused(words: tuple[str, ...], file: Path, monkeypatc
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["rnu"], "There is no command 'rnu': did you mean run?"),
+        (["rnu"], "Unknown command 'rnu': did you mean run?"),
         (["recomend", "x"], "did you mean recommend?"),
-        (["sh", "-c", "exit 3"], "to profile it, write task-profiler run -- sh -c 'exit 3'"),
+        (["sh", "-c", "exit 3"], "to profile this program, write task-profiler run -- sh -c 'exit 3'"),
         (["xyzzyx"], "task-profiler --help lists the commands."),
     ],
 )
@@ -359,9 +359,9 @@ def test_a_mistyped_command(words: list[str], sentence: str) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["history", "--last", "0"], "'0' is not a whole number, 1 to 1000000."),
-        (["show", "--logs", "x"], "'x' is not a whole number, 1 to 1000."),
-        (["run", "--interval", "0", "--", "true"], "'0' is not a number, 0.02 to 3600."),
+        (["history", "--last", "0"], "'0' is not a whole number (1 to 1000000)."),
+        (["show", "--logs", "x"], "'x' is not a whole number (1 to 1000)."),
+        (["run", "--interval", "0", "--", "true"], "'0' is not a number (0.02 to 3600)."),
     ],
 )
 def test_ranges_are_in_words(words: list[str], sentence: str) -> None:
@@ -372,7 +372,7 @@ def test_ranges_are_in_words(words: list[str], sentence: str) -> None:
 
 def test_the_help_names_the_history_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TASK_PROFILER_HISTORY", "/data/runs.sqlite3")
-    assert "Here: /data/runs.sqlite3" in CliRunner().invoke(command, ["--help"], terminal_width=200).output
+    assert "Default here: /data/runs.sqlite3" in CliRunner().invoke(command, ["--help"], terminal_width=200).output
 
 
 def test_the_help_of_the_monitor_lists_every_setting_of_the_page() -> None:

@@ -4,8 +4,8 @@ import threading
 from collections.abc import Mapping
 
 from profiler.collectors.task_tags import TaskTags
-from profiler.core.background import BackgroundCall
 from profiler.core.clock import SystemClock
+from profiler.core.threads import BackgroundCall
 from profiler.readers import Unavailable
 from profiler.record.model import Container, Monitor, Record
 from tests.waiting import wait_until

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from profiler.core.background import WakeEvent
 from profiler.core.signals import SignalHandler
+from profiler.core.threads import WakeEvent
 
 
 @pytest.fixture

@@ -44,10 +44,6 @@ def printed() -> str:
     return render_lines(lines, is_coloured=False, encoding="utf-8").decode()
 
 
-def test_the_readme_shows_the_output_of_the_command() -> None:
-    assert shown("README.md") == printed()
-
-
 def test_the_guide_shows_the_output_with_omissions() -> None:
     text = shown("docs/how-to/after-a-bad-night.md")
     assert OMISSION in text

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuReading, GpuSample
+from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuFacts, GpuSample
 from profiler.doctor.findings import Finding
 from profiler.doctor.task_checks import DoctorContext, Probes, diagnose
 from profiler.readers import Unavailable
@@ -205,8 +205,8 @@ def test_a_refused_put_is_a_problem_with_the_reason_of_the_sink() -> None:
     assert (finding.level, finding.text) == ("problem", refusal)
 
 
-def gpus(*facts: GpuFacts) -> GpuReading:
-    return GpuReading(samples=tuple(GpuSample(facts=one) for one in facts))
+def gpus(*facts: GpuFacts) -> DriverReading:
+    return DriverReading(samples=tuple(GpuSample(facts=one) for one in facts))
 
 
 def test_the_gpus_and_those_of_the_batch_are_named() -> None:

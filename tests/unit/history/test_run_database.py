@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.cli.history_command import table_lines
-from profiler.cli.printing import printable
 from profiler.cli.styled_text import render_lines
 from profiler.core.errors import TaskProfilerError
+from profiler.core.text import printable
 from profiler.history.run_database import MIGRATIONS, HistoryStore
 from profiler.history.timeline import Point
 from profiler.record.model import Container, Distribution, Metrics, Record, Report, encode

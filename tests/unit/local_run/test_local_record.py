@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.process_totals import TreeBlocks, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
@@ -24,7 +25,7 @@ from profiler.local_run.local_record import (
 from profiler.readers.cgroup.hierarchy import Limits
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host
-from profiler.readers.linux.process_tree import ProcessReading, TreeBlocks, TreeCpu, TreeMemory
+from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.model import MemoryKills, Metrics, Monitor, Record, Sampling
 
 _MIB = 2**20

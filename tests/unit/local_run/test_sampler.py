@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from profiler.aggregation.process_totals import GroupPeak
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.local_record import MemoryPeak, resolve_peak
 from profiler.local_run.sampler import GroupMemory
 from profiler.readers.cgroup.command_group import CommandCgroup
-from profiler.readers.cgroup.hierarchy import GroupPeak, MemoryReading
+from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.linux.process_tree import ProcessReading
 
 _MIB = 2**20

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import with_source
+from profiler.collectors.collector import Collector, with_source
 from profiler.core.clock import ClockJumpDetector, Ticker
 from profiler.monitor.loop import MonitorLoop, Runtime
 from profiler.monitor.observation import Observation
@@ -39,7 +39,7 @@ MIB = 1024 * 1024
 OWN = ContainerMetadata(name="task-monitor", docker_id="m", known_status="RUNNING", started_ns=START_NS)
 
 
-class FakeCollector:
+class FakeCollector(Collector):
     """Notes the calls of the monitor, and how many reports were delivered before each."""
 
     def __init__(self, world: "World") -> None:
@@ -68,7 +68,7 @@ class FakeCollector:
         return with_source(replace(record, gpus=(Gpu(uuid="GPU-a"),)), "fake", ("A warning.",))
 
 
-class FakeDevices:
+class FakeDevices(Collector):
     """Two GPUs at 20 % and at one more percent a second, with 1 and 3 GiB, and a NeuronCore at 7 %; counts reads."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -204,7 +204,7 @@ class World:
             clock=self.clock,
             host=host,
             read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
-            contributors=self.collectors,
+            collectors=self.collectors,
             notes=self.notes,
         )
         delivery = Delivery(self.streams, self.output, self.log, self.budget)
@@ -215,7 +215,6 @@ class World:
             delivery,
             Runtime(clock=self.clock, ticker=ticker, stop=self.stop, log=self.log),
             collectors=self.collectors,
-            batch_listeners=self.collectors,
             exporter=self.exporter,
         )
         self.is_sound = monitor.run()

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
-from profiler.collectors.neuron.neuron_usage import NeuronReadings
+from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuSample
 from profiler.collectors.nvidia.gpu_usage import LatestGpu
 from profiler.prometheus.exposition import MAX_LABEL_LENGTH, label_value, metrics_text
@@ -76,7 +76,7 @@ FULL = Snapshot(
             ),
         ),
     ),
-    neuron=NeuronReadings(
+    neuron=LiveNeuron(
         reports=1,
         utilization_percent={1: 50.0},
         core_memory_bytes={1: 7},
@@ -203,7 +203,7 @@ def test_no_name_is_there_twice() -> None:
 def test_lists_are_as_long_as_in_a_record_at_most() -> None:
     gpus = tuple(LatestGpu(sample=GpuSample(facts=GpuFacts(uuid=f"GPU-{n}", index=n))) for n in range(64))
     cores = dict.fromkeys(range(200), 1.0)
-    many = replace(FULL, gpus=GpusSnapshot(gpus=gpus), neuron=NeuronReadings(reports=1, utilization_percent=cores))
+    many = replace(FULL, gpus=GpusSnapshot(gpus=gpus), neuron=LiveNeuron(reports=1, utilization_percent=cores))
     assert len(values(many, "gpu_info")) == MAX_GPUS == 32
     assert len(values(many, "neuron_core_utilization_ratio")) == MAX_NEURON_CORES == 128
 

@@ -1,17 +1,19 @@
 """From what the main loop knows to a snapshot, on a fake clock."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.collector import LiveReadings, ThreadFailure
-from profiler.collectors.neuron.neuron_collector import NeuronCollector, NeuronSource
+from profiler.collectors.collector import Collector
+from profiler.collectors.neuron.neuron_collector import NeuronCollector
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, RuntimeReport
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.core.clock import Ticker
-from profiler.core.log import NullLog
+from profiler.core.log import Log
+from profiler.core.threads import ThreadFailure
 from profiler.monitor.observation import Observation
 from profiler.prometheus.snapshot import (
     MAX_CONTAINERS,
@@ -45,7 +47,7 @@ TASK = TaskMetadata(
 class World:
     """A batch that uses half a vCPU; ``tick`` is a second and a snapshot."""
 
-    def __init__(self, *accelerators: LiveReadings, task: TaskMetadata = TASK) -> None:
+    def __init__(self, *accelerators: Collector, task: TaskMetadata = TASK) -> None:
         self.clock = FakeClock()
         self.task: TaskMetadata | Unavailable = task
         self.stats_at: Callable[[float], StatsReading | Unavailable] = lambda at: stats({"b": self.batch(at)})
@@ -269,7 +271,7 @@ def test_an_instance_that_cannot_be_read_is_down() -> None:
 
 def gpu_watch(clock: FakeClock, *uuids: str, scope: GpuScope | None = None) -> GpuCollector:
     source = ScriptedSource(reading(*uuids, percent=40), Unavailable("lost"))
-    return GpuCollector(source, scope or GpuScope(()), clock, NullLog(), seconds(1), is_required=False)
+    return GpuCollector(source, scope or GpuScope(()), clock, Log(), seconds(1), is_required=False)
 
 
 def test_gpus_vanish_ten_seconds_after_their_last_reading() -> None:
@@ -303,19 +305,15 @@ class SilentSource:
 
     failure: ThreadFailure | None = None
 
-    def start(self) -> None: ...
+    def start(self, on_report: Callable[[NeuronReport], None]) -> None: ...
 
     def stop(self, max_seconds: float) -> None: ...
 
 
 def neuron_watch(source: "SilentSource | None" = None) -> tuple[NeuronCollector, Callable[[NeuronReport], None]]:
-    listeners: list[Callable[[NeuronReport], None]] = []
-
-    def make(listener: Callable[[NeuronReport], None]) -> NeuronSource:
-        listeners.append(listener)
-        return source or SilentSource()
-
-    return NeuronCollector(make, 1, NullLog(), is_required=False), listeners[0]
+    silent: Any = source or SilentSource()
+    collector = NeuronCollector(silent, 1, Log(), is_required=False)
+    return collector, collector._on_report
 
 
 def test_neuron_cores_vanish_with_the_reports() -> None:

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Callable
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.collector import ThreadFailure, with_contributions
+from profiler.collectors.collector import Collector, with_collected
 from profiler.collectors.neuron.neuron_collector import NeuronCollector
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
+from profiler.core.threads import ThreadFailure
 from profiler.local_run.sampler import UnrelatedChildren
 from profiler.record.model import Container, Monitor, Record, Sampling
 from tests.fakes import FakeLog
@@ -37,11 +39,10 @@ class FakeSource:
     pid = 4711
     failure: ThreadFailure | None = None
 
-    def __init__(self, listener: Callable[[NeuronReport], None]) -> None:
-        self.report = listener
+    def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def start(self) -> None:
+    def start(self, on_report: Callable[[NeuronReport], None]) -> None:
         self.calls.append("start")
 
     def stop(self, max_seconds: float) -> None:
@@ -51,19 +52,15 @@ class FakeSource:
 class World:
     def __init__(self, *, installed: bool = True, is_required: bool = False) -> None:
         self.log = FakeLog()
-        self.sources: list[FakeSource] = []
-        self.collector = NeuronCollector(self._make if installed else None, 1, self.log, is_required=is_required)
-
-    def _make(self, listener: Callable[[NeuronReport], None]) -> FakeSource:
-        self.sources.append(FakeSource(listener))
-        return self.sources[0]
+        self.source = cast("Any", FakeSource())
+        self.collector = NeuronCollector(self.source if installed else None, 1, self.log, is_required=is_required)
 
     def report(self, *reports: NeuronReport) -> None:
         for one in reports:
-            self.sources[0].report(one)
+            self.collector._on_report(one)
 
     def record(self) -> Record:
-        return with_contributions(RECORD, (self.collector,))
+        return with_collected(RECORD, (self.collector,))
 
 
 def test_the_record_has_what_was_reported() -> None:
@@ -80,7 +77,7 @@ def test_the_record_has_what_was_reported() -> None:
     assert record.sampling is not None
     assert record.sampling.sources == ("neuron-monitor",)
     world.collector.stop(1)
-    assert world.sources[0].calls == ["start", "stop"]
+    assert world.source.calls == ["start", "stop"]
 
 
 def test_without_a_device_there_is_neither_a_record_entry_nor_a_log_line() -> None:
@@ -110,7 +107,7 @@ def test_a_missing_required_program_is_reported_at_once() -> None:
     world.collector.start()
     world.collector.final_reading(0.3)
     world.collector.stop(1)
-    assert "there is no neuron-monitor" in world.log.events("warning")[0]
+    assert "neuron-monitor is not installed" in world.log.events("warning")[0]
     assert len(world.log.lines) == 1
     assert world.collector.child_pid is None
 
@@ -125,7 +122,7 @@ def test_devices_that_appear_late_are_no_longer_reported_missing() -> None:
 
 def test_its_process_is_unrelated_to_the_command() -> None:
     world = World()
-    unrelated_children = UnrelatedChildren([7], [lambda: world.collector.child_pid, lambda: None])
+    unrelated_children = UnrelatedChildren([7], [world.collector, Collector()])
     assert 7 in unrelated_children
     assert 4711 in unrelated_children
     assert 8 not in unrelated_children
@@ -135,13 +132,13 @@ def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_c
     world = World()
     world.collector.start()
     world.report(BUSY)
-    world.sources[0].failure = ThreadFailure(0, "KeyError: 'cores'")
+    world.source.failure = ThreadFailure(0, "KeyError: 'cores'")
     record = world.record()
     assert record.neuron is not None
     assert record.monitor is not None
     (warning,) = record.monitor.warnings
     assert "The collection of Neuron values stopped at 1970-" in warning
-    checkpoint = with_contributions(replace(RECORD, status="running"), (world.collector,))
+    checkpoint = with_collected(replace(RECORD, status="running"), (world.collector,))
     assert checkpoint.neuron is None
     assert checkpoint.monitor is not None
     assert checkpoint.monitor.warnings == (warning,)

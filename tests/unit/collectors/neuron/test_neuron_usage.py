@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, decode_report
-from profiler.collectors.neuron.neuron_usage import NeuronReadings, NeuronUsage
+from profiler.collectors.neuron.neuron_usage import LiveNeuron, NeuronUsage
 from profiler.record.json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.model import (
     AverageAndMaximum,
@@ -302,7 +302,7 @@ def test_the_latest_is_the_last_report_and_what_was_counted_up_to_it() -> None:
     )
     usage.add(parsed(last))
     latest = usage.latest()
-    assert latest == NeuronReadings(
+    assert latest == LiveNeuron(
         reports=2,
         utilization_percent={0: 30.0, 1: 20.0},
         core_memory_bytes={0: 40 * MIB, 1: 60 * MIB},
@@ -321,7 +321,7 @@ def test_the_latest_report_of_unused_devices_has_only_counters() -> None:
     usage.add(parsed(report(runtime({0: 80}, {0: 100}, completed=10))))
     usage.add(parsed(report()))
     latest = usage.latest()
-    assert latest == NeuronReadings(reports=2, device_memory_size_bytes=32 * GIB, completed=10, failed=0)
+    assert latest == LiveNeuron(reports=2, device_memory_size_bytes=32 * GIB, completed=10, failed=0)
 
 
 def test_recent_readings_are_those_of_all_cores_since_the_last_call() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.collector import with_contributions
+from profiler.collectors.collector import with_collected
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.gpu_driver import NvmlSource
 from profiler.collectors.nvidia.gpu_ownership import (
@@ -16,7 +16,7 @@ from profiler.collectors.nvidia.gpu_ownership import (
     parse_visible_devices,
     resolve,
 )
-from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuReading, GpuSample
+from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuFacts, GpuSample
 from profiler.readers import Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.model import Container, Monitor, Record, Sampling
@@ -37,7 +37,7 @@ class ScriptedSource:
     name = "nvml"
     is_driver_missing = False
 
-    def __init__(self, *answers: GpuReading | Unavailable | Exception) -> None:
+    def __init__(self, *answers: DriverReading | Unavailable | Exception) -> None:
         self._answers = list(answers)
         self.counters_read: list[bool] = []
         self.permanently_unavailable = False
@@ -46,7 +46,7 @@ class ScriptedSource:
         self.release.set()
         self.called = threading.Event()
 
-    def read(self, *, counters: bool) -> GpuReading | Unavailable:
+    def read(self, *, counters: bool) -> DriverReading | Unavailable:
         self.counters_read.append(counters)
         self.called.set()
         self.release.wait()
@@ -59,8 +59,8 @@ class ScriptedSource:
         self.closed = True
 
 
-def reading(*uuids: str, percent: float = 0.0) -> GpuReading:
-    return GpuReading(
+def reading(*uuids: str, percent: float = 0.0) -> DriverReading:
+    return DriverReading(
         samples=tuple(
             GpuSample(facts=GpuFacts(uuid=uuid, index=index), utilization_percent=percent, memory_used_bytes=MIB)
             for index, uuid in enumerate(uuids)
@@ -90,7 +90,7 @@ class World:
 
     def record_of(self, record: Record) -> Record:
         return with_recommendation(
-            with_contributions(record, (self.collector,)), PriceOverrides(), time="2026-11-20T03:12:45.123Z"
+            with_collected(record, (self.collector,)), PriceOverrides(), time="2026-11-20T03:12:45.123Z"
         )
 
     def warnings(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.collectors.nvidia.gpu_driver import NvmlSource
-from profiler.collectors.nvidia.gpu_readings import GpuReading, GpuSample, Xid
+from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuSample, Xid
 from profiler.collectors.nvidia.nvml import (
     NOT_INSTALLED,
     ErrorAction,
@@ -39,9 +39,9 @@ class Machine:
         self.nvml = FakeNvml(*gpus)
         self.source = NvmlSource(lambda: self.nvml, self.clock)
 
-    def read(self, *, counters: bool = False) -> GpuReading:
+    def read(self, *, counters: bool = False) -> DriverReading:
         reading = self.source.read(counters=counters)
-        assert isinstance(reading, GpuReading), reading
+        assert isinstance(reading, DriverReading), reading
         return reading
 
     def sample(self, *, counters: bool = False) -> GpuSample:
@@ -362,7 +362,7 @@ def test_no_sequence_of_errors_ends_the_reading(script: list[tuple[str, int | No
     for _ in range(20):
         machine.seconds_pass(31)
         answer = machine.source.read(counters=True)
-        assert isinstance(answer, GpuReading | Unavailable)
+        assert isinstance(answer, DriverReading | Unavailable)
     machine.nvml.clear_failures()
     machine.seconds_pass(61)
     machine.source.read(counters=True)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuReading, GpuSample, Xid
+from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuFacts, GpuSample, Xid
 from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, GpuUsage
 from profiler.record.accelerators import idle_advice, is_idle
 from profiler.record.model import AverageAndMaximum, Distribution, Gpu
@@ -18,7 +18,7 @@ FACTS = GpuFacts(uuid="GPU-a", index=0, name="NVIDIA A10G")
 def at_each_second(*samples: GpuSample) -> GpuUsage:
     usage = GpuUsage(seconds(1))
     for second, sample in enumerate(samples):
-        usage.add(GpuReading(samples=(sample,)), seconds(second), START_NS + seconds(second))
+        usage.add(DriverReading(samples=(sample,)), seconds(second), START_NS + seconds(second))
     return usage
 
 
@@ -93,7 +93,7 @@ def test_a_short_run_counts_the_time_that_passed_and_no_whole_period(interval_se
     usage = GpuUsage(seconds(interval_seconds))
     for second, watts, percent in ((0, 60.0, 0.0), (2, 150.0, 80.0)):
         sample = GpuSample(facts=FACTS, power_watts=watts, utilization_percent=percent)
-        usage.add(GpuReading(samples=(sample,)), seconds(second), START_NS)
+        usage.add(DriverReading(samples=(sample,)), seconds(second), START_NS)
     gpu = only(usage)
     assert gpu.energy_joules == 300
     assert gpu.utilization_percent == Distribution(avg=80, p50=80, p95=80, p99=80, max=80)
@@ -126,7 +126,7 @@ def test_a_gap_without_readings_counts_for_two_steps_at_most() -> None:
     usage = GpuUsage(seconds(1))
     for second, percent in ((0, 0.0), (1, 0.0), (2, 0.0), (100, 100.0)):
         sample = GpuSample(facts=FACTS, utilization_percent=percent)
-        usage.add(GpuReading(samples=(sample,)), seconds(second), START_NS)
+        usage.add(DriverReading(samples=(sample,)), seconds(second), START_NS)
     assert only(usage).utilization_percent is not None
     assert only(usage).utilization_percent == Distribution(avg=50, p50=0, p95=100, p99=100, max=100)
 
@@ -134,8 +134,8 @@ def test_a_gap_without_readings_counts_for_two_steps_at_most() -> None:
 def test_xids_are_kept_once_each_and_those_without_a_gpu_are_noted() -> None:
     usage = at_each_second(GpuSample(facts=FACTS))
     for code in (31, 43, 31):
-        usage.add(GpuReading(xids=(Xid("GPU-a", code),)), seconds(5), START_NS)
-    usage.add(GpuReading(xids=(Xid(None, 79), Xid("GPU-unheard", 79))), seconds(6), START_NS)
+        usage.add(DriverReading(xids=(Xid("GPU-a", code),)), seconds(5), START_NS)
+    usage.add(DriverReading(xids=(Xid(None, 79), Xid("GPU-unheard", 79))), seconds(6), START_NS)
     assert only(usage).xids == (31, 43)
     assert usage.notes() == ("A GPU that could not be identified had the driver errors (Xid) 79.",)
 
@@ -150,15 +150,15 @@ def test_an_xid_of_a_cut_gpu_is_its_instances_and_of_one_where_the_driver_knows_
     whole = GpuFacts(uuid="GPU-q", index=1)
     samples = tuple(GpuSample(facts=facts) for facts in (*parts, whole))
     xids = (Xid("GPU-p", 79), Xid("GPU-p", 31, 2), Xid("GPU-p", 43, 5), Xid("GPU-q", 94, 0))
-    usage.add(GpuReading(samples=samples, xids=xids), 0, START_NS)
+    usage.add(DriverReading(samples=samples, xids=xids), 0, START_NS)
     assert [gpu.xids for gpu in usage.gpus(None)] == [(79,), (79, 31), (94,)]
     assert usage.notes() == ()
 
 
 def test_a_lost_gpu_keeps_its_numbers_and_the_time_is_noted() -> None:
     usage = at_each_second(GpuSample(facts=FACTS, utilization_percent=70.0))
-    usage.add(GpuReading(lost=(FACTS,)), seconds(9), START_NS)
-    usage.add(GpuReading(lost=(FACTS,)), seconds(99), START_NS + seconds(90))
+    usage.add(DriverReading(lost=(FACTS,)), seconds(9), START_NS)
+    usage.add(DriverReading(lost=(FACTS,)), seconds(99), START_NS + seconds(90))
     assert only(usage).utilization_percent is not None
     assert usage.notes() == ("GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z.",)
 
@@ -166,7 +166,7 @@ def test_a_lost_gpu_keeps_its_numbers_and_the_time_is_noted() -> None:
 def test_gpus_are_chosen_by_uuid_or_index_and_listed_by_index() -> None:
     usage = GpuUsage(seconds(1))
     samples = tuple(GpuSample(facts=GpuFacts(uuid=f"GPU-{name}", index=index)) for index, name in ((2, "x"), (0, "y")))
-    usage.add(GpuReading(samples=samples), 0, START_NS)
+    usage.add(DriverReading(samples=samples), 0, START_NS)
     assert [gpu.uuid for gpu in usage.gpus(None)] == ["GPU-y", "GPU-x"]
     assert [gpu.uuid for gpu in usage.gpus({"GPU-x"})] == ["GPU-x"]
     assert [gpu.uuid for gpu in usage.gpus({"0"})] == ["GPU-y"]
@@ -180,7 +180,7 @@ def test_now_is_the_mean_utilization_and_the_summed_memory_of_the_last_reading()
         GpuSample(facts=GpuFacts(uuid=uuid, index=0), utilization_percent=percent, memory_used_bytes=used)
         for uuid, percent, used in (("GPU-x", 20.0, 100), ("GPU-y", 40.0, None))
     )
-    usage.add(GpuReading(samples=samples), 0, START_NS)
+    usage.add(DriverReading(samples=samples), 0, START_NS)
     assert usage.latest_totals() == (30.0, 100)
 
 
@@ -191,10 +191,10 @@ def test_a_gpu_that_is_missing_in_the_last_reading_is_not_in_the_latest_values()
         GpuSample(facts=GpuFacts(uuid=uuid, index=0), utilization_percent=percent, memory_used_bytes=used)
         for uuid, percent, used in (("GPU-x", 20.0, 100), ("GPU-y", 90.0, 5000))
     )
-    usage.add(GpuReading(samples=(stays, goes)), 0, START_NS)
-    usage.add(GpuReading(samples=(stays,)), seconds(1), START_NS)
+    usage.add(DriverReading(samples=(stays, goes)), 0, START_NS)
+    usage.add(DriverReading(samples=(stays,)), seconds(1), START_NS)
     assert usage.latest_totals() == (20.0, 100)
-    usage.add(GpuReading(lost=(stays.facts,)), seconds(2), START_NS)
+    usage.add(DriverReading(lost=(stays.facts,)), seconds(2), START_NS)
     assert usage.latest_totals() == (None, None)
 
 
@@ -276,7 +276,7 @@ def test_the_latest_energy_without_a_counter_is_power_times_time() -> None:
 
 def test_a_gpu_that_the_last_reading_did_not_find_is_not_among_the_latest() -> None:
     usage = at_each_second(GpuSample(facts=FACTS))
-    usage.add(GpuReading(lost=(FACTS,)), seconds(1), START_NS)
+    usage.add(DriverReading(lost=(FACTS,)), seconds(1), START_NS)
     assert usage.latest(None) == ()
     assert len(usage.gpus(None)) == 1
 
@@ -289,14 +289,14 @@ def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call() ->
             GpuSample(facts=FACTS, utilization_percent=percent, memory_used_bytes=int(percent)),
             GpuSample(facts=other, utilization_percent=99.0),
         )
-        usage.add(GpuReading(samples=samples), seconds(second), START_NS)
+        usage.add(DriverReading(samples=samples), seconds(second), START_NS)
     taken, again = DeviceReadings(), DeviceReadings()
     usage.take_readings({"GPU-a"}, taken)
     assert taken.gpu_percent.summary() == AverageAndMaximum(avg=20, max=30)
     assert taken.gpu_memory_bytes.summary() == AverageAndMaximum(avg=20, max=30)
     usage.take_readings(None, again)
     assert again.gpu_percent.summary() is None
-    usage.add(GpuReading(samples=(GpuSample(facts=other, utilization_percent=50.0),)), seconds(3), START_NS)
+    usage.add(DriverReading(samples=(GpuSample(facts=other, utilization_percent=50.0),)), seconds(3), START_NS)
     usage.take_readings(None, again)
     assert again.gpu_percent.summary() == AverageAndMaximum(avg=50, max=50)
     assert again.gpu_memory_bytes.summary() is None

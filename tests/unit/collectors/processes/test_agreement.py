@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.collectors.processes.process_usage import Reading, SourceComparison
+from profiler.collectors.processes.process_usage import SourceComparison, TreeReading
 from profiler.readers.ecs.container_stats import ContainerSample
 from tests.fakes import START_NS, sample, seconds
 
@@ -14,7 +14,9 @@ def compared(
     """A minute at constant rates, with stats every ten seconds that come late."""
     agreement = SourceComparison()
     for second in range(61):
-        agreement.on_reading(Reading(START_NS + seconds(second), seconds(second * processes_cpu), processes_mib * MIB))
+        agreement.on_reading(
+            TreeReading(START_NS + seconds(second), seconds(second * processes_cpu), processes_mib * MIB)
+        )
         if second % 10 == 5:
             at = second - 2.3
             agreement.on_sample(sample(START_NS + seconds(at), at * stats_cpu, stats_mib * MIB))
@@ -62,7 +64,7 @@ def test_a_sample_between_two_readings_is_held_against_both() -> None:
     agreement = SourceComparison()
     for second in range(20):
         size_bytes = (100 if second % 2 else 900) * MIB
-        agreement.on_reading(Reading(START_NS + seconds(second), seconds(second), size_bytes))
+        agreement.on_reading(TreeReading(START_NS + seconds(second), seconds(second), size_bytes))
         agreement.on_sample(sample(START_NS + seconds(second + 0.5), second + 0.5, 500 * MIB))
     assert agreement.memory_agrees
     assert agreement.cpu_agrees
@@ -71,7 +73,7 @@ def test_a_sample_between_two_readings_is_held_against_both() -> None:
 def test_a_spike_in_one_source_alone_is_no_contradiction() -> None:
     agreement = compared()
     agreement.on_sample(sample(START_NS + seconds(59.5), 29.75, 5000 * MIB))
-    agreement.on_reading(Reading(START_NS + seconds(61), seconds(30.5), 200 * MIB))
+    agreement.on_reading(TreeReading(START_NS + seconds(61), seconds(30.5), 200 * MIB))
     assert agreement.warnings() == ()
 
 
@@ -82,7 +84,7 @@ def test_without_anything_to_compare_nothing_speaks_against_it() -> None:
 
 
 _reading = st.builds(
-    Reading, st.integers(0, 2**61), st.none() | st.integers(0, 2**60), st.none() | st.integers(0, 2**50)
+    TreeReading, st.integers(0, 2**61), st.none() | st.integers(0, 2**60), st.none() | st.integers(0, 2**50)
 )
 _sample = st.builds(
     ContainerSample,
@@ -93,10 +95,10 @@ _sample = st.builds(
 
 
 @given(st.lists(_reading | _sample, max_size=40))
-def test_any_order_of_anything_can_be_compared(feed: list[Reading | ContainerSample]) -> None:
+def test_any_order_of_anything_can_be_compared(feed: list[TreeReading | ContainerSample]) -> None:
     agreement = SourceComparison()
     for taken in feed:
-        if isinstance(taken, Reading):
+        if isinstance(taken, TreeReading):
             agreement.on_reading(taken)
         else:
             agreement.on_sample(taken)

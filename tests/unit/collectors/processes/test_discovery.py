@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from profiler.collectors.collector import with_source
+from profiler.collectors.collector import Collector, with_source
 from profiler.collectors.processes.discovery import LazyProcessCollector
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
@@ -15,7 +15,7 @@ RECORD = Record(
 )
 
 
-class FakeCollector:
+class FakeCollector(Collector):
     """Notes its calls."""
 
     def __init__(self) -> None:

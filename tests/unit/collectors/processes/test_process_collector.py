@@ -1,7 +1,7 @@
 """The process collector on a fake clock: readings that are functions of time, and the record that they make."""
 
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.collectors.collector import with_source
-from profiler.collectors.processes.process_collector import CgroupSource, ProcessAccess, ProcessCollector
+from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
 from profiler.collectors.processes.process_reader import ProcessSnapshot
 from profiler.core.timestamps import format_ms
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.model import (
     Container,
@@ -70,7 +71,7 @@ def group(
     )
 
 
-class FakeExitWaiter:
+class FakeExitWaiter(ProcessExitWaiter):
     """Keeps the watched processes and counts the wake-ups; no process ends by itself."""
 
     def __init__(self) -> None:
@@ -80,8 +81,8 @@ class FakeExitWaiter:
 
     def open(self) -> None: ...
 
-    def watch(self, pids: tuple[int, ...], events_descriptors: tuple[int, ...]) -> None:
-        self.watched, self.watched_files = pids, events_descriptors
+    def watch(self, pids: Collection[int], events_descriptors: Collection[int] = ()) -> None:
+        self.watched, self.watched_files = tuple(pids), tuple(events_descriptors)
 
     def wait(self, seconds: float) -> bool:
         raise AssertionError("the tests tick themselves")
@@ -104,6 +105,10 @@ class FakeSource:
         self.closed = True
 
 
+def fake_source(read: Callable[[], Any]) -> Any:
+    return FakeSource(read)
+
+
 class World:
     """A batch with one process that uses half a vCPU and 100 MiB."""
 
@@ -120,7 +125,7 @@ class World:
         self.attempts: list[int] = []
         self._cpu_ns = 0
         machine = ProcessAccess(
-            open_processes=lambda _: FakeSource(self._read_processes),
+            open_processes=lambda _: fake_source(self._read_processes),
             open_cgroup=self._group_of,
             oom_kills=lambda: self.host_kills(self.at),
             own_cpu_ns=self._own_cpu_ns,
@@ -137,7 +142,7 @@ class World:
         self.process_reads += 1
         return self.snapshot(self.at)
 
-    def _group_of(self, pid: int, docker_id: str) -> CgroupSource | None:
+    def _group_of(self, pid: int, docker_id: str) -> Any | None:
         self.attempts.append(pid)
         read = self.group
         return None if read is None else FakeSource(lambda: read(self.at))
@@ -346,7 +351,7 @@ class RestartingBatch:
         self.world, self.gap = world, gap
         world.snapshot = self.snapshot
         world.collector._machine = ProcessAccess(
-            open_processes=lambda _: FakeSource(lambda: self.snapshot(world.at)),
+            open_processes=lambda _: fake_source(lambda: self.snapshot(world.at)),
             open_cgroup=lambda pid, _: self.open_group(pid) if has_group else None,
             oom_kills=lambda: 40,
             own_cpu_ns=lambda: 0,
@@ -360,7 +365,7 @@ class RestartingBatch:
             return ProcessSnapshot()
         return ProcessSnapshot(processes=(process(8, cpu=max(min(at, 50) - 25.5, 0)),), main_pid=8)
 
-    def open_group(self, pid: int) -> FakeSource:
+    def open_group(self, pid: int) -> Any:
         begin, end = (0.0, 25.0) if pid == 7 else (25.5, 99.0)
 
         def read() -> GroupReading | None:

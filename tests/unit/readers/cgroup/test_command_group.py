@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
-from profiler.readers.cgroup.created_group import delegate_controller, try_lock
+from profiler.readers.cgroup.created_group import CgroupFilesystem, delegate_controller, try_lock
 from profiler.readers.cgroup.hierarchy import MemoryReading, read_own_cgroups
 from profiler.readers.linux import proc
 from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES
@@ -28,7 +28,7 @@ _HYBRID = (_V1[0] + "0::/\n", _V1[1] + "3 0 0:3 / /u rw - cgroup2 cgroup2 rw\n")
 _V2 = ("0::/user/job.scope\n", "3 0 0:3 / /u rw - cgroup2 cgroup2 rw\n")
 
 
-class FakeCgroupFilesystem:
+class FakeCgroupFilesystem(CgroupFilesystem):
     """A kernel that creates its files in every new group."""
 
     def __init__(self, child: dict[str, str], *, refuses: Callable[[Path], bool] = lambda _: False) -> None:

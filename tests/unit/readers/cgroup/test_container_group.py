@@ -12,7 +12,7 @@ from profiler.readers.cgroup.container_group import (
     find_container_cgroup,
     machine_oom_kills,
 )
-from profiler.readers.cgroup.hierarchy import GroupPeak, MemoryReading
+from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.linux.proc import all_pids
 
 MIB = 2**20
@@ -206,12 +206,6 @@ def test_the_containers_own_group_is_the_one_with_its_id() -> None:
 @given(st.text(max_size=60))
 def test_any_path_has_a_group_or_none(path: str) -> None:
     assert container_group(path, ID) is None or ID in path
-
-
-def test_a_mark_is_the_peak_of_processes_only_with_hardly_any_page_cache() -> None:
-    assert GroupPeak(size_bytes=800 * MIB, cache_bytes=7 * MIB).is_process_peak()
-    assert not GroupPeak(size_bytes=800 * MIB, cache_bytes=8 * MIB).is_process_peak()
-    assert not GroupPeak(size_bytes=800 * MIB, includes_all_processes=False).is_process_peak()
 
 
 def test_the_machines_kills_are_in_vmstat(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from profiler.readers.linux.host import (
     architecture,
     disk_mounts,
     parse_memory,
-    parse_memory_total,
     parse_swap_counters,
     read_instance,
     read_own_usage,
@@ -71,13 +70,13 @@ def test_sizes_of_memory_are_parsed_as_written(sizes: dict[str, int]) -> None:
 
 
 def test_the_total_memory_is_known_only_from_a_complete_line() -> None:
-    assert parse_memory_total("MemFree: 1 kB\nMemTotal:       24684092 kB\n") == 24684092 * 1024
-    assert parse_memory_total("MemTotal: kB\n") is None
+    assert parse_memory("MemFree: 1 kB\nMemTotal:       24684092 kB\n")["MemTotal"] == 24684092 * 1024
+    assert parse_memory("MemTotal: kB\n") == {}
 
 
 @given(st.text())
 def test_any_text_of_memory_sizes_raises_nothing(text: str) -> None:
-    parse_memory_total(text)
+    parse_memory(text)
 
 
 def test_the_architecture_has_the_name_that_ecs_uses() -> None:

@@ -14,3 +14,15 @@ def test_a_process_has_a_name_until_it_ends() -> None:
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert proc.read_live_name(process.pid, stat.started_ticks) is None
+
+
+def test_the_limit_of_allocations_is_the_smaller_soft_limit() -> None:
+    limits = (
+        b"Limit                     Soft Limit           Hard Limit           Units\n"
+        b"Max data size             unlimited            1024                 bytes\n"
+        b"Max address space         512000000            unlimited            bytes\n"
+    )
+    assert proc.parse_allocation_limit(limits) == 512_000_000
+    assert proc.parse_allocation_limit(limits.replace(b"unlimited            1024", b"4096 1024")) == 4096
+    assert proc.parse_allocation_limit(limits.replace(b"512000000", b"unlimited")) is None
+    assert proc.parse_allocation_limit(b"") is None

@@ -1,0 +1,177 @@
+"""The batch's processes by command: totals, and out-of-memory kills."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.aggregation.process_totals import TreeMemory
+from profiler.aggregation.statistics import MonotonicCounter
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.readers.linux.process_tree import ProcessReading
+from profiler.record.model import MemoryKills, Process
+from profiler.record.units import CPU_SECONDS_DIGITS, mebibytes
+
+_SHOWN_PER_RANKING = 5
+# Commands with different arguments count as different names: the smallest are dropped.
+_MAX_NAMES = 500
+_KEPT_PER_RANKING = 100
+_MAX_KILLED_SHOWN = 5
+# Kills on the host are attributed to the batch only if its processes end in few readings.
+_MAX_END_FRACTION = 0.1
+_MAX_FEW_STEPS = 3
+
+# How the arguments of a process are shown; None for not at all.
+ShowArguments = Callable[[ProcessReading], str | None]
+
+
+class _ProcessName(Struct, frozen=True):
+    """Processes with the same command and shown arguments are one entry of the record."""
+
+    command: str
+    arguments: str | None
+
+
+class _Total(Struct, frozen=True, gc=False):
+    """The number and CPU time of the processes of one name."""
+
+    count: int = 0
+    cpu_ns: int = 0
+
+    def plus(self, process: ProcessReading) -> "_Total":
+        return _Total(self.count + 1, self.cpu_ns + process.own_cpu_ns)
+
+
+class ProcessTotals:
+    """Sums up all processes by name. A process that was never seen alive is not included."""
+
+    def __init__(self, show_arguments: ShowArguments = lambda _: None) -> None:
+        self._show_arguments = show_arguments
+        self._present: dict[tuple[int, int], tuple[_ProcessName, ProcessReading]] = {}
+        self._ended: dict[_ProcessName, _Total] = {}
+        self._memory: dict[_ProcessName, TreeMemory] = {}
+
+    def add(self, processes: Iterable[ProcessReading]) -> None:
+        """Add a reading of all processes."""
+        before, now = self._present, dict[tuple[int, int], tuple[_ProcessName, ProcessReading]]()
+        readings: dict[_ProcessName, list[ProcessReading]] = {}
+        changed: set[_ProcessName] = set()
+        for process in processes:
+            name, last = before.get(process.identity, (None, None))
+            if name is None or last is None or (process.name, process.arguments) != (last.name, last.arguments):
+                name = _ProcessName(process.name, self._show_arguments(process))
+            readings.setdefault(name, []).append(process)
+            if process is not last:
+                changed.add(name)
+            # A zombie has no memory any more: keep the last reading with its high-water mark.
+            is_zombie = process.peak_bytes is None and last is not None and last.peak_bytes is not None
+            now[process.identity] = before[process.identity] if is_zombie else (name, process)
+        for identity in before.keys() - now.keys():
+            name, process = before[identity]
+            self._ended[name] = self._ended.get(name, _Total()).plus(process)
+            changed.add(name)
+        for name in changed:
+            self._memory.setdefault(name, TreeMemory()).add(readings.get(name, ()))
+        self._present = now
+        if len(self._memory) - len(now) > _MAX_NAMES:
+            self._drop_smallest()
+
+    def top(self, *, is_memory_shared: bool = False) -> tuple[Process, ...]:
+        """The five names with the most CPU time and the five with the highest memory peak, by descending CPU time.
+
+        With ``is_memory_shared`` the processes share memory that counts for each of them: the peak of a name is then
+        the largest high-water mark of one process, not a sum.
+        """
+        totals = dict(self._ended)
+        for name, process in self._present.values():
+            totals[name] = totals.get(name, _Total()).plus(process)
+        shown = sorted(self._top_names(totals, _SHOWN_PER_RANKING), key=lambda name: -totals[name].cpu_ns)
+        return tuple(self._shown_totals(name, totals[name], is_memory_shared=is_memory_shared) for name in shown)
+
+    def _drop_smallest(self) -> None:
+        kept = self._top_names(self._ended, _KEPT_PER_RANKING)
+        self._ended = {name: self._ended[name] for name in kept}
+        kept.update(name for name, _ in self._present.values())
+        self._memory = {name: memory for name, memory in self._memory.items() if name in kept}
+
+    def _top_names(self, totals: Mapping[_ProcessName, _Total], count: int) -> set[_ProcessName]:
+        by_cpu = sorted(totals, key=lambda name: -totals[name].cpu_ns)[:count]
+        by_peak = sorted(totals, key=lambda name: -(self._memory[name].peak_bytes or 0))[:count]
+        return {*by_cpu, *by_peak}
+
+    def _shown_totals(self, name: _ProcessName, total: _Total, *, is_memory_shared: bool) -> Process:
+        memory = self._memory[name]
+        peak = (memory.largest_mark_bytes, 1) if is_memory_shared else (memory.peak_bytes, memory.peak_processes)
+        return Process(
+            name=name.command,
+            arguments=name.arguments,
+            count=total.count,
+            cpu_seconds=round(total.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
+            max_memory_used_mb=mebibytes(peak[0]),
+            max_memory_used_processes=None if peak[0] is None else peak[1],
+        )
+
+
+class OomKillTracker:
+    """Attributes increases of the OOM kill counter to processes that ended at the same time.
+
+    A killed process is missing in the reading in which the counter rose, or in the next one.
+    """
+
+    def __init__(self) -> None:
+        self._in_container = MonotonicCounter()
+        self._host_before: int | None = None
+        self._host_kills = 0
+        self._pending = 0
+        self._pending_on_host = 0
+        self._steps = 0
+        self._steps_with_an_end = 0
+        self._victims: list[Process] = []
+
+    def restart(self) -> None:
+        """The container has a new control group, whose counter begins at 0."""
+        self._in_container.restart()
+
+    def add(
+        self, in_container: int | None, on_host: int | None, ended: Sequence[ProcessReading], missed_pids: int
+    ) -> None:
+        """Add a reading.
+
+        Args:
+            in_container: The kernel's counter of OOM kills in the container since its start.
+            on_host: The counter on the host since its boot.
+            ended: The processes that have ended since the last reading.
+            missed_pids: The number of processes that started and ended between the readings.
+        """
+        by_container = in_container is not None
+        new_kills = self._increase(in_container, on_host)
+        pending = self._pending + new_kills
+        self._steps += 1
+        self._steps_with_an_end += bool(ended or missed_pids)
+        victims = sorted(ended, key=lambda process: -(process.rss_bytes or 0))[:pending]
+        self._victims = [*self._victims, *(_shown(process) for process in victims)][:_MAX_KILLED_SHOWN]
+        attributed = len(victims) or min(pending, missed_pids)
+        if not by_container:
+            self._host_kills += min(attributed, self._pending_on_host + new_kills)
+        self._pending = min(new_kills, pending - attributed)
+        self._pending_on_host = 0 if by_container else self._pending
+
+    def kills(self, *, is_host_dedicated: bool) -> MemoryKills | None:
+        """The kills so far; None if there was none, or if no kill can be attributed to the batch."""
+        count = self._in_container.total or 0
+        if is_host_dedicated or self._steps_with_an_end <= max(_MAX_FEW_STEPS, _MAX_END_FRACTION * self._steps):
+            count += self._host_kills
+        return MemoryKills(count=count, processes=tuple(self._victims)) if count else None
+
+    def _increase(self, in_container: int | None, on_host: int | None) -> int:
+        """The increase of the container's counter, or of the host's if the container's is not readable."""
+        before, self._host_before = self._host_before, on_host
+        if in_container is not None:
+            growth = self._in_container.add(in_container)
+            return in_container if growth is None else growth
+        if on_host is None or before is None:
+            return 0
+        return max(on_host - before, 0)
+
+
+def _shown(process: ProcessReading) -> Process:
+    return Process(name=process.name, max_memory_used_mb=mebibytes(process.rss_bytes))

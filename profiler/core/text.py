@@ -1,0 +1,22 @@
+"""Text from other programs, without the characters that cannot be written or that control a terminal."""
+
+
+def without_surrogates(text: str, replacement: str = "?") -> str:
+    """Replace lone surrogates, which UTF-8 cannot encode: bytes that were not UTF-8, or half of a pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "".join(replacement if "\ud800" <= character <= "\udfff" else character for character in text)
+    return text
+
+
+def printable(text: str) -> str:
+    r"""Replace control characters, and characters that change the direction of writing, by ``\x1b`` and the like."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def on_one_line(text: str) -> str:
+    """Replace lone surrogates, and replace characters that cannot be printed with spaces."""
+    return "".join(char if char.isprintable() else " " for char in without_surrogates(text))

@@ -1,0 +1,276 @@
+"""Threads: calls with a deadline, readings on a grid, and the means to interrupt a wait.
+
+:func:`run_with_timeout` starts a call and waits for it. :class:`BackgroundCall` starts a call and delivers its result
+later. :class:`StoppableThread` runs until it is stopped, and :class:`PeriodicReader` takes readings until then. All
+threads are daemon threads: one that hangs is abandoned and does not keep the process alive.
+
+The system may start no further thread, for lack of memory or because a batch has used up the limit. A call is then made
+in the caller's thread, and a :class:`StoppableThread` has failed.
+"""
+
+import os
+import select
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
+
+from profiler.core.clock import Clock, Ticker
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
+
+_T = TypeVar("_T")
+_MAX_REASON_CHARS = 200
+
+
+def start_thread(thread: threading.Thread) -> bool:
+    """Start a thread; returns False if the system starts no further one."""
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    return True
+
+
+def run_with_timeout(seconds: float, function: Callable[[], _T]) -> _T | None:
+    """Call ``function`` in a daemon thread and wait at most ``seconds`` for it.
+
+    Returns:
+        The function's result, or None if it took longer.
+
+    Raises:
+        BaseException: what the function raised in time.
+    """
+    results: list[_T] = []
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            results.append(function())
+        except BaseException as error:  # noqa: BLE001  raised again in the caller's thread
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="call-with-timeout", daemon=True)
+    if start_thread(thread):
+        thread.join(max(seconds, 0))
+    else:
+        work()
+    if errors:
+        raise errors[0]
+    return results[0] if results else None
+
+
+class BackgroundCall(Generic[_T]):
+    """A call in a daemon thread that starts at once; its result counts only within ``seconds`` of the start."""
+
+    def __init__(self, function: Callable[[], _T | None], clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._deadline_ns = clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
+        self._results: list[_T | None] = []
+        self._thread = threading.Thread(
+            target=lambda: self._results.append(function()), name="background-call", daemon=True
+        )
+        if not start_thread(self._thread):
+            self._results.append(function())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the function has returned, or the deadline has passed."""
+        return not self._thread.is_alive() or self._clock.monotonic_ns() >= self._deadline_ns
+
+    def result(self) -> _T | None:
+        """Wait until the deadline; returns the function's result, or None if there is none by then."""
+        if self._thread.is_alive():
+            left_ns = self._deadline_ns - self._clock.monotonic_ns()
+            self._thread.join(max(left_ns, 0) / NS_PER_SECOND)
+        return self.result_so_far()
+
+    def result_so_far(self) -> _T | None:
+        """Return the function's result without waiting; None while the function runs."""
+        return self._results[0] if self._results else None
+
+
+class WakeEvent:
+    """An event that interrupts a wait in another thread. ``descriptor`` is readable while the event is set."""
+
+    def __init__(self) -> None:
+        self.descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll = select.poll()  # select(2) fails for descriptors above 1023
+        self._poll.register(self.descriptor, select.POLLIN)
+
+    def close(self) -> None:
+        """Close the descriptor. No thread may wait for it any more."""
+        os.close(self.descriptor)
+
+    def set(self) -> None:
+        """End the wait in progress, or else the next one."""
+        os.eventfd_write(self.descriptor, 1)
+
+    def clear(self) -> None:
+        """Reset the event, so that the next wait lasts."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self.descriptor)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the timeout or until the event is set, and reset it."""
+        if self._poll.poll(1000 * max(seconds, 0)):
+            self.clear()
+
+
+class ThreadFailure(Struct, frozen=True):
+    """The error that ended a thread, and when (wall clock)."""
+
+    at_ns: int
+    reason: str
+
+    def sentence(self, values: str) -> str:
+        """A warning for the record; ``values`` are those that the thread collected."""
+        return (
+            f"The collection of {values} stopped at {format_ms(self.at_ns)} because of an error in the profiler "
+            f"({self.reason}): the values end there."
+        )
+
+
+class StoppableThread:
+    """A daemon thread that is started once, asked to stop, and waited for until a deadline.
+
+    ``run`` is called in the thread and returns soon after ``is_stopping`` is True; ``wake`` ends a wait in it early.
+    ``failure`` is set when an error has ended the thread.
+    """
+
+    def __init__(self, name: str, run: Callable[[], None], wake: Callable[[], None], clock: Clock) -> None:
+        self._wake = wake
+        self._run = run
+        self._clock = clock
+        self._thread = threading.Thread(target=self._run_to_end, name=name, daemon=True)
+        self.is_started = False
+        self.is_stopping = False
+        self.failure: ThreadFailure | None = None
+
+    def _run_to_end(self) -> None:
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001  whatever it is, the other numbers go on and the record names it
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            self.failure = ThreadFailure(self._clock.wall_ns(), text[:_MAX_REASON_CHARS])
+
+    def start(self) -> None:
+        """Start the thread and return at once. Only the first call does anything, and only before a stop."""
+        if not self.is_started and not self.is_stopping:
+            self.is_started = True
+            if not start_thread(self._thread):
+                self.failure = ThreadFailure(self._clock.wall_ns(), "the system starts no further thread")
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread."""
+        return self._thread is threading.current_thread()
+
+    def stop(self, max_seconds: float) -> bool:
+        """Ask the thread to end and wait for it; returns True if it does not run any more. May be called again."""
+        self.is_stopping = True
+        if self.is_started:
+            self._wake()
+        if self._thread.is_alive():
+            self._thread.join(max(max_seconds, 0))
+        return not self._thread.is_alive()
+
+
+class Waiter:
+    """A wait for time alone. A subclass may also wait for events."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the time has passed, :meth:`wake` is called or an event occurs; returns True after an event."""
+        self._event.wait(seconds)
+        self._event.clear()
+        return False
+
+    def wake(self) -> None:
+        """End the current wait, or the next one if there is none; called from other threads."""
+        self._event.set()
+
+
+class Read(Protocol):
+    """Takes one reading."""
+
+    def __call__(self, *, is_complete: bool) -> bool:
+        """Take one reading; returns False if there is nothing to read and never will be."""
+
+
+class PeriodicReader(StoppableThread):
+    """Takes readings in a thread on a fixed grid of the monotonic clock.
+
+    A reading is complete (``is_complete=True``) if it was requested by :meth:`final_reading` or follows an event of
+    the waiter. Other readings may skip what is expensive. The thread ends when ``read`` returns False, and calls
+    ``close`` last.
+    """
+
+    def __init__(
+        self, name: str, read: Read, close: Callable[[], None], *, waiter: Waiter, clock: Clock, interval_ns: int
+    ) -> None:
+        super().__init__(name, self._read_and_close, waiter.wake, clock)
+        self._read = read
+        self._close = close
+        self._waiter = waiter
+        self._interval_ns = interval_ns
+        self._is_final_requested = False
+        self._has_ended = False
+        self._first_done = threading.Event()
+        self._final_done = threading.Event()
+
+    def start(self) -> None:
+        """Start the thread and return at once."""
+        super().start()
+        if self.failure is not None:
+            self._end_waits()
+
+    def wait_for_first_reading(self, max_seconds: float) -> bool:
+        """Wait until one reading was taken or the thread has ended; returns False after the timeout."""
+        return self._first_done.wait(max_seconds)
+
+    def final_reading(self, max_seconds: float) -> bool:
+        """Take one complete reading now and wait for it; returns False if it was not done in time.
+
+        Returns True at once after the thread has ended: there is nothing to wait for.
+        """
+        self._final_done.clear()
+        if self._has_ended:
+            return True
+        self._is_final_requested = True
+        self._waiter.wake()
+        return self._final_done.wait(max_seconds)
+
+    def _read_and_close(self) -> None:
+        try:
+            try:
+                self._read_on_grid()
+            finally:
+                self._close()
+        finally:
+            self._end_waits()
+
+    def _end_waits(self) -> None:
+        self._has_ended = True
+        self._first_done.set()
+        self._final_done.set()
+
+    def _read_on_grid(self) -> None:
+        ticker = Ticker(self._clock.monotonic_ns(), self._interval_ns)
+        next_tick_ns, is_after_event = 0, False
+        while not self.is_stopping:
+            is_final = self._is_final_requested
+            if is_final:
+                self._is_final_requested = False
+            if not self._read(is_complete=is_final or is_after_event):
+                break
+            self._first_done.set()
+            if is_final:
+                self._final_done.set()
+            now_ns = self._clock.monotonic_ns()
+            if now_ns >= next_tick_ns:
+                next_tick_ns = now_ns + round(ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
+            is_after_event = self._waiter.wait((next_tick_ns - now_ns) / NS_PER_SECOND)

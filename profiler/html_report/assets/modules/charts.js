@@ -1,0 +1,99 @@
+// What all charts share: layout, drawing, and axes. A figure is { label, traces, layout }, or { nothing } with a
+// sentence when there is nothing to draw. Plotly interprets some HTML in its texts, so every text from a record goes
+// through escapeHtml().
+
+import { emptyNote } from "#page/elements.js";
+import { truncate } from "#page/formats.js";
+import { familyOf } from "#page/run_values.js";
+import { grouped } from "#page/statistics.js";
+import { colour } from "#page/theme.js";
+
+const MAX_FAMILIES = 30;
+const MIN_SHOWN_BUCKETS = 8;
+const drawnPlaces = new Set();
+export const PLOTLY_CONFIG = { displayModeBar: false, responsive: true, showTips: false };
+export const isNarrow = () => window.innerWidth <= 640;
+export const escapeHtml = (text, maxLength = 60) =>
+  truncate(text, maxLength).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+export function chartLayout(height, changes) {
+  const axis = {
+    gridcolor: colour("line"),
+    linecolor: colour("line"),
+    zerolinecolor: colour("line"),
+    automargin: true,
+  };
+  return {
+    height,
+    margin: { l: 8, r: 10, t: 8, b: 34 },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: colour("text"), size: 12, family: "system-ui, sans-serif" },
+    hoverlabel: {
+      align: "left",
+      bgcolor: colour("panel"),
+      bordercolor: colour("line"),
+      font: { color: colour("text") },
+    },
+    legend: { orientation: "h", y: 1, yanchor: "bottom", x: 0 },
+    dragmode: false,
+    ...changes,
+    xaxis: { ...axis, fixedrange: true, ...changes.xaxis },
+    yaxis: { ...axis, fixedrange: true, ...changes.yaxis },
+  };
+}
+
+export function drawFigure(place, { nothing, label, traces, layout }) {
+  if (nothing) return drawNothing(place, nothing);
+  place.setAttribute("role", "img");
+  place.setAttribute("aria-label", label);
+  if (place.dataset.empty) {
+    place.textContent = "";
+    delete place.dataset.empty;
+  }
+  return drawPlot(place, traces, layout);
+}
+
+export function drawPlot(place, traces, layout, config = {}) {
+  drawnPlaces.add(place);
+  place.style.minHeight = `${layout.height}px`;
+  return Plotly.react(place, traces, layout, { ...PLOTLY_CONFIG, ...config });
+}
+
+export function removePlot(place) {
+  if (drawnPlaces.delete(place)) Plotly.purge(place);
+}
+
+function drawNothing(place, sentence) {
+  removePlot(place);
+  for (const name of ["role", "aria-label"]) place.removeAttribute(name);
+  place.replaceChildren(emptyNote(sentence));
+  place.dataset.empty = "yes";
+  place.style.minHeight = "";
+}
+
+/** Returns the families with the most runs as [family, runs], and the number of the other families. */
+export function largestFamilies(runs) {
+  const families = [...grouped(runs, familyOf)].sort((a, b) => b[1].length - a[1].length || (a[0] < b[0] ? -1 : 1));
+  return { families: families.slice(0, MAX_FAMILIES), left: Math.max(families.length - MAX_FAMILIES, 0) };
+}
+
+// The axis is numeric: Plotly would parse families named "1" or "2026-01-01" as numbers or dates.
+export function familyAxis(names) {
+  const maxLength = isNarrow() ? 14 : 26;
+  return {
+    tickvals: names.map((_, row) => row),
+    ticktext: names.map((name) => escapeHtml(name, maxLength)),
+    range: [names.length - 0.5, -0.5],
+    showgrid: false,
+    zeroline: false,
+    ticks: "",
+  };
+}
+
+/** An axis over the buckets, with room on both sides of few buckets. */
+export function bucketAxis({ starts, width }) {
+  const [first, last] = [starts[0], starts.at(-1) + width];
+  const padding = Math.max(0, MIN_SHOWN_BUCKETS * width - (last - first)) / 2;
+  return { type: "date", range: [first - padding, last + padding], showgrid: false, nticks: isNarrow() ? 4 : 8 };
+}

@@ -1,0 +1,74 @@
+// HTML elements. Text from records is only ever set as text, never as HTML.
+
+import { isKnown } from "#page/formats.js";
+import { colourName } from "#page/outcomes.js";
+
+export function element(tag, properties = {}, ...children) {
+  const { className, textContent, style, dataset, attributes, ...others } = properties;
+  const created = document.createElement(tag);
+  if (className) created.className = className;
+  if (isKnown(textContent)) created.textContent = textContent;
+  for (const [name, value] of Object.entries(style ?? {})) created.style.setProperty(name, value);
+  for (const [name, value] of Object.entries(attributes ?? {})) created.setAttribute(name, value);
+  Object.assign(created.dataset, dataset);
+  for (const [name, value] of Object.entries(others)) created[name] = value;
+  created.append(...children);
+  return created;
+}
+
+export const byId = (id) => document.getElementById(id);
+
+export const button = (textContent, onclick, properties = {}) =>
+  element("button", { type: "button", textContent, onclick, ...properties });
+
+export const emptyNote = (textContent) => element("p", { className: "empty", textContent });
+
+export function bar(percent) {
+  const kind = percent >= 90 ? "bar hot" : percent >= 75 ? "bar warm" : "bar";
+  return element(
+    "span",
+    { className: kind, attributes: { "aria-hidden": "true" } },
+    element("i", { style: { width: `${Math.min(percent, 100)}%` } }),
+  );
+}
+
+function cell(column, row) {
+  return element("td", { className: column.className ?? "" }, column.show(row));
+}
+
+// Columns: { name, className, show(row) }, and for a table that sorts: { key, pick(row) }.
+export function table(columns, rows, { sort, sorted, label } = {}) {
+  const head = element("tr");
+  for (const column of columns) {
+    const th = element("th", { className: column.className ?? "", scope: "col" });
+    if (sort) {
+      th.append(button(column.name, () => sort(column)));
+      if (column.key === sorted?.key) th.setAttribute("aria-sort", sorted.descending ? "descending" : "ascending");
+    } else {
+      th.textContent = column.name;
+    }
+    head.append(th);
+  }
+  const body = element("tbody");
+  appendRows(body, columns, rows);
+  const made = element("table", {}, element("thead", {}, head), body);
+  if (label) made.setAttribute("aria-label", label);
+  return made;
+}
+
+export function appendRows(body, columns, rows) {
+  body.append(...rows.map((row) => element("tr", {}, ...columns.map((column) => cell(column, row)))));
+}
+
+export const outcomeCell = (run) =>
+  element("span", {
+    className: "outcome",
+    textContent: run.outcome,
+    style: { "--dot": `var(--${colourName(run.outcome)})` },
+  });
+
+export const emphasizedCount = (count) => element("span", { className: count ? "bad" : "", textContent: count });
+
+// The page opens it in another tab.
+export const link = (href, textContent) =>
+  element("a", { href, textContent, target: "_blank", rel: "noopener noreferrer" });

@@ -1,0 +1,88 @@
+// Values as text. A value that was not measured is undefined and shown as "–". Durations, sizes and money are
+// formatted as in profiler/record/units.py; a browser test compares both.
+
+import { DAY, HOUR, MINUTE } from "#page/time_units.js";
+
+export const UNKNOWN = "–";
+export const isKnown = (value) => value !== undefined && value !== null;
+const twoDigits = (number) => String(number).padStart(2, "0");
+const roundHalfUp = (value) => Math.floor(value + 0.5);
+const asDecimal = (value, digits) => String(roundHalfUp(value * 10 ** digits) / 10 ** digits);
+
+export function asDuration(ms) {
+  if (!isKnown(ms)) return UNKNOWN;
+  if (ms < 1000) return `${Math.floor(ms)} ms`;
+  const seconds = Math.floor(ms / 1000);
+  if (seconds < 60) return `${(Math.floor(ms / 100) / 10).toFixed(1)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}m ${twoDigits(seconds % 60)}s`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)}h ${twoDigits(Math.floor((seconds % 3600) / 60))}m`;
+  return `${Math.floor(seconds / 86400)}d ${twoDigits(Math.floor((seconds % 86400) / 3600))}h`;
+}
+
+export function asMemory(mb) {
+  if (!isKnown(mb)) return UNKNOWN;
+  const roundedMb = roundHalfUp(mb);
+  if (roundedMb >= 1024) return `${asDecimal(mb / 1024, 1)} GB`;
+  return `${mb < 10 ? asDecimal(mb, 1) : roundedMb} MB`;
+}
+
+export function asUsd(usd) {
+  if (!isKnown(usd)) return UNKNOWN;
+  const scaled = (digits) => roundHalfUp(usd * Number(`1e${digits}`));
+  let digits = 2;
+  while (usd > 0 && scaled(digits) < 10 && digits < 20) digits += 1;
+  return `$${(scaled(digits) / Number(`1e${digits}`)).toFixed(digits)}`;
+}
+
+export const asVcpuCount = (count) => (isKnown(count) ? asDecimal(count, 2) : UNKNOWN);
+export const asVcpu = (count) => (isKnown(count) ? `${asVcpuCount(count)} vCPU` : UNKNOWN);
+
+export const asTaskSize = ({ vcpu, mb }) =>
+  [isKnown(vcpu) && asVcpu(vcpu), isKnown(mb) && asMemory(mb)].filter(Boolean).join(", ") || UNKNOWN;
+
+// Without a line break between a number and its unit.
+export const unbroken = (text) => text.replace(/(\d) /g, "$1\u00a0");
+export const asBytes = (bytes) => (isKnown(bytes) ? asMemory(bytes / 1048576) : UNKNOWN);
+export const asRate = (mbPerSecond) => (isKnown(mbPerSecond) ? `${Number(mbPerSecond.toPrecision(3))} MB/s` : UNKNOWN);
+export const asPercent = (percent) => (isKnown(percent) ? `${percent.toFixed(percent < 9.95 ? 1 : 0)} %` : UNKNOWN);
+
+// "saves 35 %" or "costs 100 % more": a negative saving is a cost.
+export function asChange(savingPercent) {
+  if (!isKnown(savingPercent)) return UNKNOWN;
+  const percent = Math.round(Math.abs(savingPercent));
+  if (!percent) return "costs the same";
+  return savingPercent > 0 ? `saves ${percent} %` : `costs ${percent} % more`;
+}
+
+export const asFactor = (min, max) => {
+  if (!isKnown(max)) return UNKNOWN;
+  const [least, most] = [min.toFixed(2), max.toFixed(2)];
+  return least === most ? least : `${least} to ${most}`;
+};
+
+/** Returns the local time: "2026-11-20 06:00". */
+export function asTime(ms) {
+  if (!isKnown(ms)) return UNKNOWN;
+  const date = new Date(ms);
+  const days = [date.getFullYear(), date.getMonth() + 1, date.getDate()].map(twoDigits);
+  return `${days.join("-")} ${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}`;
+}
+
+// Replaces control characters, and characters that change the direction of writing, by escapes.
+export const escapeControls = (text) =>
+  String(text).replace(
+    /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/gu,
+    (char) => `\\u{${char.codePointAt(0).toString(16)}}`,
+  );
+
+export const truncate = (text, maxLength) => {
+  const characters = [...escapeControls(text)];
+  return characters.length > maxLength ? `${characters.slice(0, maxLength - 1).join("")}…` : characters.join("");
+};
+
+// A width or an axis tick, which is a whole number of one unit: "500 ms", "10 s", "15m", "6h", "7d".
+export function asWholeDuration(ms) {
+  if (ms < 1000) return `${ms} ms`;
+  if (ms < MINUTE) return `${ms / 1000} s`;
+  return ms < HOUR ? `${ms / MINUTE}m` : ms < DAY ? `${ms / HOUR}h` : `${ms / DAY}d`;
+}

@@ -1,0 +1,127 @@
+// The page: reads the data, draws the overview or one run, and draws again when the selection or the theme changes.
+
+import { drawFigure } from "#page/charts.js";
+import { content, loadContent, loadSeries } from "#page/content.js";
+import { countFigure } from "#page/count_chart.js";
+import { durationFigure } from "#page/duration_chart.js";
+import { byId, element } from "#page/elements.js";
+import { drawFailures } from "#page/failures_table.js";
+import { showFilters, startFilters } from "#page/filter_controls.js";
+import { asTime, asWholeDuration, UNKNOWN } from "#page/formats.js";
+import { heatmapFigure } from "#page/heatmap.js";
+import { drawNight, startNight } from "#page/night_chart.js";
+import { openRun, showRunOfAddress, startRunDialog } from "#page/run_dialog.js";
+import { drawRunPage, redrawRunPage } from "#page/run_page.js";
+import { familyOf } from "#page/run_values.js";
+import { drawRuns, startRuns } from "#page/runs_table.js";
+import { formatAddress, readAddress, selectedRuns, selection } from "#page/selection.js";
+import { drawSizing } from "#page/sizing_table.js";
+import { known, max, min } from "#page/statistics.js";
+import { startThemes } from "#page/theme.js";
+import { drawTiles } from "#page/tiles.js";
+import { bucketsOf } from "#page/time_buckets.js";
+
+const CPU_HEAT = { percentOf: (run) => run.cpu, colours: ["cpu0", "cpu1", "cpu2"], what: "CPU" };
+const MEMORY_HEAT = { percentOf: (run) => run.memory, colours: ["mem0", "mem1", "mem2"], what: "memory" };
+let latestDraw = 0;
+const yieldToBrowser = () => new Promise((done) => setTimeout(done, 0));
+
+// Tests and benchmarks wait for these marks and read them: milliseconds since the page was opened.
+const { dataset } = document.documentElement;
+const markTime = (name) => {
+  dataset[name] = Math.round(performance.now());
+};
+
+async function drawAll() {
+  latestDraw += 1;
+  const drawId = latestDraw;
+  delete dataset.ready;
+  const runs = selectedRuns();
+  const buckets = bucketsOf(runs);
+  drawTiles(runs);
+  const isFiltered = runs.length !== content.runs.length;
+  byId("filtered").textContent = isFiltered ? `${runs.length} of ${content.runs.length} runs` : "";
+  byId("count-note").textContent = `By outcome, in intervals of ${asWholeDuration(buckets.width)}`;
+  const parts = [
+    async () => {
+      await drawFigure(byId("heat-cpu"), heatmapFigure(runs, buckets, CPU_HEAT));
+      if (!dataset.firstHeatmap) markTime("firstHeatmap");
+    },
+    () => drawFigure(byId("heat-memory"), heatmapFigure(runs, buckets, MEMORY_HEAT)),
+    () => drawFigure(byId("count"), countFigure(runs, buckets)),
+    () => drawFigure(byId("duration"), durationFigure(runs)),
+    () => drawNight(byId("night"), runs, openRun),
+    () => drawFailures(runs),
+    () => drawSizing(runs),
+    () => drawRuns(runs),
+  ];
+  for (const part of parts) {
+    await part();
+    await yieldToBrowser();
+    if (drawId !== latestDraw) return; // a later selection draws everything again
+  }
+  markTime("ready");
+}
+
+function redraw() {
+  if (!content.onlyOne) drawAll();
+  redrawRunPage();
+}
+
+function onFargateText() {
+  if (!content.onFargate) return "";
+  return (
+    ` Runs outside Fargate count as if they had run on Fargate in ${content.onFargate},` +
+    " on a task of the machine's size."
+  );
+}
+
+function leftOutText() {
+  const { runs, details } = content.leftOut;
+  return (
+    (runs ? ` ${runs} older runs do not fit into the page and are left out.` : "") +
+    (details ? ` Labels, processes and GPUs of ${details} runs do not fit into the page and are left out.` : "")
+  );
+}
+
+async function startOneRun() {
+  byId("about").textContent = `One run.${onFargateText()}`;
+  byId("one").hidden = false;
+  const panel = element("section", { className: "panel" });
+  byId("one").append(panel);
+  await loadSeries();
+  drawRunPage(panel, content.runs[0]);
+  markTime("ready");
+}
+
+function startOverview() {
+  const times = known(content.runs, (run) => run.began);
+  const period = times.length ? `, ${asTime(min(times))} to ${asTime(max(times))}` : "";
+  const families = new Set(content.runs.map(familyOf)).size;
+  byId("about").textContent =
+    `${content.runs.length} runs of ${families} families${period}.${onFargateText()}${leftOutText()}`;
+  readAddress();
+  startFilters(drawAll, () => drawRuns(selectedRuns()));
+  startNight(() => drawNight(byId("night"), selectedRuns(), openRun));
+  startRunDialog();
+  startRuns();
+  window.addEventListener("popstate", () => {
+    const before = formatAddress(selection);
+    readAddress();
+    showFilters();
+    if (formatAddress(selection) !== before) drawAll();
+    showRunOfAddress();
+  });
+  byId("all").hidden = false;
+  showFilters();
+  drawAll();
+  showRunOfAddress();
+}
+
+await loadContent();
+startThemes(redraw);
+byId("footer").textContent =
+  `Task Profiler ${content.version}, generated ${asTime(Date.parse(content.generatedAt))}.` +
+  ` Times are in this browser's time zone. ${UNKNOWN} means not measured.`;
+if (content.onlyOne) startOneRun();
+else startOverview();

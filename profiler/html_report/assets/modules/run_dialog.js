@@ -1,0 +1,50 @@
+// The dialog that shows one run on top of the overview.
+
+import { content, loadSeries, nameOf } from "#page/content.js";
+import { button, byId } from "#page/elements.js";
+import { asTime } from "#page/formats.js";
+import { clearRunPage, drawRunPage } from "#page/run_page.js";
+import { familyOf } from "#page/run_values.js";
+import { selection, writeAddress } from "#page/selection.js";
+
+// A run opens by a button: the keyboard and a screen reader find it.
+export const runButton = (run, text) =>
+  button(text, () => openRun(run), { className: "link", title: `${familyOf(run)}, ${asTime(run.began)}` });
+
+export async function openRun(run, { isNewPage = true } = {}) {
+  const name = nameOf(run);
+  selection.run = name;
+  writeAddress({ isNewPage });
+  const dialog = byId("detail");
+  if (!dialog.open) dialog.showModal();
+  await loadSeries();
+  if (selection.run !== name) return; // closed, or another run was opened
+  drawRunPage(byId("detail-body"), run, { onOpen: openRun });
+  dialog.scrollTop = 0;
+  byId("run-title").focus();
+}
+
+function onClosed() {
+  clearRunPage();
+  if (!selection.run) return;
+  selection.run = "";
+  writeAddress();
+}
+
+/** Opens the run that the address names, or closes the dialog: after "back", or when a view was sent. */
+export function showRunOfAddress() {
+  const run =
+    selection.run &&
+    content.runs.find((one) => one.id === selection.run || `${one.id}/${one.container}` === selection.run);
+  if (run) openRun(run, { isNewPage: false });
+  else if (byId("detail").open) byId("detail").close();
+}
+
+export function startRunDialog() {
+  const dialog = byId("detail");
+  byId("close").onclick = () => dialog.close();
+  dialog.onclose = onClosed;
+  dialog.onclick = (event) => {
+    if (event.target === dialog) dialog.close(); // outside its content
+  };
+}

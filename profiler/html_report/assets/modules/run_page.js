@@ -1,0 +1,215 @@
+// One run: verdict, charts with moments, numbers, processes, devices, sizes.
+
+import { comparisonChoice, comparisonTable, lastSuccess } from "#page/comparison.js";
+import { logStreamLink, taskLink } from "#page/console_links.js";
+import { content, hasSeries, isSibling, unpackSeries } from "#page/content.js";
+import { button, element, emptyNote, link, outcomeCell, table } from "#page/elements.js";
+import {
+  asBytes,
+  asDuration,
+  asMemory,
+  asPercent,
+  asTaskSize,
+  asTime,
+  asUsd,
+  asVcpuCount,
+  escapeControls,
+  isKnown,
+  UNKNOWN,
+} from "#page/formats.js";
+import { RunChart } from "#page/run_chart.js";
+import { lengthOf } from "#page/run_figure.js";
+import { devices, kills, PROCESS_COLUMNS, section } from "#page/run_tables.js";
+import { familyOf, shareOf } from "#page/run_values.js";
+import { adviceDetails, adviceOf, adviceText } from "#page/sizes.js";
+
+function facts(run) {
+  const pairs = [
+    ["Started", isKnown(run.began) && asTime(run.began)],
+    ["Duration", asDuration(run.ms)],
+    ["Image pull and start", isKnown(run.init) && asDuration(run.init)],
+    ["Task size", run.taskSize && asTaskSize({ vcpu: run.taskSize[0], mb: run.taskSize[1] })],
+    ["Cost", isKnown(run.usd) && asUsd(run.usd)],
+    ["vCPU size", isKnown(run.vcpuSize) && asVcpuCount(run.vcpuSize)],
+    [
+      "Average vCPU",
+      isKnown(run.vcpuAvg) && `${asVcpuCount(run.vcpuAvg)} (${asPercent(run.cpu)})`.replace(` (${UNKNOWN})`, ""),
+    ],
+    ["vCPU, 95th percentile", isKnown(run.vcpuP95) && asVcpuCount(run.vcpuP95)],
+    ["Peak vCPU", isKnown(run.vcpuMax) && asVcpuCount(run.vcpuMax)],
+    ["All vCPUs in use", isKnown(run.saturated) && `${asPercent(run.saturated)} of the time`],
+    ["CPU time", isKnown(run.cpuSeconds) && asDuration(run.cpuSeconds * 1000)],
+    ["Memory size", isKnown(run.size) && asMemory(run.size)],
+    ["Average memory", isKnown(run.memory) && asPercent(run.memory)],
+    ["Peak memory", isKnown(run.peak) && peakText(run)],
+    ["Read", isKnown(run.read) && asBytes(run.read)],
+    ["Written", isKnown(run.written) && asBytes(run.written)],
+    ["Received", isKnown(run.received) && asBytes(run.received)],
+    ["Sent", isKnown(run.sent) && asBytes(run.sent)],
+    ["Processes and threads, peak", isKnown(run.pids) && String(run.pids)],
+    ["Exit code", isKnown(run.exit) && String(run.exit)],
+    ["Account", run.account],
+    ["Region", run.region],
+    ["Cluster", run.cluster],
+    ["Launch type", run.launch],
+    ["Image", run.image],
+    ["Log group", run.logGroup],
+    ["Log stream", run.logStream],
+    ["Task id", run.id],
+  ].filter(([, value]) => isKnown(value) && value !== false && value !== "" && value !== UNKNOWN);
+  return element(
+    "dl",
+    { className: "facts" },
+    ...pairs.map(([name, value]) =>
+      element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: escapeControls(value) })),
+    ),
+  );
+}
+
+function peakText(run) {
+  const share = shareOf(run.peak, run.size);
+  const notes = [isKnown(share) && asPercent(share), run.peakBy].filter(Boolean).join(", ");
+  return notes ? `${asMemory(run.peak)} (${notes})` : asMemory(run.peak);
+}
+
+function listSection(title, texts) {
+  return texts
+    ? [
+        section(
+          title,
+          element(
+            "ul",
+            { className: "plain" },
+            ...texts.map((text) => element("li", { textContent: escapeControls(text) })),
+          ),
+        ),
+      ]
+    : [];
+}
+
+function verdictOf(run) {
+  if (!run.verdict) return element("p", { className: "verdict" }, outcomeCell(run));
+  const [tone, text, evidence] = run.verdict;
+  return element(
+    "p",
+    { className: `verdict ${tone}` },
+    element("strong", { textContent: escapeControls(text) }),
+    ...(evidence ? [element("span", { textContent: ` ${escapeControls(evidence)}` })] : []),
+  );
+}
+
+const upperFirst = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+function momentsOf(run, chart) {
+  if (!run.moments) return [];
+  const item = ([, start, end, text]) => {
+    const words = upperFirst(escapeControls(text));
+    if (!chart) return element("li", { textContent: words });
+    const zoom = () => {
+      const margin = Math.max((end - start) * 0.5, lengthOf(run) * 0.05);
+      chart.show([start - margin, end + margin]);
+      chart.setCursor(start);
+    };
+    return element("li", {}, button(words, zoom, { className: "link" }));
+  };
+  return [section("Moments", element("ul", { className: "plain" }, ...run.moments.map(item)))];
+}
+
+function sizePart(run) {
+  const advice = adviceOf(run.family);
+  if (!advice) return [];
+  const text = advice.fits
+    ? `${asTaskSize(advice.current)} fits.`
+    : `${asTaskSize(advice.size)}: ${adviceText(advice)}`;
+  return [
+    section(
+      content.onlyOne ? "Right size, from this run alone" : "Right size of the family",
+      element("p", { className: "lead", textContent: text }),
+      ...adviceDetails(advice),
+    ),
+  ];
+}
+
+// Each container of a task may have a report.
+function siblingsOf(run, onOpen) {
+  const others = content.onlyOne ? [] : content.runs.filter((other) => isSibling(other, run));
+  if (!others.length) return [];
+  return [
+    element(
+      "p",
+      { className: "note" },
+      element("span", { textContent: `Container ${escapeControls(run.container)}. Other reports of this task: ` }),
+      ...others.map((other) => button(escapeControls(other.container), () => onOpen(other), { className: "link" })),
+    ),
+  ];
+}
+
+const NO_SERIES =
+  "This page has no time series for this run: none was recorded, or it did not fit. " +
+  "A page for one run has room: task-profiler report --run ID";
+
+let drawn;
+
+/**
+ * Draws a run.
+ *
+ * `other` is the run to compare with, null for none. `onOpen(run)` opens another report of the same task.
+ */
+export function drawRunPage(place, run, { other = lastSuccess(run), onOpen } = {}) {
+  clearRunPage();
+  for (const one of [run, other]) if (one && hasSeries(one)) one.series ??= unpackSeries(content.series[one.row]);
+  const drawnOther = run.series && other?.series ? other : undefined;
+  const chart = run.series ? new RunChart(run, drawnOther) : undefined;
+  drawn = { place, run, other: other ?? null, onOpen, chart };
+  const links = [
+    [logStreamLink(run), "Log stream"],
+    [taskLink(run), "ECS task"],
+  ].filter(([href]) => href);
+  const choice = comparisonChoice(run, other, (chosen) => drawRunPage(place, run, { other: chosen, onOpen }));
+  place.replaceChildren(
+    element(
+      "div",
+      { className: "run-head" },
+      element("h2", {
+        id: "run-title",
+        tabIndex: -1,
+        textContent: escapeControls(run.revision ? `${familyOf(run)}:${run.revision}` : familyOf(run)),
+      }),
+      element(
+        "p",
+        { className: "note" },
+        outcomeCell(run),
+        element("span", { textContent: asTime(run.began) }),
+        ...links.map(([href, text]) => link(href, text)),
+      ),
+    ),
+    ...siblingsOf(run, onOpen),
+    verdictOf(run),
+    ...(chart ? [element("div", { className: "plot-block" }, ...choice, ...chart.elements)] : [emptyNote(NO_SERIES)]),
+    element(
+      "div",
+      { className: "parts" },
+      ...momentsOf(run, chart),
+      ...(drawnOther ? [section(`Compared with ${asTime(other.began)}`, comparisonTable(run, other))] : []),
+      ...listSection("Warnings", run.warnings),
+    ),
+    section("Numbers", facts(run)),
+    ...kills(run),
+    ...(run.processes ? [section("Processes", table(PROCESS_COLUMNS, run.processes, { label: "Processes" }))] : []),
+    ...devices(run),
+    ...sizePart(run),
+    element("div", { className: "parts" }, ...listSection("Labels", run.labels), ...listSection("Tags", run.tags)),
+  );
+  chart?.draw();
+}
+
+export function clearRunPage() {
+  drawn?.chart?.remove();
+  drawn?.place.replaceChildren();
+  drawn = undefined;
+}
+
+/** Draws the shown run again, in the colours of another theme. */
+export function redrawRunPage() {
+  if (drawn) drawRunPage(drawn.place, drawn.run, drawn);
+}

@@ -1,0 +1,88 @@
+// The recommended size of a family, and the duration and cost at every other size.
+
+import { content } from "#page/content.js";
+import { element, table } from "#page/elements.js";
+import { asChange, asFactor, asTaskSize, asUsd, escapeControls, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
+import { familyOf } from "#page/run_values.js";
+
+/** Returns the advice for a family; undefined without. */
+export const adviceOf = (family) => content.sizing.find((advice) => advice.family === family);
+const isSize = (size, option) => size?.vcpu === option.vcpu && size?.mb === option.mb;
+const optionOf = (advice, size) => advice.options?.find((option) => isSize(size, option));
+
+export function monthlySaving(advice) {
+  const currentUsd = optionOf(advice, advice.current)?.usd;
+  const recommendedUsd = optionOf(advice, advice.size)?.usd;
+  const isPriced = [currentUsd, recommendedUsd, advice.runsPerMonth].every(isKnown);
+  return advice.changes && isPriced ? (currentUsd - recommendedUsd) * advice.runsPerMonth : undefined;
+}
+
+const asMonth = (usd) => `${asUsd(Math.abs(usd))} a month`;
+
+// "saves 35 %, $4.10 a month".
+export function adviceText(advice) {
+  if (!advice) return UNKNOWN;
+  if (advice.fits) return "fits";
+  if (advice.changes && isKnown(advice.saving)) {
+    const usd = monthlySaving(advice);
+    return `${asChange(advice.saving)}${isKnown(usd) ? `, ${asMonth(usd)}` : ""}`;
+  }
+  if (!advice.current) return advice.risk ? "ran out of memory" : "current size unknown";
+  return advice.risk || !advice.changes ? "more is needed" : UNKNOWN;
+}
+
+function whatIfTable(advice) {
+  const mark = (option) =>
+    [
+      isSize(advice.current, option) && "current",
+      isSize(advice.size, option) && "recommended",
+      !option.acceptable && (option.holdsMemory ? "too slow" : "too little memory"),
+    ]
+      .filter(Boolean)
+      .join(", ");
+  const hasMoney = advice.options.some((option) => isKnown(option.usd));
+  return table(
+    [
+      {
+        name: "Size",
+        className: "size",
+        show: (option) =>
+          element("span", {
+            className: isSize(advice.size, option) ? "chosen" : "",
+            textContent: unbroken(asTaskSize(option)),
+          }),
+      },
+      { name: "Times as long", className: "number", show: (option) => asFactor(option.min, option.max) },
+      ...(hasMoney
+        ? [
+            { name: "Per run", className: "number", show: (option) => asUsd(option.usd) },
+            {
+              name: "Per month",
+              className: "number wide",
+              show: (option) =>
+                isKnown(option.usd) && isKnown(advice.runsPerMonth) ? asUsd(option.usd * advice.runsPerMonth) : UNKNOWN,
+            },
+            {
+              name: "Cost",
+              className: "wide",
+              show: (option) => (isSize(advice.current, option) ? "" : asChange(option.saving)),
+            },
+          ]
+        : []),
+      { name: "", show: mark },
+    ],
+    advice.options,
+    { label: `Duration and cost at each size: ${familyOf(advice)}` },
+  );
+}
+
+export function adviceDetails(advice) {
+  return [
+    ...(advice.options ? [whatIfTable(advice)] : []),
+    element(
+      "ul",
+      { className: "reasons" },
+      ...advice.reasons.map((reason) => element("li", { textContent: escapeControls(reason) })),
+    ),
+  ];
+}

@@ -1,0 +1,44 @@
+// The totals at the top of the overview.
+
+import { content } from "#page/content.js";
+import { byId, element } from "#page/elements.js";
+import { asDuration, asPercent, asUsd, UNKNOWN } from "#page/formats.js";
+import { isFailed, isKilled } from "#page/outcomes.js";
+import { familyOf, shareOf, usdByTask } from "#page/run_values.js";
+import { monthlySaving } from "#page/sizes.js";
+import { known, quantile, total } from "#page/statistics.js";
+
+export function drawTiles(runs) {
+  const failed = runs.filter(isFailed).length;
+  const killed = runs.filter(isKilled).length;
+  const ended = runs.filter((run) => run.outcome !== "running");
+  const succeeded = runs.filter((run) => run.outcome === "success").length;
+  const durations = known(ended, (run) => run.ms);
+  const usd = usdByTask(runs);
+  const cpuSeconds = known(runs, (run) => run.cpuSeconds);
+  const families = new Set(runs.map(familyOf));
+  const savings = known(
+    content.sizing.filter((advice) => families.has(advice.family)),
+    monthlySaving,
+  ).filter((saving) => saving > 0);
+  const tiles = [
+    ["Runs", runs.length],
+    ["Succeeded", asPercent(shareOf(succeeded, ended.length))],
+    ["Failed", failed, failed],
+    ["Out of memory", killed, killed],
+    ["Median duration", asDuration(quantile(durations, 0.5))],
+    ["CPU time", cpuSeconds.length ? asDuration(1000 * total(cpuSeconds)) : UNKNOWN],
+  ];
+  if (usd.length) tiles.push(["Cost", asUsd(total(usd))]);
+  if (savings.length) tiles.push(["Possible saving per month", asUsd(total(savings))]);
+  byId("tiles").replaceChildren(
+    ...tiles.map(([name, value, bad]) =>
+      element(
+        "div",
+        { className: "tile" },
+        element("b", { className: bad ? "bad" : "", textContent: value }),
+        element("span", { textContent: name }),
+      ),
+    ),
+  );
+}

@@ -1,0 +1,39 @@
+// Intervals of equal length for charts over time.
+
+import { isKnown } from "#page/formats.js";
+import { known, max, min } from "#page/statistics.js";
+import { DAY, HOUR, MINUTE } from "#page/time_units.js";
+
+const WIDTHS = [
+  ...[1, 5, 15, 30].map((minutes) => minutes * MINUTE),
+  ...[1, 3, 6, 12].map((hours) => hours * HOUR),
+  ...[1, 2, 7, 28].map((days) => days * DAY),
+];
+
+const MAX_BUCKETS = 48;
+
+// The local time written as UTC: at the end of summer time, one hour occurs twice and the order differs from UTC's.
+export const local = (ms) => ms - new Date(ms).getTimezoneOffset() * MINUTE;
+
+/** Divides the time of the runs into buckets with limits in local time, so that days are those of the reader. */
+export function bucketsOf(runs) {
+  const starts = known(runs, (run) => run.began).map(local);
+  if (!starts.length) return { width: HOUR, starts: [], indexOf: () => undefined };
+  const [first, last] = [min(starts), max(starts)];
+  const width =
+    WIDTHS.find((candidate) => (last - first) / candidate < MAX_BUCKETS - 1) ??
+    Math.ceil((last - first) / (MAX_BUCKETS - 1) / DAY) * DAY;
+  const floor = (ms) => Math.floor(ms / width) * width;
+  const origin = floor(first);
+  return {
+    width,
+    starts: Array.from({ length: (floor(last) - origin) / width + 1 }, (_, at) => origin + at * width),
+    indexOf: (run) => (isKnown(run.began) ? Math.round((floor(local(run.began)) - origin) / width) : undefined),
+  };
+}
+
+export const bucketText = (start, width) =>
+  new Date(start)
+    .toISOString()
+    .slice(0, width < DAY ? 16 : 10)
+    .replace("T", " ");

@@ -1,0 +1,93 @@
+"""The data of the report page: JSON, compressed by gzip, as base64. The time series are a separate text.
+
+The page must stay below 8 MB. If the data does not fit, details of runs and time series are left out first, then
+the oldest runs.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from profiler.core.timestamps import parse_ns
+from profiler.html_report.limited_gzip import LimitedGzip, to_json
+from profiler.html_report.page_runs import Run
+from profiler.html_report.page_series import digits_of_values, series_columns
+from profiler.html_report.run_fields import run_details, run_fields
+from profiler.html_report.size_rows import size_rows
+from profiler.record.family import family_key, family_labels
+from profiler.record.model import Cost, Record
+from profiler.sizing.advice import cost_of
+from profiler.sizing.fargate import FARGATE
+from profiler.sizing.on_fargate import record_on_fargate
+from profiler.sizing.prices import PriceOverrides
+
+# The plotly library, the page's own scripts and its styles take another 1.7 MB.
+MAX_BYTES = 6_300_000
+_SIZING_SHARE = 0.1
+# The time series get the other half of the space that the runs leave.
+_DETAILS_SHARE = 0.5
+# The counts of what was left out, and names.
+_END_BYTES = 200
+
+
+class PageData(Struct, frozen=True, kw_only=True):
+    """The texts, the number of runs in them, and how many of these lack details such as labels and processes."""
+
+    text: str
+    series: str
+    runs: int
+    without_details: int
+
+
+def build_page_data(
+    runs: Sequence[Run],
+    *,
+    generated_at: str,
+    version: str,
+    only_one: bool = False,
+    price_overrides: PriceOverrides | None = None,
+    on_fargate: str | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> PageData:
+    """Build the data of the page.
+
+    Args:
+        runs: The runs, newest first.
+        generated_at: Time of the page, ISO 8601.
+        version: Version of the profiler.
+        only_one: Whether the page shows the first run alone; the others are only for comparison.
+        price_overrides: Prices from the settings.
+        on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
+        max_bytes: Limit on the length of both texts.
+    """
+    now_ns = parse_ns(generated_at) or 0
+    overrides = price_overrides or PriceOverrides()
+    keys = [family_key(run.record) for run in runs]
+    labels = family_labels(keys)
+    about = {"version": version, "generatedAt": generated_at, "onlyOne": only_one, "onFargate": on_fargate}
+    sizing = size_rows(runs[:1] if only_one else runs, labels, overrides, on_fargate)
+    fields = (
+        run_fields(run, labels[key], _cost(run.record, overrides, on_fargate))
+        for run, key in zip(runs, keys, strict=True)
+    )
+    data = LimitedGzip(max_bytes - _END_BYTES)
+    data.write(f'{to_json(about)[:-1]},"sizing":')
+    data.write_array(sizing, share=_SIZING_SHARE)
+    data.write(',"runs":')
+    shown = runs[: data.write_array(fields, at_least=1)]
+    data.write(',"details":')
+    details = data.write_array((run_details(run, now_ns) for run in shown), share=_DETAILS_SHARE, has_gaps=True)
+    left_out = {"runs": len(runs) - len(shown), "details": len(shown) - details}
+    data.write(f',"leftOut":{to_json(left_out)}}}')
+    text = data.finish()
+    series = LimitedGzip(max_bytes - len(text))
+    digits = digits_of_values(len(shown))
+    series.write_array((series_columns(run.steps, digits) or None for run in shown), has_gaps=True)
+    return PageData(text=text, series=series.finish(), runs=len(shown), without_details=len(shown) - details)
+
+
+def _cost(record: Record, price_overrides: PriceOverrides, on_fargate: str | None) -> Cost | None:
+    """The run's cost. With ``on_fargate``, a run outside Fargate has the cost that it would have had there."""
+    if on_fargate is None or record.launch_type == FARGATE:
+        return record.cost
+    return cost_of(record_on_fargate(record, on_fargate), price_overrides)

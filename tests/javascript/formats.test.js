@@ -1,0 +1,64 @@
+// Most formats are compared with Python's in tests/browser/test_page_formats.py.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import {
+  asBytes,
+  asChange,
+  asDuration,
+  asFactor,
+  asMemory,
+  asPercent,
+  asRate,
+  asTaskSize,
+  asTime,
+  asUsd,
+  asWholeDuration,
+  escapeControls,
+  truncate,
+  UNKNOWN,
+  unbroken,
+} from "#page/formats.js";
+import { DAY, HOUR, MINUTE } from "#page/time_units.js";
+
+test("a value that was not measured is a dash", () => {
+  for (const format of [asBytes, asChange, asDuration, asMemory, asPercent, asRate, asTime, asUsd]) {
+    assert.equal(format(undefined), UNKNOWN);
+    assert.equal(format(null), UNKNOWN);
+  }
+  assert.equal(asFactor(1, undefined), UNKNOWN);
+  assert.equal(asTaskSize({}), UNKNOWN);
+});
+
+test("a negative saving is a cost", () => {
+  assert.equal(asChange(35.2), "saves 35 %");
+  assert.equal(asChange(-100), "costs 100 % more");
+  assert.equal(asChange(-0.4), "costs the same");
+});
+
+test("a factor is one number if both limits look the same", () => {
+  assert.equal(asFactor(1.001, 1.002), "1.00");
+  assert.equal(asFactor(1, 1.5), "1.00 to 1.50");
+});
+
+test("small percentages have a digit after the point", () => {
+  assert.deepEqual([0, 9.94, 9.95, 54.6].map(asPercent), ["0.0 %", "9.9 %", "10 %", "55 %"]);
+});
+
+test("whole durations have one unit", () => {
+  const durations = [500, 10e3, 15 * MINUTE, 6 * HOUR, 7 * DAY];
+  assert.deepEqual(durations.map(asWholeDuration), ["500 ms", "10 s", "15m", "6h", "7d"]);
+});
+
+test("control characters and changes of direction become escapes", () => {
+  assert.equal(escapeControls("a\u0000b\u202ec"), "a\\u{0}b\\u{202e}c");
+});
+
+test("a long text is cut between characters, not between halves of one", () => {
+  assert.equal(truncate("😀😀😀", 2), "😀…");
+  assert.equal(truncate("😀😀", 2), "😀😀");
+});
+
+test("a number and its unit stay on one line", () => {
+  assert.equal(unbroken("0.25 vCPU, 512 MB"), "0.25\u00a0vCPU, 512\u00a0MB");
+});

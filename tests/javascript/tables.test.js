@@ -1,0 +1,83 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { changeText, lastSuccess } from "#page/comparison.js";
+import { logStreamLink, taskLink } from "#page/console_links.js";
+import { content } from "#page/content.js";
+import { csvOf } from "#page/csv.js";
+import { sortRuns } from "#page/runs_table.js";
+import { adviceText, monthlySaving } from "#page/sizes.js";
+import { runAt } from "./browser.js";
+
+const ids = (runs) => runs.map((run) => run.id).join("");
+
+test("runs are sorted by a column, unknown values last in both directions", () => {
+  const runs = [runAt(0, { id: "a", peak: 5 }), runAt(1, { id: "b" }), runAt(2, { id: "c", peak: 70 })];
+  assert.equal(ids(sortRuns(runs, { sort: "peak", descending: true })), "cab");
+  assert.equal(ids(sortRuns(runs, { sort: "peak", descending: false })), "acb");
+  assert.equal(ids(sortRuns(runs, { sort: "no such column", descending: true })), "cba");
+});
+
+test("a change is in percent of the other run", () => {
+  assert.equal(changeText(110, 100), "+10 %");
+  assert.equal(changeText(97, 100), "−3 %");
+  assert.equal(changeText(100.1, 100), "=");
+  assert.equal(changeText(1, 0), "–");
+});
+
+test("a run is compared with its family's last success, in the same cluster if there is one", () => {
+  const early = runAt(0, { cluster: "jobs" });
+  const late = runAt(1, { cluster: "night" });
+  const run = runAt(3, { outcome: "failure", cluster: "jobs" });
+  content.runs = [run, runAt(4), runAt(2, { outcome: "failure" }), runAt(2, { family: "other" }), late, early];
+  assert.equal(lastSuccess(run), early);
+  assert.equal(lastSuccess({ ...run, cluster: "day" }), late);
+  assert.equal(lastSuccess(early), undefined);
+});
+
+test("addresses of the console are those of the partition, and none without a known Region", () => {
+  const run = { region: "us-west-2", cluster: "jobs", id: "a b", logGroup: "/ecs/etl", logStream: "ecs/batch/1" };
+  assert.equal(
+    taskLink(run),
+    "https://us-west-2.console.aws.amazon.com/ecs/v2/clusters/jobs/tasks/a%20b/configuration?region=us-west-2",
+  );
+  assert.match(
+    logStreamLink(run),
+    /#logsV2:log-groups\/log-group\/\$252Fecs\$252Fetl\/log-events\/ecs\$252Fbatch\$252F1$/,
+  );
+  assert.ok(taskLink({ ...run, region: "cn-north-1" }).startsWith("https://cn-north-1.console.amazonaws.cn/"));
+  assert.equal(taskLink({ ...run, region: "javascript:" }), undefined);
+  assert.equal(taskLink({ ...run, region: "us-iso-east-1" }), undefined);
+  assert.equal(logStreamLink({ ...run, logStream: undefined }), undefined);
+});
+
+test("a CSV file has a row for each run, quotes what needs it, and runs no formula", () => {
+  const run = runAt(0, { id: "=1+1", name: 'a,"b"', exit: 0, tags: ["x=1", "y=2"] });
+  const [names, values, end] = csvOf([run]).split("\r\n");
+  assert.ok(names.startsWith("taskId,container,family,"));
+  assert.ok(values.startsWith('\'=1+1,,"a,""b""",'));
+  assert.ok(values.includes(",0,2026-11-20T06:00:00.000Z,60000,"));
+  assert.ok(values.endsWith(",x=1 y=2,"));
+  assert.equal(end, "");
+});
+
+const ADVICE = {
+  current: { vcpu: 1, mb: 2048 },
+  size: { vcpu: 0.5, mb: 1024 },
+  changes: true,
+  saving: 50,
+  runsPerMonth: 100,
+  options: [
+    { vcpu: 1, mb: 2048, usd: 0.2 },
+    { vcpu: 0.5, mb: 1024, usd: 0.1 },
+  ],
+};
+
+test("advice says what a change saves, or why there is none", () => {
+  assert.equal(monthlySaving(ADVICE), 10);
+  assert.equal(adviceText(ADVICE), "saves 50 %, $10.00 a month");
+  assert.equal(adviceText({ ...ADVICE, fits: true }), "fits");
+  assert.equal(adviceText({ ...ADVICE, changes: false }), "more is needed");
+  assert.equal(adviceText({ changes: false, risk: "out of memory" }), "ran out of memory");
+  assert.equal(adviceText({ changes: false }), "current size unknown");
+  assert.equal(adviceText(undefined), "–");
+});

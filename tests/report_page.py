@@ -1,0 +1,78 @@
+"""Runs for tests of the report page, and its data as the page's script reads it."""
+
+import base64
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from profiler.html_report.page_data import build_page_data
+from profiler.html_report.page_runs import Run, Step
+from profiler.past_runs.run_source import PastRun
+from profiler.record.model import Container, Distribution, Interval, Metrics, Record, RecordType, Report, encode
+from profiler.record.run_outcome import Status
+
+
+def report(
+    task_id: str = "t",
+    *,
+    day: int = 1,
+    family: str | None = "etl",
+    status: Status = "success",
+    kind: RecordType = "task.report",
+    minute: int = 0,
+    metrics: Metrics | None = None,
+    interval: Interval | None = None,
+    out_of_memory: bool | None = None,
+) -> Report:
+    record = Record(
+        task_id=task_id,
+        family=family,
+        container=Container(name="batch"),
+        status=status,
+        likely_out_of_memory=out_of_memory,
+        started_at=f"2026-11-{day:02d}T06:00:00.000Z",
+        metrics=metrics or Metrics(),
+        interval=interval,
+    )
+    return Report(time=f"2026-11-{day:02d}T06:{minute:02d}:00.000Z", type=kind, record=record)
+
+
+def checkpoint(task_id: str, minute: int, *, vcpu: float | None = 0.5, memory_mb: float | None = 100.0) -> Report:
+    interval = Interval(
+        finished_at=f"2026-11-01T06:{minute:02d}:00.000Z",
+        vcpu_used=None if vcpu is None else Distribution(avg=vcpu),
+        memory_used_mb=None if memory_mb is None else Distribution(avg=1.0, max=memory_mb),
+    )
+    return report(task_id, status="running", kind="task.checkpoint", minute=minute, interval=interval)
+
+
+def step(elapsed_ms: int, vcpu: float | None = 1.0, memory_mb: float | None = 10.0, **more: Any) -> Step:
+    return Step(elapsed_ms=elapsed_ms, vcpu_used=vcpu, memory_used_mb=memory_mb, **more)
+
+
+def run_of(one: Report, steps: tuple[Step, ...] = ()) -> Run:
+    return Run(past=PastRun(report=one, line=encode(one)), steps=steps)
+
+
+def labelled(task_id: str, labels: Mapping[str, str]) -> Run:
+    one = report(task_id)
+    return run_of(replace(one, record=replace(one.record, labels=labels)), steps=(step(1000),))
+
+
+def content(runs: Sequence[Run]) -> Any:
+    return unpacked(build_page_data(runs, generated_at="2026-11-20T06:00:00.000Z", version="1").text)
+
+
+def parsed(text: str) -> Any:
+    return json.loads(gzip.decompress(base64.b64decode(text)))
+
+
+def unpacked(data: str) -> Any:
+    """Parse the data as the page's script does, and join the fields and details of each run."""
+    found = parsed(data)
+    details = found.pop("details")
+    found["runs"] = [run | (more or {}) for run, more in zip(found["runs"], details, strict=True)]
+    return found

@@ -1,0 +1,192 @@
+"""The peak between readings, against processes whose memory is known at every moment."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aggregation.process_totals import GroupPeak, TreeMemory
+from profiler.readers.linux.process_tree import ProcessReading
+
+MIB = 2**20
+_MOMENTS = 10  # known values between two readings
+
+
+class Step(Struct, frozen=True):
+    """The time up to a reading: what each process holds then, and one that may hold more in between."""
+
+    held_mib: tuple[int, ...]
+    spiking: int
+    spike_mib: int
+    spike_at: int
+
+
+class Simulated:
+    """Processes whose memory changes linearly between readings, with one spike in each step."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.memory = TreeMemory()
+        self.true_peak_bytes = 0
+        self._marks = [0] * len(steps[0].held_mib)
+        held = [size * MIB for size in steps[0].held_mib]
+        self._read(held)
+        for step in steps[1:]:
+            target = [size * MIB for size in step.held_mib]
+            for moment in range(1, _MOMENTS + 1):
+                now = [
+                    before + (after - before) * moment // _MOMENTS for before, after in zip(held, target, strict=True)
+                ]
+                if moment == step.spike_at:
+                    now[step.spiking] += step.spike_mib * MIB
+                self._pass(now)
+            held = target
+            self._read(held)
+
+    def _pass(self, now: Sequence[int]) -> None:
+        self._marks = [max(mark, size) for mark, size in zip(self._marks, now, strict=True)]
+        self.true_peak_bytes = max(self.true_peak_bytes, sum(now))
+
+    def _read(self, held: Sequence[int]) -> None:
+        self._pass(held)
+        self.memory.add(
+            ProcessReading(
+                pid=pid,
+                started_ticks=1,
+                own_cpu_ns=0,
+                children_cpu_ns=0,
+                rss_bytes=size,
+                share_bytes=size,
+                peak_bytes=self._marks[pid],
+            )
+            for pid, size in enumerate(held)
+        )
+
+
+@st.composite
+def _steps(draw: st.DrawFn) -> list[Step]:
+    count = draw(st.integers(1, 5))
+    step = st.builds(
+        Step,
+        st.tuples(*[st.integers(0, 1000)] * count),
+        st.integers(0, count - 1),
+        st.integers(0, 2000),
+        st.integers(1, _MOMENTS - 1),
+    )
+    return draw(st.lists(step, min_size=2, max_size=8))
+
+
+@given(_steps())
+def test_the_peak_is_never_above_the_truth(steps: list[Step]) -> None:
+    simulated = Simulated(steps)
+    assert simulated.memory.peak_bytes is not None
+    assert simulated.memory.peak_bytes <= simulated.true_peak_bytes
+
+
+class Forked(Struct, frozen=True):
+    """The time up to a reading: what each process holds alone then, and which of them still hold what they share."""
+
+    own_mib: tuple[int, ...]
+    holders: frozenset[int]
+    changes_at: int
+
+
+@st.composite
+def _forked(draw: st.DrawFn) -> tuple[int, list[Forked]]:
+    """Workers forked from one process before the first reading, that release its data in any order."""
+    count = draw(st.integers(2, 4))
+    holders = frozenset(range(count))
+    steps: list[Forked] = []
+    for _ in range(draw(st.integers(2, 6))):
+        holders -= draw(st.frozensets(st.integers(0, count - 1), max_size=2)) if steps else frozenset()
+        own_mib = draw(st.tuples(*[st.integers(0, 1000)] * count))
+        steps.append(Forked(own_mib, holders, draw(st.integers(1, _MOMENTS - 1))))
+    return draw(st.integers(0, 2000)), steps
+
+
+@given(_forked())
+def test_pages_that_workers_share_are_never_counted_twice(drawn: tuple[int, list[Forked]]) -> None:
+    shared_mib, steps = drawn
+    memory, true_peak_mib = TreeMemory(), 0.0
+    marks = [0.0] * len(steps[0].own_mib)
+    before = steps[0]
+    for step in steps:
+        for moment in range(_MOMENTS + 1):
+            own = [a + (b - a) * moment / _MOMENTS for a, b in zip(before.own_mib, step.own_mib, strict=True)]
+            holders = step.holders if moment >= step.changes_at else before.holders
+            marks = [
+                max(mark, one + (shared_mib if index in holders else 0))
+                for index, (mark, one) in enumerate(zip(marks, own, strict=True))
+            ]
+            true_peak_mib = max(true_peak_mib, sum(own) + (shared_mib if holders else 0))
+        memory.add(
+            ProcessReading(
+                pid=pid,
+                started_ticks=1,
+                own_cpu_ns=0,
+                children_cpu_ns=0,
+                rss_bytes=(own_mib + (shared_mib if pid in step.holders else 0)) * MIB,
+                share_bytes=own_mib * MIB + (shared_mib * MIB // len(step.holders) if pid in step.holders else 0),
+                peak_bytes=round(marks[pid] * MIB),
+            )
+            for pid, own_mib in enumerate(step.own_mib)
+        )
+        before = step
+    assert memory.peak_bytes is not None
+    assert memory.peak_bytes <= true_peak_mib * MIB + len(marks)
+
+
+@given(st.tuples(*[st.integers(1, 1000)] * 3), st.integers(0, 2), st.integers(1, 4000), st.integers(1, _MOMENTS - 1))
+def test_a_spike_of_one_process_among_steady_ones_is_found_exactly(
+    held_mib: tuple[int, ...], spiking: int, spike_mib: int, spike_at: int
+) -> None:
+    simulated = Simulated([Step(held_mib, 0, 0, 1), Step(held_mib, spiking, spike_mib, spike_at)])
+    assert simulated.memory.peak_bytes == simulated.true_peak_bytes
+
+
+@given(st.integers(1, 1000), st.integers(0, 10), st.integers(1000, 4000), st.integers(1, _MOMENTS - 1))
+def test_a_spike_with_slight_changes_of_another_process_is_found_to_99_percent(
+    held_mib: int, moved_mib: int, spike_mib: int, spike_at: int
+) -> None:
+    steps = [Step((10, held_mib), 0, 0, 1), Step((10, held_mib + moved_mib), 0, spike_mib, spike_at)]
+    simulated = Simulated(steps)
+    assert simulated.memory.peak_bytes is not None
+    assert simulated.memory.peak_bytes >= 0.99 * simulated.true_peak_bytes
+
+
+@pytest.mark.parametrize("helper", ["ends", "begins"])
+def test_a_spike_is_found_although_a_helper_starts_or_ends_in_the_same_step(helper: str) -> None:
+    """With the helper, the share of the batch is its anonymous memory; without it, all of its memory."""
+    memory = TreeMemory()
+    batch = ProcessReading(
+        pid=1, started_ticks=1, own_cpu_ns=0, children_cpu_ns=0, rss_bytes=650 * MIB, peak_bytes=650 * MIB
+    )
+    small = replace(batch, pid=2, rss_bytes=20 * MIB, share_bytes=15 * MIB, peak_bytes=20 * MIB)
+    alone, beside = (replace(batch, share_bytes=size * MIB) for size in (650, 500))
+    before, after = ([beside, small], [alone]) if helper == "ends" else ([alone], [beside, small])
+    memory.add(before)
+    memory.add([replace(one, peak_bytes=1450 * MIB) if one.pid == 1 else one for one in after])
+    assert memory.peak_bytes == 1450 * MIB
+
+
+@given(st.integers(1, 1000), st.integers(1, 1000))
+def test_two_spikes_in_one_step_are_not_added(one_mib: int, other_mib: int) -> None:
+    memory = TreeMemory()
+
+    def reading(pid: int, mark_mib: int) -> ProcessReading:
+        return ProcessReading(
+            pid=pid, started_ticks=1, own_cpu_ns=0, children_cpu_ns=0, rss_bytes=0, share_bytes=0,
+            peak_bytes=mark_mib * MIB,
+        )  # fmt: skip
+
+    memory.add([reading(1, 0), reading(2, 0)])
+    memory.add([reading(1, one_mib), reading(2, other_mib)])
+    assert memory.peak_bytes == max(one_mib, other_mib) * MIB
+
+
+def test_a_mark_is_the_peak_of_processes_only_with_hardly_any_page_cache() -> None:
+    assert GroupPeak(size_bytes=800 * MIB, cache_bytes=7 * MIB).is_process_peak()
+    assert not GroupPeak(size_bytes=800 * MIB, cache_bytes=8 * MIB).is_process_peak()
+    assert not GroupPeak(size_bytes=800 * MIB, includes_all_processes=False).is_process_peak()

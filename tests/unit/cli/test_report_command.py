@@ -1,0 +1,194 @@
+"""The command that writes the report page."""
+
+import random
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from msgspec.structs import replace
+
+from profiler.cli.report_command import command
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.history.run_database import HistoryStore
+from profiler.history.timeline import Point
+from profiler.record.model import Container, OtherContainer, encode
+from tests.fakes import FakeClock
+from tests.report_page import checkpoint, labelled, parsed, report, unpacked
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TASK_PROFILER_HISTORY", str(tmp_path / "history.sqlite3"))
+    return tmp_path
+
+
+def call(*words: str, given: bytes = b"") -> Result:
+    return CliRunner().invoke(command, words, input=given)
+
+
+def data_of(file: Path) -> Any:
+    texts = dict(re.findall(r'<script type="application/gzip" id="task-(\w+)">(.*)</script>', file.read_text()))
+    return {**unpacked(texts["data"]), "series": parsed(texts["series"])}
+
+
+def keep(file: Path, *task_ids: str) -> None:
+    history = HistoryStore(file, FakeClock())
+    for day, task_id in enumerate(task_ids, start=1):
+        point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
+        assert history.add(encode(report(task_id, day=day)), report(task_id, day=day), (point,), max_runs=100) is None
+
+
+def test_the_history_becomes_a_page(here: Path) -> None:
+    keep(here / "history.sqlite3", "a", "b")
+    result = call()
+    assert result.exit_code == 0
+    file = here / "task-report.html"
+    assert result.output == f"task-report.html: 2 runs, {file.stat().st_size / 1e6:.1f} MB\n"
+    assert file.stat().st_size < 8_000_000
+    data = data_of(file)
+    assert [run["id"] for run in data["runs"]] == ["b", "a"]
+    assert data["series"][0] == {"ms": [1000], "vcpu": [0.5], "mb": [1]}
+    assert [path.name for path in here.iterdir() if path.name.startswith(".")] == []
+
+
+def test_the_page_on_standard_output_is_all_that_is_there(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(here / "history.sqlite3", "a")
+    written: list[bytes] = []
+    monkeypatch.setattr("profiler.cli.report_command.write_out", written.append)
+    result = call("-o", "-")
+    assert (result.exit_code, result.output) == (0, "")
+    assert written[0].startswith(b"<!DOCTYPE html>")
+    assert [path.name for path in here.iterdir() if path.suffix != ".sqlite3"] == []
+    assert isinstance(call("-o", "-", "--open").exception, UsageError)
+
+
+def test_io_and_gpus_of_the_history_are_in_the_page(here: Path) -> None:
+    point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20, block_read_bytes=2**20, gpu_percent=25.0)
+    history = HistoryStore(here / "history.sqlite3", FakeClock())
+    assert history.add(encode(report("a")), report("a"), (point,), max_runs=100) is None
+    assert call().exit_code == 0
+    series = data_of(here / "task-report.html")["series"][0]
+    assert series == {"ms": [1000], "vcpu": [0.5], "mb": [1], "read": [1], "gpu": [25]}
+
+
+def test_a_history_from_before_io_and_gpus_draws_as_before(here: Path) -> None:
+    keep(here / "history.sqlite3", "a")
+    with closing(sqlite3.connect(here / "history.sqlite3")) as connection, connection:
+        connection.execute("UPDATE run SET points = '[[1000,0.5,1048576],[2000,null,2097152]]'")
+    assert call().exit_code == 0
+    series = data_of(here / "task-report.html")["series"][0]
+    assert series == {"steps": [2, 1000, 2000], "vcpu": [0.5, None], "mb": [1, 2]}
+
+
+def test_what_does_not_fit_into_the_page_is_said(here: Path) -> None:
+    chance = random.Random(1)
+    ids = [chance.randbytes(48_000).hex() for _ in range(120)]
+    lines = b"\n".join(
+        encode(labelled(task_id, {"own": chance.randbytes(100_000).hex()}).past.report) for task_id in ids
+    )
+    result = call("--from", "-", given=lines)
+    assert result.exit_code == 0
+    shown = data_of(here / "task-report.html")
+    kept = len(shown["runs"])
+    assert 50 < kept < 120
+    assert result.stdout.startswith(f"task-report.html: {kept} runs, ")
+    runs, details = result.stderr.splitlines()
+    assert runs.startswith(f"task-profiler: The oldest {120 - kept} of 120 runs do not fit into a page of 8 MB")
+    assert details.startswith(f"task-profiler: Labels, processes, GPUs and the like of {kept} runs do not fit")
+    assert (here / "task-report.html").stat().st_size < 8_000_000
+
+
+def test_one_run_is_all_there_is_with_run(here: Path) -> None:
+    keep(here / "history.sqlite3", "aa", "b")
+    assert call("--run", "a", "-o", "one.html").exit_code == 0
+    data = data_of(here / "one.html")
+    assert data["onlyOne"]
+    assert [run["id"] for run in data["runs"]] == ["aa"]
+
+
+def test_one_run_of_a_task_with_two_reports_is_chosen_by_its_container(here: Path) -> None:
+    one = report("a")
+    others = (OtherContainer(name="side"),)
+    both = (
+        replace(one, record=replace(one.record, containers=others)),
+        replace(one, record=replace(one.record, container=Container(name="side"), containers=others)),
+    )
+    lines = b"\n".join(map(encode, both))
+    error = call("--from", "-", "--run", "a", given=lines).exception
+    assert isinstance(error, TaskProfilerError)
+    assert "choose one by a/" in str(error)
+    assert call("--from", "-", "--run", "a/side", given=lines).exit_code == 0
+    assert [run["container"] for run in data_of(here / "task-report.html")["runs"]] == ["side"]
+
+
+def test_no_runs_are_a_failure_with_a_sentence(here: Path) -> None:
+    for words in ((), ("--from", "-")):
+        error = call(*words).exception
+        assert isinstance(error, TaskProfilerError)
+        assert error.exit_code == 1
+        assert str(error).startswith("There are no runs in ")
+    assert list(here.glob("*.html")) == []
+
+
+def test_lines_that_are_no_records_are_counted_and_named(here: Path) -> None:
+    lines = b"\n".join([b"hello", encode(report("a")), b"", b"{}", b"\xff", encode(checkpoint("a", 1))])
+    result = call("--from", "-", given=lines)
+    assert result.exit_code == 0
+    assert result.stderr == "task-profiler: standard input: 3 lines are not records and are left out: 1, 4, 5\n"
+    assert data_of(here / "task-report.html")["series"][0]["ms"] == [60_000]
+
+
+def test_a_long_list_of_lines_is_cut(here: Path) -> None:
+    (here / "lines").write_bytes(b"x\n" * 7 + encode(report("a")))
+    assert call("--from", "lines").stderr.endswith("7 lines are not records and are left out: 1, 2, 3, 4, 5, …\n")
+    (here / "lines").write_bytes(b"x\n" + encode(report("a")))
+    assert call("--from", "lines").stderr.endswith("1 line is not a record and is left out: 1\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--from", "nowhere"), "nowhere cannot be read"),
+        (("--from", "."), ". cannot be read"),
+        (("-o", "no/such/folder.html"), "cannot be written"),
+    ],
+)
+def test_files_that_cannot_be_used_are_a_sentence(here: Path, words: tuple[str, ...], sentence: str) -> None:
+    keep(here / "history.sqlite3", "a")
+    error = call(*words).exception
+    assert isinstance(error, TaskProfilerError)
+    assert sentence in str(error)
+
+
+@pytest.mark.parametrize("words", [("--from", "a", "--history", "b"), ("-o", "")])
+def test_options_that_make_no_sense_are_refused(here: Path, words: tuple[str, ...]) -> None:
+    assert isinstance(call(*words).exception, UsageError)
+
+
+def test_a_page_for_one_run_has_the_last_success_to_compare_with(here: Path) -> None:
+    keep(here / "history.sqlite3", "a", "b", "c")
+    result = call("--run", "b")
+    assert result.stdout.startswith("task-report.html: 1 run, ")
+    data = data_of(here / "task-report.html")
+    assert [run["id"] for run in data["runs"]] == ["b", "a"]
+
+
+def test_open_shows_the_page_and_says_when_it_cannot(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(here / "history.sqlite3", "a")
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    result = call("--open")
+    assert opened == [(here / "task-report.html").as_uri()]
+    assert result.exit_code == 0
+    assert "No browser could be started: open task-report.html" in result.stderr
+
+
+def test_a_page_can_go_into_a_pipe_or_device(here: Path) -> None:
+    keep(here / "history.sqlite3", "a")
+    assert call("-o", "/dev/null").exit_code == 0
+    assert Path("/dev/null").is_char_device()

@@ -1,0 +1,295 @@
+"""Threads: calls with a deadline, ticks on a fake clock, and the hand-over of a final reading between real threads."""
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from profiler.core.clock import SystemClock
+from profiler.core.threads import BackgroundCall, PeriodicReader, StoppableThread, Waiter, run_with_timeout
+from profiler.core.timestamps import NS_PER_SECOND
+from tests.fakes import FakeClock, seconds
+from tests.waiting import wait_until
+
+_TEST_SECONDS = 10
+
+
+def test_a_call_returns_its_result_or_none_after_the_timeout() -> None:
+    assert run_with_timeout(10, lambda: 5) == 5
+    never = threading.Event()
+    assert run_with_timeout(0, never.wait) is None
+    never.set()
+    with pytest.raises(ZeroDivisionError):
+        run_with_timeout(10, lambda: 1 // 0)
+
+
+def test_the_result_of_a_background_call_can_be_looked_at_without_waiting() -> None:
+    may_return = threading.Event()
+    call = BackgroundCall(lambda: may_return.wait(30), SystemClock(), 0)
+    assert call.is_over  # its time
+    assert call.result_so_far() is None
+    assert call.result() is None
+    may_return.set()
+    wait_until(lambda: call.result_so_far() is not None, 10, "the result")
+    assert call.result() is True
+
+
+def test_a_background_call_is_over_when_it_has_returned() -> None:
+    may_return = threading.Event()
+    call = BackgroundCall(lambda: may_return.wait(30), SystemClock(), 60)
+    assert not call.is_over
+    may_return.set()
+    wait_until(lambda: call.is_over, 10, "the end of the call")
+    assert call.result_so_far() is True
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_a_call_is_made_at_once_if_no_thread_can_be_started() -> None:
+    assert run_with_timeout(10, lambda: 5) == 5
+    call = BackgroundCall(lambda: 6, SystemClock(), 0)
+    assert call.is_over
+    assert (call.result(), call.result_so_far()) == (6, 6)
+
+
+class FakeWaiter(Waiter):
+    """Lets the fake clock pass instead of waiting; ``events`` are cut-short waits: (at, True after an event)."""
+
+    def __init__(self, clock: FakeClock, *events: tuple[float, bool]) -> None:
+        self._clock = clock
+        self._events = list(events)
+        self.on_wait: Callable[[], None] = lambda: None
+
+    def wait(self, seconds: float) -> bool:
+        assert seconds > 0
+        assert threading.current_thread().name == "reader"
+        end_ns = self._clock.now_ns + round(seconds * NS_PER_SECOND)
+        if self._events and self._events[0][0] * NS_PER_SECOND < end_ns:
+            at, is_event = self._events.pop(0)
+            self._clock.now_ns = round(at * NS_PER_SECOND)
+            self.on_wait()
+            return is_event
+        self._clock.now_ns = end_ns
+        return False
+
+    def wake(self) -> None: ...
+
+
+class World:
+    """A reader that ends by itself at ``until`` and writes down when it read, and whether the reading was complete."""
+
+    def __init__(self, *events: tuple[float, bool], until: float, cost: float = 0) -> None:
+        self.clock = FakeClock()
+        self.waiter = FakeWaiter(self.clock, *events)
+        self.until = until
+        self.cost = cost
+        self.readings: list[tuple[float, bool]] = []
+        self.is_closed = False
+        self.reader = PeriodicReader(
+            "reader", self._read, self._close, waiter=self.waiter, clock=self.clock, interval_ns=seconds(1)
+        )
+
+    def _read(self, *, is_complete: bool) -> bool:
+        at = self.clock.now_ns / seconds(1)
+        if at >= self.until:
+            return False
+        self.readings.append((at, is_complete))
+        self.clock.advance(self.cost)
+        return True
+
+    def _close(self) -> None:
+        self.is_closed = True
+
+
+def run_to_the_end(world: World) -> list[tuple[float, bool]]:
+    """Start the thread and wait until it has ended by itself."""
+    world.reader.start()
+    for thread in threading.enumerate():
+        if thread.name == "reader":
+            thread.join(_TEST_SECONDS)
+    assert world.is_closed
+    return world.readings
+
+
+def request_final_reading(reader: PeriodicReader) -> None:
+    assert not reader.final_reading(0)
+
+
+def test_readings_lie_on_the_grid() -> None:
+    assert run_to_the_end(World(until=4)) == [(0, False), (1, False), (2, False), (3, False)]
+
+
+def test_a_slow_reading_does_not_shift_the_grid() -> None:
+    assert [at for at, _ in run_to_the_end(World(until=6, cost=1.5))] == [0, 2, 4]
+
+
+def test_the_reading_after_an_event_is_complete_and_the_grid_stays() -> None:
+    assert run_to_the_end(World((1.5, True), until=4)) == [
+        (0, False),
+        (1, False),
+        (1.5, True),
+        (2, False),
+        (3, False),
+    ]
+
+
+def test_a_wait_that_is_cut_short_without_an_event_reads_as_usual() -> None:
+    assert run_to_the_end(World((0.5, False), until=2)) == [(0, False), (0.5, False), (1, False)]
+
+
+def test_a_final_reading_is_complete() -> None:
+    world = World((1.25, False), until=3)
+    # The request comes from another thread while the reader waits; nobody waits for the reading here.
+    world.waiter.on_wait = lambda: request_final_reading(world.reader)
+    assert run_to_the_end(world) == [(0, False), (1, False), (1.25, True), (2, False)]
+
+
+def test_a_source_that_never_has_a_reading_ends_the_thread_without_a_wait() -> None:
+    world = World(until=0)
+    assert run_to_the_end(world) == []
+    assert world.reader.wait_for_first_reading(0)
+    assert world.reader.stop(_TEST_SECONDS)
+
+
+class HungReader:
+    """A reader whose readings hang until they are released."""
+
+    def __init__(self) -> None:
+        self.release = threading.Event()
+        self.called = threading.Event()
+        self.completed: list[bool] = []
+        self.reader = PeriodicReader(
+            "hung", self._read, lambda: None, waiter=Waiter(), clock=FakeClock(), interval_ns=seconds(600)
+        )
+
+    def _read(self, *, is_complete: bool) -> bool:
+        self.called.set()
+        self.release.wait()
+        self.completed.append(is_complete)
+        return True
+
+
+def test_a_reading_that_hangs_delays_nothing_and_counts_as_missing() -> None:
+    world = HungReader()
+    world.reader.start()
+    assert world.called.wait(_TEST_SECONDS)
+    assert not world.reader.wait_for_first_reading(0.01)
+    assert not world.reader.final_reading(0.01)
+    assert not world.reader.stop(0.01)
+    world.release.set()
+    assert world.reader.stop(_TEST_SECONDS)
+
+
+def test_a_final_reading_cuts_the_wait_short_and_is_waited_for() -> None:
+    world = HungReader()
+    world.release.set()
+    world.reader.start()
+    assert world.reader.wait_for_first_reading(_TEST_SECONDS)
+    assert world.reader.final_reading(_TEST_SECONDS)
+    assert world.completed == [False, True]
+    assert world.reader.stop(_TEST_SECONDS)
+
+
+def test_a_final_reading_that_came_late_does_not_count_for_the_next_request() -> None:
+    world = HungReader()
+    world.reader.start()
+    assert world.called.wait(_TEST_SECONDS)
+    assert not world.reader.final_reading(0.01)
+    world.release.set()
+    assert world.reader.final_reading(_TEST_SECONDS)
+    assert world.completed[-1]
+    assert world.reader.stop(_TEST_SECONDS)
+
+
+def test_a_thread_starts_once_and_not_after_a_stop() -> None:
+    started: list[str] = []
+    thread = StoppableThread("once", lambda: started.append("a"), lambda: None, FakeClock())
+    assert not thread.is_started
+    thread.start()
+    thread.start()
+    assert thread.stop(_TEST_SECONDS)
+    stopped = StoppableThread("never", lambda: started.append("b"), lambda: None, FakeClock())
+    assert stopped.stop(_TEST_SECONDS)
+    stopped.start()
+    assert (started, stopped.is_started) == (["a"], False)
+
+
+def test_a_thread_knows_itself() -> None:
+    found: list[bool] = []
+    thread = StoppableThread("self", lambda: found.append(thread.is_current), lambda: None, FakeClock())
+    thread.start()
+    assert thread.stop(_TEST_SECONDS)
+    assert (found, thread.is_current) == ([True], False)
+
+
+class FailingReader:
+    """A reader whose second reading raises."""
+
+    def __init__(self) -> None:
+        self.closes = 0
+        self.readings = 0
+        self.reader = PeriodicReader(
+            "failing", self._read, self._close, waiter=Waiter(), clock=FakeClock(), interval_ns=seconds(600)
+        )
+
+    def _read(self, *, is_complete: bool) -> bool:
+        self.readings += 1
+        if is_complete:
+            raise ValueError("two\nlines " + "x" * 1000)
+        return True
+
+    def _close(self) -> None:
+        self.closes += 1
+
+
+def test_an_error_in_a_reading_ends_the_thread_and_is_known() -> None:
+    world = FailingReader()
+    world.reader.start()
+    assert world.reader.wait_for_first_reading(_TEST_SECONDS)
+    assert world.reader.failure is None
+    assert world.reader.final_reading(_TEST_SECONDS)
+    assert world.reader.stop(_TEST_SECONDS)
+    assert world.closes == 1
+    assert world.reader.failure is not None
+    sentence = world.reader.failure.sentence("GPU values")
+    assert "The collection of GPU values stopped at 2025-" in sentence
+    assert "(ValueError: two lines xxx" in sentence
+    assert len(sentence) < 400
+
+
+def test_nobody_waits_for_a_thread_that_has_failed() -> None:
+    """The wait is longer than any test may take."""
+    world = FailingReader()
+    world.reader.start()
+    assert world.reader.final_reading(_TEST_SECONDS)
+    assert world.reader.stop(_TEST_SECONDS)
+    assert world.reader.final_reading(3600)
+    assert world.reader.wait_for_first_reading(3600)
+
+
+def test_an_error_while_closing_wakes_who_waits() -> None:
+    def fail() -> None:
+        raise OSError(5, "Input/output error")
+
+    reader = PeriodicReader(
+        "closing",
+        lambda *, is_complete: is_complete,
+        fail,
+        waiter=Waiter(),
+        clock=FakeClock(),
+        interval_ns=seconds(600),
+    )
+    reader.start()
+    assert reader.wait_for_first_reading(_TEST_SECONDS)
+    assert reader.stop(_TEST_SECONDS)
+    assert reader.failure is not None
+
+
+@pytest.mark.usefixtures("no_threads")
+def test_a_thread_that_the_system_does_not_start_has_failed_and_nobody_waits_for_it() -> None:
+    world = FailingReader()
+    world.reader.start()
+    assert world.reader.failure is not None
+    assert world.reader.failure.reason == "the system starts no further thread"
+    assert world.reader.final_reading(3600)
+    assert world.reader.wait_for_first_reading(3600)
+    assert world.reader.stop(3600)

@@ -1,0 +1,115 @@
+"""The data of the page."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.html_report.page_data import MAX_BYTES, build_page_data
+from profiler.record.model import Metrics
+from tests import shown_runs
+from tests.report_page import content, labelled, parsed, report, run_of, step, unpacked
+
+CHANCE = random.Random(1)
+
+
+def incompressible(length: int) -> str:
+    return CHANCE.randbytes(length // 2).hex()
+
+
+def test_numbers_that_were_not_measured_are_absent() -> None:
+    (run,) = content([run_of(report("a"))])["runs"]
+    assert run.keys() == {"id", "family", "container", "outcome", "began", "verdict"}
+
+
+def test_a_memory_kill_is_an_outcome_of_its_own() -> None:
+    (run,) = content([run_of(report("a", status="failure", out_of_memory=True))])["runs"]
+    assert run["outcome"] == "out of memory"
+
+
+def test_numbers_without_an_end_are_left_out() -> None:
+    (run,) = content([run_of(report(metrics=Metrics(max_memory_used_mb=float("inf"), vcpu_size=2.0)))])["runs"]
+    assert "peak" not in run
+    assert run["vcpuSize"] == 2
+
+
+def test_five_thousand_runs_of_ecs_keep_their_series() -> None:
+    steps = tuple(step(10_000 * number, vcpu=number / 60, memory_mb=3.0 * number) for number in range(1, 61))
+    made = build_page_data(
+        [run_of(report(f"{number:032x}"), steps=steps) for number in range(5000)], generated_at="", version=""
+    )
+    series = parsed(made.series)
+    assert len(series) == 5000
+    assert all(series)
+    assert len(made.text) + len(made.series) <= MAX_BYTES
+
+
+def test_an_opened_run_has_verdict_moments_processes_and_kills() -> None:
+    killed = shown_runs.out_of_memory()
+    (run,) = content([run_of(killed)])["runs"]
+    tone, text, evidence = run["verdict"]
+    assert tone == "bad"
+    assert "ran out of memory after" in text
+    assert evidence
+    assert run["moments"]
+    assert all(0 <= start <= end <= run["ms"] for _, start, end, _ in run["moments"])
+    assert run["logStream"] == killed.record.log_stream
+    assert content([run_of(shown_runs.local())])["runs"][0]["kills"] == [2, [["worker", None, None, None, 2100, None]]]
+
+
+def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
+    runs = [labelled(str(place), {"own": incompressible(10_000)}) for place in range(100)]
+    made = build_page_data(runs, generated_at="", version="", max_bytes=600_000)
+    shown = unpacked(made.text)
+    assert len(made.text) + len(made.series) <= 600_000
+    assert (made.runs, len(shown["runs"])) == (100, 100)
+    labels = ["labels" in run for run in shown["runs"]]
+    assert labels == sorted(labels, reverse=True)
+    assert labels.count(False) == made.without_details == shown["leftOut"]["details"] == 100 - labels.count(True)
+    assert 0 < made.without_details < 100
+    assert len(parsed(made.series)) == 100
+    assert all(parsed(made.series))
+
+
+def test_labels_that_runs_share_take_their_length_once() -> None:
+    labels = {"common": incompressible(10_000)}
+    made = build_page_data(
+        [labelled(str(place), labels) for place in range(100)], generated_at="", version="", max_bytes=600_000
+    )
+    assert made.without_details == 0
+
+
+def test_runs_that_do_not_fit_are_left_out_the_oldest_first() -> None:
+    ids = [incompressible(10_000) for _ in range(100)]
+    made = build_page_data([run_of(report(task_id)) for task_id in ids], generated_at="", version="", max_bytes=500_000)
+    shown = unpacked(made.text)
+    assert len(made.text) + len(made.series) <= 500_000
+    assert 30 < made.runs < 100
+    assert shown["leftOut"] == {"runs": 100 - made.runs, "details": made.without_details}
+    assert [run["id"] for run in shown["runs"]] == ids[: made.runs]
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_family_keeps_its_name(family: str) -> None:
+    data = build_page_data([run_of(report(family=family))], generated_at="", version="").text
+    assert data.isascii()
+    assert unpacked(data)["runs"][0]["family"] == (family or "batch")
+
+
+def test_one_run_is_there_whatever_its_length() -> None:
+    made = build_page_data([run_of(report(incompressible(10_000)))], generated_at="", version="", max_bytes=1000)
+    assert made.runs == 1
+
+
+def test_without_room_the_newest_runs_have_series() -> None:
+    steps = [
+        tuple(step(1000 * number, vcpu=CHANCE.random(), memory_mb=CHANCE.random()) for number in range(1, 601))
+        for _ in range(40)
+    ]
+    runs = [run_of(report(str(number)), steps=one) for number, one in enumerate(steps)]
+    made = build_page_data(runs, generated_at="", version="", max_bytes=200_000)
+    has_series = [series is not None for series in parsed(made.series)]
+    assert len(has_series) == 40
+    assert 5 < sum(has_series) < 40
+    assert has_series == sorted(has_series, reverse=True)
+    assert len(made.text) + len(made.series) <= 200_000
