@@ -244,7 +244,7 @@ def _metric(group: tuple[Metric, ...]) -> tuple[str, Json]:
         case "sum" | "max":
             return metric.operation, params
         case "percentile":  # the product prefixes the label with "95th percentile of"
-            percents = [one.percent for one in group]
+            percents = [part.percent for part in group]
             return "percentiles", {**params, "customLabel": _PERCENTILE_LABEL, "percents": percents}
         case "latest":
             newest = {"aggregate": "concat", "size": 1, "sortField": TIME_FIELD, "sortOrder": "desc"}

@@ -43,7 +43,7 @@ class Not:
 
 
 class AllOf(tuple["Condition", ...]):
-    """All conditions hold."""
+    """All of the conditions hold."""
 
     __slots__ = ()
 

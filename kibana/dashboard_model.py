@@ -28,7 +28,7 @@ FAILURE_COLOUR: Final = "#d64541"
 OUT_OF_MEMORY_COLOUR: Final = "#7b241c"
 STOPPED_COLOUR: Final = "#98a2b3"
 UNKNOWN_COLOUR: Final = "#e6a817"
-# The colours of numbers that are no outcomes are none of the above.
+# The colours of numbers that are not outcomes differ from the colours above.
 USED_COLOUR: Final = "#4a98c9"
 HIGH_COLOUR: Final = "#0b3d6e"
 SIZE_COLOUR: Final = "#c5cbd5"
@@ -143,7 +143,7 @@ class Panel:
 
     @property
     def legend_position(self) -> str:
-        """Above the few series of a line or a ranking, which have long names; beside the many series of bars."""
+        """The top for the few series with long names of a line or a ranking; the right for the many series of bars."""
         return "right" if self.kind == "bars" else "top"
 
 

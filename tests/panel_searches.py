@@ -83,7 +83,7 @@ def _operation(group: tuple[Metric, ...]) -> Json:
         case "average":
             return {"avg": {"field": metric.field}}
         case "percentile":
-            percents = [one.percent for one in group]
+            percents = [part.percent for part in group]
             return {"percentiles": {"field": metric.field, "percents": percents, "keyed": False}}
         case "latest":
             return {

@@ -1,7 +1,7 @@
 """Handles one stopped task: determines the outcome, completes the run's document, and posts a notice.
 
-A failure to index does not prevent the notice, and the other way round. Errors are
-raised after all attempts, so that Lambda retries the event.
+A failure to write the document does not prevent the notice, and the other way round. Errors are raised after both
+attempts, so that Lambda retries the event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ DescribeDefinition = Callable[[str], Mapping[str, object] | None]
 
 
 class Index(Struct, frozen=True, kw_only=True):
-    """The cluster: where documents are written, reports are found, and runs are compared with recent ones.
+    """The search cluster: writes documents, finds reports, and compares runs with recent ones of their family.
 
     ``find`` returns the report of a task's batch; None if it is not there yet. It raises ForwarderError. ``compare``
     returns a sentence, or None without a comparison.
@@ -49,7 +49,7 @@ class Index(Struct, frozen=True, kw_only=True):
 
 
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):
-    """The outcome, whether the document was written, and the kind of the notice that was posted."""
+    """The status of the task, whether its document was written, and the kind of the posted notice."""
 
     status: EndStatus | None = None
     indexed: bool = False
@@ -67,7 +67,7 @@ class TaskStoppedHandler:
         settings: reads the settings. This call and ``index`` may raise SettingsError.
         describe: reads a task definition.
         run_log: returns the finder of the report for a task and its batch container.
-        index: connects to the search cluster; returns None without a search cluster.
+        index: connects to the search cluster; returns None without one.
         channels: returns the channels for notices.
         once: returns the guard that posts a notice only once for a key.
         warn: logs a sentence.

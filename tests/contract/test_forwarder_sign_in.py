@@ -1,4 +1,4 @@
-"""How the forwarder signs in: secrets by name (moto), and API key, basic and SigV4 in the HTTP requests."""
+"""The forwarder's sign-in: named secrets (moto), and API key, basic and SigV4 in HTTP requests."""
 
 import json
 from collections.abc import Iterator

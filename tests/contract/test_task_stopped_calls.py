@@ -1,4 +1,4 @@
-"""Which calls ``handler.task_stopped`` makes, whether they fit the invocation, and what reaches every channel."""
+"""The calls of ``handler.task_stopped``: their number, their time, and the messages on every channel."""
 
 import json
 import time

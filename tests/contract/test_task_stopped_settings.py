@@ -1,4 +1,4 @@
-"""``handler.task_stopped`` with invalid settings of the cluster or of Slack: the other one still works."""
+"""``handler.task_stopped`` with invalid settings of the search cluster or of Slack: the other one still works."""
 
 import json
 from collections.abc import Iterator

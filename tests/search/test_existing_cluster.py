@@ -1,4 +1,4 @@
-"""docs/how-to/existing-elk.md on real servers: the keys can do their work and no more, the pipeline the forwarder's."""
+"""docs/how-to/existing-elk.md on real servers: minimal API keys, and a pipeline that matches the forwarder."""
 
 import copy
 import json
@@ -165,7 +165,7 @@ def lines_of_the_monitor() -> list[str]:
     return [line for lines in produced() for stream in lines.by_stream.values() for line in stream]
 
 
-def wanted_of(lines: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
+def expected_documents(lines: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
     """The forwarder's documents by index and id, as the page says that they differ."""
     wanted = {}
     for line in lines:
@@ -214,13 +214,13 @@ def test_the_pipeline_creates_the_same_documents_as_the_forwarder(opensearch_wit
     for _ in range(2):
         bulk(opensearch_with_pipeline, [*noise, *({"message": line} for line in lines)])
     found = {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()}
-    assert found == wanted_of(lines)
+    assert found == expected_documents(lines)
 
 
 def test_the_pipeline_accepts_documents_that_are_the_line_itself(opensearch_with_pipeline: SearchServer) -> None:
     lines = lines_of_the_monitor()
     bulk(opensearch_with_pipeline, [json.loads(line) for line in lines])
-    wanted = wanted_of(lines)
+    wanted = expected_documents(lines)
     for document in wanted.values():
         del document["record"]
     assert {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()} == wanted
@@ -250,14 +250,14 @@ def test_fields_that_a_shipper_adds_do_not_lose_a_report(
     found = {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()}
     added = FILEBEAT.keys() - {"@timestamp", "cloud", "container", "event", "service"}
     own = {key: {name: value for name, value in source.items() if name not in added} for key, source in found.items()}
-    assert own == wanted_of(lines)
+    assert own == expected_documents(lines)
 
 
 def test_a_report_without_a_start_is_indexed_by_its_time(opensearch_with_pipeline: SearchServer) -> None:
     line = report(startedAt=None, finishedAt=None).replace(":03Z", ":03.000Z")
     bulk(opensearch_with_pipeline, [{"message": line}])
     found = {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()}
-    assert found == wanted_of([line])
+    assert found == expected_documents([line])
     assert list(found) == [("task-reports-2026.03", "0123/batch")]
 
 
@@ -272,4 +272,6 @@ def test_a_status_of_a_newer_monitor_is_unknown(opensearch_with_pipeline: Search
     bulk(opensearch_with_pipeline, [{"message": text}])
     (found,) = indexed(opensearch_with_pipeline).values()
     assert (found["task"]["status"], found["event"]["outcome"]) == ("unknown", "unknown")
-    assert {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()} == wanted_of([text])
+    assert {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()} == expected_documents(
+        [text]
+    )

@@ -1,4 +1,4 @@
-"""The forwarder's handler against real clusters: templates, upserts, poison, crashes, sign-in, the whole path."""
+"""The forwarder's handler against real search clusters: templates, upserts, rejected documents, crashes, sign-in."""
 
 import base64
 import gzip
@@ -203,7 +203,7 @@ def test_ordinary_lines_are_indexed_next_to_the_report(
 
 
 def test_a_later_write_keeps_the_fields_of_an_earlier_one(forward: Forward, search_server: SearchServer) -> None:
-    """The end of a stopped task comes from ECS's event; the report must not wipe it out, in either order."""
+    """The end of a stopped task comes from ECS's event; the report must not remove it, in either order."""
     url = f"{search_server.url}/task-reports-2026.03/_update/0123%2Fbatch"
     body = {
         "doc": {"task": {"status": "stopped", "stop_code": "UserInitiated"}, "event": {"outcome": "unknown"}},

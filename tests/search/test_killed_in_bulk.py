@@ -1,4 +1,4 @@
-"""A real server killed while a bulk request is on its way: what was written and not answered, and what was cut."""
+"""A real server is killed during a bulk request: with a request that was written, and with one that was cut off."""
 
 import socket
 import threading

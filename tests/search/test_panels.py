@@ -1,4 +1,4 @@
-"""What each panel of the dashboards searches for, on real servers, over documents that profiler and forwarder wrote.
+"""The searches of all dashboard panels on real servers, with documents that profiler and forwarder wrote.
 
 The lines are the real monitor's (see :mod:`tests.search.produced`), the documents those of the real
 handlers; the numbers are worked out by hand from what each script says.
@@ -42,7 +42,7 @@ Bucket = dict[str, Any]
 Ask = Callable[..., dict[str, Any]]
 
 
-def told_by_ecs(script: Script, *, code: int, stopped_at: str, reason: str | None = None, **more: Any) -> Any:
+def stopped_event(script: Script, *, code: int, stopped_at: str, reason: str | None = None, **more: Any) -> Any:
     """ECS's event of the task's end."""
     batch = {"name": "batch", "exitCode": code, "lastStatus": "STOPPED", "image": "etl:7"}
     return task_event(
@@ -59,13 +59,13 @@ def told_by_ecs(script: Script, *, code: int, stopped_at: str, reason: str | Non
     )
 
 
-KILLED = told_by_ecs(
+KILLED = stopped_event(
     SCRIPT["killed"],
     code=137,
     reason=KILLED_REASON,
     stopped_at="2026-03-01T10:45:20.500Z",
 )
-STOPPED = told_by_ecs(
+STOPPED = stopped_event(
     SCRIPT["stopped"],
     code=143,
     stopped_at="2026-03-01T11:45:30.000Z",

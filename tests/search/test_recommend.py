@@ -1,6 +1,6 @@
-"""``task-profiler recommend --elasticsearch`` on real servers, over documents that the forwarder wrote.
+"""``task-profiler recommend --elasticsearch`` on real servers, with documents that the forwarder wrote.
 
-What it finds there is held against what it finds in the same runs' record lines.
+Its results are compared with those from the record lines of the same runs.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The runs in documents that the forwarder wrote, on real servers: the same as from every other source.
+"""The list of runs from the forwarder's documents on real servers is the same as from every other source.
 
 The other sources: tests/contract/test_run_sources.py.
 """

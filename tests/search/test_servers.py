@@ -1,4 +1,4 @@
-"""The harness itself: the servers are the real ones, and do what the other tests rely on."""
+"""The test harness: the servers are real and have the behaviour that the other tests need."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""``task_stopped`` on a real cluster and an AWS emulator that throttles, with the task definitions that people have."""
+"""``task_stopped`` with common task definitions, on a real search cluster and an AWS emulator that throttles."""
 
 import json
 import time

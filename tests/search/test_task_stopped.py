@@ -1,4 +1,4 @@
-"""``handler.task_stopped`` on real clusters, with a fake Slack and AWS played by moto."""
+"""``handler.task_stopped`` on real search clusters, with a fake Slack and AWS simulated by moto."""
 
 import json
 import time
@@ -82,7 +82,7 @@ def put(logs: Any, line: str, stream: str = STREAM) -> None:
 
 
 def indexed_report() -> ReportLine | None:
-    """What the lookup by id finds for the batch of the event."""
+    """Look up the report of the event's batch by its id."""
     task = parse_stopped_task(task_event())
     assert task is not None
     cluster = handler._cluster(handler._settings())

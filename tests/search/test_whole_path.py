@@ -1,4 +1,4 @@
-"""From a batch to the index: real monitor, played CloudWatch Logs with its subscription, handler, real cluster."""
+"""From a batch to the index: real monitor, simulated CloudWatch Logs and subscription, handler, real cluster."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What the measurements are shown with: figures, tables, the searches that are timed, the machine."""
+"""The output of the benchmarks: figures, tables and the machine; and the timed searches."""
 
 import json
 import os

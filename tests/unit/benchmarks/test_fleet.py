@@ -1,4 +1,4 @@
-"""The made-up fleet that is sent through the forwarder at scale."""
+"""The simulated fleet of the scale benchmark."""
 
 import json
 from collections import Counter

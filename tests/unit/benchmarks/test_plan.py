@@ -1,4 +1,4 @@
-"""The plan for many runs a day on AWS, worked out by hand for round numbers, and its page."""
+"""The capacity plan: results for round numbers, calculated by hand, and its page."""
 
 from pathlib import Path
 
@@ -87,7 +87,7 @@ def test_the_tuned_settings_never_cost_more(runs_per_day: float) -> None:
         sum(price.usd for price in prices(runs_per_day, measured, assumed))
         for measured, assumed in ((MEASURED, ASSUMED), (TUNED_MEASURED, TUNED))
     )
-    # Few runs pay for a whole shard of a data stream.
+    # With few runs, the data stream still costs a whole shard.
     stream_usd = next(price.usd for price in prices(runs_per_day, TUNED_MEASURED, TUNED) if price.name == "data stream")
     assert tuned - stream_usd <= plain
 

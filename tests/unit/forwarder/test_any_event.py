@@ -1,4 +1,4 @@
-"""No event is lost: each one is indexed, or raised for a retry, or named in the log; each notice is sent or raised."""
+"""No event is lost: each one is indexed, raises for a retry, or is named in the log. Each notice is sent or raises."""
 
 from typing import Any
 

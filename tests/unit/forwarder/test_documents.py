@@ -1,4 +1,4 @@
-"""From a report to its document, and the document compared with the index templates."""
+"""The document of a report, compared with the index templates."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""One run's document: the same for any order and any number of writes by its report, its event and a replay."""
+"""The document of a run is the same for any order and repetition of its report, its event and a replay."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -38,14 +38,14 @@ UNKNOWN = task(containers=[{"name": "batch"}], stopCode=None, stoppedReason=None
 EVENTS = {"success": SUCCEEDED, "failure": FAILED, "stopped": KILLED, "no exit code": NO_CODE, "unknown": UNKNOWN}
 
 
-def found(text: str) -> ReportLine:
+def report_line(text: str) -> ReportLine:
     line = read_line(text)
     assert isinstance(line, Report)
     return ReportLine(line, text)
 
 
 def of_report(text: str) -> list[Document]:
-    document = report_document(found(text).report, text, prefix="task")
+    document = report_document(report_line(text).report, text, prefix="task")
     assert isinstance(document, Document)
     return [document]
 
@@ -53,7 +53,7 @@ def of_report(text: str) -> list[Document]:
 def of_event(ended: StoppedTask, text: str | None = None) -> list[Document]:
     batch = batch_container(ended, "batch")
     outcome = determine_outcome(ended, batch)
-    return [*event_documents(ended, batch, outcome, None if text is None else found(text), prefix="task")]
+    return [*event_documents(ended, batch, outcome, None if text is None else report_line(text), prefix="task")]
 
 
 def write(cluster: FakeSearchCluster, documents: Sequence[Document]) -> DeliveryResult:
@@ -123,7 +123,7 @@ any_report = st.fixed_dictionaries(
 def test_every_order_and_repetition_gives_the_same_document(
     record: dict[str, Any], name: str, data: st.DataObject
 ) -> None:
-    """A replay writes the report again. What the event or a checkpoint knew is replaced by the report as a whole."""
+    """A replay writes the report again. It replaces the fields of the event or a checkpoint as a whole."""
     text = report(**record)
     writes = steps(text, EVENTS[name])
     expected = written(writes["report"], writes["event"])

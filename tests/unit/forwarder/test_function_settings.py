@@ -46,7 +46,7 @@ def test_an_empty_value_counts_as_unset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "message"),
     [
         ({"SEARCH_ENGINE": SECRET}, "SEARCH_ENGINE"),
         ({"FORWARD_LOG_LINES": SECRET}, "FORWARD_LOG_LINES"),
@@ -56,8 +56,8 @@ def test_an_empty_value_counts_as_unset() -> None:
         ({"OPENSEARCH_AWS_AUTH": "true"}, "SEARCH_ENGINE=opensearch"),
     ],
 )
-def test_an_invalid_setting_is_named_without_its_value(environment: dict[str, str], said: str) -> None:
-    with pytest.raises(SettingsError, match=said) as error:
+def test_an_invalid_setting_is_named_without_its_value(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as error:
         read_settings(environment)
     assert SECRET not in str(error.value)
 

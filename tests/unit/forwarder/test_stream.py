@@ -1,4 +1,4 @@
-"""Records of a Kinesis data stream: what is delivered together, kept, and reported as failed."""
+"""Records of a Kinesis data stream: delivery in common requests, kept failures, and failed records."""
 
 import base64
 import gzip
@@ -105,7 +105,7 @@ def test_a_cluster_that_stays_down_fails_the_invocation_and_nothing_is_kept() ->
 
 
 def test_large_records_are_delivered_one_after_the_other() -> None:
-    """Hundreds of records that each unpack to 64 MiB do not fit into a function's memory."""
+    """Hundreds of records, each with 64 MiB unpacked, exceed a function's memory."""
     message = json.dumps({**REPORT, "note": "x" * 3 * 1024 * 1024})
     large = packed({**DOCUMENT, "logEvents": [{"id": "1", "timestamp": 1, "message": message}]})
     cluster = FakeCluster(takes_all)

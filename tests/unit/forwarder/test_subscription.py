@@ -156,7 +156,7 @@ def cut(document: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
         ({}, "neither awslogs.data nor Records"),
         ({"awslogs": {"data": 5}}, "neither awslogs.data nor Records"),
@@ -171,8 +171,8 @@ def cut(document: object) -> dict[str, Any]:
         (packed(gzip.compress(b"[" * 100_000)), "not a CloudWatch Logs document"),
     ],
 )
-def test_an_undecodable_event_is_an_error_in_one_sentence(bad: Any, said: str) -> None:
-    with pytest.raises(PayloadError, match=said):
+def test_an_undecodable_event_is_an_error_in_one_sentence(bad: Any, message: str) -> None:
+    with pytest.raises(PayloadError, match=message):
         decode_event(bad)
 
 
@@ -272,7 +272,7 @@ def test_any_data_is_a_payload_or_a_payload_error(data: bytes) -> None:
             continue
 
 
-# What JSON can say and Python's own encoder writes: lone surrogates, numbers of any length.
+# Valid JSON that Python's own encoder writes: lone surrogates, numbers of any length.
 odd_text = st.text(st.characters(codec=None) | st.sampled_from("\ud800\udc00\x00\uffff"), max_size=20)
 odd_number = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False)
 odd = st.none() | st.booleans() | odd_number | odd_text | st.lists(odd_number, max_size=2)
@@ -295,7 +295,7 @@ odd_event = odd | st.fixed_dictionaries({}, optional={"id": odd, "timestamp": od
 
 
 class RecordingWriter:
-    """Accepts documents that can be sent, through the real delivery."""
+    """Accepts all documents that the real delivery can send."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster(takes_all)
@@ -311,7 +311,7 @@ class RecordingWriter:
 def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
     *, events: list[Any], noise: bytes, forward_log_lines: bool
 ) -> None:
-    """Only lines that are no reports are skipped, and only if ordinary lines are not wanted."""
+    """Only ordinary lines are skipped, and only without FORWARD_LOG_LINES."""
     unpacked = json.dumps({**DOCUMENT, "logEvents": events}).encode().replace(b"0123", noise + b"0123", 1)
     store = KeepingStore()
     try:

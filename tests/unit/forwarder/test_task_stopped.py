@@ -1,4 +1,4 @@
-"""From a stopped task to its document and its notice, with fakes for all external services."""
+"""The handling of stopped tasks: document and notice, with fakes for all external services."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ def report(kind: str = "task.report", **record: Any) -> str:
 
 
 class World:
-    """The fakes that a handler of stopped tasks works with."""
+    """Fakes of everything that TaskStoppedHandler uses."""
 
     def __init__(
         self, lines: dict[str, list[str]] | None = None, described: Mapping[str, Any] | None = WITH_MONITOR
@@ -65,7 +65,7 @@ class World:
         self.cluster_error: DeliveryError | None = None
         self.slack_error: DeliveryError | None = None
         self.index_error: SettingsError | None = None
-        self.telling_error: SettingsError | None = None
+        self.channel_error: SettingsError | None = None
         self.compare_error: ForwarderError | None = None
         self.rejected: tuple[Failure, ...] = ()
         self.log_errors: list[DeliveryError] = []
@@ -93,7 +93,7 @@ class World:
         return Index(prefix="task", deliver=self.deliver, find=find, compare=self.compare)
 
     def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
-        """The next of the reports; the last one again and again."""
+        """Return the next report, and repeat the last one."""
         assert self.indexed_reports
         found = self.indexed_reports.pop(0) if len(self.indexed_reports) > 1 else self.indexed_reports[0]
         if isinstance(found, SearchClusterError):
@@ -113,8 +113,8 @@ class World:
         return [self, *self.other_channels]
 
     def accepts(self, kind: NoticeKind) -> bool:
-        if self.telling_error is not None:
-            raise self.telling_error
+        if self.channel_error is not None:
+            raise self.channel_error
         return True
 
     def compare(self, notice: Notice) -> str | None:
@@ -290,7 +290,7 @@ def test_invalid_cluster_settings_do_not_prevent_the_notice() -> None:
 
 def test_invalid_slack_settings_do_not_prevent_the_document() -> None:
     world = World({BATCH_STREAM: [report()]})
-    world.telling_error = SettingsError("The secret of Slack cannot be read.")
+    world.channel_error = SettingsError("The secret of Slack cannot be read.")
     with pytest.raises(SettingsError, match=r"^The secret of Slack cannot be read\.$"):
         world.handle()
     assert len(world.runs) == 1
@@ -298,7 +298,7 @@ def test_invalid_slack_settings_do_not_prevent_the_document() -> None:
 
 def test_slack_settings_are_not_read_for_unselected_tasks() -> None:
     world = World({BATCH_STREAM: [report()]})
-    world.telling_error = SettingsError("The secret of Slack cannot be read.")
+    world.channel_error = SettingsError("The secret of Slack cannot be read.")
     assert world.handle(families=("weekly",)) == {"status": "failure", "indexed": True, "notified": None}
 
 
@@ -339,7 +339,7 @@ def test_a_failed_comparison_is_left_out_of_the_notice() -> None:
     assert world.notices[1][0].comparison == "As long as ever."
 
 
-def found(**record: Any) -> ReportLine:
+def report_line(**record: Any) -> ReportLine:
     line = report(**record)
     parsed = read_line(line)
     assert isinstance(parsed, Report)
@@ -348,7 +348,7 @@ def found(**record: Any) -> ReportLine:
 
 def test_an_indexed_report_needs_no_log_stream() -> None:
     world = World()
-    world.indexed_reports = [found()]
+    world.indexed_reports = [report_line()]
     assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
     assert (world.reads, world.time.pauses) == (0, [])
     assert world.notices[0][0].is_complete
@@ -357,7 +357,7 @@ def test_an_indexed_report_needs_no_log_stream() -> None:
 
 def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     world = World()
-    world.indexed_reports = [None, None, found()]
+    world.indexed_reports = [None, None, report_line()]
     world.handle()
     assert (world.reads, world.time.pauses) == (0, [2.0, 2.0])
     assert world.notices[0][0].is_complete
@@ -387,7 +387,7 @@ def test_a_task_without_a_monitor_is_looked_up_once() -> None:
 
 
 class OtherChannel:
-    """A channel beside Slack's."""
+    """Another channel next to Slack."""
 
     def __init__(self, name: str = "other", *, is_selective: bool = True) -> None:
         self.name = name

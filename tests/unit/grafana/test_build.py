@@ -1,4 +1,4 @@
-"""The dashboard for Grafana: committed as built, and of metrics that exist."""
+"""The committed Grafana dashboard is the generated one, and its panels use metrics that exist."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from grafana.grafana_panels import PANELS, ROWS, VARIABLES
 from profiler.prometheus.live_metrics import LIVE_METRICS, TASK_LABELS
 
 NAMES = {metric.full_name: metric for metric in LIVE_METRICS}
-# What a panel shows by another metric, or what is there to be joined with.
+# Metrics without a panel: they only carry labels for joins.
 NOT_DRAWN = {"task_profiler_gpu_info", "task_profiler_monitor_info"}
 by_title = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
 
@@ -85,9 +85,12 @@ def test_every_data_source_is_the_variable() -> None:
     dashboard = json.loads(render_dashboard())
     sources = [panel["datasource"] for panel in drawn() if panel["type"] != "row"]
     sources += [target["datasource"] for panel in drawn() for target in panel.get("targets", ())]
-    sources += [one["datasource"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
+    sources += [variable["datasource"] for variable in dashboard["templating"]["list"] if variable["type"] == "query"]
     assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in sources)
-    assert [one["name"] for one in dashboard["templating"]["list"]] == ["datasource", *(one.name for one in VARIABLES)]
+    assert [variable["name"] for variable in dashboard["templating"]["list"]] == [
+        "datasource",
+        *(variable.name for variable in VARIABLES),
+    ]
 
 
 @by_title

@@ -1,4 +1,4 @@
-"""The generated files: committed as built. The saved objects obey the lint and use fields that documents have."""
+"""The committed files are the generated ones. The saved objects obey the rules and use fields of the documents."""
 
 import json
 import re
@@ -208,11 +208,11 @@ def test_the_page_names_every_field_that_the_pipeline_leaves_out() -> None:
     assert all(found.values())
 
 
-# --- the three ways of writing a panel say the same -----------------------------------------------------------------
+# --- both flavours and the tested search are equivalent -------------------------------------------------------------
 
 
 def nested(aggregations: dict[str, Any]) -> list[tuple[str, str]]:
-    """Names and fields of a search body, from the outermost to the innermost. A ratio's part is none of them."""
+    """Names and fields of a search body, from the outermost to the innermost, without the part of a ratio."""
     buckets = {name: one for name, one in aggregations.items() if "aggs" in one and MATCHING not in name}
     for name, one in buckets.items():
         (kind,) = set(one) - {"aggs"}
@@ -273,7 +273,7 @@ def test_a_condition_in_the_query_language(condition: Condition | None, text: st
     assert kql(condition) == text
 
 
-# --- the lint -------------------------------------------------------------------------------------------------------
+# --- the rules ------------------------------------------------------------------------------------------------------
 
 Change = Callable[[Objects], object]
 
@@ -430,7 +430,7 @@ MUTATIONS: list[tuple[str, str, Change]] = [
     ("H06", LENS, on_lens(HEATMAP, lambda layer, _: layer["columnOrder"].insert(0, layer["columnOrder"].pop(1)))),
     ("H07", LENS, on_lens(HEATMAP, lambda _, drawing: drawing["palette"]["params"]["stops"].pop())),
 ]
-# One missing object is missed by all that show it, and what it pointed at stays named.
+# A missing object also breaks the rules of the objects that refer to it.
 ALSO = {("R02", LENS): {"R02"}, ("I02", LENS): {"I02", "R03"}, ("D04", LENS): {"D04", "R05"}}
 
 

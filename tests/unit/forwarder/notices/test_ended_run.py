@@ -1,4 +1,4 @@
-"""The event's detail and the line of an ended run: the same shape, bounded, and as the schema in the docs says."""
+"""The event's detail and the log line of an ended run: same shape, bounded size, valid against the schema."""
 
 import json
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from forwarder.notices.event_bus import EventBusChannel
 from forwarder.notices.notice import Notice
 from profiler.record.model import Container, Cost, Metrics, Recommendation, Record
 from tests.documentation import ROOT
-from tests.unit.forwarder.notices.test_slack_message import NOTICE, NOTICES, OOM, ended, found, in_task
+from tests.unit.forwarder.notices.test_slack_message import NOTICE, NOTICES, OOM, ended, in_task, report_line
 
 KIBANA = "https://kibana.example.com"
 RECORD = Record(
@@ -28,7 +28,7 @@ RECORD = Record(
     recommendation=Recommendation(vcpu=0.25, memory_mb=2048, reasons=("x" * 500,) * 9),
     finished_at="2026-03-01T12:00:00.000Z",
 )
-RUN = ended(replace(NOTICE, report_line=found(RECORD)), out_of_memory=True, reason="why")
+RUN = ended(replace(NOTICE, report_line=report_line(RECORD)), out_of_memory=True, reason="why")
 
 
 class Bus:
@@ -43,7 +43,7 @@ class Bus:
 
 
 class RefusingBus(Bus):
-    """Answers as EventBridge does for a bus that does not exist, or raises botocore's error."""
+    """Responds like EventBridge for a missing bus, or raises botocore's error."""
 
     def __init__(self, error: Exception | None = None) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def test_the_detail_of_a_run_with_a_report() -> None:
 
 
 def test_a_checkpoint_has_neither_cost_nor_billed_time() -> None:
-    run = detail(replace(RUN, report_line=found(RECORD, "task.checkpoint")))
+    run = detail(replace(RUN, report_line=report_line(RECORD, "task.checkpoint")))
     assert "cost" not in run
     assert run["metrics"] == {"vcpuSize": 0.5, "maxMemoryUsedMB": 993.3}
 
@@ -133,7 +133,7 @@ def test_numbers_of_thousands_of_digits_are_left_out() -> None:
     fields = ("billedDurationMs", "memorySizeMB", "networkRxBytes", "networkTxBytes", "blockReadBytes", "maxPids")
     many = (*fields, "blockWriteBytes", "vcpuSize", "initDurationMs", "maxMemoryUsedMB")
     metrics = msgspec.convert(dict.fromkeys(many, 10**4000), type=Metrics)
-    run = detail(replace(RUN, report_line=found(replace(RECORD, metrics=metrics))))
+    run = detail(replace(RUN, report_line=report_line(replace(RECORD, metrics=metrics))))
     assert "metrics" not in run
     assert run["taskId"] == "0123"
 
@@ -182,7 +182,7 @@ HOSTILE = replace(
 def test_all_texts_but_the_stopped_reason_can_be_embedded_in_templates(notice: Notice, other: Notice) -> None:
     """EventBridge inserts a value as it is: a quotation mark would end the string of the template."""
     record = replace(HOSTILE, finished_at=other.outcome.reason)
-    run = detail(ended(replace(notice, report_line=found(record)), reason=f'"{notice.outcome.reason}\\'))
+    run = detail(ended(replace(notice, report_line=report_line(record)), reason=f'"{notice.outcome.reason}\\'))
     for path, text in embedded(run).items():
         if path not in RAW and not path.startswith(".metrics"):
             assert json.loads(f'"{text}"') == text, path
@@ -202,6 +202,6 @@ SCHEMA = jsonschema.Draft202012Validator(json_schema())
 @settings(deadline=None)
 @given(NOTICES)
 def test_any_notice_becomes_a_bounded_detail_that_matches_the_schema(notice: Notice) -> None:
-    run = detail(replace(notice, report_line=found(RECORD)))
+    run = detail(replace(notice, report_line=report_line(RECORD)))
     SCHEMA.validate(run)
     assert ended_run(notice, kibana_url=KIBANA).status == notice.outcome.status

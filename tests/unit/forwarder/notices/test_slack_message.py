@@ -1,4 +1,4 @@
-"""The text of a notice, and that Slack accepts the message for any content."""
+"""The text of a notice. Slack accepts the message for any content."""
 
 import json
 import re
@@ -64,7 +64,7 @@ RECORD = Record(
 )
 
 
-def found(record: Record, kind: RecordType = "task.report") -> ReportLine:
+def report_line(record: Record, kind: RecordType = "task.report") -> ReportLine:
     return ReportLine(Report(time="2026-03-01T12:13:03Z", type=kind, record=record), "")
 
 
@@ -72,14 +72,14 @@ NOTICE = Notice(
     task=TASK,
     outcome=Outcome(status="success", category="exit", out_of_memory=False, exit_code=0),
     container="batch",
-    report_line=found(RECORD),
+    report_line=report_line(RECORD),
     log=LogStream(group="/ecs/jobs", stream="ecs/batch/0123"),
 )
 
 
 def recorded(notice: Notice, **changes: Any) -> Notice:
     """The notice with other fields of the record."""
-    return replace(notice, report_line=found(replace(notice.record or RECORD, **changes)))
+    return replace(notice, report_line=report_line(replace(notice.record or RECORD, **changes)))
 
 
 def ended(notice: Notice, **changes: Any) -> Notice:
@@ -112,7 +112,7 @@ def texts(value: Any) -> list[str]:
     return [text for each in value for text in texts(each)] if isinstance(value, list) else []
 
 
-def said(notice: Notice) -> str:
+def text_of(notice: Notice) -> str:
     return "\n".join(texts(message(notice, kibana_url=KIBANA).blocks))
 
 
@@ -152,7 +152,7 @@ def test_a_series_is_drawn_on_the_scale_of_the_size() -> None:
         vcpu_used=(0.0, None, 0.5, 0.25),
         memory_used_mb=(None, 512.0, 1024.0, 2048.0, None),
     )
-    text = said(recorded(NOTICE, series=series))
+    text = text_of(recorded(NOTICE, series=series))
     assert "of 0.5 vCPU\n`▁\u00a0█▅`\n*Memory*" in text
     assert "of 1 GB\n`\u00a0▅██\u00a0`" in text
 
@@ -160,12 +160,12 @@ def test_a_series_is_drawn_on_the_scale_of_the_size() -> None:
 @pytest.mark.parametrize("values", [(), (None, None, None, None), (0.1, 0.2), (0.1, None, 0.2)])
 def test_too_few_values_are_not_drawn(values: tuple[float | None, ...]) -> None:
     series = Series(started_at="2026-03-01T10:00:03Z", step_ms=1000, vcpu_used=values, memory_used_mb=values)
-    assert said(recorded(NOTICE, series=series)) == said(NOTICE)
+    assert text_of(recorded(NOTICE, series=series)) == text_of(NOTICE)
 
 
 def test_a_series_without_a_size_is_drawn_on_the_scale_of_its_maximum() -> None:
     series = Series(started_at="2026-03-01T10:00:03Z", step_ms=1000, memory_used_mb=(0.0, 35.0, 70.0))
-    assert "`▁▅█`" in said(recorded(NOTICE, metrics=Metrics(), series=series))
+    assert "`▁▅█`" in text_of(recorded(NOTICE, metrics=Metrics(), series=series))
 
 
 def test_the_largest_processes_are_named() -> None:
@@ -176,17 +176,17 @@ def test_the_largest_processes_are_named() -> None:
         Process(name="cat", max_memory_used_mb=1.0, count=1),
         Process(name="gzip", max_memory_used_mb=12.0, count=40, max_memory_used_processes=2),
     )
-    text = said(recorded(NOTICE, processes=used))
+    text = text_of(recorded(NOTICE, processes=used))
     assert (
         "*Largest processes*  &lt;python&gt; (3×, peak 900 MB), gzip (40×, peak 12 MB in 2 of them), sh (peak 2 MB)"
         in text.split("\n")
     )
-    assert "Largest" not in said(recorded(NOTICE, processes=used[:1]))
+    assert "Largest" not in text_of(recorded(NOTICE, processes=used[:1]))
 
 
 def log_text(*lines: str) -> str:
     """The content of the code block."""
-    text = said(replace(NOTICE, log_lines=lines))
+    text = text_of(replace(NOTICE, log_lines=lines))
     _, _, after = text.partition("*Last lines of the log*\n```\n")
     return after.partition("\n```")[0]
 
@@ -204,12 +204,12 @@ def test_long_lines_are_truncated_and_the_newest_lines_are_shown() -> None:
 
 
 def test_without_lines_there_is_no_log() -> None:
-    assert "Last lines" not in said(replace(NOTICE, log_lines=("", " ")))
-    assert "Last lines" not in said(NOTICE)
+    assert "Last lines" not in text_of(replace(NOTICE, log_lines=("", " ")))
+    assert "Last lines" not in text_of(NOTICE)
 
 
 def test_out_of_memory_shows_peak_limit_and_suggested_size() -> None:
-    text = said(OOM)
+    text = text_of(OOM)
     assert "❌ Failure · etl_daily:7" in text
     assert "*Exit code*\n137 (SIGKILL)" in text
     assert "Memory: measured peak 993 MB, limit 1 GB." in text
@@ -218,7 +218,7 @@ def test_out_of_memory_shows_peak_limit_and_suggested_size() -> None:
 
 
 def test_out_of_memory_without_numbers_shows_none() -> None:
-    text = said(replace(in_task(OOM, started_at=None), report_line=None))
+    text = text_of(replace(in_task(OOM, started_at=None), report_line=None))
     assert "Out of memory" in text
     assert "MB" not in text
     assert "Suggested size" not in text
@@ -228,7 +228,7 @@ def test_out_of_memory_without_numbers_shows_none() -> None:
 @pytest.mark.parametrize("memory_mb", [512, 1024])
 def test_no_smaller_size_is_suggested_after_out_of_memory(memory_mb: float) -> None:
     advice = Recommendation(memory_mb=memory_mb, reasons=("Half of it was used.",))
-    text = said(recorded(OOM, recommendation=advice))
+    text = text_of(recorded(OOM, recommendation=advice))
     assert "Suggested size" not in text
     assert "Half" not in text
 
@@ -247,12 +247,12 @@ def test_no_smaller_size_is_suggested_after_out_of_memory(memory_mb: float) -> N
     ],
 )
 def test_the_cause_is_a_plain_sentence(category: StopCategory, words: str) -> None:
-    assert words in said(ended(NOTICE, status="failure", category=category, exit_code=1, reason="why"))
+    assert words in text_of(ended(NOTICE, status="failure", category=category, exit_code=1, reason="why"))
 
 
 def test_a_success_has_a_reason_only_if_a_process_was_killed() -> None:
-    assert "Reason from ECS" not in said(ended(NOTICE, reason="Essential container in task exited"))
-    assert "because memory ran out, but" in said(ended(NOTICE, category="oom", out_of_memory=True))
+    assert "Reason from ECS" not in text_of(ended(NOTICE, reason="Essential container in task exited"))
+    assert "because memory ran out, but" in text_of(ended(NOTICE, category="oom", out_of_memory=True))
 
 
 @pytest.mark.parametrize(
@@ -271,11 +271,11 @@ def test_a_success_has_a_reason_only_if_a_process_was_killed() -> None:
 )
 @pytest.mark.parametrize("verdict", ["success", "failure"])
 def test_killed_processes_are_named_for_any_status(verdict: EndStatus, kills: MemoryKills, words: str) -> None:
-    assert words in said(recorded(ended(NOTICE, status=verdict, exit_code=1), memory_kills=kills))
+    assert words in text_of(recorded(ended(NOTICE, status=verdict, exit_code=1), memory_kills=kills))
 
 
 def test_a_record_without_kills_has_no_sentence_about_them() -> None:
-    assert said(recorded(NOTICE, memory_kills=MemoryKills(count=0))) == said(NOTICE)
+    assert text_of(recorded(NOTICE, memory_kills=MemoryKills(count=0))) == text_of(NOTICE)
 
 
 BARE = Notice(
@@ -295,10 +295,10 @@ def test_unknown_values_are_left_out() -> None:
 
 
 def test_numbers_of_a_checkpoint_are_labelled() -> None:
-    assert "numbers come from the last checkpoint" in said(
-        replace(NOTICE, report_line=found(RECORD, "task.checkpoint"))
+    assert "numbers come from the last checkpoint" in text_of(
+        replace(NOTICE, report_line=report_line(RECORD, "task.checkpoint"))
     )
-    assert "checkpoint" not in said(NOTICE)
+    assert "checkpoint" not in text_of(NOTICE)
 
 
 @pytest.mark.parametrize(
@@ -312,9 +312,9 @@ def test_numbers_of_a_checkpoint_are_labelled() -> None:
 def test_gpus(count: int, utilization: Distribution | None, peak_mb: float | None, line: str) -> None:
     memory = Distribution(max=peak_mb)
     gpus = tuple(Gpu(uuid=str(n), utilization_percent=utilization, memory_used_mb=memory) for n in range(count))
-    assert line in said(recorded(NOTICE, gpus=gpus))
+    assert line in text_of(recorded(NOTICE, gpus=gpus))
     cores = tuple(NeuronCore(index=n, utilization_percent=utilization) for n in range(count))
-    assert line.replace("GPU", "Neuron core") in said(
+    assert line.replace("GPU", "Neuron core") in text_of(
         recorded(NOTICE, neuron=Neuron(cores=cores, device_memory_used_mb=memory))
     )
 
@@ -322,15 +322,15 @@ def test_gpus(count: int, utilization: Distribution | None, peak_mb: float | Non
 def test_comparison_and_advice() -> None:
     advice = Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7)
     comparison = "3.1× longer than the median of the last 20"
-    text = said(replace(recorded(NOTICE, recommendation=advice), comparison=comparison))
+    text = text_of(replace(recorded(NOTICE, recommendation=advice), comparison=comparison))
     assert comparison in text
     assert "Suggested size: 0.25 vCPU, 512 MB (saves 49 %)." in text
 
 
 def test_the_current_size_is_not_suggested() -> None:
     advice = Recommendation(vcpu=0.5, memory_mb=1024, saving_percent=50.0, reasons=("Half would do.",))
-    larger = said(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=1, memory_mb=2048)))
-    same = said(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=0.5, memory_mb=1024)))
+    larger = text_of(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=1, memory_mb=2048)))
+    same = text_of(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=0.5, memory_mb=1024)))
     assert "Suggested size: 0.5 vCPU, 1 GB (saves 50 %).\n• Half would do." in larger
     assert "• Half would do." in same
     assert "Suggested size" not in same
@@ -384,7 +384,7 @@ def test_external_text_never_becomes_slack_markup() -> None:
         recommendation=Recommendation(reasons=(HOSTILE,)),
         memory_kills=MemoryKills(count=1, processes=(Process(name=HOSTILE),)),
     )
-    notice = Notice(task=task, outcome=outcome, container=HOSTILE, report_line=found(record), comparison=HOSTILE)
+    notice = Notice(task=task, outcome=outcome, container=HOSTILE, report_line=report_line(record), comparison=HOSTILE)
     sent = message(notice, kibana_url=KIBANA)
     assert "<" not in "".join([sent.text, *texts(sent.blocks)])
     assert "channel" not in "".join(each["text"] for each in objects(sent.blocks) if each["type"] == "mrkdwn")
@@ -571,7 +571,7 @@ NOTICES = st.builds(
         reason=MAYBE_TEXT,
     ),
     container=MAYBE_TEXT,
-    report_line=st.none() | st.builds(found, ANY_RECORD, st.sampled_from(["task.report", "task.checkpoint"])),
+    report_line=st.none() | st.builds(report_line, ANY_RECORD, st.sampled_from(["task.report", "task.checkpoint"])),
     comparison=MAYBE_TEXT,
     log=st.none() | st.builds(LogStream, group=ANY_TEXT, stream=ANY_TEXT),
     log_lines=st.lists(ANY_TEXT, max_size=21).map(tuple),

@@ -1,4 +1,4 @@
-"""Delivery to a cluster with the failures that real clusters have."""
+"""Delivery to a search cluster with the failures of real ones."""
 
 import json
 import re
@@ -25,7 +25,7 @@ Answer = Callable[[Sequence[Document]], list[ItemResult]]
 
 
 class FakeCluster:
-    """Answers each request with the next item of its script, and repeats the last one; keeps the written documents."""
+    """Responds to each request with the next item of its script, and repeats the last one. Keeps the documents."""
 
     def __init__(self, *script: Answer) -> None:
         self._script = list(script)
@@ -312,7 +312,7 @@ def test_a_document_is_truncated_between_two_characters(character: str) -> None:
 
 
 class FakeQueue:
-    """Accepts batches as SQS does: ten messages, one mebibyte together. Refuses single messages with this code."""
+    """Accepts batches like SQS: ten messages with one mebibyte in total. Rejects single messages with this code."""
 
     def __init__(self, refuses: str | None = None) -> None:
         self.batches: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""Events of stopped tasks: parsing, outcome, and the choice of the batch. The events have the shape of real ones."""
+"""Events of stopped tasks: parsing, outcome, and the batch container. The events have the shape of real ones."""
 
 import json
 import os
@@ -448,7 +448,7 @@ def test_the_monitor_is_recognized_under_any_name(monitor: dict[str, Any], *, es
     ],
 )
 def test_a_container_that_starts_the_monitor_is_never_the_batch(started: dict[str, Any]) -> None:
-    """Not even if no other container is essential; the batch is unknown then."""
+    """Even if no other container is essential: the batch is then unknown."""
     chosen = identify_containers(definition(container("watch", **started), container("batch", essential=False)), task())
     assert (chosen.batch, chosen.monitor is not None) == (None, True)
 
@@ -486,7 +486,7 @@ def test_without_a_definition_only_a_single_candidate_is_the_batch(broken: dict[
 
 
 OOM_CONTAINER = {"exitCode": 137, "reason": OOM}
-# What the essential containers ended with, by name; the status, the batch and the exit code. The definition lists the
+# The ends of the essential containers by name, and the expected status, batch and exit code. The definition lists the
 # sidecar first.
 TOGETHER: dict[str, tuple[dict[str, dict[str, Any]], EndStatus, str, int | None]] = {
     "the batch failed": ({"xray": {"exitCode": 0}, "batch": {"exitCode": 1}}, "failure", "batch", 1),
@@ -541,7 +541,7 @@ def test_a_stop_from_outside_takes_precedence_over_all_candidates() -> None:
 
 
 def test_without_a_definition_candidates_with_the_same_end_have_no_batch() -> None:
-    """The order of the event has no meaning."""
+    """The order of the containers in the event has no meaning."""
     parsed = task(containers=[{"name": "xray", "exitCode": 0}, {"name": "batch", "exitCode": 0}])
     judged = judge(parsed, identify_containers(None, parsed))
     assert (judged.batch, judged.outcome.status) == (None, "success")
