@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any
 
-from forwarder.bounded_clients import client_config
+from forwarder.bounded_clients import bounded_client
 from forwarder.delivery_errors import SettingsError
 from forwarder.function_settings import (
     Credentials,
@@ -146,7 +146,8 @@ def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeCh
         SlackNoticeChannel(lambda: read_targets(os.environ, fetch_secret), budget, kibana_url=settings.kibana_url)
     ]
     if settings.event_bus_name is not None:
-        channels.append(EventBusChannel(settings.event_bus_name, _events_client, kibana_url=settings.kibana_url))
+        bus = settings.event_bus_name
+        channels.append(EventBusChannel(bus, lambda: bounded_client("events"), kibana_url=settings.kibana_url))
     if not _has_cluster():
         channels.append(LogLineChannel(_print_line, kibana_url=settings.kibana_url))
     return channels
@@ -172,28 +173,12 @@ def _comparison(cluster: SearchCluster, prefix: str, context: Context) -> Callab
 
 @cache
 def _definitions() -> EcsDefinitions:
-    import boto3  # in Lambda's runtime
-
-    return EcsDefinitions(boto3.client("ecs", config=client_config()), _warn)
+    return EcsDefinitions(bounded_client("ecs"), _warn)
 
 
 @cache
 def _log_tail() -> CloudWatchTail:
-    return CloudWatchTail(_logs_client, _warn)
-
-
-@cache
-def _logs_client(region: str | None) -> Any:  # noqa: ANN401  boto3 creates the classes of its clients at run time
-    import boto3
-
-    return boto3.client("logs", region_name=region, config=client_config())
-
-
-@cache
-def _events_client() -> Any:  # noqa: ANN401  as above
-    import boto3
-
-    return boto3.client("events", config=client_config())
+    return CloudWatchTail(lambda region: bounded_client("logs", region), _warn)
 
 
 def _warn(sentence: str) -> None:
@@ -240,12 +225,9 @@ def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) ->
 def _failure_store(queue_url: str | None) -> KeepFailures:
     if queue_url is None:
         return partial(log_failures, _log)
-    import boto3  # needed only with a queue
-
-    sqs = boto3.client("sqs", config=client_config())
 
     def keep(failures: Sequence[Failure]) -> None:
         log_failure_count(_log, failures)
-        send_failures(queue_url, sqs, failures)
+        send_failures(queue_url, bounded_client("sqs"), failures)
 
     return keep

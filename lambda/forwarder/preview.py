@@ -10,11 +10,10 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
-from forwarder.bounded_clients import client_config
+from forwarder.bounded_clients import bounded_client
 from forwarder.delivery_errors import ForwarderError, SettingsError
 from forwarder.function_settings import NoticeSettings, fetch_secret, read_notice_settings
 from forwarder.invocation import InvocationTime
@@ -89,13 +88,8 @@ def channels(settings: NoticeSettings) -> list[NoticeChannel]:
     )
     if settings.event_bus_name is None:
         return [slack]
-    return [slack, EventBusChannel(settings.event_bus_name, _events_client, kibana_url=settings.kibana_url)]
-
-
-def _events_client() -> Any:  # noqa: ANN401  boto3 creates the classes of its clients at run time
-    import boto3  # needed only to send an event
-
-    return boto3.client("events", config=client_config())
+    bus = settings.event_bus_name
+    return [slack, EventBusChannel(bus, lambda: bounded_client("events"), kibana_url=settings.kibana_url)]
 
 
 def show(notice: Notice, kind: NoticeKind, settings: NoticeSettings) -> str:

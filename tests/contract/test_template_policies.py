@@ -278,7 +278,7 @@ def test_these_are_the_calls(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> N
 
 
 def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
-    """Each method of a boto3 client that stands in the forwarder's source has been called above."""
+    """Each method of a boto3 client in the forwarder's source has been called above."""
     made = {
         action.split(":")[1]
         for made in Ran(monkeypatch, calls, **SIGN_INS["names"], **SIGN_INS["a-bus"]).made.values()
@@ -289,7 +289,7 @@ def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, ca
     clients = {
         str(call.args[0].value)
         for call in called
-        if ast.unparse(call.func) == "boto3.client" and isinstance(call.args[0], ast.Constant)
+        if ast.unparse(call.func) == "bounded_client" and isinstance(call.args[0], ast.Constant)
     }
     assert clients == {"ecs", "events", "logs", "sqs"}
     methods = {call.func.attr for call in called if isinstance(call.func, ast.Attribute)}
