@@ -7,7 +7,7 @@ from kibana.aggregations import cases_id, grouped_metrics, metric_id, terms_id, 
 from kibana.all_dashboards import DASHBOARDS
 from kibana.conditions import kql
 from kibana.dashboard_model import COLUMN_WIDTHS, FAILURE_COLOUR, TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
-from kibana.objects import (
+from kibana.saved_objects import (
     GridPosition,
     dashboard_object,
     data_view,

@@ -21,7 +21,7 @@ from tools import example_documents
 from tools.pictures import BROWSER_ARGS, FOLDER
 
 from forwarder.notices.links import kibana_task  # isort: skip  example_documents puts its folder on the path
-from kibana.objects import object_id  # isort: skip
+from kibana.saved_objects import object_id  # isort: skip
 
 _HEIGHTS: Final = {"task-overview": 1240, "task-run": 1340, "right-sizing": 1420}
 _TIMEOUT_MS, _DRAWING_MS = 120_000, 8_000

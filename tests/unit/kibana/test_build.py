@@ -21,7 +21,7 @@ from kibana.classic import colours_of
 from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not, kql
 from kibana.dashboard_model import Index, Panel
 from kibana.index_definitions.index_templates import data_view_fields
-from kibana.objects import object_id
+from kibana.saved_objects import object_id
 from kibana.shared_panels import OUTCOMES
 from profiler.record.document_fields import FIELDS
 from tests.documentation import ROOT
