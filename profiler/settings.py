@@ -182,12 +182,12 @@ def _emf_metrics(reader: _EnvironmentReader) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(_names(reader.text("EMF_METRICS") or "")))
     if not chosen:
         return DEFAULT_EMF_METRICS
-    from profiler.record.emf import METRIC_NAMES  # the catalogue of metrics: memory that most monitors do without
+    from profiler.record.emf import EMF_METRICS  # the catalogue of metrics: memory that most monitors do without
 
-    unknown = [name for name in chosen if name not in METRIC_NAMES]
+    unknown = [name for name in chosen if name not in EMF_METRICS]
     if unknown:
         reader.problems.append(
-            f"{_PREFIX}EMF_METRICS holds the unknown {', '.join(unknown)[:80]!r} (known: {', '.join(METRIC_NAMES)})"
+            f"{_PREFIX}EMF_METRICS holds the unknown {', '.join(unknown)[:80]!r} (known: {', '.join(EMF_METRICS)})"
         )
         return DEFAULT_EMF_METRICS
     return chosen

@@ -1,7 +1,7 @@
 """Runs that every source of past runs is tested with, and which of them each filter selects."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -82,23 +82,24 @@ CASES: tuple[tuple[dict[str, Any], list[str]], ...] = (
 )
 
 
-class ListedRuns:
+class ListedRuns(RunSource):
     """A source with these runs, which counts how many of them were read."""
 
-    place, remedy, notes = "the list", "add one", ()
+    place, remedy = "the list", "add one"
 
     def __init__(self, runs: Iterable[PastRun]) -> None:
         self._runs = newest_first(runs)
         self.read = 0
 
-    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+    @property
+    def notes(self) -> Sequence[str]:
+        return ()
+
+    def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         for run in self._runs:
-            if wanted.matches(run.report):
+            if selection.matches(run.report):
                 self.read += 1
                 yield run
-
-    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
-        return run.checkpoints
 
 
 def check_source(source: RunSource) -> None:

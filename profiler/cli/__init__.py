@@ -1,6 +1,6 @@
 """The command line, the only place where real clocks, sources and sinks are created.
 
-``monitor`` and ``run`` start without click and rich. The monitor must catch SIGTERM before it imports anything heavy,
+``monitor`` and ``run`` start without click. The monitor must catch SIGTERM before it imports anything heavy,
 and it shares the task's memory. ``run`` delays every command that it profiles.
 """
 

@@ -7,7 +7,6 @@ from itertools import islice
 
 import click
 
-from profiler.cli.account_columns import place_columns
 from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, source_options
 from profiler.cli.printing import UNKNOWN, encodable, warn, write_out
 from profiler.cli.styled_text import Column, Line, Span, table, table_width, write_lines
@@ -16,7 +15,7 @@ from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.past_runs.run_source import PastRun, no_run_sentence
-from profiler.record.family import family_key
+from profiler.record.family import family_key, place_columns
 from profiler.record.model import Distribution, Metrics, Number, Record
 from profiler.record.units import format_duration, format_memory
 
@@ -54,15 +53,15 @@ def command(options: SourceOptions, last: int, as_json: bool) -> None:
     Runs come from the local history unless --from, --elasticsearch or --log-group is given.
     """
     clock = SystemClock()
-    wanted = run_filter(options, clock)
+    selection = run_filter(options, clock)
     source = open_source(options, os.environ, clock)
-    runs = source.runs(wanted)
+    runs = source.runs(selection)
     chosen = list(islice(runs, last))
     has_more = next(runs, None) is not None
     for note in source.notes:
         warn(note)
     if not chosen:
-        raise TaskProfilerError(no_run_sentence(source, wanted))
+        raise TaskProfilerError(no_run_sentence(source, selection))
     _print(chosen, as_json=as_json)
     if has_more:
         warn(f"Only the {last} newest runs are shown: --last N shows more.")
@@ -86,7 +85,7 @@ def table_lines(records: Iterable[Record], width: int | None) -> list[Line]:
     places = place_columns([family for _, family in listed])
     columns = (*_FIRST_COLUMNS, *(Column(title) for title, _ in places), *_COLUMNS)
     rows = (
-        (*_identity(record), *(place(family) for _, place in places), *_row(record, at_least))
+        (*_identity(record), *(get(family) or UNKNOWN for _, get in places), *_row(record, at_least))
         for record, family in listed
     )
     return table(columns, rows, gap=1, width=width)

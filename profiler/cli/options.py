@@ -11,6 +11,7 @@ import click
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.search_setup.template_install import DEFAULT_PREFIX
 
 _RELATIVE_TIME = re.compile(r"(\d{1,5})([mhd])", re.ASCII)
 _MS_PER_UNIT = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -75,52 +76,39 @@ def history_option(name: str, *, verb: str = "Read") -> Callable[[Decorated], De
     )
 
 
-def search_options(function: Decorated) -> Decorated:
-    """Add ``--prefix``, ``--api-key`` and ``--user`` for Elasticsearch and OpenSearch."""
-    from profiler.search_setup.template_install import DEFAULT_PREFIX  # not for `run`
+def add_options(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
+    """A decorator that adds the options in this order."""
 
-    for option in reversed(
-        (
-            click.option(
-                "--prefix", metavar="P", default=DEFAULT_PREFIX, show_default=True, help="Prefix of the index names."
-            ),
-            click.option("--api-key", metavar="KEY", help="Sign in with an API key (default: ELASTICSEARCH_API_KEY)."),
-            click.option(
-                "--user",
-                metavar="NAME:PASSWORD",
-                help="Sign in with a password (default: ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD).",
-            ),
-        )
-    ):
-        function = option(function)
-    return function
+    def add(function: Decorated) -> Decorated:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
 
 
-def ca_file_option(function: Decorated) -> Decorated:
-    """Add ``--ca-file FILE`` for servers with a certificate of a private CA."""
-    return click.option(
-        "--ca-file",
-        "ca_file",
-        metavar="FILE",
-        help="Also trust the certificates of this private CA (PEM).",
-    )(function)
-
-
-def aws_options(function: Decorated) -> Decorated:
-    """Add ``--region`` and ``--profile``."""
-    region = click.option("--region", metavar="REGION", help="AWS Region (default: AWS_REGION, else the profile's).")
-    profile = click.option("--profile", metavar="NAME", help="AWS profile (default: AWS_PROFILE).")
-    return region(profile(function))
-
-
-def on_fargate_option(function: Decorated) -> Decorated:
-    """Add ``--on-fargate REGION``."""
-    return click.option(
-        "--on-fargate",
-        "on_fargate",
-        metavar="REGION",
-        help="Treat local and EC2 runs as if they had run on Fargate in this Region.",
-    )(function)
+search_options = add_options(
+    click.option("--prefix", metavar="P", default=DEFAULT_PREFIX, show_default=True, help="Prefix of the index names."),
+    click.option("--api-key", metavar="KEY", help="Sign in with an API key (default: ELASTICSEARCH_API_KEY)."),
+    click.option(
+        "--user",
+        metavar="NAME:PASSWORD",
+        help="Sign in with a password (default: ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD).",
+    ),
+)
+ca_file_option = click.option(
+    "--ca-file", "ca_file", metavar="FILE", help="Also trust the certificates of this private CA (PEM)."
+)
+aws_options = add_options(
+    click.option("--region", metavar="REGION", help="AWS Region (default: AWS_REGION, else the profile's)."),
+    click.option("--profile", metavar="NAME", help="AWS profile (default: AWS_PROFILE)."),
+)
+on_fargate_option = click.option(
+    "--on-fargate",
+    "on_fargate",
+    metavar="REGION",
+    help="Treat local and EC2 runs as if they had run on Fargate in this Region.",
+)
 
 
 class SourceOptions(Struct, frozen=True, kw_only=True):
@@ -154,62 +142,56 @@ def source_options(function: Callable[..., int | None]) -> Decorated:
         own = {name: values.pop(name) for name in SourceOptions.__struct_fields__}
         return function(options=SourceOptions(**own), **values)
 
-    decorated: Decorated = command
-    for option in reversed(_source_options()):
-        decorated = option(decorated)
-    return decorated
+    return _source_options(command)
 
 
-def _source_options() -> "tuple[Callable[[Decorated], Decorated], ...]":
-    return (
-        history_option("history_file"),
-        click.option(
-            "--from",
-            "source",
-            metavar="FILE",
-            help="Read report lines, or the JSON output of aws logs, from FILE (- for standard input).",
-        ),
-        click.option(
-            "--elasticsearch",
-            "url",
-            metavar="URL",
-            help="Read the forwarder's documents in this Elasticsearch or OpenSearch.",
-        ),
-        search_options,
-        ca_file_option,
-        click.option(
-            "--log-group",
-            "groups",
-            metavar="GROUP",
-            multiple=True,
-            help="Read this log group in CloudWatch. Repeatable.",
-        ),
-        aws_options,
-        click.option("--family", "families", metavar="GLOB", multiple=True, help="Only matching families. Repeatable."),
-        click.option("--cluster", "clusters", metavar="NAME", multiple=True, help="Only this ECS cluster. Repeatable."),
-        click.option("--account", "accounts", metavar="ID", multiple=True, help="Only this AWS account. Repeatable."),
-        click.option(
-            "--task-region", "regions", metavar="REGION", multiple=True, help="Only tasks in this Region. Repeatable."
-        ),
-        click.option(
-            "--tag",
-            "tags",
-            metavar="KEY=VALUE",
-            multiple=True,
-            help="Only tasks with this tag. Repeatable; all must match.",
-        ),
-        click.option(
-            "--status",
-            "statuses",
-            type=click.Choice(["success", "failure", "stopped", "unknown"]),
-            multiple=True,
-            help="Only runs with this status. Repeatable.",
-        ),
-        click.option(
-            "--since", metavar="TIME", help="Only runs that started at TIME or later: 12h or 7d ago, 2026-11-01."
-        ),
-        click.option("--until", metavar="TIME", help="Only runs that started before TIME."),
-    )
+_source_options = add_options(
+    history_option("history_file"),
+    click.option(
+        "--from",
+        "source",
+        metavar="FILE",
+        help="Read report lines, or the JSON output of aws logs, from FILE (- for standard input).",
+    ),
+    click.option(
+        "--elasticsearch",
+        "url",
+        metavar="URL",
+        help="Read the forwarder's documents in this Elasticsearch or OpenSearch.",
+    ),
+    search_options,
+    ca_file_option,
+    click.option(
+        "--log-group",
+        "groups",
+        metavar="GROUP",
+        multiple=True,
+        help="Read this log group in CloudWatch. Repeatable.",
+    ),
+    aws_options,
+    click.option("--family", "families", metavar="GLOB", multiple=True, help="Only matching families. Repeatable."),
+    click.option("--cluster", "clusters", metavar="NAME", multiple=True, help="Only this ECS cluster. Repeatable."),
+    click.option("--account", "accounts", metavar="ID", multiple=True, help="Only this AWS account. Repeatable."),
+    click.option(
+        "--task-region", "regions", metavar="REGION", multiple=True, help="Only tasks in this Region. Repeatable."
+    ),
+    click.option(
+        "--tag",
+        "tags",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="Only tasks with this tag. Repeatable; all must match.",
+    ),
+    click.option(
+        "--status",
+        "statuses",
+        type=click.Choice(["success", "failure", "stopped", "unknown"]),
+        multiple=True,
+        help="Only runs with this status. Repeatable.",
+    ),
+    click.option("--since", metavar="TIME", help="Only runs that started at TIME or later: 12h or 7d ago, 2026-11-01."),
+    click.option("--until", metavar="TIME", help="Only runs that started before TIME."),
+)
 
 
 def parse_tags(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "-"
 STANDARD_OUTPUT = "-"  # as the name of a file
-_STDOUT = 1
+STDOUT, STDERR = 1, 2
 
 
 def encodable(text: str) -> bool:
@@ -66,7 +66,7 @@ def report_stdout_errors() -> None:
     if not isinstance(current, TextIOWrapper) or current is not sys.__stdout__:
         return
     sys.stdout = TextIOWrapper(
-        BufferedWriter(_StandardOutput(_STDOUT, "w", closefd=False)),
+        BufferedWriter(_StandardOutput(STDOUT, "w", closefd=False)),
         encoding=current.encoding,
         errors=current.errors,
         line_buffering=current.line_buffering,
@@ -79,7 +79,7 @@ def write_out(data: bytes) -> None:
     rest = memoryview(data)
     try:
         while rest:
-            rest = rest[os.write(_STDOUT, rest) :]
+            rest = rest[os.write(STDOUT, rest) :]
     except BrokenPipeError:
         return
     except OSError as error:
@@ -90,9 +90,9 @@ def _stdout_error(error: OSError) -> TaskProfilerError:
     return TaskProfilerError(f"Cannot write to standard output ({error.strerror}): redirect it.")
 
 
-def is_terminal() -> bool:
-    """Whether standard output is a terminal."""
+def is_terminal(descriptor: int = STDOUT) -> bool:
+    """Whether standard output, or standard error, is a terminal."""
     try:
-        return os.isatty(_STDOUT)
+        return os.isatty(descriptor)
     except OSError:
         return False

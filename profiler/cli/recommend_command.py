@@ -8,18 +8,17 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from profiler.cli.account_columns import place_columns
 from profiler.cli.options import Number, SourceOptions, WholeNumber, on_fargate_option, source_options
 from profiler.cli.printing import UNKNOWN, warn, write_out
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Line, Span, line, table, table_width, wrapped, write_lines
 from profiler.cli.wiring.configured_prices import price_overrides
-from profiler.cli.wiring.open_past_runs import open_families, open_source, run_filter
+from profiler.cli.wiring.open_past_runs import open_source, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.text import printable
-from profiler.past_runs.families import FamilySource
-from profiler.past_runs.run_source import RunFilter, is_pattern, no_run_sentence
-from profiler.record.family import FamilyKey, family_labels
+from profiler.past_runs.families import read_families
+from profiler.past_runs.run_source import RunFilter, RunSource, is_pattern, no_run_sentence
+from profiler.record.family import FamilyKey, family_labels, place_columns
 from profiler.record.model import TaskSize
 from profiler.record.units import format_task_size, format_usd
 from profiler.sizing.advice import Advice, advise, as_json
@@ -126,18 +125,17 @@ def command(
     named = (*names, *options.families)
     families = named or (definition.families if definition is not None else ())
     clock = SystemClock()
-    wanted = run_filter(replace(options, families=families), clock)
+    selection = run_filter(replace(options, families=families), clock)
     source = open_source(options, os.environ, clock)
     policy = Policy(
         memory_margin_percent=memory_margin_percent,
         max_slowdown_percent=max_slowdown_percent,
         faster=faster,
-        last_runs=last,
     )
-    found = _families(open_families(options, source, os.environ, on_fargate), wanted, last)
+    families_evidence = _read_evidence(source, selection, last, on_fargate)
     target = None if definition is None else definition.target
     overrides = price_overrides(os.environ, on_fargate)
-    advices = [advise(evidence, policy, overrides, target) for evidence in found]
+    advices = [advise(evidence, policy, overrides, target) for evidence in families_evidence]
     if definition is not None and len(advices) > 1:
         raise UsageError(
             "--apply takes one family: name it before the options; --account and --task-region select one of several "
@@ -160,30 +158,31 @@ def _labels(advices: Sequence[Advice]) -> Mapping[FamilyKey, str]:
 
 def _has_problem(advices: Sequence[Advice], min_saving_percent: float) -> bool:
     """Print a sentence for each family with a risk or a saving; return whether there is one."""
-    found, labels = False, _labels(advices)
+    fails, labels = False, _labels(advices)
     for advice in advices:
         problem = advice.risk or advice.possible_saving(min_saving_percent)
         if problem is not None:
-            found = True
+            fails = True
             warn(f"{printable(labels[advice.evidence.family])} fails the check: {problem}.")
-    return found
+    return fails
 
 
-def _families(source: FamilySource, wanted: RunFilter, last: int) -> list[Evidence]:
+def _read_evidence(source: RunSource, selection: RunFilter, last: int, on_fargate: str | None) -> list[Evidence]:
     """The evidence of the measured families. Families without runs or measurements are named on standard error."""
-    found = source.families(wanted, last)
-    for note in source.notes:
+    found = read_families(source, selection, last, on_fargate)
+    for note in found.notes:
         warn(note)
-    if not found:
-        raise TaskProfilerError(no_run_sentence(source, wanted))
-    for name in sorted(set(wanted.families) - {one.family.name for one in found}):
+    if not found.families:
+        raise TaskProfilerError(no_run_sentence(source, selection))
+    keys = [family.family for family in found.families]
+    for name in sorted(set(selection.families) - {key.name for key in keys}):
         if not is_pattern(name):
-            warn(f"There is no run of {name} in {source.place}.")
-    labels = family_labels([one.family for one in found])
-    for one in found:
-        if one.evidence is None:
-            warn(f"No run of {labels[one.family]} was measured, so its size cannot be recommended.")
-    return [one.evidence for one in found if one.evidence is not None]
+            warn(f"No run of {name} in {source.place}.")
+    labels = family_labels(keys)
+    for family in found.families:
+        if family.evidence is None:
+            warn(f"No run of {labels[family.family]} was measured, so its size cannot be recommended.")
+    return [family.evidence for family in found.families if family.evidence is not None]
 
 
 def _lines(advices: Sequence[Advice]) -> bytes:
@@ -194,12 +193,15 @@ def _table(advices: Sequence[Advice], width: int | None, *, with_sizes: bool) ->
     """One row per family, then the sizes and the reasons of each."""
     regions = {advice.evidence.on_fargate for advice in advices} - {None}
     for region in regions:
-        head = f"Runs outside Fargate count as if they had run on Fargate in {region}, on a task of the machine's size."
-        yield from wrapped(head, width or _PIPE_COLUMNS, first="")
+        on_fargate = f"as if they had run on Fargate in {region}, in a task of the machine's size"
+        yield from wrapped(f"Runs outside Fargate are treated {on_fargate}.", width or _PIPE_COLUMNS, first="")
         yield EMPTY
     places = place_columns([advice.evidence.family for advice in advices])
     columns = (_FAMILY_COLUMN, *(Column(title) for title, _ in places), *_COLUMNS)
-    rows = ((advice.family, *(of(advice.evidence.family) for _, of in places), *_row(advice)) for advice in advices)
+    rows = (
+        (advice.family, *(get(advice.evidence.family) or UNKNOWN for _, get in places), *_row(advice))
+        for advice in advices
+    )
     yield from table(columns, rows, gap=_GAP, width=width)
     labels = _labels(advices)
     for advice in advices:
@@ -208,8 +210,8 @@ def _table(advices: Sequence[Advice], width: int | None, *, with_sizes: bool) ->
         if with_sizes and advice.choice.options:
             yield from ((Span(INDENT), *row) for row in table(_SIZES_COLUMNS, _sizes(advice), gap=_GAP))
             yield EMPTY
-        for one in advice.reasons:
-            yield from wrapped(one, width or _PIPE_COLUMNS, first=f"{INDENT}- ")
+        for reason in advice.reasons:
+            yield from wrapped(reason, width or _PIPE_COLUMNS, first=f"{INDENT}- ")
 
 
 def _row(advice: Advice) -> tuple[str | Span, ...]:

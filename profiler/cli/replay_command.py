@@ -9,8 +9,6 @@ from typing import Any
 import click
 import msgspec
 from msgspec import Struct
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.aws_account.replay import (
@@ -22,6 +20,7 @@ from profiler.aws_account.replay import (
     replay,
 )
 from profiler.cli.options import WholeNumber, aws_options, parse_time
+from profiler.cli.progress import ShowProgress, progress_row
 from profiler.cli.wiring.aws_clients import AwsOptions, aws_client
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -138,12 +137,8 @@ def _connect(group: str, function_name: str | None, options: AwsOptions) -> _Aws
 
 
 def _run(replay_range: _ReplayRange, aws: _Aws, progress_file: ReplayProgressFile) -> ReplayCounts:
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
-    with aws_errors(f"{replay_range.group} cannot be replayed", _PERMISSIONS), bar:
-        task = bar.add_task("reports", total=replay_range.end_ms - replay_range.start_ms)
-        progress = _Progress(bar, task, replay_range.start_ms, progress_file if aws.function is not None else None)
+    with aws_errors(f"{replay_range.group} cannot be replayed", _PERMISSIONS), progress_row(os.environ) as show:
+        progress = _Progress(show, replay_range, progress_file if aws.function is not None else None)
         return replay(
             aws.lines,
             aws.function,
@@ -191,19 +186,19 @@ class _Lambda:
 
 
 class _Progress:
-    """Advances the progress bar, and stores the progress if reports are sent."""
+    """Shows the progress, and stores it if reports are sent."""
 
-    def __init__(self, bar: Progress, task: TaskID, start_ms: int, file: ReplayProgressFile | None) -> None:
-        self._bar = bar
-        self._task = task
-        self._start_ms = start_ms
+    def __init__(self, show: ShowProgress, replay_range: _ReplayRange, file: ReplayProgressFile | None) -> None:
+        self._show = show
+        self._range = replay_range
         self._file = file
 
     def window_done(self, done_until_ms: int, counts: ReplayCounts) -> None:
         """See profiler.aws_account.replay."""
         if self._file is not None:
             self._file.save(done_until_ms)
-        self._bar.update(self._task, completed=done_until_ms - self._start_ms, description=f"{counts.found} reports")
+        start_ms, end_ms = self._range.start_ms, self._range.end_ms
+        self._show(f"{counts.found} reports", (done_until_ms - start_ms) / max(end_ms - start_ms, 1))
 
 
 def _state_file(environment: Mapping[str, str], group: str, function_name: str, place: str) -> Path:

@@ -1,4 +1,4 @@
-"""Lines of styled text for a terminal. rich is not needed for them, and its import takes longer than the command."""
+"""Lines and tables of styled text for a terminal."""
 
 import re
 import shutil
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.cli.printing import is_terminal, stdout_encoding, write_out
+from profiler.cli.printing import STDOUT, is_terminal, stdout_encoding, write_out
 from profiler.core.text import printable
 
 INDENT = "  "
@@ -27,6 +27,7 @@ _CODES: Mapping[str, str] = {
     "red": "\x1b[31m",
     "green": "\x1b[32m",
     "yellow": "\x1b[33m",
+    "cyan": "\x1b[36m",
 }
 
 
@@ -100,7 +101,7 @@ def shorten(text: str, width: int, glyphs: Glyphs) -> str:
 
 
 def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding: str) -> bytes:
-    """Render the lines, with colours if wanted."""
+    """Encode the lines, with or without colours."""
     rows = []
     for spans in lines:
         row = "".join(
@@ -115,11 +116,11 @@ def write_lines(lines: Iterable[Line], environment: Mapping[str, str]) -> None:
     write_out(render_lines(lines, is_coloured=is_coloured(environment), encoding=stdout_encoding()))
 
 
-def is_coloured(environment: Mapping[str, str]) -> bool:
-    """Whether standard output takes colours."""
+def is_coloured(environment: Mapping[str, str], descriptor: int = STDOUT) -> bool:
+    """Whether standard output, or standard error, takes colours."""
     if environment.get("NO_COLOR"):
         return False
-    return bool(environment.get("FORCE_COLOR")) or (is_terminal() and environment.get("TERM") != "dumb")
+    return bool(environment.get("FORCE_COLOR")) or (is_terminal(descriptor) and environment.get("TERM") != "dumb")
 
 
 def table_width() -> int | None:
@@ -158,7 +159,7 @@ def table(
     if width is not None:
         longest_words = [max(_longest_word(row[place].text) for row in cells) for place in range(len(columns))]
         _narrow(widths, longest_words, [column.folds for column in columns], width - gap * (len(columns) - 1))
-    return [one for row in cells for one in _aligned(columns, row, widths, " " * gap)]
+    return [aligned for row in cells for aligned in _aligned(columns, row, widths, " " * gap)]
 
 
 def _longest_word(text: str) -> int:

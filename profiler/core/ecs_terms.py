@@ -12,6 +12,7 @@ MONITOR_REPOSITORY = "task-profiler"
 # The monitor's setting that names the batch container.
 CONTAINER_VARIABLE = "TASK_PROFILER_CONTAINER"
 AWSLOGS = "awslogs"
+FARGATE = "FARGATE"  # as a launch type
 
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import FARGATE
 from profiler.core.timestamps import parse_ns
 from profiler.html_report.limited_gzip import LimitedGzip, to_json
 from profiler.html_report.page_runs import Run
@@ -16,10 +17,8 @@ from profiler.html_report.run_fields import run_details, run_fields
 from profiler.html_report.size_rows import size_rows
 from profiler.record.family import family_key, family_labels
 from profiler.record.model import Cost, Record
-from profiler.sizing.advice import cost_of
-from profiler.sizing.fargate import FARGATE
 from profiler.sizing.on_fargate import record_on_fargate
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.prices import PriceOverrides, cost_of
 
 # The plotly library, the page's own scripts and its styles take another 1.7 MB.
 MAX_BYTES = 6_300_000

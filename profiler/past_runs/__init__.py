@@ -1,1 +1,1 @@
-"""Where past runs are read from: files, a cluster, CloudWatch Logs."""
+"""Past runs, from the local history, files, the search cluster and CloudWatch Logs, and what happened to them."""

@@ -1,13 +1,13 @@
 """The evidence for a size recommendation, by family, from any source of past runs."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunPlace, RunSource, family_of
-from profiler.record.family import FamilyKey
+from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource
+from profiler.record.family import FamilyKey, family_key
+from profiler.record.model import Metrics, Report, known_status
 from profiler.record.units import format_count
 from profiler.sizing.evidence import Evidence, Families
 
@@ -19,56 +19,62 @@ class FamilyEvidence(Struct, frozen=True, kw_only=True):
     evidence: Evidence | None
 
 
-class FamilySource(RunPlace, Protocol):
-    """A source of past runs that knows the evidence of each family."""
+class FoundFamilies(Struct, frozen=True, kw_only=True):
+    """The families in order, and sentences about what was left out."""
 
-    def families(self, wanted: RunFilter, last: int) -> Sequence[FamilyEvidence]:
-        """The families of the matching runs in order, each with the evidence of its ``last`` newest matching runs.
-
-        Raises TaskProfilerError if the source cannot be read.
-        """
-        ...
+    families: Sequence[FamilyEvidence]
+    notes: Sequence[str]
 
 
-class RunFamilies:
-    """The families of a source's runs, whose evidence is calculated here.
+def read_families(source: RunSource, selection: RunFilter, last: int, on_fargate: str | None = None) -> FoundFamilies:
+    """The families of the matching runs, each with the evidence of its ``last`` newest matching runs.
 
     Args:
         source: The runs.
+        selection: Which runs count.
+        last: The number of runs of each family.
         on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
+
+    Raises:
+        TaskProfilerError: if the source cannot be read.
     """
+    families = Families(last, on_fargate)
+    unfinished = count = oldest_ns = 0
+    for run in source.last_runs(selection, last):
+        if selection.selects_one_family and count >= last and run.started_ns < oldest_ns:
+            break
+        report = _report_of(run)
+        if report is None:
+            unfinished += 1
+            continue
+        families.add(report)
+        count, oldest_ns = count + 1, run.started_ns if count < last else oldest_ns
+    note = f"{source.place}: skipped {format_count(unfinished, 'run')} with checkpoints but no report."
+    return FoundFamilies(
+        families=[FamilyEvidence(family=key, evidence=evidence) for key, evidence in families.evidence().items()],
+        notes=(*source.notes, *([note] if unfinished else ())),
+    )
 
-    def __init__(self, source: RunSource, on_fargate: str | None = None) -> None:
-        self._source = source
-        self._on_fargate = on_fargate
-        self._unfinished = 0
-        self.place = source.place
-        self.remedy = source.remedy
 
-    @property
-    def notes(self) -> Sequence[str]:
-        """The source's notes, and how many runs have no report."""
-        unfinished = f"{self.place}: {format_count(self._unfinished, 'run')} with checkpoints but no report left out."
-        return (*self._source.notes, *([unfinished] if self._unfinished else ()))
+def _report_of(run: PastRun) -> Report | None:
+    """The report of an ended run; None for a run that has only checkpoints and whose end is not known.
 
-    def families(self, wanted: RunFilter, last: int) -> Sequence[FamilyEvidence]:
-        """See FamilySource. Reading stops early if all runs of the only family were read."""
-        families = Families(last, self._on_fargate)
-        count, oldest_ns = 0, 0
-        for run in self._source.runs(wanted):
-            if wanted.selects_one_family and count >= last and run.started_ns < oldest_ns:
-                break
-            if run.report.type == CHECKPOINT:
-                self._unfinished += 1
-                continue
-            families.add(run.report)
-            count, oldest_ns = count + 1, run.started_ns if count < last else oldest_ns
-        return [FamilyEvidence(family=key, evidence=evidence) for key, evidence in families.evidence().items()]
+    If ECS's event brought the end of such a run, its numbers count if it ran out of memory.
+    """
+    report = run.report
+    if report.type != CHECKPOINT:
+        return report
+    record = report.record
+    if known_status(record) == "running":
+        return None
+    if not record.likely_out_of_memory:
+        record = replace(record, metrics=Metrics(), containers=())
+    return replace(report, type="task.report", record=record)
 
 
 def last_success(run: PastRun, source: RunSource) -> PastRun | None:
-    """The newest success of the run's family that started before the run; one in the same cluster is preferred."""
-    anywhere = RunFilter(family=family_of(run.report), statuses=("success",), until_ns=run.started_ns)
+    """The newest success of the run's family that started before the run; one in the same ECS cluster is preferred."""
+    anywhere = RunFilter(family=family_key(run.report.record), statuses=("success",), until_ns=run.started_ns)
     cluster = run.report.record.cluster
     in_cluster = None if cluster is None else next(source.runs(replace(anywhere, clusters=(cluster,))), None)
     return in_cluster or next(source.runs(anywhere), None)

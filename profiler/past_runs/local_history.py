@@ -6,11 +6,11 @@ from pathlib import Path
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.history.run_database import HistoryStore
 from profiler.history.timeline import Point
-from profiler.past_runs.run_source import PastRun, RunFilter
-from profiler.record.model import Report
+from profiler.past_runs.run_source import PastRun, RunFilter, RunSource
+from profiler.record.units import format_count
 
 
-class LocalRuns:
+class LocalRuns(RunSource):
     """The runs in a history file."""
 
     remedy = (
@@ -26,25 +26,21 @@ class LocalRuns:
     def notes(self) -> Sequence[str]:
         """How many lines could not be read, if any."""
         count = self._history.unreadable_count
-        return (f"{count} lines of {self.place} could not be read and are left out.",) if count else ()
+        return (f"{self.place}: skipped {format_count(count, 'line')} that could not be read.",) if count else ()
 
-    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+    def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs page by page."""
         stored = self._history.runs(
-            families=wanted.family_patterns,
+            families=selection.family_patterns,
             # A word that only a newer version knows counts as unknown, and is stored as it is.
-            statuses=() if "unknown" in wanted.statuses else wanted.statuses,
-            since=None if wanted.since_ns is None else format_ms(wanted.since_ns),
+            statuses=() if "unknown" in selection.statuses else selection.statuses,
+            since=None if selection.since_ns is None else format_ms(selection.since_ns),
             # Rounded up: the history compares texts with milliseconds. The filter below compares nanoseconds.
-            until=None if wanted.until_ns is None else format_ms(-(-wanted.until_ns // NS_PER_MS) * NS_PER_MS),
-            run=wanted.run,
+            until=None if selection.until_ns is None else format_ms(-(-selection.until_ns // NS_PER_MS) * NS_PER_MS),
+            run=selection.run,
         )
-        found = (PastRun(report=one.report, line=one.line) for one in stored)
-        return (run for run in found if wanted.matches(run.report))
-
-    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
-        """See profiler.past_runs.run_source."""
-        return run.checkpoints
+        runs = (PastRun(report=run.report, line=run.line) for run in stored)
+        return (run for run in runs if selection.matches(run.report))
 
     def points(self, run: PastRun) -> tuple[Point, ...]:
         """The time series that the history has of a run."""

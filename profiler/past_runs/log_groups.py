@@ -6,24 +6,25 @@ https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterL
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.past_runs.run_source import (
-    OnProgress,
+    OpenProgress,
     PastRun,
     RunFilter,
     RunLine,
+    RunSource,
     group_lines,
     newest_first,
     no_progress,
     run_key,
     run_line,
 )
-from profiler.record.model import Report
+from profiler.record.units import format_count
 
 DEFAULT_DAYS = 30
 _MS_PER_DAY = 86_400_000
@@ -37,34 +38,33 @@ _CHECKPOINT_MARKER = '"task.checkpoint"'
 _MAX_PATTERN_LENGTH = 1024
 _NAME = re.compile(r"\w+", re.ASCII)
 
-
-class LogsPaginator(Protocol):
-    """A paginator of boto3."""
-
-    def paginate(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
-        """Yield the pages of the response."""
-        ...
+# Yields the pages of FilterLogEvents for the parameters that boto3 takes.
+ReadPages = Callable[..., Iterator[Mapping[str, Any]]]
 
 
-class LogGroupRuns:
+class LogGroupRuns(RunSource):
     """The runs whose reports are in the log groups.
 
     Args:
-        paginator: The paginator of FilterLogEvents. Its errors are not caught.
+        read_pages: Reads the pages of FilterLogEvents. Its errors are not caught.
         groups: The names of the log groups.
         now_ns: The time now.
-        on_progress: Receives the number of runs and the part of the time that was read.
+        open_progress: Shows the number of runs and the share of the time that was read.
     """
 
     remedy = "use an earlier --since, or name the batches' log group, where the monitor writes its reports"
 
     def __init__(
-        self, paginator: LogsPaginator, groups: Sequence[str], now_ns: int, on_progress: OnProgress = no_progress
+        self,
+        read_pages: ReadPages,
+        groups: Sequence[str],
+        now_ns: int,
+        open_progress: OpenProgress = no_progress,
     ) -> None:
-        self._paginator = paginator
+        self._read_pages = read_pages
         self._groups = groups
         self._now_ms = now_ns // NS_PER_MS
-        self._on_progress = on_progress
+        self._open_progress = open_progress
         self._unreadable = 0
         self._limit: str | None = None
         self.place = " and ".join(groups)
@@ -72,52 +72,47 @@ class LogGroupRuns:
     @property
     def notes(self) -> Sequence[str]:
         """The limit of the time, and the number of lines that could not be read."""
-        lines = f"{self._unreadable} reports in {self.place} could not be read and are left out."
+        lines = f"{self.place}: skipped {format_count(self._unreadable, 'report')} that could not be read."
         return tuple(note for note in (self._limit, lines if self._unreadable else None) if note)
 
-    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+    def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs. Without a time to start from, the last 30 days are read, and a note says so."""
-        start_ms = self._start_ms(wanted)
+        start_ms = self._start_ms(selection)
         pending: list[PastRun] = []
         seen: set[tuple[str, str, str]] = set()
         end_ms, length_ms = self._now_ms + _CLOCK_SKEW_MS, _FIRST_STRETCH_MS
-        while end_ms > start_ms:
-            begin_ms = max(end_ms - length_ms, start_ms)
-            pending = [*pending, *self._stretch(begin_ms, end_ms, wanted, seen)]
-            part = (self._now_ms - begin_ms) / max(self._now_ms - start_ms, 1)
-            self._on_progress(len(seen), part)
-            # A run in an older stretch ended before begin_ms, so it also started before it.
-            is_last = begin_ms == start_ms
-            ready = [run for run in pending if is_last or run.started_ns >= begin_ms * NS_PER_MS]
-            pending = [run for run in pending if not is_last and run.started_ns < begin_ms * NS_PER_MS]
-            yield from newest_first(ready)
-            end_ms, length_ms = begin_ms, length_ms * _STRETCH_FACTOR
+        with self._open_progress() as show:
+            while end_ms > start_ms:
+                begin_ms = max(end_ms - length_ms, start_ms)
+                pending += self._stretch(begin_ms, end_ms, selection, seen)
+                show(len(seen), (self._now_ms - begin_ms) / max(self._now_ms - start_ms, 1))
+                # A run in an older stretch ended before begin_ms, so it also started before it.
+                is_last = begin_ms == start_ms
+                yield from newest_first(run for run in pending if is_last or run.started_ns >= begin_ms * NS_PER_MS)
+                pending = [run for run in pending if run.started_ns < begin_ms * NS_PER_MS]
+                end_ms, length_ms = begin_ms, length_ms * _STRETCH_FACTOR
 
-    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
-        """See profiler.past_runs.run_source."""
-        return run.checkpoints
-
-    def _start_ms(self, wanted: RunFilter) -> int:
-        if wanted.since_ns is not None:
-            return wanted.since_ns // NS_PER_MS
+    def _start_ms(self, selection: RunFilter) -> int:
+        if selection.since_ns is not None:
+            return selection.since_ns // NS_PER_MS
         start_ms = self._now_ms - DEFAULT_DAYS * _MS_PER_DAY
         self._limit = (
-            f"{self.place}: lines since {format_ms(start_ms * NS_PER_MS)} are read ({DEFAULT_DAYS} days): --since TIME "
-            "reads further back."
+            f"{self.place}: only the last {DEFAULT_DAYS} days were read (since {format_ms(start_ms * NS_PER_MS)}): use "
+            "--since TIME to read further back."
         )
         return start_ms
 
     def _stretch(
-        self, start_ms: int, end_ms: int, wanted: RunFilter, seen: set[tuple[str, str, str]]
+        self, start_ms: int, end_ms: int, selection: RunFilter, seen: set[tuple[str, str, str]]
     ) -> Iterator[PastRun]:
         lines = [
             line
             for group in self._groups
-            for page in self._paginator.paginate(
-                logGroupName=group, startTime=start_ms, endTime=end_ms - 1, filterPattern=filter_pattern(wanted)
+            for page in self._read_pages(
+                logGroupName=group, startTime=start_ms, endTime=end_ms - 1, filterPattern=filter_pattern(selection)
             )
             for event in page["events"]
-            if (line := self._line(event["message"], wanted)) is not None
+            if (line := self._line(event["message"], selection)) is not None
         ]
         invalid: list[RunLine] = []
         for run_lines in group_lines(lines):
@@ -125,14 +120,14 @@ class LogGroupRuns:
             if key in seen:
                 continue
             seen.add(key)
-            run = run_lines.decoded(invalid) if wanted.matches(run_lines.head) else None
-            if run is not None and wanted.matches(run.report):
+            run = run_lines.decoded(invalid) if selection.matches(run_lines.head) else None
+            if run is not None and selection.matches(run.report):
                 yield run
         self._unreadable += len(invalid)
 
-    def _line(self, message: str, wanted: RunFilter) -> RunLine | None:
+    def _line(self, message: str, selection: RunFilter) -> RunLine | None:
         """Decode a line. An implementation of CloudWatch Logs may ignore the filter pattern."""
-        is_wanted = _REPORT_MARKER in message or (wanted.reads_checkpoints and _CHECKPOINT_MARKER in message)
+        is_wanted = _REPORT_MARKER in message or (selection.reads_checkpoints and _CHECKPOINT_MARKER in message)
         if not is_wanted or not message.lstrip().startswith("{"):
             return None
         try:
@@ -142,30 +137,30 @@ class LogGroupRuns:
             return None
 
 
-def filter_pattern(wanted: RunFilter) -> str:
+def filter_pattern(selection: RunFilter) -> str:
     """The filter pattern for the lines of the matching runs.
 
     It may match more: filter the result again. Patterns with other wildcards than ``*``, and names of tags with
     special characters, are not part of it.
     """
-    kinds = '"task.*"' if wanted.reads_checkpoints and wanted.run is not None else '"task.report"'
+    kinds = '"task.*"' if selection.reads_checkpoints and selection.run is not None else '"task.report"'
     conditions = [f"$.type = {kinds}"]
     for field, values in (
-        ("family", wanted.family_patterns),
-        ("cluster", wanted.clusters),
-        ("accountId", wanted.known_accounts),
-        ("region", wanted.known_regions),
+        ("family", selection.family_patterns),
+        ("cluster", selection.clusters),
+        ("accountId", selection.known_accounts),
+        ("region", selection.known_regions),
     ):
         if values and all(map(_is_simple, values)):
             conditions.append(_any_of(f"$.record.{field} = {_quoted(value)}" for value in values))
-    for name, value in wanted.tags:
+    for name, value in selection.tags:
         if _NAME.fullmatch(name) and _is_simple(value):
             conditions.append(f"$.record.tags.{name} = {_quoted(value)}")
-    if wanted.statuses and "unknown" not in wanted.statuses:
-        conditions.append(_any_of(f"$.record.status = {_quoted(status)}" for status in wanted.statuses))
-    if wanted.run is not None and _is_simple(wanted.run):
-        by_id = f"$.record.taskId = {_quoted(wanted.run.partition('/')[0].rstrip('*') + '*')}"
-        conditions.append(_any_of((by_id, f"$.record.family = {_quoted(wanted.run)}")))
+    if selection.statuses and "unknown" not in selection.statuses:
+        conditions.append(_any_of(f"$.record.status = {_quoted(status)}" for status in selection.statuses))
+    if selection.run is not None and _is_simple(selection.run):
+        by_id = f"$.record.taskId = {_quoted(selection.run.partition('/')[0].rstrip('*') + '*')}"
+        conditions.append(_any_of((by_id, f"$.record.family = {_quoted(selection.run)}")))
     pattern = f"{{ {' && '.join(conditions)} }}"
     return pattern if len(pattern) <= _MAX_PATTERN_LENGTH else f"{{ $.type = {kinds} }}"
 

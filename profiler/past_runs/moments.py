@@ -57,8 +57,8 @@ def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, 
     if series is None or series.step_ms <= 0:
         return ()
     run = _Run(record, series)
-    found = (*_memory_peak(run), *_stretches(run, "saturated"), *_stretches(run, "idle"))
-    return tuple(sorted(found, key=lambda moment: (moment.start_ms, moment.kind)))
+    moments = (*_memory_peak(run), *_stretches(run, "saturated"), *_stretches(run, "idle"))
+    return tuple(sorted(moments, key=lambda moment: (moment.start_ms, moment.kind)))
 
 
 def elapsed(milliseconds: float) -> str:
@@ -79,18 +79,18 @@ def series_length_ms(record: Record, series: Series) -> float:
 
 
 def series_of_checkpoints(checkpoints: Sequence[Report]) -> Series | None:
-    """A time series from the intervals of checkpoints, for a run without one; None without valid intervals.
+    """A time series from the intervals of checkpoints, for a run without checkpoint; None without valid intervals.
 
     The step is the shortest interval. A time without a checkpoint is a gap.
     """
     intervals: list[tuple[int, int, Interval]] = []
-    started = next((one.record.started_at for one in checkpoints if one.record.started_at), None)
+    started = next((checkpoint.record.started_at for checkpoint in checkpoints if checkpoint.record.started_at), None)
     started_ns = parse_ns(started)
     if started is None or started_ns is None:
         return None
-    for one in checkpoints:
-        interval = one.record.interval or Interval()
-        begin_ns, end_ns = parse_ns(interval.started_at or started), parse_ns(interval.finished_at or one.time)
+    for checkpoint in checkpoints:
+        interval = checkpoint.record.interval or Interval()
+        begin_ns, end_ns = parse_ns(interval.started_at or started), parse_ns(interval.finished_at or checkpoint.time)
         if begin_ns is not None and end_ns is not None and started_ns <= begin_ns < end_ns:
             intervals.append((begin_ns - started_ns, end_ns - started_ns, interval))
     if not intervals:
@@ -168,8 +168,8 @@ def _stretches(run: _Run, kind: Literal["saturated", "idle"]) -> Iterator[Moment
     known = [share for share in run.cpu_shares if share is not None]
     if not known or not matches(max(known) if kind == "saturated" else min(known)):
         return
-    found = sorted(_runs_of_steps(run.cpu_shares, matches), key=lambda steps: steps[0] - steps[1])
-    for first, after in found[:_MAX_STRETCHES]:
+    longest_first = sorted(_runs_of_steps(run.cpu_shares, matches), key=lambda steps: steps[0] - steps[1])
+    for first, after in longest_first[:_MAX_STRETCHES]:
         start_ms, end_ms = run.at_ms(first), run.at_ms(after)
         if end_ms <= start_ms:
             continue

@@ -7,13 +7,11 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from profiler.core.errors import TaskProfilerError
-from profiler.past_runs.run_source import PastRun, RunFilter, RunLine, RunLines, group_lines, run_line
-from profiler.record.model import Report
+from profiler.past_runs.run_source import PastRun, RunFilter, RunLine, RunLines, RunSource, group_lines, run_line
 from profiler.record.units import format_count
 
 STANDARD_INPUT = "-"
@@ -21,7 +19,7 @@ _MAX_LISTED_LINES = 5
 _MESSAGE_FIELD = "@message"
 
 
-class FileRuns:
+class FileRuns(RunSource):
     """The runs of a file of record lines, or of standard input for ``-``."""
 
     remedy = "it should contain the lines that task-profiler writes, or the JSON that aws logs prints"
@@ -34,35 +32,30 @@ class FileRuns:
 
     @property
     def notes(self) -> Sequence[str]:
-        """A sentence about the lines that are not records, if there are any."""
+        """Which lines are not records, if there are any."""
         count = len(self._invalid_lines)
         if not count:
             return ()
-        verb = "is not a record and is" if count == 1 else "are not records and are"
         numbers = format_line_numbers(sorted(self._invalid_lines))
-        return (f"{self.place}: {format_count(count, 'line')} {verb} left out: {numbers}",)
+        return (f"{self.place}: skipped {format_count(count, 'invalid line')}: {numbers}",)
 
-    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+    def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs. The file is read once: standard input cannot be read again.
 
         A line is decoded completely only if its run matches. So values of other lines are not checked.
         """
         if self._runs is None:
             self._runs = group_lines(find_run_lines(read_lines(self._source), self._invalid_lines))
-        return self._matching(self._runs, wanted)
+        return self._matching(self._runs, selection)
 
-    def _matching(self, runs: Sequence[RunLines], wanted: RunFilter) -> Iterator[PastRun]:
+    def _matching(self, runs: Sequence[RunLines], selection: RunFilter) -> Iterator[PastRun]:
         for lines in runs:
-            if wanted.matches(lines.head):
+            if selection.matches(lines.head):
                 invalid: list[RunLine] = []
                 run = lines.decoded(invalid)
                 self._invalid_lines.update(line.number for line in invalid)
-                if run is not None and wanted.matches(run.report):
+                if run is not None and selection.matches(run.report):
                     yield run
-
-    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
-        """See profiler.past_runs.run_source."""
-        return run.checkpoints
 
 
 def source_name(source: str) -> str:
@@ -93,48 +86,19 @@ def messages(lines: Iterable[bytes]) -> Iterator[bytes]:
     Only a document that begins with an unfinished line is read whole: record lines are complete documents.
     """
     remaining = iter(lines)
-    empty: list[bytes] = []
+    beginning: list[bytes] = []
     for line in remaining:
+        beginning.append(line)
         if line.strip():
-            yield from _messages(line, remaining, empty)
-            return
-        empty.append(line)
-    yield from empty
-
-
-def _messages(first: bytes, remaining: Iterator[bytes], empty: Sequence[bytes]) -> Iterator[bytes]:
-    """Yield the messages of a document that begins with the line ``first``, else all lines."""
-    document = _document(first, remaining) if first.lstrip()[:1] in b"{[" else None
-    found = None if document is None else _messages_in(document.value)
-    if found:
-        yield from found
-    else:
-        yield from empty
-        yield from (first,) if document is None else document.lines
+            break
+    if beginning and beginning[-1].strip() in (b"{", b"["):
+        beginning += remaining
+    try:
+        document = msgspec.json.decode(b"".join(beginning))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        document = None
+    yield from _messages_in(document) or beginning
     yield from remaining
-
-
-class _Document(msgspec.Struct, frozen=True):
-    value: Any
-    lines: Sequence[bytes]
-
-
-def _document(first: bytes, remaining: Iterator[bytes]) -> _Document | None:
-    """Decode the JSON document that begins with the line ``first``.
-
-    A complete first line is a document. Otherwise the rest of the lines is read, too. None: the first line is a
-    record, or not the beginning of a document.
-    """
-    try:
-        return _Document(msgspec.json.decode(first), (first,))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        if first.strip() not in (b"{", b"["):
-            return None
-    lines = (first, *remaining)
-    try:
-        return _Document(msgspec.json.decode(b"".join(lines)), lines)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _Document(None, lines)
 
 
 def _messages_in(document: object) -> list[bytes] | None:
@@ -151,17 +115,17 @@ def _messages_in(document: object) -> list[bytes] | None:
 
 def _flat(rows: Sequence[object]) -> list[bytes]:
     """The messages of events, of rows of fields, and of lists of texts."""
-    found: list[bytes] = []
+    texts: list[bytes] = []
     for row in rows:
         if isinstance(row, str):
-            found.append(_encoded(row))
+            texts.append(_encoded(row))
         elif isinstance(row, list):
-            found += _flat(row)
+            texts += _flat(row)
         elif isinstance(row, dict) and isinstance(row.get("message"), str):
-            found.append(_encoded(row["message"]))
+            texts.append(_encoded(row["message"]))
         elif isinstance(row, dict) and row.get("field") == _MESSAGE_FIELD:
-            found.append(_encoded(str(row.get("value", ""))))
-    return found
+            texts.append(_encoded(str(row.get("value", ""))))
+    return texts
 
 
 def _encoded(text: str) -> bytes:

@@ -1,9 +1,10 @@
-"""Past runs and where they come from: one interface for the local history, files, a cluster and CloudWatch Logs."""
+"""Past runs and where they come from: one interface for history, files, the search cluster and CloudWatch Logs."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -11,8 +12,8 @@ from msgspec import Struct
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.record.family import FamilyKey
-from profiler.record.model import RecordType, Report, decode, encode, known_status
+from profiler.record.family import FamilyKey, family_key
+from profiler.record.model import Report, ReportHead, decode, encode, known_status
 from profiler.record.possible import decode_leniently
 
 CHECKPOINT = "task.checkpoint"
@@ -30,30 +31,6 @@ class TaskEvent(Struct, frozen=True, kw_only=True):
     stopped_reason: str | None = None
     started_by: str | None = None
     out_of_memory: bool | None = None
-
-
-class _Container(Struct, frozen=True):
-    name: str
-
-
-class _RecordHead(Struct, frozen=True, kw_only=True, rename="camel"):
-    task_id: str
-    cluster: str | None = None
-    family: str | None = None
-    account_id: str | None = None
-    region: str | None = None
-    container: _Container
-    status: str = "unknown"
-    started_at: str | None = None
-    tags: Mapping[str, str] | None = None
-
-
-class ReportHead(Struct, frozen=True, kw_only=True):
-    """The part of a report that filters read. Decoding it takes a third of the time of the whole report."""
-
-    time: str
-    type: RecordType
-    record: _RecordHead
 
 
 _head_decoder = msgspec.json.Decoder(ReportHead)
@@ -85,11 +62,6 @@ class PastRun(Struct, frozen=True, kw_only=True):
         """The start in nanoseconds since 1970; 0 if no time of the run can be parsed."""
         return start_ns(self.report)
 
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """The identity of the run: two lines with the same key describe the same run."""
-        return run_key(self.report)
-
     def json_line(self) -> bytes:
         """The record line; for a run without a record, a line with what is known."""
         return encode(self.report) if self.line is None else self.line
@@ -104,12 +76,6 @@ def run_key(report: Report | ReportHead) -> tuple[str, str, str]:
 def start_ns(report: Report | ReportHead) -> int:
     """The start of a report's run in nanoseconds since 1970; 0 if no time of the report can be parsed."""
     return parse_ns(report.record.started_at) or parse_ns(report.time) or 0
-
-
-def family_of(report: Report | ReportHead) -> FamilyKey:
-    """The family of a report's run; its name is the container's if the run has no family."""
-    record = report.record
-    return FamilyKey(record.family or record.container.name, record.account_id or None, record.region or None)
 
 
 def is_pattern(family: str) -> bool:
@@ -152,7 +118,7 @@ class RunFilter(Struct, frozen=True, kw_only=True):
 
     def matches(self, report: Report | ReportHead) -> bool:
         """Whether the report's run matches all conditions."""
-        record, family = report.record, family_of(report)
+        record, family = report.record, family_key(report.record)
         return (
             (not self.families or any(fnmatchcase(family.name, pattern) for pattern in self.families))
             and self.family in (None, family)
@@ -208,43 +174,42 @@ def _known(value: str | None) -> tuple[str, ...]:
     return () if value is None else (value,)
 
 
-class RunPlace(Protocol):
-    """Where past runs come from, in words. ``notes`` are complete after the last run was read."""
+class RunSource(ABC):
+    """A source of past runs.
+
+    Attributes:
+        place: The name of the source in a sentence.
+        remedy: What to do if the source has no run.
+    """
+
+    place: str
+    remedy: str
 
     @property
-    def place(self) -> str:
-        """The name of the source in a sentence."""
-        ...
-
-    @property
-    def remedy(self) -> str:
-        """What to do if the source has no run."""
-        ...
-
-    @property
+    @abstractmethod
     def notes(self) -> Sequence[str]:
-        """Sentences about limits and about what was left out so far."""
-        ...
+        """Sentences about limits and about what was left out so far; complete after the last run was read."""
 
-
-class RunSource(RunPlace, Protocol):
-    """A source of past runs."""
-
-    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+    @abstractmethod
+    def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs, newest start first. Raises TaskProfilerError if the source cannot be read."""
-        ...
+
+    def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:  # noqa: ARG002  for sources that can use it
+        """Yield the matching runs, at least the ``last`` newest ones of each family that have ended."""
+        return self.runs(selection)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         """The checkpoints of one run, as far as the source has them."""
-        ...
+        return run.checkpoints
 
 
-# Receives the progress of a long read: the number of runs found, and the part that is done (0 to 1).
-OnProgress = Callable[[int, float], None]
+# While a long read lasts: shows the number of runs, and the share that was read (0: unknown).
+OpenProgress = Callable[[], AbstractContextManager[Callable[[int, float], None]]]
 
 
-def no_progress(runs: int, part: float) -> None:
-    """Ignore the progress."""
+def no_progress() -> AbstractContextManager[Callable[[int, float], None]]:
+    """Show no progress."""
+    return nullcontext(lambda runs, share: None)  # noqa: ARG005  as OpenProgress
 
 
 class RunLine(Struct, frozen=True):
@@ -309,26 +274,26 @@ def _precedence(line: RunLine) -> tuple[bool, int]:
     return line.head.type != CHECKPOINT, parse_ns(line.head.time) or 0
 
 
-def find_runs(source: RunSource, wanted: RunFilter) -> tuple[PastRun, ...]:
+def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
     """Find the runs of one task, one for each container with a report: the newest task that matches, or the named one.
 
-    ``wanted.run`` is a family or a pattern of families (its newest task), the beginning of one task id, or
+    ``selection.run`` is a family or a pattern of families (its newest task), the beginning of one task id, or
     ``TASK-ID/CONTAINER``. A family takes precedence.
 
     Raises:
-        TaskProfilerError: if no run matches, or several task ids begin with ``wanted.run``.
+        TaskProfilerError: if no run matches, or several task ids begin with ``selection.run``.
     """
-    run = _find_run(source, wanted)
+    run = _find_run(source, selection)
     record = run.report.record
-    name = wanted.run or ""
+    name = selection.run or ""
     if name.startswith(f"{record.task_id}/") or all(other.name == MONITOR_NAME for other in record.containers):
         return (run,)
     near = RunFilter(
         run=record.task_id,
-        family=family_of(run.report),
+        family=family_key(run.report.record),
         since_ns=max(run.started_ns - _MAX_START_DISTANCE_NS, 0),
         until_ns=run.started_ns + _MAX_START_DISTANCE_NS,
-        reads_checkpoints=wanted.reads_checkpoints,
+        reads_checkpoints=selection.reads_checkpoints,
     )
     by_container = {record.container.name: run}
     for other in source.runs(near):
@@ -337,26 +302,26 @@ def find_runs(source: RunSource, wanted: RunFilter) -> tuple[PastRun, ...]:
     return tuple(by_container.values())
 
 
-def find_run(source: RunSource, wanted: RunFilter, container: str | None = None) -> PastRun:
+def find_run(source: RunSource, selection: RunFilter, container: str | None = None) -> PastRun:
     """Find one run. Of several containers of its task, it is ``container``.
 
     Raises:
         TaskProfilerError: if no run matches, or several.
     """
-    runs = find_runs(source, wanted)
+    runs = find_runs(source, selection)
     named = [run for run in runs if run.report.record.container.name == container]
     if len(runs) == 1 or named:
         return (named or runs)[0]
     names = " or ".join(sorted(f"{run.report.record.task_id}/{run.report.record.container.name}" for run in runs))
-    raise TaskProfilerError(f"The task has a report of each of {len(runs)} containers: choose one by {names}.")
+    raise TaskProfilerError(f"The task has reports of {len(runs)} containers: name one of them, {names}.")
 
 
-def _find_run(source: RunSource, wanted: RunFilter) -> PastRun:
+def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
     similar: list[PastRun] = []
-    for run in source.runs(wanted):
+    for run in source.runs(selection):
         record = run.report.record
         identities = (record.task_id, f"{record.task_id}/{record.container.name}")
-        if wanted.run is None or wanted.run in identities or _is_in_family(run, wanted.run):
+        if selection.run is None or selection.run in identities or _is_in_family(run, selection.run):
             return run
         similar.append(run)
     ids = {run.report.record.task_id for run in similar}
@@ -364,30 +329,33 @@ def _find_run(source: RunSource, wanted: RunFilter) -> PastRun:
         return similar[0]
     if ids:
         raise TaskProfilerError(
-            f"{len(ids)} runs in {source.place} have an id that begins with {wanted.run!r}: give more of the id "
+            f"The ids of {len(ids)} runs in {source.place} begin with {selection.run!r}: give more of the id "
             f"({_candidates(similar)})."
         )
-    raise TaskProfilerError(no_run_sentence(source, wanted))
+    raise TaskProfilerError(no_run_sentence(source, selection))
 
 
 def _candidates(runs: Iterable[PastRun]) -> str:
     """The ids of the newest runs, with their families and starts."""
-    texts = {run.report.record.task_id: f"{family_of(run.report).name} {run.started_at}" for run in runs}
+    texts = {run.report.record.task_id: f"{family_key(run.report.record).name} {run.started_at}" for run in runs}
     shown = [f"{task_id} {text}" for task_id, text in islice(texts.items(), _MAX_CANDIDATES)]
     return ", ".join(shown + ["…"] * (len(texts) > _MAX_CANDIDATES))
 
 
 def _is_in_family(run: PastRun, pattern: str) -> bool:
-    return fnmatchcase(family_of(run.report).name, pattern)
+    return fnmatchcase(family_key(run.report.record).name, pattern)
 
 
-def no_run_sentence(source: RunPlace, wanted: RunFilter) -> str:
+def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     """Say that no run was found and what to do."""
-    give_source = "task-profiler history lists the runs; give it the same source."
-    if wanted.run is not None:
-        return f"There is no run or family {wanted.run!r} in {source.place}: {give_source}"
-    if wanted == RunFilter(families=wanted.families, reads_checkpoints=wanted.reads_checkpoints) and wanted.families:
-        return f"There is no run of {', '.join(wanted.families)} in {source.place}: {give_source}"
-    if not wanted.is_empty:
+    list_runs = "list the runs with task-profiler history and the same source."
+    if selection.run is not None:
+        return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
+    if (
+        selection == RunFilter(families=selection.families, reads_checkpoints=selection.reads_checkpoints)
+        and selection.families
+    ):
+        return f"No run of {', '.join(selection.families)} in {source.place}: {list_runs}"
+    if not selection.is_empty:
         return f"No run in {source.place} matches: use fewer filters."
-    return f"There are no runs in {source.place}: {source.remedy}."
+    return f"No runs in {source.place}: {source.remedy}."

@@ -22,5 +22,5 @@ _MESSAGES = re.compile(
 
 def out_of_memory_message(lines: Iterable[str]) -> str | None:
     """The last line in which a runtime says that it ran out of memory; None without one."""
-    found = [text.strip() for text in lines if _MESSAGES.search(text)]
-    return found[-1] if found else None
+    messages = [text.strip() for text in lines if _MESSAGES.search(text)]
+    return messages[-1] if messages else None

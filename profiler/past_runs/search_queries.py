@@ -57,23 +57,23 @@ def matches_pattern(field: str, pattern: str) -> JsonObject:
     return {"wildcard": {field: {"value": text}}}
 
 
-def filter_conditions(wanted: RunFilter, time_field: str) -> list[JsonObject]:
+def filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]:
     """The conditions of a filter, without its ``run``. The result must be filtered by family again."""
     conditions: list[JsonObject] = []
     time: JsonObject = {"format": "epoch_millis"}
-    if wanted.since_ns is not None:
-        time["gte"] = -(-wanted.since_ns // NS_PER_MS)
-    if wanted.until_ns is not None:
-        time["lt"] = -(-wanted.until_ns // NS_PER_MS)
+    if selection.since_ns is not None:
+        time["gte"] = -(-selection.since_ns // NS_PER_MS)
+    if selection.until_ns is not None:
+        time["lt"] = -(-selection.until_ns // NS_PER_MS)
     if len(time) > 1:
         conditions.append({"range": {time_field: time}})
-    if wanted.family_patterns:
-        conditions.append(any_of([matches_pattern(FAMILY, family) for family in wanted.family_patterns]))
-    named = ((CLUSTER, wanted.clusters), (ACCOUNT, wanted.known_accounts), (REGION, wanted.known_regions))
+    if selection.family_patterns:
+        conditions.append(any_of([matches_pattern(FAMILY, family) for family in selection.family_patterns]))
+    named = ((CLUSTER, selection.clusters), (ACCOUNT, selection.known_accounts), (REGION, selection.known_regions))
     conditions += [{"terms": {field: list(values)}} for field, values in named if values]
-    conditions += [term("tags", f"{name}={value}") for name, value in wanted.tags]
-    if wanted.statuses:
-        conditions.append(_has_status(wanted.statuses))
+    conditions += [term("tags", f"{name}={value}") for name, value in selection.tags]
+    if selection.statuses:
+        conditions.append(_has_status(selection.statuses))
     return conditions
 
 
@@ -104,20 +104,20 @@ def reports_place(prefix: str) -> str:
 REMEDY = "check URL and --prefix, and that the forwarder works"
 
 
-def search(server: SearchServer, path: str, body: object) -> Mapping[str, Any]:
+def search(server: SearchServer, path: str, query: object) -> Mapping[str, Any]:
     """Search, and return the body of the response.
 
-    Raises TaskProfilerError if the cluster rejects the search, or something else than a cluster answers.
+    Raises TaskProfilerError if the search cluster rejects the search, or if something else answers.
     """
-    response = server.request("POST", path, body)
-    found = response.body if isinstance(response.body, dict) else {}
-    hits = found.get("hits")
+    response = server.request("POST", path, query)
+    body = response.body if isinstance(response.body, dict) else {}
+    hits = body.get("hits")
     rows = hits.get("hits") if isinstance(hits, dict) else None
     if response.ok and isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
-        return found
-    if not response.ok and ("error" in found or response.status in _SIGN_IN_STATUSES):
+        return body
+    if not response.ok and ("error" in body or response.status in _SIGN_IN_STATUSES):
         raise TaskProfilerError(
-            f"{response.address} rejected the search (HTTP {response.status}: {_reason(found)}): check URL, sign-in "
+            f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): check URL, sign-in "
             "and --prefix, and that the index templates are installed ('task-profiler kibana import')."
         )
     raise TaskProfilerError(

@@ -13,7 +13,16 @@ import msgspec
 from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms, parse_ns
-from profiler.past_runs.run_source import CHECKPOINT, OnProgress, PastRun, RunFilter, TaskEvent, no_progress
+from profiler.past_runs.run_source import (
+    CHECKPOINT,
+    OpenProgress,
+    PastRun,
+    RunFilter,
+    RunSource,
+    TaskEvent,
+    no_progress,
+)
+from profiler.past_runs.search_families import last_run_conditions
 from profiler.past_runs.search_queries import (
     FAMILY,
     REMEDY,
@@ -29,18 +38,10 @@ from profiler.past_runs.search_queries import (
     search,
     term,
 )
-from profiler.record.model import (
-    SCHEMA_VERSION,
-    Container,
-    Distribution,
-    Metrics,
-    Record,
-    Report,
-    TaskSize,
-    decode,
-)
+from profiler.record.document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
+from profiler.record.model import SCHEMA_VERSION, Record, Report, decode
 from profiler.record.possible import without_impossible
-from profiler.record.units import as_number
+from profiler.record.units import as_number, format_count
 from profiler.search_setup.template_install import SearchServer
 
 _TIME = "@timestamp"
@@ -68,47 +69,62 @@ _SOURCE = (
     "usage.memory.used_mb",
     "usage.memory.peak_source",
 )
+# Of a record that cannot be read, no other number counts.
+_KNOWN_WITHOUT_RECORD = (*IDENTITY_FIELDS, *(field for field in FIELDS if field.name == "usage.duration_ms"))
 _EMPTY: Mapping[str, Any] = {}
 _record_decoder = msgspec.json.Decoder(Record)
 
 
-class ClusterRuns:
+class IndexedRuns(RunSource):
     """The runs in the indices of a prefix."""
 
     remedy = REMEDY
 
-    def __init__(self, server: SearchServer, prefix: str, on_progress: OnProgress = no_progress) -> None:
+    def __init__(self, server: SearchServer, prefix: str, open_progress: OpenProgress = no_progress) -> None:
         self._server = server
         self._prefix = prefix
-        self._on_progress = on_progress
-        self._unreadable = 0
+        self._open_progress = open_progress
+        self._unreadable: set[str] = set()  # a document may be read several times
         self._is_cut = False
         self.place = reports_place(prefix)
 
     @property
     def notes(self) -> Sequence[str]:
         """How many records could not be read, and whether checkpoints were left out."""
-        unreadable = f"{self._unreadable} records in {self.place} could not be read: their numbers are left out."
-        cut = f"Of one run only the newest {_MAX_CHECKPOINTS} checkpoints were read: its time series begins later."
+        unreadable = (
+            f"{self.place}: {format_count(len(self._unreadable), 'record')} could not be read, so numbers are missing."
+        )
+        cut = f"Only the newest {_MAX_CHECKPOINTS} checkpoints of a run were read: its time series begins later."
         return (*([unreadable] if self._unreadable else ()), *([cut] if self._is_cut else ()))
 
-    def runs(self, wanted: RunFilter) -> Iterator[PastRun]:
+    def runs(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the matching runs page by page.
 
         Runs without a start, which never started, are sorted by their time: they are read by a second search.
         """
-        found = _Found(self._on_progress)
-        started = self._pages(_conditions(wanted, START), START, found)
-        unstarted = self._pages(_conditions(wanted, _TIME), _TIME, found)
-        for run in heapq.merge(started, unstarted, key=lambda run: -run.started_ns):
-            if wanted.matches(run.report):
-                yield run
-        if wanted.reads_checkpoints and wanted.run is not None and not found.count:
-            yield from self._running(wanted)
+        is_found = False
+        with self._open_progress() as show:
+            started = self._pages(_conditions(selection, START), START)
+            unstarted = self._pages(_conditions(selection, _TIME), _TIME)
+            merged = heapq.merge(started, unstarted, key=lambda run: -run.started_ns)
+            for count, run in enumerate(merged, start=1):
+                is_found = True
+                show(count, 0)
+                if selection.matches(run.report):
+                    yield run
+        if selection.reads_checkpoints and selection.run is not None and not is_found:
+            yield from self._running(selection)
 
-    def started(self, conditions: Sequence[JsonObject]) -> Iterator[PastRun]:
-        """Yield the runs with a start that meet the conditions, newest start first."""
-        return self._pages(conditions, START, _Found(self._on_progress), _LARGE_PAGE_SIZE)
+    def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
+        """Yield the ``last`` newest matching runs of each family, without those that never started."""
+        count = 0
+        with self._open_progress() as show:
+            for conditions in last_run_conditions(self._server, self._prefix, selection, last):
+                for run in self._pages(conditions, START, _LARGE_PAGE_SIZE):
+                    count += 1
+                    show(count, 0)
+                    if selection.matches(run.report):
+                        yield run
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         """The checkpoints of a run, at most the newest 1,000."""
@@ -116,24 +132,21 @@ class ClusterRuns:
         conditions = [term(_TASK_ID, record.task_id), term("container.name", record.container.name)]
         hits = self._search("checkpoints", conditions, _TIME, _MAX_CHECKPOINTS)
         self._is_cut = self._is_cut or len(hits) == _MAX_CHECKPOINTS
-        found = (self._read(hit.get("_source", _EMPTY)) for hit in hits)
-        return tuple(one.report for one in found if one is not None and one.report.type == CHECKPOINT)
+        lines = (self._read(hit.get("_source", _EMPTY)) for hit in hits)
+        return tuple(line[0] for line in lines if line is not None and line[0].type == CHECKPOINT)
 
-    def _running(self, wanted: RunFilter) -> Iterator[PastRun]:
+    def _running(self, selection: RunFilter) -> Iterator[PastRun]:
         """Yield the run that has only checkpoints so far."""
-        hits = self._search("checkpoints", _conditions(wanted, START), _TIME, 1)
+        hits = self._search("checkpoints", _conditions(selection, START), _TIME, 1)
         for hit in hits:
             run = self._run(hit.get("_source", _EMPTY))
-            if wanted.matches(run.report):
+            if selection.matches(run.report):
                 yield run
 
-    def _pages(
-        self, conditions: Sequence[JsonObject], order: str, found: "_Found", size: int = _PAGE_SIZE
-    ) -> Iterator[PastRun]:
+    def _pages(self, conditions: Sequence[JsonObject], order: str, size: int = _PAGE_SIZE) -> Iterator[PastRun]:
         after: Sequence[Any] | None = None
         while True:
             hits = self._search("reports", conditions, order, size, after)
-            found.add(len(hits))
             for hit in hits:
                 yield self._run(hit.get("_source", _EMPTY))
             if len(hits) < size:
@@ -156,8 +169,7 @@ class ClusterRuns:
         }
         if after is not None:
             body["search_after"] = list(after)
-        found = search(self._server, indices_path(self._prefix, kind), body)
-        hits: Sequence[Mapping[str, Any]] = found["hits"]["hits"]
+        hits: Sequence[Mapping[str, Any]] = search(self._server, indices_path(self._prefix, kind), body)["hits"]["hits"]
         return hits
 
     def _run(self, source: Mapping[str, Any]) -> PastRun:
@@ -165,10 +177,10 @@ class ClusterRuns:
         task = source.get("task", _EMPTY)
         reported = {name: task[name] for name in TaskEvent.__struct_fields__ if task.get(name) is not None}
         event = msgspec.convert(reported, TaskEvent, strict=False) if reported else None
-        found = self._read(source)
-        if found is None:
+        read = self._read(source)
+        if read is None:
             return PastRun(report=_without_record(source), event=event)
-        report = found.report
+        report, line = read
         record = report.record
         corrected = replace(
             record,
@@ -178,15 +190,15 @@ class ClusterRuns:
         )
         if report.type == CHECKPOINT and corrected.status != record.status:
             corrected = _ended(corrected, source)
-        return PastRun(report=replace(report, record=corrected), line=found.line, event=event)
+        return PastRun(report=replace(report, record=corrected), line=line, event=event)
 
-    def _read(self, source: Mapping[str, Any]) -> "_Read | None":
-        """The report of a document: its whole line, or restored from its record."""
+    def _read(self, source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
+        """The report of a document and its line: the whole line, or restored from its record."""
         text = source.get("record")
         if not isinstance(text, str):
             return None
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            return _Read(decode(text), text.encode())
+            return decode(text), text.encode()
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             decoded = _record_decoder.decode(text)
             kind = source.get("event", _EMPTY).get("dataset")
@@ -196,36 +208,17 @@ class ClusterRuns:
                 schema_version=SCHEMA_VERSION,
                 record=without_impossible(decoded) or decoded,
             )
-            return _Read(report, msgspec.json.encode(report))
-        self._unreadable += 1
+            return report, msgspec.json.encode(report)
+        self._unreadable.add(text)
         return None
 
 
-class _Read(msgspec.Struct, frozen=True):
-    """A report and its line."""
-
-    report: Report
-    line: bytes
-
-
-class _Found:
-    """Counts the documents that were read, for the progress."""
-
-    def __init__(self, on_progress: OnProgress) -> None:
-        self.count = 0
-        self._on_progress = on_progress
-
-    def add(self, count: int) -> None:
-        self.count += count
-        self._on_progress(self.count, 0.0)
-
-
-def _conditions(wanted: RunFilter, order: str) -> list[JsonObject]:
-    """The conditions that the cluster can check. Runs without a start are those sorted by ``@timestamp``."""
-    conditions = filter_conditions(wanted, order)
-    if wanted.run is not None:
+def _conditions(selection: RunFilter, order: str) -> list[JsonObject]:
+    """The conditions that the search cluster can check. Runs without a start are those sorted by ``@timestamp``."""
+    conditions = filter_conditions(selection, order)
+    if selection.run is not None:
         conditions.append(
-            any_of([{"prefix": {_TASK_ID: wanted.run.partition("/")[0]}}, matches_pattern(FAMILY, wanted.run)])
+            any_of([{"prefix": {_TASK_ID: selection.run.partition("/")[0]}}, matches_pattern(FAMILY, selection.run)])
         )
     return [exists(START) if order == START else none_of([exists(START)]), *conditions]
 
@@ -244,94 +237,42 @@ def _ended(record: Record, source: Mapping[str, Any]) -> Record:
     return replace(record, finished_at=source.get("event", _EMPTY).get("end") or record.finished_at, metrics=metrics)
 
 
-class _CpuUsage(msgspec.Struct):
-    size: float | None = None
-    used: Distribution | None = None
-
-
-class _MemoryUsage(msgspec.Struct):
-    size_mb: float | None = None
-    used_mb: Distribution | None = None
-    peak_source: str | None = None
-
-
-class _Size(msgspec.Struct):
-    vcpu: float | None = None
-    memory_mb: float | None = None
-
-
-class _Task(msgspec.Struct):
-    size: _Size | None = None
-
-
-class _Usage(msgspec.Struct):
-    duration_ms: float | None = None
-    billed_duration_ms: float | None = None
-    cpu: _CpuUsage = msgspec.field(default_factory=_CpuUsage)
-    memory: _MemoryUsage = msgspec.field(default_factory=_MemoryUsage)
-
-
-class _Numbers(msgspec.Struct):
-    """The numbers of a document without a record, as shippers other than the forwarder may write it."""
-
-    usage: _Usage = msgspec.field(default_factory=_Usage)
-    task: _Task = msgspec.field(default_factory=_Task)
-
-
-def _numbers(source: Mapping[str, Any]) -> _Numbers:
-    try:
-        return msgspec.convert(source, _Numbers, strict=False)
-    except msgspec.ValidationError:  # the index ignores values that are not numbers
-        return _Numbers()
-
-
-def _metrics(usage: _Usage) -> Metrics:
-    used_mb = usage.memory.used_mb
-    return Metrics(
-        duration_ms=usage.duration_ms,
-        billed_duration_ms=usage.billed_duration_ms,
-        vcpu_size=usage.cpu.size,
-        vcpu_used=usage.cpu.used,
-        memory_size_mb=usage.memory.size_mb,
-        memory_used_mb=used_mb,
-        max_memory_used_mb=None if used_mb is None else used_mb.max,
-        memory_peak_source=usage.memory.peak_source,
-    )
-
-
 def _without_record(source: Mapping[str, Any]) -> Report:
-    """What is known of a run that left no record, or one that cannot be read."""
-    duration_ms = as_number(source.get("usage", _EMPTY).get("duration_ms"))
-    is_unreadable = isinstance(source.get("record"), str)
-    numbers = _Numbers(usage=_Usage(duration_ms=duration_ms)) if is_unreadable else _numbers(source)
-    size = numbers.task.size
-    task, event = source.get("task", _EMPTY), source.get("event", _EMPTY)
-    container, cloud = source.get("container", _EMPTY), source.get("cloud", _EMPTY)
-    logs = source.get("aws", _EMPTY).get("cloudwatch", _EMPTY)
-    record = Record(
-        task_id=str(task.get("id", "")),
-        task_arn=task.get("arn"),
-        cluster=source.get("orchestrator", _EMPTY).get("cluster", _EMPTY).get("name"),
-        family=task.get("family"),
-        revision=task.get("revision"),
-        region=cloud.get("region"),
-        account_id=cloud.get("account", _EMPTY).get("id"),
-        availability_zone=cloud.get("availability_zone"),
-        launch_type=task.get("launch_type"),
-        container=Container(
-            name=str(container.get("name", "")),
-            id=container.get("id"),
-            image=container.get("image", _EMPTY).get("name"),
-        ),
-        log_group=logs.get("log_group"),
-        log_stream=logs.get("log_stream"),
-        status=task.get("status") or "unknown",
-        exit_code=task.get("exit_code"),
-        likely_out_of_memory=task.get("out_of_memory"),
-        started_at=event.get("start"),
-        finished_at=event.get("end"),
-        metrics=_metrics(numbers.usage),
-        task_size=None if size is None else TaskSize(vcpu=size.vcpu, memory_mb=size.memory_mb),
-    )
+    """What is known of a run that left no record, or one that cannot be read.
+
+    Shippers other than the forwarder may write documents without the record's text: their fields are read back. Values
+    that the index ignores, because they are of another type, are left out.
+    """
+    document: dict[str, Any] = {"taskId": "", "container": {"name": ""}}
+    for field in _KNOWN_WITHOUT_RECORD if isinstance(source.get("record"), str) else FIELDS:
+        value = _value_at(source, field)
+        if value is not None and field.record_path is not None:
+            *parents, name = field.record_path.split(".")
+            part = document
+            for parent in parents:
+                part = part.setdefault(parent, {})
+            part[name] = value
+    record = msgspec.convert(document, Record, strict=False)
+    ran_out_of_memory = source.get("task", _EMPTY).get("out_of_memory")
+    if ran_out_of_memory is not None:
+        record = replace(record, likely_out_of_memory=ran_out_of_memory)
     known = without_impossible(record) or record
     return Report(time=_time(source), type="task.report", schema_version=SCHEMA_VERSION, record=known)
+
+
+def _value_at(source: Mapping[str, Any], field: DocumentField) -> object:
+    value: Any = source
+    for name in field.name.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    if field.is_list or value is None:
+        return None
+    kind = field.index_type
+    if kind in ("keyword", "date"):
+        return str(value)
+    if kind == "boolean":
+        return value if isinstance(value, bool) else None
+    try:
+        number = float(value)
+        return int(number) if kind == "long" or number.is_integer() else number
+    except (TypeError, ValueError, OverflowError):
+        return None

@@ -43,13 +43,13 @@ def verdict_of(run: PastRun, now_ns: int) -> Verdict:
     if record.likely_out_of_memory:
         return _out_of_memory(record, event, name)
     if status == "success":
-        return Verdict(text=f"{name} succeeded{_in(record)}.", tone="good")
+        return Verdict(text=f"{name} succeeded{_duration(record, ' in ')}.", tone="good")
     if status == "failure":
         return _failure(run, event, name)
     if status == "stopped":
         return Verdict(text=f"{name} was stopped{_after(record)}.", evidence=_stop(record, event), tone="warning")
     is_local = record.launch_type == _LOCAL  # the command may have run on when its profiler was killed
-    text = f"The end of {name} is unknown." if is_local else f"{name} ended{_after(record)}, and how is unknown."
+    text = f"The result of {name} is unknown." if is_local else f"{name} ended{_after(record)} with an unknown result."
     return Verdict(text=text, evidence=_lost(run), tone="warning")
 
 
@@ -58,7 +58,7 @@ def _running(run: PastRun, name: str, now_ns: int) -> Verdict:
     silent_ms = 0 if seen_ns is None else (now_ns - seen_ns) / NS_PER_MS
     if silent_ms < _SILENT_MS:
         return Verdict(
-            text=f"{name} is running{_since(run.report.record)}.",
+            text=f"{name} is running{_duration(run.report.record, ', for ', ' so far')}.",
             evidence="This is its last checkpoint: the numbers are those so far.",
             tone="neutral",
         )
@@ -75,7 +75,7 @@ def _out_of_memory(record: Record, event: TaskEvent, name: str) -> Verdict:
         kills = record.memory_kills
         count = "a process" if kills is None or kills.count == 1 else f"{kills.count} processes"
         return Verdict(
-            text=f"{name} succeeded{_in(record)}, but ran out of memory.",
+            text=f"{name} succeeded{_duration(record, ' in ')}, but ran out of memory.",
             evidence=f"The kernel killed {count} for lack of memory: the result may be incomplete.",
             tone="warning",
         )
@@ -145,19 +145,14 @@ def _name(record: Record) -> str:
     return family if record.revision is None else f"{family}:{record.revision}"
 
 
-def _in(record: Record) -> str:
+def _duration(record: Record, before: str, after: str = "") -> str:
+    """The run's duration between two texts; nothing if it is unknown."""
     duration_ms = record.metrics.duration_ms
-    return "" if duration_ms is None else f" in {format_duration(duration_ms)}"
+    return "" if duration_ms is None else f"{before}{format_duration(duration_ms)}{after}"
 
 
 def _after(record: Record) -> str:
-    duration_ms = record.metrics.duration_ms
-    return "" if duration_ms is None else f" after {format_duration(duration_ms)}"
-
-
-def _since(record: Record) -> str:
-    duration_ms = record.metrics.duration_ms
-    return "" if duration_ms is None else f", for {format_duration(duration_ms)} so far"
+    return _duration(record, " after ")
 
 
 def _at_peak(metrics: Metrics) -> str:

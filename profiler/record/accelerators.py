@@ -58,8 +58,11 @@ def neuron_totals(neuron: Neuron | None) -> NeuronTotals | None:
 
 
 def _combine(distributions: Sequence[Distribution | None]) -> Distribution:
-    measured = [one for one in distributions if one is not None]
-    return Distribution(avg=mean_known(*(one.avg for one in measured)), max=max_known(*(one.max for one in measured)))
+    measured = [distribution for distribution in distributions if distribution is not None]
+    return Distribution(
+        avg=mean_known(*(distribution.avg for distribution in measured)),
+        max=max_known(*(distribution.max for distribution in measured)),
+    )
 
 
 def is_idle(gpu: Gpu) -> bool:
@@ -73,6 +76,8 @@ def idle_advice(gpus: Sequence[Gpu]) -> str | None:
     if not idle:
         return None
     if len(idle) < len(gpus):
-        return f"{len(idle)} of {len(gpus)} GPUs were never used: ask for {len(gpus) - len(idle)}, or spread the work."
-    subject = "The GPU was" if len(gpus) == 1 else f"All {len(gpus)} GPUs were"
-    return f"{subject} allocated and never used: run the task without, or see why the batch did not find it."
+        return f"{len(idle)} of {len(gpus)} GPUs were never used: request {len(gpus) - len(idle)}, or spread the work."
+    subject, them = ("The GPU was", "it") if len(gpus) == 1 else (f"All {len(gpus)} GPUs were", "them")
+    return (
+        f"{subject} allocated but never used: run the task without {them}, or check why the batch did not find {them}."
+    )

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from profiler.core.json_fields import integer
-from profiler.record.metric_catalogue import METRICS, IndexType, RunView
+from profiler.record.metric_catalogue import METRICS, IndexType, RunView, json_path, reader
 from profiler.record.model import known_status
 
 # The fields of this object are in checkpoints only.
@@ -49,12 +49,14 @@ def _tags(run: RunView) -> list[str] | None:
     return [f"{name}={value}" for name, value in tags.items()] if tags else None
 
 
-def _status(run: RunView) -> str:
-    return known_status(run.record)
+def _copied(name: str, path: str, index_type: IndexType = "keyword") -> DocumentField:
+    """A field with the value at a path of the record."""
+    path = f"record.{path}"
+    return DocumentField(name=name, index_type=index_type, get=reader(path), record_path=json_path(path))
 
 
-def _exit_code(run: RunView) -> int | None:
-    return integer(run.record.exit_code)
+def _on_ecs(value: str) -> Callable[[RunView], str | None]:
+    return lambda run: None if run.record.task_arn is None else value
 
 
 IDENTITY_FIELDS: tuple[DocumentField, ...] = (
@@ -63,51 +65,41 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(name="event.dataset"),
     DocumentField(name="event.outcome"),
     DocumentField(name="event.duration", index_type="long"),
-    DocumentField(
-        name="event.start", index_type="date", get=lambda run: run.record.started_at, record_path="startedAt"
-    ),
-    DocumentField(
-        name="event.end", index_type="date", get=lambda run: run.record.finished_at, record_path="finishedAt"
-    ),
-    DocumentField(name="cloud.provider", get=lambda run: None if run.record.task_arn is None else "aws"),
-    DocumentField(name="cloud.region", get=lambda run: run.record.region, record_path="region"),
-    DocumentField(
-        name="cloud.availability_zone",
-        get=lambda run: run.record.availability_zone,
-        record_path="availabilityZone",
-    ),
-    DocumentField(name="cloud.account.id", get=lambda run: run.record.account_id, record_path="accountId"),
-    DocumentField(name="orchestrator.type", get=lambda run: None if run.record.task_arn is None else "ecs"),
-    DocumentField(name="orchestrator.cluster.name", get=lambda run: run.record.cluster, record_path="cluster"),
-    DocumentField(name="service.name", get=lambda run: run.record.family),
-    DocumentField(name="container.name", get=lambda run: run.record.container.name, record_path="container.name"),
-    DocumentField(name="container.id", get=lambda run: run.record.container.id, record_path="container.id"),
-    DocumentField(
-        name="container.image.name", get=lambda run: run.record.container.image, record_path="container.image"
-    ),
+    _copied("event.start", "started_at", "date"),
+    _copied("event.end", "finished_at", "date"),
+    DocumentField(name="cloud.provider", get=_on_ecs("aws")),
+    _copied("cloud.region", "region"),
+    _copied("cloud.availability_zone", "availability_zone"),
+    _copied("cloud.account.id", "account_id"),
+    DocumentField(name="orchestrator.type", get=_on_ecs("ecs")),
+    _copied("orchestrator.cluster.name", "cluster"),
+    DocumentField(name="service.name", get=reader("record.family")),
+    _copied("container.name", "container.name"),
+    _copied("container.id", "container.id"),
+    _copied("container.image.name", "container.image"),
     DocumentField(
         name="container.image.hash.all", get=_image_digests, record_path="container.imageDigest", is_list=True
     ),
-    DocumentField(name="aws.cloudwatch.log_group", get=lambda run: run.record.log_group, record_path="logGroup"),
-    DocumentField(name="aws.cloudwatch.log_stream", get=lambda run: run.record.log_stream, record_path="logStream"),
-    DocumentField(name="task.id", get=lambda run: run.record.task_id, record_path="taskId"),
-    DocumentField(name="task.arn", get=lambda run: run.record.task_arn, record_path="taskArn"),
-    DocumentField(name="task.family", get=lambda run: run.record.family, record_path="family"),
-    DocumentField(name="task.revision", get=lambda run: run.record.revision, record_path="revision"),
-    DocumentField(name="task.launch_type", get=lambda run: run.record.launch_type, record_path="launchType"),
-    DocumentField(name="task.status", get=_status, record_path="status"),
-    DocumentField(name="task.exit_code", index_type="long", get=_exit_code, record_path="exitCode"),
+    _copied("aws.cloudwatch.log_group", "log_group"),
+    _copied("aws.cloudwatch.log_stream", "log_stream"),
+    _copied("task.id", "task_id"),
+    _copied("task.arn", "task_arn"),
+    _copied("task.family", "family"),
+    _copied("task.revision", "revision"),
+    _copied("task.launch_type", "launch_type"),
+    DocumentField(name="task.status", get=lambda run: known_status(run.record), record_path="status"),
+    DocumentField(
+        name="task.exit_code",
+        index_type="long",
+        get=lambda run: integer(run.record.exit_code),
+        record_path="exitCode",
+    ),
     DocumentField(name="task.stop_code"),
     DocumentField(name="task.stop_category"),
     DocumentField(name="task.stopped_reason"),
     DocumentField(name="task.started_by"),
     DocumentField(name="task.out_of_memory", index_type="boolean"),
-    DocumentField(
-        name="task.likely_out_of_memory",
-        index_type="boolean",
-        get=lambda run: run.record.likely_out_of_memory,
-        record_path="likelyOutOfMemory",
-    ),
+    _copied("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
     DocumentField(name="task.complete", index_type="boolean"),
     DocumentField(name="tags", get=_tags),
 )

@@ -9,10 +9,8 @@ they cover the time since the last checkpoint.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
-
-from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.metric_catalogue import METRICS, Metric, RunView, Unit, view_of
@@ -25,6 +23,7 @@ DIMENSION = "family"
 # The values that CloudWatch accepts for a dimension: printable ASCII, not only spaces.
 _DIMENSION_VALUE = re.compile(r"(?=.*[!-~])[ -~]{1,1024}")
 _MAX_VALUE = 2**360
+_DIGITS = 3
 # CloudWatch has no unit for MiB, vCPU, joules and dollars.
 _EMF_UNITS: Mapping[Unit, EmfUnit] = {
     "ms": "Milliseconds",
@@ -36,27 +35,20 @@ _EMF_UNITS: Mapping[Unit, EmfUnit] = {
 }
 
 
-class EmfMetric(Struct, frozen=True):
-    """A metric that users can select. ``get`` returns None if the record does not contain the value."""
-
-    name: str
-    unit: EmfUnit
-    get: Callable[[RunView], Number | None]
+EMF_METRICS: Mapping[str, Metric] = {metric.emf_name: metric for metric in METRICS if metric.emf_name is not None}
 
 
-def _emf_metric(name: str, metric: Metric) -> EmfMetric:
-    def get(run: RunView) -> Number | None:
-        value = metric.get(run)
-        if isinstance(value, str) or value is None:
-            return None
-        return value if metric.emf_digits is None else round(value, metric.emf_digits)
-
-    return EmfMetric(name, _EMF_UNITS.get(metric.unit, "None"), get)
+def emf_unit(metric: Metric) -> EmfUnit:
+    """The unit of a metric in CloudWatch."""
+    return _EMF_UNITS.get(metric.unit, "None")
 
 
-EMF_METRICS = tuple(_emf_metric(metric.emf_name, metric) for metric in METRICS if metric.emf_name is not None)
-_BY_NAME = {metric.name: metric for metric in EMF_METRICS}
-METRIC_NAMES = tuple(_BY_NAME)
+def _read(metric: Metric, run: RunView) -> Number | None:
+    value = metric.get(run)
+    if isinstance(value, str) or value is None or not abs(value) <= _MAX_VALUE:  # NaN, too
+        return None
+    # The record's own numbers are rounded already.
+    return round(value, _DIGITS) if metric.record_path is None else value
 
 
 def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
@@ -66,7 +58,7 @@ def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
 
     Args:
         report: The report or checkpoint.
-        names: The selected metrics, each of ``METRIC_NAMES``.
+        names: The selected metrics, each of ``EMF_METRICS``.
 
     Returns:
         The members; empty if no value is left, or if the record has no family, which is the metrics' only dimension.
@@ -76,14 +68,13 @@ def emf_members(report: Report, names: Iterable[str]) -> dict[str, Any]:
     if time_ns is None or record.family is None or not _DIMENSION_VALUE.fullmatch(record.family):
         return {}
     run = view_of(record)
-    found = {name: _BY_NAME[name].get(run) for name in names}
-    values = {name: value for name, value in found.items() if value is not None and abs(value) <= _MAX_VALUE}
+    values = {name: value for name in names if (value := _read(EMF_METRICS[name], run)) is not None}
     if not values:
         return {}
     directive = {
         "Namespace": NAMESPACE,
         "Dimensions": [[DIMENSION]],
-        "Metrics": [{"Name": name, "Unit": _BY_NAME[name].unit} for name in values],
+        "Metrics": [{"Name": name, "Unit": emf_unit(EMF_METRICS[name])} for name in values],
     }
     return {
         "_aws": {"Timestamp": time_ns // NS_PER_MS, "CloudWatchMetrics": [directive]},

@@ -1,10 +1,10 @@
 """What a family is: runs belong together when account, Region and the task definition's family agree."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.record.model import Record
+from profiler.record.model import Record, RecordHead
 
 _UNKNOWN_ACCOUNT = "unknown account"
 _UNKNOWN_REGION = "unknown Region"
@@ -23,7 +23,11 @@ class FamilyKey(Struct, frozen=True):
         return self.name, self.account_id or "", self.region or ""
 
 
-def family_key(record: Record) -> FamilyKey:
+# The title of a column, and how to read its value from a family.
+PlaceColumn = tuple[str, Callable[[FamilyKey], str | None]]
+
+
+def family_key(record: Record | RecordHead) -> FamilyKey:
     """The family of a run; its name is the container's if the run has no family."""
     return FamilyKey(record.family or record.container.name, record.account_id or None, record.region or None)
 
@@ -36,9 +40,15 @@ def family_labels(keys: Collection[FamilyKey]) -> Mapping[FamilyKey, str]:
     return {key: _label(key, namesakes[key.name]) for key in keys}
 
 
+def place_columns(keys: Sequence[FamilyKey]) -> list[PlaceColumn]:
+    """The table columns "Account" and "Region", each only where the families differ in it."""
+    columns: tuple[PlaceColumn, ...] = (("Account", lambda key: key.account_id), ("Region", lambda key: key.region))
+    return [(title, get) for title, get in columns if len({get(key) for key in keys}) > 1]
+
+
 def _label(key: FamilyKey, namesakes: Collection[FamilyKey]) -> str:
     parts = (
-        *([key.account_id or _UNKNOWN_ACCOUNT] if len({one.account_id for one in namesakes}) > 1 else ()),
-        *([key.region or _UNKNOWN_REGION] if len({one.region for one in namesakes}) > 1 else ()),
+        *([key.account_id or _UNKNOWN_ACCOUNT] if len({namesake.account_id for namesake in namesakes}) > 1 else ()),
+        *([key.region or _UNKNOWN_REGION] if len({namesake.region for namesake in namesakes}) > 1 else ()),
     )
     return f"{key.name} ({', '.join(parts)})" if parts else key.name

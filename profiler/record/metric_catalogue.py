@@ -11,23 +11,21 @@ The order of the rows is the order of the document's fields and of the CloudWatc
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal
+from operator import attrgetter
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from profiler.record.accelerators import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.model import (
-    AverageAndMaximum,
     Cost,
-    Distribution,
     Interval,
     Metrics,
     Monitor,
     Number,
     Recommendation,
     Record,
-    SlowdownBounds,
-    TaskSize,
+    json_name,
     known_status,
 )
 
@@ -51,10 +49,11 @@ _INDEX_TYPES: Mapping[Unit, IndexType] = {
 }
 # The sizes in vCPU with a slowdown in the search document.
 SLOWDOWN_SIZES = ("0.25", "0.5", "1", "2", "4", "8", "16", "32")
-# The record rounds its own numbers to three digits, too.
-_MEAN_DIGITS = 3
 _NO_INTERVAL, _NO_COST, _NO_RECOMMENDATION, _NO_MONITOR = Interval(), Cost(), Recommendation(), Monitor()
 _NO_GPUS, _NO_NEURON = GpuTotals(), NeuronTotals()
+_NO_NAMES: Mapping[str, str] = {}
+# The parts of the view that the record does not contain.
+_CALCULATED_PARTS = ("gpus", "neuron")
 
 
 class RunView(Struct, frozen=True):
@@ -82,7 +81,6 @@ class Metric(Struct, frozen=True, kw_only=True):
         text_label: The label in the REPORT text line; None if the line does not contain the value.
         text_digits: The number of digits after the point in that line; None: as many as the value needs.
         emf_name: The name of the CloudWatch metric; None if there is none.
-        emf_digits: The number of digits to which the CloudWatch metric is rounded; None: it is not rounded.
     """
 
     unit: Unit
@@ -93,7 +91,6 @@ class Metric(Struct, frozen=True, kw_only=True):
     text_label: str | None = None
     text_digits: int | None = None
     emf_name: str | None = None
-    emf_digits: int | None = None
 
     @property
     def index_type(self) -> IndexType:
@@ -115,42 +112,58 @@ def view_of(record: Record) -> RunView:
     )
 
 
-def _statistics(
-    unit: Unit,
-    get: Callable[[RunView], Distribution | AverageAndMaximum | None],
-    *,
-    document_field: str,
-    record_path: str | None = None,
-    text_labels: Mapping[str, str] | None = None,
-    emf_names: Mapping[str, str] | None = None,
-    names: tuple[str, ...] = ("avg", "p50", "p95", "p99", "max"),
-) -> Iterator[Metric]:
-    """One row for each statistic of a distribution; labels and CloudWatch names are by statistic."""
-    for name in names:
-        yield Metric(
-            unit=unit,
-            get=_statistic(get, name),
-            record_path=None if record_path is None else f"{record_path}.{name}",
-            document_field=f"{document_field}.{name}",
-            text_label=(text_labels or {}).get(name),
-            emf_name=(emf_names or {}).get(name),
-            emf_digits=_MEAN_DIGITS if record_path is None and name == "avg" else None,
-        )
+def reader(path: str) -> Callable[[RunView], Any]:
+    """The function that reads the value at a path of the view; None if a part on the way is absent.
 
+    In the paths of the catalogue, only the parent of the value may be absent.
+    """
+    parent, _, name = path.rpartition(".")
+    if parent in RunView.__struct_fields__:
+        return attrgetter(path)
+    get_parent = attrgetter(parent)
 
-def _statistic(
-    get: Callable[[RunView], Distribution | AverageAndMaximum | None], name: str
-) -> Callable[[RunView], float | None]:
-    def read(run: RunView) -> float | None:
-        distribution = get(run)
-        return None if distribution is None else getattr(distribution, name)
+    def read(run: RunView) -> Any:  # noqa: ANN401  the type of any value of the record
+        part = get_parent(run)
+        return None if part is None else getattr(part, name)
 
     return read
 
 
-def _latest(run: RunView) -> Metrics | Interval:
-    """In a checkpoint, the time since the last one: the mean of a long run hardly changes any more."""
-    return run.metrics if run.record.interval is None else run.interval
+def json_path(path: str) -> str | None:
+    """Where the record's JSON contains the value at a path of the view; None for a value of all devices together."""
+    names = path.removeprefix("record.").split(".")
+    return None if names[0] in _CALCULATED_PARTS else ".".join(map(json_name, names))
+
+
+def _value(unit: Unit, path: str, document_field: str | None = None, **outputs: Any) -> Metric:  # noqa: ANN401
+    """A row for the value at a path of the view; ``outputs`` are attributes of `Metric`."""
+    return Metric(unit=unit, get=reader(path), record_path=json_path(path), document_field=document_field, **outputs)
+
+
+def _statistics(
+    unit: Unit,
+    path: str,
+    document_field: str,
+    *,
+    text_labels: Mapping[str, str] = _NO_NAMES,
+    emf_names: Mapping[str, str] = _NO_NAMES,
+    names: tuple[str, ...] = ("avg", "p50", "p95", "p99", "max"),
+) -> Iterator[Metric]:
+    """One row for each statistic of a distribution; labels and CloudWatch names are by statistic."""
+    for name in names:
+        yield _value(
+            unit,
+            f"{path}.{name}",
+            f"{document_field}.{name}",
+            text_label=text_labels.get(name),
+            emf_name=emf_names.get(name),
+        )
+
+
+def _latest_mean(name: str) -> Callable[[RunView], float | None]:
+    """The mean over the run, or in a checkpoint since the last one: the mean of a long run hardly changes any more."""
+    whole, latest = reader(f"metrics.{name}.avg"), reader(f"interval.{name}.avg")
+    return lambda run: whole(run) if run.record.interval is None else latest(run)
 
 
 def _waste_usd(run: RunView) -> float | None:
@@ -159,19 +172,6 @@ def _waste_usd(run: RunView) -> float | None:
     if usd is None or saving_percent is None or saving_percent < 0:
         return None
     return usd * saving_percent / 100
-
-
-def _task_size(part: Callable[[TaskSize], Number | None]) -> Callable[[RunView], Number | None]:
-    def read(run: RunView) -> Number | None:
-        size = run.record.task_size
-        return None if size is None else part(size)
-
-    return read
-
-
-def _stats_period_ms(run: RunView) -> int | None:
-    sampling = run.record.sampling
-    return None if sampling is None else sampling.stats_period_ms
 
 
 def _failed(run: RunView) -> int | None:
@@ -186,360 +186,157 @@ def _out_of_memory(run: RunView) -> int | None:
     return None if run.record.status == "running" or likely is None else int(likely)
 
 
-def slowdown_field(bound: str, size: str) -> str:
-    """The document's field with a bound (``min`` or ``max``) of the slowdown at one of ``SLOWDOWN_SIZES``."""
-    return f"usage.cpu.slowdown.{bound}.v{size.replace('.', '_')}"
-
-
-def _slowdowns(name: str, bound: Callable[[SlowdownBounds], float]) -> Iterator[Metric]:
+def _slowdowns(bound: Literal["min", "max"]) -> Iterator[Metric]:
     """One row for each smaller size: a bound of the slowdown there."""
     for size in SLOWDOWN_SIZES:
-        yield Metric(unit="factor", get=_slowdown(size, bound), document_field=slowdown_field(name, size))
+        field = f"usage.cpu.slowdown.{bound}.v{size.replace('.', '_')}"
+        yield Metric(unit="factor", get=_slowdown(size, bound), document_field=field)
 
 
-def _slowdown(size: str, bound: Callable[[SlowdownBounds], float]) -> Callable[[RunView], float | None]:
+def _slowdown(size: str, bound: Literal["min", "max"]) -> Callable[[RunView], float | None]:
     def read(run: RunView) -> float | None:
         """1 for a size that the record leaves out, because the run would not have been slower there."""
         slowdown = run.metrics.slowdown_at_vcpu
         if slowdown is None:
             return None
         bounds = slowdown.get(size)
-        return 1.0 if bounds is None else bound(bounds)
+        return 1.0 if bounds is None else getattr(bounds, bound)
 
     return read
 
 
 METRICS: tuple[Metric, ...] = (
-    # Times
-    Metric(
-        unit="ms",
-        get=lambda run: run.metrics.duration_ms,
-        record_path="metrics.durationMs",
-        document_field="usage.duration_ms",
-        text_label="Duration",
-        text_digits=2,  # as Lambda prints it
-        emf_name="durationMs",
+    # Times. The REPORT line has two digits where Lambda prints them.
+    _value(
+        "ms", "metrics.duration_ms", "usage.duration_ms", text_label="Duration", text_digits=2, emf_name="durationMs"
     ),
-    Metric(
-        unit="ms",
-        get=lambda run: run.metrics.billed_duration_ms,
-        record_path="metrics.billedDurationMs",
-        document_field="usage.billed_duration_ms",
+    _value(
+        "ms",
+        "metrics.billed_duration_ms",
+        "usage.billed_duration_ms",
         text_label="Billed Duration",
         emf_name="billedDurationMs",
     ),
-    Metric(
-        unit="ms",
-        get=lambda run: run.metrics.init_duration_ms,
-        record_path="metrics.initDurationMs",
-        document_field="usage.init_duration_ms",
+    _value(
+        "ms",
+        "metrics.init_duration_ms",
+        "usage.init_duration_ms",
         text_label="Init Duration",
-        text_digits=2,  # as Lambda prints it
+        text_digits=2,
         emf_name="initDurationMs",
     ),
     # CPU
-    Metric(
-        unit="vCPU",
-        get=lambda run: run.metrics.vcpu_size,
-        record_path="metrics.vcpuSize",
-        document_field="usage.cpu.size",
-        text_label="vCPU Size",
-    ),
-    Metric(
-        unit="s",
-        get=lambda run: run.metrics.cpu_seconds,
-        record_path="metrics.cpuSeconds",
-        document_field="usage.cpu.seconds",
-        text_label="CPU Time",
-        emf_name="cpuSeconds",
-    ),
+    _value("vCPU", "metrics.vcpu_size", "usage.cpu.size", text_label="vCPU Size"),
+    _value("s", "metrics.cpu_seconds", "usage.cpu.seconds", text_label="CPU Time", emf_name="cpuSeconds"),
     *_statistics(
-        "vCPU",
-        lambda run: run.metrics.vcpu_used,
-        record_path="metrics.vcpuUsed",
-        document_field="usage.cpu.used",
-        text_labels={"avg": "Avg vCPU Used", "max": "Max vCPU Used"},
+        "vCPU", "metrics.vcpu_used", "usage.cpu.used", text_labels={"avg": "Avg vCPU Used", "max": "Max vCPU Used"}
     ),
-    Metric(
-        unit="%",
-        get=_statistic(lambda run: _latest(run).cpu_utilization_percent, "avg"),
-        emf_name="cpuUtilizationPercent",
-    ),
+    Metric(unit="%", get=_latest_mean("cpu_utilization_percent"), emf_name="cpuUtilizationPercent"),
     *_statistics(
         "%",
-        lambda run: run.metrics.cpu_utilization_percent,
-        record_path="metrics.cpuUtilizationPercent",
-        document_field="usage.cpu.percent",
+        "metrics.cpu_utilization_percent",
+        "usage.cpu.percent",
         text_labels={"avg": "Avg CPU"},
         emf_names={"max": "maxCpuUtilizationPercent"},
     ),
-    Metric(
-        unit="%",
-        get=lambda run: run.metrics.vcpu_saturated_percent,
-        record_path="metrics.vcpuSaturatedPercent",
-        document_field="usage.cpu.saturated_percent",
-        field_type="double",  # exact, because `recommend` prints the mean
-    ),
-    *_slowdowns("min", lambda bounds: bounds.min),
-    *_slowdowns("max", lambda bounds: bounds.max),
+    _value("%", "metrics.vcpu_saturated_percent", "usage.cpu.saturated_percent", field_type="double"),
+    *_slowdowns("min"),
+    *_slowdowns("max"),
     # Memory
-    Metric(
-        unit="MB",
-        get=lambda run: run.metrics.memory_size_mb,
-        record_path="metrics.memorySizeMB",
-        document_field="usage.memory.size_mb",
-        text_label="Memory Size",
-    ),
+    _value("MB", "metrics.memory_size_mb", "usage.memory.size_mb", text_label="Memory Size"),
     # The maximum is the next row: the kernel's high-water mark may be above the sampled maximum.
     *_statistics(
         "MB",
-        lambda run: run.metrics.memory_used_mb,
-        record_path="metrics.memoryUsedMB",
-        document_field="usage.memory.used_mb",
+        "metrics.memory_used_mb",
+        "usage.memory.used_mb",
         text_labels={"avg": "Avg Memory Used"},
         names=("avg", "p50", "p95", "p99"),
     ),
-    Metric(
-        unit="MB",
-        get=lambda run: run.metrics.max_memory_used_mb,
-        record_path="metrics.maxMemoryUsedMB",
-        document_field="usage.memory.used_mb.max",
+    _value(
+        "MB",
+        "metrics.max_memory_used_mb",
+        "usage.memory.used_mb.max",
         text_label="Max Memory Used",
         emf_name="maxMemoryUsedMB",
     ),
-    Metric(
-        unit="%",
-        get=_statistic(lambda run: _latest(run).memory_utilization_percent, "avg"),
-        emf_name="memoryUtilizationPercent",
-    ),
+    Metric(unit="%", get=_latest_mean("memory_utilization_percent"), emf_name="memoryUtilizationPercent"),
     *_statistics(
         "%",
-        lambda run: run.metrics.memory_utilization_percent,
-        record_path="metrics.memoryUtilizationPercent",
-        document_field="usage.memory.percent",
+        "metrics.memory_utilization_percent",
+        "usage.memory.percent",
         emf_names={"max": "maxMemoryUtilizationPercent"},
     ),
-    Metric(
-        unit="text",
-        get=lambda run: run.metrics.memory_peak_source,
-        record_path="metrics.memoryPeakSource",
-        document_field="usage.memory.peak_source",
-        text_label="Memory Peak Source",
-    ),
-    *_statistics(
-        "MB",
-        lambda run: run.metrics.memory_cache_mb,
-        record_path="metrics.memoryCacheMB",
-        document_field="usage.memory.cache_mb",
-        names=("avg", "max"),
-    ),
-    Metric(
-        unit="MB",
-        get=lambda run: run.metrics.memory_usage_peak_mb,
-        record_path="metrics.memoryUsagePeakMB",
-        document_field="usage.memory.usage_peak_mb",
-    ),
-    Metric(
-        unit="count",
-        get=lambda run: None if run.record.memory_kills is None else run.record.memory_kills.count,
-        record_path="memoryKills.count",
-        document_field="usage.memory.kills",
-    ),
+    _value("text", "metrics.memory_peak_source", "usage.memory.peak_source", text_label="Memory Peak Source"),
+    *_statistics("MB", "metrics.memory_cache_mb", "usage.memory.cache_mb", names=("avg", "max")),
+    _value("MB", "metrics.memory_usage_peak_mb", "usage.memory.usage_peak_mb"),
+    _value("count", "record.memory_kills.count", "usage.memory.kills"),
     # Network and storage
-    Metric(
-        unit="bytes",
-        get=lambda run: run.metrics.network_rx_bytes,
-        record_path="metrics.networkRxBytes",
-        document_field="usage.network.rx_bytes",
-        emf_name="networkRxBytes",
-    ),
-    Metric(
-        unit="bytes",
-        get=lambda run: run.metrics.network_tx_bytes,
-        record_path="metrics.networkTxBytes",
-        document_field="usage.network.tx_bytes",
-        emf_name="networkTxBytes",
-    ),
-    Metric(
-        unit="bytes",
-        get=lambda run: run.metrics.block_read_bytes,
-        record_path="metrics.blockReadBytes",
-        document_field="usage.block.read_bytes",
-    ),
-    Metric(
-        unit="bytes",
-        get=lambda run: run.metrics.block_write_bytes,
-        record_path="metrics.blockWriteBytes",
-        document_field="usage.block.write_bytes",
-    ),
-    Metric(
-        unit="MB",
-        get=lambda run: run.metrics.ephemeral_storage_used_mb,
-        record_path="metrics.ephemeralStorageUsedMB",
-        emf_name="ephemeralStorageUsedMB",
-    ),
+    _value("bytes", "metrics.network_rx_bytes", "usage.network.rx_bytes", emf_name="networkRxBytes"),
+    _value("bytes", "metrics.network_tx_bytes", "usage.network.tx_bytes", emf_name="networkTxBytes"),
+    _value("bytes", "metrics.block_read_bytes", "usage.block.read_bytes"),
+    _value("bytes", "metrics.block_write_bytes", "usage.block.write_bytes"),
+    _value("MB", "metrics.ephemeral_storage_used_mb", emf_name="ephemeralStorageUsedMB"),
     # The time since the last checkpoint, in checkpoints only
-    Metric(
-        unit="time",
-        get=lambda run: run.interval.started_at,
-        record_path="interval.startedAt",
-        document_field="interval.start",
-    ),
-    Metric(
-        unit="time",
-        get=lambda run: run.interval.finished_at,
-        record_path="interval.finishedAt",
-        document_field="interval.end",
-    ),
-    Metric(
-        unit="%",
-        get=_statistic(lambda run: run.interval.cpu_utilization_percent, "avg"),
-        record_path="interval.cpuUtilizationPercent.avg",
-        document_field="interval.cpu_percent",
-    ),
-    Metric(
-        unit="MB",
-        get=_statistic(lambda run: run.interval.memory_used_mb, "max"),
-        record_path="interval.memoryUsedMB.max",
-        document_field="interval.memory_mb",
-    ),
-    Metric(
-        unit="%",
-        get=_statistic(lambda run: run.interval.gpu_utilization_percent, "avg"),
-        record_path="interval.gpuUtilizationPercent.avg",
-        document_field="interval.gpu_percent",
-    ),
-    Metric(
-        unit="MB",
-        get=_statistic(lambda run: run.interval.gpu_memory_used_mb, "max"),
-        record_path="interval.gpuMemoryUsedMB.max",
-        document_field="interval.gpu_memory_mb",
-    ),
-    Metric(
-        unit="%",
-        get=_statistic(lambda run: run.interval.neuron_utilization_percent, "avg"),
-        record_path="interval.neuronUtilizationPercent.avg",
-        document_field="interval.neuron_percent",
-    ),
+    _value("time", "interval.started_at", "interval.start"),
+    _value("time", "interval.finished_at", "interval.end"),
+    _value("%", "interval.cpu_utilization_percent.avg", "interval.cpu_percent"),
+    _value("MB", "interval.memory_used_mb.max", "interval.memory_mb"),
+    _value("%", "interval.gpu_utilization_percent.avg", "interval.gpu_percent"),
+    _value("MB", "interval.gpu_memory_used_mb.max", "interval.gpu_memory_mb"),
+    _value("%", "interval.neuron_utilization_percent.avg", "interval.neuron_percent"),
     # The task's size, which Fargate bills, and how often its readings were refreshed
-    Metric(
-        unit="vCPU",
-        get=_task_size(lambda size: size.vcpu),
-        record_path="taskSize.vcpu",
-        document_field="task.size.vcpu",
-        field_type="double",
-    ),
-    Metric(
-        unit="MB",
-        get=_task_size(lambda size: size.memory_mb),
-        record_path="taskSize.memoryMB",
-        document_field="task.size.memory_mb",
-    ),
-    Metric(
-        unit="ms",
-        get=_stats_period_ms,
-        record_path="sampling.statsPeriodMs",
-        document_field="monitor.stats_period_ms",
-    ),
+    _value("vCPU", "record.task_size.vcpu", "task.size.vcpu", field_type="double"),
+    _value("MB", "record.task_size.memory_mb", "task.size.memory_mb"),
+    _value("ms", "record.sampling.stats_period_ms", "monitor.stats_period_ms"),
     # Cost and outcome
-    Metric(
-        unit="USD",
-        get=lambda run: run.cost.usd,
-        record_path="cost.usd",
-        document_field="cost.usd",
-        text_label="Cost",
-        emf_name="costUsd",
-    ),
+    _value("USD", "cost.usd", "cost.usd", text_label="Cost", emf_name="costUsd"),
     Metric(unit="USD", get=_waste_usd, document_field="cost.waste_usd"),
     Metric(unit="count", get=_failed, emf_name="failed"),
     Metric(unit="count", get=_out_of_memory, emf_name="outOfMemory"),
     # All GPUs
-    Metric(unit="count", get=lambda run: run.gpus.count, document_field="usage.gpu.count", text_label="GPUs"),
-    Metric(unit="count", get=lambda run: run.gpus.idle, text_label="Idle GPUs"),
+    _value("count", "gpus.count", "usage.gpu.count", text_label="GPUs"),
+    _value("count", "gpus.idle", text_label="Idle GPUs"),
     *_statistics(
         "%",
-        lambda run: run.gpus.utilization_percent,
-        document_field="usage.gpu.percent",
+        "gpus.utilization_percent",
+        "usage.gpu.percent",
+        names=("avg", "max"),
         text_labels={"avg": "Avg GPU"},
         emf_names={"avg": "gpuUtilizationPercent"},
-        names=("avg", "max"),
     ),
     *_statistics(
         "MB",
-        lambda run: run.gpus.memory_used_mb,
-        document_field="usage.gpu.memory_mb",
+        "gpus.memory_used_mb",
+        "usage.gpu.memory_mb",
+        names=("avg", "max"),
         text_labels={"max": "Max GPU Memory Used"},
         emf_names={"avg": "gpuMemoryUsedMB", "max": "maxGpuMemoryUsedMB"},
-        names=("avg", "max"),
     ),
-    Metric(
-        unit="J",
-        get=lambda run: run.gpus.energy_joules,
-        document_field="usage.gpu.energy_joules",
-        text_label="GPU Energy",
-    ),
+    _value("J", "gpus.energy_joules", "usage.gpu.energy_joules", text_label="GPU Energy"),
     # All NeuronCores, and the memory of all Neuron devices
-    Metric(
-        unit="count",
-        get=lambda run: run.neuron.cores,
-        document_field="usage.neuron.cores",
-        text_label="Neuron Cores",
-    ),
+    _value("count", "neuron.cores", "usage.neuron.cores", text_label="Neuron Cores"),
     *_statistics(
         "%",
-        lambda run: run.neuron.utilization_percent,
-        document_field="usage.neuron.percent",
+        "neuron.utilization_percent",
+        "usage.neuron.percent",
+        names=("avg", "max"),
         text_labels={"avg": "Avg Neuron Core"},
         emf_names={"avg": "neuronUtilizationPercent"},
-        names=("avg", "max"),
     ),
     *_statistics(
         "MB",
-        lambda run: run.neuron.device_memory_used_mb,
-        document_field="usage.neuron.memory_mb",
+        "neuron.device_memory_used_mb",
+        "usage.neuron.memory_mb",
+        names=("max",),
         text_labels={"max": "Max Neuron Memory Used"},
         emf_names={"max": "maxNeuronMemoryUsedMB"},
-        names=("max",),
     ),
     # The recommended size
-    Metric(
-        unit="vCPU",
-        get=lambda run: run.recommendation.vcpu,
-        record_path="recommendation.vcpu",
-        document_field="recommendation.vcpu",
-        text_label="Recommended vCPU",
-    ),
-    Metric(
-        unit="MB",
-        get=lambda run: run.recommendation.memory_mb,
-        record_path="recommendation.memoryMB",
-        document_field="recommendation.memory_mb",
-        text_label="Recommended Memory",
-    ),
-    Metric(
-        unit="%",
-        get=lambda run: run.recommendation.saving_percent,
-        record_path="recommendation.savingPercent",
-        document_field="recommendation.saving_percent",
-        text_label="Saving",
-    ),
+    _value("vCPU", "recommendation.vcpu", "recommendation.vcpu", text_label="Recommended vCPU"),
+    _value("MB", "recommendation.memory_mb", "recommendation.memory_mb", text_label="Recommended Memory"),
+    _value("%", "recommendation.saving_percent", "recommendation.saving_percent", text_label="Saving"),
     # The monitor itself
-    Metric(
-        unit="text",
-        get=lambda run: run.monitor.version,
-        record_path="monitor.version",
-        document_field="monitor.version",
-    ),
-    Metric(
-        unit="s",
-        get=lambda run: run.monitor.cpu_seconds,
-        record_path="monitor.cpuSeconds",
-        document_field="monitor.cpu_seconds",
-    ),
-    Metric(
-        unit="MB",
-        get=lambda run: run.monitor.max_rss_mb,
-        record_path="monitor.maxRssMB",
-        document_field="monitor.max_rss_mb",
-    ),
+    _value("text", "monitor.version", "monitor.version"),
+    _value("s", "monitor.cpu_seconds", "monitor.cpu_seconds"),
+    _value("MB", "monitor.max_rss_mb", "monitor.max_rss_mb"),
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal, Protocol, TypeGuard, get_args
+from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct, field
@@ -25,13 +25,13 @@ _AnyEvidence = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(
 _UNIT_SPELLINGS = {"mb": "MB", "mhz": "MHz"}
 
 
-def _json_name(python_name: str) -> str:
+def json_name(python_name: str) -> str:
     """The name in JSON: ``max_memory_used_mb`` becomes ``maxMemoryUsedMB``."""
     first, *others = python_name.split("_")
     return first + "".join(_UNIT_SPELLINGS.get(part, part.capitalize()) for part in others)
 
 
-class _Model(Struct, frozen=True, omit_defaults=True, rename=_json_name):
+class _Model(Struct, frozen=True, omit_defaults=True, rename=json_name):
     """Base class of all parts: immutable, without absent values in JSON, and with names in camel case there."""
 
 
@@ -340,24 +340,43 @@ class Report(_Model, frozen=True, kw_only=True):
     record: Record
 
 
-class WithStatus(Protocol):
-    """A record, or a part of it with the status."""
+class ContainerHead(_Model, frozen=True, kw_only=True):
+    """The part of a container that filters read."""
 
-    @property
-    def status(self) -> str:
-        """The word, which only a newer version may know."""
-        ...
+    name: str
 
 
-def known_status(record: WithStatus) -> Status:
+class RecordHead(_Model, frozen=True, kw_only=True):
+    """The part of a record that filters read."""
+
+    task_id: str
+    cluster: str | None = None
+    family: str | None = None
+    account_id: str | None = None
+    region: str | None = None
+    container: ContainerHead
+    status: str = "unknown"
+    started_at: str | None = None
+    tags: Mapping[str, str] | None = None
+
+
+class ReportHead(_Model, frozen=True, kw_only=True):
+    """The part of a report that filters read. Decoding it takes a third of the time of the whole report."""
+
+    time: str
+    type: RecordType
+    record: RecordHead
+
+
+def known_status(record: Record | RecordHead) -> Status:
     """The status of a record; ``unknown`` for a word that only a newer version knows."""
-    return record.status if _is_status(record.status) else "unknown"
+    return cast("Status", record.status) if record.status in get_args(Status) else "unknown"
 
 
 def known_peak_source(metrics: Metrics) -> PeakSource | None:
     """How the memory peak was measured; None if unknown, or for a word that only a newer version knows."""
     source = metrics.memory_peak_source
-    return source if source is not None and _is_peak_source(source) else None
+    return cast("PeakSource", source) if source in get_args(PeakSource) else None
 
 
 def may_have_lost_a_child(metrics: Metrics) -> bool:
@@ -375,14 +394,6 @@ def may_have_lost_a_child(metrics: Metrics) -> bool:
 def may_have_missed_a_kill(record: "Record") -> bool:
     """Whether a process may have been killed for memory, whatever the exit code: a child, or an earlier attempt."""
     return bool(record.container.restarts) or may_have_lost_a_child(record.metrics)
-
-
-def _is_status(word: str) -> TypeGuard[Status]:
-    return word in get_args(Status)
-
-
-def _is_peak_source(word: str) -> TypeGuard[PeakSource]:
-    return word in get_args(PeakSource)
 
 
 _encoder = msgspec.json.Encoder()

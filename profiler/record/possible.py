@@ -3,7 +3,6 @@
 A negative number, NaN, a number beyond any machine and a time outside the years 1970 to 2200 count as not measured.
 """
 
-import json
 import math
 import re
 from functools import cache
@@ -45,6 +44,8 @@ def decode_leniently(decoder: Decoder[S], line: bytes | str) -> S:
         text = line.decode() if isinstance(line, bytes) else line
         if not _NOT_A_NUMBER.search(text):
             raise
+        import json  # for such lines alone
+
         try:
             document = json.loads(text, parse_constant=lambda _: None, parse_float=_finite)
         except ValueError:
@@ -84,9 +85,9 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
 def _plan(kind: type[Struct]) -> tuple[tuple[str, float | None, bool], ...]:
     """The fields to look at: name, limit (None: that of the parent), whether it is required."""
     return tuple(
-        (one.name, _limit_of(one.name), one.required)
-        for one in fields(kind)
-        if one.name not in _NOT_CHECKED and (one.name.endswith(_TIME_ENDING) or _may_hold_numbers(one.type))
+        (field.name, _limit_of(field.name), field.required)
+        for field in fields(kind)
+        if field.name not in _NOT_CHECKED and (field.name.endswith(_TIME_ENDING) or _may_hold_numbers(field.type))
     )
 
 
@@ -95,7 +96,9 @@ def _may_hold_numbers(annotation: object) -> bool:
     members = get_args(annotation) or (annotation,)
     if get_origin(annotation) is tuple:
         return True
-    return any(one in (int, float) or isinstance(one, StructMeta) or get_origin(one) is tuple for one in members)
+    return any(
+        member in (int, float) or isinstance(member, StructMeta) or get_origin(member) is tuple for member in members
+    )
 
 
 def _limit_of(name: str) -> float | None:

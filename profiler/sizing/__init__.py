@@ -1,1 +1,1 @@
-"""From past runs to the size a task should have, and what a run cost: fargate.py and rightsizing.py decide."""
+"""From past runs to the size that a task should have, and the cost of a run."""

@@ -6,14 +6,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.record.accelerators import WHOLE_INSTANCE, idle_advice
-from profiler.record.model import Cost, Recommendation, Record, Report, TaskSize
+from profiler.record.model import Recommendation, Record, Report, TaskSize
+from profiler.record.possible import without_impossible
 from profiler.record.units import VCPU_DIGITS, as_number, format_count, format_memory
 from profiler.sizing.evidence import Evidence, evidence_of_runs
-from profiler.sizing.fargate import Size, prices, run_cost
 from profiler.sizing.policy import DeploymentTarget, Policy, SizeDecision, recommend_size
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.reasons import HIGH_USE_SHARE, reasons
-from profiler.sizing.requirements import Requirements, facts_of, plausible, task_of
+from profiler.sizing.run_facts import facts_of
 from profiler.sizing.what_if import SizeOption
 
 _RUNNING = "running"
@@ -129,29 +129,14 @@ def with_recommendation(record: Record, price_overrides: PriceOverrides, *, time
     """
     if record.status == _RUNNING:
         return record
-    advice = _recommendation(record, price_overrides, time)
+    # As in a record that was read: the task metadata endpoint may have delivered anything.
+    possible = without_impossible(record) or record
+    advice = _recommendation(possible, price_overrides, time)
     idle = None if record.gpu_scope == WHOLE_INSTANCE else idle_advice(record.gpus)
     if idle is not None:
         advice = advice or Recommendation()
         advice = replace(advice, reasons=(*advice.reasons, idle))
-    return replace(record, cost=cost_of(record, price_overrides), recommendation=advice)
-
-
-def cost_of(record: Record, price_overrides: PriceOverrides) -> Cost | None:
-    """Calculate the cost of the run; None if no price applies or the size or duration is unknown."""
-    task = task_of(record, Requirements())
-    size = task.size
-    region_prices = prices(record.region, record.cpu_architecture, price_overrides)
-    hour_usd = None
-    if region_prices is not None and size is not None and size.vcpu is not None and size.memory_mb is not None:
-        hour_usd = region_prices.hour_usd(Size(size.vcpu, size.memory_mb), task.storage_mb)
-    return run_cost(
-        launch_type=record.launch_type,
-        billed_ms=plausible(record.metrics.billed_duration_ms),
-        hour_usd=hour_usd,
-        basis=None if region_prices is None else region_prices.basis,
-        overrides=price_overrides,
-    )
+    return replace(record, cost=cost_of(possible, price_overrides), recommendation=advice)
 
 
 def _recommendation(record: Record, price_overrides: PriceOverrides, time: str) -> Recommendation | None:

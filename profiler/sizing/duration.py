@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from profiler.record.model import SlowdownBounds
 from profiler.sizing.fargate import LEGAL_VCPUS
-from profiler.sizing.requirements import RunFacts
+from profiler.sizing.run_facts import RunFacts
 
 # From this share of the time on in which all vCPUs were used, a task counts as saturated.
 SATURATED_PERCENT = 5
@@ -45,7 +45,9 @@ def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Ma
     factors = {}
     for vcpu in smaller_vcpus(current_vcpu):
         limit = max_factor(vcpu, current_vcpu)
-        bounds = [(one.get(vcpu, _NO_SLOWDOWN), one.get(current_vcpu or 0, _NO_SLOWDOWN)) for one in slowdowns]
+        bounds = [
+            (slowdown.get(vcpu, _NO_SLOWDOWN), slowdown.get(current_vcpu or 0, _NO_SLOWDOWN)) for slowdown in slowdowns
+        ]
         factors[vcpu] = DurationFactor(
             min=max(quotient(there.min, now.max, limit) for there, now in bounds),
             max=max(quotient(there.max, now.min, limit) for there, now in bounds),
@@ -87,14 +89,14 @@ def monotone(factors: Mapping[float, DurationFactor]) -> Mapping[float, Duration
 
     The monitor's own reports are like that. Those of other programs may not be.
     """
-    found: dict[float, DurationFactor] = {}
+    slower: dict[float, DurationFactor] = {}
     larger = SAME_DURATION
     for vcpu in sorted(factors, reverse=True):
         factor = factors[vcpu]
         larger = DurationFactor(min=max(factor.min, larger.min), max=max(factor.max, larger.max))
         if larger.max > 1:
-            found[vcpu] = larger
-    return found
+            slower[vcpu] = larger
+    return slower
 
 
 def saturated_percent(runs: Iterable[RunFacts], current_vcpu: float | None) -> float | None:
@@ -106,13 +108,9 @@ def saturated_percent(runs: Iterable[RunFacts], current_vcpu: float | None) -> f
     known = [
         (run.saturated_percent, UNKNOWN_DURATION_MS if run.duration_ms is None else run.duration_ms)
         for run in runs
-        if run.saturated_percent is not None and _vcpu(run) == current_vcpu
+        if run.saturated_percent is not None and run.task.vcpu == current_vcpu
     ]
     total_ms = math.fsum(duration_ms for _, duration_ms in known)
     if not total_ms:
         return None
     return round(math.fsum(percent * duration_ms for percent, duration_ms in known) / total_ms, _PERCENT_DIGITS)
-
-
-def _vcpu(run: RunFacts) -> float | None:
-    return None if run.task.size is None else run.task.size.vcpu

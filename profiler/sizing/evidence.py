@@ -15,7 +15,7 @@ from profiler.record.family import FamilyKey
 from profiler.record.model import PeakSource, Report
 from profiler.sizing.duration import DurationFactor, duration_factors, saturated_percent
 from profiler.sizing.on_fargate import facts_on_fargate
-from profiler.sizing.requirements import RunFacts, Task
+from profiler.sizing.run_facts import RunFacts, Task
 
 LAST_RUNS = 50
 FEW_RUNS = 5
@@ -91,7 +91,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     @property
     def current_vcpu(self) -> float | None:
         """The vCPU size of the latest run's task."""
-        return vcpu_of(self.latest)
+        return self.latest.vcpu
 
     @property
     def has_cpu(self) -> bool:
@@ -99,56 +99,34 @@ class Evidence(Struct, frozen=True, kw_only=True):
         return self.required_vcpu is not None or self.slowdowns is not None
 
 
-class Family:
-    """Collects the last runs of a family. Memory is bounded: older runs are dropped on the way.
-
-    Args:
-        key: The family.
-        last: The number of runs that count.
-        on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
-    """
-
-    def __init__(self, key: FamilyKey, last: int, on_fargate: str | None = None) -> None:
-        self._key = key
-        self._last = last
-        self._on_fargate = on_fargate
-        self._runs: dict[tuple[str, str, str], RunFacts] = {}
-
-    def add(self, run: RunFacts) -> None:
-        """Add a run; a repeated line of the same run is ignored."""
-        self._runs.setdefault(run.key, run)
-        if len(self._runs) >= 2 * self._last + 100:
-            self._runs = {run.key: run for run in self._newest()}
-
-    def evidence(self) -> Evidence | None:
-        """Aggregate the last runs; None if none of them was measured."""
-        return evidence_of_runs(self._key, self._newest(), self._on_fargate)
-
-    def _newest(self) -> list[RunFacts]:
-        return sorted(self._runs.values(), key=_start_order)[-self._last :]
-
-
 class Families:
-    """Collects the last runs of each family.
+    """Collects the last runs of each family. Memory is bounded: older runs are dropped on the way.
 
     Args:
-        last: The number of runs that count.
+        last: The number of runs of a family that count.
         on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
     """
 
     def __init__(self, last: int = LAST_RUNS, on_fargate: str | None = None) -> None:
         self._last = last
         self._on_fargate = on_fargate
-        self._found: dict[FamilyKey, Family] = {}
+        self._families: dict[FamilyKey, dict[tuple[str, str, str], RunFacts]] = {}
 
     def add(self, report: Report) -> None:
-        """Add the run of a final report to its family."""
+        """Add the run of a final report to its family; a repeated line of the same run is ignored."""
         run = facts_on_fargate(report, self._on_fargate)
-        self._found.setdefault(run.family, Family(run.family, self._last, self._on_fargate)).add(run)
+        runs = self._families.setdefault(run.family, {})
+        runs.setdefault(run.key, run)
+        if len(runs) >= 2 * self._last + 100:
+            self._families[run.family] = {run.key: run for run in self._newest(runs)}
 
     def evidence(self) -> Mapping[FamilyKey, Evidence | None]:
-        """Aggregate the last runs of each family, in the order of the families."""
-        return {key: self._found[key].evidence() for key in sorted(self._found, key=lambda key: key.order)}
+        """Aggregate the last runs of each family, in the order of the families; None if none of them was measured."""
+        families = sorted(self._families.items(), key=lambda family: family[0].order)
+        return {key: evidence_of_runs(key, self._newest(runs), self._on_fargate) for key, runs in families}
+
+    def _newest(self, runs: Mapping[tuple[str, str, str], RunFacts]) -> Sequence[RunFacts]:
+        return sorted(runs.values(), key=lambda run: (run.began_ns, run.key))[-self._last :]
 
 
 def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: str | None = None) -> Evidence | None:
@@ -159,8 +137,8 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
     killed = [run for run in window if run.out_of_memory]
     killed_unmeasured = sum(1 for run in killed if not run.is_measured)
     with_peak = [run for run in runs if run.peak_mb is not None]
-    current_vcpu = vcpu_of(runs[-1].task)
-    largest = max(with_peak, key=lambda run: run.requirements.memory_mb or 0, default=None)
+    current_vcpu = runs[-1].task.vcpu
+    largest = max(with_peak, key=lambda run: run.needed_memory_mb or 0, default=None)
     idle_flags = [run.gpus_idle for run in runs if run.gpus_idle is not None]
     return Evidence(
         family=family,
@@ -171,11 +149,11 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         out_of_memory=len(killed),
         out_of_memory_unmeasured=killed_unmeasured,
         ignored=len(window) - len(runs) - killed_unmeasured,
-        required_memory_mb=max_known(*(run.requirements.memory_mb for run in runs)),
-        required_vcpu=max_known(*(run.requirements.vcpu for run in runs)),
+        required_memory_mb=max_known(*(run.needed_memory_mb for run in runs)),
+        required_vcpu=max_known(*(run.needed_vcpu for run in runs)),
         batch_peak_mb=largest.peak_mb if largest is not None else None,
         slowdowns=duration_factors(runs, current_vcpu),
-        vcpu_without_slowdown=max_known(*(run.requirements.vcpu for run in runs if run.slowdown is None)),
+        vcpu_without_slowdown=max_known(*(run.needed_vcpu for run in runs if run.slowdown is None)),
         saturated_percent=saturated_percent(runs, current_vcpu),
         oom_size_mb=max_known(*(run.oom_size_mb for run in killed)),
         reached_size_mb=max_known(*(run.reached_size_mb for run in runs)),
@@ -185,18 +163,13 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         last_started_at=runs[-1].began,
         window_ns=window[-1].began_ns - window[0].began_ns,
         window_tasks=len({_task_id(run) for run in window}),
-        mean_billed_ms=_mean_billed_ms(run for run in runs if vcpu_of(run.task) == current_vcpu),
+        mean_billed_ms=_mean_billed_ms(run for run in runs if run.task.vcpu == current_vcpu),
         spike=_spike_of(with_peak),
         peaks_mb=tuple(run.peak_mb for run in with_peak if run.peak_mb is not None),
-        needs_mb=tuple(run.requirements.memory_mb for run in runs if run.requirements.memory_mb is not None),
+        needs_mb=tuple(run.needed_memory_mb for run in runs if run.needed_memory_mb is not None),
         gpus_idle=bool(idle_flags) and all(idle_flags),
         on_fargate=on_fargate,
     )
-
-
-def vcpu_of(task: Task) -> float | None:
-    """Return the vCPU size of a task."""
-    return None if task.size is None else task.size.vcpu
 
 
 def _mean_billed_ms(runs: Iterable[RunFacts]) -> float | None:
@@ -223,7 +196,3 @@ def _least_exact(sources: Iterable[PeakSource | None]) -> PeakSource | None:
     """Return ``sampled`` if one of the peaks was sampled: the highest peak is not more exact than that."""
     known = {source for source in sources if source is not None}
     return "sampled" if "sampled" in known else "kernel" if known else None
-
-
-def _start_order(run: RunFacts) -> tuple[int, tuple[str, str, str]]:
-    return run.began_ns, run.key

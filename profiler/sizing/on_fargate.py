@@ -3,16 +3,13 @@
 The whole machine counts as the current size, unless the task has a size of its own.
 """
 
-import math
-
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import FARGATE
+from profiler.core.timestamps import NS_PER_MS
 from profiler.record.model import Record, Report, TaskSize
-from profiler.sizing.fargate import FARGATE
-from profiler.sizing.requirements import RunFacts, facts_of, plausible
-
-_MIN_BILLED_MS = 60_000
-_MS_PER_SECOND = 1000
+from profiler.record.units import billed_ms
+from profiler.sizing.run_facts import RunFacts, facts_of
 
 
 def facts_on_fargate(report: Report, region: str | None) -> RunFacts:
@@ -29,15 +26,12 @@ def record_on_fargate(record: Record, region: str) -> Record:
     if record.launch_type == FARGATE:
         return record
     metrics = record.metrics
-    duration_ms = plausible(metrics.duration_ms)
-    billed_ms = (
-        None if duration_ms is None else max(math.ceil(duration_ms / _MS_PER_SECOND) * _MS_PER_SECOND, _MIN_BILLED_MS)
-    )
+    duration_ns = None if metrics.duration_ms is None else round(metrics.duration_ms * NS_PER_MS)
     machine = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb)
     return replace(
         record,
         launch_type=FARGATE,
         region=region,
         task_size=record.task_size or (None if machine == TaskSize() else machine),
-        metrics=replace(metrics, billed_duration_ms=billed_ms, ephemeral_storage_size_mb=None),
+        metrics=replace(metrics, billed_duration_ms=billed_ms(0, duration_ns), ephemeral_storage_size_mb=None),
     )

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import FARGATE
 from profiler.record.model import TaskSize
 from profiler.record.units import as_number
 from profiler.sizing.duration import SAME_DURATION, SATURATED_PERCENT, DurationFactor
-from profiler.sizing.evidence import LAST_RUNS, Evidence
-from profiler.sizing.fargate import FARGATE, Prices, Size, legal_sizes, prices
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.evidence import Evidence
+from profiler.sizing.fargate import Size, legal_sizes
+from profiler.sizing.prices import PriceOverrides, prices
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
 
@@ -34,13 +35,11 @@ class Policy(Struct, frozen=True, kw_only=True):
         memory_margin_percent: The margin above the largest memory requirement.
         max_slowdown_percent: How much longer a run may take than at the current size.
         faster: Whether a saturated task gets the next larger vCPU size.
-        last_runs: The number of runs that count.
     """
 
     memory_margin_percent: float = 20
     max_slowdown_percent: float = 25
     faster: bool = False
-    last_runs: int = LAST_RUNS
 
 
 class DeploymentTarget(Struct, frozen=True, kw_only=True):
@@ -159,7 +158,9 @@ def _decide(
     # The price table is for Linux. For Windows, only prices from the settings apply.
     region = None if target.windows else task.region
     known_prices = prices(region, target.cpu_architecture or task.cpu_architecture, price_overrides)
-    what_if = _what_if(evidence, policy, need, known_prices)
+    what_if = WhatIf(
+        evidence=evidence, need=need, max_slowdown_percent=policy.max_slowdown_percent, prices=known_prices
+    )
     every = [what_if.option(size) for size in sizes]
     max_vcpu, max_memory_mb = max(size.vcpu for size in sizes), max(size.memory_mb for size in sizes)
     needs_more_vcpu = not any(option.is_fast_enough for option in every)
@@ -190,10 +191,6 @@ def _decide(
         options=what_if.table(sizes, chosen.size),
         legal=sizes,
     )
-
-
-def _what_if(evidence: Evidence, policy: Policy, need: MemoryNeed, known_prices: Prices | None) -> WhatIf:
-    return WhatIf(evidence=evidence, need=need, max_slowdown_percent=policy.max_slowdown_percent, prices=known_prices)
 
 
 def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:

@@ -1,9 +1,45 @@
-"""Prices from the settings, which replace the prices of the built-in table."""
+"""Prices: AWS Fargate's own, those of the settings, and what a run cost.
+
+AWS's price list (service AmazonECS, on demand, Linux). docs/right-size.md lists the source and date of each.
+"""
 
 import math
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
 from msgspec import Struct
+
+from profiler.core.ecs_terms import FARGATE
+from profiler.record.model import Cost, Record
+
+# ECS runs these tasks on EC2 instances, in the second case on instances that it manages. They have no price per task.
+ON_INSTANCES: Final = ("EC2", "MANAGED_INSTANCES")
+X86: Final = "X86_64"
+PRICE_TABLE_DATE: Final = "2026-09"
+
+_MB_PER_GB = 1024
+_MS_PER_HOUR = 3_600_000
+_INCLUDED_STORAGE_GB = 20
+_USD_DIGITS = 8
+
+# USD per vCPU hour, GB hour and storage GB hour; None where no source was found.
+PRICE_TABLE: Final[Mapping[tuple[str, str], tuple[float, float, float | None]]] = {
+    ("us-east-1", X86): (0.04048, 0.004445, 0.000111),
+    ("us-east-1", "ARM64"): (0.03238, 0.00356, 0.000111),
+    ("us-east-2", X86): (0.04048, 0.004445, 0.000111),
+    ("us-west-2", X86): (0.04048, 0.004445, 0.000111),
+    ("sa-east-1", X86): (0.0696, 0.0076, None),
+    ("sa-east-1", "ARM64"): (0.0557, 0.00612, None),
+    ("eu-west-1", X86): (0.04048, 0.004445, None),
+    ("eu-west-1", "ARM64"): (0.03238, 0.00356, None),
+    ("eu-west-2", X86): (0.04656, 0.00511, 0.000129),
+    ("eu-west-2", "ARM64"): (0.03725, 0.00409, 0.000129),
+    ("eu-central-1", X86): (0.04656, 0.00511, None),
+    ("ap-northeast-1", X86): (0.05056, 0.00553, 0.000133),
+    ("ap-northeast-1", "ARM64"): (0.04045, 0.00442, 0.000133),
+    ("ap-southeast-1", X86): (0.05056, 0.00553, None),
+    ("ap-southeast-1", "ARM64"): (0.04045, 0.00442, None),
+}
 
 
 class PriceOverrides(Struct, frozen=True, kw_only=True):
@@ -32,3 +68,83 @@ def parse_price(text: str) -> float:
     if not math.isfinite(price) or price < 0:
         raise ValueError(text)
     return price
+
+
+class Prices(Struct, frozen=True, kw_only=True):
+    """Prices in USD per hour of a vCPU, a GiB of memory, and a GiB of storage above the included 20 GiB."""
+
+    vcpu_hour_usd: float
+    gb_hour_usd: float
+    storage_gb_hour_usd: float | None = None
+    basis: str = ""
+
+    def size_hour_usd(self, vcpu: float, memory_mb: float) -> float:
+        """Return the price in USD per hour of a task of this size, without storage."""
+        return vcpu * self.vcpu_hour_usd + memory_mb / _MB_PER_GB * self.gb_hour_usd
+
+    def hour_usd(self, vcpu: float, memory_mb: float, storage_mb: float | None) -> float | None:
+        """Return the price in USD per hour of a task; None if its storage is charged and has no known price."""
+        size_usd, charged_gb = self.size_hour_usd(vcpu, memory_mb), charged_storage_gb(storage_mb)
+        if not charged_gb:
+            return size_usd
+        return None if self.storage_gb_hour_usd is None else size_usd + charged_gb * self.storage_gb_hour_usd
+
+
+# A vCPU costs nine times as much as a GiB in every region, so the cheapest size is the same everywhere.
+REFERENCE_PRICES: Final = Prices(vcpu_hour_usd=0.04048, gb_hour_usd=0.004445)
+
+
+def prices(region: str | None, architecture: str | None, overrides: PriceOverrides) -> Prices | None:
+    """Find Fargate's prices: from the settings, else from the table; None if neither has them."""
+    table_prices = PRICE_TABLE.get((region or "", architecture or ""), (None, None, None))
+    vcpu_hour_usd = table_prices[0] if overrides.vcpu_hour_usd is None else overrides.vcpu_hour_usd
+    gb_hour_usd = table_prices[1] if overrides.gb_hour_usd is None else overrides.gb_hour_usd
+    if vcpu_hour_usd is None or gb_hour_usd is None:
+        return None
+    return Prices(
+        vcpu_hour_usd=vcpu_hour_usd,
+        gb_hour_usd=gb_hour_usd,
+        storage_gb_hour_usd=table_prices[2] if overrides.storage_gb_hour_usd is None else overrides.storage_gb_hour_usd,
+        basis=_basis(region, architecture, overrides),
+    )
+
+
+def is_priced(region: str, overrides: PriceOverrides) -> bool:
+    """Whether the prices of any architecture in the Region are known."""
+    architectures = {architecture for _, architecture in PRICE_TABLE}
+    return any(prices(region, architecture, overrides) is not None for architecture in architectures)
+
+
+def _basis(region: str | None, architecture: str | None, overrides: PriceOverrides) -> str:
+    where = " ".join(part for part in (region, FARGATE, architecture) if part)
+    names = overrides.fargate_names()
+    uses_table = overrides.vcpu_hour_usd is None or overrides.gb_hour_usd is None
+    parts = (where, PRICE_TABLE_DATE if uses_table else None, f"with {', '.join(names)}" if names else None)
+    return " ".join(part for part in parts if part)
+
+
+def charged_storage_gb(storage_mb: float | None) -> int:
+    """Return the charged GiB of storage, above the included 20 GiB. ECS reports 20 GiB as 20496 MiB."""
+    return 0 if storage_mb is None else max(round(storage_mb / _MB_PER_GB) - _INCLUDED_STORAGE_GB, 0)
+
+
+def cost_of(record: Record, overrides: PriceOverrides) -> Cost | None:
+    """Calculate the cost of the run: billed duration × price per hour; None if one of them is unknown."""
+    billed_ms = record.metrics.billed_duration_ms
+    hour_usd, basis = _fargate_hour_usd(record, overrides)
+    if record.launch_type in ON_INSTANCES:
+        hour_usd, basis = overrides.hour_usd, f"{record.launch_type} with {overrides.HOUR_NAME}"
+    if billed_ms is None or hour_usd is None:
+        return None
+    return Cost(usd=round(billed_ms / _MS_PER_HOUR * hour_usd, _USD_DIGITS), price_basis=basis)
+
+
+def _fargate_hour_usd(record: Record, overrides: PriceOverrides) -> tuple[float | None, str | None]:
+    """The price of the task's size on Fargate, and how it was found; None if it is unknown."""
+    size, region_prices = record.task_size, prices(record.region, record.cpu_architecture, overrides)
+    if record.launch_type != FARGATE or region_prices is None:
+        return None, None
+    if size is None or size.vcpu is None or size.memory_mb is None:
+        return None, None
+    hour_usd = region_prices.hour_usd(size.vcpu, size.memory_mb, record.metrics.ephemeral_storage_size_mb)
+    return hour_usd, region_prices.basis

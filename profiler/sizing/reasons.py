@@ -218,7 +218,7 @@ def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     elif option.factor is None:
         yield (
             f"{name} was not considered: some runs used up to {format_vcpu(evidence.vcpu_without_slowdown or 0)} for "
-            "95 % of the time, and their reports do not say how much longer they would take."
+            "95 % of the time, and their reports do not show how much longer they would take."
         )
     elif option.factor.max > 1:
         duration = f"With {name}, a run would take {_times(option.factor)} as long"
@@ -302,8 +302,8 @@ def _limit_passed(trend: Growth, limit_mb: float) -> str | None:
 def _devices(evidence: Evidence) -> Iterator[str]:
     if evidence.gpus_idle and evidence.runs > 1:  # the record of a single run says it of each GPU
         yield (
-            "The GPUs were allocated and never used in any run: run the task without GPUs, or check why the program "
-            "finds none."
+            "The GPUs were allocated but never used in any run: run the task without GPUs, or check why the program "
+            "does not find them."
         )
 
 
@@ -319,9 +319,9 @@ def _caveats(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterat
     if evidence.latest.unbounded:
         names = evidence.latest.unbounded
         listed = ", ".join(repr(name) for name in names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
-        yield f"The use of {listed} was not fully measured, and there is no limit to count instead: it is not included."
+        yield f"The usage of {listed} was not fully measured and has no limit to use instead: it is not included."
     if not choice.is_fargate:
-        hint = "" if brief else ": --on-fargate REGION gives the prices as if it had run there"
+        hint = "" if brief else ": --on-fargate REGION calculates prices as if it had run there"
         yield f"This is the requirement rounded up: outside Fargate, a size has no price{hint}."
 
 

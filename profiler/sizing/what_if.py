@@ -7,7 +7,8 @@ from msgspec import Struct
 from profiler.record.model import TaskSize
 from profiler.sizing.duration import SAME_DURATION, DurationFactor, larger_factor
 from profiler.sizing.evidence import FEW_RUNS, Evidence
-from profiler.sizing.fargate import LEGAL_SIZES, REFERENCE_PRICES, Prices, Size
+from profiler.sizing.fargate import LEGAL_SIZES, Size
+from profiler.sizing.prices import REFERENCE_PRICES, Prices
 
 # Floating-point sums are not exact: 0.1 + 0.2 must fit into 0.3.
 ROUNDING = 1e-9
@@ -118,7 +119,9 @@ class WhatIf(Struct, frozen=True, kw_only=True):
             is_fast_enough=self._is_fast_enough(size.vcpu, factor),
             hour_usd=hour_usd,
             comparable_hour_usd=(
-                (self.prices or REFERENCE_PRICES).size_hour_usd(size) if hour_usd is None else hour_usd
+                (self.prices or REFERENCE_PRICES).size_hour_usd(size.vcpu, size.memory_mb)
+                if hour_usd is None
+                else hour_usd
             ),
             current_hour_usd=None if self.current is None else self._hour_usd(self.current),
             mean_billed_ms=self.evidence.mean_billed_ms,
@@ -158,7 +161,9 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         """Return the price of an hour. A machine that counts as a task may have a size that Fargate does not have."""
         if self.evidence.on_fargate is not None and size not in LEGAL_SIZES:
             return None
-        return None if self.prices is None else self.prices.hour_usd(size, self.evidence.latest.storage_mb)
+        if self.prices is None:
+            return None
+        return self.prices.hour_usd(size.vcpu, size.memory_mb, self.evidence.latest.storage_mb)
 
     def table(self, sizes: Sequence[Size], chosen: Size) -> tuple[SizeOption, ...]:
         """Return the smallest of ``sizes`` that holds the memory need for each vCPU size, and both sizes in any case.
@@ -169,10 +174,10 @@ class WhatIf(Struct, frozen=True, kw_only=True):
         return tuple(self.option(size) for size in sorted(shown))
 
     def _smallest(self, sizes: Sequence[Size]) -> Iterator[Size]:
-        found: set[float] = set()
+        vcpus: set[float] = set()
         for size in sorted(sizes):
-            if size.vcpu not in found and self.need.fits(size.memory_mb):
-                found.add(size.vcpu)
+            if size.vcpu not in vcpus and self.need.fits(size.memory_mb):
+                vcpus.add(size.vcpu)
                 yield size
 
 

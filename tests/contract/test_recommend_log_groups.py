@@ -60,7 +60,7 @@ def test_reports_in_a_log_group_are_enough(aws: FakeAws) -> None:
         check=True,
     )
     assert found == json.loads(from_file.stdout)
-    assert "are read (30 days): --since TIME reads further back." in done.stderr
+    assert "use --since TIME to read further back." in done.stderr
 
 
 def test_a_log_group_that_is_not_there_is_a_sentence(aws: FakeAws) -> None:

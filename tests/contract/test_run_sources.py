@@ -61,7 +61,7 @@ def test_a_file_of_record_lines(tmp_path: Path) -> None:
     path.write_bytes(b"\nhello\n" + lines([checkpoint(RUNS[0]), *RUNS, *RUNS]))
     source = open_source(SourceOptions(source=str(path)), {}, SystemClock())
     check_source(source)
-    assert source.notes == (f"{path}: 1 line is not a record and is left out: 2",)
+    assert source.notes == (f"{path}: skipped 1 invalid line: 2",)
 
 
 def query_results(events: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def test_log_groups(aws: FakeAws) -> None:
             patch.setenv(name, value)
         check_source(source)
     limit, unreadable = source.notes
-    assert limit.startswith("/ecs/jobs and /ecs/other: lines since ")
-    assert limit.endswith("are read (30 days): --since TIME reads further back.")
+    assert limit.startswith("/ecs/jobs and /ecs/other: only the last 30 days were read")
+    assert limit.endswith("use --since TIME to read further back.")
     assert "could not be read" in unreadable
 
 

@@ -88,7 +88,7 @@ def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> N
     )
     done = history(url, "--ca-file", str(certificate))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "There are no runs in the indices task-reports-*" in done.stderr
+    assert "No runs in the indices task-reports-*" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_the_next_command_closes_the_run_of_a_killed_profiler(
     assert _written(history_file) == []
     assert _lines() == [line]
     shown = _profiler("show", "long").stdout
-    assert b"The end of long is unknown.\n  The profiler did not see the end of the command.\n" in shown
+    assert b"The result of long is unknown.\n  The profiler did not see the end of the command.\n" in shown
 
 
 def test_another_run_does_not_close_the_run_of_a_profiler_that_lives(

@@ -87,7 +87,7 @@ def test_a_record_line_of_any_depth_is_one_that_is_no_record(command: str) -> No
     Path("lines").write_bytes(b'{"more": ' + TOO_DEEP + b"\n")
     done = subprocess.run([*PROGRAM, command, "--from", "lines"], capture_output=True, check=False)
     assert done.returncode == 1
-    assert b"not a record" in done.stderr
+    assert b"invalid line" in done.stderr
     assert b"Traceback" not in done.stderr
 
 

@@ -596,7 +596,7 @@ def test_a_short_command_is_run_without_slow_modules() -> None:
     finished = subprocess.run(command, capture_output=True, check=True, timeout=_LIMIT_SECONDS, text=True)
     lines = [line.rpartition("|")[2].strip() for line in finished.stderr.splitlines() if "import time:" in line]
     assert "profiler.local_run.session" in lines
-    slow = {"click", "http.client", "pathlib", "profiler.history.run_database", "pynvml", "rich", "sqlite3"}
+    slow = {"click", "http.client", "pathlib", "profiler.history.run_database", "pynvml", "sqlite3"}
     assert not slow & {*lines}
     assert "profiler.sizing.advice" not in lines
     # The process of the command is forked between the two.

@@ -144,7 +144,7 @@ def test_the_cluster_gives_the_same_recommendations_as_the_record_lines(
     assert (starved["runs"], starved["evidence"]["outOfMemory"], starved["evidence"]["ignored"]) == (1, 2, 1)
     assert starved["recommended"]["memoryMB"] == 4096
     assert any("2 GB would be too small in about" in reason for reason in there["grown"]["reasons"])
-    assert any("GPUs were allocated and never used" in reason for reason in there["idle"]["reasons"])
+    assert any("GPUs were allocated but never used" in reason for reason in there["idle"]["reasons"])
 
 
 def test_runs_that_the_monitor_reported(forward: Forward, search_server: SearchServer) -> None:
@@ -174,7 +174,7 @@ def test_families_are_selected_by_name_and_pattern(forward: Forward, search_serv
     assert set(objects(*there, "?c2")) == {"ec2"}
     none = recommend(*there, "weekly")
     assert none.returncode == 1
-    assert b"There is no run of weekly in the indices task-reports-*" in none.stderr
+    assert b"No run of weekly in the indices task-reports-*" in none.stderr
 
 
 def test_last_limits_the_number_of_runs(forward: Forward, search_server: SearchServer) -> None:
@@ -289,7 +289,7 @@ def test_a_cluster_without_documents_is_an_error(search_server: SearchServer) ->
     done = recommend("--elasticsearch", search_server.url, "--prefix", "nobodys")
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr == (
-        b"task-profiler: There are no runs in the indices nobodys-reports-*: check URL and --prefix, and that the "
+        b"task-profiler: No runs in the indices nobodys-reports-*: check URL and --prefix, and that the "
         b"forwarder works.\n"
     )
 
@@ -316,4 +316,4 @@ def test_sign_in(secured_elasticsearch: SearchServer) -> None:
     assert refused.returncode == 1
     assert b"check URL, sign-in" in refused.stderr
     done = recommend("--elasticsearch", secured_elasticsearch.url, "--user", f"{admin.name}:{admin.password}")
-    assert b"There are no runs" in done.stderr
+    assert b"No runs in" in done.stderr

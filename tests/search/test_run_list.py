@@ -75,7 +75,7 @@ def test_runs_without_a_record_get_a_partial_line(forward: Forward, search_serve
     assert runs[0].event is not None
     put(search_server, "task-reports-2020.01", "gone", {**started, "record": "no record"})
     assert len(list(source.runs(RunFilter(run="gone")))) == 1
-    assert source.notes == ("1 records in the indices task-reports-* could not be read: their numbers are left out.",)
+    assert source.notes == ("the indices task-reports-*: 1 record could not be read, so numbers are missing.",)
 
 
 def test_runs_of_several_search_pages_are_listed(forward: Forward, search_server: SearchServer) -> None:

@@ -211,7 +211,7 @@ def reached_by_top_level_imports(*roots: str, without: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "heavy",
-    ["boto3", "botocore", "requests", "urllib3", "structlog", "psutil", "pynvml", "click", "rich", "prometheus_client"],
+    ["boto3", "botocore", "requests", "urllib3", "structlog", "psutil", "pynvml", "click", "prometheus_client"],
 )
 def test_the_monitor_imports_heavy_modules_only_when_needed(heavy: str) -> None:
     """What ``profiler.cli.wiring.build_monitor`` reaches by top-level imports is in memory beside the batch."""
@@ -239,7 +239,6 @@ def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
         "pathlib",
         "pynvml",
         "requests",
-        "rich",
         "sqlite3",
         "structlog",
         "tempfile",
@@ -258,7 +257,7 @@ def test_the_process_of_a_local_command_is_forked_before_the_rest_is_imported() 
     assert {package(module) for module in reached} == {"cli", "core", "local_run", "readers"}
 
 
-@pytest.mark.parametrize("heavy", ["boto3", "botocore", "requests", "rich"])
+@pytest.mark.parametrize("heavy", ["boto3", "botocore", "requests"])
 def test_reading_runs_from_a_file_does_not_wait_for_heavy_modules(heavy: str) -> None:
     commands = [f"profiler.cli.{name}" for name in ("history_command", "show", "recommend_command")]
     reached = reached_by_top_level_imports(*commands, without=heavy)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import UsageError
-from profiler.record.emf import METRIC_NAMES
+from profiler.record.emf import EMF_METRICS
 from profiler.record.json_line import MAX_WARNING_LENGTH
 from profiler.settings import (
     DEFAULT_EMF_METRICS,
@@ -163,7 +163,7 @@ def test_metrics_for_cloudwatch_are_off_in_the_report_or_live(value: str, emf: s
         ("cpuSeconds", ("cpuSeconds",)),
         ("failed, durationMs,failed,", ("failed", "durationMs")),
         (",", DEFAULT_EMF_METRICS),
-        (", ".join(METRIC_NAMES), METRIC_NAMES),
+        (", ".join(EMF_METRICS), tuple(EMF_METRICS)),
     ],
 )
 def test_metrics_for_cloudwatch_can_be_chosen(value: str, chosen: tuple[str, ...]) -> None:
@@ -176,7 +176,7 @@ def test_an_unknown_metric_is_named_with_those_there_are_and_the_defaults_are_us
     assert settings.emf_metrics == DEFAULT_EMF_METRICS
     (problem,) = settings.problems
     assert problem.startswith("TASK_PROFILER_EMF_METRICS holds the unknown 'cpuUsage, maxMemoryUsedMb' (known: ")
-    assert all(name in problem for name in METRIC_NAMES)
+    assert all(name in problem for name in EMF_METRICS)
 
 
 def test_the_message_about_all_invalid_values_is_complete_in_the_record() -> None:
@@ -194,4 +194,4 @@ def test_the_message_about_all_invalid_values_is_complete_in_the_record() -> Non
 def test_any_list_of_metrics_gives_known_ones(value: str) -> None:
     settings = read_settings({**V4, "TASK_PROFILER_EMF_METRICS": value})
     assert settings.emf_metrics
-    assert set(settings.emf_metrics) <= set(METRIC_NAMES)
+    assert set(settings.emf_metrics) <= set(EMF_METRICS)

@@ -14,12 +14,13 @@ from profiler.cli.show.size_lines import find_advice
 from profiler.cli.show.two_runs import Comparison, compare
 from profiler.cli.styled_text import ASCII, BLOCKS, EMPTY, write_lines
 from profiler.cli.wiring.configured_prices import price_overrides
-from profiler.cli.wiring.open_past_runs import aws_options_of, open_families, open_source, run_filter
+from profiler.cli.wiring.open_past_runs import aws_options_of, open_source, run_filter
 from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.past_runs.families import last_success
 from profiler.past_runs.moments import find_moments, series_of_checkpoints
-from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, family_of, find_run, find_runs
+from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, find_runs
+from profiler.record.family import family_key
 from profiler.record.model import Record, Series, known_status
 
 _LAST_SUCCESS = "last-success"
@@ -31,7 +32,7 @@ _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
 
 
 @click.command("show", epilog="Example: task-profiler show nightly-etl --log-group /ecs/nightly-etl --logs")
-@click.argument("run", metavar="[RUN|FAMILY]", required=False)
+@click.argument("name", metavar="[RUN|FAMILY]", required=False)
 @source_options
 @click.option(
     "--against",
@@ -48,32 +49,34 @@ _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
     help=f"Also show the batch's last N log lines ({_LOG_LINES}) before each moment and the end.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the report line.")
-def command(options: SourceOptions, run: str | None, against: str | None, log_count: int | None, as_json: bool) -> None:
+def command(
+    options: SourceOptions, name: str | None, against: str | None, log_count: int | None, as_json: bool
+) -> None:
     """Show one run: verdict, resource usage, comparison, advice.
 
     RUN is a task ID or its beginning, or TASK-ID/CONTAINER. FAMILY selects its latest run. The default
     is the latest run of all. If several containers of the task have a report, all are shown.
     Runs come from the local history unless --from, --elasticsearch or --log-group is given.
     """
-    if run == "" or against == "":
+    if name == "" or against == "":
         raise UsageError("The name of the run is empty: give a task ID or a family, or omit it.")
     clock = SystemClock()
-    wanted = run_filter(options, clock, run=run, reads_checkpoints=True)
+    selection = run_filter(options, clock, run=name, reads_checkpoints=True)
     source = open_source(options, os.environ, clock)
-    chosen = find_runs(source, wanted)
+    runs = find_runs(source, selection)
     if as_json:
         _warn_about(source)
-        write_out(b"".join(one.json_line() + b"\n" for one in chosen))
+        write_out(b"".join(run.json_line() + b"\n" for run in runs))
         return
-    # A log group would be read over weeks, only for the advice.
-    families = None if options.groups else open_families(options, source, os.environ)
     view = View(width=_width(), glyphs=BLOCKS if encodable("".join(_shown_glyphs())) else ASCII, now_ns=clock.wall_ns())
+    prices = price_overrides(os.environ)
     pages = []
-    for one in chosen:
-        series = _series(one, source)
-        comparison = _comparison(one, against, source)
-        advice = find_advice(one, families, price_overrides(os.environ))
-        pages.append((one.report.record, series, page_lines(one, view, series, comparison, advice)))
+    for run in runs:
+        series = _series(run, source)
+        comparison = _comparison(run, against, source)
+        # A log group would be read over weeks, only for the advice.
+        advice = find_advice(run, None if options.groups else source, prices)
+        pages.append((run.report.record, series, page_lines(run, view, series, comparison, advice)))
     _warn_about(source)
     for number, (record, series, lines) in enumerate(pages):
         write_lines([EMPTY, *lines] if number else lines, os.environ)
@@ -108,8 +111,8 @@ def _comparison(run: PastRun, against: str | None, source: RunSource) -> Compari
     success = last_success(run, source)
     if success is not None:
         return compare(run, success, "last success", is_complete=against is not None)
-    family = family_of(run.report)
-    return Comparison(other=None, name=f"success of {family.name} in {source.place} that started before this run")
+    family = family_key(run.report.record)
+    return Comparison(other=None, name=f"earlier success of {family.name} in {source.place}")
 
 
 def _width() -> int:
@@ -134,5 +137,5 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
     )
     with aws_errors(what, f"logs:GetLogEvents on {record.log_group}", not_found=gone):
         client = aws_client("logs", aws, os.environ)
-        lines = [EMPTY, *log_lines(client, record, moments, count, None)]
+        lines = [EMPTY, *log_lines(client.get_log_events, record, moments, count, None)]
     write_lines(lines, os.environ)

@@ -1,8 +1,8 @@
 """The batch's own log lines at the moments of a run, from its log stream in CloudWatch Logs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
@@ -19,12 +19,8 @@ _MS_PER_SECOND = 1000
 _SEARCHED_LINES = 200
 
 
-class LogsClient(Protocol):
-    """The method of boto3's client for CloudWatch Logs that is used here."""
-
-    def get_log_events(self, **parameters: Any) -> Mapping[str, Any]:  # noqa: ANN401  boto3's own
-        """GetLogEvents."""
-        ...
+# GetLogEvents of boto3's client.
+GetLogEvents = Callable[..., Mapping[str, Any]]
 
 
 class _Place(Struct, frozen=True, kw_only=True):
@@ -34,7 +30,7 @@ class _Place(Struct, frozen=True, kw_only=True):
 
 
 def log_lines(
-    client: LogsClient, record: Record, moments: Sequence[Moment], count: int, zone: tzinfo | None
+    get_log_events: GetLogEvents, record: Record, moments: Sequence[Moment], count: int, zone: tzinfo | None
 ) -> Iterator[Line]:
     """The last ``count`` lines before each moment, and before the end. A line is shown once.
 
@@ -49,7 +45,7 @@ def log_lines(
     shown: set[str] = set()
     read: list[str] = []
     for place in _places(record, moments):
-        response = client.get_log_events(
+        response = get_log_events(
             logGroupName=record.log_group,
             logStreamName=record.log_stream,
             endTime=place.until_ms + 1,

@@ -170,12 +170,25 @@ def _cost(record: Record) -> str:
 
 
 class _Bar(Struct, frozen=True, kw_only=True):
-    """A row of the usage table: values in percent of the size for the bar, and their texts."""
+    """A row of the usage table: average, 95th percentile and peak, and the size that is the full bar."""
 
     label: str
-    shares: tuple[float | None, float | None, float | None] | None
-    texts: tuple[str, str, str]
+    values: tuple[float | None, float | None, float | None]
+    size: float | None
+    format_value: Callable[[float], str]
     note: str
+    before_peak: str = ""
+
+    @property
+    def shares(self) -> list[float | None]:
+        """The values in percent of the size."""
+        return [None if value is None or not self.size else _PERCENT * value / self.size for value in self.values]
+
+    @property
+    def texts(self) -> list[str]:
+        """The values for people; an unknown one is a dash."""
+        texts = ["-" if value is None else self.format_value(value) for value in self.values]
+        return [*texts[:-1], self.before_peak + texts[-1]]
 
 
 def _usage(record: Record, view: View) -> Iterator[Line]:
@@ -203,12 +216,12 @@ def _usage(record: Record, view: View) -> Iterator[Line]:
 
 def _drawn(bar: _Bar, glyphs: Glyphs) -> Iterator[Span]:
     """The bar: filled up to the average, lighter up to the 95th percentile, and lightest up to the peak."""
-    if bar.shares is None:
+    if not bar.size:
         yield Span(" " * _BAR_WIDTH)
         return
-    done = 0
-    style = _style(bar.shares[2])
-    for share, character in zip(bar.shares, (glyphs.average, glyphs.p95, glyphs.peak), strict=True):
+    done, shares = 0, bar.shares
+    style = _style(shares[-1])
+    for share, character in zip(shares, (glyphs.average, glyphs.p95, glyphs.peak), strict=True):
         cells = done if share is None else max(done, _cells(share))
         yield Span(character * (cells - done), style)
         done = cells
@@ -232,38 +245,22 @@ def _style(peak_share: float | None) -> str:
 
 def _bars(record: Record, glyphs: Glyphs) -> Iterator[_Bar]:
     metrics = record.metrics
-    cpu = metrics.vcpu_used
+    cpu, size = metrics.vcpu_used, metrics.vcpu_size
     if cpu is not None:
-        yield _bar("CPU", cpu, metrics.vcpu_size, _plain, _of(metrics.vcpu_size, format_vcpu))
+        note = _of(size, format_vcpu)
+        yield _Bar(label="CPU", values=(cpu.avg, cpu.p95, cpu.max), size=size, format_value=_plain, note=note)
     memory = metrics.memory_used_mb or _NO_DISTRIBUTION
-    peak_mb = metrics.max_memory_used_mb
+    peak_mb, size = metrics.max_memory_used_mb, metrics.memory_size_mb
     if peak_mb is not None or memory.avg is not None:
-        note = _of(metrics.memory_size_mb, format_memory)
-        bar = _bar("Memory", memory, metrics.memory_size_mb, format_memory, note, peak=peak_mb)
-        if peak_mb is not None and metrics.memory_peak_source != "kernel":
-            bar = _Bar(label=bar.label, shares=bar.shares, note=bar.note,
-                       texts=(bar.texts[0], bar.texts[1], glyphs.at_least + bar.texts[2]))  # fmt: skip
-        yield bar
+        yield _Bar(
+            label="Memory",
+            values=(memory.avg, memory.p95, memory.max if peak_mb is None else peak_mb),
+            size=size,
+            format_value=format_memory,
+            note=_of(size, format_memory),
+            before_peak="" if peak_mb is None or metrics.memory_peak_source == "kernel" else glyphs.at_least,
+        )
     yield from _device_bars(record)
-
-
-def _bar(
-    label: str,
-    used: Distribution,
-    size: Number | None,
-    format_value: Callable[[float], str],
-    note: str,
-    peak: Number | None = None,
-) -> _Bar:
-    values = (used.avg, used.p95, used.max if peak is None else peak)
-    texts = ["-" if value is None else format_value(value) for value in values]
-    shares = [None if value is None or not size else _PERCENT * value / size for value in values]
-    return _Bar(
-        label=label,
-        shares=(shares[0], shares[1], shares[2]) if size else None,
-        texts=(texts[0], texts[1], texts[2]),
-        note=note,
-    )
 
 
 def _of(size: Number | None, format_value: Callable[[float], str]) -> str:
@@ -292,9 +289,8 @@ def _device_bars(record: Record) -> Iterator[_Bar]:
 
 
 def _percent_bar(label: str, use: Distribution, note: str) -> _Bar:
-    values = (use.avg, use.p95, use.max)
-    texts = ["-" if value is None else f"{value:.0f} %" for value in values]
-    return _Bar(label=label, shares=values, texts=(texts[0], texts[1], texts[2]), note=note)
+    values = use.avg, use.p95, use.max
+    return _Bar(label=label, values=values, size=_PERCENT, format_value=_percent_text, note=note)
 
 
 def _of_memory(used_mb: float | None, size_mb: Number | None) -> str:
@@ -433,7 +429,7 @@ def _compared(comparison: Comparison | None, view: View) -> Iterator[Line]:
     if comparison is None:
         return
     if comparison.other is None:
-        yield from wrapped(f"There is no {comparison.name} to compare with.", view.width, style="dim")
+        yield from wrapped(f"No {comparison.name} to compare with.", view.width, style="dim")
         return
     other = comparison.other.report.record
     when = _local(other.started_at, view)
@@ -443,7 +439,7 @@ def _compared(comparison: Comparison | None, view: View) -> Iterator[Line]:
     )
     rows = comparison.rows if comparison.is_complete else changed_rows(comparison.rows)
     if not rows:
-        yield line(Span(f"{INDENT}Every number is within 5 % of that run.", "dim"))
+        yield line(Span(f"{INDENT}Every number differs by less than 5 %.", "dim"))
     yield from comparison_lines(rows, view.glyphs)
 
 

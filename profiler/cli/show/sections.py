@@ -39,7 +39,10 @@ def arrange(sections: Sequence[Section], max_lines: int) -> list[Line]:
         else:
             del shown[last]
     left_out = count - sum(len(section.lines) for section in shown)
-    return [*_joined(shown), line(Span(f"{INDENT}{format_count(left_out, 'line')} left out: --json has all.", "dim"))]
+    return [
+        *_joined(shown),
+        line(Span(f"{INDENT}{format_count(left_out, 'line')} omitted: --json prints everything.", "dim")),
+    ]
 
 
 def _joined(sections: Sequence[Section]) -> list[Line]:

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from profiler.cli.styled_text import Glyphs
-from profiler.past_runs.families import FamilySource
-from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, family_of
+from profiler.past_runs.families import read_families
+from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource
 from profiler.record.accelerators import idle_advice
+from profiler.record.family import family_key
 from profiler.record.model import Record
 from profiler.record.units import format_task_size, format_vcpu
 from profiler.sizing.advice import Advice, advise
@@ -13,7 +14,7 @@ from profiler.sizing.duration import SAME_DURATION, DurationFactor, smaller_vcpu
 from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
 from profiler.sizing.policy import Policy
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.requirements import facts_of
+from profiler.sizing.run_facts import facts_of
 from profiler.sizing.what_if import SizeOption
 
 _MAX_SMALLER_SIZES = 2
@@ -23,12 +24,12 @@ _MIN_FACTOR = 1.05
 _MIN_PERCENT = 0.5
 
 
-def find_advice(run: PastRun, families: FamilySource | None, price_overrides: PriceOverrides) -> Advice | None:
-    """Recommend a size by the last 50 runs of the family up to this run; without ``families``, by this run alone.
+def find_advice(run: PastRun, source: RunSource | None, price_overrides: PriceOverrides) -> Advice | None:
+    """Recommend a size from the last 50 runs of the family up to this run; without ``source``, from this run only.
 
     None if no such run was measured.
     """
-    evidence = _evidence_of_run(run) if families is None else _evidence_of_family(run, families)
+    evidence = _evidence_of_run(run) if source is None else _evidence_of_family(run, source)
     return None if evidence is None else advise(evidence, Policy(), price_overrides, brief=True)
 
 
@@ -39,9 +40,9 @@ def _evidence_of_run(run: PastRun) -> Evidence | None:
     return evidence_of_runs(facts.family, [facts])
 
 
-def _evidence_of_family(run: PastRun, families: FamilySource) -> Evidence | None:
-    wanted = RunFilter(family=family_of(run.report), until_ns=run.started_ns + 1)
-    return next((one.evidence for one in families.families(wanted, LAST_RUNS)), None)
+def _evidence_of_family(run: PastRun, source: RunSource) -> Evidence | None:
+    up_to_run = RunFilter(family=family_key(run.report.record), until_ns=run.started_ns + 1)
+    return next((family.evidence for family in read_families(source, up_to_run, LAST_RUNS).families), None)
 
 
 def what_if_texts(advice: Advice | None, record: Record, glyphs: Glyphs) -> Iterator[str]:
@@ -57,20 +58,22 @@ def what_if_texts(advice: Advice | None, record: Record, glyphs: Glyphs) -> Iter
         limit = current_vcpu or record.metrics.vcpu_size or 0
         vcpus = [vcpu for vcpu in smaller_vcpus(current_vcpu) if vcpu < limit][-_MAX_SMALLER_SIZES:]
         factors = [evidence.slowdowns.get(vcpu, SAME_DURATION) for vcpu in vcpus]
-        texts = [f"{format_vcpu(vcpu)}: {_factor_text(one, glyphs)}" for vcpu, one in zip(vcpus, factors, strict=True)]
+        texts = [
+            f"{format_vcpu(vcpu)}: {_factor_text(factor, glyphs)}" for vcpu, factor in zip(vcpus, factors, strict=True)
+        ]
         yield glyphs.separator.join(reversed(texts))
 
 
 def _option_text(option: SizeOption, glyphs: Glyphs) -> str:
     name = format_task_size(option.size.vcpu, option.size.memory_mb)
     if option.factor is None:
-        return f"{name}: slower, by an unknown factor"
+        return f"{name}: slower, but by an unknown factor"
     return f"{name}: {_factor_text(option.factor, glyphs)}{_saving_text(option.saving_percent)}"
 
 
 def _factor_text(factor: DurationFactor, glyphs: Glyphs) -> str:
     if factor.max < _MIN_FACTOR:
-        return "no slower"
+        return "not slower"
     low, high = f"{factor.min:.1f}", f"{factor.max:.1f}"
     return f"{low if low == high else f'{low} to {high}'}{glyphs.times} as long"
 

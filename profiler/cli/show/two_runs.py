@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line
 from profiler.past_runs.run_source import PastRun
-from profiler.record.metric_catalogue import RunView, Unit, view_of
-from profiler.record.model import Distribution, Number, Record
+from profiler.record.metric_catalogue import RunView, Unit, reader, view_of
+from profiler.record.model import Number, Record
 from profiler.record.units import MIB, format_duration, format_memory, format_usd, format_vcpu
 
 _NAME_WIDTH = 20
@@ -17,9 +17,6 @@ _MIN_CHANGE_PERCENT = 5
 _MAX_ROWS = 6
 # These are shown whenever they changed, however much the others did.
 _IMPORTANT = frozenset({"revision", "image", "duration", "memory peak"})
-_NO_DISTRIBUTION = Distribution()
-
-_Getter = Callable[[RunView], Number | None]
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -85,7 +82,8 @@ def _change(row: Row, glyphs: Glyphs) -> str:
     return "=" if round(percent) == 0 else f"{percent:+.0f} %"
 
 
-def _row(name: str, unit: Unit, get: _Getter, this: RunView, that: RunView) -> Row | None:
+def _row(name: str, unit: Unit, path: str, this: RunView, that: RunView) -> Row | None:
+    get = reader(path)
     new, old = get(this), get(that)
     if new is None and old is None:
         return None
@@ -133,32 +131,25 @@ _FORMATS: Mapping[Unit, Callable[[float], str]] = {
 }
 
 
-def _cpu(run: RunView) -> Distribution:
-    return run.metrics.vcpu_used or _NO_DISTRIBUTION
-
-
-def _memory(run: RunView) -> Distribution:
-    return run.metrics.memory_used_mb or _NO_DISTRIBUTION
-
-
-_METRICS: tuple[tuple[str, Unit, _Getter], ...] = (
-    ("duration", "ms", lambda run: run.metrics.duration_ms),
-    ("pull and start", "ms", lambda run: run.metrics.init_duration_ms),
-    ("cost", "USD", lambda run: run.cost.usd),
-    ("vCPU size", "vCPU", lambda run: run.metrics.vcpu_size),
-    ("CPU time", "s", lambda run: run.metrics.cpu_seconds),
-    ("vCPU average", "vCPU", lambda run: _cpu(run).avg),
-    ("vCPU 95 %", "vCPU", lambda run: _cpu(run).p95),
-    ("all vCPU in use", "%", lambda run: run.metrics.vcpu_saturated_percent),
-    ("memory size", "MB", lambda run: run.metrics.memory_size_mb),
-    ("memory average", "MB", lambda run: _memory(run).avg),
-    ("memory peak", "MB", lambda run: run.metrics.max_memory_used_mb),
-    ("read", "bytes", lambda run: run.metrics.block_read_bytes),
-    ("written", "bytes", lambda run: run.metrics.block_write_bytes),
-    ("received", "bytes", lambda run: run.metrics.network_rx_bytes),
-    ("sent", "bytes", lambda run: run.metrics.network_tx_bytes),
-    ("processes", "count", lambda run: run.metrics.max_pids),
-    ("GPU average", "%", lambda run: run.gpus.utilization_percent.avg),
-    ("GPU memory peak", "MB", lambda run: run.gpus.memory_used_mb.max),
-    ("NeuronCore average", "%", lambda run: run.neuron.utilization_percent.avg),
+# The name of each number, its unit, and its path in the view of a record.
+_METRICS: tuple[tuple[str, Unit, str], ...] = (
+    ("duration", "ms", "metrics.duration_ms"),
+    ("pull and start", "ms", "metrics.init_duration_ms"),
+    ("cost", "USD", "cost.usd"),
+    ("vCPU size", "vCPU", "metrics.vcpu_size"),
+    ("CPU time", "s", "metrics.cpu_seconds"),
+    ("vCPU average", "vCPU", "metrics.vcpu_used.avg"),
+    ("vCPU 95 %", "vCPU", "metrics.vcpu_used.p95"),
+    ("all vCPU in use", "%", "metrics.vcpu_saturated_percent"),
+    ("memory size", "MB", "metrics.memory_size_mb"),
+    ("memory average", "MB", "metrics.memory_used_mb.avg"),
+    ("memory peak", "MB", "metrics.max_memory_used_mb"),
+    ("read", "bytes", "metrics.block_read_bytes"),
+    ("written", "bytes", "metrics.block_write_bytes"),
+    ("received", "bytes", "metrics.network_rx_bytes"),
+    ("sent", "bytes", "metrics.network_tx_bytes"),
+    ("processes", "count", "metrics.max_pids"),
+    ("GPU average", "%", "gpus.utilization_percent.avg"),
+    ("GPU memory peak", "MB", "gpus.memory_used_mb.max"),
+    ("NeuronCore average", "%", "neuron.utilization_percent.avg"),
 )

@@ -1,18 +1,17 @@
 """Task definitions in files and on standard input: reads, prints, writes and compares them."""
 
 import difflib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 from msgspec import Struct
-from rich.console import Console
-from rich.text import Text
 
-from profiler.cli.printing import warn
+from profiler.cli.printing import STDERR, is_terminal, warn
+from profiler.cli.styled_text import Span, is_coloured, line, render_lines
 from profiler.core.errors import UsageError
-from profiler.core.text import printable
 from profiler.task_definitions.cloudformation import TemplateChange
 from profiler.task_definitions.in_files import read_bytes, write_definition
 
@@ -80,9 +79,10 @@ def _source_name(file: str) -> str:
 
 def _print_diff(changed: ChangedText, name: str) -> None:
     """Print the difference on standard error if that is a terminal."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if not is_terminal(STDERR):
         return
     old, new = (text.decode().splitlines() for text in (changed.before, changed.after))
-    for line in difflib.unified_diff(old, new, name, f"{name} (new)", lineterm=""):
-        console.print(Text(printable(line), _DIFF_COLOURS.get(line[:1], "")), soft_wrap=True)
+    rows = difflib.unified_diff(old, new, name, f"{name} (new)", lineterm="")
+    lines = [line(Span(row, _DIFF_COLOURS.get(row[:1], ""))) for row in rows]
+    text = render_lines(lines, is_coloured=is_coloured(os.environ, STDERR), encoding=sys.stderr.encoding)
+    click.echo(text, err=True, nl=False)

@@ -3,8 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -19,6 +18,7 @@ from profiler.aws_account.rollout_plan import Change, PlannedFamily, Planner
 from profiler.aws_account.schedules import ScheduledTarget, Schedules
 from profiler.cli.options import Decorated
 from profiler.cli.printing import UNKNOWN, warn
+from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Column, Line, render_lines, table, table_width, write_lines
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.task_definitions.document import TaskDefinitionDocument
@@ -144,13 +144,13 @@ class Rollout:
     def _plan(self, planner: Planner, families: Sequence[str]) -> tuple[PlannedFamily, ...]:
         of_services = frozenset() if self._request.services else self._definitions.families_of_services()
         planned = []
-        with _progress("Reading task definitions", len(families)) as advance:
-            for family in families:
+        with progress_row(os.environ) as show:
+            for number, family in enumerate(families):
+                show("Reading task definitions", number / len(families))
                 if family in of_services:
                     planned.append(PlannedFamily(family=family, action="skipped", notes=(_SERVICE_REASON,)))
                 else:
                     planned.append(self._with_log_group_note(planner.plan(family)))
-                advance()
         return tuple(planned)
 
     def _with_log_group_note(self, planned: PlannedFamily) -> PlannedFamily:
@@ -199,10 +199,10 @@ class Rollout:
     def _register(self, planner: Planner, planned: Sequence[PlannedFamily]) -> tuple[PlannedFamily, ...]:
         """Carry the plan out. Returns what was carried out: another plan where a definition has changed meanwhile."""
         done = []
-        with _progress("Registering", len(planned)) as advance:
-            for one in planned:
+        with progress_row(os.environ) as show:
+            for number, one in enumerate(planned):
+                show("Registering", number / len(planned))
                 done.append(self._carry_out(planner, one))
-                advance()
         return tuple(done)
 
     def _carry_out(self, planner: Planner, planned: PlannedFamily) -> PlannedFamily:
@@ -323,18 +323,6 @@ class Rollout:
         warn(
             f"{len(planned)} families: " + ", ".join(f"{count} {what}" for what, count in parts.items() if count) + "."
         )
-
-
-@contextmanager
-def _progress(title: str, total: int) -> Iterator[Callable[[], None]]:
-    """Show a progress bar on standard error if that is a terminal; yields the function that advances it."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda: progress.advance(task)
 
 
 def plan_table(planned: Sequence[PlannedFamily], width: int | None) -> list[Line]:

@@ -116,20 +116,14 @@ def _live_view(clock: Clock, stderr: Output) -> "LiveView | None":
     """Create the view for ``--live``; None if standard error is not a terminal."""
     if not os.isatty(_STDERR):
         return None
-    from profiler.local_run.live import LiveView, Terminal  # imports rich, which is only for --live
+    from profiler.cli.progress import stderr_rows  # all of this is only for --live
+    from profiler.local_run.live import ROWS, LiveView
     from profiler.local_run.local_record import effective_sizes
     from profiler.readers.cgroup.hierarchy import read_own_cgroups
     from profiler.readers.linux.host import read_host
-
-    def measure() -> Terminal:
-        try:
-            size = os.get_terminal_size(_STDERR)
-        except OSError:
-            return Terminal(columns=0, rows=0)
-        return Terminal(columns=size.columns, rows=size.lines)
 
     def write(text: str) -> None:
         stderr.write(text.encode())  # If the terminal has closed or is stopped, command and report go on.
 
     sizes = effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0)))
-    return LiveView(measure, write, sizes, clock.wall_ns())
+    return LiveView(stderr_rows(ROWS, os.environ, write), sizes, clock.wall_ns())

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 
 from profiler.cli.printing import warn
 from profiler.settings import problems_message, read_price_settings
-from profiler.sizing.fargate import is_priced
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.prices import PriceOverrides, is_priced
 
 
 def price_overrides(environment: Mapping[str, str], on_fargate: str | None = None) -> PriceOverrides:

@@ -88,8 +88,8 @@ def test_checkpoints_and_unreadable_lines_are_skipped_with_a_note(capfd: pytest.
     found = Printed(capfd, "--json", "--from", source)
     assert [one["runs"] for one in found.objects] == [1]
     assert found.err == (
-        "task-profiler: runs.jsonl: 2 lines are not records and are left out: 5, 6\n"
-        "task-profiler: runs.jsonl: 1 run with checkpoints but no report left out.\n"
+        "task-profiler: runs.jsonl: skipped 2 invalid lines: 5, 6\n"
+        "task-profiler: runs.jsonl: skipped 1 run with checkpoints but no report.\n"
     )
 
 
@@ -104,7 +104,7 @@ def test_a_family_without_a_measured_run_is_a_sentence_and_no_line(capfd: pytest
 
 @pytest.mark.parametrize("reports", [[], [checkpoint(report())]], ids=["empty", "only a checkpoint"])
 def test_no_record_at_all_is_a_failure(reports: list[Report]) -> None:
-    with pytest.raises(TaskProfilerError, match=r"There are no runs in runs\.jsonl") as failure:
+    with pytest.raises(TaskProfilerError, match=r"No runs in runs\.jsonl") as failure:
         call("--from", kept(reports))
     assert failure.value.exit_code == 1
 
@@ -116,8 +116,8 @@ def test_families_are_chosen_by_name_or_pattern(capfd: pytest.CaptureFixture[str
     assert [one["family"] for one in found.objects] == ["nightly-a", "weekly"]
     missing = Printed(capfd, "weekly", "monthly", "--json", "--from", source)
     assert [one["family"] for one in missing.objects] == ["weekly"]
-    assert missing.err == "task-profiler: There is no run of monthly in runs.jsonl.\n"
-    with pytest.raises(TaskProfilerError, match=r"There is no run of monthly in runs.jsonl"):
+    assert missing.err == "task-profiler: No run of monthly in runs.jsonl.\n"
+    with pytest.raises(TaskProfilerError, match=r"No run of monthly in runs.jsonl"):
         call("monthly", "--from", source)
 
 
@@ -448,7 +448,9 @@ def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(capfd: py
     runs = [report(n, launch_type="LOCAL", region=None, size=None, metrics=MACHINE) for n in range(6)]
     source = kept(runs)
     found = Printed(capfd, "--on-fargate", "us-east-1", "--sizes", "--from", source)
-    assert found.out.startswith("Runs outside Fargate count as if they had run on Fargate in us-east-1, on a task of")
+    assert found.out.startswith(
+        "Runs outside Fargate are treated as if they had run on Fargate in us-east-1, in a task of"
+    )
     assert "$" in found.out
     unknown = Printed(capfd, "--on-fargate", "mars-1", "--from", source)
     assert "Fargate's prices in mars-1 are unknown" in unknown.err

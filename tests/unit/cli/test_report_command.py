@@ -121,7 +121,7 @@ def test_one_run_of_a_task_with_two_reports_is_chosen_by_its_container(here: Pat
     lines = b"\n".join(map(encode, both))
     error = call("--from", "-", "--run", "a", given=lines).exception
     assert isinstance(error, TaskProfilerError)
-    assert "choose one by a/" in str(error)
+    assert "name one of them, a/" in str(error)
     assert call("--from", "-", "--run", "a/side", given=lines).exit_code == 0
     assert [run["container"] for run in data_of(here / "task-report.html")["runs"]] == ["side"]
 
@@ -131,7 +131,7 @@ def test_no_runs_are_a_failure_with_a_sentence(here: Path) -> None:
         error = call(*words).exception
         assert isinstance(error, TaskProfilerError)
         assert error.exit_code == 1
-        assert str(error).startswith("There are no runs in ")
+        assert str(error).startswith("No runs in ")
     assert list(here.glob("*.html")) == []
 
 
@@ -139,15 +139,15 @@ def test_lines_that_are_no_records_are_counted_and_named(here: Path) -> None:
     lines = b"\n".join([b"hello", encode(report("a")), b"", b"{}", b"\xff", encode(checkpoint("a", 1))])
     result = call("--from", "-", given=lines)
     assert result.exit_code == 0
-    assert result.stderr == "task-profiler: standard input: 3 lines are not records and are left out: 1, 4, 5\n"
+    assert result.stderr == "task-profiler: standard input: skipped 3 invalid lines: 1, 4, 5\n"
     assert data_of(here / "task-report.html")["series"][0]["ms"] == [60_000]
 
 
 def test_a_long_list_of_lines_is_cut(here: Path) -> None:
     (here / "lines").write_bytes(b"x\n" * 7 + encode(report("a")))
-    assert call("--from", "lines").stderr.endswith("7 lines are not records and are left out: 1, 2, 3, 4, 5, …\n")
+    assert call("--from", "lines").stderr.endswith("skipped 7 invalid lines: 1, 2, 3, 4, 5, …\n")
     (here / "lines").write_bytes(b"x\n" + encode(report("a")))
-    assert call("--from", "lines").stderr.endswith("1 line is not a record and is left out: 1\n")
+    assert call("--from", "lines").stderr.endswith("skipped 1 invalid line: 1\n")
 
 
 @pytest.mark.parametrize(

@@ -158,8 +158,8 @@ def test_sections_are_cut_to_any_height(sizes: list[tuple[int, int]], height: in
     ]
     shown = texts(arrange(sections, height))
     assert len(shown) <= height
-    is_cut = bool(shown) and shown[-1].endswith("left out: --json has all.")
-    kept = [one for one in shown if one and "left out" not in one]
+    is_cut = bool(shown) and shown[-1].endswith("omitted: --json prints everything.")
+    kept = [one for one in shown if one and "omitted" not in one]
     left_out = sum(length for length, _ in sizes) - len(kept)
     assert is_cut == (left_out > 0)
     assert not is_cut or shown[-1].split()[0] == str(left_out)
@@ -230,7 +230,7 @@ class PlayedLogs:
 
 def test_the_last_lines_before_each_moment_and_before_the_end() -> None:
     record = etl().record
-    shown = texts(log_lines(PlayedLogs(), record, find_moments(record), 2, UTC))
+    shown = texts(log_lines(PlayedLogs().get_log_events, record, find_moments(record), 2, UTC))
     assert shown[0] == f"/ecs/nightly-etl {record.log_stream}"
     assert shown[2:5] == [
         "  before +3m 10s: used all of its 2 vCPU from +3m 10s to +9m 30s, 32 % of the run",
@@ -257,19 +257,19 @@ def test_the_message_of_a_runtime_is_found_above_its_stack_trace(message: str) -
     end_ms = STARTED_NS // 1_000_000 + 1_182_000
     trace = [f"{message}\n", *[f"    at com.example.Etl.step{number}\n" for number in range(30)]]
     logs.events[-1:-1] = [{"timestamp": end_ms, "message": text} for text in trace]
-    shown = texts(log_lines(logs, made("failure").record, (), 2, UTC))
+    shown = texts(log_lines(logs.get_log_events, made("failure").record, (), 2, UTC))
     assert shown[-1] == f"The program reported that it ran out of memory: {message}"
     assert sum("com.example" in one for one in shown) == 2
 
 
 def test_no_memory_message_is_read_from_a_log_without_one() -> None:
-    shown = texts(log_lines(PlayedLogs(), made("failure").record, (), 2, UTC))
+    shown = texts(log_lines(PlayedLogs().get_log_events, made("failure").record, (), 2, UTC))
     assert not [one for one in shown if "ran out of memory" in one]
 
 
 def test_a_run_without_a_log_stream_is_a_sentence() -> None:
     with pytest.raises(TaskProfilerError, match="names no log stream"):
-        list(log_lines(PlayedLogs(), made("local").record, (), 2, UTC))
+        list(log_lines(PlayedLogs().get_log_events, made("local").record, (), 2, UTC))
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ def test_a_successful_run_is_compared_only_if_asked(file: Path, monkeypatch: pyt
     assert "Compared" not in plain
     assert "Compared with the last success of Wed 2026-11-18" in success
     assert "Compared with the run of Fri 2026-11-20" in other
-    assert "There is no success of nightly-etl in" in first
+    assert "No earlier success of nightly-etl in" in first
 
 
 def test_json_is_the_record_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

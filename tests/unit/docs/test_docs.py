@@ -16,11 +16,10 @@ import profiler
 from forwarder.function_settings import read_notice_settings, read_settings
 from profiler.cli.recommend_command import command as recommend
 from profiler.prometheus.live_metrics import LIVE_METRICS
-from profiler.record.emf import DIMENSION, EMF_METRICS, NAMESPACE
+from profiler.record.emf import DIMENSION, EMF_METRICS, NAMESPACE, emf_unit
 from profiler.record.model import json_schema
 from profiler.settings import DEFAULT_EMF_METRICS
-from profiler.sizing.fargate import PRICE_TABLE, PRICE_TABLE_DATE, prices
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.prices import PRICE_TABLE, PRICE_TABLE_DATE, PriceOverrides, prices
 from tests.documentation import pages, scripts
 from tests.unit.deployment.test_template import QUERIES, is_in_the_record
 
@@ -71,7 +70,9 @@ def test_every_option_of_recommend_is_documented() -> None:
 def test_every_metric_is_documented_with_its_unit() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (yes|) ?\| \S", page, re.MULTILINE)
-    assert rows == [(metric.name, metric.unit, "yes" * (metric.name in DEFAULT_EMF_METRICS)) for metric in EMF_METRICS]
+    assert rows == [
+        (name, emf_unit(metric), "yes" * (name in DEFAULT_EMF_METRICS)) for name, metric in EMF_METRICS.items()
+    ]
     assert f"`{','.join(DEFAULT_EMF_METRICS)}`" in (ROOT / "docs" / "monitor.md").read_text()
 
 
@@ -93,7 +94,7 @@ def test_the_alarms_are_on_metrics_there_are_and_cloudwatch_knows_their_paramete
         words = shlex.split(command.replace("\\\n", " "))
         given = {name.title().replace("-", ""): value for name, value in zip(words[::2], words[1::2], strict=True)}
         assert (given["Namespace"], given["Dimensions"]) == (NAMESPACE, f"Name={DIMENSION},Value=nightly-etl")
-        assert given["MetricName"] in {metric.name for metric in EMF_METRICS}
+        assert given["MetricName"] in EMF_METRICS
         typed = {
             **given,
             "Dimensions": [{"Name": DIMENSION, "Value": "nightly-etl"}],

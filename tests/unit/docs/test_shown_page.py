@@ -8,7 +8,6 @@ from profiler.cli.show.run_page import View, page_lines
 from profiler.cli.show.size_lines import find_advice
 from profiler.cli.show.two_runs import compare
 from profiler.cli.styled_text import BLOCKS, render_lines
-from profiler.past_runs.families import RunFamilies
 from profiler.past_runs.run_source import PastRun
 from profiler.sizing.prices import PriceOverrides
 from tests.documentation import blocks
@@ -39,7 +38,7 @@ def printed() -> str:
         View(width=80, glyphs=BLOCKS, now_ns=NOW_NS, zone=UTC),
         run.report.record.series,
         comparison,
-        find_advice(run, RunFamilies(ListedRuns([PastRun(report=one) for one in night()])), PriceOverrides()),
+        find_advice(run, ListedRuns([PastRun(report=one) for one in night()]), PriceOverrides()),
     )
     return render_lines(lines, is_coloured=False, encoding="utf-8").decode()
 

@@ -28,8 +28,8 @@ def test_a_memory_kill_is_an_outcome_of_its_own() -> None:
 
 
 def test_numbers_without_an_end_are_left_out() -> None:
-    (run,) = content([run_of(report(metrics=Metrics(max_memory_used_mb=float("inf"), vcpu_size=2.0)))])["runs"]
-    assert "peak" not in run
+    (run,) = content([run_of(report(metrics=Metrics(cpu_seconds=float("inf"), vcpu_size=2.0)))])["runs"]
+    assert "cpuSeconds" not in run
     assert run["vcpuSize"] == 2
 
 

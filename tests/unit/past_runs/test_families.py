@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.past_runs.families import RunFamilies, last_success
-from profiler.past_runs.run_source import PastRun, RunFilter, family_of, pattern_of
-from profiler.record.family import FamilyKey
+from profiler.past_runs.families import last_success, read_families
+from profiler.past_runs.run_source import PastRun, RunFilter, pattern_of
+from profiler.record.family import FamilyKey, family_key
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
 
@@ -23,7 +23,7 @@ def test_each_family_has_the_evidence_of_its_newest_runs() -> None:
     listed = ListedRuns(
         [past(n, peak_mb=100 + n) for n in range(9)] + [past(20, family="weekly", peak_mb=None, p95=None)]
     )
-    nightly, weekly = RunFamilies(listed).families(RunFilter(), 3)
+    nightly, weekly = read_families(listed, RunFilter(), 3).families
     assert nightly.evidence is not None
     assert (nightly.family.name, nightly.evidence.peaks_mb) == ("nightly", (106, 107, 108))
     assert (weekly.family.name, weekly.evidence) == ("weekly", None)
@@ -42,7 +42,7 @@ def test_families_of_one_name_in_several_accounts_and_regions_are_apart() -> Non
         for region in ("eu-west-1", "us-east-1")
         for number in range(3)
     ]
-    found = RunFamilies(ListedRuns(runs)).families(RunFilter(families=("nightly",)), 2)
+    found = read_families(ListedRuns(runs), RunFilter(families=("nightly",)), 2).families
     assert [(one.family.account_id, one.family.region) for one in found] == [
         ("1", "eu-west-1"),
         ("1", "us-east-1"),
@@ -68,13 +68,13 @@ def test_each_familys_evidence_is_that_of_its_own_runs_in_any_order(
         past(number, account_id=account, region=region, peak_mb=peak_mb)
         for number, (account, region, peak_mb) in enumerate(places)
     ]
-    found = RunFamilies(ListedRuns(runs)).families(RunFilter(), 5)
+    found = read_families(ListedRuns(runs), RunFilter(), 5).families
     shuffled = list(runs)
     random.shuffle(shuffled)
-    assert RunFamilies(ListedRuns(shuffled)).families(RunFilter(), 5) == found
+    assert read_families(ListedRuns(shuffled), RunFilter(), 5).families == found
     for one in found:
-        own = [run for run in runs if family_of(run.report) == one.family]
-        assert list(RunFamilies(ListedRuns(own)).families(RunFilter(family=one.family), 5)) == [one]
+        own = [run for run in runs if family_key(run.report.record) == one.family]
+        assert list(read_families(ListedRuns(own), RunFilter(family=one.family), 5).families) == [one]
     assert len(found) == len({place[:2] for place in places})
 
 
@@ -98,22 +98,23 @@ def test_the_last_success_is_of_the_same_account_and_region_and_if_possible_of_t
 @pytest.mark.parametrize(("last", "read"), [(3, 4), (9, 9), (50, 9)])
 def test_reading_stops_when_the_only_family_is_complete(last: int, read: int) -> None:
     listed = ListedRuns(past(n) for n in range(9))
-    (family,) = RunFamilies(listed).families(RunFilter(family=FamilyKey("nightly", None, "us-east-1")), last)
+    only = RunFilter(family=FamilyKey("nightly", None, "us-east-1"))
+    (family,) = read_families(listed, only, last).families
     assert family.evidence is not None
     assert (family.evidence.runs, listed.read) == (min(last, 9), read)
 
 
 def test_runs_without_a_report_are_left_out_with_a_note() -> None:
     running = replace(checkpoint(report(1)), time="2099-01-01T00:00:00.000Z")
-    families = RunFamilies(ListedRuns([past(0), PastRun(report=running)]))
-    (family,) = families.families(RunFilter(), 50)
+    found = read_families(ListedRuns([past(0), PastRun(report=running)]), RunFilter(), 50)
+    (family,) = found.families
     assert family.evidence is not None
     assert family.evidence.runs == 1
-    assert families.notes == ("the list: 1 run with checkpoints but no report left out.",)
+    assert found.notes == ("the list: skipped 1 run with checkpoints but no report.",)
 
 
 def test_a_family_with_the_characters_of_a_pattern_is_matched_alone() -> None:
     for name in ("a*", "a?b", "[ab]", "plain"):
-        wanted = RunFilter(families=(pattern_of(name),))
-        assert wanted.matches(report(family=name))
-        assert not wanted.matches(report(family="aab"))
+        selection = RunFilter(families=(pattern_of(name),))
+        assert selection.matches(report(family=name))
+        assert not selection.matches(report(family="aab"))

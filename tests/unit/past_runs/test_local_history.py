@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from profiler.cli.show.size_lines import find_advice
 from profiler.history.run_database import HistoryStore
-from profiler.past_runs.families import RunFamilies
 from profiler.past_runs.local_history import LocalRuns
 from profiler.past_runs.run_source import PastRun, RunFilter
 from profiler.record.model import encode
@@ -27,7 +26,7 @@ def local_runs(folder: Path, *runs: PastRun) -> LocalRuns:
 def test_the_advice_for_a_run_includes_that_run(tmp_path: Path) -> None:
     """Its start in nanoseconds lies between two milliseconds of the history."""
     killed = PastRun(report=out_of_memory())
-    advice = find_advice(killed, RunFamilies(local_runs(tmp_path, killed)), PriceOverrides())
+    advice = find_advice(killed, local_runs(tmp_path, killed), PriceOverrides())
     assert advice is not None
     assert advice.evidence.out_of_memory == 1
 

@@ -59,7 +59,7 @@ def test_a_run_is_selected_by_its_id_or_a_beginning_that_no_other_has() -> None:
     assert found("abc", *runs) == at(3)
     assert found("abd", *runs) == at(2)
     assert found(None, *runs) == at(3)
-    sentence = "2 runs in the list have an id that begins with 'ab': give more of the id (abc "
+    sentence = "The ids of 2 runs in the list begin with 'ab': give more of the id (abc "
     with pytest.raises(TaskProfilerError, match=re.escape(sentence)) as error:
         found("ab", *runs)
     assert "abd " in str(error.value)
@@ -68,7 +68,7 @@ def test_a_run_is_selected_by_its_id_or_a_beginning_that_no_other_has() -> None:
 def test_at_most_five_candidates_are_named() -> None:
     with pytest.raises(TaskProfilerError) as error:
         found("a", *(past(number, f"a{number}") for number in range(9)))
-    assert str(error.value).startswith("9 runs in the list")
+    assert str(error.value).startswith("The ids of 9 runs in the list")
     assert str(error.value).endswith(", …).")
     assert str(error.value).count(" 20") == 5
 
@@ -109,9 +109,7 @@ def test_a_container_is_chosen_by_its_name_after_the_id() -> None:
         (run,) = find_runs(ListedRuns(runs), RunFilter(run=f"abc/{name}"))
         assert run.report.record.container.name == name
         assert find_run(ListedRuns(runs), RunFilter(run="abc"), name) == run
-    with pytest.raises(
-        TaskProfilerError, match="a report of each of 2 containers: choose one by abc/batch or abc/side"
-    ):
+    with pytest.raises(TaskProfilerError, match="reports of 2 containers: name one of them, abc/batch or abc/side"):
         find_run(ListedRuns(runs), RunFilter(run="abc"))
 
 
@@ -124,11 +122,11 @@ def test_a_task_whose_other_container_is_the_monitor_is_searched_once() -> None:
 @pytest.mark.parametrize(
     ("name", "conditions", "sentence"),
     [
-        ("zzz", {}, "There is no run or family 'zzz' in the list: task-profiler history lists the runs"),
+        ("zzz", {}, "No run or family 'zzz' in the list: list the runs with task-profiler history"),
         (
             None,
             {"families": ("zzz", "y*")},
-            r"There is no run of zzz, y\* in the list: task-profiler history",
+            r"No run of zzz, y\* in the list: list the runs with task-profiler history",
         ),
         (None, {"families": ("zzz",), "statuses": ("failure",)}, "No run in the list matches: use fewer filters."),
     ],
@@ -139,7 +137,7 @@ def test_no_run_is_a_sentence(name: str | None, conditions: dict[str, tuple[str,
 
 
 def test_an_empty_source_says_what_to_do() -> None:
-    with pytest.raises(TaskProfilerError, match=r"There are no runs in the list: add one\."):
+    with pytest.raises(TaskProfilerError, match=r"No runs in the list: add one\."):
         found(None)
 
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from profiler.past_runs.families import FoundFamilies, read_families
 from profiler.past_runs.run_source import RunFilter
-from profiler.past_runs.search_families import ClusterFamilies
+from profiler.past_runs.search_runs import IndexedRuns
 from profiler.record.family import FamilyKey
 from profiler.record.model import TaskSize
 from profiler.search_setup.template_install import Method, ServerResponse
@@ -29,9 +30,13 @@ class PlayedCluster:
         return ServerResponse(status=200, body={"hits": {"hits": []}, "aggregations": found})
 
 
+def families_in(cluster: PlayedCluster) -> FoundFamilies:
+    return read_families(IndexedRuns(cluster, "task"), RunFilter(), 50)
+
+
 def test_the_record_of_a_document_is_the_evidence() -> None:
-    families = ClusterFamilies(PlayedCluster(lines([report()]).decode()), "task")
-    (found,) = families.families(RunFilter(), 50)
+    families = families_in(PlayedCluster(lines([report()]).decode()))
+    (found,) = families.families
     assert found.family == FamilyKey("nightly", None, "us-east-1")
     assert found.evidence is not None
     assert (found.evidence.runs, found.evidence.latest.container) == (1, "batch")
@@ -42,20 +47,21 @@ def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> No
     """A shipper may deliver a line as an object, without its text."""
     usage = {"cpu": {"size": 1, "used": {"p95": 0.3}}, "memory": {"used_mb": {"max": 400.5}, "size_mb": 2048}}
     task = {"id": "a", "family": "nightly", "launch_type": "FARGATE", "size": {"vcpu": 1, "memory_mb": 2048}}
-    (found,) = ClusterFamilies(PlayedCluster(None, usage=usage, task=task), "task").families(RunFilter(), 50)
+    (found,) = families_in(PlayedCluster(None, usage=usage, task=task)).families
     assert found.evidence is not None
     assert (found.evidence.required_memory_mb, found.evidence.required_vcpu) == (400.5, 0.3)
     assert found.evidence.latest.size == TaskSize(vcpu=1, memory_mb=2048)
     odd = PlayedCluster(None, usage={**usage, "memory": {"used_mb": {"max": "much"}}}, task=task)
-    (found,) = ClusterFamilies(odd, "task").families(RunFilter(), 50)
-    assert found.evidence is None
+    (found,) = families_in(odd).families
+    assert found.evidence is not None
+    assert (found.evidence.required_memory_mb, found.evidence.required_vcpu) == (None, 0.3)
 
 
 @pytest.mark.parametrize(
     "text", ["no JSON", '{"more": ' + "[" * 200_000, "\ud800"], ids=["no JSON", "too deep", "half a character"]
 )
 def test_a_record_that_cannot_be_read_is_no_measurement_and_a_note(text: str) -> None:
-    families = ClusterFamilies(PlayedCluster(text), "task")
-    (found,) = families.families(RunFilter(), 50)
+    families = families_in(PlayedCluster(text))
+    (found,) = families.families
     assert found.evidence is None
-    assert families.notes == ("1 records in the indices task-reports-* could not be read: their numbers are left out.",)
+    assert families.notes == ("the indices task-reports-*: 1 record could not be read, so numbers are missing.",)

@@ -90,25 +90,25 @@ ENDS: tuple[tuple[Report, TaskEvent | None, str, str], ...] = (
     (
         UNKNOWN,
         None,
-        "warning: nightly-etl:26 ended, and how is unknown.",
+        "warning: nightly-etl:26 ended with an unknown result.",
         "The monitor did not see the end of the batch.",
     ),
     (
         changed(UNKNOWN, launch_type="LOCAL"),
         None,
-        "warning: The end of nightly-etl:26 is unknown.",
+        "warning: The result of nightly-etl:26 is unknown.",
         "The profiler did not see the end of the command.",
     ),
     (
         changed(running(), status="unknown"),
         None,
-        "warning: nightly-etl:26 ended after 12m 00s, and how is unknown.",
+        "warning: nightly-etl:26 ended after 12m 00s with an unknown result.",
         "The run left no report: the numbers are those of its last checkpoint.",
     ),
     (
         changed(etl(), status="vaporized"),
         None,
-        "warning: nightly-etl:26 ended after 19m 42s, and how is unknown.",
+        "warning: nightly-etl:26 ended after 19m 42s with an unknown result.",
         "The monitor did not see the end of the batch.",
     ),
 )

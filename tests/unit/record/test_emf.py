@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from forwarder.function_settings import ForwarderSettings
 from forwarder.search_cluster.document_delivery import deliver
 from forwarder.subscription import Counts, decode_event, forward
-from profiler.record.emf import EMF_METRICS, METRIC_NAMES, emf_members
+from profiler.record.emf import EMF_METRICS, emf_members, emf_unit
 from profiler.record.json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.model import (
     Container,
@@ -122,11 +122,11 @@ def report(record: Record = RECORD, time: str = "2026-11-20T03:12:45.123Z", kind
     return Report(time=time, type=kind, record=record)
 
 
-def members(record: Record = RECORD, names: tuple[str, ...] = METRIC_NAMES) -> dict[str, Any]:
+def members(record: Record = RECORD, names: tuple[str, ...] = tuple(EMF_METRICS)) -> dict[str, Any]:
     return emf_members(report(record), names)
 
 
-def line_with_members(made: Report, names: tuple[str, ...] = METRIC_NAMES) -> bytes:
+def line_with_members(made: Report, names: tuple[str, ...] = tuple(EMF_METRICS)) -> bytes:
     return encode_line(made, emf_members(made, names))
 
 
@@ -185,8 +185,8 @@ def test_every_metric_of_the_catalogue() -> None:
         "neuronUtilizationPercent": 55.0,
         "maxNeuronMemoryUsedMB": 77.0,
     }
-    assert set(METRIC_NAMES) == set(values(RECORD))
-    assert set(DEFAULT_EMF_METRICS) < set(METRIC_NAMES)
+    assert set(EMF_METRICS) == set(values(RECORD))
+    assert set(DEFAULT_EMF_METRICS) < set(EMF_METRICS)
 
 
 def test_no_member_hides_one_of_the_report() -> None:
@@ -237,7 +237,7 @@ def test_without_a_family_that_cloudwatch_takes_there_are_no_metrics(family: str
 
 
 def test_without_a_time_there_are_no_metrics() -> None:
-    assert emf_members(report(time="yesterday"), METRIC_NAMES) == {}
+    assert emf_members(report(time="yesterday"), EMF_METRICS) == {}
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e200])
@@ -311,7 +311,7 @@ def refuse(constant: str) -> None:
     raise AssertionError(f"{constant} is no JSON")
 
 
-@given(records, st.lists(st.sampled_from(METRIC_NAMES), unique=True))
+@given(records, st.lists(st.sampled_from(sorted(EMF_METRICS)), unique=True))
 def test_any_record_gives_a_valid_document_with_the_records_own_numbers(record: Record, names: list[str]) -> None:
     made = report(record, kind="task.checkpoint" if record.status == "running" else "task.report")
     line = line_with_members(made, tuple(names))
@@ -338,7 +338,7 @@ def test_any_record_gives_a_valid_document_with_the_records_own_numbers(record: 
 
 
 def test_the_units_are_those_that_cloudwatch_knows() -> None:
-    assert {metric.unit for metric in EMF_METRICS} <= set(UNITS.replace("\\", "").split("|"))
+    assert set(map(emf_unit, EMF_METRICS.values())) <= set(UNITS.replace("\\", "").split("|"))
 
 
 def test_readers_of_records_pass_over_the_members() -> None:

@@ -54,7 +54,7 @@ def test_a_run_without_numbers_has_a_cost_and_no_recommendation() -> None:
 
 
 def test_what_is_said_of_gpus_comes_after_the_size() -> None:
-    said = "The GPU was allocated and never used: run the task without, or see why the batch did not find it."
+    said = "The GPU was allocated but never used: run the task without it, or check why the batch did not find it."
     idle = (Gpu(uuid="GPU-a", index=0, utilization_percent=Distribution(max=0.0)),)
     record = with_recommendation(replace(report().record, gpus=idle), NONE, time=TIME)
     assert record.recommendation is not None

@@ -4,18 +4,16 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.record.model import Record
-from profiler.sizing.advice import cost_of
-from profiler.sizing.fargate import (
-    LEGAL_SIZES,
+from profiler.sizing.fargate import LEGAL_SIZES, legal_sizes
+from profiler.sizing.prices import (
     PRICE_TABLE,
     PRICE_TABLE_DATE,
     REFERENCE_PRICES,
-    Size,
+    PriceOverrides,
     charged_storage_gb,
-    legal_sizes,
+    cost_of,
     prices,
 )
-from profiler.sizing.prices import PriceOverrides
 from tests.runs import report
 
 NONE = PriceOverrides()
@@ -138,13 +136,13 @@ def test_prices_are_such_that_the_cheapest_size_is_the_same_everywhere(where: tu
     listed = prices(*where, NONE)
     assert listed is not None
     assert listed.basis == f"{where[0]} FARGATE {where[1]} {PRICE_TABLE_DATE}"
-    by_price = sorted(LEGAL_SIZES, key=listed.size_hour_usd)
+    by_price = sorted(LEGAL_SIZES, key=lambda size: listed.size_hour_usd(size.vcpu, size.memory_mb))
     # A vCPU costs as much as 9.1 GiB: only sizes of nearly the same price may be in another order.
-    compared = [REFERENCE_PRICES.size_hour_usd(size) for size in by_price]
+    compared = [REFERENCE_PRICES.size_hour_usd(size.vcpu, size.memory_mb) for size in by_price]
     assert all(earlier <= later * 1.02 for earlier, later in itertools.pairwise(compared))
 
 
 def test_a_size_costs_what_its_parts_cost() -> None:
     listed = prices("ap-northeast-1", "ARM64", NONE)
     assert listed is not None
-    assert listed.hour_usd(Size(4, 30 * GB), 25 * GB) == pytest.approx(4 * 0.04045 + 30 * 0.00442 + 5 * 0.000133)
+    assert listed.hour_usd(4, 30 * GB, 25 * GB) == pytest.approx(4 * 0.04045 + 30 * 0.00442 + 5 * 0.000133)

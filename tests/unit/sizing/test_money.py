@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 
 from profiler.record.model import Container, Report
-from profiler.sizing.advice import advise, as_json, cost_of
-from profiler.sizing.fargate import Size, prices
+from profiler.sizing.advice import advise, as_json
 from profiler.sizing.on_fargate import record_on_fargate
 from profiler.sizing.policy import Policy
-from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.prices import PriceOverrides, cost_of, prices
 from profiler.sizing.what_if import SizeOption, runs_per_month
 from tests.runs import evidence_of, report, slowdown
 
@@ -28,7 +27,7 @@ def billed(number: int, seconds: float, **more: Any) -> Report:
 def hour_usd(vcpu: float, memory_mb: float) -> float:
     found = prices("us-east-1", "X86_64", NONE)
     assert found is not None
-    return found.size_hour_usd(Size(vcpu, memory_mb))
+    return found.size_hour_usd(vcpu, memory_mb)
 
 
 def test_after_a_resize_the_runs_at_the_current_vcpu_size_are_the_money() -> None:

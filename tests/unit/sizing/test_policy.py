@@ -11,20 +11,24 @@ from msgspec.structs import replace
 
 from profiler.record.model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
 from profiler.sizing.advice import Advice, advise, as_json
-from profiler.sizing.evidence import Families
+from profiler.sizing.evidence import LAST_RUNS, Families
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.policy import DeploymentTarget, Policy
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.requirements import facts_of
+from profiler.sizing.run_facts import facts_of
 from tests.runs import evidence_of, report
 
 GB = 1024
 NONE = PriceOverrides()
 
 
-def advice(reports: Iterable[Report], policy: Policy | None = None, target: DeploymentTarget | None = None) -> Advice:
-    policy = policy or Policy()
-    return advise(evidence_of(reports, last=policy.last_runs), policy, NONE, target)
+def advice(
+    reports: Iterable[Report],
+    policy: Policy | None = None,
+    target: DeploymentTarget | None = None,
+    last: int = LAST_RUNS,
+) -> Advice:
+    return advise(evidence_of(reports, last=last), policy or Policy(), NONE, target)
 
 
 def collected(reports: Iterable[Report]) -> Families:
@@ -104,17 +108,17 @@ def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_r
 def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> None:
     """Of its memory: its ``cpu`` is a share and limits nothing, whatever a record of schema 1.1 says."""
     limited = {"side": Metrics(memory_size_mb=256, vcpu_size=0.25)}
-    need = facts_of(report(peak_mb=800, p95=0.2, others=limited)).requirements
-    assert (need.memory_mb, need.vcpu, need.unbounded) == (1056, 0.2, ("side",))
+    need = facts_of(report(peak_mb=800, p95=0.2, others=limited))
+    assert (need.needed_memory_mb, need.needed_vcpu, need.task.unbounded) == (1056, 0.2, ("side",))
 
 
 def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
     """A container without its own limit is limited by the task, whose size cannot be added to itself."""
     shared = {"side": Metrics(memory_size_mb=2048, vcpu_size=1)}
     one = report(peak_mb=800, p95=0.2, others=shared)
-    need = facts_of(one).requirements
-    assert (need.memory_mb, need.vcpu, need.unbounded) == (800, 0.2, ("side",))
-    assert "The use of 'side' was not fully measured" in reasons(one)
+    need = facts_of(one)
+    assert (need.needed_memory_mb, need.needed_vcpu, need.task.unbounded) == (800, 0.2, ("side",))
+    assert "The usage of 'side' was not fully measured" in reasons(one)
 
 
 @pytest.mark.parametrize(("usage_peak_mb", "memory_mb"), [(2048, 2048), (1940, 512), (None, 512)])
@@ -235,9 +239,9 @@ def test_the_last_50_runs_by_their_start_count_whatever_their_order() -> None:
     runs = [report(n, peak_mb=1800 if n == 0 else 100) for n in range(51)]
     random.Random(7).shuffle(runs)
     assert size(runs) == (0.25, 512)
-    assert size(runs, policy=Policy(last_runs=51)) == (0.5, 3072)
+    assert size(runs, last=51) == (0.5, 3072)
     assert advice(runs).evidence.runs == 50
-    assert advice(runs, policy=Policy(last_runs=3)).evidence.runs == 3
+    assert advice(runs, last=3).evidence.runs == 3
 
 
 def test_the_current_size_is_that_of_the_latest_run() -> None:
@@ -452,7 +456,7 @@ def test_few_runs_and_coarse_statistics_are_said() -> None:
 def test_gpus_that_no_run_used_are_said() -> None:
     idle = (Gpu(uuid="G", utilization_percent=Distribution(max=0)),)
     busy = (Gpu(uuid="G", utilization_percent=Distribution(max=3)),)
-    assert "GPUs were allocated and never used in any run" in reasons(report(0, gpus=idle), report(1, gpus=idle))
+    assert "GPUs were allocated but never used in any run" in reasons(report(0, gpus=idle), report(1, gpus=idle))
     assert "GPU" not in reasons(report(0, gpus=idle), report(1, gpus=busy))
     assert "GPU" not in reasons(*(report(n, gpus=idle, gpu_scope="instance") for n in range(2)))
 

@@ -15,7 +15,7 @@ from profiler.sizing.duration import DurationFactor, duration_factors, monotone,
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.policy import DeploymentTarget, Policy
 from profiler.sizing.prices import PriceOverrides
-from profiler.sizing.requirements import facts_of
+from profiler.sizing.run_facts import facts_of
 from profiler.sizing.what_if import SizeOption, runs_per_month
 from tests.runs import evidence_of, report, slowdown
 

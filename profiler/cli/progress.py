@@ -1,0 +1,62 @@
+"""Rows at the bottom of the terminal of standard error, and the progress of a long operation in one of them."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from profiler.cli.printing import STDERR, is_terminal
+from profiler.local_run.bottom_rows import BottomRows, Part, Terminal, bar
+
+_MIN_SECONDS_BETWEEN_DRAWS = 0.1
+
+ShowProgress = Callable[[str, float | None], None]
+"""(text, share that is done: 0 to 1; None: unknown) Shows the progress."""
+
+
+def stderr_rows(count: int, environment: Mapping[str, str], write: Callable[[str], None]) -> BottomRows:
+    """Rows at the bottom of the terminal of standard error."""
+    return BottomRows(count, _stderr_size, write, is_coloured=not environment.get("NO_COLOR"))
+
+
+@contextmanager
+def progress_row(environment: Mapping[str, str]) -> Iterator[ShowProgress]:
+    """Yield the function that shows the progress; it does nothing if standard error is no terminal."""
+    if not is_terminal(STDERR) or environment.get("TERM") == "dumb":
+        yield lambda text, share: None  # noqa: ARG005  as ShowProgress
+        return
+    rows = stderr_rows(1, environment, _write_stderr)
+    start = next_draw = time.perf_counter()
+
+    def show(text: str, share: float | None) -> None:
+        nonlocal next_draw
+        now = time.perf_counter()
+        if now >= next_draw:
+            rows.draw([_row(text, share, now - start)])
+            next_draw = now + _MIN_SECONDS_BETWEEN_DRAWS
+
+    try:
+        yield show
+    finally:
+        rows.close()
+
+
+def _row(text: str, share: float | None, elapsed_seconds: float) -> tuple[Part, ...]:
+    if not share:
+        return ((f"{text} …", ""),)
+    seconds = round(elapsed_seconds * (1 - share) / share)
+    left = f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d} left"
+    return (f"{text} ", ""), *bar(share), (f" {share:4.0%} {left}", "")
+
+
+def _stderr_size() -> Terminal:
+    try:
+        size = os.get_terminal_size(STDERR)
+    except OSError:
+        return Terminal(columns=0, rows=0)
+    return Terminal(columns=size.columns, rows=size.lines)
+
+
+def _write_stderr(text: str) -> None:
+    with suppress(OSError):  # the terminal was closed: the operation goes on
+        os.write(STDERR, text.encode())

@@ -1,0 +1,220 @@
+"""The facts of a run that size recommendations use: what its task needed, and how the run went.
+
+A run needs the most that the batch used plus the most that each other container of the task used in the same run. For
+a container without measurements, its own limit counts.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from profiler.core.optional_math import sum_known
+from profiler.core.timestamps import parse_ns
+from profiler.record.accelerators import WHOLE_INSTANCE, is_idle
+from profiler.record.family import FamilyKey, family_key
+from profiler.record.model import (
+    Distribution,
+    Metrics,
+    Number,
+    OtherContainer,
+    PeakSource,
+    Record,
+    Report,
+    SlowdownBounds,
+    TaskSize,
+    known_peak_source,
+    known_status,
+    may_have_lost_a_child,
+)
+
+_NO_DISTRIBUTION = Distribution()
+# More than any number of CPUs.
+_MAX_SLOWDOWN = 1e6
+_SLOWDOWN_DIGITS = 3
+_WHOLE_PERCENT = 100
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """The resources of a run's task, and where the task ran.
+
+    Attributes:
+        size: The size of the task.
+        vcpu_size: The limit of the batch container; ``memory_size_mb`` alike.
+        max_threads: The most processes and threads that were seen in it.
+        unbounded: The containers whose CPU was not measured, or that have neither a measurement nor a limit of their
+            memory. What the task needed does not include what is unknown of them.
+    """
+
+    size: TaskSize | None = None
+    launch_type: str | None = None
+    region: str | None = None
+    cpu_architecture: str | None = None
+    storage_mb: Number | None = None
+    container: str | None = None
+    vcpu_size: Number | None = None
+    memory_size_mb: Number | None = None
+    max_threads: int | None = None
+    unbounded: tuple[str, ...] = ()
+
+    @property
+    def vcpu(self) -> Number | None:
+        """The vCPUs of the task."""
+        return None if self.size is None else self.size.vcpu
+
+
+class RunFacts(Struct, frozen=True, kw_only=True):
+    """The facts of one run.
+
+    Attributes:
+        needed_memory_mb: What all containers of the task needed together; None if the batch was not measured.
+        needed_vcpu: The same for vCPUs, as the sum of 95th percentiles.
+        peak_mb: The batch's own; ``memory_p99_mb`` alike.
+        slowdown: The bounds for each vCPU size at which the run would have been slower; None for records of schema 1.0
+            and without CPU measurements.
+        saturated_percent: The share of the time in which the task used all of its vCPUs.
+        oom_size_mb: The size that was too small if the run ran out of memory.
+        reached_size_mb: The size at which a child may have been killed.
+        gpus_idle: None without GPUs that are known to belong to the batch.
+    """
+
+    key: tuple[str, str, str]
+    family: FamilyKey
+    began: str
+    began_ns: int
+    status: str
+    task: Task
+    needed_memory_mb: float | None = None
+    needed_vcpu: float | None = None
+    peak_mb: float | None = None
+    memory_p99_mb: float | None = None
+    slowdown: Mapping[float, SlowdownBounds] | None = None
+    saturated_percent: float | None = None
+    out_of_memory: bool = False
+    oom_size_mb: float | None = None
+    reached_size_mb: float | None = None
+    peak_source: PeakSource | None = None
+    stats_period_ms: int | None = None
+    duration_ms: Number | None = None
+    billed_ms: Number | None = None
+    gpus_idle: bool | None = None
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the record has measurements of the batch's memory or CPU."""
+        return self.needed_memory_mb is not None or self.needed_vcpu is not None
+
+
+def facts_of(report: Report) -> RunFacts:
+    """Return the facts of a final report. A run without a start time starts when its line was written."""
+    record, metrics = report.record, report.record.metrics
+    began = record.started_at or report.time
+    peak_mb, vcpu = metrics.max_memory_used_mb, _vcpu_p95(metrics)
+    others_vcpu = [_vcpu_p95(container.metrics) for container in record.containers]
+    return RunFacts(
+        key=(record.task_id, record.container.name, began),
+        family=family_key(record),
+        began=began,
+        began_ns=parse_ns(began) or 0,
+        status=known_status(record),
+        task=_task_of(record),
+        needed_memory_mb=None if peak_mb is None else peak_mb + _others_memory_mb(record),
+        needed_vcpu=None if vcpu is None else vcpu + (sum_known(*others_vcpu) or 0),
+        peak_mb=peak_mb,
+        memory_p99_mb=(metrics.memory_used_mb or _NO_DISTRIBUTION).p99,
+        slowdown=_slowdown(metrics),
+        saturated_percent=_percent(metrics.vcpu_saturated_percent),
+        out_of_memory=record.likely_out_of_memory is True,
+        oom_size_mb=_oom_size_mb(record) if record.likely_out_of_memory else None,
+        reached_size_mb=_memory_size_mb(record) if may_have_lost_a_child(metrics) else None,
+        peak_source=known_peak_source(metrics),
+        stats_period_ms=record.sampling.stats_period_ms if record.sampling is not None else None,
+        duration_ms=metrics.duration_ms,
+        billed_ms=metrics.billed_duration_ms,
+        gpus_idle=_are_gpus_idle(record),
+    )
+
+
+def _task_of(record: Record) -> Task:
+    """Return the task of a run."""
+    return Task(
+        size=record.task_size,
+        launch_type=record.launch_type,
+        region=record.region,
+        cpu_architecture=record.cpu_architecture,
+        storage_mb=record.metrics.ephemeral_storage_size_mb,
+        container=record.container.name,
+        vcpu_size=record.metrics.vcpu_size,
+        memory_size_mb=record.metrics.memory_size_mb,
+        max_threads=record.metrics.max_pids,
+        unbounded=tuple(
+            other.name
+            for other in record.containers
+            if _memory_of(other, record) is None or _vcpu_p95(other.metrics) is None
+        ),
+    )
+
+
+def _others_memory_mb(record: Record) -> float:
+    """The memory that the other containers of the task need together, as far as it is known."""
+    return sum_known(*(_memory_of(other, record) for other in record.containers)) or 0
+
+
+def _memory_of(container: OtherContainer, record: Record) -> float | None:
+    """The memory that a container used, else its limit, unless that is the task's."""
+    metrics = container.metrics or Metrics()
+    if metrics.max_memory_used_mb is not None:
+        return metrics.max_memory_used_mb
+    limit_mb, task_mb = metrics.memory_size_mb, (record.task_size or TaskSize()).memory_mb
+    return None if limit_mb is None or (task_mb is not None and limit_mb >= task_mb) else limit_mb
+
+
+def _vcpu_p95(metrics: Metrics | None) -> float | None:
+    return None if metrics is None or metrics.vcpu_used is None else metrics.vcpu_used.p95
+
+
+def _slowdown(metrics: Metrics) -> Mapping[float, SlowdownBounds] | None:
+    if metrics.slowdown_at_vcpu is None:
+        return None
+    slowdowns = {}
+    for name, bounds in metrics.slowdown_at_vcpu.items():
+        try:
+            vcpu = float(name)
+        except ValueError:
+            continue
+        least = _bound(bounds.min)
+        slowdowns[vcpu] = SlowdownBounds(min=least, max=max(_bound(bounds.max), least))
+    return slowdowns
+
+
+def _percent(value: float | None) -> float | None:
+    return value if value is not None and 0 <= value <= _WHOLE_PERCENT else None
+
+
+def _bound(factor: float) -> float:
+    """No run is faster with fewer vCPUs."""
+    return round(min(max(factor, 1.0), _MAX_SLOWDOWN), _SLOWDOWN_DIGITS)
+
+
+def _memory_size_mb(record: Record) -> float | None:
+    """Return the memory size of the task, else the batch's limit."""
+    size = record.task_size or TaskSize()
+    return record.metrics.memory_size_mb if size.memory_mb is None else size.memory_mb
+
+
+def _oom_size_mb(record: Record) -> float | None:
+    """Return the size that was too small: the task's memory, or the batch's own limit plus the other containers."""
+    size = record.task_size or TaskSize()
+    limit_mb = record.metrics.memory_size_mb
+    if limit_mb is None:
+        return size.memory_mb
+    if size.memory_mb is None or limit_mb >= size.memory_mb:
+        return limit_mb
+    return min(limit_mb + _others_memory_mb(record), size.memory_mb)
+
+
+def _are_gpus_idle(record: Record) -> bool | None:
+    if not record.gpus or record.gpu_scope == WHOLE_INSTANCE:
+        return None
+    if any(gpu.utilization_percent is None for gpu in record.gpus):
+        return None
+    return all(is_idle(gpu) for gpu in record.gpus)
