@@ -146,8 +146,7 @@ def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeCh
         SlackNoticeChannel(lambda: read_targets(os.environ, fetch_secret), budget, kibana_url=settings.kibana_url)
     ]
     if settings.event_bus_name is not None:
-        bus = settings.event_bus_name
-        channels.append(EventBusChannel(bus, lambda: bounded_client("events"), kibana_url=settings.kibana_url))
+        channels.append(EventBusChannel(settings.event_bus_name, _events_client, kibana_url=settings.kibana_url))
     if not _has_cluster():
         channels.append(LogLineChannel(_print_line, kibana_url=settings.kibana_url))
     return channels
@@ -178,7 +177,12 @@ def _definitions() -> EcsDefinitions:
 
 @cache
 def _log_tail() -> CloudWatchTail:
-    return CloudWatchTail(lambda region: bounded_client("logs", region), _warn)
+    return CloudWatchTail(cache(lambda region: bounded_client("logs", region)), _warn)
+
+
+@cache
+def _events_client() -> Any:  # noqa: ANN401  boto3 creates the classes of its clients at run time
+    return bounded_client("events")
 
 
 def _warn(sentence: str) -> None:
@@ -225,9 +229,10 @@ def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) ->
 def _failure_store(queue_url: str | None) -> KeepFailures:
     if queue_url is None:
         return partial(log_failures, _log)
+    sqs = bounded_client("sqs")
 
     def keep(failures: Sequence[Failure]) -> None:
         log_failure_count(_log, failures)
-        send_failures(queue_url, bounded_client("sqs"), failures)
+        send_failures(queue_url, sqs, failures)
 
     return keep

@@ -1,15 +1,13 @@
 """AWS clients with limits that fit an invocation: boto3's defaults are longer."""
 
-from functools import cache
 from typing import Any
 
 _CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS = 2, 5
 _MAX_ATTEMPTS = 3
 
 
-@cache
 def bounded_client(service: str, region: str | None = None) -> Any:  # noqa: ANN401  boto3 creates the classes of its clients at run time
-    """Return boto3's client of a service, which all invocations share. ``region`` None: the function's region."""
+    """Return boto3's client of a service. ``region`` None: the function's region."""
     import boto3  # in Lambda's runtime; slow to import, and not always needed
 
     return boto3.client(service, region_name=region, config=client_config())
