@@ -164,7 +164,7 @@ scale: $(VENV)/.dev ## Bring a million reports into a real Elasticsearch and tim
 
 pictures: $(VENV)/.dev ## Make the pictures of the documentation (needs Debian's chromium)
 	$(BIN)/python -m tools.terminal_picture
-	$(BIN)/python tools/pictures.py
+	$(BIN)/python -m tools.pictures
 
 site: $(VENV)-site/.made ## Build the documentation's site into site/; fails for a broken link or a page without a place
 	NO_MKDOCS_2_WARNING=1 $(VENV)-site/bin/mkdocs build

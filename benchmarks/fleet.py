@@ -102,7 +102,7 @@ def runs(fleet: Fleet) -> Iterator[Report]:
         midnight = fleet.first_day + timedelta(days=day)
         progress = day / max(fleet.days - 1, 1)
         for second, index in _starts(all_families, _runs_per_family(boundaries, fleet.runs_per_day, rng), rng):
-            profile = _draw_profile(all_families[index].batch, progress, rng)
+            profile = draw_profile(all_families[index].batch, progress, rng)
             yield report(all_families[index].batch, profile, midnight + timedelta(seconds=second), rng)
 
 
@@ -135,14 +135,16 @@ def _starts(all_families: Sequence[Family], counts: Sequence[int], rng: random.R
     return sorted(starts)
 
 
-def _draw_profile(batch: Batch, progress: float, rng: random.Random) -> RunProfile:
+def draw_profile(
+    batch: Batch, progress: float, rng: random.Random, *, stopped_share: float = _STOPPED_SHARE
+) -> RunProfile:
     """Draw the profile of a run. ``progress`` is the elapsed share of the fleet's time range, for memory growth."""
     level = min(batch.memory + batch.growth * progress + rng.gauss(0, 0.03), 1.05)
     status, exit_code, is_killed = draw_outcome(level, batch, rng)
     duration_ms = 60_000 * batch.minutes * rng.lognormvariate(0, 0.18)
     if status == "failure":
         duration_ms *= rng.uniform(0.3, 0.9)
-    is_stopped = rng.random() < _STOPPED_SHARE
+    is_stopped = rng.random() < stopped_share
     return RunProfile(
         status="stopped" if is_stopped else status,
         exit_code=None if is_stopped else exit_code,

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from typing import Any
 
-from forwarder.bounded_clients import bounded_client
 from forwarder.delivery_errors import SettingsError
 from forwarder.function_settings import (
     Credentials,
@@ -42,6 +41,7 @@ from forwarder.subscription import Counts, decode_event, forward
 from forwarder.task.run_log import CloudWatchTail, EcsDefinitions, ReportFinder
 from forwarder.task.task_event import parse_stopped_task
 from forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
+from profiler.core.aws_clients import AwsClient, bounded_client
 
 _NOTICE_RESERVE_SECONDS = 20.0
 
@@ -181,7 +181,7 @@ def _log_tail() -> CloudWatchTail:
 
 
 @cache
-def _events_client() -> Any:  # noqa: ANN401  boto3 creates the classes of its clients at run time
+def _events_client() -> AwsClient:
     return bounded_client("events")
 
 

@@ -19,8 +19,12 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
 from profiler.task_definitions.containers import (
     DEFAULT_STREAM_PREFIX,
+    GPU_VARIABLES,
     LOG_GROUP_VARIABLE,
     MULTILINE_OPTIONS,
+    RESERVATION_MB,
+    STOP_TIMEOUT_SECONDS,
+    USER,
     Container,
     MonitorContainer,
 )
@@ -30,7 +34,7 @@ _ID = "TaskMonitor"
 
 @jsii.implements(ecs.ITaskDefinitionExtension)
 class TaskMonitor:
-    """Adds the monitor's container, and the task role's permission to put the report.
+    """Adds the monitor's container, and the task role's permission to write the report.
 
     The report goes into the log stream of the batch, or into the monitor's own stream if the batch does not log by
     awslogs or ``log_group`` is set.
@@ -63,7 +67,8 @@ class TaskMonitor:
         batch = self._batch(task_definition)
         driver = batch.log_driver_config
         options = dict(driver.options or {}) if driver is not None and driver.log_driver == AWSLOGS else {}
-        environment = {CONTAINER_VARIABLE: batch.container_name} | self._environment
+        variables = GPU_VARIABLES if self._gpu else {}
+        environment = {CONTAINER_VARIABLE: batch.container_name} | variables | self._environment
         if options and self._log_group is None:
             kept = {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}
             logging = ecs.GenericLogDriver(log_driver=AWSLOGS, options=kept)
@@ -89,7 +94,7 @@ class TaskMonitor:
         task_definition: ecs.TaskDefinition,
         batch: ecs.ContainerDefinition,
         logging: ecs.LogDriver,
-        environment: Mapping[str, str],
+        environment: dict[str, str],
     ) -> None:
         image = self._image or ecs.ContainerImage.from_ecr_repository(
             ecr.Repository.from_repository_name(task_definition, f"{_ID}Repository", MONITOR_REPOSITORY), __version__
@@ -100,12 +105,12 @@ class TaskMonitor:
             image=image,
             command=["monitor"],
             essential=False,
-            stop_timeout=Duration.seconds(documented.stop_timeout_seconds),
-            memory_reservation_mib=documented.memory_reservation_mb,
+            stop_timeout=Duration.seconds(STOP_TIMEOUT_SECONDS),
+            memory_reservation_mib=RESERVATION_MB,
             memory_limit_mib=documented.memory_mb,
-            user=documented.user,
+            user=USER,
             readonly_root_filesystem=True,
-            environment={**documented.environment(), **environment},
+            environment=environment,
             logging=logging,
         )
         start = ecs.ContainerDependencyCondition.START
@@ -113,7 +118,7 @@ class TaskMonitor:
 
 
 def _allow_put(task_definition: ecs.TaskDefinition, batch: ecs.ContainerDefinition, options: Mapping[str, str]) -> None:
-    """Give the task role the permission to put the report into the batch's log stream."""
+    """Give the task role the permission to write the report to the batch's log stream."""
     prefix = options.get("awslogs-stream-prefix")
     stream = f"{prefix}/{batch.container_name}/*" if prefix else "*"
     arn = Stack.of(task_definition).format_arn(

@@ -1,14 +1,17 @@
 """Plays Amazon CloudWatch Logs with moto, over HTTP, for containers and tests alike."""
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import boto3
 import requests
-from moto.server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import make_server
 
+_STOP_POLL_SECONDS = 0.02  # moto's own server takes half a second to stop
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 
 
@@ -63,13 +66,16 @@ class FakeAws:
 @contextlib.contextmanager
 def fake_aws() -> Iterator[FakeAws]:
     """Run a server on a free port, with nothing in it, for the length of the block; one at a time."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
+    app = DomainDispatcherApplication(create_backend_app)
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=MotoRequestHandler)
+    thread = threading.Thread(target=server.serve_forever, args=(_STOP_POLL_SECONDS,), daemon=True)
+    thread.start()
     try:
-        host, port = server.get_host_and_port()
-        url = f"http://{host}:{port}"
+        url = f"http://127.0.0.1:{server.server_port}"
         # All servers of a process have one state: what the last one was told is still there.
         requests.post(f"{url}/moto-api/reset", timeout=10).raise_for_status()
         yield FakeAws(url=url)
     finally:
-        server.stop()
+        server.shutdown()
+        thread.join()
+        server.server_close()

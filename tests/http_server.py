@@ -15,6 +15,7 @@ class FakeHttpServer:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # headers and body are two writes, and the second would wait 40 ms
 
             def do_GET(self) -> None:
                 outer.serve(self)

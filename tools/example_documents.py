@@ -22,6 +22,7 @@ from msgspec.structs import replace
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "lambda")]  # run as a script, which puts only this folder on the path
 
+from benchmarks.fleet import Fleet, draw_profile, families  # noqa: E402
 from benchmarks.fleet_record import RunProfile, checkpoints, report  # noqa: E402
 from forwarder.documents import Document, report_document  # noqa: E402
 from profiler.record.model import (  # noqa: E402
@@ -35,7 +36,7 @@ from profiler.record.model import (  # noqa: E402
     SlowdownBounds,
     encode,
 )
-from tools.example_runs import BATCHES, Batch, draw_outcome  # noqa: E402
+from tools.example_runs import BATCHES, Batch  # noqa: E402
 
 SEED: Final = 20261121
 _NEURON: Final = Batch(family="embed-texts", hours=(1, 13), minutes=38, vcpu=8, memory_mb=32_768, cpu=0.4, memory=0.5)
@@ -52,28 +53,17 @@ _OUT_OF_MEMORY: Final = "OutOfMemoryError: Container killed due to memory usage"
 
 
 def batches(count: int) -> tuple[Batch, ...]:
-    """The families of the pictures, and copies of them with other sizes if more are wanted."""
-    known = (*BATCHES, _NEURON)
-    rng = random.Random(SEED)
-    copies = [
-        replace(
-            rng.choice(BATCHES),
-            family=f"{rng.choice(('import', 'export', 'sync', 'report'))}-{rng.choice(('orders', 'users'))}-{n:02}",
-            cpu=rng.betavariate(2, 2),
-            memory=rng.uniform(0.05, 0.9),
-            growth=0,
-        )
-        for n in range(max(count - len(known), 0))
-    ]
-    return (*known, *copies)[:count]
+    """The families of the pictures, and simulated ones if there are to be more."""
+    simulated = families(Fleet(runs_per_day=1, families=count))
+    return (*BATCHES, _NEURON, *(family.batch for family in simulated))[:count]
 
 
-def documents(end: datetime, *, families: int, days: int) -> Iterator[Document]:
+def documents(end: datetime, *, count: int, days: int) -> Iterator[Document]:
     """Yield the documents of all runs that ended before ``end``, and of their checkpoints."""
     rng = random.Random(SEED)
     for day in range(days + 1):
         midnight = (end - timedelta(days=days - day)).replace(hour=0, minute=0, second=0, microsecond=0)
-        for batch in batches(families):
+        for batch in batches(count):
             for hour in batch.hours:
                 started_at = midnight + timedelta(hours=hour, seconds=rng.uniform(0, 240))
                 run = _run(batch, started_at, day / days, rng)
@@ -82,21 +72,7 @@ def documents(end: datetime, *, families: int, days: int) -> Iterator[Document]:
 
 
 def _run(batch: Batch, started_at: datetime, progress: float, rng: random.Random) -> Report:
-    level = min(batch.memory + _GROWTH * batch.growth * progress + rng.gauss(0, 0.03), 1.05)
-    status, exit_code, is_killed = draw_outcome(level, batch, rng)
-    duration_ms = 60_000 * batch.minutes * rng.lognormvariate(0, 0.18)
-    if status == "failure":
-        duration_ms *= rng.uniform(0.3, 0.9)
-    is_stopped = rng.random() < _STOPPED_SHARE
-    profile = RunProfile(
-        status="stopped" if is_stopped else status,
-        exit_code=None if is_stopped else exit_code,
-        is_killed=is_killed and not is_stopped,
-        duration_ms=int(duration_ms),
-        init_ms=rng.randint(9_000, 40_000),
-        cpu=min(max(batch.cpu + rng.gauss(0, 0.05), 0.01), 1.0),
-        memory=1.0 if is_killed else min(max(level, 0.02), 0.98),
-    )
+    profile = draw_profile(batch, _GROWTH * progress, rng, stopped_share=_STOPPED_SHARE)
     run = report(batch, profile, started_at, rng)
     record, metrics = run.record, run.record.metrics
     saturated = max(0.0, profile.cpu - 0.6) * 100
@@ -108,19 +84,19 @@ def _run(batch: Batch, started_at: datetime, progress: float, rng: random.Random
     record = replace(
         record,
         metrics=replace(metrics, vcpu_saturated_percent=round(saturated, 1), slowdown_at_vcpu=slowdowns),
-        recommendation=_recommendation(batch, profile.cpu, level),
+        recommendation=_recommendation(batch, profile),
         neuron=_neuron(rng) if batch.family == _NEURON.family else None,
     )
     return replace(run, record=record)
 
 
-def _recommendation(batch: Batch, cpu: float, level: float) -> Recommendation | None:
+def _recommendation(batch: Batch, profile: RunProfile) -> Recommendation | None:
     """Twice the memory for a run that used almost all of it, half the size for a run that used little."""
     if batch.gpu is not None:
         return None
-    if level >= 0.9:  # noqa: PLR2004
+    if profile.memory >= 0.9:  # noqa: PLR2004
         return Recommendation(vcpu=batch.vcpu, memory_mb=batch.memory_mb * 2, saving_percent=-24.0)
-    if max(cpu, level) < 0.4 and batch.vcpu > _SIZES[0]:  # noqa: PLR2004
+    if max(profile.cpu, profile.memory) < 0.4 and batch.vcpu > _SIZES[0]:  # noqa: PLR2004
         return Recommendation(vcpu=batch.vcpu / 2, memory_mb=batch.memory_mb / 2, saving_percent=50.0)
     return Recommendation(vcpu=batch.vcpu, memory_mb=batch.memory_mb, saving_percent=0.0)
 
@@ -135,9 +111,9 @@ def _neuron(rng: random.Random) -> Neuron:
 
 
 def _documents_of(run: Report, batch: Batch, rng: random.Random) -> Iterator[Document]:
-    found = report_document(run, encode(run).decode(), prefix="task")
-    assert isinstance(found, Document)
-    yield replace(found, fields=_with_event(dict(found.initial_fields), run, rng))
+    ended = report_document(run, encode(run).decode(), prefix="task")
+    assert isinstance(ended, Document)
+    yield replace(ended, fields=_with_event(dict(ended.initial_fields), run, rng))
     for number, checkpoint in enumerate(checkpoints(run)):
         record = replace(checkpoint.record, interval=_interval(checkpoint, run, batch, number))
         varied = replace(checkpoint, record=record)
@@ -186,10 +162,10 @@ def _interval(checkpoint: Report, run: Report, batch: Batch, number: int) -> Int
     )
 
 
-def send(url: str, found: Iterator[Document]) -> int:
+def send(url: str, documents_to_send: Iterator[Document]) -> int:
     """Index all documents. Returns their number. Raises SystemExit if the cluster rejects one."""
     count, lines = 0, []
-    for document in found:
+    for document in documents_to_send:
         lines += [json.dumps({"index": {"_index": document.index, "_id": document.id}}), json.dumps(document.fields)]
         count += 1
         if len(lines) == 2 * _BATCH_SIZE:
@@ -218,7 +194,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--days", type=int, default=7)
     options = parser.parse_args(arguments)
     now = datetime.now(UTC)
-    count = send(options.url.rstrip("/"), documents(now, families=options.families, days=options.days))
+    count = send(options.url.rstrip("/"), documents(now, count=options.families, days=options.days))
     print(f"{count} documents of {options.families} families")
 
 

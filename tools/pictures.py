@@ -1,50 +1,75 @@
-"""Make the screenshots of the documentation: write a simulated history, generate the page, and open it in Chromium.
+"""Make the screenshots of the documentation in Chromium: of the report page, or of the dashboards.
 
-    python tools/pictures.py [FOLDER]
+    python -m tools.pictures [FOLDER]
+    python -m tools.pictures --dashboards URL --cluster URL [FOLDER]
 
-Requires Debian's chromium. The environment variable CHROMIUM names another executable.
+The report page shows a simulated history. For the dashboards, the cluster must be an empty one for tests, with the
+templates and dashboards of `task-profiler kibana import`; it is filled with made-up runs. Requires Debian's chromium.
+The environment variable CHROMIUM names another executable.
 """
 
+import argparse
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, Final
 
-from playwright.sync_api import Browser, sync_playwright
+import requests
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from profiler.core.clock import SystemClock
 from profiler.history.run_database import HistoryStore
 from profiler.record.model import encode
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a script, which puts only this folder on the path
+from tools import example_documents
 from tools.example_runs import runs
 
-ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "docs" / "images"
+from forwarder.notices.links import kibana_task  # isort: skip  example_documents puts its folder on the path
+from kibana.saved_objects import object_id  # isort: skip
+
+FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 RUNS = 230
-BROWSER_ARGS = (
+_BROWSER_ARGS = (
     "--no-sandbox",
     "--disable-gpu",
     "--no-first-run",
     "--disable-background-networking",
     "--disable-sync",
 )
+_DASHBOARD_HEIGHTS: Final = {"task-overview": 1240, "task-run": 1340, "right-sizing": 1420}
+_TIMEOUT_MS, _DRAWING_MS = 120_000, 8_000
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write the history, generate both pages, and take their screenshots."""
-    folder = Path(arguments[0]) if arguments else FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="pictures-") as name, sync_playwright() as playwright:
+    """Take the screenshots."""
+    parser = argparse.ArgumentParser(description="Make the screenshots of the documentation.")
+    parser.add_argument("--dashboards", metavar="URL", help="OpenSearch Dashboards or Kibana")
+    parser.add_argument("--cluster", metavar="URL", help="with --dashboards: Elasticsearch or OpenSearch")
+    parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
+    options = parser.parse_args(arguments)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(_BROWSER_ARGS))
+        if options.dashboards is None:
+            take_report(browser, options.folder)
+        else:
+            take_dashboards(browser, options.dashboards, options.cluster, options.folder)
+        browser.close()
+
+
+def take_report(browser: Browser, folder: Path) -> None:
+    """Write the history, and take the page of all runs and that of a run that ran out of memory."""
+    with tempfile.TemporaryDirectory(prefix="pictures-") as name:
         history = Path(name) / "history.sqlite3"
         killed_task_id = write_history(history)
-        chromium = os.environ.get("CHROMIUM", "/usr/bin/chromium")
-        browser = playwright.chromium.launch(executable_path=chromium, args=list(BROWSER_ARGS))
-        take_screenshot(browser, write_page(history), folder / "report.png", height=1390)
-        take_screenshot(browser, write_page(history, "--run", killed_task_id), folder / "report-run.png", height=1180)
-        browser.close()
+        for file, height, options in (("report", 1390, ()), ("report-run", 1180, ("--run", killed_task_id))):
+            tab = open_tab(browser, write_page(history, *options).as_uri(), width=1280, height=height)
+            tab.wait_for_selector("html[data-ready]", state="attached")
+            save(tab, folder / f"{file}.png")
 
 
 def write_history(file: Path) -> str:
@@ -67,11 +92,41 @@ def write_page(history: Path, *options: str) -> Path:
     return out
 
 
-def take_screenshot(browser: Browser, file: Path, path: Path, *, height: int) -> None:
-    """Take a screenshot of the part that a laptop screen shows first."""
-    tab = browser.new_page(viewport={"width": 1280, "height": height}, timezone_id="UTC", color_scheme="light")
-    tab.goto(file.as_uri())
-    tab.wait_for_selector("html[data-ready]", state="attached")
+def take_dashboards(browser: Browser, url: str, cluster: str, folder: Path) -> None:
+    """Fill the cluster, and take each dashboard when all of its panels are drawn."""
+    example_documents.main([cluster])
+    run = killed_run(cluster)
+    started = datetime.fromisoformat(run["event"]["start"]).astimezone(UTC)
+    addresses = {key: f"{url}/app/dashboards#/view/{object_id('dashboard', key)}" for key in _DASHBOARD_HEIGHTS}
+    addresses["task-run"] = str(kibana_task(url, run["task"]["id"], started, run["usage"]["duration_ms"]))
+    for key, address in addresses.items():
+        tab = open_tab(browser, address, width=1440, height=_DASHBOARD_HEIGHTS[key])
+        tab.wait_for_selector('[data-render-complete="true"]', timeout=_TIMEOUT_MS)
+        tab.wait_for_timeout(_DRAWING_MS)
+        save(tab, folder / f"dashboard-{key}.png")
+
+
+def killed_run(cluster: str) -> dict[str, Any]:
+    """The last run that ran out of memory."""
+    body = {"size": 1, "query": {"term": {"task.stop_category": "oom"}}, "sort": [{"@timestamp": "desc"}]}
+    response = requests.post(f"{cluster}/task-reports-*/_search", json=body, timeout=60)
+    response.raise_for_status()
+    hits = response.json()["hits"]["hits"]
+    if not hits:
+        raise SystemExit("No run ran out of memory: use more days.")
+    source: dict[str, Any] = hits[0]["_source"]
+    return source
+
+
+def open_tab(browser: Browser, address: str, *, width: int, height: int) -> Page:
+    """Open an address in a tab with the size of the screenshot."""
+    tab = browser.new_page(viewport={"width": width, "height": height}, timezone_id="UTC", color_scheme="light")
+    tab.goto(address, wait_until="domcontentloaded")
+    return tab
+
+
+def save(tab: Page, path: Path) -> None:
+    """Save the part that a laptop screen shows first, and close the tab."""
     tab.screenshot(path=path, animations="disabled")
     tab.close()
     print(f"{path}: {path.stat().st_size // 1000} kB")

@@ -17,49 +17,19 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from botocore.exceptions import BotoCoreError, ClientError
+
+Client: TypeAlias = Any  # boto3 makes its clients at run time
 
 _TOO_LARGE = "RequestTooLargeException"
 
 
-class Sqs(Protocol):
-    """The part of boto3's SQS client that this tool uses."""
-
-    def receive_message(self, **arguments: object) -> Mapping[str, Any]:
-        """https://docs.aws.amazon.com/goto/WebAPI/sqs-2012-11-05/ReceiveMessage ."""
-        ...
-
-    def delete_message(self, **arguments: object) -> object:
-        """https://docs.aws.amazon.com/goto/WebAPI/sqs-2012-11-05/DeleteMessage ."""
-        ...
-
-
-class Lambda(Protocol):
-    """The part of boto3's Lambda client that this tool uses."""
-
-    def invoke(self, **arguments: object) -> Mapping[str, Any]:
-        """https://docs.aws.amazon.com/goto/WebAPI/lambda-2015-03-31/Invoke ."""
-        ...
-
-
-class Kinesis(Protocol):
-    """The part of boto3's Kinesis client that this tool uses."""
-
-    def get_shard_iterator(self, **arguments: object) -> Mapping[str, Any]:
-        """https://docs.aws.amazon.com/goto/WebAPI/kinesis-2013-12-02/GetShardIterator ."""
-        ...
-
-    def get_records(self, **arguments: object) -> Mapping[str, Any]:
-        """https://docs.aws.amazon.com/goto/WebAPI/kinesis-2013-12-02/GetRecords ."""
-        ...
-
-
 def redrive(
-    sqs: Sqs,
-    lambda_client: Lambda,
-    kinesis: Kinesis,
+    sqs: Client,
+    lambda_client: Client,
+    kinesis: Client,
     queue_url: str,
     function_name: str,
     *,
@@ -95,7 +65,7 @@ def redrive(
     return sent, [reason for reasons in refused.values() for reason in reasons]
 
 
-def _send(lambda_client: Lambda, function_name: str, payload: str) -> str | None:
+def _send(lambda_client: Client, function_name: str, payload: str) -> str | None:
     """Send one event. Returns why Lambda did not accept it. Raises ClientError if later events would fail too."""
     try:
         lambda_client.invoke(FunctionName=function_name, InvocationType="Event", Payload=payload)
@@ -113,8 +83,8 @@ def _send(lambda_client: Lambda, function_name: str, payload: str) -> str | None
     return "the function failed, see its log" if answer.get("FunctionError") else None
 
 
-def events_in(body: str, kinesis: Kinesis) -> Iterator[tuple[str, object]]:
-    """Yield the events that a message stands for: one, or those of a range of a data stream with their names."""
+def events_in(body: str, kinesis: Client) -> Iterator[tuple[str, object]]:
+    """Yield the events of a message, each with its name: one, or those of a range of a data stream."""
     document: Any = json.loads(body)
     batch = document.get("KinesisBatchInfo") if isinstance(document, dict) else None
     if not isinstance(batch, dict):
@@ -125,7 +95,7 @@ def events_in(body: str, kinesis: Kinesis) -> Iterator[tuple[str, object]]:
         yield name, {"awslogs": {"data": base64.b64encode(data).decode()}}
 
 
-def records_in(batch: Mapping[str, Any], kinesis: Kinesis) -> Iterator[tuple[str, bytes]]:
+def records_in(batch: Mapping[str, Any], kinesis: Client) -> Iterator[tuple[str, bytes]]:
     """Yield sequence number and data of the records from the first to the last one of a batch."""
     position = {
         "StreamARN": batch["streamArn"],

@@ -7,9 +7,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from forwarder.bounded_clients import client_config
 from forwarder.delivery_errors import SettingsError
 from forwarder.indices import IndexPeriod
+from profiler.core.aws_clients import bounded_config
 
 Engine = Literal["elasticsearch", "opensearch"]
 
@@ -192,10 +192,10 @@ def fetch_secret(name: str) -> str:
         if name.startswith(_PARAMETER_PREFIX):
             parameter = name.removeprefix(_PARAMETER_PREFIX)
             if "ssm" not in DEFAULT_PROVIDERS:
-                DEFAULT_PROVIDERS["ssm"] = parameters.SSMProvider(boto_config=client_config())
+                DEFAULT_PROVIDERS["ssm"] = parameters.SSMProvider(boto_config=bounded_config())
             return str(parameters.get_parameter(parameter, decrypt=True, max_age=_SECRET_CACHE_SECONDS))
         if "secrets" not in DEFAULT_PROVIDERS:
-            DEFAULT_PROVIDERS["secrets"] = parameters.SecretsProvider(boto_config=client_config())
+            DEFAULT_PROVIDERS["secrets"] = parameters.SecretsProvider(boto_config=bounded_config())
         secret: str | bytes = parameters.get_secret(name, max_age=_SECRET_CACHE_SECONDS)
         return secret.decode() if isinstance(secret, bytes) else secret
     except parameters.GetParameterError as error:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from forwarder.bounded_clients import bounded_client
 from forwarder.delivery_errors import ForwarderError, SettingsError
 from forwarder.function_settings import NoticeSettings, fetch_secret, read_notice_settings
 from forwarder.invocation import InvocationTime
@@ -27,6 +26,7 @@ from forwarder.notices.slack_settings import read_targets
 from forwarder.task.run_log import ReportFinder
 from forwarder.task.task_event import parse_stopped_task
 from forwarder.task_stopped import TaskStoppedHandler
+from profiler.core.aws_clients import bounded_client
 
 _BUDGET_MS = 60_000
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
 
 _ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
@@ -13,22 +14,7 @@ _NOT_FOUND = "ResourceNotFoundException"
 _THROTTLED = frozenset({"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded"})
 
 # Makes boto3's client of a service.
-OpenClient = Callable[[str], Any]
-
-
-@contextmanager
-def translate_errors(what: str) -> Iterator[None]:
-    """Raise TaskProfilerError with the reason for an error of boto3. ``what`` says what was not done."""
-    from botocore.exceptions import ParamValidationError  # as boto3
-
-    try:
-        with aws_errors(f"{what[0].upper()}{what[1:]}"):
-            yield
-    except TaskProfilerError as error:
-        if not isinstance(error.__cause__, ParamValidationError):
-            raise
-        reason = " ".join(str(error.__cause__.kwargs["report"]).split())
-        raise TaskProfilerError(f"boto3 does not know all fields, so {what}: upgrade boto3 ({reason}).") from error
+OpenClient = Callable[[str], AwsClient]
 
 
 @contextmanager
@@ -40,7 +26,7 @@ def aws_errors(what: str, permission: str | None = None, *, not_found: str | Non
         permission: The permissions that it needs; None: the operation that failed.
         not_found: The sentence if AWS does not find it; None: AWS's own message and what to check.
     """
-    from botocore.exceptions import BotoCoreError, ClientError  # see the module's docstring
+    from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError  # see the module's docstring
 
     try:
         yield
@@ -49,6 +35,9 @@ def aws_errors(what: str, permission: str | None = None, *, not_found: str | Non
         details = error.response.get("Error", {})
         is_missing = not_found is not None and details.get("Code") == _NOT_FOUND
         raise TaskProfilerError(f"{what}: {not_found if is_missing else _refusal(details, needed)}") from error
+    except ParamValidationError as error:
+        reason = " ".join(str(error.kwargs["report"]).split())
+        raise TaskProfilerError(f"{what}: boto3 does not know all fields, so upgrade boto3 ({reason}).") from error
     except BotoCoreError as error:
         raise TaskProfilerError(f"{what}: {_describe(error)}") from error
 

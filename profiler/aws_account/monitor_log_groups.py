@@ -1,9 +1,7 @@
 """The log groups of monitors that have their own log stream. ECS starts no container whose log group is missing."""
 
-from profiler.aws_account.aws_errors import OpenClient, translate_errors
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.errors import TaskProfilerError
-
-_EXISTS = "ResourceAlreadyExistsException"
 
 
 class LogGroups:
@@ -34,18 +32,16 @@ class LogGroups:
         if self._exists.get(name):
             return False
         logs = self._open("logs")
-        with translate_errors(f"the log group {name!r} was not created, so no revision was registered"):
+        with aws_errors(f"The log group {name!r} was not created, so no revision was registered"):
             try:
                 logs.create_log_group(logGroupName=name)
-            except logs.exceptions.ClientError as error:
-                if error.response["Error"]["Code"] != _EXISTS:
-                    raise
-                self._exists[name] = True
-                return False
+                is_new = True
+            except logs.exceptions.ResourceAlreadyExistsException:
+                is_new = False
         self._exists[name] = True
-        return True
+        return is_new
 
     def _find(self, name: str) -> bool:
-        with translate_errors("the log groups could not be read"):
+        with aws_errors("The log groups could not be read"):
             pages = self._open("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=name)
-            return any(one["logGroupName"] == name for page in pages for one in page["logGroups"])
+            return any(group["logGroupName"] == name for page in pages for group in page["logGroups"])

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from profiler.aws_account.aws_errors import translate_errors
+from profiler.aws_account.aws_errors import aws_errors
+from profiler.core.aws_clients import AwsClient
 
 _TASKS_PER_CALL = 100
 _SERVICES_PER_CALL = 10
@@ -19,7 +20,7 @@ class LastBody:
     boto3's parsed response lacks fields that are newer than boto3. Writing it back would lose them.
     """
 
-    def __init__(self, client: Any, operation: str) -> None:  # noqa: ANN401  boto3 makes its clients at run time
+    def __init__(self, client: AwsClient, operation: str) -> None:
         self.content = b""
         service = client.meta.service_model.service_id.hyphenize()
         # The event has more arguments than the response.
@@ -32,25 +33,25 @@ class LastBody:
 class TaskDefinitions:
     """The account's task definitions in Amazon ECS. Every method raises TaskProfilerError with ECS's reason."""
 
-    def __init__(self, client: Any) -> None:  # noqa: ANN401  boto3 makes its clients at run time
+    def __init__(self, client: AwsClient) -> None:
         self._client = client
         self._described = LastBody(client, "DescribeTaskDefinition")
 
     def describe(self, name: str) -> bytes:
         """Return ECS's response for a family's latest active revision, or for ``family:revision``, unparsed."""
-        with translate_errors(f"the task definition {name!r} could not be read"):
+        with aws_errors(f"The task definition {name!r} could not be read"):
             self._client.describe_task_definition(taskDefinition=name, include=["TAGS"])
         return self._described.content
 
     def register(self, definition: Mapping[str, object]) -> str:
         """Register a revision and return its ARN."""
-        with translate_errors("no revision was registered"):
+        with aws_errors("No revision was registered"):
             response = self._client.register_task_definition(**definition)
         return str(response["taskDefinition"]["taskDefinitionArn"])
 
     def is_active(self, name: str) -> bool:
         """Whether ``family:revision`` can be started. A deleted revision cannot be described."""
-        with translate_errors(f"the task definition {name!r} could not be read"):
+        with aws_errors(f"The task definition {name!r} could not be read"):
             try:
                 described = self._client.describe_task_definition(taskDefinition=name)
             except self._client.exceptions.ClientException:
@@ -61,14 +62,14 @@ class TaskDefinitions:
         """The families with an active revision whose name matches the glob."""
         prefix = _WILDCARDS.split(glob, maxsplit=1)[0]
         start = {"familyPrefix": prefix} if prefix else {}
-        with translate_errors("the task definitions could not be listed"):
+        with aws_errors("The task definitions could not be listed"):
             pages = self._client.get_paginator("list_task_definition_families").paginate(status="ACTIVE", **start)
-            return frozenset(one for page in pages for one in page["families"] if fnmatchcase(one, glob))
+            return frozenset(family for page in pages for family in page["families"] if fnmatchcase(family, glob))
 
     def families_of_tasks(self, cluster: str) -> frozenset[str]:
         """The families of the tasks that ECS lists for the cluster: running, and stopped within about an hour."""
         families: set[str] = set()
-        with translate_errors(f"the tasks of the cluster {cluster!r} could not be listed"):
+        with aws_errors(f"The tasks of the cluster {cluster!r} could not be listed"):
             for status in _STATUSES:
                 pages = self._client.get_paginator("list_tasks").paginate(cluster=cluster, desiredStatus=status)
                 arns = [arn for page in pages for arn in page["taskArns"]]
@@ -82,7 +83,7 @@ class TaskDefinitions:
     def families_of_services(self) -> frozenset[str]:
         """The families that services of all clusters run."""
         families: set[str] = set()
-        with translate_errors("the services could not be listed"):
+        with aws_errors("The services could not be listed"):
             for clusters in self._client.get_paginator("list_clusters").paginate():
                 for cluster in clusters["clusterArns"]:
                     families.update(self._families_of_services(cluster))

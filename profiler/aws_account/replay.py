@@ -5,17 +5,17 @@ The progress is stored after each window, so that an interrupted replay can cont
 
 import base64
 import gzip
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
 
+from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
 
-FILTER_PATTERN = '{ $.type = "task.*" }'
+_FILTER_PATTERN = '{ $.type = "task.*" }'
 WINDOW_MS = 6 * 60 * 60 * 1000
 # Well below the limit of a Lambda call, even if the payload does not compress.
 MAX_PAYLOAD_BYTES = 1024 * 1024
@@ -88,9 +88,9 @@ class LogEvent(Struct, frozen=True, kw_only=True):
 
 
 class ReplayCounts(Struct, frozen=True, kw_only=True):
-    """Numbers of events found, and of documents indexed, skipped and failed."""
+    """Numbers of events that were read, and of documents indexed, skipped and failed."""
 
-    found: int = 0
+    read: int = 0
     indexed: int = 0
     skipped: int = 0
     failed: int = 0
@@ -98,65 +98,82 @@ class ReplayCounts(Struct, frozen=True, kw_only=True):
     def plus(self, other: "ReplayCounts") -> "ReplayCounts":
         """Add two counts."""
         return ReplayCounts(
-            found=self.found + other.found,
+            read=self.read + other.read,
             indexed=self.indexed + other.indexed,
             skipped=self.skipped + other.skipped,
             failed=self.failed + other.failed,
         )
 
 
-class LogSource(Protocol):
-    """A log group."""
+class LogGroup:
+    """Reads a log group by FilterLogEvents, page by page.
 
-    def between(self, start_ms: int, end_ms: int) -> Iterable[LogEvent]:
-        """Yield the events from ``start_ms`` to before ``end_ms`` that match the filter pattern."""
-        ...
+    Args:
+        client: boto3's client of CloudWatch Logs.
+        name: The name of the group.
+    """
 
+    def __init__(self, client: AwsClient, name: str) -> None:
+        self.name = name
+        self._client = client
 
-class Forwarder(Protocol):
-    """The forwarder function."""
-
-    def invoke(self, event: Mapping[str, object]) -> ReplayCounts:
-        """Forward one payload. Raises TaskProfilerError if the function fails."""
-        ...
-
-
-class Progress(Protocol):
-    """Receives the progress of the replay."""
-
-    def window_done(self, done_until_ms: int, counts: ReplayCounts) -> None:
-        """Everything before ``done_until_ms`` has been forwarded."""
-        ...
+    def between(self, start_ms: int, end_ms: int) -> Iterator[LogEvent]:
+        """Yield the reports from ``start_ms`` to before ``end_ms``. ``endTime`` of the service is inclusive."""
+        pages = self._client.get_paginator("filter_log_events").paginate(
+            logGroupName=self.name, startTime=start_ms, endTime=end_ms - 1, filterPattern=_FILTER_PATTERN
+        )
+        for page in pages:
+            for event in page["events"]:
+                # An implementation of CloudWatch Logs may ignore the filter pattern.
+                if any(marker in event["message"] for marker in _TYPE_MARKERS):
+                    yield LogEvent(
+                        stream=event["logStreamName"],
+                        id=event["eventId"],
+                        timestamp_ms=event["timestamp"],
+                        message=event["message"],
+                    )
 
 
 def replay(
-    source: LogSource,
-    function: Forwarder | None,
-    progress: Progress,
+    group: LogGroup,
+    forward: Callable[[Mapping[str, object]], ReplayCounts] | None,
+    on_window: Callable[[int, ReplayCounts], None],
     *,
-    group: str,
     start_ms: int,
     end_ms: int,
     concurrency: int,
 ) -> ReplayCounts:
-    """Forward the reports from ``start_ms`` to before ``end_ms``; without a function, count them.
+    """Forward the reports from ``start_ms`` to before ``end_ms``.
 
-    Raises TaskProfilerError at the first window that cannot be forwarded. The progress up to this window is kept.
+    Args:
+        group: The log group.
+        forward: Sends one event to the function; None: the reports are only counted.
+        on_window: Called after each window with its end in milliseconds, and with the counts since the start.
+        start_ms: The start, in milliseconds since 1970.
+        end_ms: The end.
+        concurrency: The number of concurrent calls of the function.
+
+    Raises:
+        TaskProfilerError: at the first window that cannot be forwarded. The progress up to this window is kept.
     """
     total = ReplayCounts()
     with ThreadPoolExecutor(max_workers=concurrency, thread_name_prefix="replay") as pool:
         for window_start_ms in range(start_ms, end_ms, WINDOW_MS):
             window_end_ms = min(window_start_ms + WINDOW_MS, end_ms)
-            events = [event for event in source.between(window_start_ms, window_end_ms) if _is_report(event)]
-            total = total.plus(ReplayCounts(found=len(events)))
-            if function is not None:
-                for counts in pool.map(
-                    function.invoke,
-                    (build_subscription_event(payload, group) for payload in split_into_payloads(events)),
-                ):
+            reports = list(group.between(window_start_ms, window_end_ms))
+            total = total.plus(ReplayCounts(read=len(reports)))
+            if forward is not None:
+                events = (build_subscription_event(payload, group.name) for payload in split_into_payloads(reports))
+                for counts in pool.map(forward, events):
                     total = total.plus(counts)
-            progress.window_done(window_end_ms, total)
+            on_window(window_end_ms, total)
     return total
+
+
+def call_forwarder(client: AwsClient, function_name: str, event: Mapping[str, object]) -> ReplayCounts:
+    """Call the function, and wait for its response, which has the counts. Raises TaskProfilerError if it fails."""
+    response = client.invoke(FunctionName=function_name, Payload=msgspec.json.encode(event))
+    return parse_response(response["Payload"].read(), response.get("FunctionError"))
 
 
 def split_into_payloads(events: Iterable[LogEvent]) -> Iterator[list[LogEvent]]:
@@ -207,8 +224,3 @@ def parse_response(payload: bytes, function_error: str | None) -> ReplayCounts:
         return ReplayCounts(indexed=counts["indexed"], skipped=counts["skipped"], failed=counts["failed"])
     except (msgspec.ValidationError, KeyError) as error:
         raise TaskProfilerError("The function does not respond like the forwarder: check --function.") from error
-
-
-def _is_report(event: LogEvent) -> bool:
-    """Check the type again: an implementation of CloudWatch Logs may ignore the filter pattern."""
-    return any(marker in event.message for marker in _TYPE_MARKERS)

@@ -2,17 +2,15 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
-from profiler.aws_account.aws_errors import translate_errors
+from profiler.aws_account.aws_errors import aws_errors
+from profiler.core.aws_clients import AwsClient
 from profiler.task_definitions.permissions import POLICY_NAME, merged_policy, read_policy
 
-_MISSING = "NoSuchEntity"
 
-
-def attach_policy(iam: Any, role: str, streams: frozenset[str]) -> bool:  # noqa: ANN401  boto3 makes its clients at run time
+def attach_policy(iam: AwsClient, role: str, streams: frozenset[str]) -> bool:
     """Allow PutLogEvents for these log streams. Returns False if the role allows them already."""
-    with translate_errors(f"the policy of the role {role!r} was not changed"):
+    with aws_errors(f"The policy of the role {role!r} was not changed"):
         existing = _existing_policy(iam, role)
         merged = merged_policy(existing, streams)
         if merged == existing:
@@ -21,10 +19,8 @@ def attach_policy(iam: Any, role: str, streams: frozenset[str]) -> bool:  # noqa
     return True
 
 
-def _existing_policy(iam: Any, role: str) -> Mapping[str, object] | None:  # noqa: ANN401  as above
+def _existing_policy(iam: AwsClient, role: str) -> Mapping[str, object] | None:
     try:
         return read_policy(iam.get_role_policy(RoleName=role, PolicyName=POLICY_NAME)["PolicyDocument"])
-    except iam.exceptions.ClientError as error:
-        if error.response["Error"]["Code"] != _MISSING:
-            raise
+    except iam.exceptions.NoSuchEntityException:
         return None

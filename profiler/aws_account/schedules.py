@@ -10,8 +10,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aws_account.aws_errors import translate_errors
+from profiler.aws_account.aws_errors import aws_errors
 from profiler.aws_account.registered_definitions import LastBody, family_of, revision_of
+from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
 
@@ -20,7 +21,6 @@ _ARN = "TaskDefinitionArn"
 _CLUSTER = ":cluster/"
 # What GetSchedule returns and UpdateSchedule does not accept.
 _READ_ONLY = ("Arn", "CreationDate", "LastModificationDate")
-_MISSING = "ResourceNotFoundException"
 
 
 class ScheduledTarget(Struct, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
 class Schedules:
     """EventBridge's rules and EventBridge Scheduler's schedules. Methods raise TaskProfilerError with AWS's reason."""
 
-    def __init__(self, events: Any, scheduler: Any) -> None:  # noqa: ANN401  boto3 makes its clients at run time
+    def __init__(self, events: AwsClient, scheduler: AwsClient) -> None:
         self._events = events
         self._scheduler = scheduler
         self._targets_body = LastBody(events, "ListTargetsByRule")
@@ -73,9 +73,9 @@ class Schedules:
 
     def targets(self) -> tuple[ScheduledTarget, ...]:
         """All targets that start ECS tasks."""
-        with translate_errors("the rules of EventBridge could not be read"):
+        with aws_errors("The rules of EventBridge could not be read"):
             of_rules = tuple(self._targets_of_rules())
-        with translate_errors("the schedules of EventBridge Scheduler could not be read"):
+        with aws_errors("The schedules of EventBridge Scheduler could not be read"):
             return (*of_rules, *self._targets_of_schedules())
 
     def move(self, target: ScheduledTarget, revision_arn: str) -> ScheduledTarget | None:
@@ -84,9 +84,9 @@ class Schedules:
         It is read again right before the write. Only its revision changes.
 
         Returns:
-            The target as it is now; None if there is no such target any more.
+            The target as it is now; None if it no longer exists.
         """
-        with translate_errors(f"the {target.title} was not updated"):
+        with aws_errors(f"The {target.title} was not updated"):
             current = self._current(target)
             if current is None or current.definition_arn != target.definition_arn:
                 return current
@@ -99,8 +99,8 @@ class Schedules:
         return replace(current, definition_arn=moved)
 
     def read(self, target: ScheduledTarget) -> ScheduledTarget | None:
-        """The target as it is now; None if there is no such target any more."""
-        with translate_errors(f"the {target.title} could not be read"):
+        """The target as it is now; None if it no longer exists."""
+        with aws_errors(f"The {target.title} could not be read"):
             return self._current(target)
 
     def _current(self, target: ScheduledTarget) -> ScheduledTarget | None:
@@ -108,10 +108,11 @@ class Schedules:
             if target.kind == "schedule":
                 return self._target_of_schedule(target.name, target.group)
             of_rule = self._targets_of_rule(target.name, target.group)
-            return next((one for one in of_rule if one.content["Id"] == target.content["Id"]), None)
-        except self._events.exceptions.ClientError as error:
-            if error.response["Error"]["Code"] != _MISSING:
-                raise
+            return next((other for other in of_rule if other.content["Id"] == target.content["Id"]), None)
+        except (
+            self._events.exceptions.ResourceNotFoundException,
+            self._scheduler.exceptions.ResourceNotFoundException,
+        ):
             return None
 
     def _targets_of_rules(self) -> Iterator[ScheduledTarget]:

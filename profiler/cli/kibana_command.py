@@ -1,34 +1,27 @@
 """``task-profiler kibana``: sets up a cluster and imports the dashboards."""
 
-import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import click
-import requests
 
 from profiler.cli.options import ca_file_option, search_options
-from profiler.cli.wiring.search_servers import ClusterServer, DashboardsServer, open_session
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.files import package_data_folder
 from profiler.search_setup.dashboard_import import (
     Flavour,
-    ProxiedCluster,
     choose_flavour,
+    dashboard_objects,
     existing_objects,
     fit_objects,
     import_dashboards,
-    parse_objects,
     read_version,
 )
-from profiler.search_setup.template_install import Engine, SetupFiles, SetupStep, install_templates
+from profiler.search_setup.search_servers import ClusterServer, DashboardsServer, open_session
+from profiler.search_setup.template_install import SearchServer, SetupStep, install_templates, setup_files
 
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
-_POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}
-_DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndjson", "lens": "kibana.ndjson"}
 
 
 @click.group("kibana", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
@@ -87,9 +80,12 @@ def import_(
     existing = existing_objects(ui, objects)
     if existing is None and keep_existing:
         raise TaskProfilerError("The server does not list its dashboards: import without --keep-existing.")
-    _install_templates_for(ui, address, session, prefix=prefix, dry_run=dry_run)
+    if address:
+        _install_templates(ClusterServer(address, session), prefix=prefix, dry_run=dry_run)
+    else:  # a server without a console can still have dashboards
+        _install_templates(ui, prefix=prefix, dry_run=dry_run, is_optional=True)
     if existing and keep_existing:
-        objects = [one for one in objects if (one["type"], one["id"]) not in existing]
+        objects = [item for item in objects if (item["type"], item["id"]) not in existing]
         click.echo(f"kept: {len(existing)} existing objects")
     elif existing != frozenset():
         verb = "would overwrite" if dry_run else "overwriting"
@@ -103,40 +99,19 @@ def _report_unused(credentials: str | None, server: ClusterServer | DashboardsSe
         click.echo(f"not used: {credentials}; this server accepts requests without sign-in", err=True)
 
 
-def _install_templates(server: ClusterServer, *, prefix: str, dry_run: bool) -> None:
-    _print_steps(install_templates(server, setup_files(), prefix=prefix, dry_run=dry_run), dry_run=dry_run)
-
-
-def _print_steps(steps: Iterator[SetupStep], *, dry_run: bool) -> None:
-    for step in steps:
+def _install_templates(server: SearchServer, *, prefix: str, dry_run: bool, is_optional: bool = False) -> None:
+    """Install the templates. With ``is_optional``, an error is a warning."""
+    steps = install_templates(server, setup_files(), prefix=prefix, dry_run=dry_run)
+    for step in _warn_on_error(steps) if is_optional else steps:
         verb = ("would install" if dry_run else "installed") if step.done else "skipped"
         click.echo(f"{verb}: {step.what}")
 
 
-def _install_templates_for(
-    ui: DashboardsServer, address: str | None, session: requests.Session, *, prefix: str, dry_run: bool
-) -> None:
-    if address:
-        _install_templates(ClusterServer(address, session), prefix=prefix, dry_run=dry_run)
-        return
-    steps = install_templates(ProxiedCluster(ui), setup_files(), prefix=prefix, dry_run=dry_run)
-    _print_steps(_warn_on_error(steps), dry_run=dry_run)
-
-
 def _warn_on_error(steps: Iterator[SetupStep]) -> Iterator[SetupStep]:
-    """Turn an error into a warning: a server without a console can still have dashboards."""
     try:
         yield from steps
     except TaskProfilerError as error:
         click.echo(f"not installed: index templates; give --elasticsearch URL to install them ({error})", err=True)
-
-
-def dashboard_objects(flavour: Flavour, prefix: str) -> list[dict[str, Any]]:
-    """The dashboards of this installation, with this index prefix."""
-    file = _folder() / _DASHBOARD_FILES[flavour]
-    if not file.is_file():
-        raise TaskProfilerError("The dashboards are missing from this installation: reinstall the package.")
-    return parse_objects(file.read_bytes(), prefix)
 
 
 def _install_dashboards(
@@ -145,17 +120,5 @@ def _install_dashboards(
     if dry_run:
         click.echo(f"would import: {len(objects)} objects ({flavour})")
     elif objects:
-        click.echo(f"imported: {import_dashboards(ui, objects, flavour).objects} objects ({flavour})")
-
-
-def _folder() -> Path:
-    return package_data_folder("kibana", what="The index templates are")
-
-
-def setup_files() -> SetupFiles:
-    """The index templates and lifecycle policies of this installation."""
-    folder = _folder()
-    paths = sorted((folder / "index-templates").glob("*.json"))
-    templates = {path.stem: json.loads(path.read_text()) for path in paths}
-    policies = {engine: json.loads((folder / "lifecycle" / name).read_text()) for engine, name in _POLICY_FILES.items()}
-    return SetupFiles(templates=templates, policies=policies)
+        import_dashboards(ui, objects, flavour)
+        click.echo(f"imported: {len(objects)} objects ({flavour})")

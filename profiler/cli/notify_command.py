@@ -14,7 +14,7 @@ import click
 
 from profiler.cli.options import aws_options
 from profiler.cli.printing import write_out
-from profiler.cli.wiring.aws_clients import AwsOptions, aws_environment
+from profiler.cli.wiring.aws_options import AwsOptions, aws_environment
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import package_data_folder
 

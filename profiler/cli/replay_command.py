@@ -1,34 +1,28 @@
 """``task-profiler replay``: sends the reports of a log group through the forwarder function again."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import aws_errors
-from profiler.aws_account.replay import (
-    FILTER_PATTERN,
-    LogEvent,
-    ReplayCounts,
-    ReplayProgressFile,
-    parse_response,
-    replay,
-)
+from profiler.aws_account.replay import LogGroup, ReplayCounts, ReplayProgressFile, call_forwarder, replay
 from profiler.cli.options import WholeNumber, aws_options, parse_time
-from profiler.cli.progress import ShowProgress, progress_row
-from profiler.cli.wiring.aws_clients import AwsOptions, aws_client
+from profiler.cli.progress import progress_row
+from profiler.cli.wiring.aws_options import AwsOptions, aws_client
+from profiler.core.aws_clients import bounded_config
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS, format_ms
 
 _MAX_CONCURRENCY = 32
 _PERMISSIONS = "logs:FilterLogEvents on the log group and lambda:InvokeFunction on the function"
-_FUNCTION_TIMEOUT_SECONDS = 910  # above Lambda's maximum of 900
+_ATTEMPTS = 9
+_CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS = 60, 910  # a function runs for 900 s at most
 
 
 @click.command("replay", epilog="Example: task-profiler replay --log-group /ecs/jobs --function forwarder --since 30d")
@@ -70,7 +64,7 @@ def command(
     start_ms, end_ms = parse_time(since, now_ms), parse_time(until, now_ms)
     if start_ms >= end_ms:
         raise UsageError("--since is not before --until: use an earlier --since or a later --until.")
-    aws = _connect(group, None if dry_run else function_name, AwsOptions(region=region, profile=profile))
+    aws = _connect(group, AwsOptions(region=region, profile=profile))
     progress_file = ReplayProgressFile(_state_file(os.environ, group, function_name, aws.place), start_ms, end_ms)
     from_ms = start_ms
     if not dry_run:
@@ -80,14 +74,16 @@ def command(
         from_ms = min(progress_file.resume_ms(), end_ms)
         if from_ms > start_ms:
             click.echo(f"Continuing an interrupted replay from {format_ms(from_ms * NS_PER_MS)}.", err=True)
-    replay_range = _ReplayRange(group=group, start_ms=from_ms, end_ms=end_ms, concurrency=concurrency)
+
     try:
-        counts = _run(replay_range, aws, progress_file)
+        counts = _replay(aws, None if dry_run else function_name, progress_file, (from_ms, end_ms), concurrency)
     except (OSError, ValueError) as error:
         raise TaskProfilerError(f"The replay was interrupted ({error}): run it again to continue.") from error
-    if not dry_run:
-        progress_file.complete()
-    click.echo(_summary(counts, dry_run=dry_run))
+    if dry_run:
+        click.echo(f"{counts.read} reports and checkpoints would be sent.")
+        return
+    progress_file.complete()
+    click.echo(f"{counts.read} reports and checkpoints sent: {counts.indexed} indexed, {counts.failed} failed.")
 
 
 def _create_state_folder(progress_file: ReplayProgressFile) -> None:
@@ -99,106 +95,64 @@ def _create_state_folder(progress_file: ReplayProgressFile) -> None:
         ) from error
 
 
-class _ReplayRange(Struct, frozen=True, kw_only=True):
-    group: str
-    start_ms: int
-    end_ms: int
-    concurrency: int
-
-
 class _Aws(Struct, frozen=True, kw_only=True):
-    """The services of one region and account.
+    """The log group, and the client of Lambda, of one Region and account.
 
-    ``place`` names both, since other regions and accounts may have groups and functions of the same names.
+    ``place`` names both, since other Regions and accounts may have groups and functions of the same names.
     """
 
-    lines: "_LogGroup"
-    function: "_Lambda | None"
+    group: LogGroup
+    functions: Any
     place: str
 
 
-def _connect(group: str, function_name: str | None, options: AwsOptions) -> _Aws:
-    from botocore.config import Config  # heavy, and not for --help
-    from botocore.exceptions import BotoCoreError, ClientError
+def _connect(group: str, options: AwsOptions) -> _Aws:
+    from botocore.exceptions import BotoCoreError, ClientError  # heavy, and not for --help
 
-    retries = {"mode": "standard", "max_attempts": 8}
-    config = Config(read_timeout=_FUNCTION_TIMEOUT_SECONDS, retries=retries, max_pool_connections=_MAX_CONCURRENCY)
+    config = bounded_config(
+        connect_timeout_seconds=_CONNECT_TIMEOUT_SECONDS,
+        read_timeout_seconds=_READ_TIMEOUT_SECONDS,
+        attempts=_ATTEMPTS,
+        connections=_MAX_CONCURRENCY,
+    )
     with aws_errors(f"{group} cannot be read", _PERMISSIONS):
-        logs = aws_client("logs", options, os.environ, config)
-        function = None
-        if function_name is not None:
-            function = _Lambda(aws_client("lambda", options, os.environ, config), function_name)
+        logs, functions = (aws_client(service, options, os.environ, config) for service in ("logs", "lambda"))
         sts = aws_client("sts", options, os.environ)
     try:
         account = sts.get_caller_identity()["Account"]
     except (BotoCoreError, ClientError):  # needs no permission, but network access
         account = ""
-    return _Aws(lines=_LogGroup(logs, group), function=function, place=f"{logs.meta.region_name} {account}")
+    return _Aws(group=LogGroup(logs, group), functions=functions, place=f"{logs.meta.region_name} {account}")
 
 
-def _run(replay_range: _ReplayRange, aws: _Aws, progress_file: ReplayProgressFile) -> ReplayCounts:
-    with aws_errors(f"{replay_range.group} cannot be replayed", _PERMISSIONS), progress_row(os.environ) as show:
-        progress = _Progress(show, replay_range, progress_file if aws.function is not None else None)
+def _replay(
+    aws: _Aws,
+    function_name: str | None,
+    progress_file: ReplayProgressFile,
+    window_ms: tuple[int, int],
+    concurrency: int,
+) -> ReplayCounts:
+    """Send the reports between the two times; without a function, count them."""
+    start_ms, end_ms = window_ms
+
+    def forward(event: Mapping[str, object]) -> ReplayCounts:
+        return call_forwarder(aws.functions, function_name or "", event)
+
+    with aws_errors(f"{aws.group.name} cannot be replayed", _PERMISSIONS), progress_row(os.environ) as show:
+
+        def on_window(done_until_ms: int, counts: ReplayCounts) -> None:
+            if function_name is not None:
+                progress_file.save(done_until_ms)
+            show(f"{counts.read} reports", (done_until_ms - start_ms) / max(end_ms - start_ms, 1))
+
         return replay(
-            aws.lines,
-            aws.function,
-            progress,
-            group=replay_range.group,
-            start_ms=replay_range.start_ms,
-            end_ms=replay_range.end_ms,
-            concurrency=replay_range.concurrency,
+            aws.group,
+            None if function_name is None else forward,
+            on_window,
+            start_ms=start_ms,
+            end_ms=end_ms,
+            concurrency=concurrency,
         )
-
-
-class _LogGroup:
-    """Reads a log group by FilterLogEvents, page by page."""
-
-    def __init__(self, client: Any, group: str) -> None:  # noqa: ANN401  boto3 makes its clients at run time
-        self._paginator = client.get_paginator("filter_log_events")
-        self._group = group
-
-    def between(self, start_ms: int, end_ms: int) -> Iterator[LogEvent]:
-        """Yield the events of the time. ``endTime`` of the service is inclusive, ``end_ms`` is not."""
-        pages = self._paginator.paginate(
-            logGroupName=self._group, startTime=start_ms, endTime=end_ms - 1, filterPattern=FILTER_PATTERN
-        )
-        for page in pages:
-            for event in page["events"]:
-                yield LogEvent(
-                    stream=event["logStreamName"],
-                    id=event["eventId"],
-                    timestamp_ms=event["timestamp"],
-                    message=event["message"],
-                )
-
-
-class _Lambda:
-    """Calls the forwarder synchronously, because its response has the counts."""
-
-    def __init__(self, client: Any, name: str) -> None:  # noqa: ANN401  as above
-        self._client = client
-        self._name = name
-
-    def invoke(self, event: Mapping[str, object]) -> ReplayCounts:
-        """Call the function once."""
-        response = self._client.invoke(FunctionName=self._name, Payload=msgspec.json.encode(event))
-        return parse_response(response["Payload"].read(), response.get("FunctionError"))
-
-
-class _Progress:
-    """Shows the progress, and stores it if reports are sent."""
-
-    def __init__(self, show: ShowProgress, replay_range: _ReplayRange, file: ReplayProgressFile | None) -> None:
-        self._show = show
-        self._range = replay_range
-        self._file = file
-
-    def window_done(self, done_until_ms: int, counts: ReplayCounts) -> None:
-        """See profiler.aws_account.replay."""
-        if self._file is not None:
-            self._file.save(done_until_ms)
-        start_ms, end_ms = self._range.start_ms, self._range.end_ms
-        self._show(f"{counts.found} reports", (done_until_ms - start_ms) / max(end_ms - start_ms, 1))
 
 
 def _state_file(environment: Mapping[str, str], group: str, function_name: str, place: str) -> Path:
@@ -206,9 +160,3 @@ def _state_file(environment: Mapping[str, str], group: str, function_name: str, 
     folder = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     name = sha256(f"{group}\0{function_name}\0{place}".encode()).hexdigest()[:16]
     return folder / "task-profiler" / f"replay-{name}"
-
-
-def _summary(counts: ReplayCounts, *, dry_run: bool) -> str:
-    if dry_run:
-        return f"{counts.found} reports and checkpoints would be sent."
-    return f"{counts.found} reports and checkpoints sent: {counts.indexed} indexed, {counts.failed} failed."

@@ -5,11 +5,9 @@ The findings are those of :mod:`profiler.doctor.task_checks` that a task definit
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from msgspec import Struct
-
+from profiler.aws_account.schedules import ScheduledTarget
 from profiler.core.ecs_terms import CONTAINER_VARIABLE
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mappings
 from profiler.doctor.findings import Finding, note, ok, problem
 from profiler.doctor.task_checks import (
     GPU_ADVICE,
@@ -42,36 +40,35 @@ _ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
 _ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
 
 
-class PinnedSchedule(Struct, frozen=True, kw_only=True):
-    """A schedule or rule that starts one revision (``family:revision``), also after a new one is registered."""
-
-    title: str
-    revision: str
-    definition: Mapping[str, object]
-
-
 def schedule_findings(
-    definition: Mapping[str, object], revision: str, pinned: Iterable[PinnedSchedule], move_command: str
+    definition: Mapping[str, object],
+    revision: str,
+    pinned: Iterable[tuple[ScheduledTarget, Mapping[str, object]]],
+    move_command: str,
 ) -> Iterator[Finding]:
     """Whether the schedules of a family start the revision that is checked.
 
     Args:
         definition: The definition that is checked.
         revision: Its ``family:revision``.
-        pinned: The schedules that are pinned to a revision of the family.
+        pinned: The targets that are pinned to a revision of the family, each with that revision's definition.
         move_command: The command that moves those whose revision differs by the monitor alone.
     """
-    for one in pinned:
-        if one.revision == revision:
-            yield ok(SCHEDULES, f"The {one.title} starts {revision}.")
-        elif _has_monitor(one.definition):
-            yield note(SCHEDULES, f"The {one.title} is pinned to {one.revision}, and does not start {revision}.")
+    for target, pinned_definition in pinned:
+        if target.pinned_revision == revision:
+            yield ok(SCHEDULES, f"The {target.title} starts {revision}.")
+            continue
+        pin = f"The {target.title} is pinned to {target.pinned_revision}"
+        if _has_monitor(pinned_definition):
+            yield note(SCHEDULES, f"{pin}, and does not start {revision}.")
         else:
-            is_other = difference(one.definition, definition) == "other"
-            reason = f"Move it yourself, because {one.revision} differs from {revision} by more than the monitor."
+            is_other = difference(pinned_definition, definition) == "other"
+            reason = (
+                f"Move it yourself, because {target.pinned_revision} differs from {revision} by more than the monitor."
+            )
             yield problem(
                 SCHEDULES,
-                f"The {one.title} is pinned to {one.revision}, which has no monitor, so its runs have no report.",
+                f"{pin}, which has no monitor, so its runs have no report.",
                 reason if is_other else f"Move it: {move_command}.",
             )
 
@@ -95,7 +92,7 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
     try:
         monitor = find_monitor(containers)
     except TaskProfilerError as error:
-        yield Finding(topic=_MONITOR, level="problem", text=str(error))
+        yield problem(_MONITOR, str(error))
         return
     if monitor is None:
         yield from _without_monitor(definition, containers, add_command, default_image)
@@ -109,29 +106,28 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
     own = task.container(monitor.name)
     selection = select_batch(task, requested=settings.container, own=own)
     yield batch_finding(selection)
-    batches = [one for one in containers if one.name in selection.names]
+    batches = [container for container in containers if container.name in selection.names]
     for batch in batches:
         described = _as_container(batch)
         yield from limits_findings(described, task, own)
         yield _processes(batch, definition)
         yield from _accelerators(batch, monitor, containers)
         yield _log_finding(described, task, settings, own)
-    raw = next((one for one in mappings(definition.get("containerDefinitions")) if one.get("name") == monitor.name), {})
-    for text in unreachable_notes(definition, raw):
-        yield Finding(topic=LOG, level="problem", text=text)
+    for text in unreachable_notes(definition, monitor.environment):
+        yield problem(LOG, text)
 
 
 def _without_monitor(
     definition: Mapping[str, object], containers: tuple[Container, ...], add_command: str, default_image: str
 ) -> Iterator[Finding]:
-    wrapped = next((one for one in containers if one.wraps_batch), None)
+    wrapped = next((container for container in containers if container.wraps_batch), None)
     if wrapped is not None:
         yield ok(_MONITOR, f"The container {wrapped.name} runs the batch with 'task-profiler run', without a monitor.")
         return
     try:
         added = add_monitor(definition, AddMonitorOptions(image=default_image), default_image=default_image)
     except TaskProfilerError as error:
-        yield Finding(topic=_MONITOR, level="problem", text=f"There is no monitor. {error}")
+        yield problem(_MONITOR, f"There is no monitor. {error}")
         return
     yield problem(_MONITOR, "There is no monitor, so the runs have no report.", f"Add it: {add_command}.")
     for text in added.notes:
@@ -145,7 +141,7 @@ def _form_findings(definition: Mapping[str, object], monitor: Container, add_com
             definition, AddMonitorOptions(container=requested), default_image=monitor.image or monitor.name
         )
     except TaskProfilerError as error:
-        yield Finding(topic=_MONITOR, level="problem", text=str(error))
+        yield problem(_MONITOR, str(error))
         return
     if added.changes:
         yield note(
@@ -167,7 +163,7 @@ def _as_task(definition: Mapping[str, object], containers: tuple[Container, ...]
     return TaskMetadata(
         arn=_ANY_TASK,
         memory_limit_bytes=None if memory_mb is None else round(memory_mb * MIB),
-        containers=tuple(_as_container(one) for one in containers),
+        containers=tuple(_as_container(container) for container in containers),
     )
 
 
@@ -189,7 +185,7 @@ def _processes(batch: Container, definition: Mapping[str, object]) -> Finding:
 
 
 def _accelerators(batch: Container, monitor: Container, containers: tuple[Container, ...]) -> Iterator[Finding]:
-    if any(one.uses_gpu for one in containers):
+    if any(container.uses_gpu for container in containers):
         if monitor.environment.get(_GPU_VARIABLE):
             yield ok(GPUS, "The task has GPUs, and the driver makes them visible to the monitor.")
         else:

@@ -30,6 +30,6 @@ def note(topic: str, text: str, advice: str | None = None) -> Finding:
     return Finding(topic=topic, level="note", text=text, advice=advice)
 
 
-def problem(topic: str, text: str, advice: str) -> Finding:
+def problem(topic: str, text: str, advice: str | None = None) -> Finding:
     """A finding that requires a change."""
     return Finding(topic=topic, level="problem", text=text, advice=advice)

@@ -1,10 +1,8 @@
 """Diagnoses a deployed forwarder: the stack, its functions, their input, and what failed."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Iterator
 
-from msgspec import Struct
-
+from profiler.aws_account.deployed_forwarder import DeployedStack, FunctionState, Stack
 from profiler.core.errors import TaskProfilerError
 from profiler.doctor.findings import Finding, note, ok, problem
 
@@ -16,88 +14,18 @@ _FAILED_QUEUES = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUr
 _REJECTED_QUEUE = "FailedItemsQueueUrl"
 
 
-class Stack(Struct, frozen=True, kw_only=True):
-    """The CloudFormation stack. ``status`` is CloudFormation's, such as ``CREATE_COMPLETE``."""
-
-    name: str
-    status: str
-    reason: str | None = None
-    parameters: Mapping[str, str] = {}
-    outputs: Mapping[str, str] = {}
-
-
-class FunctionState(Struct, frozen=True, kw_only=True):
-    """A function's configuration; states as Lambda names them."""
-
-    arn: str
-    state: str
-    last_update: str
-    reason: str | None = None
-
-
-class Activity(Struct, frozen=True, kw_only=True):
-    """What a function did in the last 24 hours. ``last_error`` is a line of its log."""
-
-    invocations: int
-    errors: int
-    last_error: str | None = None
-
-
-class StackSource(Protocol):
-    """Reads the parts of the deployment. Each method raises TaskProfilerError with AWS's reason."""
-
-    def stack(self) -> Stack:
-        """The stack."""
-        ...
-
-    def function(self, name: str) -> FunctionState:
-        """A function."""
-        ...
-
-    def activity(self, name: str) -> Activity:
-        """The function's invocations in the last 24 hours."""
-        ...
-
-    def destinations_of_group(self, group: str) -> frozenset[str]:
-        """The ARNs to which the subscription filters of a log group deliver."""
-        ...
-
-    def destinations_of_account(self) -> frozenset[str]:
-        """The ARNs to which the account-wide subscription policies deliver."""
-        ...
-
-    def mapping_states(self, function: str) -> tuple[str, ...]:
-        """The states of the event source mappings of a function."""
-        ...
-
-    def rule_states(self, function_arn: str) -> Mapping[str, str]:
-        """The states of the EventBridge rules that invoke a function, by the rule's name."""
-        ...
-
-    def messages(self, queue_url: str) -> int:
-        """The approximate number of messages in a queue."""
-        ...
-
-    def active_alarms(self, prefix: str) -> tuple[str, ...]:
-        """The alarms in state ALARM whose names begin so."""
-        ...
-
-
-def stack_findings(source: StackSource) -> Iterator[Finding]:
+def stack_findings(source: DeployedStack) -> Iterator[Finding]:
     """All findings about a deployment, each as soon as it is known. A part that cannot be read is a problem."""
     try:
         stack = source.stack()
     except TaskProfilerError as error:
-        yield Finding(topic=_STACK, level="problem", text=str(error))
+        yield problem(_STACK, str(error))
         return
     yield stack_finding(stack)
-    for topic, check in (
-        (_REPORTS, lambda: _report_findings(stack, source)),
-        (_TASKS, lambda: _task_findings(stack, source)),
-        (_QUEUES, lambda: _queue_findings(stack, source)),
-        (_ALARMS, lambda: _alarm_findings(stack, source)),
-    ):
-        yield from _guarded(topic, check)
+    yield from _guarded(_REPORTS, _report_findings(stack, source))
+    yield from _guarded(_TASKS, _task_findings(stack, source))
+    yield from _guarded(_QUEUES, _queue_findings(stack, source))
+    yield from _guarded(_ALARMS, _alarm_findings(stack, source))
 
 
 def stack_finding(stack: Stack) -> Finding:
@@ -113,14 +41,14 @@ def stack_finding(stack: Stack) -> Finding:
     return ok(_STACK, text)
 
 
-def _guarded(topic: str, check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _guarded(topic: str, findings: Iterator[Finding]) -> Iterator[Finding]:
     try:
-        yield from check()
+        yield from findings
     except TaskProfilerError as error:
-        yield Finding(topic=topic, level="problem", text=str(error))
+        yield problem(topic, str(error))
 
 
-def _report_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
+def _report_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
     name = stack.outputs.get("ForwardLogsFunctionName")
     if name is None:
         yield note(_REPORTS, "The stack indexes no reports, because ElasticsearchUrl is empty.", _UPDATE)
@@ -128,13 +56,13 @@ def _report_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
     function = source.function(name)
     yield _function_finding(_REPORTS, name, function)
     stream = stack.outputs.get("ReportStreamArn")
-    yield from _guarded(_SUBSCRIPTION, lambda: _subscription_findings(stack, source, stream or function.arn))
+    yield from _guarded(_SUBSCRIPTION, _subscription_findings(stack, source, stream or function.arn))
     if stream is not None:
-        yield from _guarded(_STREAM, lambda: _mapping_findings(name, source))
-    yield from _guarded(_REPORTS, lambda: iter([_activity_finding(_REPORTS, name, source.activity(name))]))
+        yield from _guarded(_STREAM, _mapping_findings(name, source))
+    yield from _guarded(_REPORTS, _activity_findings(_REPORTS, name, source))
 
 
-def _task_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
+def _task_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
     name = stack.outputs.get("TaskStoppedFunctionName")
     if name is None:
         yield note(_TASKS, "The stack sends no notifications of stopped tasks, because TaskStopped is false.", _UPDATE)
@@ -149,7 +77,7 @@ def _task_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
             yield problem(_TASKS, f"The rule {rule} is {state.lower()}.", f"aws events enable-rule --name {rule}")
         else:
             yield ok(_TASKS, f"The rule {rule} is enabled.")
-    yield from _guarded(_TASKS, lambda: iter([_activity_finding(_TASKS, name, source.activity(name))]))
+    yield from _guarded(_TASKS, _activity_findings(_TASKS, name, source))
 
 
 def _function_finding(topic: str, name: str, function: FunctionState) -> Finding:
@@ -161,24 +89,26 @@ def _function_finding(topic: str, name: str, function: FunctionState) -> Finding
     return ok(topic, f"The function {name} is ready.")
 
 
-def _activity_finding(topic: str, name: str, activity: Activity) -> Finding:
+def _activity_findings(topic: str, name: str, source: DeployedStack) -> Iterator[Finding]:
+    activity = source.activity(name)
     if activity.errors:
         line = f" Last error: {activity.last_error}" if activity.last_error else ""
-        return problem(
+        yield problem(
             topic,
             f"{activity.errors} of {activity.invocations} invocations of {name} failed in {_HOURS} hours.{line}",
             f"Read the log group /aws/lambda/{name}.",
         )
-    if not activity.invocations:
-        return note(
+    elif not activity.invocations:
+        yield note(
             topic,
             f"{name} was not invoked in the last {_HOURS} hours.",
             "Run a task with the monitor, and look for its REPORT line in the log group.",
         )
-    return ok(topic, f"{name} was invoked {activity.invocations} times in the last {_HOURS} hours without an error.")
+    else:
+        yield ok(topic, f"{name} was invoked {activity.invocations} times in the last {_HOURS} hours without an error.")
 
 
-def _subscription_findings(stack: Stack, source: StackSource, destination: str) -> Iterator[Finding]:
+def _subscription_findings(stack: Stack, source: DeployedStack, destination: str) -> Iterator[Finding]:
     if stack.parameters.get("Subscribe") == "account":
         if destination in source.destinations_of_account():
             yield ok(_SUBSCRIPTION, "All log groups of the account and Region are subscribed.")
@@ -191,20 +121,21 @@ def _subscription_findings(stack: Stack, source: StackSource, destination: str) 
                 "set Subscribe=groups.",
             )
         return
-    groups = [one for one in stack.parameters.get("LogGroups", "").split(",") if one]
+    groups = [group for group in stack.parameters.get("LogGroups", "").split(",") if group]
     if not groups:
         yield problem(_SUBSCRIPTION, "No log group is subscribed, because LogGroups is empty.", _UPDATE)
     for group in groups:
-        yield from _guarded(_SUBSCRIPTION, lambda group=group: iter([_group_finding(group, source, destination)]))  # type: ignore[misc]
+        yield from _guarded(_SUBSCRIPTION, _group_findings(group, source, destination))
 
 
-def _group_finding(group: str, source: StackSource, destination: str) -> Finding:
+def _group_findings(group: str, source: DeployedStack, destination: str) -> Iterator[Finding]:
     if destination in source.destinations_of_group(group):
-        return ok(_SUBSCRIPTION, f"{group} is subscribed.")
-    return problem(_SUBSCRIPTION, f"{group} has no subscription filter that delivers to this stack.", _UPDATE)
+        yield ok(_SUBSCRIPTION, f"{group} is subscribed.")
+    else:
+        yield problem(_SUBSCRIPTION, f"{group} has no subscription filter that delivers to this stack.", _UPDATE)
 
 
-def _mapping_findings(function: str, source: StackSource) -> Iterator[Finding]:
+def _mapping_findings(function: str, source: DeployedStack) -> Iterator[Finding]:
     states = source.mapping_states(function)
     if states and all(state == "Enabled" for state in states):
         yield ok(_STREAM, f"The data stream invokes {function}.")
@@ -216,31 +147,32 @@ def _mapping_findings(function: str, source: StackSource) -> Iterator[Finding]:
     )
 
 
-def _queue_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
+def _queue_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
     for output in (*_FAILED_QUEUES, _REJECTED_QUEUE):
         url = stack.outputs.get(output)
         if url is not None:
-            yield from _guarded(_QUEUES, lambda url=url, output=output: iter([_queue_finding(output, url, source)]))  # type: ignore[misc]
+            yield from _guarded(_QUEUES, _messages_findings(output, url, source))
 
 
-def _queue_finding(output: str, url: str, source: StackSource) -> Finding:
+def _messages_findings(output: str, url: str, source: DeployedStack) -> Iterator[Finding]:
     name, count = url.rpartition("/")[2], source.messages(url)
     if not count:
-        return ok(_QUEUES, f"The queue {name} is empty.")
-    if output == _REJECTED_QUEUE:
-        return problem(
+        yield ok(_QUEUES, f"The queue {name} is empty.")
+    elif output == _REJECTED_QUEUE:
+        yield problem(
             _QUEUES,
             f"The search cluster rejected documents: about {count} messages in {name}.",
             "Read `reason` in a message. Often, index templates are missing: task-profiler kibana import.",
         )
-    return problem(
-        _QUEUES,
-        f"Events failed: about {count} messages in {name}.",
-        "Fix the cause, then send them again with make redrive.",
-    )
+    else:
+        yield problem(
+            _QUEUES,
+            f"Events failed: about {count} messages in {name}.",
+            "Fix the cause, then send them again with make redrive.",
+        )
 
 
-def _alarm_findings(stack: Stack, source: StackSource) -> Iterator[Finding]:
+def _alarm_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
     alarms = source.active_alarms(f"{stack.name}-")
     if not alarms:
         yield ok(_ALARMS, "No alarm of the stack is active.")

@@ -86,8 +86,8 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
     if isinstance(task, Unavailable):
         yield from _devices(GpuSelection(), probes)
         return
-    found = context.source.own_container()
-    own = None if isinstance(found, Unavailable) else found
+    container = context.source.own_container()
+    own = None if isinstance(container, Unavailable) else container
     selection = select_batch(task, requested=settings.container, own=own)
     yield batch_finding(selection)
     batches = [batch for batch in (task.container(name) for name in selection.names) if batch is not None]
@@ -178,7 +178,7 @@ def processes_finding(batch: ContainerMetadata, visible_processes: int, *, can_r
 
 
 def processes_not_visible(batch: str) -> Finding:
-    """The monitor has a pid namespace of its own."""
+    """The monitor cannot see the batch's processes, because it has its own pid namespace."""
     return note(
         PIDS,
         f"The processes of {batch} are not visible from the monitor's container.",
@@ -198,7 +198,7 @@ def gpu_findings(reading: DriverReading | Unavailable | None, selection: GpuSele
     """The GPUs, and which of them belong to the batch.
 
     Args:
-        reading: The GPUs; None if there is no sign of an NVIDIA driver.
+        reading: The GPUs; None if no NVIDIA driver is visible.
         selection: The GPUs of the batch.
     """
     if reading is None:

@@ -6,12 +6,13 @@ reference is missing or an object conflicts.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
-from profiler.search_setup.template_install import Method, ServerResponse, with_index_prefix
+from profiler.search_setup.search_servers import DashboardsServer
+from profiler.search_setup.template_install import ServerResponse, setup_folder, with_index_prefix
 
 Flavour = Literal["classic", "lens"]
 
@@ -19,44 +20,7 @@ _LAST_OPENSEARCH_DASHBOARDS = 3  # OpenSearch Dashboards has versions 1 to 3, Ki
 _FIRST_LENS = (7, 16)
 _FIRST_CONTROLS = 8  # the major version of Kibana whose dashboards can have dropdown lists
 _MAX_ERRORS_SHOWN = 5
-
-
-class UiServer(Protocol):
-    """Kibana or OpenSearch Dashboards."""
-
-    def status(self) -> ServerResponse:
-        """``GET /api/status``."""
-        ...
-
-    def import_objects(self, file_name: str, content: bytes) -> ServerResponse:
-        """``POST /api/saved_objects/_import?overwrite=true``."""
-        ...
-
-    def find_objects(self, objects: Sequence[tuple[str, str]]) -> ServerResponse:
-        """``POST /api/saved_objects/_bulk_get`` with these types and ids."""
-        ...
-
-    def console(self, method: Method, path: str, body: object | None) -> ServerResponse:
-        """Send a request to the cluster through the console's proxy."""
-        ...
-
-
-class ProxiedCluster:
-    """The cluster behind a UI server, as a ``SearchServer``, through the console's proxy."""
-
-    def __init__(self, ui: UiServer) -> None:
-        self._ui = ui
-
-    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
-        """Send a request."""
-        return self._ui.console(method, path, body)
-
-
-class ImportResult(Struct, frozen=True, kw_only=True):
-    """The imported flavour and its number of objects."""
-
-    flavour: Flavour
-    objects: int
+_DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndjson", "lens": "kibana.ndjson"}
 
 
 class UiVersion(Struct, frozen=True, kw_only=True):
@@ -81,7 +45,7 @@ class UiVersion(Struct, frozen=True, kw_only=True):
         return f"{product} {self.major}.{self.minor}"
 
 
-def read_version(ui: UiServer) -> UiVersion:
+def read_version(ui: DashboardsServer) -> UiVersion:
     """Ask the server for its version. Raises TaskProfilerError if it is neither of the two products."""
     response = ui.status()
     version = response.body.get("version") if response.ok and isinstance(response.body, dict) else None
@@ -95,11 +59,19 @@ def read_version(ui: UiServer) -> UiVersion:
     return UiVersion(major=int(parts[0]), minor=int(parts[1]))
 
 
-def choose_flavour(version: UiVersion, wanted: Flavour | None) -> Flavour:
-    """The wanted flavour, else that of the version. Raises TaskProfilerError if the server does not know it."""
-    if wanted == "lens" and version.flavour != "lens":
+def choose_flavour(version: UiVersion, requested: Flavour | None) -> Flavour:
+    """The requested flavour, else that of the version. Raises TaskProfilerError if the server does not know it."""
+    if requested == "lens" and version.flavour != "lens":
         raise TaskProfilerError(f"{version} has no Lens charts: leave out --flavour, or use --flavour classic.")
-    return wanted or version.flavour
+    return requested or version.flavour
+
+
+def dashboard_objects(flavour: Flavour, prefix: str) -> list[dict[str, Any]]:
+    """The dashboards of this installation, with this index prefix."""
+    file = setup_folder() / _DASHBOARD_FILES[flavour]
+    if not file.is_file():
+        raise TaskProfilerError("The dashboards are missing from this installation: reinstall the package.")
+    return parse_objects(file.read_bytes(), prefix)
 
 
 def parse_objects(content: bytes, prefix: str) -> list[dict[str, Any]]:
@@ -141,28 +113,26 @@ def _without_controls(saved_object: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def existing_objects(ui: UiServer, objects: Sequence[Mapping[str, Any]]) -> frozenset[tuple[str, str]] | None:
+def existing_objects(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]]) -> frozenset[tuple[str, str]] | None:
     """Types and ids of those objects that the server has already; None if it does not list them."""
-    wanted = [(str(saved_object["type"]), str(saved_object["id"])) for saved_object in objects]
-    response = ui.find_objects(wanted)
-    found = response.body.get("saved_objects") if response.ok and isinstance(response.body, dict) else None
-    if not isinstance(found, list):
+    response = ui.find_objects([(str(saved_object["type"]), str(saved_object["id"])) for saved_object in objects])
+    entries = response.body.get("saved_objects") if response.ok and isinstance(response.body, dict) else None
+    if not isinstance(entries, list):
         return None
     return frozenset(
         (str(entry.get("type")), str(entry.get("id")))
-        for entry in found
+        for entry in entries
         if isinstance(entry, dict) and "error" not in entry
     )
 
 
-def import_dashboards(ui: UiServer, objects: list[dict[str, Any]], flavour: Flavour) -> ImportResult:
+def import_dashboards(ui: DashboardsServer, objects: list[dict[str, Any]], flavour: Flavour) -> None:
     """Import all objects. Raises TaskProfilerError unless the response confirms each of them."""
     content = "".join(json.dumps(saved_object, separators=(",", ":")) + "\n" for saved_object in objects).encode()
     response = ui.import_objects(f"task-profiler-{flavour}.ndjson", content)
     body = response.body if isinstance(response.body, dict) else {}
-    if response.ok and body.get("success") is True and body.get("successCount") == len(objects):
-        return ImportResult(flavour=flavour, objects=len(objects))
-    raise TaskProfilerError(f"The dashboards were not imported: {_failure_reason(response, body, len(objects))}.")
+    if not (response.ok and body.get("success") is True and body.get("successCount") == len(objects)):
+        raise TaskProfilerError(f"The dashboards were not imported: {_failure_reason(response, body, len(objects))}.")
 
 
 def _failure_reason(response: ServerResponse, body: dict[str, Any], sent: int) -> str:

@@ -5,18 +5,22 @@ index template. Servers without ILM reject this setting, so it is added only if 
 OpenSearch policy (ISM) contains its index patterns.
 """
 
+import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.files import package_data_folder
 
 Method = Literal["GET", "PUT", "POST"]
 Engine = Literal["elasticsearch", "opensearch"]
 
 DEFAULT_PREFIX = "task"
 POLICY = "task-profiler"
+_POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}
 _HTTP_OK = 200
 _HTTP_NOT_FOUND = 404
 
@@ -35,7 +39,7 @@ class ServerResponse(Struct, frozen=True, kw_only=True):
 
 
 class SearchServer(Protocol):
-    """The HTTP interface of a cluster."""
+    """The HTTP interface of a cluster, directly or through the console of the dashboards' server."""
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         """Send a request. Raises TaskProfilerError if there is no response."""
@@ -47,6 +51,20 @@ class SetupFiles(Struct, frozen=True, kw_only=True):
 
     templates: Mapping[str, Mapping[str, Any]]
     policies: Mapping[Engine, Mapping[str, Any]]
+
+
+def setup_folder() -> Path:
+    """The folder of the templates, policies and dashboards of this installation."""
+    return package_data_folder("kibana", what="The index templates are")
+
+
+def setup_files() -> SetupFiles:
+    """The index templates and lifecycle policies of this installation."""
+    folder = setup_folder()
+    paths = sorted((folder / "index-templates").glob("*.json"))
+    templates = {path.stem: json.loads(path.read_text()) for path in paths}
+    policies = {engine: json.loads((folder / "lifecycle" / name).read_text()) for engine, name in _POLICY_FILES.items()}
+    return SetupFiles(templates=templates, policies=policies)
 
 
 class SetupStep(Struct, frozen=True, kw_only=True):

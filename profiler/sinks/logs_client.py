@@ -10,10 +10,8 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
-import boto3
 import msgspec
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from botocore.config import Config
 from botocore.exceptions import (
     ClientError,
     ConnectionClosedError,
@@ -27,6 +25,8 @@ from botocore.exceptions import (
 )
 from botocore.httpsession import URLLib3Session
 from urllib3.exceptions import HTTPError
+
+from profiler.core.aws_clients import bounded_config, open_session
 
 MAX_ANSWER_BYTES = 1024 * 1024
 _CONNECT_TIMEOUT_SECONDS = 3
@@ -63,15 +63,12 @@ def make_client(region: str | None, on_failure: Callable[[str], None], profile: 
         on_failure: Called with the cause of each attempt that fails, as part of a sentence.
         profile: The profile in the files of the AWS CLI.
     """
-    client: Any = boto3.Session(profile_name=profile).client(
-        "logs",
-        region_name=region,
-        config=Config(
-            connect_timeout=_CONNECT_TIMEOUT_SECONDS,
-            read_timeout=_READ_TIMEOUT_SECONDS,
-            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS_PER_CALL},
-        ),
+    config = bounded_config(
+        connect_timeout_seconds=_CONNECT_TIMEOUT_SECONDS,
+        read_timeout_seconds=_READ_TIMEOUT_SECONDS,
+        attempts=_ATTEMPTS_PER_CALL,
     )
+    client: Any = open_session(region, profile).client("logs", config=config)
 
     def note(
         response: tuple[object, Mapping[str, Any]] | None, caught_exception: Exception | None, **_: object

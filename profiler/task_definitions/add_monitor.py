@@ -4,12 +4,12 @@ The other containers and the task's CPU and memory never change. Fields that are
 kept.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME
+from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, arn_part
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.task_definitions.containers import (
@@ -21,15 +21,19 @@ from profiler.task_definitions.containers import (
     Container,
     MonitorContainer,
     OwnLog,
+    default_image,
     depends_on,
+    environment_of,
     find_batch,
     find_monitor,
     read_containers,
     task_memory_mb,
 )
+from profiler.task_definitions.document import ChangedDefinition
 from profiler.task_definitions.refresh import refresh
 
 _MAX_CONTAINERS = 10
+_REGION_OF_ARN = 3
 _WINDOWS = "WINDOWS"
 _ARM = "ARM64"
 _PID_MODE_TASK = "task"
@@ -56,24 +60,10 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     region: str | Mapping[str, object] | None = None
 
 
-class AddMonitorResult(Struct, frozen=True, kw_only=True):
-    """The new definition, and notes for the user.
-
-    ``changes`` are those notes that name a change of an existing monitor. ``batch`` is the name of the batch container.
-    ``has_monitor`` is True if the definition had a monitor before.
-    """
-
-    definition: Mapping[str, object]
-    notes: tuple[str, ...] = ()
-    changes: tuple[str, ...] = ()
-    batch: str = ""
-    has_monitor: bool = False
-
-
 def add_monitor(
     definition: Mapping[str, object], options: AddMonitorOptions, *, default_image: str
-) -> AddMonitorResult:
-    """Add the monitor to a definition, or bring an existing monitor to the present form.
+) -> ChangedDefinition:
+    """Add the monitor to a definition, or upgrade an existing monitor.
 
     Returns:
         The new definition, which is equal to ``definition`` if it contains the monitor as requested already.
@@ -92,6 +82,28 @@ def add_monitor(
     return _with_shared_pids(added, options.image or default_image) if options.shared_pids else added
 
 
+def add_monitor_to(
+    definition: Mapping[str, object],
+    options: AddMonitorOptions,
+    *,
+    revision_arn: str | None = None,
+    stack_region: Mapping[str, object] | None = None,
+) -> ChangedDefinition:
+    """Add the monitor with the default image and the Region of the place where the definition is from.
+
+    Args:
+        definition: The definition, which does not change.
+        options: The options. Their Region is used if that of the definition is not known.
+        revision_arn: The ARN of the definition's revision in ECS.
+        stack_region: A template's reference to the Region of the stack, which is used last.
+
+    Raises:
+        TaskProfilerError: see ``add_monitor``.
+    """
+    region = arn_part(revision_arn, _REGION_OF_ARN) or options.region or stack_region
+    return add_monitor(definition, replace(options, region=region), default_image=default_image(revision_arn))
+
+
 def default_image_note(image: str) -> str:
     """The note about a monitor with the default image."""
     return f"The monitor's image is the default, {image}: name the image that you have pushed with --image."
@@ -107,9 +119,9 @@ def log_group_note(group: str | None) -> str:
 
 def _with_existing_monitor(
     definition: Mapping[str, object], containers: Sequence[Container], existing: Container, options: AddMonitorOptions
-) -> AddMonitorResult:
-    """Bring an existing monitor to the present form, and keep what its owner added."""
-    others = tuple(one for one in containers if one is not existing)
+) -> ChangedDefinition:
+    """Upgrade an existing monitor, and keep what its owner added."""
+    others = tuple(container for container in containers if container is not existing)
     batch = _batch_of(existing, others, options.container)
     notes = list(_other_batch_notes(batch, others, options.container))
     present = _monitor(definition, others, batch, options, image=options.image or existing.image or "")
@@ -123,35 +135,34 @@ def _with_existing_monitor(
             notes.append(f"The monitor's memory is left as it is: {error}")
     index = containers.index(existing)
     parts = list(_raw_containers(definition))
-    changed = refresh(
+    parts[index], changes = refresh(
         parts[index], present, has_image=options.image is not None, is_stricter=is_stricter, has_room=has_room
     )
-    notes += changed.notes
-    parts[index] = changed.container
-    notes += unreachable_notes(definition, changed.container)
+    notes += changes
+    notes += unreachable_notes(definition, environment_of(parts[index]))
     if present.image != existing.image:
         notes += architecture_notes(definition, present.image)
-    return AddMonitorResult(
-        definition=definition if not changed.notes else {**definition, "containerDefinitions": parts},
+    return ChangedDefinition(
+        definition=definition if not changes else {**definition, "containerDefinitions": parts},
         notes=tuple(notes),
-        changes=changed.notes,
+        changes=changes,
         batch=batch.name,
-        has_monitor=True,
+        had_monitor=True,
     )
 
 
 def _batch_of(existing: Container, others: Sequence[Container], requested: str | None) -> Container:
     """The container that an existing monitor reports on."""
     named = existing.environment.get(CONTAINER_VARIABLE)
-    for one in others:
-        if one.name == named or (named is None and one.name in existing.depends_on):
-            return one
+    for container in others:
+        if container.name == named or (named is None and container.name in existing.depends_on):
+            return container
     return find_batch(others, requested)
 
 
 def _with_new_monitor(
     definition: Mapping[str, object], containers: Sequence[Container], options: AddMonitorOptions, default_image: str
-) -> AddMonitorResult:
+) -> ChangedDefinition:
     batch = find_batch(containers, options.container)
     if len(containers) >= _MAX_CONTAINERS:
         raise TaskProfilerError(
@@ -166,12 +177,12 @@ def _with_new_monitor(
     monitor = _monitor(definition, containers, batch, options, image=options.image or default_image)
     own = monitor.definition()
     notes = [*_memory_notes(definition, containers, monitor), *_log_notes(batch, monitor), *_neuron_notes(batch)]
-    notes += unreachable_notes(definition, own)
+    notes += unreachable_notes(definition, environment_of(own))
     notes += architecture_notes(definition, monitor.image)
     if options.image is None:
         notes.append(default_image_note(default_image))
     parts = [*_raw_containers(definition), own]
-    return AddMonitorResult(
+    return ChangedDefinition(
         definition={**definition, "containerDefinitions": parts}, notes=tuple(notes), batch=batch.name
     )
 
@@ -187,7 +198,7 @@ def _monitor(
     return MonitorContainer(
         image=image,
         batch=batch,
-        uses_gpu=any(one.uses_gpu for one in others),
+        uses_gpu=any(container.uses_gpu for container in others),
         uses_neuron=batch.uses_neuron,
         own_log=_own_log(definition, batch, options),
     )
@@ -209,7 +220,7 @@ def _raw_containers(definition: Mapping[str, object]) -> Iterator[Mapping[str, o
     return mappings(definition.get("containerDefinitions"))
 
 
-def _with_shared_pids(added: AddMonitorResult, image: str | None) -> AddMonitorResult:
+def _with_shared_pids(added: ChangedDefinition, image: str | None) -> ChangedDefinition:
     """Set pidMode. A label of the monitor remembers that it was not set, for ``taskdef remove-monitor``."""
     mode = added.definition.get("pidMode")
     if mode == _PID_MODE_HOST:
@@ -221,9 +232,9 @@ def _with_shared_pids(added: AddMonitorResult, image: str | None) -> AddMonitorR
     own = find_monitor(containers, image)
     parts = [
         {**raw, "dockerLabels": {**mapping(raw.get("dockerLabels")), PID_MODE_LABEL: PID_MODE_ADDED}}
-        if one == own
+        if container == own
         else raw
-        for raw, one in zip(_raw_containers(added.definition), containers, strict=True)
+        for raw, container in zip(_raw_containers(added.definition), containers, strict=True)
     ]
     return replace(added, definition={**added.definition, "containerDefinitions": parts, "pidMode": _PID_MODE_TASK})
 
@@ -236,13 +247,12 @@ def _check_platform(definition: Mapping[str, object]) -> None:
         )
 
 
-def unreachable_notes(definition: Mapping[str, object], monitor: Mapping[str, object]) -> Iterator[str]:
-    """Why the report of this monitor does not arrive in its log stream.
+def unreachable_notes(definition: Mapping[str, object], environment: Collection[str]) -> Iterator[str]:
+    """Why the report of the monitor with these environment variables does not arrive in its log stream.
 
     Without a task role, the monitor can write only into its own log stream, by its log driver.
     """
-    has_own_log = any(one.get("name") == LOG_GROUP_VARIABLE for one in mappings(monitor.get("environment")))
-    if not has_own_log and not definition.get("taskRoleArn"):
+    if LOG_GROUP_VARIABLE not in environment and not definition.get("taskRoleArn"):
         yield (
             "The task definition has no taskRoleArn, so the monitor has no permission to write the report to the "
             "batch's log stream: give the task a role with logs:PutLogEvents, or send the report to the monitor's own "
@@ -284,7 +294,7 @@ def _memory_notes(
     task_mb = task_memory_mb(definition)
     if task_mb is None:
         return
-    taken_mb = sum(one.memory_mb or one.memory_reservation_mb or 0 for one in containers)
+    taken_mb = sum(container.memory_mb or container.memory_reservation_mb or 0 for container in containers)
     left_mb = task_mb - taken_mb
     if left_mb < RESERVATION_MB:
         raise TaskProfilerError(

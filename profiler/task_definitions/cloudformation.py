@@ -9,13 +9,11 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from io import BytesIO
-from typing import Any
-
-from msgspec import Struct
+from typing import Any, TypeAlias
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping
-from profiler.task_definitions.document import json_style
+from profiler.task_definitions.document import ChangedDefinition, ChangedText, json_style
 from profiler.task_definitions.iac import camel_case, pascal_case
 
 _TYPE = "AWS::ECS::TaskDefinition"
@@ -30,22 +28,10 @@ _FUNCTION = "Fn::"
 _NUMBERS = ("memory", "memoryReservation", "stopTimeout", "cpu")
 _SEQUENCE = re.compile(r"^( *)[^\s#-][^\n]*:[ \t]*\n( *)- ", re.MULTILINE)
 _MAPPING = re.compile(r"^\S[^\n]*:[ \t]*\n( +)\S", re.MULTILINE)
+# Changes a definition: (definition, the template's reference to the Region of the stack).
+ChangeInTemplate: TypeAlias = Callable[[Mapping[str, object], Mapping[str, object]], ChangedDefinition]
 # No line of a template is folded.
 _WIDTH = 2**16
-
-
-class DefinitionChange(Struct, frozen=True, kw_only=True):
-    """The changed definition, and notes for the user."""
-
-    definition: Mapping[str, object]
-    notes: tuple[str, ...] = ()
-
-
-class TemplateChange(Struct, frozen=True, kw_only=True):
-    """The text of the changed template, which is that of the template if nothing changed."""
-
-    text: bytes
-    notes: tuple[str, ...] = ()
 
 
 def is_template(data: bytes) -> bool:
@@ -59,17 +45,13 @@ def is_template(data: bytes) -> bool:
     return isinstance(document, dict) and any(section in document for section in _SECTIONS)
 
 
-def change_template(
-    data: bytes,
-    source_name: str,
-    change: Callable[[Mapping[str, object], Mapping[str, object]], DefinitionChange],
-) -> TemplateChange:
+def change_template(data: bytes, source_name: str, change: ChangeInTemplate) -> ChangedText:
     """Change each task definition of a template.
 
     Args:
         data: The template.
         source_name: Its name in error messages.
-        change: (definition, region) -> the change of the definition. ``region`` is the reference to the stack's Region.
+        change: Changes a definition.
 
     Raises:
         TaskProfilerError: if the template cannot be read or has no task definition, or a definition cannot be changed.
@@ -81,10 +63,9 @@ def change_template(
     for logical_id, resource in _task_definitions(template, source_name, "JSON" if is_json else "YAML").items():
         notes += (f"{logical_id}: {note}" for note in _change_resource(logical_id, resource, change))
     if template == before:
-        return TemplateChange(text=data, notes=tuple(notes))
-    return TemplateChange(
-        text=json_style(data)(template) if is_json else _yaml_text(template, data), notes=tuple(notes)
-    )
+        return ChangedText(before=data, after=data, is_changed=False, notes=tuple(notes))
+    changed = json_style(data)(template) if is_json else _yaml_text(template, data)
+    return ChangedText(before=data, after=changed, is_changed=changed != data, notes=tuple(notes))
 
 
 def _task_definitions(template: Any, source_name: str, language: str) -> dict[str, dict[str, Any]]:  # noqa: ANN401
@@ -95,20 +76,20 @@ def _task_definitions(template: Any, source_name: str, language: str) -> dict[st
             f"{source_name} is {language} without Resources, so it is not a CloudFormation template: give a template, "
             "or a task definition in JSON."
         )
-    found = {str(name): one for name, one in resources.items() if isinstance(one, dict) and one.get("Type") == _TYPE}
-    if not found:
+    definitions = {
+        str(name): resource
+        for name, resource in resources.items()
+        if isinstance(resource, dict) and resource.get("Type") == _TYPE
+    }
+    if not definitions:
         raise TaskProfilerError(
             f"{source_name} is a CloudFormation template without a task definition: give the template whose Resources "
             f"have the type {_TYPE}."
         )
-    return found
+    return definitions
 
 
-def _change_resource(
-    logical_id: str,
-    resource: dict[str, Any],
-    change: Callable[[Mapping[str, object], Mapping[str, object]], DefinitionChange],
-) -> tuple[str, ...]:
+def _change_resource(logical_id: str, resource: dict[str, Any], change: ChangeInTemplate) -> tuple[str, ...]:
     properties = resource.get("Properties")
     containers = properties.get(_CONTAINERS) if isinstance(properties, dict) else None
     if not isinstance(properties, dict) or not isinstance(containers, list) or _is_function(containers):
@@ -117,9 +98,10 @@ def _change_resource(
             "list."
         )
     functions: dict[str, Any] = {}
-    raw = [one for one in containers if isinstance(one, dict) and not _is_function(one)]
+    raw = [container for container in containers if isinstance(container, dict) and not _is_function(container)]
     view = mapping(camel_case(_plain({**properties, _CONTAINERS: raw}, functions)))
-    definition = {"family": logical_id, **view, "containerDefinitions": [_with_numbers(one) for one in _list(view)]}
+    numbered = [_with_numbers(container) for container in _list(view)]
+    definition = {"family": logical_id, **view, "containerDefinitions": numbered}
     try:
         changed = change(definition, {_REF: "AWS::Region"})
     except TaskProfilerError as error:
@@ -138,14 +120,14 @@ def _write_back(
     """Write what differs between the two definitions into the properties."""
     _update(properties, before, after, functions, ignored=("containerDefinitions", "family"))
     containers = properties[_CONTAINERS]
-    left = {one["name"]: one for one in _list(after)}
+    left = {container["name"]: container for container in _list(after)}
     for node, old in zip(raw, _list(before), strict=True):
         new = left.pop(old["name"], None)
         if new is None:
-            del containers[next(index for index, one in enumerate(containers) if one is node)]
+            del containers[next(index for index, container in enumerate(containers) if container is node)]
         else:
             _update(node, old, new, functions)
-    containers.extend(_restored(pascal_case(one), functions) for one in left.values())
+    containers.extend(_restored(pascal_case(container), functions) for container in left.values())
 
 
 def _update(
@@ -167,8 +149,8 @@ def _update(
 
 
 def _list(definition: Mapping[str, object]) -> list[dict[str, Any]]:
-    found = definition["containerDefinitions"]
-    return found if isinstance(found, list) else []
+    containers = definition["containerDefinitions"]
+    return containers if isinstance(containers, list) else []
 
 
 def _with_numbers(container: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from profiler.core.container_roles import ContainerRoles, TaskContainer, contain
 from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, mappings, text
+from profiler.core.version import __version__
 
 RESERVATION_MB = 32
 # The monitor's setting that names the log group of the report.
@@ -20,10 +21,10 @@ DEFAULT_STREAM_PREFIX = "ecs"
 _MEMORY_MB = 128
 _MEMORY_WITH_GPU_MB = 192  # NVML's library and its Python module
 _MEMORY_WITH_NEURON_MB = 512  # neuron-monitor, which ran out of memory with less
-_STOP_TIMEOUT_SECONDS = 120  # the maximum of Fargate
-_USER = "65532"
+STOP_TIMEOUT_SECONDS = 120  # the maximum of Fargate
+USER = "65532"
 _ROOT = "root"  # by name: ECS accepts only positive numbers
-_GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
+GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
 # They would join the monitor's one-line records to one event, which no subscription filter matches.
 MULTILINE_OPTIONS = frozenset({"awslogs-datetime-format", "awslogs-multiline-pattern"})
 _REVISION_ARN = re.compile(r"arn:(aws[a-z-]*):ecs:([a-z0-9-]+):(\d{12}):task-definition/\S+", re.ASCII)
@@ -87,7 +88,7 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
         TaskProfilerError: if a container of another program has the monitor's name.
     """
     name = _roles(containers, image).monitor
-    monitor = next((one for one in containers if one.name == name), None)
+    monitor = next((container for container in containers if container.name == name), None)
     if monitor is None:
         return None
     described = _as_task_container(monitor, image)
@@ -102,7 +103,7 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
 
 
 def _roles(containers: Sequence[Container], image: str | None = None) -> ContainerRoles:
-    return container_roles([_as_task_container(one, image) for one in containers])
+    return container_roles([_as_task_container(container, image) for container in containers])
 
 
 def _as_task_container(container: Container, image: str | None) -> TaskContainer:
@@ -145,17 +146,18 @@ def find_batch(containers: Sequence[Container], requested: str | None) -> Contai
         listed = ", ".join(essential)
         raise TaskProfilerError(f"Several containers could be the batch ({listed}): choose one with --container.")
     if not essential:
-        listed = ", ".join(one.name for one in containers if one.name not in (MONITOR_NAME, *roles.injected)) or "none"
+        others = [container.name for container in containers if container.name not in (MONITOR_NAME, *roles.injected)]
+        listed = ", ".join(others) or "none"
         raise TaskProfilerError(
             "No essential container of this task definition can be the batch "
             f"(others that are not injected by AWS: {listed}): choose one with --container."
         )
-    return next(one for one in containers if one.name == essential[0])
+    return next(container for container in containers if container.name == essential[0])
 
 
 def depends_on(containers: Sequence[Container], name: str, other: str) -> bool:
     """Whether the container depends on the other one, directly or indirectly."""
-    edges = {one.name: one.depends_on for one in containers}
+    edges = {container.name: container.depends_on for container in containers}
     reached: set[str] = set()
     pending = [name]
     while pending:
@@ -167,7 +169,7 @@ def depends_on(containers: Sequence[Container], name: str, other: str) -> bool:
 
 
 def _named_container(containers: Sequence[Container], requested: str) -> Container:
-    others = {one.name: one for one in containers if one.name != MONITOR_NAME}
+    others = {container.name: container for container in containers if container.name != MONITOR_NAME}
     if requested not in others:
         listed = ", ".join(others) or "none"
         raise TaskProfilerError(
@@ -189,12 +191,17 @@ def _container(raw: Mapping[str, object]) -> Container:
         cpu_units=count(raw.get("cpu")) or 0,
         memory_mb=count(raw.get("memory")) or None,
         memory_reservation_mb=count(raw.get("memoryReservation")) or None,
-        requirements=frozenset(str(one.get("type")) for one in mappings(raw.get("resourceRequirements"))),
+        requirements=frozenset(str(item.get("type")) for item in mappings(raw.get("resourceRequirements"))),
         neuron_devices=tuple(_neuron_devices(raw)),
-        depends_on=tuple(str(one.get("containerName")) for one in mappings(raw.get("dependsOn"))),
+        depends_on=tuple(str(dependency.get("containerName")) for dependency in mappings(raw.get("dependsOn"))),
         command=(*_words(raw.get("entryPoint")), *_words(raw.get("command"))),
-        environment={str(one.get("name")): one.get("value") for one in mappings(raw.get("environment"))},
+        environment=environment_of(raw),
     )
+
+
+def environment_of(container: Mapping[str, object]) -> dict[str, object]:
+    """The environment variables of a container definition, by their names."""
+    return {str(item.get("name")): item.get("value") for item in mappings(container.get("environment"))}
 
 
 def _words(value: object) -> tuple[str, ...]:
@@ -247,18 +254,20 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
 
     def definition(self) -> Mapping[str, object]:
         """The container definition for RegisterTaskDefinition."""
+        log_group = {} if self.own_log is None else {LOG_GROUP_VARIABLE: self.own_log.group}
+        variables = {CONTAINER_VARIABLE: self.batch.name} | log_group | (GPU_VARIABLES if self.uses_gpu else {})
         definition: dict[str, object] = {
             "name": MONITOR_NAME,
             "image": self.image,
             "command": ["monitor"],
             "essential": False,
             "dependsOn": [{"containerName": self.batch.name, "condition": "START"}],
-            "stopTimeout": self.stop_timeout_seconds,
-            "memoryReservation": self.memory_reservation_mb,
+            "stopTimeout": STOP_TIMEOUT_SECONDS,
+            "memoryReservation": RESERVATION_MB,
             "memory": self.memory_mb,
-            "user": self.user,
+            "user": _ROOT if self.uses_neuron else USER,
             "readonlyRootFilesystem": True,
-            "environment": [{"name": name, "value": value} for name, value in self.environment().items()],
+            "environment": [{"name": name, "value": value} for name, value in variables.items()],
         }
         if self.uses_neuron:
             definition["linuxParameters"] = self._neuron_access()
@@ -269,26 +278,6 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             definition["logConfiguration"] = {"logDriver": AWSLOGS, "options": options}
         return definition
 
-    @property
-    def stop_timeout_seconds(self) -> int:
-        """The time between SIGTERM and SIGKILL."""
-        return _STOP_TIMEOUT_SECONDS
-
-    @property
-    def memory_reservation_mb(self) -> int:
-        """The reserved memory in MiB."""
-        return RESERVATION_MB
-
-    @property
-    def user(self) -> str:
-        """The user of the process."""
-        return _ROOT if self.uses_neuron else _USER
-
-    def environment(self) -> dict[str, str]:
-        """The variables that the monitor needs."""
-        log = {} if self.own_log is None else {LOG_GROUP_VARIABLE: self.own_log.group}
-        return {CONTAINER_VARIABLE: self.batch.name} | log | (_GPU_VARIABLES if self.uses_gpu else {})
-
     def _neuron_access(self) -> dict[str, object]:
         access: dict[str, object] = {"capabilities": {"add": ["IPC_LOCK"]}}
         if self.batch.neuron_devices:
@@ -296,8 +285,8 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         return access
 
 
-def default_image(revision_arn: str | None, version: str) -> str:
-    """The default image: ``task-profiler:VERSION`` in the ECR registry of the definition's account and region.
+def default_image(revision_arn: str | None, version: str = __version__) -> str:
+    """The default image: ``task-profiler:VERSION`` in the ECR registry of the definition's account and Region.
 
     Args:
         revision_arn: The ARN of the definition's revision. Without one, the image has no registry.

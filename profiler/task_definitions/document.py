@@ -48,13 +48,41 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
         return f"{lines}\n".encode(errors="backslashreplace")  # a lone surrogate becomes its JSON escape
 
 
+class ChangedDefinition(Struct, frozen=True, kw_only=True):
+    """A definition after the monitor was added or removed, and notes for the user.
+
+    Attributes:
+        definition: The definition as it is to be registered.
+        notes: What the user should know.
+        changes: Those notes that name a change of an existing monitor.
+        batch: The name of the batch container, if it is known.
+        had_monitor: Whether the definition had a monitor before.
+    """
+
+    definition: Mapping[str, object]
+    notes: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    batch: str = ""
+    had_monitor: bool = False
+
+
+class ChangedText(Struct, frozen=True, kw_only=True):
+    """A document before and after a change, in one style. ``is_changed`` is False if it is right already."""
+
+    before: bytes
+    after: bytes
+    is_changed: bool
+    notes: tuple[str, ...] = ()
+
+
 def json_style(data: bytes) -> Callable[[Mapping[str, object]], bytes]:
     """Return a function that writes JSON with the indentation and the character escapes of ``data``."""
+    return TaskDefinitionDocument(definition={}, indent=_indent(data), ascii_only=data.isascii()).text
+
+
+def _indent(data: bytes) -> str:
     indent = _FIRST_INDENT.match(data)
-    document = TaskDefinitionDocument(
-        definition={}, indent=indent[1].decode() if indent else _INDENT, ascii_only=data.isascii()
-    )
-    return document.text
+    return indent[1].decode() if indent else _INDENT
 
 
 def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
@@ -80,13 +108,8 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
     is_answer = definition is not outer or arn is not None
     if is_answer:
         definition = _without_read_only_fields(definition, outer.get("tags"))
-    indent = _FIRST_INDENT.match(data)
     return TaskDefinitionDocument(
-        definition=definition,
-        is_from_ecs=is_answer,
-        arn=arn,
-        indent=indent[1].decode() if indent else _INDENT,
-        ascii_only=data.isascii(),
+        definition=definition, is_from_ecs=is_answer, arn=arn, indent=_indent(data), ascii_only=data.isascii()
     )
 
 

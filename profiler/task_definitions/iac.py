@@ -27,7 +27,7 @@ class ContainerRequest(Struct, frozen=True, kw_only=True):
 
 
 def monitor_container(request: ContainerRequest, *, default_region: str | None = None) -> Mapping[str, object]:
-    """The container definition of the monitor beside a batch with the awslogs log driver."""
+    """The container definition of the monitor for a batch with the awslogs log driver."""
     region = request.region or default_region
     options: dict[str, object] = {"awslogs-group": request.log_group}
     if region is not None:
@@ -80,8 +80,8 @@ def _yaml(value: object, indent: str) -> str:
     for name, item in value.items() if isinstance(value, dict) else ():
         if isinstance(item, dict):
             lines.append(f"{indent}{name}:\n{_yaml(item, indent + _INDENT)}")
-        elif isinstance(item, list) and any(isinstance(one, dict) for one in item):
-            items = (f"{indent}{_INDENT}- " + _yaml(one, f"{indent}    ").lstrip() for one in item)
+        elif isinstance(item, list) and any(isinstance(element, dict) for element in item):
+            items = (f"{indent}{_INDENT}- " + _yaml(element, f"{indent}    ").lstrip() for element in item)
             lines.append(f"{indent}{name}:\n{''.join(items)}")
         else:
             lines.append(f"{indent}{name}: {json.dumps(item, ensure_ascii=False)}\n")

@@ -1,4 +1,4 @@
-"""The IAM policy with which a task role lets the monitor put the report, and its union with an existing one."""
+"""The IAM policy that lets the monitor write the report, and its union with an existing policy."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ _SID = "PutTheReportIntoTheBatchsStream"
 def report_streams(
     definition: Mapping[str, object], batch: str, revision_arn: str, *, image: str | None = None
 ) -> frozenset[str]:
-    """The ARNs of the log streams into which the monitor of the definition puts the report.
+    """The ARNs of the log streams to which the monitor of the definition writes the report.
 
     None are needed if the report goes to the monitor's own stream.
 
@@ -26,7 +26,7 @@ def report_streams(
         revision_arn: The ARN of a revision of the family.
         image: The monitor's image, if its repository has a name of the user's own.
     """
-    container = next((one for one in read_containers(definition) if one.name == batch), None)
+    container = next((container for container in read_containers(definition) if container.name == batch), None)
     if container is None or container.log_driver != AWSLOGS or own_log_group(definition, image) is not None:
         return frozenset()
     options = container.log_options
@@ -41,7 +41,7 @@ def report_streams(
 
 
 def policy(streams: Iterable[str]) -> Mapping[str, object]:
-    """The policy document that allows the put into these log streams."""
+    """The policy document that allows writing to these log streams."""
     statement = {"Sid": _SID, "Effect": "Allow", "Action": _ACTION, "Resource": sorted(streams)}
     return {"Version": _VERSION, "Statement": [statement]}
 
@@ -67,7 +67,7 @@ def merged_policy(existing: Mapping[str, object] | None, streams: frozenset[str]
 
 
 def _listed(value: object) -> frozenset[str]:
-    return frozenset(str(one) for one in value) if isinstance(value, list) else frozenset({str(value)})
+    return frozenset(str(item) for item in value) if isinstance(value, list) else frozenset({str(value)})
 
 
 def read_policy(document: object) -> Mapping[str, object]:

@@ -1,16 +1,14 @@
-"""Brings an existing monitor to the present form, field by field, and keeps what its owner added.
+"""Upgrades an existing monitor, field by field, and keeps what its owner added.
 
-A field that is missing is added. A limit below the present one is raised, and one above it is kept. ``user`` and
+A field that is missing is added. A limit below that of a new monitor is raised, and a higher one is kept. ``user`` and
 ``readonlyRootFilesystem`` are kept, because the documentation names reasons to change them.
 """
 
 from collections.abc import Iterator, Mapping
 
-from msgspec import Struct
-
 from profiler.core.ecs_terms import AWSLOGS
 from profiler.core.json_fields import count, mapping, mappings, text
-from profiler.task_definitions.containers import LOG_GROUP_VARIABLE, MULTILINE_OPTIONS, MonitorContainer
+from profiler.task_definitions.containers import LOG_GROUP_VARIABLE, MULTILINE_OPTIONS, MonitorContainer, environment_of
 
 _START = "START"
 _ROOT_USERS = ("0", "root", "0:0", "root:root")
@@ -19,17 +17,10 @@ _RAISED = ("stopTimeout", "memoryReservation", "memory")
 _SIZES = ("memoryReservation", "memory")
 
 
-class RefreshedMonitor(Struct, frozen=True, kw_only=True):
-    """The monitor's container in the present form, and a note about each change; without notes, nothing changed."""
-
-    container: Mapping[str, object]
-    notes: tuple[str, ...] = ()
-
-
 def refresh(
     container: Mapping[str, object], present: MonitorContainer, *, has_image: bool, is_stricter: bool, has_room: bool
-) -> RefreshedMonitor:
-    """Bring the container of a monitor to the present form.
+) -> tuple[Mapping[str, object], tuple[str, ...]]:
+    """Upgrade the container of a monitor.
 
     Args:
         container: The container definition of the existing monitor.
@@ -37,6 +28,9 @@ def refresh(
         has_image: Whether to set the image of ``present``.
         is_stricter: Whether the batch depends on the monitor: then ``essential`` and ``dependsOn`` do not change.
         has_room: Whether the task's memory allows the sizes of ``present``.
+
+    Returns:
+        The container, and a note about each change; without notes, nothing changed.
     """
     changes: dict[str, object] = {}
     for field, value in present.definition().items():
@@ -48,11 +42,11 @@ def refresh(
         if new != container.get(field):
             changes[field] = new
     notes = tuple(_note(field, container.get(field), value) for field, value in changes.items())
-    return RefreshedMonitor(container={**container, **changes}, notes=notes)
+    return {**container, **changes}, notes
 
 
 def _present_value(field: str, container: Mapping[str, object], value: object, present: MonitorContainer) -> object:
-    """The value that the field shall have; ``value`` is that of a new monitor."""
+    """The new value of the field; ``value`` is that of a new monitor."""
     old = container.get(field)
     if old is None or field in _REPLACED:
         return value
@@ -77,58 +71,60 @@ def _present_value(field: str, container: Mapping[str, object], value: object, p
 
 
 def _with_start_of(batch: str, dependencies: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
-    wanted: Mapping[str, object] = {"containerName": batch, "condition": _START}
-    if wanted in dependencies:
+    start: Mapping[str, object] = {"containerName": batch, "condition": _START}
+    if start in dependencies:
         return dependencies
-    return [*(one for one in dependencies if one.get("containerName") != batch), wanted]
+    return [*(dependency for dependency in dependencies if dependency.get("containerName") != batch), start]
 
 
 def _with_variables(
-    old: list[Mapping[str, object]], wanted: list[Mapping[str, object]], present: MonitorContainer
+    old: list[Mapping[str, object]], new: list[Mapping[str, object]], present: MonitorContainer
 ) -> list[Mapping[str, object]]:
-    names = {one.get("name") for one in old}
+    names = {variable.get("name") for variable in old}
     is_own_log_set = bool(names & {LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM"})
     own_log = present.own_log
     kept = old
     if own_log is not None and (own_log.is_requested or not is_own_log_set):
-        kept = [one if one.get("name") != LOG_GROUP_VARIABLE else {**one, "value": own_log.group} for one in old]
+        kept = [
+            variable if variable.get("name") != LOG_GROUP_VARIABLE else {**variable, "value": own_log.group}
+            for variable in old
+        ]
     missing = [
-        one
-        for one in wanted
-        if one.get("name") not in names and not (one.get("name") == LOG_GROUP_VARIABLE and is_own_log_set)
+        variable
+        for variable in new
+        if variable.get("name") not in names and not (variable.get("name") == LOG_GROUP_VARIABLE and is_own_log_set)
     ]
     return [*kept, *missing]
 
 
-def _with_neuron_access(old: Mapping[str, object], wanted: Mapping[str, object]) -> Mapping[str, object]:
+def _with_neuron_access(old: Mapping[str, object], new: Mapping[str, object]) -> Mapping[str, object]:
     capabilities = mapping(old.get("capabilities"))
-    present = mapping(wanted.get("capabilities")).get("add")
+    present = mapping(new.get("capabilities")).get("add")
     added = _joined(capabilities.get("add"), present)
-    devices = _joined(old.get("devices"), wanted.get("devices"))
+    devices = _joined(old.get("devices"), new.get("devices"))
     changed: dict[str, object] = {**old, "capabilities": {**capabilities, "add": added}}
     return changed | ({"devices": devices} if devices else {})
 
 
-def _joined(old: object, wanted: object) -> list[object]:
+def _joined(old: object, new: object) -> list[object]:
     kept = list(old) if isinstance(old, list) else []
-    return [*kept, *(item for item in (wanted if isinstance(wanted, list) else []) if item not in kept)]
+    return [*kept, *(item for item in (new if isinstance(new, list) else []) if item not in kept)]
 
 
 def _present_log(
     container: Mapping[str, object],
     old: Mapping[str, object],
-    wanted: Mapping[str, object],
+    new: Mapping[str, object],
     present: MonitorContainer,
 ) -> Mapping[str, object]:
     """The owner's log configuration, without options that join lines, unless the report would not arrive by it."""
     own_log = present.own_log
     options = mapping(old.get("options"))
     if own_log is not None:
-        names = {one.get("name") for one in mappings(container.get("environment"))}
-        is_set_by_owner = "TASK_PROFILER_LOG_STREAM" in names
+        is_set_by_owner = "TASK_PROFILER_LOG_STREAM" in environment_of(container)
         if own_log.is_requested or (old.get("logDriver") != AWSLOGS and not is_set_by_owner):
             is_same = old.get("logDriver") == AWSLOGS and text(options.get("awslogs-group")) == own_log.group
-            return _without_multiline(old) if is_same else wanted
+            return _without_multiline(old) if is_same else new
     return _without_multiline(old)
 
 

@@ -2,22 +2,13 @@
 
 from collections.abc import Mapping
 
-from msgspec import Struct
-
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings
 from profiler.task_definitions.containers import PID_MODE_ADDED, PID_MODE_LABEL, find_monitor, read_containers
+from profiler.task_definitions.document import ChangedDefinition
 
 
-class RemoveMonitorResult(Struct, frozen=True, kw_only=True):
-    """The definition without the monitor; ``has_monitor`` is False if there was none."""
-
-    definition: Mapping[str, object]
-    notes: tuple[str, ...] = ()
-    has_monitor: bool = False
-
-
-def remove_monitor(definition: Mapping[str, object], image: str | None = None) -> RemoveMonitorResult:
+def remove_monitor(definition: Mapping[str, object], image: str | None = None) -> ChangedDefinition:
     """Remove the monitor, what depends on it, and the pidMode that was added together with it.
 
     Args:
@@ -30,7 +21,7 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
     containers = read_containers(definition)
     monitor = find_monitor(containers, image)
     if monitor is None:
-        return RemoveMonitorResult(definition=definition)
+        return ChangedDefinition(definition=definition)
     if len(containers) == 1:
         raise TaskProfilerError(
             "The monitor is the only container of the task definition, and ECS accepts none without a container: "
@@ -39,19 +30,19 @@ def remove_monitor(definition: Mapping[str, object], image: str | None = None) -
     raw = list(mappings(definition.get("containerDefinitions")))
     own = raw.pop(containers.index(monitor))
     notes = [
-        f"The container {one.name!r} no longer depends on the monitor."
-        for one in containers
-        if monitor.name in one.depends_on
+        f"The container {container.name!r} no longer depends on the monitor."
+        for container in containers
+        if monitor.name in container.depends_on
     ]
-    changed = {**definition, "containerDefinitions": [_independent_of(monitor.name, one) for one in raw]}
+    changed = {**definition, "containerDefinitions": [_independent_of(monitor.name, container) for container in raw]}
     if mapping(own.get("dockerLabels")).get(PID_MODE_LABEL) == PID_MODE_ADDED:
         changed.pop("pidMode", None)
-    return RemoveMonitorResult(definition=changed, notes=tuple(notes), has_monitor=True)
+    return ChangedDefinition(definition=changed, notes=tuple(notes), had_monitor=True)
 
 
 def _independent_of(monitor: str, container: Mapping[str, object]) -> Mapping[str, object]:
     dependencies = list(mappings(container.get("dependsOn")))
-    left = [one for one in dependencies if one.get("containerName") != monitor]
+    left = [dependency for dependency in dependencies if dependency.get("containerName") != monitor]
     if left == dependencies:
         return container
     without = {name: value for name, value in container.items() if name != "dependsOn"}

@@ -3,43 +3,12 @@
 import re
 from collections.abc import Mapping
 
-from msgspec import Struct
-
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, text
 from profiler.record.model import TaskSize
 from profiler.task_definitions.containers import read_containers, task_memory_mb
 
 _CPU_UNITS = 1024
-_FARGATE = "FARGATE"
-_LAUNCH_TYPES = (_FARGATE, "MANAGED_INSTANCES", "EC2")
-_WINDOWS = "WINDOWS"
-_X86 = "X86_64"
 _TASK_CPU = re.compile(r"\s*(\d{0,6}\.?\d{1,6})\s*(vcpu)?\s*", re.ASCII | re.IGNORECASE)
-
-
-class RunTarget(Struct, frozen=True, kw_only=True):
-    """The family of a definition, and the platform on which its tasks run."""
-
-    family: str | None = None
-    launch_type: str | None = None
-    cpu_architecture: str | None = None
-    windows: bool = False
-
-
-def read_run_target(definition: Mapping[str, object]) -> RunTarget:
-    """The platform is Fargate if the definition requires it. The default of Fargate is Linux on X86_64."""
-    required = definition.get("requiresCompatibilities")
-    compatibilities = required if isinstance(required, list) else []
-    is_fargate = _FARGATE in compatibilities
-    platform = mapping(definition.get("runtimePlatform"))
-    system = (text(platform.get("operatingSystemFamily")) or "").upper()
-    return RunTarget(
-        family=text(definition.get("family")),
-        launch_type=next((one for one in _LAUNCH_TYPES if one in compatibilities), None),
-        cpu_architecture=(text(platform.get("cpuArchitecture")) or _X86) if is_fargate else None,
-        windows=system.startswith(_WINDOWS),
-    )
 
 
 def with_size(definition: Mapping[str, object], size: TaskSize) -> Mapping[str, object]:
@@ -68,7 +37,7 @@ def _cpu_units(definition: Mapping[str, object]) -> float | None:
 
 
 def _check_cpu(definition: Mapping[str, object], units: int) -> None:
-    reserved = sum(one.cpu_units for one in read_containers(definition))
+    reserved = sum(container.cpu_units for container in read_containers(definition))
     if reserved > units:
         raise TaskProfilerError(
             f"The containers reserve {reserved} CPU units, more than the {units} recommended for the task, which ECS "
@@ -84,7 +53,7 @@ def _check_memory(definition: Mapping[str, object], memory_mb: float) -> None:
                 f"The container {container.name!r} has a limit of {container.memory_mb} MiB, above the {memory_mb:.0f} "
                 "MiB recommended for the task, which ECS refuses: lower or remove its memory first."
             )
-    reserved_mb = sum(one.memory_reservation_mb or one.memory_mb or 0 for one in containers)
+    reserved_mb = sum(container.memory_reservation_mb or container.memory_mb or 0 for container in containers)
     if reserved_mb > memory_mb:
         raise TaskProfilerError(
             f"The containers reserve {reserved_mb} MiB, more than the {memory_mb:.0f} MiB recommended for the task, "

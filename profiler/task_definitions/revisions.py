@@ -24,7 +24,7 @@ def difference(first: Mapping[str, object], second: Mapping[str, object], image:
     if _comparable(first) == _comparable(second):
         return "none"
     try:
-        jobs = [_comparable(remove_monitor(one, image).definition) for one in (first, second)]
+        jobs = [_comparable(remove_monitor(definition, image).definition) for definition in (first, second)]
     except TaskProfilerError:  # another program's container has the monitor's name
         return "other"
     return "monitor" if jobs[0] == jobs[1] else "other"

@@ -1,8 +1,6 @@
 """``task-profiler doctor --deployed`` for the forwarder's stack on moto, and for a cluster."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler
@@ -11,9 +9,10 @@ from typing import Any
 import boto3
 import pytest
 
-from profiler.cli.kibana_command import setup_files
+from profiler.search_setup.template_install import setup_files
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import Answer, AwsProxy
+from tests.command_line import run_here
 from tests.http_server import FakeHttpServer
 from tests.stack import LOG_GROUPS, REGION, Stack, deploy
 
@@ -27,13 +26,7 @@ class Deployment:
 
     def doctor(self, *words: str, stack: str = "tp") -> tuple[int, dict[str, list[dict[str, Any]]]]:
         """Exit code, and the findings by topic."""
-        done = subprocess.run(
-            [sys.executable, "-m", "profiler", "doctor", "--deployed", stack, "--json", *words],
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_here(self._environment, "doctor", "--deployed", stack, "--json", *words)
         assert done.stderr == ""
         found: dict[str, list[dict[str, Any]]] = {}
         for line in done.stdout.splitlines():

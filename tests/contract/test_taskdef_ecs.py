@@ -8,11 +8,11 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 import profiler
 from tests.aws import FakeAws, fake_aws
+from tests.command_line import run_here
 from tests.http_server import FakeHttpServer
 
 FOLDER = Path(profiler.__file__).parent.parent / "taskdef"
@@ -34,20 +34,13 @@ def aws() -> Iterator[FakeAws]:
         yield played
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def ecs(aws: FakeAws) -> Any:
-    return boto3.client(
-        "ecs",
-        endpoint_url=aws.url,
-        region_name=aws.region,
-        aws_access_key_id="testing",
-        aws_secret_access_key="testing",
-    )
+    return aws.client("ecs")
 
 
 def add_monitor(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "profiler", "taskdef", "add-monitor", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    return run_here(environment, "taskdef", "add-monitor", *words)
 
 
 @pytest.mark.parametrize(
@@ -63,8 +56,9 @@ def test_a_file_registers_as_it_is(ecs: Any, name: str) -> None:
 
 def test_a_revision_with_the_monitor_and_its_tags_is_registered_once(aws: FakeAws, ecs: Any) -> None:
     ecs.register_task_definition(family="nightly", containerDefinitions=[BATCH], tags=TAGS, cpu="512", memory="2048")
-    wanted = ["--family", "nightly", "--image", "own:1", "--pid", "--register"]
-    first = add_monitor(aws.environment(), *wanted)
+    words = ["--family", "nightly", "--image", "own:1", "--pid", "--register"]
+    program = [sys.executable, "-m", "profiler", "taskdef", "add-monitor"]
+    first = subprocess.run([*program, *words], capture_output=True, text=True, check=False, env=aws.environment())
     assert first.returncode == 0, first.stderr
     assert "registered nightly:2\n" in first.stdout
     described = ecs.describe_task_definition(taskDefinition="nightly:2", include=["TAGS"])
@@ -79,7 +73,7 @@ def test_a_revision_with_the_monitor_and_its_tags_is_registered_once(aws: FakeAw
         "own:1",
     )
 
-    second = add_monitor(aws.environment(), *wanted)
+    second = add_monitor(aws.environment(), *words)
     assert second.returncode == 0, second.stderr
     assert "up to date" in second.stdout
     assert "registered" not in second.stdout

@@ -1,15 +1,15 @@
 """``taskdef add-monitor`` and ``remove-monitor`` for a whole account, played by moto behind a proxy that throttles."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy
+from tests.command_line import run_here
 
 ACCOUNT = "123456789012"
 REGION = "us-east-1"
@@ -105,10 +105,8 @@ class Account:
     def arn(self, name: str) -> str:
         return f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{name}"
 
-    def run(self, command: str, *words: str) -> subprocess.CompletedProcess[str]:
-        environment = self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}
-        program = [sys.executable, "-m", "profiler", "taskdef", command, *words]
-        return subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+    def run(self, *words: str) -> CompletedProcess[str]:
+        return run_here(self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}, "taskdef", *words)
 
     def definition(self, family: str) -> dict[str, Any]:
         described = self.ecs.describe_task_definition(taskDefinition=family, include=["TAGS"])

@@ -4,9 +4,8 @@ moto stores what it is sent without checking it, so the requests are compared wi
 """
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ import requests
 from profiler.task_definitions.document import READ_ONLY
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy
+from tests.command_line import run_here
 from tests.sidecars import ACCOUNT, REGION, TASK_ROLE, definitions_with_sidecars
 
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
@@ -129,16 +129,15 @@ class Account:
         kept["Target"]["EcsParameters"]["TaskDefinitionArn"] = self.arn(family, revision)
         self.scheduler.update_schedule(Name=name, **kept)
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        environment = self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}
-        command = [sys.executable, "-m", "profiler", "taskdef", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    def run(self, *words: str) -> CompletedProcess[str]:
+        return self._run("taskdef", *words)
+
+    def _run(self, *words: str) -> CompletedProcess[str]:
+        return run_here(self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}, *words)
 
     def doctor(self, family: str) -> tuple[int, list[dict[str, str]]]:
         """The exit code, and the findings about schedules."""
-        environment = self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}
-        command = [sys.executable, "-m", "profiler", "doctor", "--family", family, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        done = self._run("doctor", "--family", family, "--json")
         found = [json.loads(line) for line in done.stdout.splitlines()]
         return done.returncode, [one for one in found if one["topic"] == "schedules"]
 
@@ -276,7 +275,7 @@ def test_a_field_that_boto3_does_not_know_is_not_lost(account: Account) -> None:
     account.proxy.answers = {"ListTargetsByRule": {"Targets": [{**task, "FromTheFuture": 1}, alarm]}}
     done = account.run(*ADD_ONE, "--register", "--update-schedules")
     assert done.returncode == 1
-    assert "the rule job-xray was not updated: upgrade boto3" in done.stderr
+    assert "The rule job-xray was not updated: boto3 does not know all fields, so upgrade boto3" in done.stderr
     assert "FromTheFuture" in done.stderr
     assert "PutTargets" not in account.proxy.operations
 

@@ -33,7 +33,7 @@ LEVELS = {package: level for level, packages in enumerate(LAYERS) for package in
 SHIPPED = ("profiler", "profiler.core", "profiler.record")
 # The rooms of lambda/forwarder, from the bottom to the top; the modules of a folder are one room.
 FORWARDER_ROOMS = (
-    ("bounded_clients", "delivery_errors", "indices", "invocation", "function_settings"),
+    ("delivery_errors", "indices", "invocation", "function_settings"),
     ("lines",),
     ("task",),
     ("documents",),
@@ -187,6 +187,12 @@ def test_only_the_command_line_builds_real_things() -> None:
             assert call not in text, (module, call)
 
 
+def test_clients_of_aws_are_made_in_one_place() -> None:
+    """The search cluster's module takes only the credentials of boto3's session."""
+    using = {path.name for path in code_files() if "boto3" in {name.split(".")[0] for name in imports(path)}}
+    assert using == {"aws_clients.py", "opensearch.py"}
+
+
 def test_sources_and_sinks_import_neither_the_life_nor_the_numbers_nor_each_other() -> None:
     for module, path in modules().items():
         if package(module) in ("readers", "sinks"):
@@ -267,7 +273,8 @@ def test_reading_runs_from_a_file_does_not_wait_for_heavy_modules(heavy: str) ->
 def test_a_package_is_seen_at_a_glance() -> None:
     folders: dict[Path, int] = {}
     for path in modules().values():
-        folders[path.parent] = folders.get(path.parent, 0) + 1
+        if path.name != "__init__.py":  # that is the package itself
+            folders[path.parent] = folders.get(path.parent, 0) + 1
     assert folders.pop(ROOT) <= MAX_TOP_LEVEL_MODULES
     assert not {str(folder): count for folder, count in folders.items() if count > MAX_MODULES_IN_A_PACKAGE}
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from forwarder.bounded_clients import client_config
 from forwarder.delivery_errors import DeliveryError
+from profiler.core.aws_clients import bounded_config
 
 # Runs the work at most once for a key: (key, work).
 Idempotently = Callable[[str, Callable[[], bool]], bool]
@@ -29,7 +29,7 @@ def run_idempotently(table: str, context: Any, key: str, work: Callable[[], bool
     from aws_lambda_powertools.utilities.idempotency import exceptions
 
     layer = idempotency.DynamoDBPersistenceLayer(
-        table_name=table, key_attr=_KEY_ATTRIBUTE, expiry_attr=_EXPIRY_ATTRIBUTE, boto_config=client_config()
+        table_name=table, key_attr=_KEY_ATTRIBUTE, expiry_attr=_EXPIRY_ATTRIBUTE, boto_config=bounded_config()
     )
     config = idempotency.IdempotencyConfig(expires_after_seconds=_RETENTION_SECONDS, lambda_context=context)
 

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from profiler.cli.options import Number, aws_options, ca_file_option, search_options
-from profiler.cli.wiring.aws_clients import AwsOptions
+from profiler.cli.wiring.aws_options import AwsOptions
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia.gpu_driver import NvmlSource
 from profiler.collectors.nvidia.gpu_readings import DriverReading
@@ -77,7 +77,7 @@ def command(
     --task and --family check a task definition from outside. --deployed checks a forwarder: its
     stack, subscriptions, functions and their last errors, queues and alarms.
     """
-    if sum(one is not None for one in (file, family, stack)) > 1:
+    if sum(option is not None for option in (file, family, stack)) > 1:
         raise UsageError("--task, --family and --deployed are different checks: use one of them.")
     if stack is None and (cluster["url"] or cluster["ui_url"]):
         raise UsageError("--elasticsearch and --url belong to the forwarder: add --deployed STACK.")

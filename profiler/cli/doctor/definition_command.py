@@ -1,23 +1,19 @@
 """``task-profiler doctor --task`` and ``--family``: reads a task definition and diagnoses it."""
 
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from shlex import quote
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
-from profiler.aws_account.schedules import Schedules
-from profiler.cli.taskdef.definition_output import STANDARD_INPUT
-from profiler.cli.wiring.aws_clients import open_clients
+from profiler.aws_account.schedules import ScheduledTarget, Schedules
+from profiler.cli.taskdef.definition_output import STANDARD_INPUT, read_input, source_name
+from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.errors import TaskProfilerError
-from profiler.core.version import __version__
-from profiler.doctor.definition_checks import SCHEDULES, PinnedSchedule, definition_findings, schedule_findings
+from profiler.doctor.definition_checks import SCHEDULES, definition_findings, schedule_findings
 from profiler.doctor.findings import Finding, note
-from profiler.task_definitions.cloudformation import DefinitionChange, change_template, is_template
+from profiler.task_definitions.cloudformation import change_template, is_template
 from profiler.task_definitions.containers import default_image
-from profiler.task_definitions.document import TaskDefinitionDocument, read_document
-from profiler.task_definitions.in_files import read_bytes
+from profiler.task_definitions.document import ChangedDefinition, TaskDefinitionDocument, read_document
 
 _ADD = "task-profiler taskdef add-monitor"
 
@@ -28,13 +24,11 @@ def findings_of_file(file: str) -> Iterator[Finding]:
     Raises:
         TaskProfilerError: if it cannot be read.
     """
-    is_input = file == STANDARD_INPUT
-    name = "standard input" if is_input else file
-    data = sys.stdin.buffer.read() if is_input else read_bytes(Path(file))
-    command = f"{_ADD} {quote(file)}" + ("" if is_input else " --in-place")
+    data, name = read_input(file), source_name(file)
+    command = f"{_ADD} {quote(file)}" + ("" if file == STANDARD_INPUT else " --in-place")
     if is_template(data):
         for definition in _definitions_of_template(data, name):
-            yield from definition_findings(definition, command, default_image=default_image(None, __version__))
+            yield from definition_findings(definition, command, default_image=default_image(None))
     else:
         yield from _findings(read_document(data, name), command)
 
@@ -60,25 +54,24 @@ def findings_of_family(family: str, region: str | None, profile: str | None) -> 
 
 
 def _findings(document: TaskDefinitionDocument, command: str) -> Iterator[Finding]:
-    return definition_findings(document.definition, command, default_image=default_image(document.arn, __version__))
+    return definition_findings(document.definition, command, default_image=default_image(document.arn))
 
 
 def _pinned_schedules(
     open_client: OpenClient, definitions: TaskDefinitions, revision_arn: str
-) -> Iterator[PinnedSchedule]:
+) -> Iterator[tuple[ScheduledTarget, Mapping[str, object]]]:
     for target in Schedules(open_client("events"), open_client("scheduler")).targets():
         if target.is_pin_of(revision_arn):
             revision = target.pinned_revision or ""
-            document = read_document(definitions.describe(revision), revision)
-            yield PinnedSchedule(title=target.title, revision=revision, definition=document.definition)
+            yield target, read_document(definitions.describe(revision), revision).definition
 
 
 def _definitions_of_template(data: bytes, name: str) -> tuple[Mapping[str, object], ...]:
-    found: list[Mapping[str, object]] = []
+    definitions: list[Mapping[str, object]] = []
 
-    def collect(definition: Mapping[str, object], _region: Mapping[str, object]) -> DefinitionChange:
-        found.append(definition)
-        return DefinitionChange(definition=definition)
+    def collect(definition: Mapping[str, object], _region: Mapping[str, object]) -> ChangedDefinition:
+        definitions.append(definition)
+        return ChangedDefinition(definition=definition)
 
     change_template(data, name, collect)
-    return tuple(found)
+    return tuple(definitions)

@@ -3,13 +3,13 @@
 import os
 from collections.abc import Iterator, Mapping
 
-from profiler.cli.wiring.aws_clients import AwsOptions, open_clients
+from profiler.aws_account.deployed_forwarder import DeployedStack
+from profiler.cli.wiring.aws_options import AwsOptions, open_clients
 from profiler.core.clock import Clock
-from profiler.doctor.deployed_forwarder import DeployedStack
 from profiler.doctor.findings import Finding
 from profiler.doctor.forwarder_checks import stack_findings
 from profiler.doctor.search_cluster_checks import dashboard_findings, template_findings
-from profiler.search_setup.template_install import DEFAULT_PREFIX, prefixed_name
+from profiler.search_setup.template_install import DEFAULT_PREFIX, prefixed_name, setup_files
 
 
 def findings_of_deployment(
@@ -20,9 +20,8 @@ def findings_of_deployment(
     url, ui_url = cluster["url"], cluster["ui_url"]
     if url is None and ui_url is None:
         return
-    from profiler.cli.kibana_command import dashboard_objects, setup_files  # requests, only for a cluster
-    from profiler.cli.wiring.search_servers import ClusterServer, DashboardsServer, open_session
-    from profiler.search_setup.dashboard_import import fit_objects, read_version
+    from profiler.search_setup.dashboard_import import dashboard_objects, fit_objects, read_version  # requests
+    from profiler.search_setup.search_servers import ClusterServer, DashboardsServer, open_session
 
     prefix = cluster["prefix"] or DEFAULT_PREFIX
     session = open_session(cluster["api_key"], cluster["user"], os.environ, cluster["ca_file"])

@@ -124,7 +124,7 @@ def _width() -> int:
 def _print_logs(record: Record, series: Series | None, count: int, options: SourceOptions) -> None:
     from profiler.aws_account.aws_errors import aws_errors
     from profiler.cli.show.batch_log import log_lines  # boto3 is only for --logs
-    from profiler.cli.wiring.aws_clients import aws_client
+    from profiler.cli.wiring.aws_options import aws_client
 
     aws = aws_options_of(options)
     if aws.region is None and record.region is not None:

@@ -2,7 +2,7 @@
 
 import click
 
-from profiler.cli.wiring.aws_clients import region_of_environment
+from profiler.cli.wiring.aws_options import region_of_environment
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import UsageError
 from profiler.core.version import __version__

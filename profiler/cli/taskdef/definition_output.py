@@ -3,45 +3,28 @@
 import difflib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
-from msgspec import Struct
 
 from profiler.cli.printing import STDERR, is_terminal, warn
 from profiler.cli.styled_text import Span, is_coloured, line, render_lines
 from profiler.core.errors import UsageError
-from profiler.task_definitions.cloudformation import TemplateChange
-from profiler.task_definitions.in_files import read_bytes, write_definition
+from profiler.task_definitions.document import ChangedText
+from profiler.task_definitions.in_files import ChangeDefinition, change_text, read_bytes, write_definition
 
 STANDARD_INPUT = "-"
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 _OUTPUT_REMEDY = "name another file with -o"
 
 
-class ChangedText(Struct, frozen=True, kw_only=True):
-    """A document before and after the change, in one style. ``is_changed`` is False if the file is right already."""
-
-    before: bytes
-    after: bytes
-    is_changed: bool
-    notes: tuple[str, ...] = ()
-
-    @classmethod
-    def of_template(cls, data: bytes, changed: TemplateChange) -> "ChangedText":
-        """The change of a CloudFormation template."""
-        return cls(before=data, after=changed.text, is_changed=changed.text != data, notes=changed.notes)
-
-
-def change_files(
-    files: Sequence[str], change: Callable[[bytes, str], ChangedText], *, out: str | None, in_place: bool
-) -> None:
+def change_files(files: Sequence[str], change: ChangeDefinition, *, out: str | None, in_place: bool) -> None:
     """Change the files and write or print the result.
 
     Args:
         files: Their names; a hyphen is standard input.
-        change: (content, name of the source) -> the change; raises TaskProfilerError if it is refused.
+        change: Changes each definition; raises TaskProfilerError if it is refused.
         out: The file to write to.
         in_place: Whether to write into the files.
 
@@ -55,11 +38,11 @@ def change_files(
         raise UsageError("--in-place and -o are two destinations: use one of them.")
     if len(files) > 1 and not in_place:
         raise UsageError("Several files can only be changed in place: add --in-place, or name one FILE.")
-    changes = {file: _changed(file, change) for file in files}
+    changes = {file: change_text(read_input(file), source_name(file), change) for file in files}
     for file, changed in changes.items():
         for note in changed.notes:
             warn(note if len(files) == 1 else f"{file}: {note}")
-        _print_diff(changed, _source_name(file))
+        _print_diff(changed, source_name(file))
         if out is not None:
             write_definition(Path(out), changed.after, remedy=_OUTPUT_REMEDY)
         elif in_place and changed.is_changed:
@@ -68,12 +51,13 @@ def change_files(
             click.echo(changed.after, nl=False)
 
 
-def _changed(file: str, change: Callable[[bytes, str], ChangedText]) -> ChangedText:
-    data = sys.stdin.buffer.read() if file == STANDARD_INPUT else read_bytes(Path(file))
-    return change(data, _source_name(file))
+def read_input(file: str) -> bytes:
+    """The content of a file, or of standard input for a hyphen. Raises TaskProfilerError if it cannot be read."""
+    return sys.stdin.buffer.read() if file == STANDARD_INPUT else read_bytes(Path(file))
 
 
-def _source_name(file: str) -> str:
+def source_name(file: str) -> str:
+    """The name of a file, or of standard input, for messages."""
     return "standard input" if file == STANDARD_INPUT else file
 
 

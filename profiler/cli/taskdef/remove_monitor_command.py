@@ -3,16 +3,14 @@
 from collections.abc import Mapping
 
 import click
+from msgspec.structs import replace
 
-from profiler.aws_account.rollout_plan import Change
+from profiler.aws_account.rollout import RolloutRequest
+from profiler.aws_account.rollout_plan import plan_removal
 from profiler.cli.options import aws_options
-from profiler.cli.printing import warn
-from profiler.cli.taskdef.definition_output import ChangedText, change_files
-from profiler.cli.taskdef.rollout import Rollout, RolloutRequest, check_destination, rollout_options
-from profiler.cli.wiring.aws_clients import open_clients
-from profiler.task_definitions.cloudformation import DefinitionChange, change_template, is_template
-from profiler.task_definitions.containers import own_log_group
-from profiler.task_definitions.document import TaskDefinitionDocument, read_document
+from profiler.cli.taskdef.definition_output import change_files
+from profiler.cli.taskdef.rollout_output import check_destination, roll_out, rollout_options
+from profiler.task_definitions.document import ChangedDefinition
 from profiler.task_definitions.remove_monitor import remove_monitor
 
 
@@ -26,11 +24,7 @@ from profiler.task_definitions.remove_monitor import remove_monitor
 def remove_monitor_(
     *,
     files: tuple[str, ...],
-    families: tuple[str, ...],
-    clusters: tuple[str, ...],
-    services: bool,
-    register: bool,
-    update_schedules: bool,
+    request: RolloutRequest,
     image: str | None,
     out: str | None,
     in_place: bool,
@@ -42,44 +36,19 @@ def remove_monitor_(
     The result is the definition before add-monitor. --family and --cluster print a plan for the families in
     ECS, and --register carries it out. IAM policies and log groups are not removed.
     """
-    request = RolloutRequest(
-        globs=families, clusters=clusters, register=register, update_schedules=update_schedules, services=services
-    )
     check_destination(request, has_files=bool(files), in_place=in_place, out=out)
     if files:
-        change_files(files, lambda data, name: _change_text(data, name, image), out=out, in_place=in_place)
+        change_files(files, lambda definition, *_: _remove(definition, image), out=out, in_place=in_place)
         return 0
-    return Rollout(
-        open_clients(region, profile), request, lambda document: _planned(document, image), image=image
-    ).run()
-
-
-def _change_text(data: bytes, name: str, image: str | None) -> ChangedText:
-    if is_template(data):
-        return ChangedText.of_template(data, change_template(data, name, lambda *given: _remove(image, *given)))
-    document = read_document(data, name)
-    removed = remove_monitor(document.definition, image)
-    if not removed.has_monitor:
-        warn(f"{name} has no monitor: nothing was removed.")
-    return ChangedText(
-        before=document.text(document.definition),
-        after=document.text(removed.definition),
-        is_changed=removed.has_monitor or document.is_from_ecs,
-        notes=removed.notes,
+    return roll_out(
+        request,
+        lambda family, document: plan_removal(family, document, image),
+        image=image,
+        region=region,
+        profile=profile,
     )
 
 
-def _remove(image: str | None, definition: Mapping[str, object], _region: Mapping[str, object]) -> DefinitionChange:
+def _remove(definition: Mapping[str, object], image: str | None) -> ChangedDefinition:
     removed = remove_monitor(definition, image)
-    return DefinitionChange(definition=removed.definition, notes=removed.notes)
-
-
-def _planned(document: TaskDefinitionDocument, image: str | None) -> Change:
-    removed = remove_monitor(document.definition, image)
-    log_group = own_log_group(document.definition, image)
-    kept = () if log_group is None else (f"The log group {log_group} is kept.",)
-    return Change(
-        action="remove monitor" if removed.has_monitor else "no monitor",
-        definition=removed.definition,
-        notes=(*removed.notes, *kept),
-    )
+    return removed if removed.had_monitor else replace(removed, notes=("There is no monitor: nothing was removed.",))

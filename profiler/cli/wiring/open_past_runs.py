@@ -15,7 +15,7 @@ from profiler.past_runs.run_source import RunFilter, RunSource
 from profiler.record.units import format_count
 
 if TYPE_CHECKING:
-    from profiler.cli.wiring.aws_clients import AwsOptions
+    from profiler.cli.wiring.aws_options import AwsOptions
     from profiler.past_runs.log_groups import ReadPages
 
 _LOGS_PERMISSION = "logs:FilterLogEvents on the log group"
@@ -84,8 +84,8 @@ def _history(file: str | None, environment: Mapping[str, str], clock: Clock) -> 
 
 
 def _search_cluster(options: SourceOptions, url: str, environment: Mapping[str, str]) -> RunSource:
-    from profiler.cli.wiring.search_servers import ClusterServer, open_session  # requests, only for this source
     from profiler.past_runs.search_runs import IndexedRuns
+    from profiler.search_setup.search_servers import ClusterServer, open_session  # requests, only for this source
 
     server = ClusterServer(url, open_session(options.api_key, options.user, environment, options.ca_file))
     return IndexedRuns(server, options.prefix, partial(_open_progress, environment))
@@ -109,7 +109,7 @@ def _open_progress(environment: Mapping[str, str]) -> Iterator[Callable[[int, fl
 def _open_pages(options: SourceOptions, environment: Mapping[str, str]) -> "ReadPages":
     @cache  # a client is slow to make
     def client() -> Any:  # noqa: ANN401  boto3 makes its clients at run time
-        from profiler.cli.wiring.aws_clients import aws_client  # botocore, only for this source
+        from profiler.cli.wiring.aws_options import aws_client  # botocore, only for this source
 
         return aws_client("logs", aws_options_of(options), environment)
 
@@ -124,6 +124,6 @@ def _open_pages(options: SourceOptions, environment: Mapping[str, str]) -> "Read
 
 def aws_options_of(options: SourceOptions) -> "AwsOptions":
     """The region and the profile of the options."""
-    from profiler.cli.wiring.aws_clients import AwsOptions  # only for sources in AWS
+    from profiler.cli.wiring.aws_options import AwsOptions  # only for sources in AWS
 
     return AwsOptions(region=options.region, profile=options.profile)

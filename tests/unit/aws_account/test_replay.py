@@ -1,7 +1,7 @@
 import base64
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from profiler.aws_account.replay import (
     MAX_PAYLOAD_BYTES,
     WINDOW_MS,
     LogEvent,
+    LogGroup,
     ReplayCounts,
     ReplayProgressFile,
     build_subscription_event,
@@ -32,14 +33,21 @@ def event(number: int, stream: str = "ecs/batch/1", message: str = REPORT) -> Lo
     return LogEvent(stream=stream, id=str(number), timestamp_ms=number, message=message)
 
 
-class FakeGroup:
-    def __init__(self, events: list[LogEvent]) -> None:
-        self.events = events
-        self.windows: list[tuple[int, int]] = []
+class FakeLogs:
+    """The client of CloudWatch Logs, which ignores the filter pattern."""
 
-    def between(self, start_ms: int, end_ms: int) -> list[LogEvent]:
-        self.windows.append((start_ms, end_ms))
-        return [event for event in self.events if start_ms <= event.timestamp_ms < end_ms]
+    def __init__(self, events: list[LogEvent]) -> None:
+        self._events = events
+
+    def get_paginator(self, operation: str) -> "FakeLogs":
+        assert operation == "filter_log_events"
+        return self
+
+    def paginate(self, **parameters: Any) -> Iterator[dict[str, Any]]:
+        for one in self._events:
+            if parameters["startTime"] <= one.timestamp_ms <= parameters["endTime"]:
+                event = {"logStreamName": one.stream, "eventId": one.id, "timestamp": one.timestamp_ms}
+                yield {"events": [event | {"message": one.message}]}
 
 
 class FakeFunction:
@@ -55,45 +63,37 @@ class FakeFunction:
         return ReplayCounts(indexed=len(ids))
 
 
-class FakeProgress:
-    def __init__(self) -> None:
-        self.done: list[int] = []
-
-    def window_done(self, done_until_ms: int, counts: ReplayCounts) -> None:
-        assert counts.found >= 0
-        self.done.append(done_until_ms)
-
-
-def run(
-    events: list[LogEvent], function: FakeFunction | None, end_ms: int = 3 * WINDOW_MS
-) -> tuple[ReplayCounts, FakeProgress]:
-    progress = FakeProgress()
-    counts = replay(FakeGroup(events), function, progress, group="/g", start_ms=0, end_ms=end_ms, concurrency=3)
-    return counts, progress
+def run(events: list[LogEvent], function: FakeFunction | None, windows: list[int]) -> ReplayCounts:
+    """Replay the events. ``windows`` gets the ends of the windows that are done."""
+    return replay(
+        LogGroup(FakeLogs(events), "/g"),
+        None if function is None else function.invoke,
+        lambda done_until_ms, _counts: windows.append(done_until_ms),
+        start_ms=0,
+        end_ms=3 * WINDOW_MS,
+        concurrency=3,
+    )
 
 
 def test_every_report_goes_through_the_function_once() -> None:
     function = FakeFunction()
     events = [event(number * 1000, f"ecs/batch/{number % 7}") for number in range(500)]
-    counts, progress = run([*events, event(5, message="plain line")], function)
-    assert counts == ReplayCounts(found=500, indexed=500)
+    windows: list[int] = []
+    counts = run([*events, event(5, message="plain line")], function, windows)
+    assert counts == ReplayCounts(read=500, indexed=500)
     assert sorted(function.ids) == sorted(event.id for event in events)
-    assert progress.done == [WINDOW_MS, 2 * WINDOW_MS, 3 * WINDOW_MS]
+    assert windows == [WINDOW_MS, 2 * WINDOW_MS, 3 * WINDOW_MS]
 
 
 def test_a_dry_run_only_counts() -> None:
-    assert run([event(1), event(2)], None)[0] == ReplayCounts(found=2)
+    assert run([event(1), event(2)], None, []) == ReplayCounts(read=2)
 
 
 def test_a_failing_function_breaks_off_and_what_was_done_is_remembered() -> None:
-    progress = FakeProgress()
-    events = [event(1), event(WINDOW_MS + 1)]
+    windows: list[int] = []
     with pytest.raises(TaskProfilerError):
-        replay(
-            FakeGroup(events), FakeFunction(str(WINDOW_MS + 1)), progress,
-            group="/g", start_ms=0, end_ms=3 * WINDOW_MS, concurrency=2,
-        )  # fmt: skip
-    assert progress.done == [WINDOW_MS]
+        run([event(1), event(WINDOW_MS + 1)], FakeFunction(str(WINDOW_MS + 1)), windows)
+    assert windows == [WINDOW_MS]
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.sampled_from("abc"), st.integers(1, 700_000)), max_size=12))

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from profiler.cli.app import group
-from profiler.cli.wiring.aws_clients import AwsOptions, aws_client, aws_environment, open_clients
+from profiler.cli.wiring.aws_options import AwsOptions, aws_client, aws_environment, open_clients
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from profiler.doctor.definition_checks import PinnedSchedule, definition_findings, schedule_findings
+from profiler.aws_account.schedules import ScheduledTarget
+from profiler.doctor.definition_checks import definition_findings, schedule_findings
 from profiler.doctor.findings import Finding
 from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
 from tests.sidecars import definitions_with_sidecars
@@ -67,8 +68,9 @@ def test_arm64_is_noted_whether_or_not_a_monitor_is_there(image: str, notes: int
 
 
 def pinned(given: dict[str, Any], revision: str = "etl:1") -> list[Finding]:
-    schedule = PinnedSchedule(title="rule nightly", revision=revision, definition=given)
-    return list(schedule_findings(with_monitor(definition(BATCH)), "etl:2", [schedule], "task-profiler move"))
+    arn = f"arn:aws:ecs:us-east-1:111122223333:task-definition/{revision}"
+    rule = ScheduledTarget(kind="rule", name="nightly", group="default", cluster_arn="", definition_arn=arn, content={})
+    return list(schedule_findings(with_monitor(definition(BATCH)), "etl:2", [(rule, given)], "task-profiler move"))
 
 
 def test_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from profiler.aws_account.deployed_forwarder import Activity, DeployedStack, FunctionState, Stack
 from profiler.core.errors import TaskProfilerError
 from profiler.doctor.findings import Level
-from profiler.doctor.forwarder_checks import Activity, FunctionState, Stack, stack_finding, stack_findings
+from profiler.doctor.forwarder_checks import stack_finding, stack_findings
 
 OUTPUTS = {
     "ForwardLogsFunctionName": "tp-forward-logs",
@@ -13,7 +14,7 @@ OUTPUTS = {
 }
 
 
-class FakeStack:
+class FakeStack(DeployedStack):
     """A stack; the parts named in ``refused`` cannot be read."""
 
     def __init__(self, stack: Stack, refused: set[str] | None = None, state: FunctionState | None = None) -> None:

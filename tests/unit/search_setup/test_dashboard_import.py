@@ -8,7 +8,6 @@ import pytest
 
 from profiler.core.errors import TaskProfilerError
 from profiler.search_setup.dashboard_import import (
-    ImportResult,
     UiVersion,
     choose_flavour,
     existing_objects,
@@ -17,7 +16,8 @@ from profiler.search_setup.dashboard_import import (
     parse_objects,
     read_version,
 )
-from profiler.search_setup.template_install import Method, ServerResponse
+from profiler.search_setup.search_servers import DashboardsServer
+from profiler.search_setup.template_install import ServerResponse
 
 OBJECTS: list[dict[str, Any]] = [
     {"type": "index-pattern", "id": "a", "attributes": {"title": "task-reports-*"}},
@@ -25,7 +25,7 @@ OBJECTS: list[dict[str, Any]] = [
 ]
 
 
-class FakeUi:
+class FakeUi(DashboardsServer):
     def __init__(self, *, version: str = "8.11.0", answer: ServerResponse | None = None) -> None:
         self._version = version
         self._answer = answer
@@ -43,9 +43,6 @@ class FakeUi:
         found = [{"type": kind, "id": identity} for kind, identity in objects]
         absent = {"error": {"statusCode": 404, "message": "Not found"}}
         return self._answer or ServerResponse(status=200, body={"saved_objects": [found[0], {**found[1], **absent}]})
-
-    def console(self, method: Method, path: str, body: object | None) -> ServerResponse:
-        raise NotImplementedError
 
 
 @pytest.mark.parametrize(
@@ -105,7 +102,7 @@ def test_something_else_at_the_address_is_said(version: str) -> None:
 
 def test_all_objects_go_in_one_file() -> None:
     ui = FakeUi()
-    assert import_dashboards(ui, OBJECTS, "lens") == ImportResult(flavour="lens", objects=2)
+    import_dashboards(ui, OBJECTS, "lens")
     assert ui.files == [("task-profiler-lens.ndjson", OBJECTS)]
 
 

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.add_monitor import AddMonitorOptions, AddMonitorResult, add_monitor, log_group_note
+from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, log_group_note
 from profiler.task_definitions.containers import default_image
+from profiler.task_definitions.document import ChangedDefinition
 from profiler.task_definitions.remove_monitor import remove_monitor
 
 ROLE = "arn:aws:iam::111122223333:role/nightly-task"
@@ -30,11 +31,11 @@ def definition(*containers: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {"family": "nightly", "taskRoleArn": ROLE, "containerDefinitions": list(containers), **fields}
 
 
-def added(given_definition: dict[str, Any], *, image: str | None = IMAGE, **options: Any) -> AddMonitorResult:
+def added(given_definition: dict[str, Any], *, image: str | None = IMAGE, **options: Any) -> ChangedDefinition:
     return add_monitor(given_definition, AddMonitorOptions(image=image, **options), default_image="default:1")
 
 
-def monitor_in(result: AddMonitorResult) -> dict[str, Any]:
+def monitor_in(result: ChangedDefinition) -> dict[str, Any]:
     containers: Any = result.definition["containerDefinitions"]
     (monitor,) = [one for one in containers if one["name"] == "task-monitor"]
     assert isinstance(monitor, dict)
@@ -381,7 +382,7 @@ def test_another_programs_container_with_the_monitors_name_is_refused(
 )
 def test_a_monitor_is_known_by_its_repository_or_its_command(own: dict[str, Any]) -> None:
     result = added(definition(BATCH, {"name": "task-monitor", **own}), image=None)
-    assert (monitor_in(result)["image"], result.has_monitor) == (own["image"], True)
+    assert (monitor_in(result)["image"], result.had_monitor) == (own["image"], True)
 
 
 def test_a_monitor_from_a_repository_of_another_name_is_known_by_the_image_option() -> None:
@@ -397,7 +398,7 @@ def test_a_monitor_under_another_name_is_not_added_again() -> None:
 
 def test_a_batch_that_task_profiler_wraps_is_no_monitor() -> None:
     wrapped = {**BATCH, "image": IMAGE, "entryPoint": ["task-profiler", "run", "--"], "command": ["monitor"]}
-    assert added(definition(wrapped)).has_monitor is False
+    assert added(definition(wrapped)).had_monitor is False
 
 
 def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_added() -> None:
@@ -526,7 +527,7 @@ def test_removing_gives_back_any_definition(before: dict[str, Any], shared_pids:
     once = added(before, shared_pids=shared_pids)
     removed = remove_monitor(once.definition)
     assert json.dumps(removed.definition) == json.dumps(before)
-    assert (removed.has_monitor, remove_monitor(before).has_monitor) == (True, False)
+    assert (removed.had_monitor, remove_monitor(before).had_monitor) == (True, False)
 
 
 def test_removing_removes_dependencies_on_the_monitor() -> None:

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
-from profiler.task_definitions.cloudformation import DefinitionChange, TemplateChange, change_template, is_template
+from profiler.task_definitions.cloudformation import change_template, is_template
+from profiler.task_definitions.document import ChangedDefinition, ChangedText
 from profiler.task_definitions.remove_monitor import remove_monitor
 
 YAML = """\
@@ -60,39 +61,36 @@ ADDED = """\
 """
 
 
-def add(data: bytes, **options: Any) -> TemplateChange:
-    def change(definition: Mapping[str, object], region: Mapping[str, object]) -> DefinitionChange:
+def add(data: bytes, **options: Any) -> ChangedText:
+    def change(definition: Mapping[str, object], region: Mapping[str, object]) -> ChangedDefinition:
         given_options = AddMonitorOptions(image="team/task-profiler:1", region=region, **options)
-        added = add_monitor(definition, given_options, default_image="")
-        return DefinitionChange(definition=added.definition, notes=added.notes)
+        return add_monitor(definition, given_options, default_image="")
 
     return change_template(data, "t.yaml", change)
 
 
 def remove(data: bytes) -> bytes:
-    return change_template(
-        data, "t.yaml", lambda definition, _: DefinitionChange(definition=remove_monitor(definition).definition)
-    ).text
+    return change_template(data, "t.yaml", lambda definition, _: remove_monitor(definition)).after
 
 
 def test_yaml_gets_the_container_and_keeps_every_other_line() -> None:
     added = add(YAML.encode())
-    assert added.text.decode() == YAML + ADDED
+    assert added.after.decode() == YAML + ADDED
     assert added.notes == ()
-    assert add(added.text).text == added.text
-    assert remove(added.text).decode() == YAML
+    assert add(added.after).after == added.after
+    assert remove(added.after).decode() == YAML
 
 
 def test_yaml_without_indented_lists_keeps_its_style() -> None:
     flat = "\n".join(line[2:] if line.startswith("        ") else line for line in YAML.splitlines()) + "\n"
     flat = flat.replace("          - {Name: A", "        - {Name: A")
-    added = add(flat.encode()).text.decode()
+    added = add(flat.encode()).after.decode()
     assert added.startswith(flat)
     assert "      - Name: task-monitor\n        Image: team/task-profiler:1\n" in added
 
 
 def test_process_ids_are_shared_and_not_shared_any_more() -> None:
-    shared = add(YAML.encode(), shared_pids=True).text
+    shared = add(YAML.encode(), shared_pids=True).after
     assert shared.decode().endswith("      PidMode: task\n")
     assert remove(shared).decode() == YAML
 
@@ -105,7 +103,7 @@ def template(*containers: Any, **properties: Any) -> bytes:
 def test_json_gets_the_container_and_its_own_log_in_the_stacks_region() -> None:
     before = template({"Name": "batch", "Image": {"Ref": "Image"}, "Memory": "512"}, Memory="1024")
     added = add(before)
-    containers = json.loads(added.text)["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
+    containers = json.loads(added.after)["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
     assert containers[0] == {"Name": "batch", "Image": {"Ref": "Image"}, "Memory": "512"}
     assert containers[1]["LogConfiguration"]["Options"] == {
         "awslogs-group": "/ecs/Task",
@@ -113,21 +111,21 @@ def test_json_gets_the_container_and_its_own_log_in_the_stacks_region() -> None:
         "awslogs-stream-prefix": "ecs",
     }
     assert "Task: The batch 'batch' does not log by awslogs" in added.notes[0]
-    assert json.loads(remove(added.text)) == json.loads(before)
-    assert added.text.startswith(b'{\n    "Resources"')
+    assert json.loads(remove(added.after)) == json.loads(before)
+    assert added.after.startswith(b'{\n    "Resources"')
 
 
 def test_an_old_monitor_is_renewed_in_place() -> None:
     old = {"Name": "task-monitor", "Image": {"Fn::Sub": "${Registry}/x"}, "Command": ["task-profiler", "monitor"]}
     added = add(template({"Name": "batch"}, {**old, "Memory": "64", "Own": {"a": 1}}))
-    monitor = json.loads(added.text)["Resources"]["Task"]["Properties"]["ContainerDefinitions"][1]
+    monitor = json.loads(added.after)["Resources"]["Task"]["Properties"]["ContainerDefinitions"][1]
     assert (monitor["Image"], monitor["Memory"], monitor["Own"]) == ("team/task-profiler:1", 128, {"a": 1})
 
 
 def test_a_container_that_is_a_function_is_kept() -> None:
     conditional = {"Fn::If": ["Debug", {"Name": "debug"}, {"Ref": "AWS::NoValue"}]}
     added = add(template({"Name": "batch"}, conditional))
-    containers = json.loads(added.text)["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
+    containers = json.loads(added.after)["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
     assert [one.get("Name") for one in containers] == ["batch", None, "task-monitor"]
     assert containers[1] == conditional
 
@@ -186,7 +184,7 @@ values = st.recursive(
 @given(values, values)
 def test_anything_in_a_definition_is_kept(in_container: Any, in_properties: Any) -> None:
     before = template({"Name": "batch", "Image": "etl:26", "XOwn": in_container}, YOwn=in_properties)
-    added = add(before).text
+    added = add(before).after
     containers = json.loads(added)["Resources"]["Task"]["Properties"]["ContainerDefinitions"]
     assert [one["Name"] for one in containers] == ["batch", "task-monitor"]
     assert json.loads(remove(added)) == json.loads(before)
@@ -211,6 +209,6 @@ def test_any_yaml_is_given_back_to_the_byte(
     lines = "".join(f"          X{n}: {value}{comment}\n" for n, (value, comment) in enumerate(fields))
     before = YAML.replace("          Environment:\n", f"{lines}          Environment:\n")
     before = before.replace("      Memory: '1024'\n", f"      Memory: '1024'\n{mode}")
-    added = add(before.encode(), shared_pids=shared_pids).text
+    added = add(before.encode(), shared_pids=shared_pids).after
     assert b"task-monitor" in added
     assert remove(added).decode() == before

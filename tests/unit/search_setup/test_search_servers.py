@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from profiler.cli.wiring.search_servers import open_session
 from profiler.core.errors import UsageError
+from profiler.search_setup.search_servers import open_session
 
 KEY = {"ELASTICSEARCH_API_KEY": "a2V5"}
 NAME = {"ELASTICSEARCH_USERNAME": "me", "ELASTICSEARCH_PASSWORD": "pw"}

@@ -13,6 +13,7 @@ from profiler.search_setup.template_install import Method, ServerResponse
 _TIMEOUT_SECONDS = 30
 # The same values as in lambda/forwarder/function_settings.py.
 _TRUE_VALUES = frozenset({"true", "1", "yes"})
+_BULK_GET = "/api/saved_objects/_bulk_get"
 # Kibana requires one, OpenSearch Dashboards the other; each ignores the other's.
 _XSRF_HEADERS = {"kbn-xsrf": "true", "osd-xsrf": "true"}
 
@@ -25,7 +26,7 @@ class ClusterServer:
         self._session = session
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
-        """See profiler.search_setup.template_install."""
+        """Send a request. Raises TaskProfilerError if there is no response."""
         return _request(self._session, method, self._url, path, json=body)
 
     def accepts_anonymous_requests(self) -> bool:
@@ -35,7 +36,7 @@ class ClusterServer:
 
 
 class DashboardsServer:
-    """Kibana or OpenSearch Dashboards."""
+    """Kibana or OpenSearch Dashboards. Each method raises TaskProfilerError if there is no response."""
 
     def __init__(self, url: str, session: requests.Session) -> None:
         self._url = _checked_address(url)
@@ -43,32 +44,28 @@ class DashboardsServer:
 
     def accepts_anonymous_requests(self) -> bool:
         """Whether the server responds without sign-in too: then it ignores the credentials."""
-        path = "/api/saved_objects/_bulk_get"
         with _anonymous(self._session) as session:
-            return _request(session, "POST", self._url, path, json=[], headers=_XSRF_HEADERS).ok
+            return self._post(_BULK_GET, session, json=[]).ok
 
     def status(self) -> ServerResponse:
-        """See profiler.search_setup.dashboard_import."""
+        """The state and the version of the server."""
         return _request(self._session, "GET", self._url, "/api/status")
 
     def import_objects(self, file_name: str, content: bytes) -> ServerResponse:
-        """See profiler.search_setup.dashboard_import."""
+        """Import saved objects, one JSON object a line, over existing ones."""
         files = {"file": (file_name, content, "application/ndjson")}
-        path = "/api/saved_objects/_import?overwrite=true"
-        return _request(self._session, "POST", self._url, path, files=files, headers=_XSRF_HEADERS)
+        return self._post("/api/saved_objects/_import?overwrite=true", files=files)
 
     def find_objects(self, objects: Sequence[tuple[str, str]]) -> ServerResponse:
-        """See profiler.search_setup.dashboard_import."""
-        wanted = [{"type": kind, "id": identity} for kind, identity in objects]
-        path = "/api/saved_objects/_bulk_get"
-        return _request(self._session, "POST", self._url, path, json=wanted, headers=_XSRF_HEADERS)
+        """Read the saved objects with these types and ids."""
+        return self._post(_BULK_GET, json=[{"type": kind, "id": identity} for kind, identity in objects])
 
-    def console(self, method: Method, path: str, body: object | None) -> ServerResponse:
-        """See profiler.search_setup.dashboard_import."""
-        query = {"path": path, "method": method}
-        return _request(
-            self._session, "POST", self._url, "/api/console/proxy", params=query, json=body, headers=_XSRF_HEADERS
-        )
+    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
+        """Send a request to the cluster behind the server, through the console's proxy."""
+        return self._post("/api/console/proxy", params={"path": path, "method": method}, json=body)
+
+    def _post(self, path: str, session: requests.Session | None = None, **options: Any) -> ServerResponse:  # noqa: ANN401  requests' own
+        return _request(session or self._session, "POST", self._url, path, headers=_XSRF_HEADERS, **options)
 
 
 def _anonymous(session: requests.Session) -> requests.Session:

@@ -4,10 +4,11 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
+from msgspec import Struct
+
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.doctor.forwarder_checks import Activity, FunctionState, Stack
 
 _DAY = timedelta(days=1)
 _ERROR_PATTERN = '?"[ERROR]" ?"Task timed out" ?"Runtime.ImportModuleError"'
@@ -16,8 +17,35 @@ _MAX_PAGES = 10
 _MS_PER_SECOND = 1000
 
 
+class Stack(Struct, frozen=True, kw_only=True):
+    """The CloudFormation stack. ``status`` is CloudFormation's, such as ``CREATE_COMPLETE``."""
+
+    name: str
+    status: str
+    reason: str | None = None
+    parameters: Mapping[str, str] = {}
+    outputs: Mapping[str, str] = {}
+
+
+class FunctionState(Struct, frozen=True, kw_only=True):
+    """A function's configuration; states as Lambda names them."""
+
+    arn: str
+    state: str
+    last_update: str
+    reason: str | None = None
+
+
+class Activity(Struct, frozen=True, kw_only=True):
+    """What a function did in the last 24 hours. ``last_error`` is a line of its log."""
+
+    invocations: int
+    errors: int
+    last_error: str | None = None
+
+
 class DeployedStack:
-    """The parts of one stack in AWS.
+    """The parts of one stack in AWS. Each method raises TaskProfilerError with AWS's reason.
 
     Args:
         name: The stack's name.
@@ -31,78 +59,78 @@ class DeployedStack:
         self._clock = clock
 
     def stack(self) -> Stack:
-        """See StackSource."""
+        """The stack."""
         with aws_errors(f"The stack {self._name!r} cannot be read", "cloudformation:DescribeStacks"):
-            (found, *_) = self._open("cloudformation").describe_stacks(StackName=self._name)["Stacks"]
+            (stack, *_) = self._open("cloudformation").describe_stacks(StackName=self._name)["Stacks"]
         return Stack(
-            name=found["StackName"],
-            status=found["StackStatus"],
-            reason=found.get("StackStatusReason"),
-            parameters={one["ParameterKey"]: one.get("ParameterValue", "") for one in found.get("Parameters", ())},
-            outputs={one["OutputKey"]: one["OutputValue"] for one in found.get("Outputs", ())},
+            name=stack["StackName"],
+            status=stack["StackStatus"],
+            reason=stack.get("StackStatusReason"),
+            parameters={item["ParameterKey"]: item.get("ParameterValue", "") for item in stack.get("Parameters", ())},
+            outputs={item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", ())},
         )
 
     def function(self, name: str) -> FunctionState:
-        """See StackSource."""
+        """A function."""
         with aws_errors(f"The function {name} cannot be read", "lambda:GetFunctionConfiguration"):
-            found = self._open("lambda").get_function_configuration(FunctionName=name)
+            response = self._open("lambda").get_function_configuration(FunctionName=name)
         return FunctionState(
-            arn=found["FunctionArn"],
-            state=found.get("State", "Active"),
-            last_update=found.get("LastUpdateStatus", "Successful"),
-            reason=found.get("StateReason") or found.get("LastUpdateStatusReason"),
+            arn=response["FunctionArn"],
+            state=response.get("State", "Active"),
+            last_update=response.get("LastUpdateStatus", "Successful"),
+            reason=response.get("StateReason") or response.get("LastUpdateStatusReason"),
         )
 
     def activity(self, name: str) -> Activity:
-        """See StackSource."""
+        """What a function did in the last 24 hours."""
         invocations, errors = (self._sum(name, metric) for metric in ("Invocations", "Errors"))
         return Activity(invocations=invocations, errors=errors, last_error=self._last_error(name) if errors else None)
 
     def destinations_of_group(self, group: str) -> frozenset[str]:
-        """See StackSource."""
+        """The ARNs to which the subscription filters of a log group deliver."""
         with aws_errors(f"The subscriptions of {group} cannot be read", "logs:DescribeSubscriptionFilters"):
             pages = self._open("logs").get_paginator("describe_subscription_filters").paginate(logGroupName=group)
-            return frozenset(one["destinationArn"] for page in pages for one in page["subscriptionFilters"])
+            return frozenset(item["destinationArn"] for page in pages for item in page["subscriptionFilters"])
 
     def destinations_of_account(self) -> frozenset[str]:
-        """See StackSource."""
+        """The ARNs to which the account-wide subscription policies deliver."""
         with aws_errors("The account-wide subscriptions cannot be read", "logs:DescribeAccountPolicies"):
-            found = self._open("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
-        documents = (json.loads(one["policyDocument"]) for one in found.get("accountPolicies", ()))
-        return frozenset(str(one.get("DestinationArn")) for one in documents)
+            response = self._open("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
+        documents = (json.loads(policy["policyDocument"]) for policy in response.get("accountPolicies", ()))
+        return frozenset(str(document.get("DestinationArn")) for document in documents)
 
     def mapping_states(self, function: str) -> tuple[str, ...]:
-        """See StackSource."""
+        """The states of the event source mappings of a function."""
         with aws_errors(f"The event sources of {function} cannot be read", "lambda:ListEventSourceMappings"):
-            found = self._open("lambda").list_event_source_mappings(FunctionName=function)
-        return tuple(one["State"] for one in found["EventSourceMappings"])
+            response = self._open("lambda").list_event_source_mappings(FunctionName=function)
+        return tuple(source["State"] for source in response["EventSourceMappings"])
 
     def rule_states(self, function_arn: str) -> Mapping[str, str]:
-        """See StackSource."""
+        """The states of the EventBridge rules that invoke a function, by the rule's name."""
         events = self._open("events")
         with aws_errors("The rules of EventBridge cannot be read", "events:ListRuleNamesByTarget and DescribeRule"):
             names = events.list_rule_names_by_target(TargetArn=function_arn)["RuleNames"]
             return {name: events.describe_rule(Name=name)["State"] for name in names}
 
     def messages(self, queue_url: str) -> int:
-        """See StackSource."""
+        """The approximate number of messages in a queue."""
         attribute = "ApproximateNumberOfMessages"
         with aws_errors(f"The queue {queue_url} cannot be read", "sqs:GetQueueAttributes"):
-            found = self._open("sqs").get_queue_attributes(QueueUrl=queue_url, AttributeNames=[attribute])
-        return int(found["Attributes"][attribute])
+            response = self._open("sqs").get_queue_attributes(QueueUrl=queue_url, AttributeNames=[attribute])
+        return int(response["Attributes"][attribute])
 
     def active_alarms(self, prefix: str) -> tuple[str, ...]:
-        """See StackSource."""
+        """The names of the alarms in state ALARM that begin with the prefix."""
         with aws_errors("The alarms cannot be read", "cloudwatch:DescribeAlarms"):
             paginator = self._open("cloudwatch").get_paginator("describe_alarms")
             pages = paginator.paginate(AlarmNamePrefix=prefix, StateValue="ALARM")
-            alarms = [one for page in pages for one in page["MetricAlarms"]]
-        return tuple(one["AlarmName"] for one in alarms if one["StateValue"] == "ALARM")
+            alarms = [alarm for page in pages for alarm in page["MetricAlarms"]]
+        return tuple(alarm["AlarmName"] for alarm in alarms if alarm["StateValue"] == "ALARM")
 
     def _sum(self, function: str, metric: str) -> int:
         end = datetime.fromtimestamp(self._clock.wall_ns() / NS_PER_SECOND, UTC)
         with aws_errors(f"The metrics of {function} cannot be read", "cloudwatch:GetMetricStatistics"):
-            found = self._open("cloudwatch").get_metric_statistics(
+            response = self._open("cloudwatch").get_metric_statistics(
                 Namespace="AWS/Lambda",
                 MetricName=metric,
                 Dimensions=[{"Name": "FunctionName", "Value": function}],
@@ -111,7 +139,7 @@ class DeployedStack:
                 Period=round(_DAY.total_seconds()),
                 Statistics=["Sum"],
             )
-        return round(sum(float(point["Sum"]) for point in found["Datapoints"]))
+        return round(sum(float(point["Sum"]) for point in response["Datapoints"]))
 
     def _last_error(self, function: str) -> str | None:
         """The newest line of an error in the function's log, from at most ten pages of the last 24 hours."""

@@ -1,0 +1,242 @@
+"""Changes the task definitions of many families: plans, registers revisions, moves schedules and attaches policies."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.monitor_log_groups import LogGroups
+from profiler.aws_account.registered_definitions import TaskDefinitions, previous_revision, revision_of
+from profiler.aws_account.role_policies import attach_policy
+from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily, Planner
+from profiler.aws_account.schedules import ScheduledTarget, Schedules
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import text
+from profiler.task_definitions.permissions import POLICY_NAME
+
+_SERVICE_REASON = "A service runs it: --services includes it."
+
+
+class RolloutRequest(Struct, frozen=True, kw_only=True):
+    """Which families to change, and what to do in addition to the plan."""
+
+    globs: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    register: bool = False
+    update_schedules: bool = False
+    print_policy: bool = False
+    attach_policy: bool = False
+    services: bool = False
+
+
+class Rollout:
+    """Plans and changes the families of one account and Region.
+
+    Args:
+        open_client: Makes boto3's client of a service.
+        request: Which families, and what to do.
+        plan_change: Plans the change of one definition.
+        image: The monitor's image, if its repository has a name of the user's own.
+        on_step: Called with a sentence about each step that was carried out.
+        on_problem: Called with a sentence about each step that failed.
+
+    Attributes:
+        counts: The numbers of steps: registered, moved, skipped, attached, failed, and unmatched (globs).
+    """
+
+    def __init__(
+        self,
+        open_client: OpenClient,
+        request: RolloutRequest,
+        plan_change: PlanChange,
+        *,
+        image: str | None,
+        on_step: Callable[[str], object],
+        on_problem: Callable[[str], object],
+    ) -> None:
+        self._open = open_client
+        self._request = request
+        self._plan_change = plan_change
+        self._image = image
+        self._on_step = on_step
+        self._on_problem = on_problem
+        self.counts: Counter[str] = Counter()
+
+    @cached_property
+    def _definitions(self) -> TaskDefinitions:
+        return TaskDefinitions(self._open("ecs"))
+
+    @cached_property
+    def _schedules(self) -> Schedules:
+        return Schedules(self._open("events"), self._open("scheduler"))
+
+    @cached_property
+    def _log_groups(self) -> LogGroups:
+        return LogGroups(self._open)
+
+    @cached_property
+    def _targets(self) -> tuple[ScheduledTarget, ...]:
+        try:
+            return self._schedules.targets()
+        except TaskProfilerError as error:
+            if self._request.update_schedules or self._request.clusters:
+                raise
+            self._on_problem(f"{error} The plan names no pinned schedules.")
+            return ()
+
+    @cached_property
+    def _planner(self) -> Planner:
+        return Planner(self._definitions.describe, self._plan_change, targets=self._targets, image=self._image)
+
+    def families(self) -> tuple[str, ...]:
+        """The selected families. Globs that select none of them are named.
+
+        Raises:
+            TaskProfilerError: if the families cannot be listed, or if none is selected.
+        """
+        request, definitions, targets = self._request, self._definitions, self._targets
+        seen: set[str] = set()
+        for cluster in request.clusters:
+            seen |= definitions.families_of_tasks(cluster)
+            seen |= {target.family for target in targets if target.is_in(cluster)}
+        selected: set[str] = set()
+        unmatched = []
+        for glob in request.globs or ("*",):
+            families = definitions.families(glob)
+            matching = families & seen if request.clusters else families
+            selected |= matching
+            if not matching:
+                unmatched.append(glob)
+        where = f" in {' or '.join(request.clusters)}" if request.clusters else ""
+        unselected = f"is selected by {' or '.join(map(repr, unmatched))}{where}: check the"
+        if not selected:
+            raise TaskProfilerError(
+                f"No task definition family with an active revision {unselected} globs, the cluster's name and the "
+                "Region."
+            )
+        if unmatched:
+            self._on_problem(f"No task definition family with an active revision {unselected} glob and the Region.")
+            self.counts["unmatched"] = len(unmatched)
+        return tuple(sorted(selected))
+
+    def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
+        """Plan each family. Families of services are skipped unless the request includes them."""
+        of_services = frozenset() if self._request.services else self._definitions.families_of_services()
+        for family in families:
+            if family in of_services:
+                yield PlannedFamily(family=family, action="skipped", notes=(_SERVICE_REASON,))
+            else:
+                yield self._with_log_group_note(self._planner.plan(family))
+
+    def _with_log_group_note(self, planned: PlannedFamily) -> PlannedFamily:
+        if planned.log_group is None or not planned.is_new_revision:
+            return planned
+        note = self._log_groups.creation_note(planned.log_group)
+        return planned if note is None else replace(planned, notes=(*planned.notes, note))
+
+    def register(self, planned: Iterable[PlannedFamily]) -> Iterator[PlannedFamily]:
+        """Carry the plan out. Yields what was carried out: another plan where a definition has changed meanwhile."""
+        for family in planned:
+            yield self._carry_out(family)
+
+    def _carry_out(self, planned: PlannedFamily) -> PlannedFamily:
+        moves = planned.pinned if self._request.update_schedules else ()
+        if not (planned.is_new_revision or moves):
+            return planned
+        try:
+            planned = self._planned_again(planned)
+            planned, arn = self._register_revision(planned)
+        except TaskProfilerError as error:
+            self._fail(planned.family, error)
+            return planned
+        for target in planned.pinned if self._request.update_schedules else ():
+            try:
+                self._move(planned, target, arn)
+            except TaskProfilerError as error:
+                self._fail(planned.family, error)
+        return planned
+
+    def _planned_again(self, planned: PlannedFamily) -> PlannedFamily:
+        """The plan from what is there at this moment, so that the new revision undoes no deployment."""
+        current = self._planner.plan(planned.family)
+        if current.document != planned.document:
+            self._report_new_plan(current)
+        if current.log_group is None or not current.is_new_revision:
+            return current
+        if not self._log_groups.create(current.log_group):
+            return current
+        self._on_step(f"created the log group {current.log_group}")
+        return self._planned_again(current)  # a throttled call may have taken its time
+
+    def _report_new_plan(self, planned: PlannedFamily) -> None:
+        notes = " ".join(self._with_log_group_note(planned).notes)
+        if planned.action == "failed":
+            self._on_problem(f"{planned.family}: {notes}")
+            return
+        start = f"{planned.family} changed meanwhile, so it is planned again from {planned.revision}"
+        self._on_step(f"{start}: {planned.action} {notes}".rstrip())
+
+    def _register_revision(self, planned: PlannedFamily) -> tuple[PlannedFamily, str]:
+        """Register the new revision, and return the plan that it is from, and its ARN.
+
+        ECS registers without a condition, so a deployment at the same moment shows only afterwards, by its number. The
+        family is then planned again from it, and registered again even without a change: the latest revision counts.
+        """
+        if not planned.is_new_revision:
+            return planned, planned.revision_arn
+        known = {planned.revision}
+        while True:
+            arn = self._definitions.register(planned.definition)
+            self._on_step(f"registered {revision_of(arn)}")
+            self.counts["registered"] += 1
+            previous = previous_revision(arn)
+            if previous in known or not self._definitions.is_active(previous):
+                return planned, arn
+            known.add(revision_of(arn) or "")
+            planned = self._planner.plan(planned.family, previous)
+            self._report_new_plan(planned)
+            if planned.action == "failed":
+                return planned, arn
+
+    def _move(self, planned: PlannedFamily, target: ScheduledTarget, arn: str) -> None:
+        """Move a pinned target, unless it is pinned to another version of the job at this moment."""
+        current = self._schedules.read(target)
+        while current is not None and current.is_pin_of(arn):
+            difference = self._planner.pin_difference(planned, current)
+            if difference == "other":
+                self._skip(current, f"pinned to {current.pinned_revision}")
+            if difference != "monitor":
+                return
+            current = self._schedules.move(current, arn)
+            if current is not None and current.pinned_revision == revision_of(arn):
+                self._on_step(f"moved {current.title} to {revision_of(arn)}")
+                self.counts["moved"] += 1
+                return
+        self._skip(target, f"no longer pinned to a revision of {planned.family}")
+
+    def _skip(self, target: ScheduledTarget, reason: str) -> None:
+        self._on_step(f"{target.title} skipped: {reason}")
+        self.counts["skipped"] += 1
+
+    def _fail(self, subject: str, error: TaskProfilerError) -> None:
+        self._on_problem(f"{subject}: {error}")
+        self.counts["failed"] += 1
+
+    def attach_policies(self, planned: Iterable[PlannedFamily]) -> None:
+        """Attach to each task role the policy that its families need. A role that cannot be changed is a failure."""
+        streams: dict[str, frozenset[str]] = {}
+        for family in planned:
+            role_arn = text(family.definition.get("taskRoleArn"))
+            if role_arn is not None and family.streams:
+                role = role_arn.rpartition("/")[2]
+                streams[role] = streams.get(role, frozenset()) | family.streams
+        for role, needed_streams in sorted(streams.items()):
+            try:
+                if attach_policy(self._open("iam"), role, needed_streams):
+                    self._on_step(f"attached the policy {POLICY_NAME} to the role {role}")
+                    self.counts["attached"] += 1
+            except TaskProfilerError as error:
+                self._fail(role, error)

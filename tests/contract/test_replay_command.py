@@ -1,0 +1,47 @@
+"""``task-profiler replay`` against moto's CloudWatch Logs and a played forwarder function."""
+
+import base64
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.aws import FakeAws, fake_aws
+from tests.aws_proxy import AwsProxy
+from tests.command_line import run_here
+
+GROUP, INVOKE = "/ecs/jobs", "POST /2015-03-31/functions/forwarder/invocations"
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[FakeAws]:
+    with fake_aws() as aws:
+        aws.create_log_group(GROUP)
+        aws.create_log_stream(GROUP, "ecs/batch/1")
+        now_ms = time.time_ns() // 1_000_000
+        messages = ("hello", '{"type":"task.report"}', '{"type":"task.checkpoint"}')
+        events = [{"timestamp": now_ms - 3000 + place, "message": text} for place, text in enumerate(messages)]
+        aws.client("logs").put_log_events(logGroupName=GROUP, logStreamName="ecs/batch/1", logEvents=events)
+        yield aws
+
+
+def test_reports_are_counted_and_then_sent_once(aws: FakeAws, tmp_path: Path) -> None:
+    proxy = AwsProxy(aws.url, answers={INVOKE: {"indexed": 2, "skipped": 0, "failed": 0}})
+    environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url, "XDG_STATE_HOME": str(tmp_path)}
+    words = ("replay", "--log-group", GROUP, "--function", "forwarder", "--since", "1h")
+    counted = run_here(environment, *words, "--dry-run")
+    assert (counted.returncode, counted.stdout) == (0, "2 reports and checkpoints would be sent.\n")
+    assert INVOKE not in proxy.operations
+    sent = run_here(environment, *words)
+    assert (sent.returncode, sent.stdout) == (0, "2 reports and checkpoints sent: 2 indexed, 0 failed.\n")
+    (body,) = [json.loads(body) for operation, body in proxy.bodies if operation == INVOKE]
+    document = json.loads(gzip.decompress(base64.b64decode(body["awslogs"]["data"])))
+    assert (document["logGroup"], len(document["logEvents"])) == (GROUP, 2)
+    assert list((tmp_path / "task-profiler").iterdir()) == []
+    proxy.answers[INVOKE] = {"other": "function"}
+    failed = run_here(environment, *words)
+    assert (failed.returncode, "does not respond like the forwarder" in failed.stderr) == (1, True)
+    proxy.close()
