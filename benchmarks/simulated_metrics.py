@@ -10,24 +10,21 @@ import sys
 import threading
 from collections.abc import Callable
 
+from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
 from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuSample
-from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, LatestGpu
+from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, LatestGpu, LiveGpus
 from profiler.core.clock import SystemClock
 from profiler.core.log import Log
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.prometheus.exporter import RenderCache
-from profiler.prometheus.exposition import CONTENT_TYPE, metrics_text
+from profiler.prometheus.exposition import metrics_text
 from profiler.prometheus.server import MetricsServer
-from profiler.prometheus.snapshot import (
-    ContainerSnapshot,
-    ContainersSnapshot,
-    GpusSnapshot,
-    MonitorSnapshot,
-    Snapshot,
-    TaskSnapshot,
-)
-from profiler.readers.linux.host import Disk, InstanceReading, SwapCounters
+from profiler.prometheus.snapshot import ContainerSnapshot, Snapshot
+from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.ecs.task_metadata import TaskMetadata
+from profiler.readers.linux.host import Disk, InstanceReading, OwnUsage, SwapCounters
 
 _GIB = 2**30
 _CATEGORIES = ("constants", "model_code", "model_shared_scratchpad", "runtime_memory", "tensors")
@@ -37,16 +34,18 @@ def make_container(number: int, tick: int) -> ContainerSnapshot:
     """A container on an EC2 instance, with its own network."""
     return ContainerSnapshot(
         name=f"container-{number}",
-        started_seconds=1_763_600_000.0 + number,
-        cpu_seconds=0.4 * tick + number,
+        started_ns=(1_763_600_000 + number) * NS_PER_SECOND,
+        sample=ContainerSample(
+            read_ns=0,
+            cpu_ns=round((0.4 * tick + number) * NS_PER_SECOND),
+            memory_used_bytes=123_456_789 + tick,
+            network_rx_bytes=1000 * tick,
+            network_tx_bytes=2000 * tick,
+            block_read_bytes=4096 * tick,
+            block_write_bytes=8192 * tick,
+        ),
         vcpu_used=0.39999 + tick % 7 / 100,
-        vcpu_limit=1.0,
-        memory_used_bytes=123_456_789 + tick,
-        memory_limit_bytes=_GIB,
-        network_rx_bytes=1000 * tick,
-        network_tx_bytes=2000 * tick,
-        block_read_bytes=4096 * tick,
-        block_write_bytes=8192 * tick,
+        limits=ResourceLimits(vcpu=1.0, memory_bytes=_GIB),
     )
 
 
@@ -87,12 +86,12 @@ def make_neuron(cores: int, tick: int) -> LiveNeuron | None:
 def make_snapshot(containers: int, gpus: int, cores: int, tick: int) -> Snapshot:
     """A task on an EC2 instance."""
     return Snapshot(
-        taken_ns=tick,
-        monitor=MonitorSnapshot(version="0.1.0", cpu_seconds=0.001 * tick, memory_peak_bytes=30_000_000),
+        valid_until_ns=tick,
+        own_usage=OwnUsage(cpu_seconds=0.001 * tick, max_rss_mb=28.5),
         sources={"task-metadata-v4": True, "nvml": True, "instance": True},
-        task=TaskSnapshot(family="bench", task_id="0" * 32, revision="1", cluster="bench", launch_type="EC2"),
-        containers=ContainersSnapshot(containers=tuple(make_container(number, tick) for number in range(containers))),
-        gpus=GpusSnapshot(gpus=tuple(make_gpu(number, tick) for number in range(gpus))),
+        task=TaskMetadata(family="bench", arn="0" * 32, revision="1", cluster="bench", launch_type="EC2"),
+        containers=tuple(make_container(number, tick) for number in range(containers)),
+        gpus=LiveGpus(readings=tick, gpus=tuple(make_gpu(number, tick) for number in range(gpus))),
         neuron=make_neuron(cores, tick),
         instance=InstanceReading(
             memory_size_bytes=64 * _GIB,
@@ -119,7 +118,7 @@ def main(arguments: list[str]) -> None:
     """Serve the metrics."""
     port, containers, gpus, cores = map(int, arguments[:4])
     render = scrape_function(containers, gpus, cores, ticks=arguments[4:] == ["ticks"])
-    MetricsServer(("127.0.0.1", port), render, CONTENT_TYPE, SystemClock(), Log()).start()
+    MetricsServer(("127.0.0.1", port), render, SystemClock(), Log()).start()
     threading.Event().wait()
 
 

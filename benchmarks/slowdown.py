@@ -155,7 +155,7 @@ class StatsFollower:
             return
         sample = reading.samples[self._container]
         received_ns = time.monotonic_ns()
-        self._usage.add(sample, docker_id=self._container, received_ns=received_ns, started_ns=self._started_ns)
+        self._usage.add(sample, epoch=self._container, received_ns=received_ns, started_ns=self._started_ns)
         held_ns = self._usage.take_ended_step_ns()
         if held_ns:
             self._steps.append((self._usage.last_vcpu or 0.0, held_ns))

@@ -5,7 +5,7 @@ values. An empty value counts as unset.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 from msgspec import Struct
@@ -37,12 +37,11 @@ _T = TypeVar("_T")
 
 
 class AcceleratorSettings(Struct, frozen=True, kw_only=True):
-    """Which accelerators to read, and the GPUs of the batch if they are set. ``problems`` are the invalid values."""
+    """Which accelerators to read, and the GPUs of the batch if they are set."""
 
     gpu: Switch = "auto"
     neuron: Switch = "auto"
     gpu_uuids: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
 
 
 class MonitorSettings(Struct, frozen=True, kw_only=True):
@@ -68,18 +67,43 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-class _EnvironmentReader:
-    """Reads single variables and collects the problems with them."""
+class SettingsReader:
+    """Reads the settings that several commands share. ``problems`` describes the invalid values that were read."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self.problems: list[str] = []
 
-    def text(self, name: str) -> str | None:
+    def accelerators(self) -> AcceleratorSettings:
+        """Which accelerators to read."""
+        return AcceleratorSettings(
+            gpu=self._parsed("GPU", "auto", _choice(_SWITCHES), "auto, on or off"),
+            neuron=self._parsed("NEURON", "auto", _choice(_SWITCHES), "auto, on or off"),
+            gpu_uuids=self._parsed("GPU_UUIDS", (), _gpu_uuids, "a comma-separated list like GPU-…,GPU-…"),
+        )
+
+    def prices(self) -> PriceOverrides:
+        """The prices that replace those of the table."""
+        parse: Callable[[str], float | None] = parse_price
+        expected = "a price in USD"
+        return PriceOverrides(
+            vcpu_hour_usd=self._parsed("PRICE_VCPU_HOUR", None, parse, expected),
+            gb_hour_usd=self._parsed("PRICE_GB_HOUR", None, parse, expected),
+            storage_gb_hour_usd=self._parsed("PRICE_STORAGE_GB_HOUR", None, parse, expected),
+            hour_usd=self._parsed("PRICE_HOUR", None, parse, expected),
+        )
+
+    def series_points(self) -> int:
+        """Half the largest number of steps of the time series; 0 for none."""
+        return self._parsed(
+            "SERIES_POINTS", DEFAULT_SERIES_POINTS, _points, f"0 (none) or a whole number up to {MAX_SERIES_POINTS}"
+        )
+
+    def _text(self, name: str) -> str | None:
         return self._environment.get(_PREFIX + name, "").strip() or None
 
-    def parsed(self, name: str, default: _T, parse: Callable[[str], _T], expected: str) -> _T:
-        value = self.text(name)
+    def _parsed(self, name: str, default: _T, parse: Callable[[str], _T], expected: str) -> _T:
+        value = self._text(name)
         if value is None:
             return default
         try:
@@ -87,6 +111,53 @@ class _EnvironmentReader:
         except ValueError:
             self.problems.append(f"{_PREFIX}{name}={value[:80]!r} is not {expected}")
             return default
+
+
+class _MonitorSettingsReader(SettingsReader):
+    """Reads the settings of the monitor, too."""
+
+    def read(self, address: str, version: int) -> MonitorSettings:
+        settings = MonitorSettings(
+            endpoint_address=address,
+            endpoint_version=version,
+            container=self._text("CONTAINER"),
+            interval_seconds=self._parsed(
+                "INTERVAL_SECONDS",
+                1.0,
+                _seconds(MIN_INTERVAL_SECONDS),
+                f"a number of seconds from {MIN_INTERVAL_SECONDS} to {MAX_SECONDS:.0f}",
+            ),
+            checkpoint_seconds=self._parsed(
+                "CHECKPOINT_SECONDS", 60.0, _seconds(0), f"0 (off) or a number of seconds up to {MAX_SECONDS:.0f}"
+            ),
+            log_group=self._text("LOG_GROUP"),
+            log_stream=self._text("LOG_STREAM"),
+            stop_seconds=self._parsed("STOP_SECONDS", 25.0, _seconds(1), "a number of seconds of at least 1"),
+            series_points=self.series_points(),
+            accelerators=self.accelerators(),
+            process_arguments=self._parsed("PROCESS_ARGUMENTS", "off", _choice(_ARGUMENTS), "off, redacted or all"),
+            prices=self.prices(),
+            emf=self._parsed("EMF", "off", _choice(_EMF), "true, live or false"),
+            emf_metrics=self._emf_metrics(),
+            prometheus_port=self._parsed("PROMETHEUS_PORT", None, _port, "a port number from 1 to 65535"),
+            tags=self._parsed("TAGS", default=False, parse=_choice(_TAGS), expected="true or false"),
+            aws_region=self._environment.get("AWS_REGION") or self._environment.get("AWS_DEFAULT_REGION") or None,
+        )
+        return replace(settings, problems=tuple(self.problems))
+
+    def _emf_metrics(self) -> tuple[str, ...]:
+        chosen = tuple(dict.fromkeys(_names(self._text("EMF_METRICS") or "")))
+        if not chosen:
+            return DEFAULT_EMF_METRICS
+        from profiler.record.emf import EMF_METRICS  # the catalogue of metrics: memory that most monitors do without
+
+        unknown = [name for name in chosen if name not in EMF_METRICS]
+        if unknown:
+            self.problems.append(
+                f"{_PREFIX}EMF_METRICS holds the unknown {', '.join(unknown)[:80]!r} (known: {', '.join(EMF_METRICS)})"
+            )
+            return DEFAULT_EMF_METRICS
+        return chosen
 
 
 def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
@@ -101,99 +172,10 @@ def read_settings(environment: Mapping[str, str]) -> MonitorSettings:
             f"The monitor measures a batch in an ECS task, and {_V4} is not set here: "
             "add the monitor to a task definition, or profile a local command with 'task-profiler run -- CMD'."
         )
-    address, version = endpoint
-    reader = _EnvironmentReader(environment)
-    interval_seconds = reader.parsed(
-        "INTERVAL_SECONDS",
-        1.0,
-        _seconds(MIN_INTERVAL_SECONDS),
-        f"a number of seconds from {MIN_INTERVAL_SECONDS} to {MAX_SECONDS:.0f}",
-    )
-    settings = MonitorSettings(
-        endpoint_address=address,
-        endpoint_version=version,
-        container=reader.text("CONTAINER"),
-        interval_seconds=interval_seconds,
-        checkpoint_seconds=reader.parsed(
-            "CHECKPOINT_SECONDS", 60.0, _seconds(0), f"0 (off) or a number of seconds up to {MAX_SECONDS:.0f}"
-        ),
-        log_group=reader.text("LOG_GROUP"),
-        log_stream=reader.text("LOG_STREAM"),
-        stop_seconds=reader.parsed("STOP_SECONDS", 25.0, _seconds(1), "a number of seconds of at least 1"),
-        series_points=_series_points(reader),
-        accelerators=_accelerators(reader),
-        process_arguments=reader.parsed("PROCESS_ARGUMENTS", "off", _choice(_ARGUMENTS), "off, redacted or all"),
-        prices=_prices(reader),
-        emf=reader.parsed("EMF", "off", _choice(_EMF), "true, live or false"),
-        emf_metrics=_emf_metrics(reader),
-        prometheus_port=reader.parsed("PROMETHEUS_PORT", None, _port, "a port number from 1 to 65535"),
-        tags=reader.parsed("TAGS", default=False, parse=_choice(_TAGS), expected="true or false"),
-        aws_region=environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or None,
-    )
-    return replace(settings, problems=tuple(reader.problems))
+    return _MonitorSettingsReader(environment).read(*endpoint)
 
 
-def read_accelerator_settings(environment: Mapping[str, str]) -> AcceleratorSettings:
-    """The settings of the accelerators, which ``run`` uses, too."""
-    reader = _EnvironmentReader(environment)
-    return replace(_accelerators(reader), problems=tuple(reader.problems))
-
-
-def read_price_settings(environment: Mapping[str, str]) -> tuple[PriceOverrides, tuple[str, ...]]:
-    """The prices, and the problems with them."""
-    reader = _EnvironmentReader(environment)
-    prices = _prices(reader)
-    return prices, tuple(reader.problems)
-
-
-def read_series_points(environment: Mapping[str, str]) -> tuple[int, tuple[str, ...]]:
-    """The points of the time series, which ``run`` uses, too, and the problems with the setting."""
-    reader = _EnvironmentReader(environment)
-    points = _series_points(reader)
-    return points, tuple(reader.problems)
-
-
-def _series_points(reader: _EnvironmentReader) -> int:
-    return reader.parsed(
-        "SERIES_POINTS", DEFAULT_SERIES_POINTS, _points, f"0 (none) or a whole number up to {MAX_SERIES_POINTS}"
-    )
-
-
-def _prices(reader: _EnvironmentReader) -> PriceOverrides:
-    parse: Callable[[str], float | None] = parse_price
-    expected = "a price in USD"
-    return PriceOverrides(
-        vcpu_hour_usd=reader.parsed("PRICE_VCPU_HOUR", None, parse, expected),
-        gb_hour_usd=reader.parsed("PRICE_GB_HOUR", None, parse, expected),
-        storage_gb_hour_usd=reader.parsed("PRICE_STORAGE_GB_HOUR", None, parse, expected),
-        hour_usd=reader.parsed("PRICE_HOUR", None, parse, expected),
-    )
-
-
-def _accelerators(reader: _EnvironmentReader) -> AcceleratorSettings:
-    return AcceleratorSettings(
-        gpu=reader.parsed("GPU", "auto", _choice(_SWITCHES), "auto, on or off"),
-        neuron=reader.parsed("NEURON", "auto", _choice(_SWITCHES), "auto, on or off"),
-        gpu_uuids=reader.parsed("GPU_UUIDS", (), _gpu_uuids, "a comma-separated list like GPU-…,GPU-…"),
-    )
-
-
-def _emf_metrics(reader: _EnvironmentReader) -> tuple[str, ...]:
-    chosen = tuple(dict.fromkeys(_names(reader.text("EMF_METRICS") or "")))
-    if not chosen:
-        return DEFAULT_EMF_METRICS
-    from profiler.record.emf import EMF_METRICS  # the catalogue of metrics: memory that most monitors do without
-
-    unknown = [name for name in chosen if name not in EMF_METRICS]
-    if unknown:
-        reader.problems.append(
-            f"{_PREFIX}EMF_METRICS holds the unknown {', '.join(unknown)[:80]!r} (known: {', '.join(EMF_METRICS)})"
-        )
-        return DEFAULT_EMF_METRICS
-    return chosen
-
-
-def problems_message(problems: tuple[str, ...]) -> str:
+def problems_message(problems: Sequence[str]) -> str:
     """One sentence about all invalid values."""
     return f"Bad settings, defaults are used instead: {'; '.join(problems)}."
 

@@ -6,16 +6,18 @@ ask. Time passes only where a fake lets it pass.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TypeVar
 
+from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
+from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.sinks import DeliveryFailure
-from profiler.sinks.cloudwatch_logs import LogTarget
+from profiler.sinks import DeliveryFailure, LogTarget
+from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink
 
 _T = TypeVar("_T")
 
@@ -123,7 +125,7 @@ class FakeTaskSource(TaskMetadataSource):
 
 
 @dataclass
-class FakeLogsSink:
+class FakeLogsSink(CloudWatchLogsSink):
     """A CloudWatch Logs that takes every line, or answers with ``failure``."""
 
     failure: DeliveryFailure | None = None
@@ -141,23 +143,23 @@ class FakeLogsSink:
 
 
 @dataclass
-class FakeStdout:
-    """The monitor's standard output."""
+class FakeStdout(Output):
+    """The monitor's standard output. ``lines`` are without their newlines."""
 
-    failure: DeliveryFailure | None = None
+    failure: str | None = None
     lines: list[bytes] = field(default_factory=list)
 
-    def write(self, line: bytes) -> DeliveryFailure | None:
+    def write(self, data: bytes) -> str | None:
         if self.failure is None:
-            self.lines.append(line)
+            self.lines += data.splitlines()
         return self.failure
 
-    def keep(self, line: bytes) -> DeliveryFailure | None:
-        return self.write(line)
+    def keep(self, data: bytes) -> str | None:
+        return self.write(data)
 
 
 @dataclass
-class FakeCall(Generic[_T]):
+class FakeCall(BackgroundCall[_T]):
     """A call that is over at a time of the fake clock, with or without its result."""
 
     clock: FakeClock

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.statistics import RELATIVE_ERROR, MonotonicCounter, TimeWeightedMean, TimeWeightedStatistics
+from profiler.aggregation.statistics import RELATIVE_ERROR, MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings, RunSeries
 from profiler.core.json_fields import MAX_COUNT
 from profiler.core.optional_math import max_known
@@ -21,7 +21,7 @@ _MAX_STATS_PERIOD_NS = 20 * NS_PER_SECOND
 # A larger difference between a step of ``read`` and the same step on the monotonic clock, which no known step of the
 # wall clock explains, means that it was set unseen. This is far above the age of any stats.
 _CLOCK_JUMP_NS = 600 * NS_PER_SECOND
-# A step of up to this many sampling intervals is no hole in the readings.
+# A step of up to this many sampling intervals leaves no gap in the readings.
 _REGULAR_STEP = 1.05
 # Counters can be late. What all CPUs provide in this time is possible in addition to what they provide in the step.
 _MAX_LATENESS_NS = 60 * NS_PER_SECOND
@@ -73,7 +73,6 @@ class ContainerUsage:
     Args:
         nominal_step_ns: The sampling interval.
         series_points: Half the largest number of steps of the time series; 0 for none.
-        machine: The machine, which limits what is possible.
     """
 
     def __init__(self, nominal_step_ns: int, series_points: int = 0, machine: Host = _UNKNOWN_MACHINE) -> None:
@@ -89,7 +88,7 @@ class ContainerUsage:
         # The time since the last known CPU time (None if unknown), and CPU time that was not counted yet.
         self._carried_ns: int | None = 0
         self._carried_cpu_ns = 0
-        self._docker_id: str | None = None
+        self._epoch: str | None = None
         self._received_ns: int | None = None
         self.last_vcpu: float | None = None
         self._last_vcpu_read_ns: int | None = None
@@ -101,7 +100,7 @@ class ContainerUsage:
         self.duplicates = 0
         self.impossible = 0
         self.memory_max_bytes: int | None = None
-        self.memory_cache_bytes = TimeWeightedMean()
+        self.memory_cache_bytes = MeanAndMaximum()
         self.memory_max_at_ns: int | None = None
         self.memory_usage_peak_bytes: int | None = None
         self.memory_limit_bytes: int | None = None
@@ -112,7 +111,7 @@ class ContainerUsage:
         self,
         sample: ContainerSample,
         *,
-        docker_id: str,
+        epoch: str = "",
         received_ns: int,
         started_ns: int | None,
         attempt_started_ns: int | None = None,
@@ -124,7 +123,7 @@ class ContainerUsage:
 
         Args:
             sample: The sample.
-            docker_id: The container's current Docker id.
+            epoch: Identifies the counters: the container's current Docker id. They may begin at 0 with a new one.
             received_ns: Monotonic time at which the sample was received.
             started_ns: The start of the run; None if it is unknown.
             attempt_started_ns: The last start of a container that was restarted.
@@ -137,7 +136,7 @@ class ContainerUsage:
         Returns:
             False if the sample is a duplicate.
         """
-        if sample.read_ns == self.last_read_ns and docker_id == self._docker_id:
+        if sample.read_ns == self.last_read_ns and epoch == self._epoch:
             self.duplicates += 1
             return False
         sample = self._without_impossible_memory(sample)
@@ -149,7 +148,7 @@ class ContainerUsage:
                 self.series = RunSeries(start_ns, self._nominal_step_ns, self._series_points)
         step_ns = self._step(sample, received_ns, started_ns, wall_shifts_ns)
         attempt_ns = self._attempt_step(sample, step_ns, attempt_started_ns)
-        if self._docker_id not in (None, docker_id) and self._could_be_new(sample, attempt_ns):
+        if self._epoch not in (None, epoch) and self._could_be_new(sample, attempt_ns):
             self._restart_counters(shares_network=shares_network)
         cpu_ns = self._possible_cpu_ns(sample, step_ns, received_ns, is_new=is_new)
         if cpu_ns is None:
@@ -162,16 +161,16 @@ class ContainerUsage:
             self._steps_ms.add(step_ns / NS_PER_MS, 1)
         self._add_memory(sample, attempt_ns)
         self._add_traffic(sample)
-        self._keep_last(sample, docker_id, received_ns)
+        self._keep_last(sample, epoch, received_ns)
         return True
 
-    def _keep_last(self, sample: ContainerSample, docker_id: str, received_ns: int) -> None:
+    def _keep_last(self, sample: ContainerSample, epoch: str, received_ns: int) -> None:
         self.max_pids = max_known(self.max_pids, sample.pids)
         self.samples += 1
         self.last_sample = sample
         self.last_read_ns = sample.read_ns
         self._received_ns = received_ns
-        self._docker_id = docker_id
+        self._epoch = epoch
 
     def _add_traffic(self, sample: ContainerSample) -> None:
         for name, value in (

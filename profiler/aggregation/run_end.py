@@ -100,7 +100,7 @@ def out_of_memory(
         memory_size_bytes: The limit.
         peak_source: How the peak was measured.
         limit_hits: How often the usage hit the limit. Version 1 of cgroup also counts reclaimed page cache, so alone
-            this is no evidence.
+            this is not evidence.
         memory_kills: The kills that the kernel counted, which are decisive; None if its counter is unknown.
         may_have_missed_a_kill: Whether the exit code says too little: the usage reached the limit unseen, where a child
             may have been killed, or the batch was restarted after an end that was not seen.

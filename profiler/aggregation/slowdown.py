@@ -62,7 +62,7 @@ class CpuDemand:
     def saturated_percent(self, vcpu_size: float | None) -> float | None:
         """The share of the time in which the task used at least 95 % of its vCPUs, in percent.
 
-        None if no CPU was measured, and for a size that is neither one of Fargate nor the one of the constructor.
+        None if no CPU was measured, and for a size that is neither Fargate's nor that of the constructor.
         """
         saturated_ns = self._saturated_ns.get(vcpu_size) if vcpu_size else None
         if not self._time_ns or saturated_ns is None:
@@ -94,8 +94,8 @@ class CpuDemand:
         """The number of vCPUs that the task used when it computed: p of the formulas."""
         limits = [float(limit) for limit in (vcpu_size, max_threads) if limit]
         level = self._sustained_level()
-        wanted = float(level) if level is not None else (vcpu_size or max(self._max_vcpu, 1.0))
-        return min([wanted, *limits])
+        reached = float(level) if level is not None else (vcpu_size or max(self._max_vcpu, 1.0))
+        return min([reached, *limits])
 
     def _sustained_level(self) -> int | None:
         """The smallest whole number that was never exceeded, if it was reached for 5 % of the time.

@@ -1,13 +1,14 @@
 """Streaming statistics whose memory does not grow with the length of a run.
 
 :class:`TimeWeightedStatistics` computes the mean, maximum and percentiles of a quantity; each value is weighted by the
-time for which it held. :class:`TimeWeightedMean` computes the mean and maximum only. :class:`MonotonicCounter` computes
+time for which it held. :class:`MeanAndMaximum` computes the mean and maximum only. :class:`MonotonicCounter` computes
 the total of a kernel counter across resets.
 """
 
 import math
 from array import array
 
+from profiler.core.optional_math import max_known
 from profiler.record.model import AverageAndMaximum, Distribution
 
 RELATIVE_ERROR = 0.01
@@ -121,29 +122,40 @@ class TimeWeightedStatistics:
         return min(max(value, self._minimum), self._maximum)
 
 
-class TimeWeightedMean:
-    """Mean and maximum of a quantity over time, in three numbers."""
+class MeanAndMaximum:
+    """The weighted mean and the maximum of a quantity: of readings, or over time with nanoseconds as weights.
 
-    __slots__ = ("_maximum", "_weight_ns", "_weighted_sum")
+    ``total`` is the weighted sum.
+    """
+
+    __slots__ = ("maximum", "total", "weight")
 
     def __init__(self) -> None:
-        self._weighted_sum = 0
-        self._weight_ns = 0
-        self._maximum = 0
+        self.total: float = 0
+        self.weight = 0
+        self.maximum: float | None = None
 
-    def add(self, value: int, weight_ns: int) -> None:
-        """Add a value of at least 0 that held for ``weight_ns`` nanoseconds."""
-        if weight_ns > 0:
-            self._weighted_sum += value * weight_ns
-            self._weight_ns += weight_ns
-            self._maximum = max(self._maximum, value)
+    def add(self, value: float, weight: int = 1) -> None:
+        """Add a value."""
+        if weight > 0:
+            self.total += value * weight
+            self.weight += weight
+            if self.maximum is None or value > self.maximum:
+                self.maximum = value
+
+    def merge(self, other: "MeanAndMaximum") -> None:
+        """Add the values of another one."""
+        self.total += other.total
+        self.weight += other.weight
+        self.maximum = max_known(self.maximum, other.maximum)
 
     def summary(self, *, per: float = 1, digits: int = 3) -> AverageAndMaximum | None:
         """Mean and maximum, divided by ``per`` and rounded to ``digits``; None before the first value."""
-        if not self._weight_ns:
+        if self.maximum is None:
             return None
-        average = self._weighted_sum / self._weight_ns
-        return AverageAndMaximum(avg=round(average / per, digits), max=round(self._maximum / per, digits))
+        return AverageAndMaximum(
+            avg=round(self.total / self.weight / per, digits), max=round(self.maximum / per, digits)
+        )
 
 
 class MonotonicCounter:

@@ -11,7 +11,7 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.ecs_terms import arn_part, cluster_name, task_id
-from profiler.core.timestamps import format_ms
+from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
 from profiler.record.model import (
@@ -22,6 +22,7 @@ from profiler.record.model import (
     OtherContainer,
     PeakSource,
     Record,
+    Sampling,
     TaskSize,
     known_peak_source,
     may_have_missed_a_kill,
@@ -144,6 +145,23 @@ def with_devices(numbers: Interval, readings: DeviceReadings) -> Interval:
         gpu_utilization_percent=readings.gpu_percent.summary(),
         gpu_memory_used_mb=readings.gpu_memory_bytes.summary(per=MIB),
         neuron_utilization_percent=readings.neuron_percent.summary(),
+    )
+
+
+def build_sampling(
+    usage: ContainerUsage | None, sources: Iterable[str], *, interval_ns: int, failures: int, missed: int
+) -> Sampling:
+    """The statistics of the sampling itself."""
+    longest_ms, median_ms = (usage.max_step_ms, usage.median_step_ms) if usage else (None, None)
+    return Sampling(
+        interval_ms=as_number(interval_ns / NS_PER_MS),
+        samples=usage.samples if usage else 0,
+        duplicates=usage.duplicates if usage else 0,
+        failures=failures,
+        missed_ticks=missed,
+        longest_gap_ms=None if longest_ms is None else round(longest_ms),
+        stats_period_ms=None if median_ms is None else round(median_ms),
+        sources=tuple(sources),
     )
 
 

@@ -1,88 +1,98 @@
-"""The time series of one run for its record: equal steps, constant memory, however long the run is.
+"""The time series of one run: equal steps, constant memory, however long the run is.
 
 The buffer begins with steps of the sampling interval. When the run outgrows it, neighbouring steps are merged and the
 step doubles. CPU time is kept as integer nanoseconds per step, so that merging loses nothing.
 """
 
-from collections.abc import Collection, Sequence
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from profiler.core.optional_math import max_known
+from msgspec import Struct
+
+from profiler.aggregation.statistics import MeanAndMaximum
+from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, format_ms
-from profiler.record.model import AverageAndMaximum, Series
+from profiler.record.model import Series
 from profiler.record.units import MIB, as_number
 
 _SIGNIFICANT_DIGITS = 3
-_DIGITS = 3
 _MEMORY_COLUMN = "memory_used_mb"
 _COLUMNS = ("vcpu_used", _MEMORY_COLUMN, "gpu_utilization_percent", "neuron_utilization_percent")
 _Cell = TypeVar("_Cell")
-_Total = TypeVar("_Total", int, float)
+_Number = TypeVar("_Number", int, float)
+# (CPU nanoseconds, nanoseconds covered), or (sum, number of readings).
+_Sum: TypeAlias = tuple[float, int]
 
 Column: TypeAlias = tuple[float | None, ...]
 
 
-class DeviceTotals:
-    """The readings of one quantity of all devices: their sum, number and maximum."""
-
-    __slots__ = ("count", "maximum", "total")
-
-    def __init__(self) -> None:
-        self.total = 0.0
-        self.count = 0
-        self.maximum: float | None = None
-
-    def add(self, value: float) -> None:
-        """Count one reading of one device."""
-        self.total += value
-        self.count += 1
-        self.maximum = value if self.maximum is None else max(self.maximum, value)
-
-    def merge(self, other: "DeviceTotals") -> None:
-        """Count the readings of another one, too."""
-        self.total += other.total
-        self.count += other.count
-        self.maximum = max_known(self.maximum, other.maximum)
-
-    def summary(self, *, per: float = 1) -> AverageAndMaximum | None:
-        """The mean and the maximum, divided by ``per``; None without a reading."""
-        if self.maximum is None:
-            return None
-        return AverageAndMaximum(
-            avg=round(self.total / self.count / per, _DIGITS), max=round(self.maximum / per, _DIGITS)
-        )
-
-
 class DeviceReadings:
-    """The readings of all devices since some moment."""
+    """The readings of all devices since some moment.
 
-    __slots__ = ("gpu_memory_bytes", "gpu_percent", "neuron_percent")
+    ``gpu_memory_bytes`` has the readings of each GPU, ``gpus_memory_bytes`` is the memory of all GPUs together.
+    """
+
+    __slots__ = ("gpu_memory_bytes", "gpu_percent", "gpus_memory_bytes", "neuron_percent")
 
     def __init__(self) -> None:
-        self.gpu_percent = DeviceTotals()
-        self.gpu_memory_bytes = DeviceTotals()
-        self.neuron_percent = DeviceTotals()
+        self.gpu_percent = MeanAndMaximum()
+        self.gpu_memory_bytes = MeanAndMaximum()
+        self.gpus_memory_bytes: float | None = None
+        self.neuron_percent = MeanAndMaximum()
 
     def merge(self, other: "DeviceReadings") -> None:
         """Count the readings of another one, too."""
         self.gpu_percent.merge(other.gpu_percent)
         self.gpu_memory_bytes.merge(other.gpu_memory_bytes)
+        self.gpus_memory_bytes = max_known(self.gpus_memory_bytes, other.gpus_memory_bytes)
         self.neuron_percent.merge(other.neuron_percent)
 
 
+def _add(first: _Sum, second: _Sum) -> _Sum:
+    return first[0] + second[0], first[1] + second[1]
+
+
+def _largest(first: _Number | None, second: _Number | None) -> _Number | None:
+    return second if first is None or (second is not None and second > first) else first
+
+
 class _Column(Generic[_Cell]):
-    """The cells of one quantity. ``empty`` is a cell without a measurement."""
+    """The cells of one quantity. ``empty`` is a cell without a measurement, ``combine`` makes one cell of two."""
 
-    __slots__ = ("cells", "empty")
+    __slots__ = ("cells", "combine", "empty")
 
-    def __init__(self, empty: _Cell) -> None:
+    def __init__(self, empty: _Cell, combine: Callable[[_Cell, _Cell], _Cell]) -> None:
         self.empty = empty
+        self.combine = combine
         self.cells: list[_Cell] = []
 
-    def reach(self, index: int) -> None:
-        """Append empty cells up to ``index``."""
+    def add(self, index: int, cell: _Cell) -> None:
+        """Combine a measurement with those of its step."""
         if index >= len(self.cells):
             self.cells.extend([self.empty] * (index + 1 - len(self.cells)))
+        self.cells[index] = self.combine(self.cells[index], cell)
+
+    def merge_neighbours(self) -> None:
+        """Halve the number of cells."""
+        cells = self.cells
+        last = cells[-1:] if len(cells) % 2 else []
+        self.cells = [*map(self.combine, cells[::2], cells[1::2]), *last]
+
+    def padded(self, length: int) -> list[_Cell]:
+        """The cells, followed by empty ones up to ``length``."""
+        return self.cells + [self.empty] * (length - len(self.cells))
+
+
+class SeriesStep(Struct, frozen=True, gc=False):
+    """The measurements of one step, which ends ``end_ns`` after the start of the run; None: not measured."""
+
+    end_ns: int
+    vcpu_used: float | None
+    memory_bytes: int | None
+    block_read_bytes: int | None
+    block_write_bytes: int | None
+    gpu_percent: float | None
+    gpus_memory_bytes: float | None
 
 
 class RunSeries:
@@ -97,13 +107,20 @@ class RunSeries:
 
     def __init__(self, started_ns: int, step_ns: int, points: int) -> None:
         self._started_ns = started_ns
-        self._step_ns = max(step_ns, 1)
+        self.step_ns = max(step_ns, 1)
         self._capacity = 2 * points
-        # (CPU nanoseconds, nanoseconds covered); largest memory; (sum, count) of device readings.
-        self._cpu: _Column[tuple[int, int]] = _Column((0, 0))
-        self._memory: _Column[int | None] = _Column(None)
-        self._gpu: _Column[tuple[float, int]] = _Column((0.0, 0))
-        self._neuron: _Column[tuple[float, int]] = _Column((0.0, 0))
+        self._cpu: _Column[_Sum] = _Column((0, 0), _add)
+        self._memory: _Column[int | None] = _Column(None, _largest)
+        self._gpu: _Column[_Sum] = _Column((0.0, 0), _add)
+        self._gpus_memory: _Column[float | None] = _Column(None, _largest)
+        self._neuron: _Column[_Sum] = _Column((0.0, 0), _add)
+        self._read: _Column[int | None] = _Column(None, sum_known)
+        self._written: _Column[int | None] = _Column(None, sum_known)
+
+    @property
+    def columns(self) -> "tuple[_Column[Any], ...]":
+        """The cells of all quantities."""
+        return self._cpu, self._memory, self._gpu, self._gpus_memory, self._neuron, self._read, self._written
 
     def add_cpu(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
         """Spread ``cpu_ns`` evenly over the time from ``start_ns`` to ``end_ns``; no CPU time is lost by rounding.
@@ -115,95 +132,118 @@ class RunSeries:
             return
         last = self._index(end_ns - 1)  # first: it may merge
         first = self._index(start_ns)
-        self._cpu.reach(last)
         if first == last:  # nearly always, once the steps have doubled a few times
-            used_ns, covered_ns = self._cpu.cells[last]
-            self._cpu.cells[last] = (used_ns + cpu_ns, covered_ns + end_ns - start_ns)
+            self._cpu.add(last, (cpu_ns, end_ns - start_ns))
             return
         length_ns, spread_ns = end_ns - start_ns, 0
         for index in range(first, last + 1):
-            cell_start_ns = max(start_ns, self._started_ns + index * self._step_ns)
-            cell_end_ns = min(end_ns, self._started_ns + (index + 1) * self._step_ns)
+            cell_start_ns = max(start_ns, self._started_ns + index * self.step_ns)
+            cell_end_ns = min(end_ns, self._started_ns + (index + 1) * self.step_ns)
             until_ns = cpu_ns * (cell_end_ns - start_ns) // length_ns
-            used_ns, covered_ns = self._cpu.cells[index]
-            self._cpu.cells[index] = (used_ns + until_ns - spread_ns, covered_ns + cell_end_ns - cell_start_ns)
+            self._cpu.add(index, (until_ns - spread_ns, cell_end_ns - cell_start_ns))
             spread_ns = until_ns
 
     def add_memory(self, at_ns: int, size_bytes: int, *, held_ns: int = 0) -> None:
         """Count a reading of the memory in use for the ``held_ns`` nanoseconds that end at ``at_ns``."""
         last = self._index(at_ns - 1 if held_ns else at_ns)
-        self._memory.reach(last)
         for index in range(self._index(at_ns - held_ns), last + 1):
-            before = self._memory.cells[index]
-            self._memory.cells[index] = size_bytes if before is None else max(before, size_bytes)
+            self._memory.add(index, size_bytes)
+
+    def add_blocks(self, at_ns: int, read_bytes: int | None, written_bytes: int | None) -> None:
+        """Count the bytes read from and written to storage for the step of ``at_ns``."""
+        index = self._index(at_ns)
+        self._read.add(index, read_bytes)
+        self._written.add(index, written_bytes)
 
     def add_devices(self, at_ns: int, readings: DeviceReadings) -> None:
-        """Count the devices' utilization for the step of ``at_ns``."""
-        self._add_devices(self._gpu, at_ns, readings.gpu_percent)
-        self._add_devices(self._neuron, at_ns, readings.neuron_percent)
+        """Count the devices' utilization and memory for the step of ``at_ns``."""
+        for column, percents in ((self._gpu, readings.gpu_percent), (self._neuron, readings.neuron_percent)):
+            if percents.weight:
+                column.add(self._index(at_ns), (percents.total, percents.weight))
+        if readings.gpus_memory_bytes is not None:
+            self._gpus_memory.add(self._index(at_ns), readings.gpus_memory_bytes)
 
-    def values(self, min_step_ms: float = 0) -> Series | None:
-        """The series so far; None before the first measurement. Steps shorter than ``min_step_ms`` are merged."""
-        while self._step_ns < min_step_ms * NS_PER_MS:
-            self._merge()
-        length = max(len(column.cells) for column in (self._cpu, self._memory, self._gpu, self._neuron))
+    def values(self) -> Series | None:
+        """The series so far; None before the first measurement."""
+        length = self.length
         if not length:
             return None
-        for reach in (self._cpu.reach, self._memory.reach, self._gpu.reach, self._neuron.reach):
-            reach(length - 1)
+        memory = (None if size is None else size / MIB for size in self._memory.padded(length))
         return Series(
             started_at=format_ms(self._started_ns),
-            step_ms=as_number(self._step_ns / NS_PER_MS) or 0,
-            vcpu_used=_optional(tuple(used / covered if covered else None for used, covered in self._cpu.cells)),
-            memory_used_mb=_optional(tuple(None if size is None else size / MIB for size in self._memory.cells)),
-            gpu_utilization_percent=_optional(
-                tuple(total / count if count else None for total, count in self._gpu.cells)
-            ),
-            neuron_utilization_percent=_optional(
-                tuple(total / count if count else None for total, count in self._neuron.cells)
-            ),
+            step_ms=as_number(self.step_ns / NS_PER_MS) or 0,
+            vcpu_used=_optional(_means(self._cpu, length)),
+            memory_used_mb=_optional(tuple(memory)),
+            gpu_utilization_percent=_optional(_means(self._gpu, length)),
+            neuron_utilization_percent=_optional(_means(self._neuron, length)),
         )
 
+    def steps(self) -> Iterator[SeriesStep]:
+        """The steps so far, without rounding."""
+        length = self.length
+        columns = (
+            _means(self._cpu, length),
+            self._memory.padded(length),
+            self._read.padded(length),
+            self._written.padded(length),
+            _means(self._gpu, length),
+            self._gpus_memory.padded(length),
+        )
+        for index, cells in enumerate(zip(*columns, strict=True)):
+            yield SeriesStep((index + 1) * self.step_ns, *cells)
+
+    def copy(self, *, min_step_ms: float = 0, max_steps: int | None = None) -> "RunSeries":
+        """The series so far, which does not grow any more with this one.
+
+        Args:
+            min_step_ms: Steps that are shorter are merged.
+            max_steps: If there are more steps, they are merged.
+        """
+        copied = RunSeries(self._started_ns, self.step_ns, self._capacity // 2)
+        for column, original in zip(copied.columns, self.columns, strict=True):
+            column.cells = original.cells.copy()
+        while copied.step_ns < min_step_ms * NS_PER_MS or (max_steps is not None and copied.length > max_steps):
+            copied.merge()
+        return copied
+
     @property
-    def cpu_ns(self) -> int:
+    def cpu_ns(self) -> float:
         """All CPU time that was added."""
         return sum(used for used, _ in self._cpu.cells)
 
+    @property
+    def length(self) -> int:
+        """The number of steps so far."""
+        return max(len(column.cells) for column in self.columns)
+
     def _index(self, at_ns: int) -> int:
         """The step of a moment. Merges until the buffer reaches it."""
-        index = (at_ns - self._started_ns) // self._step_ns
+        index = (at_ns - self._started_ns) // self.step_ns
         while index >= self._capacity:
-            self._merge()
-            index = (at_ns - self._started_ns) // self._step_ns
+            self.merge()
+            index = (at_ns - self._started_ns) // self.step_ns
         return max(index, 0)
 
-    def _merge(self) -> None:
-        self._step_ns *= 2
-        self._cpu.cells = _merged_sums(self._cpu.cells)
-        self._gpu.cells = _merged_sums(self._gpu.cells)
-        self._neuron.cells = _merged_sums(self._neuron.cells)
-        self._memory.cells = [
-            max((size for size in pair if size is not None), default=None) for pair in _neighbours(self._memory.cells)
-        ]
+    def merge(self) -> None:
+        """Merge neighbouring steps."""
+        self.step_ns *= 2
+        for column in self.columns:
+            column.merge_neighbours()
 
-    def _add_devices(self, column: _Column[tuple[float, int]], at_ns: int, percents: DeviceTotals) -> None:
-        if not percents.count:
-            return
-        index = self._index(at_ns)
-        column.reach(index)
-        total, count = column.cells[index]
-        column.cells[index] = (total + percents.total, count + percents.count)
+
+def _means(column: _Column[_Sum], length: int) -> Column:
+    return tuple(total / weight if weight else None for total, weight in column.padded(length))
 
 
 def with_columns(series: Series | None, other: RunSeries, names: Collection[str]) -> Series | None:
-    """Replace columns of a series by those of another one of the same run.
+    """Replace columns of a series with those of another series of the same run.
 
     Args:
         series: The series; if it has longer steps, the other one is merged to these.
         other: The other series. If it has longer steps, the columns that stay are averaged (memory: the maximum).
         names: The names of the columns.
     """
-    columns = other.values(0 if series is None else series.step_ms)
+    columns = other.copy(min_step_ms=0 if series is None else series.step_ms).values()
     taken = {} if columns is None else {name: getattr(columns, name) for name in names}
     taken = {name: values for name, values in taken.items() if values is not None}
     if columns is None or not taken:
@@ -232,15 +272,6 @@ def _coarsen(values: Column, factor: int, *, use_maximum: bool) -> Column:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
-
-
-def _neighbours(cells: Sequence[_Cell]) -> list[Sequence[_Cell]]:
-    return [cells[index : index + 2] for index in range(0, len(cells), 2)]
-
-
-def _merged_sums(cells: Sequence[tuple[_Total, int]]) -> list[tuple[_Total, int]]:
-    """Add up the sums and counts of neighbouring cells."""
-    return [(sum(total for total, _ in part), sum(count for _, count in part)) for part in _neighbours(cells)]
 
 
 def _optional(values: Column) -> Column | None:

@@ -12,7 +12,7 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.threads import ThreadFailure
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.record.model import Record
+from profiler.record.model import Record, with_warnings
 
 if TYPE_CHECKING:
     from profiler.collectors.neuron.neuron_usage import LiveNeuron
@@ -105,7 +105,4 @@ def with_source(record: Record, name: str | None, warnings: Sequence[str] = ()) 
     if name is not None and record.sampling is not None:
         sources = (*record.sampling.sources, name)
         record = replace(record, sampling=replace(record.sampling, sources=sources))
-    if warnings and record.monitor is not None:
-        all_warnings = (*record.monitor.warnings, *warnings)
-        record = replace(record, monitor=replace(record.monitor, warnings=all_warnings))
-    return record
+    return with_warnings(record, warnings)

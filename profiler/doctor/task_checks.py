@@ -20,8 +20,7 @@ from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.units import MIB, format_duration, format_memory
 from profiler.settings import MonitorSettings
-from profiler.sinks import DeliveryFailure
-from profiler.sinks.cloudwatch_logs import LogTarget
+from profiler.sinks import DeliveryFailure, LogTarget
 
 # The topics of the findings.
 _TASK, BATCH, MEMORY, _OWN, PIDS = "task metadata", "batch", "memory limit", "own limit", "processes"

@@ -9,16 +9,19 @@ pathlib is slow to import.
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
+from profiler.aggregation.time_series import RunSeries
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.threads import BackgroundCall
-from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.history.runs_in_progress import RunJournal, WrittenRun, running_folder
-from profiler.history.timeline import Point, Timeline, encode_points
+from profiler.history.timeline import Point, encode_points, points_of
 from profiler.record.json_line import encode_line
 from profiler.record.model import Report
 
 DEFAULT_RUNS = 10_000
+# Of the time series.
+MAX_STEPS = 10_000
 _MAX_DIGITS = 9
 # A killed profiler loses at most a tenth of the run, and at most a minute. Writing 10,000 points takes some 30 ms.
 _MAX_LOST_SHARE = 0.1
@@ -66,7 +69,7 @@ def runs_to_keep(environment: Mapping[str, str]) -> tuple[int, str | None]:
 
 
 class HistoryRecorder:
-    """Records one run in the history. ``timeline.add`` receives the samples during the run."""
+    """Records one run in the history."""
 
     def __init__(self, option: str | None, environment: Mapping[str, str], clock: Clock) -> None:
         self._option = option
@@ -76,10 +79,9 @@ class HistoryRecorder:
         self._journal_call: BackgroundCall[bool] | None = None
         self._journal_began_ns: int | None = None
         self._journal_due_ns: int | None = 0
-        self.timeline = Timeline()
 
-    def keep_so_far(self, build_report: Callable[[], Report]) -> None:
-        """Write down the run so far, if this is due, for the case that this process is killed.
+    def keep_so_far(self, build_so_far: Callable[[], tuple[Report, RunSeries | None]]) -> None:
+        """Write down the report and the series of the run so far, if this is due: this process may be killed.
 
         A thread writes, because a file system may hang. A failure has no effect: the end adds the run to the history.
         """
@@ -91,7 +93,8 @@ class HistoryRecorder:
         pause_ns = round((now_ns - self._journal_began_ns) * _MAX_LOST_SHARE)
         self._journal_due_ns = now_ns + min(max(pause_ns, _MIN_PAUSE_NS), _MAX_PAUSE_NS)
         try:
-            report = build_report()
+            report, series = build_so_far()
+            series = None if series is None else series.copy()  # the thread reads it
             line = encode_line(report)
         except Exception:  # noqa: BLE001  whatever is wrong here, the command goes on, and the end has its own report
             self._journal_due_ns = None
@@ -106,39 +109,31 @@ class HistoryRecorder:
                 return
             self._journal = RunJournal(folder, report.record.task_id)
         journal = self._journal
-        self._journal_call = BackgroundCall(lambda: self._write(journal, line, report), self._clock, _MAX_WRITE_SECONDS)
+        self._journal_call = BackgroundCall(
+            lambda: _write(journal, line, report, series), self._clock, _MAX_WRITE_SECONDS
+        )
 
-    def add(self, line: bytes, report: Report) -> tuple[str, ...]:
+    def add(self, line: bytes, report: Report, series: RunSeries | None) -> tuple[str, ...]:
         """Add the run. Returns sentences about what failed; a failure affects nothing but the entry."""
         max_runs, warning = runs_to_keep(self._environment)
-        failure = self._add_to_history(line, report, max_runs) if max_runs else None
+        failure = self._add_to_history(line, report, series, max_runs) if max_runs else None
         missing = None if failure is None else f"This run is not in the history. {failure}"
         self._end_journal()
         return tuple(sentence for sentence in (warning, missing) if sentence is not None)
 
-    def _add_to_history(self, line: bytes, report: Report, max_runs: int) -> str | None:
+    def _add_to_history(self, line: bytes, report: Report, series: RunSeries | None, max_runs: int) -> str | None:
         try:
             path = history_path(self._option, self._environment)
             from profiler.history.run_database import HistoryStore  # see the module's docstring
+
+            store = HistoryStore(path, self._clock)
+            store.add(line, report, _points(report, series), max_runs=max_runs)
         except TaskProfilerError as error:
             return str(error)
         except ImportError as error:
             return f"This Python has no SQLite ({error}): use --no-history, or another Python."
-        store = HistoryStore(path, self._clock)
-        refused = store.add(line, report, self._points(report), max_runs=max_runs)
-        if refused is not None:
-            return refused.reason
         store.add_abandoned_runs()
         return None
-
-    def _points(self, report: Report) -> tuple[Point, ...]:
-        started_ns = parse_ns(report.record.started_at)
-        return () if started_ns is None else self.timeline.points(started_ns)
-
-    def _write(self, journal: RunJournal, line: bytes, report: Report) -> bool:
-        with suppress(OSError):
-            journal.write(WrittenRun(line, encode_points(self._points(report))))
-        return True
 
     def _is_writing(self) -> bool:
         return self._journal_call is not None and self._journal_call.result_so_far() is None
@@ -148,3 +143,13 @@ class HistoryRecorder:
         if self._journal is not None and self._journal_call is not None and self._journal_call.result():
             with suppress(OSError):
                 self._journal.remove()
+
+
+def _points(report: Report, series: RunSeries | None) -> tuple[Point, ...]:
+    return () if series is None else points_of(series, report.record.metrics.duration_ms)
+
+
+def _write(journal: RunJournal, line: bytes, report: Report, series: RunSeries | None) -> bool:
+    with suppress(OSError):
+        journal.write(WrittenRun(line, encode_points(_points(report, series))))
+    return True

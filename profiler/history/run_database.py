@@ -20,7 +20,6 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.history.runs_in_progress import abandoned_runs, running_folder
 from profiler.history.timeline import Point, decode_points, encode_points
 from profiler.record.model import Report, decode
-from profiler.sinks import DeliveryFailure
 
 FilePath = str | os.PathLike[str]
 
@@ -206,7 +205,7 @@ class HistoryStore:
         self._file = HistoryDatabase(path, clock, migrations)
         self.unreadable_count = 0
 
-    def add(self, line: bytes, report: Report, points: Iterable[Point], *, max_runs: int) -> DeliveryFailure | None:
+    def add(self, line: bytes, report: Report, points: Iterable[Point], *, max_runs: int) -> None:
         """Add a run and delete the oldest ones beyond ``max_runs``. A run that is stored already is not added again.
 
         Args:
@@ -214,20 +213,23 @@ class HistoryStore:
             report: The run that was encoded. To decode the line would take a tenth of the time of a short ``run``.
             points: The time series.
             max_runs: How many runs are kept.
+
+        Raises:
+            TaskProfilerError: if the file cannot be written.
         """
-        return self._add(StoredRun(line=line, report=report), encode_points(points), max_runs)
+        self._add(StoredRun(line=line, report=report), encode_points(points), max_runs)
 
     def add_abandoned_runs(self) -> None:
         """Add the runs whose profiler was killed, as far as they were written down. A failure leaves them for later."""
         for run in abandoned_runs(running_folder(self._path)):
-            so_far, failure = run.so_far, None
+            so_far = run.so_far
             report = None if so_far is None else _report(so_far.line)
-            if so_far is not None and report is not None:
-                failure = self._add(StoredRun(line=so_far.line, report=report), so_far.points, max_runs=None)
-            if failure is None:
+            with suppress(TaskProfilerError):
+                if so_far is not None and report is not None:
+                    self._add(StoredRun(line=so_far.line, report=report), so_far.points, max_runs=None)
                 run.remove()
 
-    def _add(self, run: StoredRun, points: bytes, max_runs: int | None) -> DeliveryFailure | None:
+    def _add(self, run: StoredRun, points: bytes, max_runs: int | None) -> None:
         record = run.report.record
         row = (
             record.task_id,
@@ -237,23 +239,19 @@ class HistoryStore:
             run.line.decode(),
             points.decode(errors="replace"),
         )
-        try:
-            with self._file.write_transaction() as connection:
+        with self._file.write_transaction() as connection:
+            connection.execute(
+                "INSERT INTO run (task_id, started_at, family, status, record, points) VALUES (?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (task_id, started_at) DO NOTHING",
+                row,
+            )
+            if max_runs is not None:
                 connection.execute(
-                    "INSERT INTO run (task_id, started_at, family, status, record, points) VALUES (?, ?, ?, ?, ?, ?)"
-                    " ON CONFLICT (task_id, started_at) DO NOTHING",
-                    row,
+                    "DELETE FROM run WHERE id IN (SELECT id FROM run"
+                    " WHERE id <> (SELECT id FROM run WHERE task_id = ? AND started_at = ?)"
+                    " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
+                    (*row[:2], max_runs - 1),
                 )
-                if max_runs is not None:
-                    connection.execute(
-                        "DELETE FROM run WHERE id IN (SELECT id FROM run"
-                        " WHERE id <> (SELECT id FROM run WHERE task_id = ? AND started_at = ?)"
-                        " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
-                        (*row[:2], max_runs - 1),
-                    )
-        except TaskProfilerError as error:
-            return DeliveryFailure(str(error))
-        return None
 
     def runs(
         self,
@@ -334,12 +332,12 @@ def _condition(
         ("started_at < ?", () if until is None else (until,)),
     )
     text = "".join(f" AND ({' OR '.join([part] * len(values))})" for part, values in parts if values)
-    found = tuple(value for _, values in parts for value in values)
+    parameters = tuple(value for _, values in parts for value in values)
     if run is not None:
         text += " AND (instr(task_id, ?) = 1 OR family GLOB ?)"
         # The part after the slash names a container, which is not a column.
-        found = (*found, run.partition("/")[0], _glob(run))
-    return text, found
+        parameters = (*parameters, run.partition("/")[0], _glob(run))
+    return text, parameters
 
 
 def _glob(pattern: str) -> str:

@@ -76,8 +76,6 @@ class Supervisor:
     """Supervises one command until it ends.
 
     Args:
-        pid: The command's process id.
-        clock: The clock of the deadlines.
         unrelated_children: Children of this process that are not the command's.
         before_stop: Called before this process stops because the terminal stopped the command.
     """

@@ -63,11 +63,6 @@ def runner_labels(environment: Mapping[str, str]) -> dict[str, str]:
     return {label: without_surrogates(value)[:MAX_LABEL_CHARS] for label, value in values.items() if value}
 
 
-def merge_labels(defaults: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """All labels; a given one replaces a default one of the same name."""
-    return {**defaults, **given}
-
-
 def git_commit(folder: str) -> str | None:
     """The commit checked out in the nearest repository at or above ``folder``; None without a repository."""
     while True:

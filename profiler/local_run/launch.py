@@ -34,7 +34,7 @@ class StartedCommand(Struct, frozen=True, kw_only=True):
     """A running command.
 
     ``startup_cpu_ns`` is the CPU time that its process used before it executed the command. ``measured`` is the result
-    of :attr:`ChildHooks.measure`; None if a signal ended the process before.
+    of ``measure`` (see :class:`HeldCommand`); None if a signal ended the process before.
     """
 
     pid: int
@@ -49,16 +49,6 @@ class StartFailure(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class ChildHooks(Struct, frozen=True, kw_only=True):
-    """What the command's process does before it executes the command. Neither may raise.
-
-    ``enter`` may be slow. ``measure`` is the last action before the exec; its result is one line.
-    """
-
-    enter: Callable[[], None]
-    measure: Callable[[], bytes]
-
-
 def shorten_name(name: str) -> str:
     """Shorten a name to the limit of a family."""
     from profiler.record.json_line import truncate_text  # with the record's types: after the fork
@@ -69,7 +59,7 @@ def shorten_name(name: str) -> str:
 class HeldCommand:
     """A forked process that executes a command when :meth:`execute` is called.
 
-    Before that, the process calls ``hooks.enter`` while this process does other work. If this process leaves the
+    Before that, the process calls ``enter`` while this process does other work. If this process leaves the
     ``with`` block or ends without a call of ``execute``, the forked process ends without executing the command.
 
     The program is searched as ``execvp`` does. The command gets ``environment`` and the signal mask, and inherits from
@@ -81,17 +71,23 @@ class HeldCommand:
     make a signal ignored that is not ignored here.
 
     Args:
-        words: The program and its arguments.
-        environment: The environment of the command.
-        mask: The signals that are blocked in the command.
-        hooks: What the forked process does before the exec.
+        enter: Called by the forked process at once; it may be slow. It does not raise.
+        measure: The last action of the forked process before the exec; its result is one line. It does not raise.
     """
 
-    def __init__(self, words: Words, environment: Environment, mask: Iterable[int], hooks: ChildHooks) -> None:
-        self._words = words
+    def __init__(
+        self,
+        words: Words,
+        environment: Environment,
+        mask: Iterable[int],
+        enter: Callable[[], None],
+        measure: Callable[[], bytes],
+    ) -> None:
+        self.words = words
         self._environment = environment
         self._mask = frozenset(mask)
-        self._hooks = hooks
+        self._enter = enter
+        self._measure = measure
         self._paths: tuple[str, ...] = ()
         self._process: _ForkedProcess | None = None
         self._fork_failure: StartFailure | None = None
@@ -100,10 +96,10 @@ class HeldCommand:
         """Fork the process, unless the program does not exist."""
         previous = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         ignored = (signal.SIGCHLD,) if previous == signal.SIG_IGN else ()
-        self._paths = _candidate_paths(self._words[0], self._environment)
+        self._paths = _candidate_paths(self.words[0], self._environment)
         if self._paths:
             try:
-                self._process = _fork(lambda output: self._execute_in_child(output, ignored), self._hooks.enter)
+                self._process = _fork(lambda output: self._execute_in_child(output, ignored), self._enter)
             except OSError as error:
                 self._fork_failure = _not_executable(self._paths[0], error.strerror or str(error))
         return self
@@ -121,7 +117,7 @@ class HeldCommand:
     def execute(self) -> StartedCommand | StartFailure:
         """Release the forked process. Returns when it has executed the command, or has failed to. Call it once."""
         if self._process is None:
-            return self._fork_failure or _start_failure(self._words[0], ())
+            return self._fork_failure or _start_failure(self.words[0], ())
         process, self._process = self._process, None
         with suppress(BrokenPipeError):  # a signal has ended the process
             os.write(process.gate, _EXECUTE)
@@ -130,7 +126,7 @@ class HeldCommand:
             output, _, errors = pipe.read().partition(b"\n")
         if errors:
             os.waitpid(process.pid, 0)
-            return _start_failure(self._words[0], zip(self._paths, map(int, errors.split()), strict=False))
+            return _start_failure(self.words[0], zip(self._paths, map(int, errors.split()), strict=False))
         if not output:
             return StartedCommand(pid=process.pid)
         cpu_ns, _, measured = output.partition(b" ")
@@ -139,9 +135,9 @@ class HeldCommand:
     def _execute_in_child(self, output: int, ignored: Iterable[signal.Signals]) -> None:
         """Execute the command. Writes the CPU time of this process until now, then the errors if all paths fail."""
         _restore_signal_state(self._mask, ignored)
-        measured = self._hooks.measure()
+        measured = self._measure()
         os.write(output, b"%d %s\n" % (time.process_time_ns(), measured))
-        errors = _exec_first_usable(self._paths, self._words, self._environment)
+        errors = _exec_first_usable(self._paths, self.words, self._environment)
         os.write(output, b" ".join(b"%d" % number for number in errors))
 
 

@@ -13,13 +13,7 @@ _NEAR_LIMIT_SHARE = 0.9
 
 
 class LiveView:
-    """Draws the last sample.
-
-    Args:
-        rows: The rows of the terminal.
-        sizes: The limits that the bars are relative to.
-        started_ns: The start of the command by the wall clock.
-    """
+    """Draws the last sample."""
 
     def __init__(self, rows: BottomRows, sizes: ResourceLimits, started_ns: int) -> None:
         self._rows = rows

@@ -3,7 +3,7 @@
 If the command runs in an ECS task, :class:`Placement` adds the task's identity, log stream and sizes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,7 +26,6 @@ from profiler.local_run.command_supervisor import CommandExit
 from profiler.readers.cgroup.hierarchy import Limits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
-from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.model import (
     Container,
     MemoryKills,
@@ -67,7 +66,7 @@ def apply_placement(
     """Add the identity, log stream and durations of the ECS task to the record of a command.
 
     ``is_named`` is True if the user gave the run a name, which then remains its family. ``finished_ns`` is None if the
-    end is unknown.
+    command runs.
     """
     task, own = placement.task, placement.container
     identity = build_batch_record(own, task, None, RunEnd(status="running", until_ns=finished_ns or started_ns), Host())
@@ -99,7 +98,7 @@ def apply_placement(
 
 
 class RunIdentity(Struct, frozen=True, kw_only=True):
-    """The identity of a run: its id and name, its labels, and the machine.
+    """The identity of a run: its id and name, its labels, the machine, and its ECS task, if any.
 
     ``is_named`` is True if the user gave the name.
     """
@@ -109,21 +108,7 @@ class RunIdentity(Struct, frozen=True, kw_only=True):
     host: Host
     is_named: bool = False
     labels: Mapping[str, str] = {}
-
-
-class RunFacts(Struct, frozen=True, kw_only=True):
-    """The facts that were collected while the command ran: its ECS task, if any, and its labels."""
-
     placement: Placement | None = None
-    labels: Mapping[str, str] = {}
-
-
-class RunSpan(Struct, frozen=True, kw_only=True):
-    """When a command ran: start and end by the wall clock, the duration by the monotonic clock."""
-
-    started_ns: int
-    finished_ns: int
-    duration_ns: int
 
 
 class MemoryPeak(Struct, frozen=True, kw_only=True):
@@ -134,15 +119,19 @@ class MemoryPeak(Struct, frozen=True, kw_only=True):
 
 
 class RunObservation(Struct, frozen=True, kw_only=True):
-    """The measurements of a command that has ended. ``peak.source`` is None if nothing was measured.
+    """The measurements of a command. ``peak.source`` is None if nothing was measured.
+
+    While the command runs, ``ending`` and ``duration_ns`` are None, and ``finished_ns`` is the time of the last
+    reading. Start and end are by the wall clock, the duration by the monotonic clock.
 
     ``memory_kills`` counts the kernel's kills in the command's own control group. Without such a group it is None, and
     ``shared_oom_kills`` counts the kills in the profiler's group, which may contain unrelated processes.
-    ``survivors`` are the processes that still ran at the end.
     """
 
-    span: RunSpan
-    ending: CommandExit
+    started_ns: int
+    finished_ns: int | None
+    duration_ns: int | None = None
+    ending: CommandExit | None = None
     usage: ContainerUsage
     demand: CpuDemand
     cpu_ns: int
@@ -150,9 +139,8 @@ class RunObservation(Struct, frozen=True, kw_only=True):
     group_peak_bytes: int | None = None
     shared_oom_kills: int | None = None
     memory_kills: int | None = None
-    has_block_io: bool
+    has_block_io: bool = False
     processes: tuple[Process, ...] = ()
-    survivors: tuple[ProcessReading, ...] = ()
 
 
 def resolve_peak(
@@ -219,37 +207,42 @@ def build_run_record(
     sampling: Sampling,
     *,
     monitor: Monitor,
-    facts: RunFacts | None = None,
+    max_series_steps: int = 0,
 ) -> Record:
-    """The record of a command that ran."""
-    ending, span = observed.ending, observed.span
-    facts = facts or RunFacts()
-    if facts.placement is not None:
-        sizes = apply_placement_limits(sizes, facts.placement, identity.host)
-    end = ended(ending.exit_code, span.finished_ns, was_stopped=ending.is_stop_requested)
-    memory = _out_of_memory(end, observed, sizes)
+    """The record of a command that ran, or runs.
+
+    The status of a command that runs is ``unknown``: the record is read only if the profiler does not see the end.
+    """
+    ending, placement = observed.ending, identity.placement
+    if placement is not None:
+        sizes = apply_placement_limits(sizes, placement, identity.host)
+    end, memory = RunEnd(status="unknown"), OutOfMemory()
+    if ending is not None:
+        end = ended(ending.exit_code, observed.finished_ns, was_stopped=ending.is_stop_requested)
+        memory = _out_of_memory(end, ending, observed, sizes)
+    series = observed.usage.series if max_series_steps else None
     record = replace(
-        _base_record(identity, end.status, ending.exit_code),
-        labels=facts.labels or None,
+        _base_record(identity, end.status, end.exit_code),
         likely_out_of_memory=memory.likely,
         out_of_memory_evidence=memory.evidence,
         memory_kills=MemoryKills(count=observed.memory_kills) if observed.memory_kills else None,
-        started_at=format_ms(span.started_ns),
-        finished_at=format_ms(span.finished_ns),
+        started_at=format_ms(observed.started_ns),
+        finished_at=None if observed.finished_ns is None else format_ms(observed.finished_ns),
         sampling=sampling,
-        metrics=_metrics(observed, sizes, None if facts.placement is None else facts.placement.task.vcpu_limit),
+        metrics=_metrics(observed, sizes, None if placement is None else placement.task.vcpu_limit),
         processes=observed.processes,
         monitor=monitor,
-        series=None if observed.usage.series is None else observed.usage.series.values(),
+        series=None if series is None else series.copy(max_steps=max_series_steps).values(),
     )
-    if facts.placement is None:
+    if placement is None:
         return record
+    finished_ns = None if ending is None else observed.finished_ns
     return apply_placement(
-        record, facts.placement, is_named=identity.is_named, started_ns=span.started_ns, finished_ns=span.finished_ns
+        record, placement, is_named=identity.is_named, started_ns=observed.started_ns, finished_ns=finished_ns
     )
 
 
-def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits) -> OutOfMemory:
+def _out_of_memory(end: RunEnd, ending: CommandExit, observed: RunObservation, sizes: ResourceLimits) -> OutOfMemory:
     """Whether the kernel probably killed a process of the command for lack of memory.
 
     A kill in the command's own group is decisive for every exit code, also after a stop request: systemd stops a unit
@@ -260,14 +253,14 @@ def _out_of_memory(end: RunEnd, observed: RunObservation, sizes: ResourceLimits)
         if end.exit_code == 0:
             return OutOfMemory()
         return OutOfMemory(likely=True, evidence="kernel-counter")
-    found = out_of_memory(
+    memory = out_of_memory(
         end,
         memory_max_bytes=observed.peak.size_bytes,
         memory_size_bytes=sizes.memory_bytes,
         peak_source=observed.peak.source,
         memory_kills=observed.memory_kills,
     )
-    return OutOfMemory() if found.likely is False and may_have_failed_to_allocate(observed.ending) else found
+    return OutOfMemory() if memory.likely is False and may_have_failed_to_allocate(ending) else memory
 
 
 def may_have_failed_to_allocate(ending: CommandExit) -> bool:
@@ -275,51 +268,10 @@ def may_have_failed_to_allocate(ending: CommandExit) -> bool:
     return ending.exit_code != 0 and ending.allocation_limit_bytes is not None
 
 
-class RunSoFar(Struct, frozen=True, kw_only=True):
-    """The measurements of a command that runs. ``read_ns`` is the last reading (wall clock); None before the first."""
-
-    started_ns: int
-    read_ns: int | None
-    usage: ContainerUsage
-    cpu_ns: int
-    peak_bytes: int | None
-    processes: tuple[Process, ...] = ()
-    facts: RunFacts = RunFacts()
-
-
-def build_unfinished_record(
-    identity: RunIdentity, so_far: RunSoFar, sizes: ResourceLimits, sampling: Sampling, monitor: Monitor
-) -> Record:
-    """The record of a command whose end the profiler did not see: it ends with the last reading, without a duration."""
-    placement = so_far.facts.placement
-    if placement is not None:
-        sizes = apply_placement_limits(sizes, placement, identity.host)
-    peak = MemoryPeak(size_bytes=so_far.peak_bytes, source=None if so_far.peak_bytes is None else "sampled")
-    metrics = with_peak(usage_metrics(so_far.usage, sizes), peak.size_bytes, peak.source, sizes)
-    cpu_seconds = round(so_far.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS)
-    record = replace(
-        _base_record(identity, "unknown", None),
-        labels=so_far.facts.labels or None,
-        started_at=format_ms(so_far.started_ns),
-        finished_at=None if so_far.read_ns is None else format_ms(so_far.read_ns),
-        sampling=sampling,
-        metrics=metrics if so_far.read_ns is None else replace(metrics, cpu_seconds=cpu_seconds),
-        processes=so_far.processes,
-        monitor=monitor,
-        series=None if so_far.usage.series is None else so_far.usage.series.values(),
-    )
-    if placement is None:
-        return record
-    return apply_placement(
-        record, placement, is_named=identity.is_named, started_ns=so_far.started_ns, finished_ns=None
-    )
-
-
 def build_not_started_record(identity: RunIdentity, exit_code: int, now_ns: int, monitor: Monitor) -> Record:
     """The record of a command that could not be started; it has no metrics."""
     return replace(
         _base_record(identity, "failure", exit_code),
-        labels=identity.labels or None,
         started_at=format_ms(now_ns),
         finished_at=format_ms(now_ns),
         monitor=monitor,
@@ -332,6 +284,7 @@ def _base_record(identity: RunIdentity, status: Status, exit_code: int | None) -
         family=identity.family,
         launch_type=_LAUNCH_TYPE,
         cpu_architecture=identity.host.cpu_architecture,
+        labels=identity.labels or None,
         container=Container(name=identity.family),
         status=status,
         exit_code=exit_code,
@@ -343,39 +296,24 @@ def report(record: Record, now_ns: int) -> Report:
     return Report(time=format_ms(now_ns), type="task.report", record=record)
 
 
-def build_sampling(
-    usage: ContainerUsage, sources: Iterable[str], *, interval_ns: int, failures: int, missed: int
-) -> Sampling:
-    """The statistics of the sampling itself."""
-    longest_ms, median_ms = usage.max_step_ms, usage.median_step_ms
-    return Sampling(
-        interval_ms=as_number(interval_ns / NS_PER_MS),
-        samples=usage.samples,
-        duplicates=usage.duplicates,
-        failures=failures,
-        missed_ticks=missed,
-        longest_gap_ms=None if longest_ms is None else round(longest_ms),
-        stats_period_ms=None if median_ms is None else round(median_ms),
-        sources=tuple(sources),
-    )
-
-
 def _metrics(observed: RunObservation, sizes: ResourceLimits, task_vcpu: float | None) -> Metrics:
     """The statistics of the samples, with the kernel's exact totals and peak where it has them."""
-    peak = observed.peak
+    peak, ending = observed.peak, observed.ending
     measured = with_peak(usage_metrics(observed.usage, sizes), peak.size_bytes, peak.source, sizes)
+    if observed.finished_ns is not None:
+        measured = replace(measured, cpu_seconds=round(observed.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS))
+    if ending is None or observed.duration_ns is None:
+        return measured
     measured = with_cpu_demand(
         measured,
         observed.demand,
         vcpu_size=sizes.vcpu if task_vcpu is None else task_vcpu,
         max_threads=observed.usage.max_pids,
     )
-    reaped = observed.ending.reaped
     return replace(
         measured,
-        duration_ms=as_number(observed.span.duration_ns / NS_PER_MS),
-        cpu_seconds=round(observed.cpu_ns / NS_PER_SECOND, CPU_SECONDS_DIGITS),
+        duration_ms=as_number(observed.duration_ns / NS_PER_MS),
         memory_usage_peak_mb=mebibytes(observed.group_peak_bytes),
-        block_read_bytes=reaped.block_read_bytes if observed.has_block_io else None,
-        block_write_bytes=reaped.block_write_bytes if observed.has_block_io else None,
+        block_read_bytes=ending.reaped.block_read_bytes if observed.has_block_io else None,
+        block_write_bytes=ending.reaped.block_write_bytes if observed.has_block_io else None,
     )

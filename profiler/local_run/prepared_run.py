@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from profiler.core.clock import Clock
 from profiler.local_run.launch import (
-    ChildHooks,
     HeldCommand,
     StartedCommand,
     StartFailure,
@@ -106,8 +105,7 @@ def prepare_run(words: Words, environment: Mapping[bytes, bytes], clock: Clock) 
         oom_kills_before = cgroups.oom_kills()
         preexisting_children = list_children(os.getpid(), threads=1)
         caller_environment = restore_caller_environment(environment, proc.read("/proc/self/environ"))
-        hooks = ChildHooks(enter=own_cgroup.enter, measure=measure)
-        with HeldCommand(words, caller_environment, mask, hooks) as held:
+        with HeldCommand(words, caller_environment, mask, own_cgroup.enter, measure) as held:
             yield PreparedRun(
                 run_id=run_id,
                 cgroups=cgroups,

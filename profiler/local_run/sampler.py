@@ -18,12 +18,7 @@ from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
 
 
 class UnrelatedChildren:
-    """Child processes of the profiler that are not the command's: earlier children, and those of the collectors.
-
-    Args:
-        preexisting: The children that existed before the command.
-        collectors: A restart may change the child of one.
-    """
+    """Child processes of the profiler that are not the command's: earlier children, and those of the collectors."""
 
     def __init__(self, preexisting: Iterable[int], collectors: Sequence[Collector] = ()) -> None:
         self._preexisting = frozenset(preexisting)
@@ -82,10 +77,6 @@ class CommandSampler:
     """Samples the process tree of one command, and its control group if it has one.
 
     Args:
-        tree: Reads the processes.
-        cgroup: The command's control group.
-        started_ns: The start of the command by the wall clock.
-        vcpus: The CPUs that the command can use.
         startup_cpu_ns: The CPU time that was used to start the command; it is subtracted.
     """
 
@@ -169,8 +160,6 @@ class SampleBuffer:
     A rate over a step of a few milliseconds is mostly rounding of the counters.
 
     Args:
-        interval_ns: The sampling interval.
-        started_ns: The start of the command by the wall clock.
         vcpu_size: The vCPUs that the command can use at most.
         series_points: Half the largest number of steps of the time series; 0 for none.
     """
@@ -183,6 +172,7 @@ class SampleBuffer:
         self.failures = 0
         self._interval_ns = interval_ns
         self._started_ns = started_ns
+        self._flushed_ns = started_ns
         self._pending: tuple[ContainerSample, int] | None = None
 
     def add(self, sample: ContainerSample | Unavailable, received_ns: int) -> None:
@@ -213,6 +203,14 @@ class SampleBuffer:
     def _flush(self) -> None:
         if self._pending is not None:
             sample, received_ns = self._pending
-            self.usage.add(sample, docker_id="", received_ns=received_ns, started_ns=self._started_ns)
-            self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())
-            self._pending = None
+            usage, self._pending = self.usage, None
+            read_bytes, written_bytes = usage.block_read_bytes, usage.block_write_bytes
+            usage.add(sample, received_ns=received_ns, started_ns=self._started_ns)
+            self.demand.add(usage.last_vcpu or 0.0, usage.take_ended_step_ns())
+            if usage.series is not None and sample.block_read_bytes is not None:
+                usage.series.add_blocks(
+                    (self._flushed_ns + sample.read_ns) // 2,  # most of the step that ends with this sample
+                    (usage.block_read_bytes or 0) - (read_bytes or 0),
+                    (usage.block_write_bytes or 0) - (written_bytes or 0),
+                )
+            self._flushed_ns = sample.read_ns

@@ -10,18 +10,14 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from profiler.aggregation.run_end import (
-    RunEnd,
-    StopEvidence,
-    ended,
-)
+from profiler.aggregation.run_end import RunEnd, StopEvidence, ended
 from profiler.collectors.collector import Collector, final_readings, stop_collectors
 from profiler.core.clock import Clock, StopRequest, Ticker
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.observation import Observation
 from profiler.monitor.report_delivery import Delivery, log_target
 from profiler.monitor.reporter import Reporter
+from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.batch_selection import BatchSelection, has_run_unlisted, select_batch
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.settings import MonitorSettings
@@ -33,7 +29,7 @@ _RETRY_SECONDS = 0.1
 # A batch that is not listed, or is STOPPED without an exit code, counts as lost after this many reads, because agents
 # have shown both states for a moment.
 _READS_BEFORE_LOST = 3
-# The part of the stop budget that is reserved for printing the line if the put fails; of a short budget, a quarter.
+# The part of the stop budget that is reserved for printing the line if the upload fails; of a short budget, a quarter.
 _PRINT_RESERVE_SECONDS = 1.0
 
 
@@ -79,7 +75,7 @@ class MonitorLoop:
     def __init__(
         self,
         settings: MonitorSettings,
-        observation: Observation,
+        sampler: TaskSampler,
         reporter: Reporter,
         delivery: Delivery,
         runtime: Runtime,
@@ -88,7 +84,7 @@ class MonitorLoop:
         exporter: Exporter | None = None,
     ) -> None:
         self._settings = settings
-        self._observation = observation
+        self._sampler = sampler
         self._reporter = reporter
         self._delivery = delivery
         self._ticker = runtime.ticker
@@ -132,7 +128,7 @@ class MonitorLoop:
 
     def _sample_until_done(self) -> None:
         while True:
-            if self._observation.tick(self._awaited):
+            if self._sampler.tick(self._awaited):
                 self._check_ends()
             if self._exporter is not None:
                 self._exporter.publish()
@@ -148,9 +144,9 @@ class MonitorLoop:
         return tuple(target.name for target in self._targets.values() if not target.reported)
 
     def _select_targets(self, task: TaskMetadata) -> None:
-        if self._settings.container is None and not self._observation.is_own_container_settled:
+        if self._settings.container is None and not self._sampler.is_own_container_settled:
             return
-        selection = select_batch(task, requested=self._settings.container, own=self._observation.own)
+        selection = select_batch(task, requested=self._settings.container, own=self._sampler.own)
         for name in selection.names:
             self._targets.setdefault(name, ReportTarget(name))
         if not selection.is_present and any(target.container is not None for target in self._targets.values()):
@@ -174,7 +170,7 @@ class MonitorLoop:
 
     def _check_ends(self) -> None:
         """After a read of the task: report on every target that has ended."""
-        task = self._observation.task
+        task = self._sampler.task
         if task is None:
             return
         self._select_targets(task)
@@ -196,7 +192,7 @@ class MonitorLoop:
     def _find_outcome(self, target: ReportTarget, task: TaskMetadata) -> RunEnd | None:
         container = task.container(target.name)
         target.container = container or target.container
-        if target.container is None and not has_run_unlisted(task, self._observation.own):
+        if target.container is None and not has_run_unlisted(task, self._sampler.own):
             return None
         if container is not None and not container.is_stopped:
             target.reads_without_end = 0
@@ -234,32 +230,32 @@ class MonitorLoop:
         So wait only briefly for the end of the batch. It may have run for less than a second, or its statistics may
         be many seconds old: a reading at the signal and one just before the report cover the time up to its end.
         """
-        # Counted from now, not from the signal: a read of the endpoint (up to 2 s) or a put may have been under way.
+        # Counted from now, not from the signal: a read of the endpoint (up to 2 s) or an upload may come in between.
         budget_seconds = self._settings.stop_seconds
         wait_seconds = min(_WAIT_FOR_END_SECONDS, budget_seconds / 2, (budget_seconds - self._since_stop_seconds()) / 2)
         deadline_ns = self._clock.monotonic_ns() + round(wait_seconds * NS_PER_SECOND)
         sample_seconds = wait_seconds * _SAMPLE_PART
         task_seen = False
         while (left_seconds := self._seconds_until(deadline_ns) - sample_seconds) > 0:
-            if self._observation.refresh(max_seconds=left_seconds):
+            if self._sampler.refresh(max_seconds=left_seconds):
                 self._check_ends()
                 if self._targets and not self._awaited:
                     return
                 if not task_seen:
-                    self._observation.sample(max_seconds=sample_seconds)
+                    self._sampler.sample(max_seconds=sample_seconds)
                 task_seen = True
             self._clock.sleep(min(_RETRY_SECONDS, left_seconds))
         if self._seconds_until(deadline_ns) > 0:
-            self._observation.sample(max_seconds=sample_seconds)
+            self._sampler.sample(max_seconds=sample_seconds)
         self._report_unfinished(task_seen=task_seen)
 
     def _seconds_until(self, deadline_ns: int) -> float:
         return (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
 
     def _report_unfinished(self, *, task_seen: bool) -> None:
-        task = self._observation.task
+        task = self._sampler.task
         if task is None:
-            reason = self._observation.task_problem or "it was not asked"
+            reason = self._sampler.task_problem or "it was not asked"
             self._log.error(
                 f"The task metadata endpoint never showed the task ({reason}), so there is nothing to report: "
                 "check that the container agent serves ECS_CONTAINER_METADATA_URI_V4."
@@ -279,7 +275,7 @@ class MonitorLoop:
         return RunEnd(status="stopped", until_ns=self._clock.wall_ns())
 
     def _last_read_ns(self, name: str) -> int | None:
-        usage = self._observation.usages.get(name)
+        usage = self._sampler.usages.get(name)
         return usage.last_read_ns if usage is not None else None
 
     def _report_after_failure(self, error: Exception) -> None:
@@ -288,7 +284,7 @@ class MonitorLoop:
             f"The monitor failed ({_describe(error)}). The report holds only what was measured until then: "
             "report this line as a defect of task-profiler."
         )
-        task = self._observation.task
+        task = self._sampler.task
         if task is None:
             return
         self._select_targets(task)  # the first tick may have failed
@@ -315,11 +311,11 @@ class MonitorLoop:
 
     def _deliver(self, container: ContainerMetadata, task: TaskMetadata, line: bytes) -> None:
         self._delivery.deliver(
-            line, log_target(container, task, self._settings, self._observation.own), self._budget_seconds()
+            line, log_target(container, task, self._settings, self._sampler.own), self._budget_seconds()
         )
 
     def _budget_seconds(self) -> float:
-        """The seconds left for a put; part of the stop budget may be spent already."""
+        """The seconds left for an upload; part of the stop budget may be spent already."""
         budget_seconds = self._settings.stop_seconds
         left_seconds = budget_seconds - self._since_stop_seconds()
         return max(left_seconds - min(_PRINT_RESERVE_SECONDS, budget_seconds / 4), 0)
@@ -331,7 +327,7 @@ class MonitorLoop:
 
     def _checkpoint_if_due(self) -> None:
         now_ns = self._clock.monotonic_ns()
-        task = self._observation.task
+        task = self._sampler.task
         if not self._checkpoint_ns or now_ns < self._next_checkpoint_ns or task is None:
             return
         missed = (now_ns - self._next_checkpoint_ns) // self._checkpoint_ns

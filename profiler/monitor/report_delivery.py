@@ -5,83 +5,56 @@ cause.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from msgspec import Struct
 
+from profiler.core.deadline_writer import Output
 from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, arn_part, awslogs_target
 from profiler.core.log import Log
+from profiler.core.threads import BackgroundCall
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.settings import MonitorSettings
-from profiler.sinks import DeliveryFailure, LineSink
-from profiler.sinks.cloudwatch_logs import LogTarget, not_accepted
+from profiler.sinks import DeliveryFailure, LogTarget
+from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, not_accepted
 
 _ARRIVED = "arrived"
-PutResult = DeliveryFailure | str
+UploadResult = DeliveryFailure | str
 
 
 class OwnStream(LogTarget, frozen=True, kw_only=True):
     """The monitor's own log stream: its log driver writes there what the monitor prints."""
 
 
-class StreamSink(Protocol):
-    """Puts a line into a log stream."""
-
-    @property
-    def last_cause(self) -> str:
-        """Why the last attempt failed, as part of a sentence."""
-        ...
-
-    def put(self, line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
-        """Put the line within about ``seconds``; returns the failure, or None on success."""
-        ...
-
-
-class Call(Protocol):
-    """A call in another thread, whose result counts until its deadline."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the call has returned, or the deadline has passed."""
-        ...
-
-    def result(self) -> PutResult | None:
-        """Wait until the deadline; returns the call's result, None if there is none by then."""
-        ...
-
-
-class _Put(Struct, frozen=True):
+class _Upload(Struct, frozen=True):
     line: bytes
     seconds: float
-    call: Call
+    call: BackgroundCall[UploadResult]
 
 
 class Delivery:
-    """Delivers the lines of the monitor. Puts run in threads: the sampling goes on, as other batches may still run.
+    """Delivers the lines of the monitor. Uploads run in threads: the sampling goes on, as other batches may still run.
 
     Args:
-        streams: Puts lines into CloudWatch Logs.
-        own_output: The monitor's standard output.
-        log: Gets the errors.
+        own_output: The monitor's standard output, which ECS forwards to the monitor's own log stream.
         start_call: Starts a call whose result counts for some seconds: (seconds, function) -> the call.
     """
 
     def __init__(
         self,
-        streams: StreamSink,
-        own_output: LineSink,
+        streams: CloudWatchLogsSink,
+        own_output: Output,
         log: Log,
-        start_call: Callable[[float, Callable[[], PutResult]], Call],
+        start_call: Callable[[float, Callable[[], UploadResult]], BackgroundCall[UploadResult]],
     ) -> None:
         self._streams = streams
         self._own_output = own_output
         self._log = log
         self._can_print = True
         self._start_call = start_call
-        self._puts: list[_Put] = []
+        self._uploads: list[_Upload] = []
 
     def deliver(self, line: bytes, target: LogTarget | DeliveryFailure, seconds: float) -> None:
-        """Start to put the line into its log stream within ``seconds``; print it if that cannot be done."""
+        """Start to upload the line to its log stream within ``seconds``; print it if that cannot be done."""
         if isinstance(target, OwnStream):
             self._print_report(line)
         elif isinstance(target, DeliveryFailure):
@@ -90,50 +63,56 @@ class Delivery:
             reason = "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS) for CloudWatch Logs."
             self._print_instead(line, DeliveryFailure(reason))
         else:
-            self._puts.append(_Put(line, seconds, self._start_call(seconds, lambda: self._put(line, target, seconds))))
+            self._uploads.append(
+                _Upload(line, seconds, self._start_call(seconds, lambda: self._upload(line, target, seconds)))
+            )
 
     def print_failed(self) -> None:
-        """Print the lines whose put has failed by now, without waiting."""
-        for put in tuple(self._puts):
-            if put.call.is_over:
-                self._puts.remove(put)
-                self._conclude(put)
+        """Print the lines whose upload has failed by now, without waiting."""
+        for upload in tuple(self._uploads):
+            if upload.call.is_over:
+                self._uploads.remove(upload)
+                self._conclude(upload)
 
     def finish(self) -> None:
-        """Wait for all puts, and print the lines of those that failed."""
-        while self._puts:
-            self._conclude(self._puts.pop(0))
+        """Wait for all uploads, and print the lines of those that failed."""
+        while self._uploads:
+            self._conclude(self._uploads.pop(0))
 
-    def _conclude(self, put: _Put) -> None:
-        result = put.call.result()
+    def _conclude(self, upload: _Upload) -> None:
+        result = upload.call.result()
         if result is None:
-            result = not_accepted(put.seconds, self._streams.last_cause)
+            result = not_accepted(upload.seconds, self._streams.last_cause)
         if isinstance(result, DeliveryFailure):
-            self._print_instead(put.line, result)
+            self._print_instead(upload.line, result)
 
     def _print_instead(self, line: bytes, failure: DeliveryFailure) -> None:
         self._log.error(f"The report goes to the monitor's own output: {failure.reason}")
         self._print_report(line)
 
     def _print_report(self, line: bytes) -> None:
-        failure = self._own_output.keep(line)
-        if failure is not None:
-            self._log.error(f"The report is not printed: {failure.reason}")
+        """Write a line, which is not dropped: it is written as soon as the output is read."""
+        reason = self._own_output.keep(line + b"\n")
+        if reason is not None:
+            self._log.error(f"The report is not printed: Standard output {reason}.")
 
     def print(self, line: bytes) -> None:
-        """Write a line to the monitor's own output. The log shows when that fails, and when it succeeds again."""
-        failure = self._own_output.write(line)
-        if failure is not None and self._can_print:
-            self._log.error(f"Lines of the monitor are lost: {failure.reason}")
-        elif failure is None and not self._can_print:
-            self._log.info("Standard output takes lines again.")
-        self._can_print = failure is None
+        """Write a line at once, or drop it while nothing reads the output.
 
-    def _put(self, line: bytes, target: LogTarget, seconds: float) -> PutResult:
+        The log shows when that fails, and when it succeeds again.
+        """
+        reason = self._own_output.write(line + b"\n")
+        if reason is not None and self._can_print:
+            self._log.error(f"Lines of the monitor are lost: Standard output {reason}.")
+        elif reason is None and not self._can_print:
+            self._log.info("Standard output takes lines again.")
+        self._can_print = reason is None
+
+    def _upload(self, line: bytes, target: LogTarget, seconds: float) -> UploadResult:
         try:
             return self._streams.put(line, target, seconds) or _ARRIVED
         except Exception as error:  # noqa: BLE001  the line is printed after any error of the SDK
-            return DeliveryFailure(f"The put to CloudWatch Logs failed ({type(error).__name__}: {error}).")
+            return DeliveryFailure(f"The upload to CloudWatch Logs failed ({type(error).__name__}: {error}).")
 
 
 def log_target(

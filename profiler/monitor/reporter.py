@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.run_end import RunEnd, with_clock_shift
 from profiler.aggregation.task_record import (
     build_batch_record,
     build_interval,
     build_other_container,
+    build_sampling,
     container_limits,
     with_cpu_demand,
     with_devices,
@@ -17,71 +17,42 @@ from profiler.aggregation.task_record import (
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, with_collected
 from profiler.core.clock import Clock, Ticker
-from profiler.core.timestamps import format_ms
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
-from profiler.monitor.observation import Observation
 from profiler.monitor.report_delivery import log_target
+from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.readers.linux.host import Host, OwnUsage, SwapCounters
+from profiler.readers.linux.host import Host, OwnUsage
 from profiler.record.json_line import encode_line
-from profiler.record.model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report, Sampling
-from profiler.record.units import MIB
+from profiler.record.model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report
 from profiler.settings import MonitorSettings, problems_message
-from profiler.sinks.cloudwatch_logs import LogTarget
-
-
-class SwapTracker:
-    """Compares the instance's swap counters with those at :meth:`start`."""
-
-    def __init__(self, read: Callable[[], SwapCounters | None]) -> None:
-        self._read = read
-        self._before: SwapCounters | None = None
-
-    def start(self) -> None:
-        """Read the counters: earlier swapping does not count."""
-        self._before = self._read()
-
-    def notes(self, task: TaskMetadata) -> tuple[str, ...]:
-        """A sentence if at least 1 MiB was swapped, for a task that runs on an instance."""
-        now = self._read() if task.runs_on_instance else None
-        if now is None or self._before is None:
-            return ()
-        out_mib = (now.out_bytes - self._before.out_bytes) // MIB
-        in_mib = (now.in_bytes - self._before.in_bytes) // MIB
-        if max(out_mib, in_mib) < 1:
-            return ()
-        amounts = f"{out_mib} MiB out, {in_mib} MiB back in"
-        return (
-            f"The instance swapped while the batch ran ({amounts}): give it more memory, or fewer tasks at a time.",
-        )
+from profiler.sinks import LogTarget
 
 
 class Reporter:
     """Builds the lines of one task.
 
-    ``notes`` returns more warnings for the record. ``warnings`` are those of the settings and of the loop.
+    ``warnings`` are those of the settings and of the loop.
     """
 
     def __init__(
         self,
         settings: MonitorSettings,
-        observation: Observation,
+        sampler: TaskSampler,
         *,
         ticker: Ticker,
         clock: Clock,
         host: Host,
         read_own_usage: Callable[[], OwnUsage],
         collectors: Sequence[Collector] = (),
-        notes: Callable[[TaskMetadata], Sequence[str]] = lambda _: (),
     ) -> None:
         self._settings = settings
-        self._observation = observation
+        self._sampler = sampler
         self._ticker = ticker
         self._clock = clock
         self._host = host
         self._own_usage = read_own_usage
         self._collectors = collectors
-        self._notes = notes
         self._interval_started_ns: dict[str, int] = {}
         self.warnings = [problems_message(settings.problems)] if settings.problems else []
 
@@ -94,9 +65,9 @@ class Reporter:
         """
         from profiler.sizing.advice import with_recommendation  # takes no memory while the batch runs
 
-        self._observation.add_device_readings()
+        self._sampler.add_device_readings()
         record = self._record(container, task, outcome)
-        usage = self._observation.usages.get(container.name)
+        usage = self._sampler.usages.get(container.name)
         if usage is not None and usage.series is not None:
             record = replace(record, series=usage.series.values())
         record = with_collected(record, self._collectors)
@@ -113,12 +84,12 @@ class Reporter:
         """The line of a running batch: everything so far, and the interval since the last checkpoint."""
         now_ns = self._clock.wall_ns()
         record = self._record(container, task, RunEnd(status="running", until_ns=now_ns))
-        usage = self._observation.usages.get(container.name)
+        usage = self._sampler.usages.get(container.name)
         if usage is not None:
             started_ns = self._interval_started_ns.get(container.name, container.started_ns or now_ns)
             sizes = container_limits(container, task, usage, self._host)
             numbers = build_interval(usage.end_interval(), sizes, started_ns=started_ns, finished_ns=now_ns)
-            load = self._observation.loads.get(container.name)
+            load = self._sampler.loads.get(container.name)
             if load is not None:
                 numbers = with_devices(numbers, load.interval_devices)
                 load.interval_devices = DeviceReadings()
@@ -143,25 +114,32 @@ class Reporter:
         return settings.emf_metrics if is_enabled else ()
 
     def _record(self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd) -> Record:
-        usage = self._observation.usages.get(container.name)
-        outcome = with_clock_shift(outcome, container.started_ns, self._observation.clock_shift_ns(container.name))
+        usage = self._sampler.usages.get(container.name)
+        outcome = with_clock_shift(outcome, container.started_ns, self._sampler.clock_shift_ns(container.name))
         record = build_batch_record(
             container, task, usage, outcome, self._host, others=self._other_containers(container, task)
         )
-        load = self._observation.loads.get(container.name)
+        load = self._sampler.loads.get(container.name)
         if load is not None:
             metrics = with_cpu_demand(
-                record.metrics, load.demand, vcpu_size=load.vcpu_size, max_threads=self._observation.max_threads
+                record.metrics, load.demand, vcpu_size=load.vcpu_size, max_threads=self._sampler.max_threads
             )
             record = replace(record, metrics=metrics)
-        target = log_target(container, task, self._settings, self._observation.own)
+        target = log_target(container, task, self._settings, self._sampler.own)
         if isinstance(target, LogTarget):
             record = replace(record, log_group=target.group, log_stream=target.stream)
-        return replace(record, sampling=self._sampling(usage), monitor=self._monitor(container.name, task))
+        sampling = build_sampling(
+            usage,
+            (self._sampler.source_name,),
+            interval_ns=round(self._settings.interval_seconds * NS_PER_SECOND),
+            failures=self._sampler.failures,
+            missed=self._ticker.missed,
+        )
+        return replace(record, sampling=sampling, monitor=self._monitor(container.name))
 
     def _other_containers(self, batch: ContainerMetadata, task: TaskMetadata) -> list[OtherContainer]:
         now_ns = self._clock.wall_ns()
-        usages = self._observation.usages
+        usages = self._sampler.usages
         return [
             build_other_container(
                 container,
@@ -169,33 +147,19 @@ class Reporter:
                 usages.get(container.name),
                 now_ns,
                 self._host,
-                clock_shift_ns=self._observation.clock_shift_ns(container.name),
+                clock_shift_ns=self._sampler.clock_shift_ns(container.name),
             )
             for container in task.containers
             if container.name != batch.name
         ]
 
-    def _sampling(self, usage: ContainerUsage | None) -> Sampling:
-        longest_ms, median_ms = (usage.max_step_ms, usage.median_step_ms) if usage else (None, None)
-        interval_ms = self._settings.interval_seconds * 1000
-        return Sampling(
-            interval_ms=int(interval_ms) if interval_ms.is_integer() else interval_ms,
-            samples=usage.samples if usage else 0,
-            duplicates=usage.duplicates if usage else 0,
-            failures=self._observation.failures,
-            missed_ticks=self._ticker.missed,
-            longest_gap_ms=None if longest_ms is None else round(longest_ms),
-            stats_period_ms=None if median_ms is None else round(median_ms),
-            sources=(self._observation.source_name,),
-        )
-
-    def _monitor(self, name: str, task: TaskMetadata) -> Monitor:
+    def _monitor(self, name: str) -> Monitor:
         used = self._own_usage()
-        own = self._observation.own
+        own = self._sampler.own
         return Monitor(
             version=__version__,
             cpu_seconds=round(used.cpu_seconds, 3),
             max_rss_mb=used.max_rss_mb,
             restarts=own.restart_count if own is not None else 0,
-            warnings=(*self.warnings, *self._observation.warnings(name), *self._notes(task)),
+            warnings=(*self.warnings, *self._sampler.warnings(name)),
         )

@@ -1,4 +1,4 @@
-"""Live metrics of the monitor: start the server, publish a snapshot after each tick, close the server."""
+"""Live metrics of the monitor: start the server, take a snapshot after each tick, close the server."""
 
 import errno
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from threading import Lock
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.prometheus.server import MetricsServer
-from profiler.prometheus.snapshot import Snapshot, SnapshotBuilder, without_readings
+from profiler.prometheus.snapshot import Snapshot, SnapshotBuilder
 
 # All addresses of the task's network namespace; its security group determines who can connect.
 ALL_ADDRESSES = "::"
@@ -16,11 +16,7 @@ _NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
 class RenderCache:
-    """Keeps the text of the last snapshot, so that concurrent and repeated scrapes of a snapshot share one text.
-
-    Args:
-        render: Generates the text of a snapshot.
-    """
+    """Keeps the text of the last snapshot, so that concurrent and repeated scrapes of a snapshot share one text."""
 
     def __init__(self, render: Callable[[Snapshot], bytes]) -> None:
         self._render = render
@@ -42,21 +38,15 @@ class PrometheusExporter:
 
     Args:
         port: The port to listen on; 0: any free port.
-        builder: Builds the snapshots.
-        clock: The clock.
-        log: The monitor's log.
-        hold_ns: The age of a snapshot in nanoseconds from which on its readings are no longer shown.
-        host: The address to listen on.
     """
 
     def __init__(
-        self, port: int, builder: SnapshotBuilder, clock: Clock, log: Log, *, hold_ns: int, host: str = ALL_ADDRESSES
+        self, port: int, builder: SnapshotBuilder, clock: Clock, log: Log, *, host: str = ALL_ADDRESSES
     ) -> None:
         self._port = port
         self._builder = builder
         self._clock = clock
         self._log = log
-        self._hold_ns = hold_ns
         self._host = host
         self._snapshot: Snapshot | None = None
         self._server: MetricsServer | None = None
@@ -68,7 +58,7 @@ class PrometheusExporter:
             None, or the reason why there are no live metrics. The monitor continues without them.
         """
         try:
-            from profiler.prometheus.exposition import CONTENT_TYPE, metrics_text  # an extra, see pyproject
+            from profiler.prometheus.exposition import metrics_text  # needs an extra, see pyproject
         except ImportError:
             return (
                 "TASK_PROFILER_PROMETHEUS_PORT is set, but prometheus_client is not installed, so there are no live "
@@ -82,27 +72,24 @@ class PrometheusExporter:
             return b"" if snapshot is None else cache.render(snapshot)
 
         try:
-            self._server = self._create_server(render, CONTENT_TYPE)
+            server = self._listen(render)
         except OSError as error:
             return (
                 f"The monitor cannot listen on port {self._port} ({error.strerror}), so there are no live metrics: set "
                 "TASK_PROFILER_PROMETHEUS_PORT to a port above 1023 that is free in the task."
             )
-        if self._server.start():
-            return None
-        self._server = None
-        return "The system starts no further thread, so there are no live metrics: raise its limit on processes."
+        if not server.start():
+            return "The system starts no further thread, so there are no live metrics: raise its limit on processes."
+        self._server = server
+        return None
 
-    def _create_server(self, render: Callable[[], bytes], content_type: str) -> MetricsServer:
-        def listen_on(host: str) -> MetricsServer:
-            return MetricsServer((host, self._port), render, content_type, self._clock, self._log)
-
+    def _listen(self, render: Callable[[], bytes]) -> MetricsServer:
         try:
-            return listen_on(self._host)
+            return MetricsServer((self._host, self._port), render, self._clock, self._log)
         except OSError as error:
             if self._host != ALL_ADDRESSES or error.errno not in _NO_IPV6:
                 raise
-        return listen_on(_ALL_IPV4_ADDRESSES)
+        return MetricsServer((_ALL_IPV4_ADDRESSES, self._port), render, self._clock, self._log)
 
     @property
     def port(self) -> int | None:
@@ -112,14 +99,11 @@ class PrometheusExporter:
     def publish(self) -> None:
         """Take a snapshot now, for the scrapes from now on."""
         if self._server is not None:
-            self._snapshot = self._builder.snapshot()
+            self._snapshot = self._builder.take()
 
     def current(self) -> Snapshot | None:
         """The last snapshot; without its readings if it is too old. None before the first one."""
-        snapshot = self._snapshot
-        if snapshot is None or self._clock.monotonic_ns() - snapshot.taken_ns <= self._hold_ns:
-            return snapshot
-        return without_readings(snapshot)
+        return None if self._snapshot is None else self._snapshot.at(self._clock.monotonic_ns())
 
     def close(self) -> None:
         """Stop listening."""

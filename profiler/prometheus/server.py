@@ -11,7 +11,6 @@ from collections.abc import Callable
 from http import HTTPStatus
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler
-from io import BufferedIOBase, BufferedReader, RawIOBase
 from socketserver import TCPServer, ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -32,6 +31,7 @@ MAX_CONNECTION_SECONDS = 5
 # The receive buffer of a connection. The default is megabytes, which count as the monitor's memory.
 _RECEIVE_BUFFER_BYTES = 32 * 1024
 _JOIN_SECONDS = 1
+_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PAGE = b"""<!doctype html><html lang="en"><title>Task Profiler</title>
 <p>The metrics of this task are at <a href="/metrics">/metrics</a>.</p></html>
 """
@@ -41,72 +41,41 @@ class HeadTooLong(HTTPException):
     """The client sent a request line and headers that are longer than the limit."""
 
 
-class Deadline:
-    """A point in time, ``seconds`` from now."""
+class Connection(socket.socket):
+    """An accepted connection, which reads a limited number of bytes, and reads and writes until a deadline.
 
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self._clock = clock
-        self._end_ns = clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
-
-    def apply_to(self, connection: socket.socket) -> None:
-        """Let the connection's next call wait until the deadline at most.
-
-        Raises:
-            TimeoutError: The deadline has passed.
-        """
-        left_ns = self._end_ns - self._clock.monotonic_ns()
-        if left_ns <= 0:
-            raise TimeoutError
-        connection.settimeout(left_ns / NS_PER_SECOND)
-
-
-class BoundedReader(RawIOBase):
-    """Reads from a connection, at most ``max_bytes``.
+    The base class only has a timeout for each single call.
 
     Raises:
         HeadTooLong: A caller reads beyond ``max_bytes``.
-        TimeoutError: The deadline has passed.
+        TimeoutError: The deadline has passed, ``seconds`` after the connection was accepted.
     """
 
-    def __init__(self, connection: socket.socket, deadline: Deadline, max_bytes: int) -> None:
-        self._connection = connection
-        self._deadline = deadline
+    def __init__(self, accepted: socket.socket, clock: Clock, seconds: float, max_bytes: int) -> None:
+        super().__init__(fileno=accepted.detach())
+        self._clock = clock
+        self._deadline_ns = clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
         self._bytes_left = max_bytes
 
-    def readable(self) -> bool:
-        """True, as the base class requires of a reader."""
-        return True
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
+    def recv_into(self, buffer: "WriteableBuffer", nbytes: int = 0, flags: int = 0) -> int:
         """Read the bytes that have arrived, or wait for the first one."""
         if self._bytes_left == 0:
             raise HeadTooLong
-        self._deadline.apply_to(self._connection)
-        received = self._connection.recv_into(memoryview(buffer)[: self._bytes_left])
+        self._set_timeout()
+        received = super().recv_into(memoryview(buffer)[: self._bytes_left], nbytes, flags)
         self._bytes_left -= received
         return received
 
+    def sendall(self, data: "ReadableBuffer", flags: int = 0) -> None:
+        """Write all data. The timeout applies to the whole call."""
+        self._set_timeout()
+        super().sendall(data, flags)
 
-class BoundedWriter(BufferedIOBase):
-    """Writes to a connection.
-
-    Raises:
-        TimeoutError: The client has not received the data before the deadline.
-    """
-
-    def __init__(self, connection: socket.socket, deadline: Deadline) -> None:
-        self._connection = connection
-        self._deadline = deadline
-
-    def writable(self) -> bool:
-        """True, as the base class requires of a writer."""
-        return True
-
-    def write(self, data: "ReadableBuffer") -> int:
-        """Write all data. The timeout of ``sendall`` applies to the whole call."""
-        self._deadline.apply_to(self._connection)
-        self._connection.sendall(data)
-        return memoryview(data).nbytes
+    def _set_timeout(self) -> None:
+        left_ns = self._deadline_ns - self._clock.monotonic_ns()
+        if left_ns <= 0:
+            raise TimeoutError
+        self.settimeout(left_ns / NS_PER_SECOND)
 
 
 class MetricsServer(ThreadingMixIn, TCPServer):
@@ -114,10 +83,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
 
     Args:
         address: Host and port to listen on. The host ``::`` is every address, the port 0 any free port.
-        render: Generates the body of ``/metrics``.
-        content_type: The content type of that body.
-        clock: The clock for the deadlines of connections.
-        log: The monitor's log.
+        render: Generates the body of ``/metrics``, which is in Prometheus' text format.
 
     Raises:
         OSError: The server cannot listen on the address.
@@ -126,12 +92,9 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     allow_reuse_address = True
     daemon_threads = True
 
-    def __init__(
-        self, address: tuple[str, int], render: Callable[[], bytes], content_type: str, clock: Clock, log: Log
-    ) -> None:
+    def __init__(self, address: tuple[str, int], render: Callable[[], bytes], clock: Clock, log: Log) -> None:
         self.render = render
-        self.content_type = content_type
-        self.clock = clock
+        self._clock = clock
         self._log = log
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._is_closing = False
@@ -178,6 +141,11 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         while not self._is_closing:
             self.handle_request()
 
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Accept a connection."""
+        accepted, client_address = super().get_request()
+        return Connection(accepted, self._clock, MAX_CONNECTION_SECONDS, MAX_HEAD_BYTES), client_address
+
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  as in the base class
         """Answer a connection in a new thread, or close it if there are too many connections."""
         if not self._slots.acquire(blocking=False):
@@ -209,13 +177,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     server: MetricsServer
 
-    def setup(self) -> None:
-        """Set up a reader and a writer with limits. The base class only has a timeout for each single read."""
-        self.connection = self.request
-        deadline = Deadline(self.server.clock, MAX_CONNECTION_SECONDS)
-        self.rfile = BufferedReader(BoundedReader(self.connection, deadline, MAX_HEAD_BYTES))
-        self.wfile = BoundedWriter(self.connection, deadline)
-
     def handle_one_request(self) -> None:
         """Answer a request. A request line that is too long gets the status that the base class sends for headers."""
         try:
@@ -232,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.BAD_REQUEST, "Bad request target")
             return
         if path == "/metrics":
-            self._answer(self.server.content_type, self.server.render())
+            self._answer(_CONTENT_TYPE, self.server.render())
         elif path == "/":
             self._answer("text/html; charset=utf-8", _PAGE)
         else:

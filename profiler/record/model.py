@@ -1,11 +1,12 @@
 """The record of a run, which every part of Task Profiler writes or reads, and its JSON Schema."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
 from msgspec import Meta, Struct, field
+from msgspec.structs import replace
 
 from profiler.record.run_outcome import OutOfMemoryEvidence, Status
 
@@ -338,6 +339,14 @@ class Report(_Model, frozen=True, kw_only=True):
     type: RecordType
     schema_version: str = field(default_factory=lambda: SCHEMA_VERSION)
     record: Record
+
+
+def with_warnings(record: Record, warnings: Iterable[str]) -> Record:
+    """Return the record with more warnings about the measurement."""
+    added = tuple(warnings)
+    if not added or record.monitor is None:
+        return record
+    return replace(record, monitor=replace(record.monitor, warnings=(*record.monitor.warnings, *added)))
 
 
 class ContainerHead(_Model, frozen=True, kw_only=True):

@@ -1,8 +1,14 @@
-"""Destinations of record lines. A sink that fails returns a reason and never raises."""
-
-from typing import Protocol
+"""Where the report goes. A sink that fails returns a reason and never raises."""
 
 from msgspec import Struct
+
+
+class LogTarget(Struct, frozen=True, kw_only=True):
+    """A log stream. With ``region`` None, boto3 determines the region (AWS_REGION)."""
+
+    group: str
+    stream: str
+    region: str | None = None
 
 
 class DeliveryFailure(Struct, frozen=True):
@@ -11,13 +17,10 @@ class DeliveryFailure(Struct, frozen=True):
     reason: str
 
 
-class LineSink(Protocol):
-    """A destination of lines."""
+class TransientFailure(DeliveryFailure, frozen=True):
+    """A failure that may pass. ``reason`` is a part of a sentence.
 
-    def write(self, line: bytes) -> DeliveryFailure | None:
-        """Write one line, or drop it while nothing reads the output; None means success."""
-        ...
+    Another attempt needs new credentials if these have expired.
+    """
 
-    def keep(self, line: bytes) -> DeliveryFailure | None:
-        """Write one line, which is not dropped, but may be written later; None means success."""
-        ...
+    has_expired: bool = False

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 from botocore.exceptions import (
+    BotoCoreError,
     ClientError,
     ConnectionClosedError,
     ConnectionError,  # noqa: A004  botocore's class is not Python's
@@ -27,6 +28,7 @@ from botocore.httpsession import URLLib3Session
 from urllib3.exceptions import HTTPError
 
 from profiler.core.aws_clients import bounded_config, open_session
+from profiler.sinks import DeliveryFailure, LogTarget, TransientFailure
 
 MAX_ANSWER_BYTES = 1024 * 1024
 _CONNECT_TIMEOUT_SECONDS = 3
@@ -38,6 +40,15 @@ _TOO_MANY_REQUESTS = 429
 _THROTTLED = frozenset({"RequestLimitExceeded", "TooManyRequestsException", "SlowDown", "BandwidthLimitExceeded"})
 _EXPIRED = frozenset({"ExpiredTokenException", "ExpiredToken"})
 _MAX_CAUSE_CHARS = 300
+_ALREADY_ACCEPTED = "DataAlreadyAcceptedException"
+_ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
+# AWS refuses signatures whose time is more than 5 minutes off. This error code also stands for a wrong key; only
+# the message shows that the time is the reason.
+_SIGNATURE_REFUSED = "InvalidSignatureException"
+_SIGNATURE_TIMES = ("Signature expired", "Signature not yet current")
+_CLOCK_SKEW = frozenset({"RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"})
+# What boto3's clients raise.
+SDK_ERRORS = (ClientError, BotoCoreError, OSError, ValueError)
 
 # The first that fits, from the outermost to the innermost exception.
 _CAUSES: Mapping[type[BaseException], str] = {
@@ -128,25 +139,53 @@ def _is_object(body: bytes) -> bool:
 def _what_answered(response: AWSResponse, body: bytes) -> str:
     length = response.headers.get("Content-Length", "")
     if len(body) > MAX_ANSWER_BYTES:
-        found = f"more than {MAX_ANSWER_BYTES} bytes"
+        content = f"more than {MAX_ANSWER_BYTES} bytes"
     elif length.isdecimal() and int(length) > len(body):
-        found = f"{len(body)} of {length} bytes"
+        content = f"{len(body)} of {length} bytes"
     else:
-        found = f"{len(body)} bytes that are not the JSON of CloudWatch Logs" if body else "nothing"
-    return f"HTTP {response.status_code} with {found} was answered, as by a proxy or a sign-in page"
+        content = f"{len(body)} bytes that are not the JSON of CloudWatch Logs" if body else "nothing"
+    return f"HTTP {response.status_code} with {content} was answered, as by a proxy or a sign-in page"
 
 
-def is_transient(error: Exception) -> bool:
-    """Whether another attempt may succeed."""
-    if isinstance(error, ClientError):
-        code, status = _code(error), _status(error)
-        return has_expired(error) or _is_throttling(code, status) or status >= _FIRST_SERVER_ERROR
-    return isinstance(error, ConnectionError | HTTPClientError | CredentialRetrievalError | OSError)
+def was_accepted(error: Exception) -> bool:
+    """Whether an earlier attempt has stored the line, but its answer was lost."""
+    return isinstance(error, ClientError) and _code(error) == _ALREADY_ACCEPTED
 
 
-def has_expired(error: Exception) -> bool:
-    """Whether the credentials have expired."""
-    return isinstance(error, ClientError) and _code(error) in _EXPIRED
+def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
+    """The failure of an attempt: a sentence, or a cause that may pass."""
+    if not isinstance(error, ClientError):
+        if isinstance(error, ConnectionError | HTTPClientError | CredentialRetrievalError | OSError):
+            return TransientFailure(cause_of(error))
+        return DeliveryFailure(
+            f"CloudWatch Logs cannot be reached ({error}): the task needs a route to it and a task role."
+        )
+    code, status = _code(error), _status(error)
+    if code in _EXPIRED or _is_throttling(code, status) or status >= _FIRST_SERVER_ERROR:
+        return TransientFailure(cause_of(error), has_expired=code in _EXPIRED)
+    return DeliveryFailure(_refusal(code, _message(error), target))
+
+
+def _refusal(code: str, message: str, target: LogTarget) -> str:
+    if code in _ACCESS_DENIED:
+        return f"The task role may not write to log group {target.group}: allow logs:PutLogEvents on it ({code})."
+    if code == "ResourceNotFoundException":
+        return (
+            f"Log stream {target.stream} of log group {target.group} does not exist: "
+            "check TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or the batch's log driver."
+        )
+    if code in _CLOCK_SKEW or (code == _SIGNATURE_REFUSED and message.startswith(_SIGNATURE_TIMES)):
+        return (
+            f"CloudWatch Logs refused the report because the clock here is more than 5 minutes off ({code}): "
+            "set the clock of the machine that the task runs on, or synchronize it by NTP."
+        )
+    if code == _SIGNATURE_REFUSED:
+        # The rest of the message is the request that should have been signed, with the session token.
+        return (
+            f"CloudWatch Logs refused the report's signature ({code}): check the monitor's credentials, and that no "
+            "proxy changes its requests."
+        )
+    return f"CloudWatch Logs refused the report: {code}: {message[:_MAX_CAUSE_CHARS]}"
 
 
 def cause_of(error: Exception) -> str:
@@ -156,7 +195,7 @@ def cause_of(error: Exception) -> str:
 
 def _cause(error: Exception) -> str:
     if isinstance(error, ClientError):
-        return _refusal(error)
+        return _answered(error)
     host = urlsplit(str(getattr(error, "kwargs", {}).get("endpoint_url", ""))).netloc or "the endpoint"
     for inner in _chain(error):
         if isinstance(inner, AnswerError):
@@ -167,11 +206,10 @@ def _cause(error: Exception) -> str:
     return str(error)
 
 
-def _refusal(error: ClientError) -> str:
+def _answered(error: ClientError) -> str:
     code, status = _code(error), _status(error)
-    message = str(error.response.get("Error", {}).get("Message", "")).partition("\n")[0]
     if _is_throttling(code, status):
-        return f"it throttles ({code}: {message})"
+        return f"it throttles ({code}: {_message(error)})"
     return f"the credentials have expired ({code})" if code in _EXPIRED else f"HTTP {status} was answered ({code})"
 
 
@@ -192,6 +230,10 @@ def _is_throttling(code: str, status: int) -> bool:
 
 def _code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", "unknown error"))
+
+
+def _message(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Message", "")).partition("\n")[0]
 
 
 def _status(error: ClientError) -> int:

@@ -225,7 +225,7 @@ def test_rates_and_readings_reach_back_to_the_last_that_was_known(opened: Opener
     report = Report(time="2026-11-20T06:00:09.000Z", type="task.report", record=record)
     line = encode(report)
     file = tmp_path / "history.sqlite3"
-    assert HistoryStore(file, FakeClock()).add(line, report, points, max_runs=1) is None
+    HistoryStore(file, FakeClock()).add(line, report, points, max_runs=1)
     tab = opened(make_page(tmp_path / "page.html", "--history", str(file), "--run", "a"))
     series = lines_of(tab)
     assert series["read"] == [[0, 1000, 4000, 7000, 9000], [2, 2, 2, 0, None]]

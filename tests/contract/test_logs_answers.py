@@ -10,7 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from profiler.core.clock import SystemClock
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogTarget, connect
+from profiler.sinks import LogTarget
+from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, connect
 from tests.http_server import FakeHttpServer
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")

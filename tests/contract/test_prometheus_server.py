@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from profiler.core.clock import Clock, SystemClock
 from profiler.prometheus.exporter import ALL_ADDRESSES, PrometheusExporter
 from profiler.prometheus.server import MAX_CONNECTION_SECONDS, MAX_CONNECTIONS, MAX_HEAD_BYTES, MetricsServer
-from tests.fakes import FakeClock, FakeLog, seconds
+from tests.fakes import FakeClock, FakeLog
 from tests.unit.prometheus.test_snapshot import World
 from tests.waiting import wait_until
 
@@ -40,7 +40,7 @@ class Page:
 
 @contextmanager
 def serving(page: Page, log: FakeLog, clock: Clock) -> Iterator[MetricsServer]:
-    server = MetricsServer((LOCAL, 0), page, "text/plain; version=0.0.4", clock, log)
+    server = MetricsServer((LOCAL, 0), page, clock, log)
     server.start()
     try:
         yield server
@@ -77,7 +77,7 @@ def test_the_metrics_are_at_their_path_whatever_is_asked_of_them(server: Metrics
     for path in ("/metrics", "/metrics?name[]=x"):
         answer = get(server, path)
         assert (answer.status_code, answer.content) == (200, page.body)
-        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4"
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         assert answer.headers["Server"] == "task-profiler"
 
 
@@ -283,9 +283,7 @@ class Exported:
     def __init__(self, port: int = 0, host: str = LOCAL) -> None:
         self.world = World()
         self.log = FakeLog()
-        self.exporter = PrometheusExporter(
-            port, self.world.gather, self.world.clock, self.log, hold_ns=seconds(10), host=host
-        )
+        self.exporter = PrometheusExporter(port, self.world.builder, self.world.clock, self.log, host=host)
 
     def scraped(self) -> str:
         return requests.get(f"http://{LOCAL}:{self.exporter.port}/metrics", timeout=30).text
@@ -303,14 +301,14 @@ def test_a_scrape_shows_what_was_published_and_never_samples(exported: Exported)
     assert exported.scraped() == ""
     exported.world.tick()
     exported.exporter.publish()
-    reads = exported.world.observation.readings
+    reads = exported.world.sampler.readings
     first = exported.scraped()
     assert 'task_profiler_container_cpu_seconds_total{container="batch",task_family="etl",task_id="0123"} 0.5' in first
     exported.world.tick(3)
     assert exported.scraped() == first
     exported.exporter.publish()
     assert '"0123"} 2.0' in exported.scraped()
-    assert exported.world.observation.readings == reads + 3
+    assert exported.world.sampler.readings == reads + 3
 
 
 def test_readings_that_nobody_renews_are_gone_after_ten_seconds(exported: Exported) -> None:

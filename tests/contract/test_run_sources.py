@@ -52,7 +52,7 @@ def aws() -> Iterator[FakeAws]:
 def test_the_local_history(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite3"
     for one in RUNS:
-        assert HistoryStore(path, SystemClock()).add(encode(one), one, (), max_runs=100) is None
+        HistoryStore(path, SystemClock()).add(encode(one), one, (), max_runs=100)
     check_source(open_source(SourceOptions(history_file=str(path)), {}, SystemClock()))
 
 

@@ -12,14 +12,13 @@ _LIMIT_SECONDS = 30
 # The command writes the file "executed". The pipes end only when all processes have ended.
 _HOLD = """
 import os, signal, sys
-from profiler.local_run.launch import ChildHooks, HeldCommand
+from profiler.local_run.launch import HeldCommand
 
 def enter():
     {enter}
 
 mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGCHLD))
-hooks = ChildHooks(enter=enter, measure=bytes)
-with HeldCommand(("touch", "executed"), os.environb, mask, hooks) as held:
+with HeldCommand(("touch", "executed"), os.environb, mask, enter, bytes) as held:
     {body}
 """
 _EXECUTE = "started = held.execute(); print(started.measured, os.waitpid(started.pid, 0)[1])"

@@ -9,8 +9,8 @@ from profiler.settings import (
     DEFAULT_EMF_METRICS,
     AcceleratorSettings,
     MonitorSettings,
+    SettingsReader,
     problems_message,
-    read_series_points,
     read_settings,
 )
 from profiler.sizing.prices import PriceOverrides
@@ -138,7 +138,8 @@ def test_the_points_of_the_series(value: str, points: int) -> None:
     environment = {**V4, "TASK_PROFILER_SERIES_POINTS": value}
     settings = read_settings(environment)
     assert (settings.series_points, settings.problems) == (points, ())
-    assert read_series_points(environment) == (points, ())
+    reader = SettingsReader(environment)
+    assert (reader.series_points(), reader.problems) == (points, [])
 
 
 @pytest.mark.parametrize("value", ["-1", "241", "1.5", "many", "1e400"])
@@ -146,7 +147,8 @@ def test_bad_points_of_the_series_are_a_problem(value: str) -> None:
     environment = {**V4, "TASK_PROFILER_SERIES_POINTS": value}
     problem = f"TASK_PROFILER_SERIES_POINTS='{value}' is not 0 (none) or a whole number up to 240"
     assert read_settings(environment).problems == (problem,)
-    assert read_series_points(environment) == (60, (problem,))
+    reader = SettingsReader(environment)
+    assert (reader.series_points(), reader.problems) == (60, [problem])
 
 
 @pytest.mark.parametrize(

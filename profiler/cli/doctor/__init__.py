@@ -22,8 +22,8 @@ from profiler.doctor.task_checks import DoctorContext, Probes, diagnose
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import find_container_cgroup
 from profiler.settings import endpoint_address, read_settings
-from profiler.sinks import DeliveryFailure
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, Connect, LogsClient, LogTarget, connect
+from profiler.sinks import DeliveryFailure, LogTarget
+from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, Connect, LogsClient, connect
 
 _NETWORK_SECONDS = 15.0
 _DRIVER_SECONDS = 10.0

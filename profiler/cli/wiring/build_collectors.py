@@ -24,12 +24,9 @@ from profiler.settings import (
     AcceleratorSettings,
     Arguments,
     MonitorSettings,
-    problems_message,
-    read_accelerator_settings,
 )
 
 if TYPE_CHECKING:
-    from profiler.collectors.nvidia.gpu_collector import GpuListener
     from profiler.collectors.nvidia.gpu_ownership import GpuScope
     from profiler.collectors.task_tags import TaskTags
     from profiler.readers.linux.process_tree import ProcessReading
@@ -103,17 +100,13 @@ def requested_tags(settings: MonitorSettings, clock: Clock) -> "tuple[TaskTags, 
 
 
 def local_collectors(
-    environment: Mapping[str, str],
-    clock: Clock,
-    interval_seconds: float,
-    listener: "GpuListener | None",
-) -> tuple[tuple[Collector, ...], tuple[str, ...]]:
-    """The collectors of ``run``, which are the accelerators of this machine; and what is wrong with their settings.
+    settings: AcceleratorSettings, environment: Mapping[str, str], clock: Clock, interval_seconds: float
+) -> tuple[Collector, ...]:
+    """The collectors of ``run``: the accelerators of this machine.
 
     Which GPUs belong to the command is known from the environment alone, because other programs may use the visible
     GPUs too.
     """
-    settings = read_accelerator_settings(environment)
 
     def make_scope() -> "GpuScope":
         from profiler.collectors.nvidia.gpu_ownership import GpuScope, own_selection  # see the module's docstring
@@ -125,8 +118,7 @@ def local_collectors(
     accelerators = _AcceleratorFactory(
         settings, environment, clock, Log(), interval_ns, has_neuron_devices=lambda: bool(neuron_devices())
     )
-    collectors = accelerators.gpu_collectors(make_scope, listener) + accelerators.neuron_collectors()
-    return collectors, (problems_message(settings.problems),) if settings.problems else ()
+    return accelerators.gpu_collectors(make_scope) + accelerators.neuron_collectors()
 
 
 class _AcceleratorFactory(Struct, frozen=True):
@@ -142,9 +134,7 @@ class _AcceleratorFactory(Struct, frozen=True):
     interval_ns: int
     has_neuron_devices: Callable[[], bool] = lambda: True
 
-    def gpu_collectors(
-        self, make_scope: "Callable[[], GpuScope]", listener: "GpuListener | None" = None
-    ) -> tuple[Collector, ...]:
+    def gpu_collectors(self, make_scope: "Callable[[], GpuScope]") -> tuple[Collector, ...]:
         """One collector of all GPUs, or none. ``make_scope`` is called only where there are GPUs."""
         if not self._is_gpu_enabled():
             return ()
@@ -159,7 +149,6 @@ class _AcceleratorFactory(Struct, frozen=True):
             self.log,
             max(self.interval_ns, _MIN_GPU_INTERVAL_NS),
             is_required=self.settings.gpu == "on",
-            listener=listener,
         )
         return (collector,)
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes, requested_tags
 from profiler.cli.wiring.task_endpoint import metadata_source
@@ -14,14 +14,14 @@ from profiler.core.log import JsonLog
 from profiler.core.signals import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.monitor.environment_warnings import OutputWarning, SwapWarning
 from profiler.monitor.loop import Exporter, MonitorLoop, Runtime
-from profiler.monitor.observation import Observation
 from profiler.monitor.report_delivery import Delivery
-from profiler.monitor.reporter import Reporter, SwapTracker
+from profiler.monitor.reporter import Reporter
+from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.linux.host import Host, read_host, read_instance, read_own_usage, read_swap_counters
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, connect
-from profiler.sinks.stdout import StdoutSink
 
 
 def run_monitor(stop: SignalHandler) -> int:
@@ -44,9 +44,10 @@ def run_monitor(stop: SignalHandler) -> int:
     )
     processes = batch_processes(settings.process_arguments, clock, interval_ns, settings.series_points)
     accelerators = accelerator_collectors(settings, os.environ, clock, log)
-    collectors = (processes, *accelerators, *requested_tags(settings, clock))
+    warnings = (SwapWarning(read_swap_counters), OutputWarning(stdout, stderr))
+    collectors = (*warnings, processes, *accelerators, *requested_tags(settings, clock))
     host = read_host()
-    observation = Observation(
+    sampler = TaskSampler(
         source,
         clock,
         log,
@@ -57,27 +58,24 @@ def run_monitor(stop: SignalHandler) -> int:
         devices=accelerators,
     )
     runtime = Runtime(clock=clock, ticker=Ticker(clock.monotonic_ns(), interval_ns), stop=stop, log=log)
-    swap = SwapTracker(read_swap_counters)
-    swap.start()
     reporter = Reporter(
         settings,
-        observation,
+        sampler,
         ticker=runtime.ticker,
         clock=clock,
         host=host,
         read_own_usage=read_own_usage,
         collectors=collectors,
-        notes=lambda task: (*swap.notes(task), *_output_notes(stdout, stderr)),
     )
     delivery = _delivery(stdout, clock, log)
     loop = MonitorLoop(
         settings,
-        observation,
+        sampler,
         reporter,
         delivery,
         runtime,
         collectors=collectors,
-        exporter=_exporter(settings, observation, accelerators, runtime, host),
+        exporter=_exporter(settings, sampler, accelerators, runtime, host),
     )
     is_done = loop.run()
     stop_ns = clock.monotonic_ns() if stop.requested_ns is None else stop.requested_ns
@@ -89,41 +87,29 @@ def run_monitor(stop: SignalHandler) -> int:
 def _delivery(stdout: Output, clock: SystemClock, log: JsonLog) -> Delivery:
     return Delivery(
         CloudWatchLogsSink(connect, clock),
-        StdoutSink(stdout),
+        stdout,
         log,
         lambda seconds, put: BackgroundCall(put, clock, seconds),
     )
 
 
-def _output_notes(stdout: Output, stderr: Output) -> Iterator[str]:
-    """Sentences about lines that were dropped."""
-    named = {stdout: "standard output"} | ({} if stderr is stdout else {stderr: "standard error"})
-    for output, name in named.items():
-        if output.dropped:
-            lines = "1 line was" if output.dropped == 1 else f"{output.dropped} lines were"
-            yield f"The monitor's {name} was not read for a while (a log driver that hangs?): {lines} dropped."
-
-
 def _exporter(
-    settings: MonitorSettings, observation: Observation, accelerators: Sequence[Collector], runtime: Runtime, host: Host
+    settings: MonitorSettings, sampler: TaskSampler, accelerators: Sequence[Collector], runtime: Runtime, host: Host
 ) -> Exporter | None:
     """The exporter of live metrics; None if it is off, and then its modules are not imported."""
     if settings.prometheus_port is None:
         return None
     from profiler.prometheus.exporter import PrometheusExporter  # only where it is enabled
-    from profiler.prometheus.snapshot import SnapshotBuilder, hold_ns
+    from profiler.prometheus.snapshot import SnapshotBuilder
 
-    interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
     builder = SnapshotBuilder(
-        observation,
+        sampler,
         accelerators,
         ticker=runtime.ticker,
         clock=runtime.clock,
         host=host,
         read_own_usage=read_own_usage,
         read_instance=read_instance,
-        interval_ns=interval_ns,
+        interval_ns=round(settings.interval_seconds * NS_PER_SECOND),
     )
-    return PrometheusExporter(
-        settings.prometheus_port, builder, runtime.clock, runtime.log, hold_ns=hold_ns(interval_ns)
-    )
+    return PrometheusExporter(settings.prometheus_port, builder, runtime.clock, runtime.log)

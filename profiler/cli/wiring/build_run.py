@@ -57,7 +57,7 @@ def run_command(options: RunOptions) -> int:
     _warn(stderr, (*session.problems, *finished.warnings))
     line, printed = session.lines(finished.report)
     _write_report(printed + b"\n", descriptor, options.output, stderr)
-    _warn(stderr, session.add_to_history(line, finished.report))
+    _warn(stderr, session.add_to_history(line, finished))
     session.stop_collectors()
     stderr.drain(_MAX_OUTPUT_SECONDS)
     return finished.exit_code

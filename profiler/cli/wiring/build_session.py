@@ -6,19 +6,21 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from profiler.cli.run_options import RunOptions
 from profiler.cli.wiring.build_collectors import local_collectors
 from profiler.cli.wiring.task_endpoint import task_lookup
 from profiler.collectors.collector import stop_collectors
 from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
-from profiler.history.recorder import HistoryRecorder
+from profiler.history.recorder import MAX_STEPS, HistoryRecorder
 from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
 from profiler.local_run.prepared_run import PreparedRun
-from profiler.local_run.session import OnSample, RunContext, RunRequest, RunResult, fan_out, run
+from profiler.local_run.session import RunPlan, RunResult, run
 from profiler.record.json_line import encode_line
 from profiler.record.model import Report
-from profiler.settings import problems_message, read_price_settings, read_series_points
+from profiler.settings import SettingsReader, problems_message
 
 if TYPE_CHECKING:
     from profiler.local_run.live import LiveView
@@ -33,35 +35,33 @@ class RunSession:
     """
 
     def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock) -> None:
-        self._request = RunRequest(
-            argv=options.words, family=options.name, interval_seconds=options.interval_seconds, labels=labels
-        )
         self.stderr = Output(_STDERR)
         self._output_format = options.output_format
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
         self._view = _live_view(clock, self.stderr) if options.live else None
-        gpu_listener = None if self._recorder is None else self._recorder.timeline.add_gpu
-        collectors, problems = local_collectors(os.environ, clock, options.interval_seconds, gpu_listener)
-        prices, price_problems = read_price_settings(os.environ)
-        series_points, series_problems = read_series_points(os.environ)
-        self._context = RunContext(
+        settings = SettingsReader(os.environ)
+        plan = RunPlan(
+            name=options.name,
+            interval_seconds=options.interval_seconds,
+            labels=labels,
             find_labels=_find_labels,
             fetch_placement=task_lookup(os.environ),
-            collectors=collectors,
-            prices=prices,
-            series_points=series_points,
-            pause=self._view.close if self._view is not None else lambda: None,
-            keep_so_far=(lambda _: None) if self._recorder is None else self._recorder.keep_so_far,
+            collectors=local_collectors(settings.accelerators(), os.environ, clock, options.interval_seconds),
+            prices=settings.prices(),
+            series_points=settings.series_points(),
         )
-        settings_problems = (*price_problems, *series_problems)
-        self.problems = (*problems, *((problems_message(settings_problems),) if settings_problems else ()))
+        if self._view is not None:
+            plan = replace(plan, on_sample=self._view.on_sample, pause=self._view.close)
         if self._recorder is not None:
+            plan = replace(plan, max_history_steps=MAX_STEPS, keep_so_far=self._recorder.keep_so_far)
             with suppress(ImportError):  # a Python without SQLite; the recorder reports it
                 import profiler.history.run_database  # noqa: F401  now, not when the user waits for the command's end
+        self._plan = plan
+        self.problems = (problems_message(settings.problems),) if settings.problems else ()
 
     def run(self, prepared: PreparedRun) -> RunResult:
         """Run the command to its end."""
-        result = run(self._request, prepared, fan_out(self._listeners()), self._context)
+        result = run(prepared, self._plan)
         if self._view is not None:
             self._view.close()
         return result
@@ -71,21 +71,13 @@ class RunSession:
         line = encode_line(report)
         return line, line if self._output_format == "json" else _text_line(report)
 
-    def add_to_history(self, line: bytes, report: Report) -> tuple[str, ...]:
+    def add_to_history(self, line: bytes, result: RunResult) -> tuple[str, ...]:
         """Add the run to the history, unless ``--no-history`` is given. Returns sentences about what failed."""
-        return () if self._recorder is None else self._recorder.add(line, report)
+        return () if self._recorder is None else self._recorder.add(line, result.report, result.series)
 
     def stop_collectors(self) -> None:
         """Stop the collectors of accelerators, which may take a while."""
-        stop_collectors(self._context.collectors)
-
-    def _listeners(self) -> list[OnSample]:
-        listeners: list[OnSample] = []
-        if self._recorder is not None:
-            listeners.append(self._recorder.timeline.add)
-        if self._view is not None:
-            listeners.append(self._view.on_sample)
-        return listeners
+        stop_collectors(self._plan.collectors)
 
 
 def _text_line(report: Report) -> bytes:
@@ -100,8 +92,8 @@ def _find_labels() -> dict[str, str]:
         commit = git_commit(os.getcwd())
     except OSError:
         commit = None
-    found = build_default_labels(host=os.uname().nodename, user=_user(), git_commit=commit)
-    return {**found, **runner_labels(os.environ)}
+    labels = build_default_labels(host=os.uname().nodename, user=_user(), git_commit=commit)
+    return {**labels, **runner_labels(os.environ)}
 
 
 def _user() -> str:

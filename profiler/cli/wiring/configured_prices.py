@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from profiler.cli.printing import warn
-from profiler.settings import problems_message, read_price_settings
+from profiler.settings import SettingsReader, problems_message
 from profiler.sizing.prices import PriceOverrides, is_priced
 
 
@@ -12,9 +12,10 @@ def price_overrides(environment: Mapping[str, str], on_fargate: str | None = Non
 
     Problems with them are printed on standard error, and that the Region ``on_fargate`` has no known price.
     """
-    prices, problems = read_price_settings(environment)
-    if problems:
-        warn(problems_message(problems))
+    reader = SettingsReader(environment)
+    prices = reader.prices()
+    if reader.problems:
+        warn(problems_message(reader.problems))
     if on_fargate is not None and not is_priced(on_fargate, prices):
         warn(
             f"Fargate's prices in {on_fargate} are unknown: check the Region's name, or set "

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatistics
-from profiler.aggregation.time_series import DeviceReadings, DeviceTotals
+from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, RuntimeReport
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_SECOND
@@ -79,7 +79,7 @@ class NeuronUsage:
         self._ecc: dict[int, MonotonicCounter] = {}
         self._ecc_uncorrected = 0
         self._latest = LiveNeuron(reports=0)
-        self._recent_percent = DeviceTotals()
+        self._recent_percent = MeanAndMaximum()
 
     def add(self, report: NeuronReport) -> None:
         with self._lock:
@@ -122,7 +122,7 @@ class NeuronUsage:
     def take_readings(self, into: DeviceReadings) -> None:
         with self._lock:
             into.neuron_percent.merge(self._recent_percent)
-            self._recent_percent = DeviceTotals()
+            self._recent_percent = MeanAndMaximum()
 
     def record(self, restarts: int) -> Neuron | None:
         """The record's numbers so far; None if neither a device nor a runtime was ever reported."""

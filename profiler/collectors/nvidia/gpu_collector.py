@@ -1,7 +1,7 @@
 """Collects GPU readings in a thread and follows how the driver answers."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -37,9 +37,6 @@ _NO_GPU_MATCHES = (
     "None of the visible GPUs is the batch's: compare TASK_PROFILER_GPU_UUIDS, or the batch's "
     "NVIDIA_VISIBLE_DEVICES, with nvidia-smi -L."
 )
-
-# Receives each reading: mean utilization in percent and bytes in use, over all GPUs.
-GpuListener = Callable[[float | None, int | None], None]
 
 
 class DriverHealth:
@@ -119,7 +116,6 @@ class GpuCollector(Collector):
         log: Gets a line for each change of state.
         interval_ns: The distance of the ticks.
         is_required: A GPU is expected (setting ``on``): warn if there is none.
-        listener: Receives the totals of each reading.
     """
 
     def __init__(
@@ -131,14 +127,12 @@ class GpuCollector(Collector):
         interval_ns: int,
         *,
         is_required: bool,
-        listener: GpuListener | None = None,
     ) -> None:
         self.name = source.name
         self._source = source
         self._scope = scope
         self._clock = clock
         self._is_required = is_required
-        self._listener = listener
         self._usage = GpuUsage(interval_ns)
         self._driver_health = DriverHealth(clock)
         self._health = SourceHealth("NVML", log)
@@ -258,9 +252,6 @@ class GpuCollector(Collector):
             self._counters_due_ns = now_ns + COUNTER_PERIOD_NS * max(len(reading.samples), 1)
         with self._lock:
             self._usage.add(reading, now_ns, self._clock.wall_ns())
-            percent, memory_bytes = self._usage.latest_totals()
-        if self._listener is not None:
-            self._listener(percent, memory_bytes)
 
     def _on_failure(self, failure: Unavailable) -> None:
         """Log the failure if a GPU was readable before or, once, if one is required; else only the record has it."""

@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 
-from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedStatistics
-from profiler.aggregation.time_series import DeviceReadings, DeviceTotals
+from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.nvidia.gpu_ownership import match_uuids
 from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuFacts, GpuSample, Xid
-from profiler.core.optional_math import mean_known, sum_known
+from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.model import Gpu
 from profiler.record.units import MIB, mebibytes
@@ -120,11 +120,13 @@ class GpuUsage:
 
     def take_readings(self, selectors: Collection[str] | None, into: DeviceReadings) -> None:
         """Add the readings of the GPUs of ``gpus(selectors)`` since the last call; the others' are dropped."""
-        for gpu in self._selected(selectors):
+        selected = self._selected(selectors)
+        for gpu in selected:
             into.gpu_percent.merge(gpu.recent_percent)
             into.gpu_memory_bytes.merge(gpu.recent_memory_bytes)
+        into.gpus_memory_bytes = sum_known(*(gpu.recent_memory_bytes.maximum for gpu in selected))
         for gpu in self._gpus.values():
-            gpu.recent_percent, gpu.recent_memory_bytes = DeviceTotals(), DeviceTotals()
+            gpu.recent_percent, gpu.recent_memory_bytes = MeanAndMaximum(), MeanAndMaximum()
 
     def _selected(self, selectors: Collection[str] | None) -> list["_GpuAggregate"]:
         selected = self._gpus.keys() if selectors is None else match_uuids(selectors, self.facts())
@@ -138,13 +140,6 @@ class GpuUsage:
         )
         return (*self._notes, *self._lost.values(), *unattributed_note)
 
-    def latest_totals(self) -> tuple[float | None, int | None]:
-        """Mean utilization in percent and the sum of bytes in use, over all GPUs of the last reading."""
-        last = [gpu.last for uuid, gpu in self._gpus.items() if uuid in self._present]
-        return mean_known(*(gpu.utilization_percent for gpu in last)), sum_known(
-            *(gpu.memory_used_bytes for gpu in last)
-        )
-
 
 def _gpu_label(facts: GpuFacts) -> str:
     return f"GPU {facts.index} ({facts.uuid})"
@@ -157,8 +152,8 @@ class _GpuAggregate:
         self.facts = facts
         self.last = GpuSample(facts=facts)
         self.xids: list[int] = []
-        self.recent_percent = DeviceTotals()
-        self.recent_memory_bytes = DeviceTotals()
+        self.recent_percent = MeanAndMaximum()
+        self.recent_memory_bytes = MeanAndMaximum()
         self._series = {name: TimeWeightedStatistics() for name in _SERIES}
         self._memory_size_bytes: int | None = None
         self._energy_mj = _CounterIncrease()

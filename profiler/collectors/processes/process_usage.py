@@ -351,7 +351,6 @@ class BatchProcesses:
         sample = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, pids=threads)
         self.usage.add(
             sample,
-            docker_id="",  # the totals continue over all incarnations
             received_ns=context.monotonic_ns,
             started_ns=self._started_ns,
             is_new=self._is_new,

@@ -67,6 +67,11 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
         return self.network_mode == _AWSVPC
 
 
+def runs_on_instance(launch_type: str | None) -> bool:
+    """Whether a task is known to run on an instance, which it may share with other tasks; False if unknown."""
+    return launch_type is not None and launch_type != _FARGATE
+
+
 class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
     """The task; None for values that the endpoint does not return, or that are impossible (``problems``)."""
 
@@ -95,7 +100,7 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def runs_on_instance(self) -> bool:
         """Whether the task is known to run on an instance, which it may share with other tasks; False if unknown."""
-        return self.launch_type is not None and self.launch_type != _FARGATE
+        return runs_on_instance(self.launch_type)
 
     @cached_property
     def current(self) -> Mapping[str, ContainerMetadata]:

@@ -34,7 +34,7 @@ class Feed:
         taken = sample(START_NS + seconds(at), cpu, memory_bytes, **more)
         return self.usage.add(
             taken,
-            docker_id=docker_id,
+            epoch=docker_id,
             received_ns=seconds(at if received is None else received),
             started_ns=self.started_ns,
             shares_network=shares_network,
@@ -105,7 +105,7 @@ def test_a_new_docker_id_with_more_than_its_time_allows_continues_the_counters(c
     usage = ContainerUsage(seconds(1), machine=Host(vcpu=2))
     for at, docker_id, cpu_seconds in ((25, "a", 50.0), (26, "b", cpu)):
         taken = sample(START_NS + seconds(at), cpu_seconds)
-        usage.add(taken, docker_id=docker_id, received_ns=seconds(at), started_ns=START_NS)
+        usage.add(taken, epoch=docker_id, received_ns=seconds(at), started_ns=START_NS)
     assert usage.cpu_seconds == total
 
 
@@ -115,7 +115,7 @@ def test_of_a_reset_counter_nothing_is_known_before_the_new_start() -> None:
         taken = sample(START_NS + seconds(at), cpu, 10 * MIB)
         usage.add(
             taken,
-            docker_id="a",
+            epoch="a",
             received_ns=seconds(at),
             started_ns=START_NS,
             attempt_started_ns=START_NS + seconds(began),
@@ -139,7 +139,7 @@ def test_a_clock_that_was_set_before_the_first_sample_is_corrected() -> None:
     usage = ContainerUsage(seconds(1), 10)
     for at in (8, 9):
         taken = sample(START_NS + seconds(at + 60), at * 0.5, 10 * MIB)
-        usage.add(taken, docker_id="a", received_ns=seconds(at), started_ns=START_NS, wall_shifts_ns=[seconds(60)])
+        usage.add(taken, epoch="a", received_ns=seconds(at), started_ns=START_NS, wall_shifts_ns=[seconds(60)])
     vcpu = usage.run.vcpu.distribution()
     assert vcpu is not None
     assert (vcpu.avg, vcpu.max) == (0.5, 0.5)
@@ -165,7 +165,7 @@ def test_memory_that_no_machine_of_this_size_holds_is_left_out(
     usage = ContainerUsage(seconds(1), machine=host)
     limit = {} if limit_bytes is None else {"memory_limit_bytes": limit_bytes}
     taken = sample(START_NS + seconds(1), 0.5, round(memory_bytes), **limit)
-    usage.add(taken, docker_id="a", received_ns=seconds(1), started_ns=START_NS)
+    usage.add(taken, epoch="a", received_ns=seconds(1), started_ns=START_NS)
     assert (usage.memory_max_bytes is not None) is is_possible
     assert usage.impossible == (0 if is_possible else 1)
 
@@ -174,7 +174,7 @@ def test_memory_that_no_machine_of_this_size_holds_is_left_out(
 def test_cpu_time_that_all_cpus_cannot_have_provided_is_left_out(cpu: float, *, is_possible: bool) -> None:
     """On 2 CPUs in 6 s, with 60 s for late counters."""
     usage = ContainerUsage(seconds(1), machine=Host(vcpu=2))
-    usage.add(sample(START_NS + seconds(6), cpu), docker_id="a", received_ns=seconds(6), started_ns=START_NS)
+    usage.add(sample(START_NS + seconds(6), cpu), epoch="a", received_ns=seconds(6), started_ns=START_NS)
     assert (usage.cpu_seconds, usage.impossible) == ((cpu, 0) if is_possible else (None, 1))
 
 
@@ -228,7 +228,7 @@ def test_a_total_that_restarts_brought_above_the_integers_of_readers_is_absent()
     usage = ContainerUsage(seconds(1))
     for read_ns, docker_id in ((1, "a"), (2, "b")):
         sample = ContainerSample(read_ns=read_ns, network_rx_bytes=2**62, network_tx_bytes=2**61)
-        usage.add(sample, docker_id=docker_id, received_ns=read_ns, started_ns=None)
+        usage.add(sample, epoch=docker_id, received_ns=read_ns, started_ns=None)
     assert (usage.network_rx_bytes, usage.network_tx_bytes) == (None, 2**62)
 
 
@@ -251,7 +251,7 @@ def test_a_period_that_is_longer_than_any_stats_are_old_is_one_step() -> None:
     usage = ContainerUsage(seconds(60))
     for minute, memory_mib in ((1, 100), (2, 300)):
         taken = sample(START_NS + seconds(60 * minute), None, memory_mib * MIB)
-        usage.add(taken, docker_id="a", received_ns=seconds(60 * minute), started_ns=START_NS)
+        usage.add(taken, epoch="a", received_ns=seconds(60 * minute), started_ns=START_NS)
     memory = usage.run.memory_bytes.distribution(per=MIB)
     assert memory is not None
     assert memory.avg == 200
@@ -310,7 +310,7 @@ def test_any_order_of_any_samples_gives_no_negative_number(
     received_ns = 0
     for taken, own_step_ns, docker_id in feed:
         received_ns += own_step_ns
-        usage.add(taken, docker_id=docker_id, received_ns=received_ns, started_ns=started_ns)
+        usage.add(taken, epoch=docker_id, received_ns=received_ns, started_ns=started_ns)
     assert usage.samples + usage.duplicates == len(feed)
     series = None if usage.series is None else usage.series.values()
     for column in (series.vcpu_used, series.memory_used_mb) if series is not None else ():

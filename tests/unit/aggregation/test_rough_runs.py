@@ -104,7 +104,7 @@ def measured(run: Run) -> ContainerUsage:
                 cpu_ns=seconds(run.counter(taken, number)),
                 memory_used_bytes=100 * MIB,
             ),
-            docker_id=str(number) if run.has_new_ids else "same",
+            epoch=str(number) if run.has_new_ids else "same",
             received_ns=seconds(arrives),
             started_ns=START_NS,
             attempt_started_ns=START_NS + seconds(known.start + run.shift(known.start)),

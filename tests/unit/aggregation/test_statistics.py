@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.statistics import MonotonicCounter, TimeWeightedMean, TimeWeightedStatistics
+from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
 from profiler.record.model import AverageAndMaximum
 
 # Within the 17 orders of magnitude that the bins span (see MAX_BINS).
@@ -55,7 +55,7 @@ def test_values_are_divided_and_rounded_to_three_digits_by_default() -> None:
 
 
 def test_a_mean_without_percentiles_is_weighted_by_time() -> None:
-    series = TimeWeightedMean()
+    series = MeanAndMaximum()
     assert series.summary() is None
     series.add(1000, 9)
     series.add(11_000, 1)
@@ -65,7 +65,7 @@ def test_a_mean_without_percentiles_is_weighted_by_time() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2**50), weights), min_size=1))
 def test_a_mean_without_percentiles_is_between_the_extremes(steps: list[tuple[int, int]]) -> None:
-    series = TimeWeightedMean()
+    series = MeanAndMaximum()
     for value, weight_ns in steps:
         series.add(value, weight_ns)
     shown = series.summary()

@@ -171,3 +171,66 @@ def test_without_another_series_the_finer_columns_are_the_series() -> None:
     other_start = RunSeries(START_NS + 1_000_000, seconds(1), 2)
     other_start.add_cpu(START_NS, START_NS + seconds(2), seconds(1))
     assert with_columns(alone, other_start, ["vcpu_used"]) == alone
+
+
+def blocks(run: RunSeries) -> list[tuple[int | None, int | None]]:
+    return [(step.block_read_bytes, step.block_write_bytes) for step in run.steps()]
+
+
+def test_bytes_read_and_written_belong_to_their_step_and_unknown_ones_to_none() -> None:
+    run = series()
+    run.add_blocks(START_NS, 100, None)
+    run.add_blocks(START_NS + seconds(0.5), 7, None)
+    run.add_blocks(START_NS + seconds(2), 0, 5)
+    assert blocks(run) == [(107, None), (None, None), (0, 5)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 2**40), st.integers(0, 2**40)), min_size=1))
+def test_no_byte_is_lost(steps: list[tuple[int, int, int]]) -> None:
+    run = series(points=5)
+    for offset_ns, read_bytes, written_bytes in steps:
+        run.add_blocks(START_NS + offset_ns, read_bytes, written_bytes)
+    totals = [sum(column or 0 for column in columns) for columns in zip(*blocks(run), strict=True)]
+    assert totals == [sum(read for _, read, _ in steps), sum(written for _, _, written in steps)]
+
+
+def test_the_memory_of_all_gpus_together_is_the_largest_of_the_step() -> None:
+    run = series()
+    for at, size in ((0.2, 5), (0.7, 9), (1.5, 1)):
+        readings = devices()
+        readings.gpus_memory_bytes = size
+        run.add_devices(START_NS + seconds(at), readings)
+    assert [step.gpus_memory_bytes for step in run.steps()] == [9, 1]
+
+
+def test_a_run_of_a_day_keeps_its_spike() -> None:
+    run = series(points=5000)
+    for second in range(100_000):
+        size = 2**30 if second == 33_333 else 1000
+        run.add_cpu(START_NS + seconds(second), START_NS + seconds(second + 1), seconds(0.5))
+        run.add_memory(START_NS + seconds(second + 1), size, held_ns=seconds(1))
+    steps = [*run.steps()]
+    assert len(steps) == 100_000 / 16
+    assert [step.end_ns for step in steps if step.memory_bytes == 2**30] == [seconds(33_344)]
+    assert {step.vcpu_used for step in steps} == {0.5}
+
+
+@given(steps=STEPS, points=st.integers(1, 60))
+def test_a_finer_series_has_the_values_of_a_coarse_one_after_merging(
+    steps: list[tuple[int, int, int]], points: int
+) -> None:
+    fine, coarse = series(points=240), series(points=points)
+    for offset_ns, length_ns, cpu_ns in steps:
+        for run in (fine, coarse):
+            run.add_cpu(START_NS + offset_ns, START_NS + offset_ns + length_ns, cpu_ns)
+            run.add_memory(START_NS + offset_ns + length_ns, cpu_ns, held_ns=length_ns)
+    assert fine.copy(max_steps=2 * points).values() == coarse.values()
+    assert fine.length <= 480
+
+
+def test_a_copy_does_not_grow_with_the_series() -> None:
+    run = series()
+    run.add_memory(START_NS, 1)
+    copied = run.copy()
+    run.add_memory(START_NS + seconds(9), 1)
+    assert (copied.length, copied.step_ns, run.step_ns) == (1, seconds(1), seconds(4))

@@ -60,7 +60,7 @@ def test_the_numbers_worked_out_by_hand() -> None:
         (0, stats("2025-02-27T05:22:39.406479661Z", 242770940)),
         (10, stats("2025-02-27T05:22:49.406170373Z", 322633383)),
     ):
-        usage.add(sample, docker_id=ID, received_ns=seconds(received), started_ns=None)
+        usage.add(sample, epoch=ID, received_ns=seconds(received), started_ns=None)
     sizes = container_limits(container, task, usage, Host(vcpu=2, memory_bytes=2**32))
     metrics = usage_metrics(usage, sizes)
     assert (metrics.vcpu_size, metrics.memory_size_mb) == (0.25, 512)

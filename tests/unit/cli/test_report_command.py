@@ -40,7 +40,7 @@ def keep(file: Path, *task_ids: str) -> None:
     history = HistoryStore(file, FakeClock())
     for day, task_id in enumerate(task_ids, start=1):
         point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
-        assert history.add(encode(report(task_id, day=day)), report(task_id, day=day), (point,), max_runs=100) is None
+        history.add(encode(report(task_id, day=day)), report(task_id, day=day), (point,), max_runs=100)
 
 
 def test_the_history_becomes_a_page(here: Path) -> None:
@@ -70,7 +70,7 @@ def test_the_page_on_standard_output_is_all_that_is_there(here: Path, monkeypatc
 def test_io_and_gpus_of_the_history_are_in_the_page(here: Path) -> None:
     point = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20, block_read_bytes=2**20, gpu_percent=25.0)
     history = HistoryStore(here / "history.sqlite3", FakeClock())
-    assert history.add(encode(report("a")), report("a"), (point,), max_runs=100) is None
+    history.add(encode(report("a")), report("a"), (point,), max_runs=100)
     assert call().exit_code == 0
     series = data_of(here / "task-report.html")["series"][0]
     assert series == {"ms": [1000], "vcpu": [0.5], "mb": [1], "read": [1], "gpu": [25]}

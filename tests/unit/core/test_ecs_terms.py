@@ -10,7 +10,7 @@ from profiler.monitor.report_delivery import log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.model import Container, Record
 from profiler.settings import MonitorSettings
-from profiler.sinks.cloudwatch_logs import LogTarget
+from profiler.sinks import LogTarget
 
 ARN = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123"
 GROUP = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1"}

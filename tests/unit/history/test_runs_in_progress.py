@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from profiler.aggregation.time_series import RunSeries
 from profiler.history.recorder import HistoryRecorder
 from profiler.history.run_database import HistoryStore
 from profiler.history.runs_in_progress import RunJournal, WrittenRun, abandoned_runs, running_folder
 from profiler.readers.linux import proc
 from profiler.record.model import Container, Record, Report, encode
-from tests.fakes import START_NS, FakeClock, sample, seconds
+from tests.fakes import START_NS, FakeClock, seconds
 
 FIRST, SECOND = WrittenRun(b"{}", b"[[1,2,3]]"), WrittenRun(b'{"a":1}', b"[]")
 
@@ -140,15 +141,16 @@ class World:
         self.folder = running_folder(str(history))
         self.recorder = HistoryRecorder(str(history), environment, self.clock)
         self.built = 0
+        self.series: RunSeries | None = None
 
     def keep(self) -> None:
         self.recorder.keep_so_far(self._build)
         if self.recorder._journal_call is not None:
             self.recorder._journal_call.result()
 
-    def _build(self) -> Report:
+    def _build(self) -> tuple[Report, RunSeries | None]:
         self.built += 1
-        return report()
+        return report(), self.series
 
     def stored(self) -> list[tuple[str, int]]:
         store = HistoryStore(self.history, self.clock)
@@ -175,8 +177,8 @@ def test_a_kill_loses_at_most_a_tenth_of_the_run_and_at_most_a_minute(world: Wor
 
 
 def test_the_run_of_a_killed_profiler_is_added_once_with_its_series(world: World) -> None:
-    for second in range(1, 4):
-        world.recorder.timeline.add(sample(START_NS + seconds(second), second / 2, 100))
+    world.series = RunSeries(START_NS, seconds(1), 10)
+    world.series.add_cpu(START_NS, START_NS + seconds(3), seconds(1))
     world.keep()
     assert world.recorder._journal is not None
     kill(world.recorder._journal)
@@ -193,7 +195,7 @@ def test_the_end_of_a_run_removes_its_file_and_adds_those_of_killed_profilers(wo
     killed.write(WrittenRun(line, b"[[1000,0.5,1]]"))
     kill(killed)
     world.keep()
-    assert world.recorder.add(encode(report()), report()) == ()
+    assert world.recorder.add(encode(report()), report(), None) == ()
     assert sorted(world.stored()) == [("unknown", 0), ("unknown", 1)]
     assert not Path(world.folder).exists()
 
@@ -218,14 +220,14 @@ def test_without_a_history_nothing_is_written_down(tmp_path: Path) -> None:
 
 
 def test_an_error_in_the_report_so_far_does_not_reach_the_run(world: World) -> None:
-    def fail() -> Report:
+    def fail() -> tuple[Report, RunSeries | None]:
         raise ZeroDivisionError
 
     world.recorder.keep_so_far(fail)
     world.clock.advance(60)
     world.keep()
     assert world.built == 0
-    assert world.recorder.add(encode(report()), report()) == ()
+    assert world.recorder.add(encode(report()), report(), None) == ()
 
 
 def test_a_folder_that_cannot_be_made_has_no_effect(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from profiler.local_run.labels import (
     MAX_LABEL_CHARS,
     build_default_labels,
     git_commit,
-    merge_labels,
     parse_labels,
     runner_labels,
 )
@@ -35,7 +34,6 @@ def test_too_many_labels_are_refused() -> None:
 def test_given_labels_win_over_found_ones() -> None:
     found = build_default_labels(host="box", user=None, git_commit=COMMIT)
     assert found == {"host": "box", "gitCommit": COMMIT}
-    assert merge_labels(found, {"host": "other"}) == {"host": "other", "gitCommit": COMMIT}
 
 
 RUNNERS = {

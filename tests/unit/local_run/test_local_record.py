@@ -9,16 +9,14 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_totals import TreeBlocks, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
-from profiler.aggregation.task_record import ResourceLimits
+from profiler.aggregation.task_record import ResourceLimits, build_sampling
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.launch import restore_caller_environment
 from profiler.local_run.local_record import (
     MemoryPeak,
     RunIdentity,
     RunObservation,
-    RunSpan,
     build_run_record,
-    build_sampling,
     effective_sizes,
     resolve_peak,
 )
@@ -287,7 +285,9 @@ def _observed(
         reaped=ReapedUsage(),
     )
     return RunObservation(
-        span=RunSpan(started_ns=10**18, finished_ns=10**18 + 2_500 * _MS, duration_ns=2_500_250_000),
+        started_ns=10**18,
+        finished_ns=10**18 + 2_500 * _MS,
+        duration_ns=2_500_250_000,
         ending=ending,
         usage=ContainerUsage(10**9),
         demand=CpuDemand(),

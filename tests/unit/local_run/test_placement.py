@@ -1,15 +1,16 @@
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.local_run.local_record import (
+    MemoryPeak,
     Placement,
-    RunFacts,
     RunIdentity,
-    RunSoFar,
+    RunObservation,
     apply_placement,
     apply_placement_limits,
-    build_unfinished_record,
+    build_run_record,
 )
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
@@ -93,16 +94,17 @@ def test_the_tasks_limits_bound_the_command() -> None:
 
 
 def test_a_run_of_a_killed_profiler_belongs_to_its_task() -> None:
-    so_far = RunSoFar(
+    so_far = RunObservation(
         started_ns=START_NS,
-        read_ns=START_NS + seconds(5),
+        finished_ns=START_NS + seconds(5),
         usage=ContainerUsage(seconds(1)),
+        demand=CpuDemand(),
         cpu_ns=seconds(2),
-        peak_bytes=GIB,
-        facts=RunFacts(placement=Placement(task=TASK, container=OWN)),
+        peak=MemoryPeak(size_bytes=GIB, source="sampled"),
     )
-    identity = RunIdentity(task_id="local", family="etl.py", host=Host(vcpu=4))
-    record = build_unfinished_record(identity, so_far, ResourceLimits(vcpu=2), Sampling(), Monitor(version="1"))
+    placement = Placement(task=TASK, container=OWN)
+    identity = RunIdentity(task_id="local", family="etl.py", host=Host(vcpu=4), placement=placement)
+    record = build_run_record(identity, so_far, ResourceLimits(vcpu=2), Sampling(), monitor=Monitor(version="1"))
     assert (record.task_id, record.family, record.launch_type, record.status) == (
         "0123",
         "nightly",

@@ -12,9 +12,9 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, with_source
 from profiler.core.clock import ClockJumpDetector, Ticker
 from profiler.monitor.loop import MonitorLoop, Runtime
-from profiler.monitor.observation import Observation
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
+from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -125,7 +125,6 @@ class World:
         self.collectors: tuple[FakeCollector, ...] = ()
         self.devices: tuple[FakeDevices, ...] = ()
         self.exporter: FakeExporter | None = None
-        self.notes: Callable[[TaskMetadata], tuple[str, ...]] = lambda _task: ()
         self.on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None
         self.clock = FakeClock()
         self.stop = FakeStop(self.clock, stop_at)
@@ -186,7 +185,7 @@ class World:
     def run(self) -> "World":
         interval_ns = seconds(self.settings.interval_seconds)
         host = Host(vcpu=4, memory_bytes=16 * 1024 * MIB, cpu_architecture="X86_64")
-        self.observation = observation = Observation(
+        self.sampler = sampler = TaskSampler(
             self.source,
             self.clock,
             self.log,
@@ -199,18 +198,17 @@ class World:
         ticker = Ticker(self.clock.monotonic_ns(), interval_ns)
         reporter = Reporter(
             self.settings,
-            observation,
+            sampler,
             ticker=ticker,
             clock=self.clock,
             host=host,
             read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.1),
             collectors=self.collectors,
-            notes=self.notes,
         )
         delivery = Delivery(self.streams, self.output, self.log, self.budget)
         monitor = MonitorLoop(
             self.settings,
-            observation,
+            sampler,
             reporter,
             delivery,
             Runtime(clock=self.clock, ticker=ticker, stop=self.stop, log=self.log),
@@ -861,12 +859,6 @@ def test_live_readings_that_cannot_be_shown_are_one_error_and_the_run_is_reporte
     assert record["status"] == "success"
 
 
-def test_notes_on_the_instance_are_in_the_record() -> None:
-    world = World(batch_ends=2.5)
-    world.notes = lambda task: (f"A note on {task.family}.",)
-    assert world.run().report()["monitor"]["warnings"] == ["A note on etl."]
-
-
 def test_the_listener_receives_each_new_sample_once() -> None:
     world = World(batch_ends=61.5)
     world.stats_at = lambda at: world.usual_stats(at // 10 * 10) if at < 61.5 else world.usual_stats(at)
@@ -1214,10 +1206,10 @@ def test_the_containers_cpu_units_are_a_share_of_the_task_and_limit_nothing() ->
 
 def test_containers_that_are_no_batch_keep_no_series() -> None:
     world = World(batch_ends=20.5).run()
-    observation = world.observation
-    assert set(observation.loads) == {"batch"}
-    assert observation.usages["batch"].series is not None
-    assert observation.usages["task-monitor"].series is None
+    sampler = world.sampler
+    assert set(sampler.loads) == {"batch"}
+    assert sampler.usages["batch"].series is not None
+    assert sampler.usages["task-monitor"].series is None
 
 
 def test_devices_are_in_the_interval_and_in_the_series() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler.core.timestamps import format_ms
-from profiler.monitor.observation import Observation
+from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
@@ -48,19 +48,19 @@ class Endpoint:
 
 
 class Watched:
-    """An observation of the endpoint, with one tick a second."""
+    """A sampler of the endpoint, with one tick a second."""
 
     def __init__(self, clock: FakeClock, endpoint: Endpoint) -> None:
         self.clock = clock
         self.sampled: list[tuple[float, int]] = []
         source = TaskMetadataSource(endpoint, 4)
-        self.observation = Observation(source, clock, FakeLog(), seconds(1), self._on_sample, host=Host())
+        self.sampler = TaskSampler(source, clock, FakeLog(), seconds(1), self._on_sample, host=Host())
 
     def _on_sample(self, _name: str, sample: ContainerSample) -> None:
         self.sampled.append((self.clock.now_ns / 1e9, sample.read_ns))
 
     def tick(self) -> bool:
-        refreshed = self.observation.tick(WATCHED)
+        refreshed = self.sampler.tick(WATCHED)
         self.clock.advance(1)
         return refreshed
 
@@ -90,8 +90,8 @@ def test_no_refresh_is_skipped_and_each_is_seen_at_the_next_tick(
         first_seen.setdefault(format_ms(START_NS + seconds(refreshed_at(at))), at)
     assert [at for at, _ in watched.sampled] == list(first_seen.values())
     assert [format_ms(read_ns) for _, read_ns in watched.sampled] == list(first_seen)
-    usage = watched.observation.usages["batch"]
-    assert usage.samples + usage.duplicates == len(answered) == watched.observation.readings
+    usage = watched.sampler.usages["batch"]
+    assert usage.samples + usage.duplicates == len(answered) == watched.sampler.readings
 
 
 @settings(max_examples=60)
@@ -103,7 +103,7 @@ def test_the_end_is_seen_at_the_next_tick_whatever_the_period(period: float, pha
     clock = FakeClock()
     endpoint = Endpoint(clock, refreshed_at, ends_at)
     watched = Watched(clock, endpoint)
-    while not (watched.tick() and (task := watched.observation.task) and task.containers[0].is_stopped):
+    while not (watched.tick() and (task := watched.sampler.task) and task.containers[0].is_stopped):
         pass
     assert clock.now_ns / 1e9 - 1 - ends_at < 1
 
@@ -136,6 +136,6 @@ def test_a_clock_that_is_set_twice_while_the_stats_stay_the_same_changes_no_rate
     for at in range(60):
         clock.wall_offset_ns = START_NS + seconds(sum(step for moment, step in steps.items() if moment <= at))
         watched.tick()
-    usage = watched.observation.usages["batch"]
+    usage = watched.sampler.usages["batch"]
     assert usage.cpu_seconds == 27.5
     assert usage.run.vcpu.maximum == 0.5

@@ -3,8 +3,7 @@ import pytest
 from profiler.monitor.report_delivery import Delivery, OwnStream, log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.settings import MonitorSettings
-from profiler.sinks import DeliveryFailure
-from profiler.sinks.cloudwatch_logs import LogTarget
+from profiler.sinks import DeliveryFailure, LogTarget
 from tests.fakes import FakeCalls, FakeLog, FakeLogsSink, FakeStdout
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
@@ -79,13 +78,13 @@ def test_an_unknown_stream_prints_the_line_without_a_call() -> None:
 
 
 def test_when_even_the_output_is_gone_that_is_logged() -> None:
-    parts = Parts(output=FakeStdout(failure=DeliveryFailure("Disk full.")))
+    parts = Parts(output=FakeStdout(failure="is full"))
     parts.delivery.print(b"line")
     parts.delivery.print(b"line")
     parts.output.failure = None
     parts.delivery.print(b"line")
     parts.delivery.print(b"line")
-    assert parts.log.events("error") == ["Lines of the monitor are lost: Disk full."]
+    assert parts.log.events("error") == ["Lines of the monitor are lost: Standard output is full."]
     assert parts.log.events("info") == ["Standard output takes lines again."]
 
 

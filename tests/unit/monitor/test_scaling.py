@@ -11,9 +11,9 @@ import pytest
 
 from profiler.core.clock import Ticker
 from profiler.monitor.loop import MonitorLoop, Runtime
-from profiler.monitor.observation import Observation
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
+from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.batch_selection import select_batch
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.linux.host import Host, OwnUsage
@@ -80,16 +80,16 @@ def counted_operations() -> Iterator[list[int]]:
 def operations_of_reads(containers: int, image: str) -> int:
     clock = FakeClock()
     source = TaskMetadataSource(ManyContainers(clock, containers, image), 4)
-    observation = Observation(source, clock, FakeLog(), 10**9, series_points=2, host=Host())
+    sampler = TaskSampler(source, clock, FakeLog(), 10**9, series_points=2, host=Host())
     with counted_operations() as counts:
         watched: tuple[str, ...] = ()
         for _ in range(3):
-            observation.tick(watched)
+            sampler.tick(watched)
             clock.advance(1)
-            assert observation.task is not None
-            names = select_batch(observation.task, requested=None, own=None).names
+            assert sampler.task is not None
+            names = select_batch(sampler.task, requested=None, own=None).names
             assert len(names) == 20
-            watched = tuple(observation.task.current)
+            watched = tuple(sampler.task.current)
     return counts[0]
 
 
@@ -103,11 +103,11 @@ def operations_of_a_run(containers: int) -> int:
     clock, log = FakeClock(), FakeLog()
     settings = MonitorSettings(endpoint_address="http://x", endpoint_version=4, checkpoint_seconds=1.0)
     source = TaskMetadataSource(ManyContainers(clock, containers, "etl:1"), 4)
-    observation = Observation(source, clock, log, 10**9, series_points=2, host=Host())
+    sampler = TaskSampler(source, clock, log, 10**9, series_points=2, host=Host())
     ticker = Ticker(0, 10**9)
     reporter = Reporter(
         settings,
-        observation,
+        sampler,
         ticker=ticker,
         clock=clock,
         host=Host(vcpu=2, memory_bytes=2**30, cpu_architecture="X86_64"),
@@ -117,7 +117,7 @@ def operations_of_a_run(containers: int) -> int:
     delivery = Delivery(FakeLogsSink(), output, log, FakeCalls(clock))
     runtime = Runtime(clock=clock, ticker=ticker, stop=FakeStop(clock), log=log)
     with counted_operations() as counts:
-        MonitorLoop(settings, observation, reporter, delivery, runtime).run()
+        MonitorLoop(settings, sampler, reporter, delivery, runtime).run()
     assert len([line for line in output.lines if b'"type":"task.report"' in line]) == 20
     return counts[0]
 

@@ -19,7 +19,7 @@ def local_runs(folder: Path, *runs: PastRun) -> LocalRuns:
     path = folder / "history.sqlite3"
     store = HistoryStore(path, FakeClock())
     for run in runs:
-        assert store.add(encode(run.report), run.report, (), max_runs=100) is None
+        store.add(encode(run.report), run.report, (), max_runs=100)
     return LocalRuns(path, store)
 
 

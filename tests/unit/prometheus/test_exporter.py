@@ -8,16 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.prometheus.exporter import RenderCache
-from profiler.prometheus.snapshot import MonitorSnapshot, Snapshot
+from profiler.prometheus.snapshot import Snapshot
+from profiler.readers.linux.host import OwnUsage
 
-FIRST = Snapshot(taken_ns=1, monitor=MonitorSnapshot(version="1.0", cpu_seconds=0.25))
-SECOND = replace(FIRST, taken_ns=2)
+FIRST = Snapshot(valid_until_ns=1, own_usage=OwnUsage(cpu_seconds=0.25))
+SECOND = replace(FIRST, valid_until_ns=2)
 
 
 def numbering(made: list[int]) -> Callable[[Snapshot], bytes]:
     def make(snapshot: Snapshot) -> bytes:
-        made.append(snapshot.taken_ns)
-        return b"%d" % snapshot.taken_ns
+        made.append(snapshot.valid_until_ns)
+        return b"%d" % snapshot.valid_until_ns
 
     return make
 

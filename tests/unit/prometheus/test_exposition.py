@@ -12,54 +12,59 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
 from profiler.collectors.neuron.neuron_usage import LiveNeuron
 from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuSample
-from profiler.collectors.nvidia.gpu_usage import LatestGpu
+from profiler.collectors.nvidia.gpu_usage import LatestGpu, LiveGpus
 from profiler.prometheus.exposition import MAX_LABEL_LENGTH, label_value, metrics_text
-from profiler.prometheus.live_metrics import LIVE_METRICS, PREFIX, TASK_LABELS, LiveMetric
-from profiler.prometheus.snapshot import (
-    ContainerSnapshot,
-    ContainersSnapshot,
-    GpusSnapshot,
-    MonitorSnapshot,
-    Snapshot,
-    TaskSnapshot,
+from profiler.prometheus.live_metrics import (
+    LIVE_METRICS,
+    PREFIX,
+    TASK_LABELS,
+    LiveMetric,
+    live_values,
+    task_labels,
 )
-from profiler.readers.linux.host import Disk, InstanceReading, SwapCounters
+from profiler.prometheus.snapshot import ContainerSnapshot, Snapshot
+from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.ecs.task_metadata import TaskMetadata
+from profiler.readers.linux.host import Disk, InstanceReading, OwnUsage, SwapCounters
 from profiler.record.json_line import MAX_GPUS, MAX_NEURON_CORES
+from profiler.record.units import MIB
 
-EMPTY = Snapshot(taken_ns=0, monitor=MonitorSnapshot(version="1.0", cpu_seconds=0.25))
+EMPTY = Snapshot(valid_until_ns=0, own_usage=OwnUsage(cpu_seconds=0.25))
 FULL = Snapshot(
-    taken_ns=0,
-    task=TaskSnapshot(
-        family="etl", task_id="0123", revision="7", cluster="jobs", launch_type="EC2", availability_zone="eu-west-1a"
+    valid_until_ns=0,
+    task=TaskMetadata(
+        family="etl", arn="0123", revision="7", cluster="jobs", launch_type="EC2", availability_zone="eu-west-1a"
     ),
-    monitor=MonitorSnapshot(
-        version="1.0", cpu_seconds=0.25, memory_peak_bytes=30_000_000, read_failures=2, missed_ticks=3
-    ),
+    own_usage=OwnUsage(cpu_seconds=0.25, max_rss_mb=30_000_000 / MIB),
+    read_failures=2,
+    missed_ticks=3,
     sources={"task-metadata-v4": True, "nvml": False},
-    containers=ContainersSnapshot(
-        containers=(
-            ContainerSnapshot(
-                name="batch",
-                started_seconds=1_763_600_000.0,
-                cpu_seconds=12.5,
-                vcpu_used=0.75,
-                vcpu_limit=2.0,
+    containers=(
+        ContainerSnapshot(
+            name="batch",
+            started_ns=1_763_600_000 * 10**9,
+            sample=ContainerSample(
+                read_ns=0,
+                cpu_ns=12_500_000_000,
                 memory_used_bytes=100,
-                memory_limit_bytes=1000.0,
                 network_rx_bytes=1,
                 network_tx_bytes=2,
                 block_read_bytes=3,
                 block_write_bytes=4,
             ),
+            vcpu_used=0.75,
+            limits=ResourceLimits(vcpu=2.0, memory_bytes=1000.0),
         ),
-        task_rx_bytes=5,
-        task_tx_bytes=6,
     ),
-    gpus=GpusSnapshot(
-        scope="batch",
+    task_rx_bytes=5,
+    task_tx_bytes=6,
+    gpus=LiveGpus(
+        readings=1,
+        is_known=True,
         gpus=(
             LatestGpu(
                 sample=GpuSample(
@@ -185,7 +190,7 @@ def test_what_was_not_measured_makes_no_series() -> None:
             "monitor_missed_ticks_total",
         )
     }
-    unknown = replace(FULL, containers=ContainersSnapshot(containers=(ContainerSnapshot(name="batch"),)))
+    unknown = replace(FULL, containers=(ContainerSnapshot(name="batch", sample=ContainerSample(read_ns=0)),))
     assert not [name for name, _ in scraped(unknown) if "container" in name]
 
 
@@ -203,7 +208,8 @@ def test_no_name_is_there_twice() -> None:
 def test_lists_are_as_long_as_in_a_record_at_most() -> None:
     gpus = tuple(LatestGpu(sample=GpuSample(facts=GpuFacts(uuid=f"GPU-{n}", index=n))) for n in range(64))
     cores = dict.fromkeys(range(200), 1.0)
-    many = replace(FULL, gpus=GpusSnapshot(gpus=gpus), neuron=LiveNeuron(reports=1, utilization_percent=cores))
+    neuron = LiveNeuron(reports=1, utilization_percent=cores)
+    many = replace(FULL, gpus=LiveGpus(readings=1, gpus=gpus), neuron=neuron)
     assert len(values(many, "gpu_info")) == MAX_GPUS == 32
     assert len(values(many, "neuron_core_utilization_ratio")) == MAX_NEURON_CORES == 128
 
@@ -215,12 +221,13 @@ class ByPrometheusClient(Collector):
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        task = self._snapshot.task
-        own = (label_value(task.family or ""), label_value(task.task_id or ""))
+        own = tuple(map(label_value, task_labels(self._snapshot)))
+        series = [*live_values(self._snapshot)]
         for metric in LIVE_METRICS:
             kind = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}[metric.kind]
-            family = kind(PREFIX + metric.name, metric.help, labels=(*TASK_LABELS, *metric.labels))
-            for labels, value in metric.rows(self._snapshot):
+            family = kind(metric.full_name, metric.help, labels=(*TASK_LABELS, *metric.labels))
+            for labels, numbers in series:
+                value = numbers.get(metric.name)
                 if value is not None:
                     family.add_metric((*own, *map(label_value, labels)), value)
             if family.samples:
@@ -238,15 +245,15 @@ def test_the_text_is_that_of_prometheus_client(snapshot: Snapshot) -> None:
     st.floats() | st.integers(-(2**70), 2**70),
 )
 def test_names_and_numbers_are_written_as_prometheus_client_does(name: str, family: str, number: float) -> None:
-    container = ContainerSnapshot(name=name, cpu_seconds=number, vcpu_used=1.0)
-    task = TaskSnapshot(family=family, task_id=name)
-    snapshot = replace(FULL, containers=ContainersSnapshot(containers=(container,)), task=task)
+    container = ContainerSnapshot(name=name, sample=ContainerSample(read_ns=0, cpu_ns=1), vcpu_used=number)
+    task = TaskMetadata(family=family, arn=name)
+    snapshot = replace(FULL, containers=(container,), task=task)
     assert metrics_text(snapshot) == generate_latest(ByPrometheusClient(snapshot))
 
 
 def named(*names: str) -> Snapshot:
-    containers = tuple(ContainerSnapshot(name=name, memory_used_bytes=1) for name in names)
-    return replace(EMPTY, containers=ContainersSnapshot(containers=containers))
+    sample = ContainerSample(read_ns=0, memory_used_bytes=1)
+    return replace(EMPTY, containers=tuple(ContainerSnapshot(name=name, sample=sample) for name in names))
 
 
 def containers_of(snapshot: Snapshot) -> Iterator[str]:
@@ -264,7 +271,7 @@ def test_any_text_is_a_label_that_can_be_read_back(text: str) -> None:
     value = label_value(text)
     assert len(value) <= MAX_LABEL_LENGTH
     assert list(containers_of(named(text))) == [value]
-    assert list(containers_of(replace(named("batch"), task=TaskSnapshot(family=text, task_id=text)))) == ["batch"]
+    assert list(containers_of(replace(named("batch"), task=TaskMetadata(family=text, arn=text)))) == ["batch"]
 
 
 def test_quotes_backslashes_and_line_ends_are_escaped() -> None:

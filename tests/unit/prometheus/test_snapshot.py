@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.collector import Collector
 from profiler.collectors.neuron.neuron_collector import NeuronCollector
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, RuntimeReport
@@ -14,15 +15,8 @@ from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.core.clock import Ticker
 from profiler.core.log import Log
 from profiler.core.threads import ThreadFailure
-from profiler.monitor.observation import Observation
-from profiler.prometheus.snapshot import (
-    MAX_CONTAINERS,
-    ContainerSnapshot,
-    Snapshot,
-    SnapshotBuilder,
-    TaskSnapshot,
-    without_readings,
-)
+from profiler.monitor.task_sampler import TaskSampler
+from profiler.prometheus.snapshot import MAX_CONTAINERS, ContainerSnapshot, Snapshot, SnapshotBuilder
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -55,9 +49,9 @@ class World:
         self.instance_reads = 0
         source = FakeTaskSource(self.clock, lambda _at: self.task, self._stats_at, OWN)
         host = Host(vcpu=8, memory_bytes=2**35)
-        self.observation = Observation(source, self.clock, FakeLog(), seconds(1), host=host)
-        self.gather = SnapshotBuilder(
-            self.observation,
+        self.sampler = TaskSampler(source, self.clock, FakeLog(), seconds(1), host=host)
+        self.builder = SnapshotBuilder(
+            self.sampler,
             accelerators,
             ticker=Ticker(0, seconds(1)),
             clock=self.clock,
@@ -81,25 +75,23 @@ class World:
     def tick(self, ticks: int = 1) -> Snapshot:
         for _ in range(ticks):
             self.clock.advance(1)
-            self.observation.tick(())
-            snapshot = self.gather.snapshot()
+            self.sampler.tick(())
+            snapshot = self.builder.take()
         return snapshot
 
 
 def test_a_container_by_its_last_sample() -> None:
     world = World()
-    (first,) = world.tick().containers.containers
+    (first,) = world.tick().containers
     assert first == ContainerSnapshot(
         name="batch",
-        started_seconds=START_NS / 1e9,
-        cpu_seconds=0.5,
+        started_ns=START_NS,
+        sample=World.batch(1),
         vcpu_used=0.5,
-        vcpu_limit=2.0,
-        memory_used_bytes=100 * MIB,
-        memory_limit_bytes=512 * MIB,
+        limits=ResourceLimits(vcpu=2.0, memory_bytes=512 * MIB),
     )
-    (second,) = world.tick().containers.containers
-    assert (second.cpu_seconds, second.vcpu_used) == (1.0, 0.5)
+    (second,) = world.tick().containers
+    assert (second.sample.cpu_ns, second.vcpu_used) == (seconds(1), 0.5)
 
 
 @pytest.mark.parametrize("step_seconds", [3600, -3600, 7])
@@ -108,25 +100,26 @@ def test_a_clock_that_is_set_changes_no_rate(step_seconds: int) -> None:
     world.tick(2)
     world.clock.wall_offset_ns += seconds(step_seconds)
     world.stats_at = lambda at: stats({"b": sample(START_NS + seconds(at + step_seconds), at * 0.5)})
-    (batch,) = world.tick().containers.containers
-    assert (batch.cpu_seconds, batch.vcpu_used) == (1.5, 0.5)
+    (batch,) = world.tick().containers
+    assert (batch.sample.cpu_ns, batch.vcpu_used) == (seconds(1.5), 0.5)
 
 
 def test_impossible_values_are_left_out() -> None:
     world = World()
     world.tick(2)
     usual, world.stats_at = world.stats_at, lambda at: stats({"b": sample(START_NS + seconds(at), 10**6, 10**15)})
-    (batch,) = world.tick().containers.containers
-    assert (batch.cpu_seconds, batch.vcpu_used, batch.memory_used_bytes) == (None, None, None)
+    (batch,) = world.tick().containers
+    assert (batch.sample.cpu_ns, batch.vcpu_used, batch.sample.memory_used_bytes) == (None, None, None)
     world.stats_at = usual
-    (batch,) = world.tick().containers.containers
-    assert (batch.cpu_seconds, batch.vcpu_used, batch.memory_used_bytes) == (2.0, 0.5, 100 * MIB)
+    (batch,) = world.tick().containers
+    assert (batch.sample.cpu_ns, batch.vcpu_used, batch.sample.memory_used_bytes) == (seconds(2), 0.5, 100 * MIB)
 
 
 def test_who_it_is_and_how_the_monitor_does() -> None:
-    snapshot = World().tick()
-    assert snapshot.task == TaskSnapshot(family="etl", task_id="0123", revision="7", cluster="jobs", launch_type="EC2")
-    assert (snapshot.monitor.cpu_seconds, snapshot.monitor.memory_peak_bytes) == (0.5, round(27.5 * MIB))
+    world = World()
+    snapshot = world.tick()
+    assert snapshot.task is world.sampler.task
+    assert snapshot.own_usage == OwnUsage(cpu_seconds=0.5, max_rss_mb=27.5)
     assert snapshot.sources == {"task-metadata-v4": True, "instance": True}
 
 
@@ -134,74 +127,74 @@ def test_statistics_that_stand_still_keep_their_last_step() -> None:
     """Fargate renews them every 10 s."""
     world = World()
     world.stats_at = lambda at: stats({"b": world.batch(at // 10 * 10)})
-    assert [world.tick().containers.containers[0].vcpu_used for _ in range(12)] == [None] * 9 + [0.5] * 3
+    assert [world.tick().containers[0].vcpu_used for _ in range(12)] == [None] * 9 + [0.5] * 3
 
 
 def test_a_counter_that_was_set_back_gives_no_rate() -> None:
     world = World()
     world.tick(2)
     world.stats_at = lambda at: stats({"b": world.batch(at - 3)})
-    (batch,) = world.tick().containers.containers
-    assert (batch.cpu_seconds, batch.vcpu_used) == (0.0, None)
+    (batch,) = world.tick().containers
+    assert (batch.sample.cpu_ns, batch.vcpu_used) == (0, None)
 
 
 def test_a_container_vanishes_with_its_stats() -> None:
     world = World()
     world.tick(3)
     world.stats_at = lambda _at: stats({}, without=("b",))
-    assert world.tick().containers.containers == ()
+    assert world.tick().containers == ()
 
 
 def test_a_container_whose_stats_no_longer_move_vanishes_after_a_minute() -> None:
     world = World()
     world.stats_at = lambda at: stats({"b": world.batch(min(at, 5))})
-    assert len(world.tick(65).containers.containers) == 1
-    assert world.tick().containers.containers == ()
+    assert len(world.tick(65).containers) == 1
+    assert world.tick().containers == ()
 
 
 def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_back() -> None:
     world = World()
     world.tick(3)
     usual, world.stats_at = world.stats_at, lambda _at: Unavailable("refused")
-    assert len(world.tick(10).containers.containers) == 1
+    assert len(world.tick(10).containers) == 1
     gone = world.tick()
-    assert gone.containers.containers == ()
+    assert gone.containers == ()
     assert gone.sources["task-metadata-v4"] is False
-    assert gone.task.family == "etl"
-    assert gone.monitor.read_failures == 11
+    assert gone.task is world.sampler.task
+    assert gone.read_failures == 11
     world.stats_at = usual
     back = world.tick()
     assert back.sources["task-metadata-v4"] is True
-    assert back.containers.containers[0].name == "batch"
+    assert back.containers[0].name == "batch"
 
 
 def test_before_the_task_is_known_there_is_only_the_monitor() -> None:
     world = World()
     world.task = Unavailable("refused")
     snapshot = world.tick()
-    assert snapshot.task == TaskSnapshot()
-    assert snapshot.containers.containers == ()
+    assert snapshot.task is None
+    assert snapshot.containers == ()
 
 
 def test_of_containers_with_one_name_the_last_started_is_shown() -> None:
     late = replace(BATCH, docker_id="c", started_ns=START_NS + 1)
     world = World(task=replace(TASK, containers=(late, BATCH)))
     world.stats_at = lambda at: stats({"b": world.batch(at), "c": sample(START_NS + seconds(at), 0.25)})
-    assert [one.cpu_seconds for one in world.tick().containers.containers] == [0.25]
+    assert [one.sample.cpu_ns for one in world.tick().containers] == [seconds(0.25)]
 
 
 def test_no_more_containers_than_ecs_has_in_a_task() -> None:
     many = tuple(ContainerMetadata(name=f"c{n}", docker_id=f"{n}") for n in range(100))
     world = World(task=replace(TASK, containers=many))
     world.stats_at = lambda at: stats({f"{n}": world.batch(at) for n in range(100)})
-    assert len(world.tick().containers.containers) == MAX_CONTAINERS >= 10
+    assert len(world.tick().containers) == MAX_CONTAINERS >= 10
 
 
 def test_a_network_of_ones_own_is_the_containers() -> None:
     world = World()
     world.stats_at = lambda at: stats({"b": world.batch(at, network_rx_bytes=5, network_tx_bytes=6)})
-    now = world.tick().containers
-    assert (now.containers[0].network_rx_bytes, now.containers[0].network_tx_bytes) == (5, 6)
+    now = world.tick()
+    assert not now.containers[0].shares_network
     assert (now.task_rx_bytes, now.task_tx_bytes) == (None, None)
 
 
@@ -215,9 +208,9 @@ def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
         return stats({docker_id: world.batch(at, network_rx_bytes=rx) for docker_id, rx in answers.pop(0).items()})
 
     world.stats_at = stats_at
-    snapshots = [world.tick().containers for _ in range(4)]
+    snapshots = [world.tick() for _ in range(4)]
     assert [one.task_rx_bytes for one in snapshots] == [12, 15, 15, 20]
-    assert {one.network_rx_bytes for now in snapshots for one in now.containers} == {None}
+    assert all(one.shares_network for now in snapshots for one in now.containers)
 
 
 def test_a_shared_network_vanishes_with_the_last_container_whose_stats_move() -> None:
@@ -234,12 +227,12 @@ def test_a_shared_network_vanishes_with_the_last_container_whose_stats_move() ->
         )
 
     world.stats_at = stats_at
-    now = world.tick(70).containers
+    now = world.tick(70)
     assert ([one.name for one in now.containers], now.task_rx_bytes, now.task_tx_bytes) == (["task-monitor"], 7, 8)
-    gone = world.tick().containers
+    gone = world.tick()
     assert (gone.containers, gone.task_rx_bytes, gone.task_tx_bytes) == ((), None, None)
     world.stats_at = lambda at: stats({"b": world.batch(at, network_rx_bytes=6)})
-    assert world.tick().containers.task_rx_bytes == 7
+    assert world.tick().task_rx_bytes == 7
 
 
 # --- the instance ---------------------------------------------------------------------------------------------------
@@ -274,26 +267,31 @@ def gpu_watch(clock: FakeClock, *uuids: str, scope: GpuScope | None = None) -> G
     return GpuCollector(source, scope or GpuScope(()), clock, Log(), seconds(1), is_required=False)
 
 
+def shown(snapshot: Snapshot) -> list[str]:
+    return [] if snapshot.gpus is None else [gpu.sample.facts.uuid for gpu in snapshot.gpus.gpus]
+
+
 def test_gpus_vanish_ten_seconds_after_their_last_reading() -> None:
     watch = gpu_watch(FakeClock(), "GPU-a", "GPU-b")
     world = World(watch)
     assert "nvml" not in world.tick().sources
     watch.tick()
     now = world.tick()
-    assert [gpu.sample.facts.uuid for gpu in now.gpus.gpus] == ["GPU-a", "GPU-b"]
-    assert (now.gpus.scope, now.sources["nvml"]) == ("instance", True)
+    assert shown(now) == ["GPU-a", "GPU-b"]
+    assert now.sources["nvml"] is True
     watch.tick()
-    assert len(world.tick(10).gpus.gpus) == 2
+    assert len(shown(world.tick(10))) == 2
     gone = world.tick()
-    assert (gone.gpus.gpus, gone.sources["nvml"]) == ((), False)
+    assert (gone.gpus, gone.sources["nvml"]) == (None, False)
 
 
 def test_only_the_gpus_of_the_batch_are_shown_where_these_are_known() -> None:
     watch = gpu_watch(FakeClock(), "GPU-a", "GPU-b", scope=GpuScope(("GPU-b",)))
     watch.tick()
     now = World(watch).tick()
-    assert [gpu.sample.facts.uuid for gpu in now.gpus.gpus] == ["GPU-b"]
-    assert now.gpus.scope == "batch"
+    assert shown(now) == ["GPU-b"]
+    assert now.gpus is not None
+    assert now.gpus.is_known
 
 
 class SilentSource:
@@ -343,9 +341,12 @@ def test_a_collector_that_has_stopped_is_down_at_once() -> None:
     assert (gone.neuron, gone.sources["neuron-monitor"]) == (None, False)
 
 
-def test_a_snapshot_without_readings_says_who_and_that_nothing_answers() -> None:
-    snapshot = World().tick()
-    old = without_readings(snapshot)
-    assert (old.task, old.monitor) == (snapshot.task, snapshot.monitor)
-    assert (old.containers.containers, old.instance) == ((), None)
+def test_an_old_snapshot_has_no_readings_and_no_source_that_answers() -> None:
+    world = World()
+    snapshot = world.tick()
+    assert snapshot.at(snapshot.valid_until_ns) is snapshot
+    assert snapshot.valid_until_ns == world.clock.monotonic_ns() + seconds(10)
+    old = snapshot.at(snapshot.valid_until_ns + 1)
+    assert (old.task, old.own_usage) == (snapshot.task, snapshot.own_usage)
+    assert (old.containers, old.instance) == ((), None)
     assert set(old.sources.values()) == {False}

@@ -74,7 +74,6 @@ class World:
     ) -> None:
         self.clock = FakeClock()
         self.log = FakeLog()
-        self.totals: list[tuple[float | None, int | None]] = []
         self.collector = GpuCollector(
             source,
             scope or GpuScope(()),
@@ -82,7 +81,6 @@ class World:
             self.log,
             seconds(1),
             is_required=is_required,
-            listener=lambda percent, used: self.totals.append((percent, used)),
         )
 
     def record(self) -> Record:
@@ -122,7 +120,6 @@ def test_the_record_has_the_gpus_the_source_and_the_scope() -> None:
     assert record.sampling is not None
     assert record.sampling.sources == ("nvml",)
     assert record.recommendation is None
-    assert world.totals == [(0.0, 2 * MIB)]
 
 
 def test_gpus_that_are_known_to_be_the_batchs_are_given_without_a_scope_and_with_advice() -> None:

@@ -1,5 +1,7 @@
 """From readings of GPUs to the record's numbers."""
 
+from collections.abc import Collection
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -173,29 +175,26 @@ def test_gpus_are_chosen_by_uuid_or_index_and_listed_by_index() -> None:
     assert usage.gpus(frozenset()) == ()
 
 
-def test_now_is_the_mean_utilization_and_the_summed_memory_of_the_last_reading() -> None:
-    usage = GpuUsage(seconds(1))
-    assert usage.latest_totals() == (None, None)
-    samples = tuple(
-        GpuSample(facts=GpuFacts(uuid=uuid, index=0), utilization_percent=percent, memory_used_bytes=used)
-        for uuid, percent, used in (("GPU-x", 20.0, 100), ("GPU-y", 40.0, None))
-    )
-    usage.add(DriverReading(samples=samples), 0, START_NS)
-    assert usage.latest_totals() == (30.0, 100)
+def taken(usage: GpuUsage, selectors: Collection[str] | None = None) -> DeviceReadings:
+    readings = DeviceReadings()
+    usage.take_readings(selectors, readings)
+    return readings
 
 
-def test_a_gpu_that_is_missing_in_the_last_reading_is_not_in_the_latest_values() -> None:
-    """Lost, or gone after the driver was changed: its last numbers are not those of this moment."""
+def test_the_memory_of_all_gpus_together_is_the_sum_of_those_that_were_read() -> None:
     usage = GpuUsage(seconds(1))
-    stays, goes = (
-        GpuSample(facts=GpuFacts(uuid=uuid, index=0), utilization_percent=percent, memory_used_bytes=used)
-        for uuid, percent, used in (("GPU-x", 20.0, 100), ("GPU-y", 90.0, 5000))
+    assert taken(usage).gpus_memory_bytes is None
+    first, second = (
+        GpuSample(facts=GpuFacts(uuid=uuid, index=0), memory_used_bytes=used)
+        for uuid, used in (("GPU-x", 100), ("GPU-y", 5000))
     )
-    usage.add(DriverReading(samples=(stays, goes)), 0, START_NS)
-    usage.add(DriverReading(samples=(stays,)), seconds(1), START_NS)
-    assert usage.latest_totals() == (20.0, 100)
-    usage.add(DriverReading(lost=(stays.facts,)), seconds(2), START_NS)
-    assert usage.latest_totals() == (None, None)
+    usage.add(DriverReading(samples=(first, second)), 0, START_NS)
+    assert taken(usage).gpus_memory_bytes == 5100
+    usage.add(DriverReading(samples=(first,)), seconds(1), START_NS)
+    assert taken(usage).gpus_memory_bytes == 100
+    usage.add(DriverReading(samples=(first, second)), seconds(2), START_NS)
+    assert taken(usage, {"GPU-y"}).gpus_memory_bytes == 5000
+    assert taken(usage).gpus_memory_bytes is None
 
 
 @given(

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.monitor.reporter import SwapTracker
-from profiler.readers.ecs.task_metadata import TaskMetadata
 from profiler.readers.linux.host import (
     MAX_DISKS,
     SwapCounters,
@@ -165,48 +163,3 @@ def test_of_many_mounts_sixteen_are_shown_and_each_disk_before_another_for_the_s
 @given(st.text(max_size=300))
 def test_any_text_of_mounts_gives_the_root_first(text: str) -> None:
     assert disk_mounts(text, everything_is_a_folder)[0] == "/"
-
-
-# --- the warning ----------------------------------------------------------------------------------------------------
-
-ON_EC2 = TaskMetadata(launch_type="EC2")
-
-
-def swap_counters(out_mib: float, in_mib: float) -> SwapCounters:
-    return SwapCounters(out_bytes=round(out_mib * MIB), in_bytes=round(in_mib * MIB))
-
-
-def notes(before: SwapCounters | None, after: SwapCounters | None, task: TaskMetadata = ON_EC2) -> tuple[str, ...]:
-    readings = [before, after]
-    watch = SwapTracker(lambda: readings.pop(0))
-    watch.start()
-    return watch.notes(task)
-
-
-def test_an_instance_that_swapped_during_the_run_is_named_with_the_amount() -> None:
-    (note,) = notes(swap_counters(100, 50), swap_counters(612.5, 146))
-    assert note == (
-        "The instance swapped while the batch ran (512 MiB out, 96 MiB back in): give it more memory, "
-        "or fewer tasks at a time."
-    )
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (swap_counters(900, 900), swap_counters(900, 900)),  # long ago
-        (swap_counters(0, 0), swap_counters(0.9, 0.9)),
-        (None, swap_counters(5, 5)),
-        (swap_counters(0, 0), None),
-        (swap_counters(900, 900), swap_counters(0, 0)),
-    ],
-)
-def test_without_swapping_during_the_run_there_is_no_warning(
-    before: SwapCounters | None, after: SwapCounters | None
-) -> None:
-    assert notes(before, after) == ()
-
-
-@pytest.mark.parametrize("launch_type", ["FARGATE", None])
-def test_swap_is_not_reported_without_an_instance(launch_type: str | None) -> None:
-    assert notes(swap_counters(0, 0), swap_counters(50, 50), TaskMetadata(launch_type=launch_type)) == ()

@@ -1,4 +1,4 @@
-"""The monitor's view of its task: the last metadata, and each container's usage so far."""
+"""Samples the task for the monitor: its last metadata, and the usage of each container so far."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -37,18 +37,12 @@ class BatchLoad:
         self.interval_devices = DeviceReadings()
 
 
-class Observation:
+class TaskSampler:
     """Samples all containers on each tick, and reads the task only when something may have changed.
 
     Args:
-        source: Reads the task metadata endpoint.
-        clock: The clock, which is also checked for jumps.
-        log: Gets a line for each change of state.
-        interval_ns: The sampling interval.
         on_sample: Receives the container's name and each sample that is not a duplicate.
         series_points: Half the largest number of steps of a batch's time series; 0 for none.
-        host: The machine, which bounds a task without limits and the values that are possible.
-        devices: The collectors of devices.
     """
 
     def __init__(
@@ -287,7 +281,7 @@ class Observation:
             present.append(usage)
             if usage.add(
                 sample,
-                docker_id=container.docker_id,
+                epoch=container.docker_id,
                 received_ns=received_ns,
                 started_ns=container.started_ns,
                 attempt_started_ns=container.attempt_started_ns,
