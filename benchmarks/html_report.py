@@ -1,4 +1,4 @@
-"""Measures the HTML report: time of the command, size of the file, and time to the first heatmap in Chromium.
+"""Measure the HTML report: time of the command, size of the file, and time to the first heatmap in Chromium.
 
     python -m benchmarks.html_report [--json FILE]
 
@@ -95,8 +95,8 @@ def measure(folder: Path, count: int, max_seconds: float) -> Iterator[Figure]:
 
 def main() -> None:
     """Measure both pages, and print or write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE as JSON")
+    parser = argparse.ArgumentParser(description="Measure the HTML report.")
+    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     title = "HTML report"
     if _CHROMIUM.exists():

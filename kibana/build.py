@@ -10,7 +10,7 @@ from kibana.classic import build_classic_objects
 from kibana.index_definitions.index_templates import build_index_templates
 from kibana.index_definitions.ingest_pipeline import build_ingest_pipeline
 from kibana.lens import build_lens_objects
-from kibana.objects import to_json
+from kibana.saved_objects import to_json
 
 FOLDER = Path(__file__).parent
 

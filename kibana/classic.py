@@ -7,7 +7,7 @@ from kibana.aggregations import cases_id, grouped_metrics, metric_id, terms_id, 
 from kibana.all_dashboards import DASHBOARDS
 from kibana.conditions import kql
 from kibana.dashboard_model import COLUMN_WIDTHS, FAILURE_COLOUR, TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
-from kibana.objects import (
+from kibana.saved_objects import (
     GridPosition,
     dashboard_object,
     data_view,
@@ -244,7 +244,7 @@ def _metric(group: tuple[Metric, ...]) -> tuple[str, Json]:
         case "sum" | "max":
             return metric.operation, params
         case "percentile":  # the product prefixes the label with "95th percentile of"
-            percents = [one.percent for one in group]
+            percents = [part.percent for part in group]
             return "percentiles", {**params, "customLabel": _PERCENTILE_LABEL, "percents": percents}
         case "latest":
             newest = {"aggregate": "concat", "size": 1, "sortField": TIME_FIELD, "sortOrder": "desc"}

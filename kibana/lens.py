@@ -6,7 +6,7 @@ from typing import Final
 from kibana.all_dashboards import DASHBOARDS
 from kibana.conditions import kql
 from kibana.dashboard_model import COLUMN_WIDTHS, TIME_FIELD, Control, Dashboard, Json, Metric, Panel, Terms
-from kibana.objects import (
+from kibana.saved_objects import (
     dashboard_object,
     data_view,
     data_view_reference,

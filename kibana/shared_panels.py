@@ -2,15 +2,18 @@
 
 from typing import Final
 
-from kibana.conditions import AllOf, AnyOf, Is, Not
+from kibana.conditions import AllOf, AnyOf, Condition, Is, Not
 from kibana.dashboard_model import (
     FAILURE_COLOUR,
     OUT_OF_MEMORY_COLOUR,
+    PERCENT_BANDS,
     STOPPED_COLOUR,
     SUCCESS_COLOUR,
     UNKNOWN_COLOUR,
+    Band,
     Case,
     Control,
+    Index,
     Metric,
     Panel,
     Terms,
@@ -84,17 +87,124 @@ def average(field: str, label: str, colour: str | None = None) -> Metric:
     return Metric(operation="average", field=field, label=label, colour=colour)
 
 
-def number(key: str, title: str, description: str, metric: Metric, *, width: int) -> Panel:
+def number(
+    key: str,
+    title: str,
+    description: str,
+    metric: Metric,
+    *,
+    width: int,
+    condition: Condition | None = None,
+    bands: tuple[Band, ...] = (),
+) -> Panel:
     """One large number over the reports."""
     return Panel(
         key=key,
         title=title,
         description=description,
-        index="reports",
         kind="number",
         metrics=(metric,),
+        condition=condition,
+        bands=bands,
         width=width,
         height=NUMBER_HEIGHT,
+    )
+
+
+def bars(
+    key: str,
+    title: str,
+    description: str,
+    metric: Metric,
+    *,
+    terms: tuple[Terms, ...] = (LARGEST_FAMILIES,),
+    cases: tuple[Case, ...] = (),
+    condition: Condition | None = None,
+) -> Panel:
+    """Stacked bars over the end times of runs."""
+    return Panel(
+        key=key,
+        title=title,
+        description=description,
+        kind="bars",
+        metrics=(metric,),
+        terms=terms,
+        cases=cases,
+        has_time_axis=True,
+        condition=condition,
+    )
+
+
+def ranking(
+    key: str,
+    title: str,
+    description: str,
+    *metrics: Metric,
+    terms: Terms = FAMILIES,
+    condition: Condition | None = None,
+    is_logarithmic: bool = False,
+) -> Panel:
+    """Horizontal bars of families."""
+    return Panel(
+        key=key,
+        title=title,
+        description=description,
+        kind="ranking",
+        metrics=metrics,
+        terms=(terms,),
+        condition=condition,
+        is_logarithmic=is_logarithmic,
+    )
+
+
+def heatmap(
+    key: str,
+    title: str,
+    description: str,
+    metric: Metric,
+    *,
+    condition: Condition | None = None,
+    bands: tuple[Band, ...] = PERCENT_BANDS,
+    height: int = 15,
+) -> Panel:
+    """Families over the end times of their runs, in the full width."""
+    return Panel(
+        key=key,
+        title=title,
+        description=description,
+        kind="heatmap",
+        metrics=(metric,),
+        terms=(FAMILIES,),
+        has_time_axis=True,
+        condition=condition,
+        bands=bands,
+        width=48,
+        height=height,
+    )
+
+
+def table(
+    key: str,
+    title: str,
+    description: str,
+    *metrics: Metric,
+    terms: tuple[Terms, ...],
+    index: Index = "reports",
+    condition: Condition | None = None,
+    height: int = TABLE_HEIGHT,
+) -> Panel:
+    """A table in the full width."""
+    return Panel(
+        key=key,
+        title=title,
+        description=description,
+        index=index,
+        kind="table",
+        metrics=metrics,
+        terms=terms,
+        condition=condition,
+        width=48,
+        height=height,
     )
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-# Kept at the end of an invocation for the failure store and the response.
+# Reserved at the end of an invocation for the failure store and the response.
 RESERVED_SECONDS = 3.0
 _MIN_REQUEST_SECONDS = 1.0
 _MAX_DOUBLINGS = 10
@@ -25,7 +25,7 @@ def configure_library_logging() -> None:
     """Stop libraries from logging what they send and receive: secrets from AWS, signatures, documents.
 
     They log these at level DEBUG (one of them at INFO), and a function's log level is the level of the root logger,
-    which applies to all of them. A logger that already has a level of its own keeps it.
+    which applies to all of them. A logger with its own level keeps it.
     """
     for name, level in _LIBRARY_LEVELS.items():
         logger = logging.getLogger(name)
@@ -113,7 +113,7 @@ class RetryBackoff:
         """Wait after a failed attempt, at least ``min_seconds``.
 
         Returns:
-            False, without waiting, if there would be not enough time for another request.
+            False, without waiting, if there is not enough time for another request.
         """
         self._failures += 1
         longest_seconds = min(self._initial_seconds * 2.0 ** min(self._failures, _MAX_DOUBLINGS), self._max_seconds)

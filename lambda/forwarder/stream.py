@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from forwarder.delivery_errors import PayloadError
 from forwarder.function_settings import ForwarderSettings
-from forwarder.search_cluster.document_delivery import DocumentWriter
-from forwarder.search_cluster.failure_store import Failure, FailureStore
+from forwarder.search_cluster.document_delivery import DeliverDocuments
+from forwarder.search_cluster.failure_store import Failure, KeepFailures
 from forwarder.subscription import Counts, LineForwarder, Warn, decode_data
 from profiler.core.json_fields import text
 
@@ -42,23 +42,23 @@ def is_stream_event(event: object) -> bool:
 def forward_records(
     event: Mapping[str, Any],
     settings: ForwarderSettings,
-    writer: DocumentWriter,
-    store: FailureStore,
+    deliver: DeliverDocuments,
+    keep_failures: KeepFailures,
     warn: Warn,
 ) -> StreamResult:
     """Index the lines of all records.
 
     Raises:
         PayloadError: the event is not from a Kinesis data stream.
-        DeliveryError: the cluster or the failure store did not accept everything; Lambda repeats all records.
+        DeliveryError: the search cluster or the failure store did not accept everything; Lambda repeats all records.
     """
-    lines = LineForwarder(settings, writer, store, warn)
+    lines = LineForwarder(settings, deliver, keep_failures, warn)
     repeated: list[str] = []
     for record in _records(event):
         number = record["kinesis"]["sequenceNumber"]
         data = text(record["kinesis"].get("data")) or ""
         try:
-            payloads = decode_data(data)
+            items = decode_data(data)
         except PayloadError as error:
             if settings.failed_items_queue_url is None:
                 warn(f"Record {number} of the stream cannot be decoded and is reported as failed: {error}")
@@ -66,8 +66,8 @@ def forward_records(
             else:
                 lines.keep(Failure(_as_json(record), str(error)))
             continue
-        for payload in payloads:
-            lines.add(payload)
+        for item in items:
+            lines.add(item)
     return StreamResult(counts=lines.finish(), repeated=tuple(repeated))
 
 

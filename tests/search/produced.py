@@ -1,4 +1,4 @@
-"""Lines of runs as the profiler really writes them: the real monitor on the fake clock, in tasks played by scripts.
+"""Lines of runs as the profiler writes them: the real monitor on a fake clock, in tasks simulated by scripts.
 
 What the endpoint answers are JSON documents of the shape of ECS's, read by the real decoders. Each
 task has 2 vCPU and 4 GiB on Fargate, its batch container at most 1024 MiB; each second a batch receives 1000 bytes,

@@ -1,49 +1,19 @@
 """Compares the duration of a run with recent successful runs of its family."""
 
+from collections.abc import Mapping
 from statistics import median
-
-import msgspec
-from msgspec import Struct
 
 from forwarder.delivery_errors import SearchClusterError
 from forwarder.notices.notice import Notice
 from forwarder.search_cluster.interface import SearchCluster
 from profiler.core.ecs_terms import arn_part
+from profiler.core.json_fields import mapping, mappings, number
 
 COMPARISON_SECONDS = 5.0
 _MAX_RUNS = 20
 _MIN_RUNS = 5
 _NOTABLE_RATIO = 1.5
 _ACCOUNT_PART = 4
-
-
-class _Usage(Struct):
-    duration_ms: float | None = None
-
-
-class _Cluster(Struct):
-    name: str | None = None
-
-
-class _Orchestrator(Struct):
-    cluster: _Cluster = msgspec.field(default_factory=_Cluster)
-
-
-class _Source(Struct):
-    usage: _Usage = msgspec.field(default_factory=_Usage)
-    orchestrator: _Orchestrator = msgspec.field(default_factory=_Orchestrator)
-
-
-class _Hit(Struct):
-    source: _Source = msgspec.field(name="_source", default_factory=_Source)
-
-
-class _Hits(Struct):
-    hits: tuple[_Hit, ...] = ()
-
-
-class _SearchResponse(Struct):
-    hits: _Hits = msgspec.field(default_factory=_Hits)
 
 
 def compare(
@@ -55,7 +25,7 @@ def compare(
     cluster count.
 
     Returns:
-        A sentence; None without a duration, with fewer than 5 runs, or if the cluster does not respond in time.
+        A sentence; None without a duration, with fewer than 5 runs, or if the search cluster does not respond in time.
     """
     duration_ms = notice.duration_ms
     if duration_ms is None or duration_ms <= 0:
@@ -91,16 +61,13 @@ def _recent_runs_query(notice: Notice) -> dict[str, object]:
     }
 
 
-def _durations(response: object, ecs_cluster: str | None) -> list[float]:
+def _durations(response: Mapping[str, object], ecs_cluster: str | None) -> list[float]:
     """Read the durations: those in the ECS cluster if there are enough of them, else all."""
-    try:
-        hits = msgspec.convert(response, type=_SearchResponse).hits.hits
-    except msgspec.ValidationError:
-        return []
+    hits = mappings(mapping(response.get("hits")).get("hits"))
     runs = [
-        (hit.source.orchestrator.cluster.name, hit.source.usage.duration_ms)
-        for hit in hits
-        if hit.source.usage.duration_ms is not None and hit.source.usage.duration_ms > 0
+        (mapping(mapping(source.get("orchestrator")).get("cluster")).get("name"), duration_ms)
+        for source in (mapping(hit.get("_source")) for hit in hits)
+        if (duration_ms := number(mapping(source.get("usage")).get("duration_ms"))) is not None
     ]
     same = [duration_ms for name, duration_ms in runs if name == ecs_cluster]
     return same if len(same) >= _MIN_RUNS else [duration_ms for _, duration_ms in runs]

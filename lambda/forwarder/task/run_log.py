@@ -1,8 +1,8 @@
-"""Finds the report of a run in the cluster or in CloudWatch Logs; without one, the last checkpoint."""
+"""Finds the report of a run in the search cluster or in CloudWatch Logs; without one, the last checkpoint."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import Struct
 
@@ -12,15 +12,15 @@ from forwarder.lines import read_line
 from forwarder.task.batch_log_stream import LogStream
 from profiler.record.model import Report
 
-# Kept at the end of an invocation for the index and the notice.
+# Reserved at the end of an invocation for the document and the notice.
 WAIT_RESERVED_SECONDS = 10.0
 _POLL_SECONDS = 2.0
 _NEWEST_LINES = 200
-# Of one stream. CloudWatch Logs may return any number of empty pages before the end.
+# The limit for one stream. CloudWatch Logs may return any number of empty pages before the end.
 _MAX_PAGES = 100
 _MAX_CACHED_DEFINITIONS = 500
-_REFUSED = frozenset({"AccessDeniedException", "AccessDenied"})
-# What ECS and CloudWatch Logs answer about something that does not exist.
+_ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied"})
+# The error codes of ECS and CloudWatch Logs for resources that do not exist.
 _UNKNOWN_DEFINITION = frozenset({"ClientException", "InvalidParameterException"})
 _UNKNOWN_STREAM = frozenset({"ResourceNotFoundException", "InvalidParameterException"})
 # The report as one line of text, which a batch that is wrapped by ``run`` can print.
@@ -30,19 +30,13 @@ _REPORT, _CHECKPOINT = "task.report", "task.checkpoint"
 Warn = Callable[[str], None]
 
 
-class LogTail(Protocol):
-    """Reads the newest lines of a log stream."""
-
-    def newest(self, stream: LogStream) -> Iterator[str]:
-        """Yield the lines, the newest one first; none if the stream does not exist or may not be read.
-
-        Raises DeliveryError if a later attempt can succeed.
-        """
-        ...
+# Yields the lines of a log stream, the newest one first; none if the stream does not exist or may not be read. Raises
+# DeliveryError if a later attempt can succeed.
+NewestLines = Callable[[LogStream], Iterator[str]]
 
 
-class FoundReport(Struct, frozen=True):
-    """A report or checkpoint, its line, and whether it is in the cluster already."""
+class ReportLine(Struct, frozen=True):
+    """A report or checkpoint, its line, and whether it is in the search cluster already."""
 
     report: Report
     text: str
@@ -54,15 +48,15 @@ class FoundReport(Struct, frozen=True):
         return self.report.type == _REPORT
 
 
-# Looks for the report of one run in the cluster; raises ForwarderError.
-IndexedReport = Callable[[], FoundReport | None]
+# Looks for the report of one run in the search cluster; raises ForwarderError.
+FindIndexedReport = Callable[[], ReportLine | None]
 
 
 class ReportFinder:
     """Finds the report of one task's run. ``container`` is the batch's name, None if it is unknown."""
 
-    def __init__(self, tail: LogTail, budget: TimeBudget, task_id: str, container: str | None) -> None:
-        self._tail = tail
+    def __init__(self, newest_lines: NewestLines, budget: TimeBudget, task_id: str, container: str | None) -> None:
+        self._newest_lines = newest_lines
         self._budget = budget
         self._task_id = task_id
         self._container = container
@@ -73,29 +67,29 @@ class ReportFinder:
         monitor: LogStream | None,
         wait_seconds: float,
         *,
-        indexed: IndexedReport | None = None,
-    ) -> FoundReport | None:
-        """Return the report from the cluster, else from the batch's or the monitor's stream; else the last checkpoint.
+        find_indexed: FindIndexedReport | None = None,
+    ) -> ReportLine | None:
+        """Return the report from the search cluster, else from a log stream; else the last checkpoint.
 
-        The cluster is asked again for up to ``wait_seconds``, then the streams are read. Without a cluster, or with
-        one that does not answer, the streams are read again for that time. The wait ends 10 seconds before the
-        invocation.
+        The search cluster is queried for up to ``wait_seconds``, then the streams of the batch and the monitor are
+        read. Without a search cluster, or with one that does not respond, the streams are read repeatedly for that
+        time. The wait ends 10 seconds before the invocation.
 
         Args:
             batch: the batch's log stream; None if it is unknown.
             monitor: the monitor's log stream; None if it is unknown.
             wait_seconds: how long to wait for the report.
-            indexed: asks the cluster once; None without a cluster.
+            find_indexed: queries the search cluster once; None without one.
 
         Raises:
             DeliveryError: the last attempt to read the streams failed, and a later one can succeed.
         """
         wait = _Wait(self._budget, wait_seconds)
-        while indexed is not None:
+        while find_indexed is not None:
             try:
-                report = indexed()
+                report = find_indexed()
             except ForwarderError:
-                break  # writing to the cluster names what is wrong
+                break  # writing to the search cluster reports the cause
             if report is not None:
                 return report
             if not wait.pause():
@@ -116,19 +110,19 @@ class ReportFinder:
         """Return the newest lines of a stream without those of Task Profiler, the newest one last."""
         if stream is None or count < 1:
             return ()
-        own = (text for text in self._tail.newest(stream) if not _is_of_profiler(text))
-        return tuple(islice(own, count))[::-1]
+        lines = (text for text in self._newest_lines(stream) if not _is_profiler_line(text))
+        return tuple(islice(lines, count))[::-1]
 
-    def _last(self, stream: LogStream | None, report_type: str) -> FoundReport | None:
+    def _last(self, stream: LogStream | None, report_type: str) -> ReportLine | None:
         if stream is None:
             return None
-        for text in self._tail.newest(stream):
+        for text in self._newest_lines(stream):
             report = read_line(text)
-            if isinstance(report, Report) and report.type == report_type and self._is_of_this_run(report):
-                return FoundReport(report, text)
+            if isinstance(report, Report) and report.type == report_type and self._is_own(report):
+                return ReportLine(report, text)
         return None
 
-    def _is_of_this_run(self, report: Report) -> bool:
+    def _is_own(self, report: Report) -> bool:
         record = report.record
         return record.task_id == self._task_id and self._container in (None, record.container.name)
 
@@ -149,7 +143,7 @@ class _Wait:
         return True
 
 
-def _is_of_profiler(text: str) -> bool:
+def _is_profiler_line(text: str) -> bool:
     return text.startswith(_TEXT_REPORT) or read_line(text) is not None
 
 
@@ -185,7 +179,7 @@ class EcsDefinitions:
             ]
         except (ClientError, BotoCoreError) as error:
             code = _code(error)
-            if code in _REFUSED:
+            if code in _ACCESS_DENIED:
                 self._warn(f"The task definition {arn} cannot be read ({code}): allow ecs:DescribeTaskDefinition.")
             elif code in _UNKNOWN_DEFINITION:
                 self._warn(f"The task definition {arn} no longer exists ({code}): its settings are not known.")
@@ -206,7 +200,7 @@ class CloudWatchTail:
         self._warned: str | None = None
 
     def newest(self, stream: LogStream) -> Iterator[str]:
-        """See ``LogTail``. A stream that cannot be read is named in a warning."""
+        """See ``NewestLines``. A stream that cannot be read is named in a warning."""
         token: str | None = None
         left = _NEWEST_LINES
         for _ in range(_MAX_PAGES):
@@ -233,7 +227,7 @@ class CloudWatchTail:
             )
         except (ClientError, BotoCoreError) as error:
             code = _code(error)
-            if code in _REFUSED:
+            if code in _ACCESS_DENIED:
                 self._warn_once(f"Log group {stream.group} cannot be read ({code}): allow logs:GetLogEvents.")
             elif code in _UNKNOWN_STREAM:
                 self._warn_once(f"The log stream {stream.stream} does not exist in {stream.group} ({code}).")

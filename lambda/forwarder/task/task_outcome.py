@@ -48,13 +48,13 @@ _STOP_CODES: dict[str, StopCategory] = {
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """The verdict and its cause.
+    """How a task ended, and why.
 
     ``reason`` is the most specific text from ECS: the batch's own reason, else the task's, else the reason of another
     container after its name. None without any.
     """
 
-    verdict: EndStatus
+    status: EndStatus
     category: StopCategory
     out_of_memory: bool
     exit_code: int | None = None
@@ -78,11 +78,12 @@ def judge(task: StoppedTask, containers: TaskContainers) -> Judgement:
     if len(containers.candidates) <= 1:
         batch = batch_container(task, containers.batch)
         return Judgement(outcome=determine_outcome(task, batch, monitor=containers.monitor), batch=batch)
-    candidates = [one for one in (batch_container(task, name) for name in containers.candidates) if one is not None]
-    others = [one for one in candidates if not _may_be_stopped_by_ecs(task, one)]
-    ended = others if any(one.exit_code is not None for one in others) else candidates
-    failed = next((one for one in ended if _has_failed(one)), None)
-    is_success = all(one.exit_code == 0 for one in ended)
+    listed = (batch_container(task, name) for name in containers.candidates)
+    candidates = [container for container in listed if container is not None]
+    not_stopped = [container for container in candidates if not _may_be_stopped_by_ecs(task, container)]
+    ended = not_stopped if any(container.exit_code is not None for container in not_stopped) else candidates
+    failed = next((container for container in ended if _has_failed(container)), None)
+    is_success = all(container.exit_code == 0 for container in ended)
     judged = failed or (ended[0] if is_success else None)
     is_alone = failed is not None or (is_success and len(ended) == 1)
     batch = judged if is_alone else batch_container(task, containers.default)
@@ -118,7 +119,7 @@ def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monito
     Args:
         task: the stopped task.
         batch: its batch container; None if it is unknown.
-        monitor: the name of its monitor, whose own reason does not explain the end of the batch.
+        monitor: the name of its monitor, whose reason does not explain the end of the batch.
     """
     own_reason = f"{(batch.reason if batch else None) or ''} {task.stopped_reason or ''}".lower()
     reasons = " ".join([own_reason, *((container.reason or "").lower() for container in task.containers)])
@@ -127,7 +128,7 @@ def determine_outcome(task: StoppedTask, batch: EventContainer | None, *, monito
     category = _category(task, reasons, exit_code, out_of_memory=out_of_memory)
     failed_to_start = (task.stop_code or "").lower() == _FAILED_TO_START or category in {"image", "resources"}
     return Outcome(
-        verdict=end_status(
+        status=end_status(
             exit_code, was_stopped=category in _EXTERNAL_STOPS, has_failed=out_of_memory or failed_to_start
         ),
         category=category,
@@ -156,19 +157,19 @@ def _category(task: StoppedTask, reasons: str, exit_code: int | None, *, out_of_
 
 def _specific_reason(task: StoppedTask, batch: EventContainer | None, monitor: str | None) -> str | None:
     """Return the most specific reason from ECS."""
-    own = batch.reason if batch is not None and not _says(batch.reason, _NO_REASON) else None
+    own = batch.reason if batch is not None and not _is_only(batch.reason, _NO_REASON) else None
     others = (
         f"{container.name}: {container.reason}"
         for container in task.containers
         if container.reason and container.name not in {monitor, None if batch is None else batch.name}
     )
-    stated = None if _says(task.stopped_reason, _NO_REASON) else task.stopped_reason
-    if own or (stated and not _says(stated, _VAGUE_REASON)):
+    stated = None if _is_only(task.stopped_reason, _NO_REASON) else task.stopped_reason
+    if own or (stated and not _is_only(stated, _VAGUE_REASON)):
         return own or stated
     return next(others, stated)
 
 
-def _says(reason: str | None, sentence: str) -> bool:
+def _is_only(reason: str | None, sentence: str) -> bool:
     """Whether the reason is this sentence alone."""
     return (reason or "").strip().rstrip(".").lower() == sentence
 

@@ -1,4 +1,4 @@
-"""The made-up fleet that is sent through the forwarder at scale."""
+"""The simulated fleet of the scale benchmark."""
 
 import json
 from collections import Counter
@@ -37,7 +37,7 @@ def percentiles(distribution: Distribution | None) -> list[float]:
 
 @given(fleets)
 @settings(max_examples=40)
-def test_every_line_is_a_record_that_the_forwarder_makes_a_document_of(fleet: Fleet) -> None:
+def test_every_simulated_line_is_valid_and_becomes_a_document(fleet: Fleet) -> None:
     validator = jsonschema.Draft202012Validator(json_schema())
     for report in islice(runs(fleet), 10):
         line = encode(report)
@@ -50,7 +50,7 @@ def test_every_line_is_a_record_that_the_forwarder_makes_a_document_of(fleet: Fl
 
 @given(fleets)
 @settings(max_examples=40)
-def test_each_day_has_exactly_the_runs_that_are_asked_for(fleet: Fleet) -> None:
+def test_each_day_has_exactly_the_requested_number_of_runs(fleet: Fleet) -> None:
     started = [moment(report.record.started_at) for report in runs(fleet)]
     days = Counter((start - fleet.first_day).days for start in started)
     assert days == ({} if fleet.runs_per_day == 0 else dict.fromkeys(range(fleet.days), fleet.runs_per_day))
@@ -59,13 +59,13 @@ def test_each_day_has_exactly_the_runs_that_are_asked_for(fleet: Fleet) -> None:
 
 @given(fleets)
 @settings(max_examples=20)
-def test_the_same_seed_makes_the_same_lines_and_no_id_twice(fleet: Fleet) -> None:
+def test_the_same_seed_generates_the_same_lines_with_unique_ids(fleet: Fleet) -> None:
     first = [encode(report) for report in runs(fleet)]
     assert first == [encode(report) for report in runs(fleet)]
     assert len({decode(line).record.task_id for line in first}) == len(first)
 
 
-def test_another_seed_makes_other_runs() -> None:
+def test_another_seed_generates_other_runs() -> None:
     one, other = (next(runs(Fleet(runs_per_day=1, seed=seed))).record.task_id for seed in (1, 2))
     assert one != other
 
@@ -90,14 +90,14 @@ def test_the_numbers_of_a_run_agree_with_each_other(fleet: Fleet) -> None:
         assert (record.cost is None) == (record.launch_type == "EC2")
 
 
-def test_families_that_run_often_are_few_and_shares_add_up() -> None:
+def test_a_few_families_have_most_runs_and_shares_add_up() -> None:
     found = families(Fleet(runs_per_day=1))
     assert sum(one.share for one in found) == pytest.approx(1)
     assert sum(one.share for one in found[:20]) > 0.5
     assert len({one.batch.family for one in found}) == len(found) == 200
 
 
-def test_a_month_has_failures_memory_kills_stops_gpus_and_advice_but_mostly_successes() -> None:
+def test_a_month_has_every_kind_of_run_and_mostly_successes() -> None:
     records = [report.record for report in runs(Fleet(runs_per_day=400))]
     statuses = Counter(record.status for record in records)
     assert statuses["success"] > 0.9 * len(records)
@@ -107,7 +107,7 @@ def test_a_month_has_failures_memory_kills_stops_gpus_and_advice_but_mostly_succ
     assert any(record.recommendation for record in records)
 
 
-def test_memory_grows_over_the_fleets_time_where_a_family_grows() -> None:
+def test_memory_of_growing_families_grows_over_the_fleets_days() -> None:
     fleet = Fleet(runs_per_day=2000, days=2)
     growing = {one.batch.family: one.batch.growth for one in families(fleet) if one.batch.growth}
     peaks: dict[tuple[str, bool], list[float]] = {}
@@ -124,7 +124,7 @@ def test_memory_grows_over_the_fleets_time_where_a_family_grows() -> None:
         assert late > early or early > 0.9  # a family that is killed for memory cannot grow further
 
 
-def test_checkpoints_come_each_minute_of_a_run_and_grow_towards_its_report() -> None:
+def test_a_run_has_a_checkpoint_each_minute_with_growing_numbers() -> None:
     report = next(one for one in runs(Fleet(runs_per_day=200)) if (one.record.metrics.duration_ms or 0) > 300_000)
     found = list(checkpoints(report))
     assert len(found) == int((report.record.metrics.duration_ms or 0) // 60_000)

@@ -25,7 +25,7 @@ def test_an_index_is_named_by_its_kind_and_period(kind: IndexKind, period: Index
 
 @pytest.mark.parametrize(("period", "name"), [("month", "task-reports-2026.02"), ("day", "task-reports-2026.02.28")])
 def test_a_reports_index_is_that_of_the_start_of_the_image_pull(period: IndexPeriod, name: str) -> None:
-    """The monitor's report and ECS's event both know this time, so they meet in one index also at midnight."""
+    """The monitor's report and ECS's event both contain this time, so both use the same index even around midnight."""
     record = Record(
         task_id="1",
         container=Container(name="b"),

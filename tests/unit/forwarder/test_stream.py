@@ -1,9 +1,10 @@
-"""Records of a Kinesis data stream: what is delivered together, kept, and reported as failed."""
+"""Records of a Kinesis data stream: delivery in common requests, kept failures, and failed records."""
 
 import base64
 import gzip
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,12 +13,12 @@ from hypothesis import strategies as st
 
 from forwarder.delivery_errors import DeliveryError, PayloadError
 from forwarder.function_settings import ForwarderSettings
-from forwarder.search_cluster.document_delivery import Delivery
+from forwarder.search_cluster.document_delivery import deliver
 from forwarder.stream import StreamResult, forward_records, is_stream_event
 from forwarder.subscription import Counts
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, fails, takes_all
-from tests.unit.forwarder.test_subscription import CONTROL, DOCUMENT, REPORT
+from tests.unit.forwarder.test_subscription import CONTROL, DOCUMENT, REPORT, RecordingWriter
 
 STREAM = "arn:aws:kinesis:eu-west-1:111122223333:stream/reports"
 WITH_QUEUE, WITHOUT_QUEUE = ForwarderSettings(failed_items_queue_url="https://sqs/q"), ForwarderSettings()
@@ -47,8 +48,9 @@ def forwarded(
     cluster: FakeCluster, store: KeepingStore, settings: ForwarderSettings, *records: dict[str, Any]
 ) -> tuple[StreamResult, list[str]]:
     warnings: list[str] = []
-    writer = Delivery(cluster, FakeInvocationTime(), lambda: 0.5)
-    return forward_records({"Records": list(records)}, settings, writer, store, warnings.append), warnings
+    deliver_documents = partial(deliver, cluster, FakeInvocationTime(), lambda: 0.5)
+    event = {"Records": list(records)}
+    return forward_records(event, settings, deliver_documents, store.keep, warnings.append), warnings
 
 
 def test_all_records_are_one_bulk_request() -> None:
@@ -64,7 +66,7 @@ BAD_DATA: list[object] = [None, 5, "no base64!", base64.b64encode(b"plain").deco
 
 
 @pytest.mark.parametrize("data", BAD_DATA, ids=["missing", "number", "no base64", "no gzip", "no document"])
-def test_a_record_that_cannot_be_decoded_is_kept_and_does_not_stop_its_shard(data: object) -> None:
+def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(data: object) -> None:
     cluster, store = FakeCluster(takes_all), KeepingStore()
     result, _ = forwarded(cluster, store, WITH_QUEUE, record(1, reports("a")), record(2, data), record(3, reports("b")))
     assert result == StreamResult(counts=Counts(indexed=2, failed=1))
@@ -76,7 +78,7 @@ def test_a_record_that_cannot_be_decoded_is_kept_and_does_not_stop_its_shard(dat
 
 
 @pytest.mark.parametrize("data", BAD_DATA, ids=["missing", "number", "no base64", "no gzip", "no document"])
-def test_without_a_queue_it_is_reported_as_failed_and_the_others_are_indexed(data: object) -> None:
+def test_without_a_queue_an_undecodable_record_is_reported_as_failed(data: object) -> None:
     cluster, store = FakeCluster(takes_all), KeepingStore()
     result, warnings = forwarded(
         cluster, store, WITHOUT_QUEUE, record(1, reports("a")), record(2, data), record(3, reports("b"))
@@ -87,7 +89,7 @@ def test_without_a_queue_it_is_reported_as_failed_and_the_others_are_indexed(dat
     assert "Record 2 of the stream cannot be decoded" in warnings[0]
 
 
-def test_a_line_that_is_no_valid_report_is_no_failure_of_its_record() -> None:
+def test_an_invalid_report_does_not_fail_its_record() -> None:
     store = KeepingStore()
     broken = packed({**DOCUMENT, "logEvents": [{"id": "1", "message": json.dumps({**REPORT, "record": 5})}]})
     result, _ = forwarded(FakeCluster(takes_all), store, WITHOUT_QUEUE, record(1, broken), record(2, reports("a")))
@@ -95,15 +97,15 @@ def test_a_line_that_is_no_valid_report_is_no_failure_of_its_record() -> None:
     assert len(store.kept) == 1
 
 
-def test_a_cluster_that_stays_down_fails_the_whole_invocation_and_keeps_nothing() -> None:
+def test_a_cluster_that_stays_down_fails_the_invocation_and_nothing_is_kept() -> None:
     store = KeepingStore()
     with pytest.raises(DeliveryError):
         forwarded(FakeCluster(fails(503)), store, WITH_QUEUE, record(1, "bad"), record(2, reports("a")))
     assert store.kept == []
 
 
-def test_records_that_are_large_together_are_delivered_one_after_the_other() -> None:
-    """Hundreds of records that each unpack to 64 MiB do not fit into a function's memory."""
+def test_large_records_are_delivered_one_after_the_other() -> None:
+    """Hundreds of records, each with 64 MiB unpacked, exceed a function's memory."""
     message = json.dumps({**REPORT, "note": "x" * 3 * 1024 * 1024})
     large = packed({**DOCUMENT, "logEvents": [{"id": "1", "timestamp": 1, "message": message}]})
     cluster = FakeCluster(takes_all)
@@ -118,13 +120,10 @@ def test_records_that_are_large_together_are_delivered_one_after_the_other() -> 
 def test_records_of_another_source_are_an_error(records: object) -> None:
     assert is_stream_event({"Records": records})
     with pytest.raises(PayloadError, match="correct the function's trigger"):
-        forward_records(
-            {"Records": records}, WITH_QUEUE, Delivery(FakeCluster(takes_all), FakeInvocationTime(), lambda: 0.5),
-            KeepingStore(), print,
-        )  # fmt: skip
+        forward_records({"Records": records}, WITH_QUEUE, RecordingWriter().deliver, KeepingStore().keep, print)
 
 
-def test_an_event_of_a_subscription_is_no_stream() -> None:
+def test_an_event_of_a_subscription_is_not_a_stream_event() -> None:
     assert not is_stream_event({"awslogs": {"data": ""}})
     assert not is_stream_event([])
 

@@ -53,7 +53,7 @@ class GridPosition:
 def object_id(kind: str, key: str) -> str:
     """An id that is the same in every build.
 
-    So a repeated import replaces objects, and links stay valid. `forwarder.notices.wording` contains one of these ids.
+    So a repeated import replaces objects, and links stay valid. `forwarder.notices.links` contains one of these ids.
     """
     return str(uuid5(NAMESPACE_URL, f"task-profiler/{kind}/{key}"))
 
@@ -104,13 +104,13 @@ def data_view(index: Index, migration_versions: Mapping[str, str], *, has_precis
         "title": f"task-{index}-*",
         "timeFieldName": TIME_FIELD,
         "fields": to_json(fields),
-        "fieldFormatMap": to_json({name: found for name, found in formats.items() if found is not None}),
+        "fieldFormatMap": to_json({name: shown for name, shown in formats.items() if shown is not None}),
     }
     return saved_object("index-pattern", object_id("data-view", index), attributes, (), migration_versions)
 
 
 def _field_format(name: str, duration: Json) -> Json | None:
-    """How a field is shown; None: as the product does by default."""
+    """The format of a field; None: the product's default."""
     if name in _DURATIONS:
         return duration
     if name == "task.id":
