@@ -27,7 +27,6 @@ from typing import Any
 import requests
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
-from benchmarks.fleet import Fleet, runs
 from benchmarks.subscription import Invocation, event, install_templates, load_handler, stream_event
 from forwarder.function_settings import ForwarderSettings
 from forwarder.subscription import (  # benchmarks.subscription adds lambda/ to the path
@@ -39,6 +38,7 @@ from profiler.record.model import encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
 from tests.search.server import SearchServer
 from tools import lambda_zip
+from tools.fleet import Fleet, runs
 
 _EVENTS_PER_PAYLOAD, _EVENTS_PER_REQUEST = 100, 500
 _MAPPED_REPORTS = 10_000

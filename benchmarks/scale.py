@@ -24,14 +24,14 @@ import requests
 from msgspec import Struct
 
 from benchmarks.figures import markdown_table
-from benchmarks.fleet import Fleet, runs
-from benchmarks.fleet_record import checkpoints
 from benchmarks.machine import describe
 from benchmarks.panels import DashboardView, PanelTime, time_panels
 from benchmarks.subscription import BulkRequests, Invocation, install_templates, load_handler, stream_event
 from benchmarks.subscription import event as subscription_event
 from profiler.record.model import Report, encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
+from tools.fleet import Fleet, runs
+from tools.fleet_record import checkpoints
 
 _DAYS = 30
 _SINGLE_EVENTS = 1000

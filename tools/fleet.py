@@ -14,9 +14,9 @@ from itertools import accumulate, pairwise
 
 from msgspec import Struct
 
-from benchmarks.fleet_record import RunProfile, report
 from profiler.record.model import Report
 from tools.example_runs import Batch, draw_outcome
+from tools.fleet_record import RunProfile, report
 
 FIRST_DAY = datetime(2026, 11, 1, tzinfo=UTC)
 _DAY_SECONDS, _HOUR_SECONDS = 86_400, 3600

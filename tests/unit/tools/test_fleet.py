@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fleet import Fleet, families, runs
-from benchmarks.fleet_record import checkpoints
 from forwarder.documents import Document, report_document
 from profiler.record.model import Distribution, decode, encode, json_schema
+from tools.fleet import Fleet, families, runs
+from tools.fleet_record import checkpoints
 
 fleets = st.builds(
     Fleet,
