@@ -13,7 +13,7 @@ from forwarder.notices.links import links_of
 from forwarder.notices.notice import Notice
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
-from profiler.record.model import Cost, Metrics, Recommendation, describe_type
+from profiler.record.record_model import Cost, Metrics, Recommendation, describe_type
 from profiler.record.run_outcome import PREDICATES, EndStatus, StopCategory
 
 LINE_TYPE = "task.ended"

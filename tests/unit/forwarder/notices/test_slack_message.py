@@ -17,10 +17,10 @@ from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
 from forwarder.notices.notice import Notice
 from forwarder.notices.slack_message import SlackMessage, escape_text, message
 from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.run_log import ReportLine
+from forwarder.task.find_report import ReportLine
+from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import StoppedTask
-from forwarder.task.task_outcome import Outcome
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     Cost,
     Distribution,

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from forwarder.delivery_errors import DeliveryError, PayloadError
 from forwarder.function_settings import ForwarderSettings
+from forwarder.kinesis_records import StreamResult, forward_records, is_stream_event
 from forwarder.search_cluster.document_delivery import deliver
-from forwarder.stream import StreamResult, forward_records, is_stream_event
 from forwarder.subscription import Counts
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, fails, takes_all

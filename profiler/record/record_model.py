@@ -426,7 +426,7 @@ def decode(line: bytes | str) -> Report:
         msgspec.DecodeError: The line is not a report. The message names the invalid field if there is one
             (``msgspec.ValidationError`` is a subclass).
     """
-    from profiler.record.possible import (  # not for the programs that only write reports
+    from profiler.record.impossible_values import (  # not for the programs that only write reports
         decode_leniently,
         without_impossible,
     )

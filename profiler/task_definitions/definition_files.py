@@ -10,11 +10,16 @@ from msgspec import Struct
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import write_atomically
 from profiler.core.json_fields import mapping, text
-from profiler.record.model import TaskSize
+from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size
-from profiler.sizing.policy import DeploymentTarget
+from profiler.sizing.choose_size import DeploymentTarget
 from profiler.task_definitions.cloudformation import change_template, is_template
-from profiler.task_definitions.document import ChangedDefinition, ChangedText, TaskDefinitionDocument, read_document
+from profiler.task_definitions.definition_json import (
+    ChangedDefinition,
+    ChangedText,
+    TaskDefinitionDocument,
+    read_document,
+)
 from profiler.task_definitions.json_edits import with_members
 from profiler.task_definitions.resize import with_size
 

@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.record.model import TaskSize
+from profiler.record.record_model import TaskSize
 from profiler.record.units import as_number
-from profiler.sizing.duration import SAME_DURATION, SATURATED_PERCENT, DurationFactor
+from profiler.sizing.duration_factors import SAME_DURATION, SATURATED_PERCENT, DurationFactor
 from profiler.sizing.evidence import Evidence
 from profiler.sizing.fargate import Size, legal_sizes
 from profiler.sizing.prices import PriceOverrides, prices

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from profiler.record.model import Monitor, Process, Record, Report, encode
+from profiler.record.record_model import Monitor, Process, Record, Report, encode
 
 MAX_LINE_BYTES = 64 * 1024
 MAX_CONTAINERS = 20

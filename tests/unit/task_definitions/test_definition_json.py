@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.document import READ_ONLY, read_document
+from profiler.task_definitions.definition_json import READ_ONLY, read_document
 
 ARN = "arn:aws:ecs:us-west-2:111122223333:task-definition/nightly:7"
 PLAIN = {"family": "nightly", "containerDefinitions": [{"name": "batch"}], "volumes": []}

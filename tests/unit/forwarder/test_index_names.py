@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from forwarder.documents import Document, report_document
-from forwarder.indices import IndexKind, IndexPeriod, index_name
-from profiler.record.model import Container, Metrics, Record, Report
+from forwarder.index_names import IndexKind, IndexPeriod, index_name
+from profiler.record.record_model import Container, Metrics, Record, Report
 
 MOMENT = datetime(2026, 3, 1, 0, 0, 5, tzinfo=UTC)
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.readers.linux.scripts import name_with_script
+from profiler.readers.linux.script_names import name_with_script
 
 
 @pytest.mark.parametrize(

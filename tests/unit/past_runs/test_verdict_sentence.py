@@ -5,8 +5,8 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.past_runs.run_source import PastRun, TaskEvent
-from profiler.past_runs.verdict import verdict_of
-from profiler.record.model import MemoryKills, Metrics, Report
+from profiler.past_runs.verdict_sentence import verdict_of
+from profiler.record.record_model import MemoryKills, Metrics, Report
 from tests.shown_runs import NOW_NS, STARTED_NS, etl, failure, local, out_of_memory, running, stopped
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 import profiler
-from profiler.task_definitions.iac import ContainerRequest, camel_case, container_text, pascal_case
+from profiler.task_definitions.container_snippets import ContainerRequest, camel_case, container_text, pascal_case
 
 FILE = Path(profiler.__file__).parent.parent / "taskdef" / "monitor-container.json"
 REQUEST = ContainerRequest(

@@ -2,7 +2,7 @@
 
 from profiler.aggregation.container_usage import vcpu_between
 from profiler.aggregation.task_record import ResourceLimits
-from profiler.local_run.bottom_rows import GREEN, RED, BottomRows, Part, bar
+from profiler.local_run.terminal_rows import GREEN, RED, BottomRows, Part, bar
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.record.units import MIB
 

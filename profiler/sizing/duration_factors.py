@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.record.model import SlowdownBounds
+from profiler.record.record_model import SlowdownBounds
 from profiler.sizing.fargate import LEGAL_VCPUS
 from profiler.sizing.run_facts import RunFacts
 

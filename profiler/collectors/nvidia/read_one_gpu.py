@@ -8,8 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuSample, Xid
-from profiler.collectors.nvidia.nvml import ErrorAction, Nvml, action_for_error
+from profiler.collectors.nvidia.gpu_reading_types import GpuFacts, GpuSample, Xid
+from profiler.collectors.nvidia.nvml_library import ErrorAction, Nvml, action_for_error
 
 _MILLIWATTS_PER_WATT = 1000
 _PERCENT = 100

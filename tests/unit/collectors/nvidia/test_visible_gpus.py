@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.collectors.nvidia.gpu_driver import NvmlSource
-from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuSample, Xid
-from profiler.collectors.nvidia.nvml import (
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuSample, Xid
+from profiler.collectors.nvidia.nvml_library import (
     NOT_INSTALLED,
     ErrorAction,
     action_for_error,
     is_driver_present,
     load_binding,
 )
+from profiler.collectors.nvidia.visible_gpus import NvmlSource
 from profiler.readers import Unavailable
 from tests.fake_nvml import MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock

@@ -7,9 +7,9 @@ restart of the driver. All calls are made from one thread; its owner decides how
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from profiler.collectors.nvidia.gpu_device import Device, Failure, XidEvents, call_nvml
-from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuFacts, GpuSample
-from profiler.collectors.nvidia.nvml import ErrorAction, Nvml
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
+from profiler.collectors.nvidia.nvml_library import ErrorAction, Nvml
+from profiler.collectors.nvidia.read_one_gpu import Device, Failure, XidEvents, call_nvml
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.record.family import FamilyKey, family_key, family_labels
+from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from tests.runs import report
 
 keys = st.builds(

@@ -5,7 +5,7 @@ import re
 import msgspec
 from msgspec import Struct
 
-from profiler.record.model import Report, decode
+from profiler.record.record_model import Report, decode
 
 _TYPES = frozenset({"task.report", "task.checkpoint"})
 _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"')

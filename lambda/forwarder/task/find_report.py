@@ -7,10 +7,10 @@ from typing import Any
 from msgspec import Struct
 
 from forwarder.delivery_errors import DeliveryError, ForwarderError
-from forwarder.invocation import TimeBudget, sleep_before_deadline
-from forwarder.lines import read_line
+from forwarder.invocation_time import TimeBudget, sleep_before_deadline
 from forwarder.task.batch_log_stream import LogStream
-from profiler.record.model import Report
+from forwarder.task_lines import read_line
+from profiler.record.record_model import Report
 
 # Reserved at the end of an invocation for the document and the notice.
 WAIT_RESERVED_SECONDS = 10.0

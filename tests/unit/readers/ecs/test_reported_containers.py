@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from profiler.readers.ecs.batch_selection import select_batch
+from profiler.readers.ecs.reported_containers import select_batch
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 
 OWN = ContainerMetadata(name="watcher", docker_id="own")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.record.model import Record, RecordHead
+from profiler.record.record_model import Record, RecordHead
 
 _UNKNOWN_ACCOUNT = "unknown account"
 _UNKNOWN_REGION = "unknown Region"

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from profiler.core.json_fields import integer
 from profiler.record.metric_catalogue import METRICS, IndexType, RunView, json_path, reader
-from profiler.record.model import known_status
+from profiler.record.record_model import known_status
 
 # The fields of this object are in checkpoints only.
 INTERVAL_PREFIX = "interval."

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
+from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
 from profiler.sizing.advice import Advice, advise, as_json
+from profiler.sizing.choose_size import DeploymentTarget, Policy
 from profiler.sizing.evidence import LAST_RUNS, Families
 from profiler.sizing.fargate import LEGAL_SIZES, Size
-from profiler.sizing.policy import DeploymentTarget, Policy
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of
 from tests.runs import evidence_of, report

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from profiler.record import model as record_module
-from profiler.record.json_line import (
+from profiler.record import record_model as record_module
+from profiler.record.bounded_json_line import (
     MAX_ARGUMENTS_LENGTH,
     MAX_LINE_BYTES,
     MAX_TAGS,
@@ -17,7 +17,7 @@ from profiler.record.json_line import (
     MAX_WARNING_LENGTH,
     encode_line,
 )
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     Distribution,
     Gpu,

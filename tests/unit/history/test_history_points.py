@@ -1,7 +1,7 @@
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings, RunSeries
-from profiler.history.timeline import Point, decode_points, encode_points, points_of
+from profiler.history.history_points import Point, decode_points, encode_points, points_of
 from tests.fakes import START_NS, seconds
 
 
