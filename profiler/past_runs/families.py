@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource
 from profiler.record.family_identity import FamilyKey, family_key
-from profiler.record.record_model import Metrics, Report
+from profiler.record.record_model import Metrics, Report, decode
 from profiler.record.units import format_count
 from profiler.sizing.evidence import Evidence, Families
 
@@ -59,15 +59,16 @@ def read_families(source: RunSource, selection: RunFilter, last: int, on_fargate
 def _report_of(run: PastRun) -> Report | None:
     """The report of an ended run; None for a run that has only checkpoints and whose end is not known.
 
-    If ECS's event brought the end of such a run, its numbers count if it ran out of memory. The status of a checkpoint
-    alone does not show an end: it can be a word of a newer version.
+    If ECS's event brought the end of such a run, its numbers count if it ran out of memory. The status in the line of
+    a checkpoint does not show an end: it can be a word of a newer version.
     """
     report = run.report
     if report.type != CHECKPOINT:
         return report
-    if run.event is None:
-        return None
     record = report.record
+    line_status = record.status if run.line is None else decode(run.line).record.status
+    if run.event is None and record.status == line_status:
+        return None
     if not record.likely_out_of_memory:
         record = replace(record, metrics=Metrics(), containers=())
     return replace(report, type="task.report", record=record)

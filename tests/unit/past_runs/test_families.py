@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from profiler.past_runs.families import last_success, read_families
 from profiler.past_runs.run_source import PastRun, RunFilter, TaskEvent, pattern_of
 from profiler.record.family_identity import FamilyKey, family_key
+from profiler.record.record_model import encode
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
 
@@ -117,11 +118,13 @@ def test_runs_without_a_report_are_left_out_with_a_note() -> None:
 def test_a_checkpoint_without_an_event_is_of_a_run_without_a_report(status: str) -> None:
     """Whatever its status says: only ECS's event brings the end of such a run."""
     last = checkpoint(report(1))
-    seen = PastRun(report=replace(last, record=replace(last.record, status=status)))
+    report_of_status = replace(last, record=replace(last.record, status=status))
+    seen = PastRun(report=report_of_status, line=encode(report_of_status))
     unfinished = read_families(ListedRuns([past(0), seen]), RunFilter(), 50)
     assert unfinished.notes == ("the list: skipped 1 run with checkpoints but no report.",)
-    ended = replace(seen, event=TaskEvent(stop_category="oom"))
-    assert read_families(ListedRuns([past(0), ended]), RunFilter(), 50).notes == ()
+    corrected = replace(seen, line=encode(replace(last, record=replace(last.record, status="stopping"))))
+    for ended in (replace(seen, event=TaskEvent(stop_category="oom")), corrected):
+        assert read_families(ListedRuns([past(0), ended]), RunFilter(), 50).notes == ()
 
 
 def test_a_family_with_the_characters_of_a_pattern_is_matched_alone() -> None:
