@@ -82,7 +82,7 @@ kibana: $(VENV)/.dev ## Write the dashboards, the index templates and the ingest
 commands: $(VENV)/.dev ## Write docs/commands.md from the commands
 	$(BIN)/python tools/commands_page.py
 
-grafana: $(VENV)/.dev ## Write the Grafana dashboard from grafana/task_panels.py
+grafana: $(VENV)/.dev ## Write the Grafana dashboard from grafana/grafana_panels.py
 	$(BIN)/python grafana/build_grafana.py
 
 lambda-zip: $(VENV)/.venv ## Build dist/task-profiler-forwarder.zip, the same bytes each time

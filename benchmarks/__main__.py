@@ -90,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
         default=_ROOT / ".venv-rivals" / "bin",
         help="bin folder of the environment with the other profilers (see make bench)",
     )
-    parser.add_argument("--only", nargs="+", help="benchmarks to run: monitor local forwarder nvml neuron")
+    parser.add_argument("--only", nargs="+", help="benchmarks to run: monitor local forwarder html_report nvml neuron")
     parser.add_argument(
         "--output", type=Path, default=_ROOT / "build" / "bench", help="folder for bench.json and bench.md"
     )

@@ -1,7 +1,7 @@
 """Measured figures and their targets, as a table and as text."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -61,11 +61,17 @@ class BenchmarkResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def figures_table(figures: Sequence[Figure]) -> str:
     """Format figures as a Markdown table."""
-    rows = [["name", "measured", "target", ""], ["---", "--:", "--:", "---"]]
+    rows = []
     for figure in figures:
         verdict = "**not met**" if figure.is_met is False else figure.verdict
         rows.append([figure.name, figure.measured, figure.bound, ", ".join(filter(None, (verdict, figure.note)))])
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return markdown_table(["name", "measured", "target", ""], rows, right_aligned=(1, 2))
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, right_aligned: Collection[int] = ()) -> str:
+    """Format a Markdown table. ``right_aligned`` are the numbers of columns."""
+    rule = ["--:" if column in right_aligned else "---" for column in range(len(head))]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
 
 
 def report_page(results: Sequence[BenchmarkResult]) -> str:

@@ -27,17 +27,18 @@ from typing import Any
 import requests
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
-from benchmarks.fleet import Fleet, runs
 from benchmarks.subscription import Invocation, event, install_templates, load_handler, stream_event
 from forwarder.function_settings import ForwarderSettings
-from forwarder.subscription import (
-    decode_event,  # benchmarks.subscription adds lambda/ to the path
+from forwarder.subscription import (  # benchmarks.subscription adds lambda/ to the path
+    Payload,
+    decode_event,
     read_event,
 )
-from profiler.record.model import encode
+from profiler.record.record_model import encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
 from tests.search.server import SearchServer
 from tools import lambda_zip
+from tools.fleet import Fleet, runs
 
 _EVENTS_PER_PAYLOAD, _EVENTS_PER_REQUEST = 100, 500
 _MAPPED_REPORTS = 10_000
@@ -61,9 +62,10 @@ def measure_decode_and_map(reports: int) -> tuple[float, float]:
     settings = ForwarderSettings()
     started_at = time.process_time()
     for payload in events:
-        for decoded in decode_event(payload):
-            for log_event in decoded.lines:
-                read_event(decoded, log_event, settings)
+        for item in decode_event(payload):
+            if isinstance(item, Payload):
+                for log_event in item.lines:
+                    read_event(item, log_event, settings)
     ours = reports / (time.process_time() - started_at)
     started_at = time.process_time()
     for payload in events:

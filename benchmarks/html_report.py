@@ -1,4 +1,4 @@
-"""Measures the HTML report: time of the command, size of the file, and time to the first heatmap in Chromium.
+"""Measure the HTML report: time of the command, size of the file, and time to the first heatmap in Chromium.
 
     python -m benchmarks.html_report [--json FILE]
 
@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from playwright.sync_api import Browser, sync_playwright
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
-from profiler.history.timeline import Point
-from profiler.record.model import Report, Series, TaskSize, encode
+from profiler.history.history_points import Point
+from profiler.record.record_model import Report, Series, TaskSize, encode
 from profiler.record.units import MIB
 from tools.example_runs import runs
 
@@ -95,8 +95,8 @@ def measure(folder: Path, count: int, max_seconds: float) -> Iterator[Figure]:
 
 def main() -> None:
     """Measure both pages, and print or write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the result to FILE as JSON")
+    parser = argparse.ArgumentParser(description="Measure the HTML report.")
+    parser.add_argument("--json", type=Path, help="file for the results")
     arguments = parser.parse_args()
     title = "HTML report"
     if _CHROMIUM.exists():

@@ -23,12 +23,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.figures import BenchmarkResult, Figure, markdown_table, print_and_save
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.history.run_database import HistoryStore
-from profiler.record.json_line import encode_line
-from profiler.record.model import Container, Metrics, Record, Report
+from profiler.record.bounded_json_line import encode_line
+from profiler.record.record_model import Container, Metrics, Record, Report
 
 _PHASES = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9)
 _QUICK_PHASES = (0.0, 0.45)
@@ -306,12 +306,12 @@ def table(rows: Sequence[Row]) -> str:
         "worst peak error",
         *(f"CPU: {workload}" for workload in workloads),
     ]
-    lines = [head, ["---"] * len(head)]
+    lines = []
     for row in rows:
         peaks = [str(row.spikes_found), _format_percent(row.worst_peak_error_percent)]
         cpu = [_format_percent(row.cpu_error_percent[workload]) for workload in workloads]
         lines.append([row.tool, f"+{row.no_op.extra_ms:.0f} ms", f"{row.no_op.cpu_ms:.0f} ms", *peaks, *cpu])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown_table(head, lines)
 
 
 def figures(rows: Sequence[Row], start_up: StartUp, steady_percent: float) -> tuple[Figure, ...]:

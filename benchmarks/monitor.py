@@ -3,7 +3,7 @@
     python -m benchmarks.monitor [--seconds 30] [--json FILE]
 
 CPU: schedstat of all threads in steady state.
-Memory: RSS and PSS (smaps_rollup) and the high-water mark (VmHWM), before and after the report is put.
+Memory: RSS and PSS (smaps_rollup) and the high-water mark (VmHWM), before and after the upload of the report.
 Latency: the time from the batch's end (or SIGTERM) to the monitor's exit. CloudWatch Logs is simulated.
 
 The minimal sampler and Telegraf are measured in the same run, so that the ratios are valid on any machine. Telegraf is
@@ -180,7 +180,7 @@ def measure_telegraf(program: str, containers: int, seconds: float) -> SteadySta
 
 
 def measure_shutdown(trigger: str, aws: FakeAws) -> Shutdown:
-    """Measure the time from the batch's end until the monitor has put the report and exited.
+    """Measure the time from the batch's end until the monitor has uploaded the report and exited.
 
     With the trigger "sigterm" the monitor receives SIGTERM right after the batch's end.
     """
@@ -219,14 +219,14 @@ def steady_figures(containers: int, ours: SteadyState, baseline: SteadyState) ->
         yield Figure(name=f"memory peak (VmHWM), {scope}", value=ours.memory.peak_mib, unit="MiB", digits=1)
         return
     yield Figure(
-        name=f"memory peak (VmHWM) before the put, {scope}",
+        name=f"memory peak (VmHWM) before the upload, {scope}",
         value=ours.memory.peak_mib,
         unit="MiB",
         digits=1,
         at_most=max_mib,
     )
-    yield Figure(name=f"RSS before the put, {scope}", value=ours.memory.rss_mib, unit="MiB", digits=1)
-    yield Figure(name=f"PSS before the put, {scope}", value=ours.memory.pss_mib, unit="MiB", digits=1)
+    yield Figure(name=f"RSS before the upload, {scope}", value=ours.memory.rss_mib, unit="MiB", digits=1)
+    yield Figure(name=f"PSS before the upload, {scope}", value=ours.memory.pss_mib, unit="MiB", digits=1)
     yield Figure(name=f"requests + json alone, peak, {scope}", value=baseline.memory.peak_mib, unit="MiB", digits=1)
 
 
@@ -257,8 +257,8 @@ def shutdown_figures(trigger: str, shutdown: Shutdown) -> Iterator[Figure]:
     """The figures of one trigger."""
     yield Figure(name=_SHUTDOWN_NAMES[trigger], value=shutdown.seconds, unit="s", at_most=_LATENCY_SECONDS[trigger])
     if trigger == "sigterm":
-        yield Figure(name="memory peak (VmHWM) after the put", value=shutdown.memory.peak_mib, unit="MiB", digits=1)
-        yield Figure(name="PSS, maximum during the put", value=shutdown.memory.pss_mib, unit="MiB", digits=1)
+        yield Figure(name="memory peak (VmHWM) after the upload", value=shutdown.memory.peak_mib, unit="MiB", digits=1)
+        yield Figure(name="PSS, maximum during the upload", value=shutdown.memory.pss_mib, unit="MiB", digits=1)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -92,11 +92,6 @@ def _loaded_models(size_bytes: int) -> list[object]:
     return [model] * (size_bytes // len(json.dumps(model)))
 
 
-def resident_mib() -> float:
-    """Resident memory of this process."""
-    return read_memory(os.getpid()).rss_mib
-
-
 def cpu_ms(function: Callable[[], object]) -> float:
     """The median CPU time of a call."""
     times_ns = []
@@ -131,12 +126,12 @@ def measure(lines: int) -> Costs:
     decode_ms = cpu_ms(lambda: decode_report(line))
     aggregate_ms = cpu_ms(lambda: usage.add(parsed))
     json_loads_ms = cpu_ms(lambda: json.loads(line))
-    warm_up_mib = resident_mib()
+    warm_up_mib = read_memory(os.getpid()).rss_mib
     for number in range(lines):
         for received in split_lines(splitter, streams[number % _DISTINCT_LINES]):
             usage.add(decode(received))
         if number == _WARM_UP_LINES:
-            warm_up_mib = resident_mib()
+            warm_up_mib = read_memory(os.getpid()).rss_mib
     return Costs(
         line_bytes=len(line),
         split_ms=split_ms,
@@ -145,7 +140,7 @@ def measure(lines: int) -> Costs:
         json_loads_ms=json_loads_ms,
         lines=lines,
         warm_up_mib=warm_up_mib,
-        final_mib=resident_mib(),
+        final_mib=read_memory(os.getpid()).rss_mib,
     )
 
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.monitor import measure_monitor
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
-from profiler.collectors.nvidia.gpu_driver import NvmlSource
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
-from profiler.collectors.nvidia.nvml import load_binding
+from profiler.collectors.nvidia.nvml_library import load_binding
+from profiler.collectors.nvidia.visible_gpus import NvmlSource
 from profiler.core.clock import SystemClock
 from profiler.core.log import Log
 from tests.aws import fake_aws
@@ -102,7 +102,7 @@ def bare_calls_work(seconds: int) -> Callable[[], None]:
 
 
 def monitor_peak_mib() -> float:
-    """Measure the memory peak of a monitor that reads the GPUs, before it puts a report."""
+    """Measure the memory peak of a monitor that reads the GPUs, before it uploads a report."""
     with fake_aws() as aws:
         return measure_monitor(3, _MONITOR_SECONDS, aws, {"TASK_PROFILER_GPU": "on"}).memory.peak_mib
 
@@ -117,7 +117,7 @@ def figures(ours: float, baseline: float, peak_mib: float, gpus: int, *, is_real
         Figure(name="NVML calls alone", value=100 * baseline, unit="% of a core", digits=3),
         Figure(name="ratio to the NVML calls alone", value=ours / baseline, unit="×"),
         Figure(
-            name="monitor with NVML, memory peak (VmHWM) before the put",
+            name="monitor with NVML, memory peak (VmHWM) before the upload",
             value=peak_mib,
             unit="MiB",
             digits=1,
@@ -130,8 +130,8 @@ def figures(ours: float, baseline: float, peak_mib: float, gpus: int, *, is_real
 
 def main() -> None:
     """Build the simulated library, restart with it, measure and print the results."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--gpus", type=int, default=8)
+    parser = argparse.ArgumentParser(description="Measure the cost of reading GPUs.")
+    parser.add_argument("--gpus", type=int, default=8, help="number of simulated GPUs")
     parser.add_argument("--real", action="store_true", help="use the driver of this machine")
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args()

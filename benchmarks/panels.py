@@ -8,9 +8,10 @@ from typing import Any
 import requests
 from msgspec import Struct
 
-from kibana.aggregations import other_search_body, search_body, terms_id
+from kibana.aggregations import terms_id
 from kibana.all_dashboards import DASHBOARDS
 from kibana.dashboard_model import Dashboard, Panel
+from tests.panel_searches import other_search_body, search_body
 
 _WARM_UP_SEARCHES, _TIMED_SEARCHES = 3, 5
 _TIMEOUT_SECONDS = 300

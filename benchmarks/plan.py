@@ -6,12 +6,13 @@ The program prints loads, limits and prices. docs/contributing/scale.md contains
 calculate with your own numbers, edit benchmarks/plan_inputs.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import ceil
 
 from msgspec import Struct
 
 from benchmarks import plan_inputs as inputs
+from benchmarks.figures import markdown_table
 from benchmarks.plan_inputs import ASSUMED, MEASURED, TUNED, TUNED_MEASURED, Assumed, Measured
 
 RATES = (10_000, 1_000_000, 100_000_000)
@@ -247,21 +248,20 @@ def _nodes(runs_per_day: float, measured: Measured, assumed: Assumed) -> int:
 
 def scaling_limits_table() -> str:
     """The limits as a Markdown table."""
-    rows = [["runs a day", "limit", "change"]]
-    rows += [[_round_to_two_digits(entry.runs_per_day), entry.limit, entry.change] for entry in scaling_limits()]
-    return _markdown_table(rows)
+    rows = [[_round_to_two_digits(entry.runs_per_day), entry.limit, entry.change] for entry in scaling_limits()]
+    return markdown_table(["runs a day", "limit", "change"], rows)
 
 
 def formulas_table() -> str:
     """The formulas of the limits as a Markdown table."""
-    return _markdown_table([["limit", "runs a day"], *([entry.limit, entry.formula] for entry in scaling_limits())])
+    return markdown_table(["limit", "runs a day"], [[entry.limit, entry.formula] for entry in scaling_limits()])
 
 
 def loads_table() -> str:
     """The loads as a Markdown table with a column for each rate."""
-    rows = [["at R runs a day", "formula", *(f"{rate:,}" for rate in RATES)]]
-    rows += [[load.name, load.formula, *(f"{load.value(rate):,.{load.digits}f}" for rate in RATES)] for load in loads()]
-    return _markdown_table(rows)
+    head = ["at R runs a day", "formula", *(f"{rate:,}" for rate in RATES)]
+    rows = [[load.name, load.formula, *(f"{load.value(rate):,.{load.digits}f}" for rate in RATES)] for load in loads()]
+    return markdown_table(head, rows)
 
 
 def prices_table() -> str:
@@ -270,21 +270,18 @@ def prices_table() -> str:
         *((f"{rate:,}", prices(rate, MEASURED, ASSUMED)) for rate in RATES),
         *((f"{rate:,}, tuned", prices(rate, TUNED_MEASURED, TUNED)) for rate in RATES[1:]),
     ]
-    rows = [["USD per million runs, at R runs a day", "formula", *(name for name, _ in columns)]]
-    for index, price in enumerate(columns[0][1]):
-        rows.append([price.name, price.formula, *(f"{column[index].usd:,.2f}" for _, column in columns)])
+    head = ["USD per million runs, at R runs a day", "formula", *(name for name, _ in columns)]
+    rows = [
+        [price.name, price.formula, *(f"{column[index].usd:,.2f}" for _, column in columns)]
+        for index, price in enumerate(columns[0][1])
+    ]
     rows.append(["**sum**", "", *(f"**{sum(price.usd for price in column):,.2f}**" for _, column in columns)])
-    return _markdown_table(rows)
+    return markdown_table(head, rows)
 
 
 def _round_to_two_digits(number: float) -> str:
     """Round to two significant digits, the precision of the inputs."""
     return f"{float(f'{number:.2g}'):,.0f}"
-
-
-def _markdown_table(rows: Sequence[Sequence[str]]) -> str:
-    head, *others = rows
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *others])
 
 
 if __name__ == "__main__":

@@ -10,16 +10,15 @@ which discovers the processes, is reported separately. For comparison, the progr
 
 import argparse
 import contextlib
-import json
 import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.measured_process import read_memory
 from profiler.collectors.processes.process_reader import ContainerProcesses
 from profiler.collectors.processes.process_usage import BatchProcesses, ReadingContext
@@ -33,17 +32,6 @@ _BUSY_EVERY = 10
 _BUSY_CODE = "import time\nwhile True:\n    b = bytearray(1 << 20)\n    time.sleep(0.05)\n"
 _WARM_UP_SECONDS = 1.0
 _PAUSE_SECONDS = 0.1
-
-
-@dataclass(frozen=True)
-class Cost:
-    """CPU time in milliseconds (medians, except for the first tick), and the memory growth in MiB."""
-
-    processes: int
-    first_ms: float
-    tick_ms: float
-    full_read_ms: float
-    growth_mib: float
 
 
 @contextlib.contextmanager
@@ -77,13 +65,8 @@ def cpu_ms(work: Callable[[], object]) -> float:
     return (time.thread_time_ns() - started_ns) / 1e6
 
 
-def resident_mib() -> float:
-    """Resident memory of this process."""
-    return read_memory(os.getpid()).rss_mib
-
-
-def measure(count: int, ticks: int) -> Cost:
-    """Measure the ticks of one container with this number of processes."""
+def measure(count: int, ticks: int) -> Iterator[Figure]:
+    """Measure the ticks of one container with this number of processes: CPU time, and growth of resident memory."""
     with run_batch(count):
         batch_processes = BatchProcesses(NS_PER_SECOND, lambda _: None)
         source = ContainerProcesses(_CONTAINER_ID, time.monotonic_ns)
@@ -93,25 +76,24 @@ def measure(count: int, ticks: int) -> Cost:
             moment = ReadingContext(docker_id=_CONTAINER_ID, incarnation=1, monotonic_ns=now_ns, wall_ns=wall_ns)
             batch_processes.add(source.read(), None, None, moment)
 
-        before_mib = resident_mib()
+        before_mib = read_memory(os.getpid()).rss_mib
         first_ms = cpu_ms(tick)
         tick_costs_ms = []
         for _ in range(ticks):
             time.sleep(_PAUSE_SECONDS)
             tick_costs_ms.append(cpu_ms(tick))
-        growth_mib = resident_mib() - before_mib
+        growth_mib = read_memory(os.getpid()).rss_mib - before_mib
         pids = [process.pid for process in source.read().processes]
         if len(pids) != count:
             raise SystemExit(f"Found only {len(pids)} of {count} processes.")
         full_read_costs_ms = [cpu_ms(lambda: _read_fully(pids)) for _ in range(5)]
         source.close()
-    return Cost(
-        processes=count,
-        first_ms=first_ms,
-        tick_ms=statistics.median(tick_costs_ms),
-        full_read_ms=statistics.median(full_read_costs_ms),
-        growth_mib=growth_mib,
-    )
+    yield Figure(name=f"{count} processes: first tick", value=first_ms, unit="ms")
+    tick_ms = statistics.median(tick_costs_ms)
+    yield Figure(name=f"{count} processes: tick", value=tick_ms, unit="ms", at_most=_MAX_TICK_MS.get(count))
+    full_read_ms = statistics.median(full_read_costs_ms)
+    yield Figure(name=f"{count} processes: stat and status of each", value=full_read_ms, unit="ms")
+    yield Figure(name=f"{count} processes: memory growth", value=growth_mib, unit="MiB", digits=1)
 
 
 def _read_fully(pids: Sequence[int]) -> None:
@@ -129,16 +111,8 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     if os.geteuid() != 0:
         raise SystemExit("This benchmark creates a cgroup: run it as root.")
-    costs = [measure(count, options.ticks) for count in options.processes]
-    for cost in costs:
-        figure = _MAX_TICK_MS.get(cost.processes)
-        result = "" if figure is None else f" (≤ {figure:g}: {'met' if cost.tick_ms <= figure else 'NOT MET'})"
-        print(
-            f"{cost.processes:5} processes   first {cost.first_ms:7.2f} ms   tick {cost.tick_ms:6.2f} ms{result}   "
-            f"stat and status of each {cost.full_read_ms:6.2f} ms   memory {cost.growth_mib:+.1f} MiB"
-        )
-    if options.json is not None:
-        options.json.write_text(json.dumps([asdict(cost) for cost in costs], indent=2))
+    figures = tuple(figure for count in options.processes for figure in measure(count, options.ticks))
+    print_and_save(BenchmarkResult(title="Processes of the batch", figures=figures), options.json)
 
 
 if __name__ == "__main__":

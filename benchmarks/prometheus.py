@@ -8,20 +8,19 @@ no devices. Memory is the monitor's high-water mark (VmHWM) after some scrapes.
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import requests
 
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.measured_process import read_memory, run_process
 from benchmarks.monitor import measure_steady_state, run_endpoint
 from profiler.prometheus.snapshot import MAX_CONTAINERS
-from profiler.record.json_line import MAX_GPUS, MAX_NEURON_CORES
+from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
 from tests.search.server import free_ports
 from tests.waiting import wait_until
 
@@ -38,46 +37,6 @@ _SIZES = (
 _WARM_UP_SCRAPES, _SCRAPES = 20, 300
 _START_SECONDS = 30
 _MAX_SCRAPE_MS = 2.0
-
-
-@dataclass(frozen=True)
-class Cost:
-    """CPU and memory of a monitor without and with live metrics."""
-
-    containers: int
-    off_cpu_percent: float
-    off_peak_mib: float
-    on_cpu_percent: float
-    on_peak_mib: float
-
-    def row(self) -> str:
-        """One line of the table."""
-        return (
-            f"{self.containers:4} containers   off {self.off_cpu_percent:.3f} % {self.off_peak_mib:.1f} MiB   "
-            f"on {self.on_cpu_percent:.3f} % {self.on_peak_mib:.1f} MiB"
-        )
-
-
-@dataclass(frozen=True)
-class Scrape:
-    """The cost of a scrape with this number of containers, GPUs and NeuronCores."""
-
-    containers: int
-    gpus: int
-    cores: int
-    series: int
-    size_bytes: int
-    first_ms: float
-    repeat_ms: float
-
-    def row(self) -> str:
-        """One line of the table."""
-        result = "met" if self.first_ms <= _MAX_SCRAPE_MS else "NOT MET"
-        return (
-            f"{self.containers:4} containers {self.gpus:3} GPUs {self.cores:4} cores: {self.series:4} series, "
-            f"{self.size_bytes:6} bytes   scrape {self.first_ms:.2f} ms (≤ {_MAX_SCRAPE_MS:g}: {result}), "
-            f"repeated in the same tick {self.repeat_ms:.2f} ms"
-        )
 
 
 @contextmanager
@@ -108,18 +67,19 @@ def is_available(port: int) -> bool:
         return False
 
 
-def measure(containers: int, seconds: float) -> Cost:
+def monitor_figures(containers: int, seconds: float) -> Iterator[Figure]:
     """Measure a monitor without live metrics, and one with them."""
     (port,) = free_ports(1)
     with run_endpoint(containers) as (address, _):
-        with run_monitor(address, None) as pid:
-            off = measure_steady_state(pid, seconds)
-        with run_monitor(address, port) as pid:
-            on_cpu_percent = measure_steady_state(pid, seconds).cpu_percent
-            for _ in range(_WARM_UP_SCRAPES):
-                scrape(port)
-            on_peak_mib = read_memory(pid).peak_mib
-    return Cost(containers, off.cpu_percent, off.memory.peak_mib, on_cpu_percent, on_peak_mib)
+        for name, monitor_port in (("off", None), ("on", port)):
+            with run_monitor(address, monitor_port) as pid:
+                cpu_percent = measure_steady_state(pid, seconds).cpu_percent
+                for _ in range(0 if monitor_port is None else _WARM_UP_SCRAPES):
+                    scrape(port)
+                peak_mib = read_memory(pid).peak_mib
+            scope = f"{containers} containers, live metrics {name}"
+            yield Figure(name=f"{scope}: CPU", value=cpu_percent, unit="% of a core", digits=3)
+            yield Figure(name=f"{scope}: memory peak", value=peak_mib, unit="MiB", digits=1)
 
 
 def measure_scrape_cost(containers: int, gpus: int, cores: int, *flags: str) -> tuple[float, bytes]:
@@ -136,12 +96,15 @@ def measure_scrape_cost(containers: int, gpus: int, cores: int, *flags: str) -> 
         return 1000 * (cpu_clock_seconds(process.pid) - before) / _SCRAPES, text
 
 
-def measure_scrape(containers: int, gpus: int, cores: int) -> Scrape:
+def scrape_figures(containers: int, gpus: int, cores: int) -> Iterator[Figure]:
     """Measure the first and a repeated scrape of a tick."""
     first_ms, text = measure_scrape_cost(containers, gpus, cores, "ticks")
     repeat_ms, _ = measure_scrape_cost(containers, gpus, cores)
     series = sum(not line.startswith(b"#") for line in text.splitlines())
-    return Scrape(containers, gpus, cores, series, len(text), first_ms, repeat_ms)
+    scope = f"{containers} containers, {gpus} GPUs, {cores} cores"
+    note = f"{series:,} series, {len(text):,} bytes"
+    yield Figure(name=f"{scope}: scrape", value=first_ms, unit="ms", at_most=_MAX_SCRAPE_MS, note=note)
+    yield Figure(name=f"{scope}: repeated in the same tick", value=repeat_ms, unit="ms")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -150,17 +113,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--seconds", type=float, default=20, help="duration of each measurement")
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
-    scrapes = []
-    for size in _SIZES:
-        scrapes.append(measure_scrape(*size))
-        print(scrapes[-1].row(), flush=True)
-    costs = []
-    for containers in _CONTAINERS:
-        costs.append(measure(containers, options.seconds))
-        print(costs[-1].row(), flush=True)
-    if options.json is not None:
-        results = {"scrapes": [asdict(item) for item in scrapes], "monitors": [asdict(item) for item in costs]}
-        options.json.write_text(json.dumps(results, indent=2))
+    scrapes = (figure for size in _SIZES for figure in scrape_figures(*size))
+    monitors = (figure for containers in _CONTAINERS for figure in monitor_figures(containers, options.seconds))
+    print_and_save(BenchmarkResult(title="Live metrics", figures=(*scrapes, *monitors)), options.json)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--containers", type=int, nargs="+", default=[3, 20])
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
-    found: list[Figure] = []
+    results: list[Figure] = []
     with fake_aws() as aws, check_out(options.revision) as other:
         for containers in options.containers:
             pairs = [
@@ -117,9 +117,9 @@ def main(arguments: Sequence[str]) -> None:
                 else _swapped(measure_pair((other, _ROOT), containers, options.seconds, aws, options.stats_period))
                 for number in range(options.pairs)
             ]
-            found += figures(containers, pairs)
+            results += figures(containers, pairs)
     title = f"Monitor, compared with {options.revision}"
-    print_and_save(BenchmarkResult(title=title, figures=tuple(found)), options.json)
+    print_and_save(BenchmarkResult(title=title, figures=tuple(results)), options.json)
 
 
 def _swapped(pair: Pair) -> Pair:

@@ -23,14 +23,15 @@ import msgspec
 import requests
 from msgspec import Struct
 
-from benchmarks.fleet import Fleet, runs
-from benchmarks.fleet_record import checkpoints
+from benchmarks.figures import markdown_table
 from benchmarks.machine import describe
 from benchmarks.panels import DashboardView, PanelTime, time_panels
 from benchmarks.subscription import BulkRequests, Invocation, install_templates, load_handler, stream_event
 from benchmarks.subscription import event as subscription_event
-from profiler.record.model import Report, encode
+from profiler.record.record_model import Report, encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
+from tools.fleet import Fleet, runs
+from tools.fleet_record import checkpoints
 
 _DAYS = 30
 _SINGLE_EVENTS = 1000
@@ -113,20 +114,20 @@ class _Forwarder:
         self.bytes[kind] += sum(len(line) for line in lines)
 
     def send_direct(self, reports: Iterable[Report]) -> tuple[_Sent, float]:
-        """Send one report per event. Returns what was sent, and the handler's median wall time in milliseconds."""
+        """Send one report per event. Returns the totals, and the handler's median wall time in milliseconds."""
         times, cpu, before = [], 0.0, self._requests.count
         for report in reports:
             line = encode(report).decode()
-            one = subscription_event([line], stream="ecs/batch/0123", timestamp_ms=_TIMESTAMP_MS)
+            event = subscription_event([line], stream="ecs/batch/0123", timestamp_ms=_TIMESTAMP_MS)
             started_at, started_cpu = time.perf_counter(), time.process_time()
-            self.send("reports", [line], one, {"indexed": 1, "skipped": 0, "failed": 0})
+            self.send("reports", [line], event, {"indexed": 1, "skipped": 0, "failed": 0})
             times.append(time.perf_counter() - started_at)
             cpu += time.process_time() - started_cpu
         sent = _Sent(len(times), self._requests.count - before, sum(times), cpu)
         return sent, 1000 * statistics.median(times)
 
     def send_stream(self, reports: Iterable[Report]) -> _Sent:
-        """Send reports and checkpoints in events of a data stream. Returns what was sent of the reports.
+        """Send reports and checkpoints in events of a data stream. Returns the totals of the reports.
 
         Checkpoints are not measured: their events are smaller.
         """
@@ -252,7 +253,7 @@ def table(measurements: Sequence[Measurement]) -> str:
     for index, panel in enumerate(measurements[0].panels):
         medians = [f"{measurement.panels[index].median_ms:,.0f}" for measurement in measurements]
         rows.append([f"{panel.dashboard} / {panel.panel}, ms", *medians])
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
+    return markdown_table(head, rows)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -35,14 +35,14 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.figures import BenchmarkResult, Figure, markdown_table, print_and_save
 from benchmarks.slowdown_programs import PROGRAMS
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import decode_stats
-from profiler.record.model import SlowdownBounds
+from profiler.record.record_model import SlowdownBounds
 from tests.e2e.docker_api import DockerError
 from tests.e2e.engine import Engine, EngineMissingError, running_engine
 from tests.e2e.images import BASE_IMAGE, default_cache, image_exists, make_base_image, remove_image
@@ -122,7 +122,7 @@ def bounds_of(steps: Sequence[tuple[float, int]], max_threads: int | None) -> Bo
 
 
 class ContainerState(Struct, frozen=True, rename="pascal"):
-    """What Docker tells of a container's process."""
+    """The state of a container's process, as Docker reports it."""
 
     pid: int
     exit_code: int
@@ -162,7 +162,7 @@ class StatsFollower:
 
     @property
     def max_threads(self) -> int | None:
-        """The most threads that a sample found."""
+        """The largest number of threads in a sample."""
         return self._usage.max_pids
 
     def bounds(self) -> Bounds:
@@ -341,13 +341,12 @@ def measure(laboratory: Laboratory, program: str, rounds: int) -> list[Row]:
 
 def table(rows: Sequence[Row]) -> str:
     """Format the rows as a Markdown table. Bounds that do not contain the factor at equal CPU time are bold."""
-    head = (
-        "| program | vCPU used | seconds (spread) | limit | measured | CPU time | at equal CPU time "
-        "| bounds, 1 s | 0.1 s | 10 s |"
-    )
-    lines = [head, "| --- " + "| --: " * 9 + "|"]
-    for row in rows:
-        cells = [
+    head = [
+        *("program", "vCPU used", "seconds (spread)", "limit", "measured", "CPU time", "at equal CPU time"),
+        *("bounds, 1 s", "0.1 s", "10 s"),
+    ]
+    lines = [
+        [
             row.program,
             f"{row.vcpu_used:.2f}",
             f"{row.seconds:.1f} (± {50 * row.spread:.0f} %)",
@@ -357,8 +356,9 @@ def table(rows: Sequence[Row]) -> str:
             f"{row.equal_cpu_factor:.2f}",
             *(_bounds_cell(row, step) for step in STEPS),
         ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        for row in rows
+    ]
+    return markdown_table(head, lines, right_aligned=range(1, len(head)))
 
 
 def _bounds_cell(row: Row, step: str) -> str:
@@ -409,9 +409,9 @@ def main(arguments: Sequence[str]) -> None:
     with engine_with_image() as engine:
         laboratory = Laboratory(engine, (str(seconds), *calibrate(engine)))
         for program in options.program:
-            found = measure(laboratory, program, rounds)
-            rows += found
-            print(table(found), flush=True)
+            program_rows = measure(laboratory, program, rounds)
+            rows += program_rows
+            print(table(program_rows), flush=True)
     result = BenchmarkResult(title="Slowdown with fewer vCPUs", figures=tuple(figures_of(rows)), tables=(table(rows),))
     print_and_save(result, options.json)
 

@@ -7,7 +7,7 @@ Kind = Literal["timeseries", "stat", "table"]
 Unit = Literal["none", "short", "bytes", "Bps", "percentunit", "s", "watt", "celsius", "hertz", "ops"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Query:
     """A PromQL expression, and the legend of its series. Grafana replaces ``{{label}}`` by the label's value."""
 
@@ -46,3 +46,47 @@ class Variable:
     name: str
     label: str
     query: str
+
+
+def chart(
+    title: str,
+    description: str,
+    unit: Unit,
+    *queries: Query,
+    is_stacked: bool = False,
+    axis_max: float | None = None,
+    width: int = 12,
+) -> Panel:
+    """Lines over time."""
+    return Panel(
+        title=title,
+        description=description,
+        unit=unit,
+        queries=queries,
+        is_stacked=is_stacked,
+        axis_max=axis_max,
+        width=width,
+    )
+
+
+def number(
+    title: str,
+    description: str,
+    unit: Unit,
+    query: Query,
+    *,
+    axis_max: float | None = None,
+    width: int = 4,
+    height: int = 5,
+) -> Panel:
+    """One large number."""
+    return Panel(
+        title=title,
+        description=description,
+        unit=unit,
+        queries=(query,),
+        kind="stat",
+        axis_max=axis_max,
+        width=width,
+        height=height,
+    )

@@ -1,9 +1,7 @@
-"""Conditions on documents, as Kibana's query language (KQL) and as a query of the cluster."""
+"""Conditions on documents, and their form in Kibana's query language (KQL)."""
 
 from dataclasses import dataclass
-from typing import Any, TypeAlias
-
-Json = dict[str, Any]
+from typing import TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class Not:
 
 
 class AllOf(tuple["Condition", ...]):
-    """All conditions hold."""
+    """All of the conditions hold."""
 
     __slots__ = ()
 
@@ -84,39 +82,3 @@ def kql(condition: Condition | None) -> str:  # noqa: PLR0911  one for each kind
 
 def _group(condition: Condition) -> str:
     return f"({kql(condition)})" if isinstance(condition, AllOf | AnyOf) else kql(condition)
-
-
-def query(condition: Condition) -> Json:  # noqa: PLR0911  one for each kind
-    """The condition as a query of Elasticsearch and OpenSearch."""
-    match condition:
-        case Is(field, value):
-            return {"term": {field: value}}
-        case Above(field, limit):
-            return {"range": {field: {"gt": limit}}}
-        case Below(field, limit):
-            return {"range": {field: {"lt": limit}}}
-        case Exists(field):
-            return {"exists": {"field": field}}
-        case Not(inner):
-            return {"bool": {"must_not": [query(inner)]}}
-        case AllOf():
-            return {"bool": {"filter": [query(inner) for inner in condition]}}
-        case AnyOf():
-            return {"bool": {"should": [query(inner) for inner in condition], "minimum_should_match": 1}}
-
-
-def fields_in(condition: Condition | None) -> tuple[tuple[str, str], ...]:
-    """The fields of a condition, each with its use: ``filter``, ``comparison`` or ``exists``."""
-    match condition:
-        case None:
-            return ()
-        case Is(field, value):
-            return ((field, "flag" if isinstance(value, bool) else "filter"),)
-        case Above(field, _) | Below(field, _):
-            return ((field, "comparison"),)
-        case Exists(field):
-            return ((field, "exists"),)
-        case Not(inner):
-            return fields_in(inner)
-        case AllOf() | AnyOf():
-            return tuple(use for inner in condition for use in fields_in(inner))

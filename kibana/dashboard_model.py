@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from kibana.conditions import Condition, fields_in
+from kibana.conditions import Condition
 
 Json = dict[str, Any]
 Index = Literal["reports", "checkpoints"]
@@ -28,7 +28,7 @@ FAILURE_COLOUR: Final = "#d64541"
 OUT_OF_MEMORY_COLOUR: Final = "#7b241c"
 STOPPED_COLOUR: Final = "#98a2b3"
 UNKNOWN_COLOUR: Final = "#e6a817"
-# The colours of numbers that are no outcomes are none of the above.
+# The colours of numbers that are not outcomes differ from the colours above.
 USED_COLOUR: Final = "#4a98c9"
 HIGH_COLOUR: Final = "#0b3d6e"
 SIZE_COLOUR: Final = "#c5cbd5"
@@ -108,9 +108,9 @@ class Panel:
         key: The key of the panel's id.
         title: The heading.
         description: What the panel shows.
-        index: The documents.
         kind: The chart.
         metrics: The numbers.
+        index: The documents.
         terms: The buckets of fields.
         cases: The buckets of conditions that exclude each other.
         has_time_axis: Whether there are buckets of time.
@@ -124,9 +124,9 @@ class Panel:
     key: str
     title: str
     description: str
-    index: Index
     kind: Kind
     metrics: tuple[Metric, ...]
+    index: Index = "reports"
     terms: tuple[Terms, ...] = ()
     cases: tuple[Case, ...] = ()
     has_time_axis: bool = False
@@ -143,7 +143,7 @@ class Panel:
 
     @property
     def legend_position(self) -> str:
-        """Above the few series of a line or a ranking, which have long names; beside the many series of bars."""
+        """The top for the few series with long names of a line or a ranking; the right for the many series of bars."""
         return "right" if self.kind == "bars" else "top"
 
 
@@ -169,18 +169,3 @@ class Dashboard:
     controls: tuple[Control, ...]
     panels: tuple[Panel, ...]
     time_range: str
-
-
-def fields_of(panel: Panel) -> tuple[tuple[str, str], ...]:
-    """All fields of a panel, each with its use: an operation, ``terms``, ``time``, or a use in a condition."""
-    conditions = (
-        panel.condition,
-        *(case.condition for case in panel.cases),
-        *(metric.share_of for metric in panel.metrics),
-    )
-    return (
-        *((metric.field, metric.operation) for metric in panel.metrics),
-        *((terms.field, "terms") for terms in panel.terms),
-        *(use for condition in conditions for use in fields_in(condition)),
-        (TIME_FIELD, "time"),
-    )

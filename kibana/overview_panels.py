@@ -7,7 +7,6 @@ from kibana.dashboard_model import (
     COUNT_BANDS,
     HIGH_COLOUR,
     NO_FAILURE_BANDS,
-    PERCENT_BANDS,
     TIME_FIELD,
     USED_COLOUR,
     Dashboard,
@@ -15,11 +14,10 @@ from kibana.dashboard_model import (
     Panel,
     Terms,
 )
-from kibana.shared_panels import (
+from kibana.panel_kinds import (
     COST,
     DURATION,
     FAILED,
-    FAMILIES,
     FAMILY_CONTROL,
     FAMILY_ROWS,
     HEATMAP_ROWS,
@@ -30,13 +28,16 @@ from kibana.shared_panels import (
     OUTCOME_CONTROL,
     OUTCOMES,
     PLACE_CONTROLS,
-    TABLE_HEIGHT,
     TASKS,
     WASTE,
     average,
+    bars,
+    heatmap,
     highest,
     latest,
     number,
+    ranking,
+    table,
 )
 
 _MEAN_OF_MEANS = (
@@ -56,14 +57,12 @@ _NUMBERS: Final = (
         replace(TASKS, label="of all tasks failed", share_of=FAILED),
         width=10,
     ),
-    replace(
-        number(
-            "out-of-memory-count",
-            "Out of memory",
-            "Tasks that ran out of memory, as ECS or the monitor reports.",
-            replace(TASKS, label="Out of memory"),
-            width=10,
-        ),
+    number(
+        "out-of-memory-count",
+        "Out of memory",
+        "Tasks that ran out of memory, as ECS or the monitor reports.",
+        replace(TASKS, label="Out of memory"),
+        width=10,
         condition=OUT_OF_MEMORY,
         bands=NO_FAILURE_BANDS,
     ),
@@ -79,19 +78,7 @@ _NUMBERS: Final = (
 
 
 def _heatmap(key: str, title: str, description: str, metric: Metric) -> Panel:
-    return Panel(
-        key=key,
-        title=title,
-        description=f"{description} {_ROWS}",
-        index="reports",
-        kind="heatmap",
-        metrics=(metric,),
-        terms=(FAMILIES,),
-        has_time_axis=True,
-        bands=PERCENT_BANDS,
-        width=48,
-        height=_HEATMAP_HEIGHT,
-    )
+    return heatmap(key, title, f"{description} {_ROWS}", metric, height=_HEATMAP_HEIGHT)
 
 
 _HEATMAPS: Final = (
@@ -114,13 +101,11 @@ _HEATMAPS: Final = (
         "the task's memory.",
         highest("usage.memory.percent.max", "Memory peak %"),
     ),
-    replace(
-        _heatmap(
-            "task-out-of-memory",
-            "Out of memory: tasks",
-            "Tasks that ran out of memory. Their sampled peak can be lower than 100 %.",
-            replace(TASKS, label="Out of memory"),
-        ),
+    heatmap(
+        "task-out-of-memory",
+        "Out of memory: tasks",
+        f"Tasks that ran out of memory. Their sampled peak can be lower than 100 %. {_ROWS}",
+        replace(TASKS, label="Out of memory"),
         condition=OUT_OF_MEMORY,
         bands=COUNT_BANDS,
         height=12,
@@ -135,38 +120,28 @@ OVERVIEW: Final = Dashboard(
     time_range="now-7d",
     panels=(
         *_NUMBERS,
-        Panel(
-            key="task-count-by-outcome",
-            title="Task Count by outcome",
-            description="Tasks by end time. Stopped: a user, a Spot interruption, a service or AWS ended the task.",
-            index="reports",
-            kind="bars",
-            metrics=(TASKS,),
+        bars(
+            "task-count-by-outcome",
+            "Task Count by outcome",
+            "Tasks by end time. Stopped: a user, a Spot interruption, a service or AWS ended the task.",
+            TASKS,
             cases=OUTCOMES,
-            has_time_axis=True,
+            terms=(),
         ),
-        Panel(
-            key="task-count-by-family",
-            title="Task Count by family",
-            description="Tasks by end time: the ten families with the most tasks, and all others.",
-            index="reports",
-            kind="bars",
-            metrics=(TASKS,),
-            terms=(LARGEST_FAMILIES,),
-            has_time_axis=True,
+        bars(
+            "task-count-by-family",
+            "Task Count by family",
+            "Tasks by end time: the ten families with the most tasks, and all others.",
+            TASKS,
         ),
-        Panel(
-            key="failures",
-            title="Failures and reasons",
-            description="Tasks that did not succeed, with their stop category and the reason that ECS gives.",
-            index="reports",
-            kind="table",
-            metrics=(
-                TASKS,
-                latest("task.exit_code", "Latest exit code"),
-                LATEST_TASK,
-                latest(TIME_FIELD, "Latest end"),
-            ),
+        table(
+            "failures",
+            "Failures and reasons",
+            "Tasks that did not succeed, with their stop category and the reason that ECS gives.",
+            TASKS,
+            latest("task.exit_code", "Latest exit code"),
+            LATEST_TASK,
+            latest(TIME_FIELD, "Latest end"),
             terms=(
                 Terms(field="task.family", label="Family", size=50, order_by_metric=0),
                 Terms(
@@ -175,50 +150,37 @@ OVERVIEW: Final = Dashboard(
                 Terms(field="task.stopped_reason", label="Reason", size=10, order_by_metric=0, has_missing_bucket=True),
             ),
             condition=NOT_SUCCESSFUL,
-            width=48,
+            height=15,
         ),
-        Panel(
-            key="task-duration",
-            title="Task Duration by family",
-            description=(
-                "Median and 95th percentile of the ten families with the most tasks, and of all others. The axis is "
-                "logarithmic."
-            ),
-            index="reports",
-            kind="ranking",
-            metrics=(_MEDIAN, _P95),
-            terms=(LARGEST_FAMILIES,),
+        ranking(
+            "task-duration",
+            "Task Duration by family",
+            "Median and 95th percentile of the ten families with the most tasks, and of all others. The axis is "
+            "logarithmic.",
+            _MEDIAN,
+            _P95,
             is_logarithmic=True,
+            terms=LARGEST_FAMILIES,
         ),
-        Panel(
-            key="cost-by-family",
-            title="Cost by family (USD)",
-            description="Fargate list price by end time: the ten families with the most tasks, and all others.",
-            index="reports",
-            kind="bars",
-            metrics=(COST,),
-            terms=(LARGEST_FAMILIES,),
-            has_time_axis=True,
+        bars(
+            "cost-by-family",
+            "Cost by family (USD)",
+            "Fargate list price by end time: the ten families with the most tasks, and all others.",
+            COST,
         ),
         *_HEATMAPS,
-        Panel(
-            key="families",
-            title="Families",
-            description="The 25 families with the most reports, by account and Region.",
-            index="reports",
-            kind="table",
-            metrics=(
-                TASKS,
-                average(DURATION, "Mean duration"),
-                highest(DURATION, "Longest"),
-                highest("usage.memory.percent.max", "Memory peak %"),
-                replace(COST, label="Cost (USD)"),
-                replace(WASTE, label="Saving (USD)"),
-                LATEST_TASK,
-            ),
+        table(
+            "families",
+            "Families",
+            "The 25 families with the most reports, by account and Region.",
+            TASKS,
+            average(DURATION, "Mean duration"),
+            highest(DURATION, "Longest"),
+            highest("usage.memory.percent.max", "Memory peak %"),
+            replace(COST, label="Cost (USD)"),
+            replace(WASTE, label="Saving (USD)"),
+            LATEST_TASK,
             terms=(Terms(field="task.family", label="Family", size=25, is_by_count=True), *FAMILY_ROWS[1:]),
-            width=48,
-            height=TABLE_HEIGHT,
         ),
     ),
 )

@@ -1,11 +1,10 @@
 """The dashboards of one run: its result, its sizes, its checkpoints, and its accelerators."""
 
-from dataclasses import replace
 from typing import Final
 
-from kibana.conditions import Exists
-from kibana.dashboard_model import PERCENT_BANDS, SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, Terms
-from kibana.shared_panels import (
+from kibana.conditions import Condition, Exists
+from kibana.dashboard_model import SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, Terms
+from kibana.panel_kinds import (
     CONTAINER_ROWS,
     DURATION,
     FAMILIES,
@@ -16,36 +15,29 @@ from kibana.shared_panels import (
     TASK_ROWS,
     TASKS,
     average,
+    heatmap,
     highest,
     latest,
+    table,
 )
 
 _TABLE_HEIGHT: Final = 9
-_ROW_OF_RUN: Final = (TASK_ROWS, CONTAINER_ROWS)
 _TASKS_OF_CHART: Final = Terms(field="task.id", label="Task", size=10, is_by_count=True)
 _WHAT_IF_SIZES: Final = ("0.25", "0.5", "1", "2", "4", "8")
 
 
-def _table(key: str, title: str, description: str, *metrics: Metric) -> Panel:
-    return Panel(
-        key=key,
-        title=title,
-        description=description,
-        index="reports",
-        kind="table",
-        metrics=metrics,
-        terms=_ROW_OF_RUN,
-        width=48,
-        height=_TABLE_HEIGHT,
-    )
+def _run_table(key: str, title: str, description: str, *metrics: Metric) -> Panel:
+    return table(key, title, description, *metrics, terms=(TASK_ROWS, CONTAINER_ROWS), height=_TABLE_HEIGHT)
 
 
-def _of_devices(panel: Panel) -> Panel:
-    """Only of tasks that have the value, with a line for each."""
-    return replace(panel, terms=(_TASKS_OF_CHART,), condition=Exists(panel.metrics[0].field))
-
-
-def _over_time(key: str, title: str, description: str, *metrics: Metric, terms: tuple[Terms, ...] = ()) -> Panel:
+def _over_time(
+    key: str,
+    title: str,
+    description: str,
+    *metrics: Metric,
+    terms: tuple[Terms, ...] = (),
+    condition: Condition | None = None,
+) -> Panel:
     return Panel(
         key=key,
         title=title,
@@ -55,7 +47,13 @@ def _over_time(key: str, title: str, description: str, *metrics: Metric, terms: 
         metrics=metrics,
         terms=terms,
         has_time_axis=True,
+        condition=condition,
     )
+
+
+def _device_chart(key: str, title: str, description: str, metric: Metric) -> Panel:
+    """A line for each task that has the value."""
+    return _over_time(key, title, description, metric, terms=(_TASKS_OF_CHART,), condition=Exists(metric.field))
 
 
 def _what_if(size: str) -> Metric:
@@ -73,7 +71,7 @@ RUN: Final = Dashboard(
     controls=(FAMILY_CONTROL, TASK_CONTROL),
     time_range="now-24h",
     panels=(
-        _table(
+        _run_table(
             "run-summary",
             "Run: result",
             "Outcome, category and reason, as ECS and the monitor report them.",
@@ -86,7 +84,7 @@ RUN: Final = Dashboard(
             highest(DURATION, "Duration"),
             highest("cost.usd", "USD"),  # a sum would show 0 for a run without a known price
         ),
-        _table(
+        _run_table(
             "run-size",
             "Run: usage and size",
             "Saturated: share of the time in which the task used all CPUs. Killed: processes that the kernel killed.",
@@ -100,7 +98,7 @@ RUN: Final = Dashboard(
             highest("recommendation.vcpu", "Advised CPU"),
             highest("recommendation.memory_mb", "Advised MB"),
         ),
-        _table(
+        _run_table(
             "run-what-if",
             "Run: slowdown at another size",
             "How many times longer the run would have taken at most with this number of vCPUs. 1: not slower.",
@@ -120,24 +118,20 @@ RUN: Final = Dashboard(
             highest("interval.memory_mb", "Used (MB)", USED_COLOUR),
             highest("usage.memory.size_mb", "Size (MB)", SIZE_COLOUR),
         ),
-        Panel(
-            key="run-containers",
-            title="Containers",
-            description="Totals over all checkpoints of each container.",
+        table(
+            "run-containers",
+            "Containers",
+            "Totals over all checkpoints of each container.",
+            average("interval.cpu_percent", "CPU %"),
+            highest("interval.memory_mb", "Peak MB"),
+            highest("usage.memory.cache_mb.max", "Cache MB"),
+            highest("usage.network.rx_bytes", "Received"),
+            highest("usage.network.tx_bytes", "Sent"),
+            highest("usage.block.read_bytes", "Read"),
+            highest("usage.block.write_bytes", "Written"),
+            latest("container.image.name", "Image"),
             index="checkpoints",
-            kind="table",
-            metrics=(
-                average("interval.cpu_percent", "CPU %"),
-                highest("interval.memory_mb", "Peak MB"),
-                highest("usage.memory.cache_mb.max", "Cache MB"),
-                highest("usage.network.rx_bytes", "Received"),
-                highest("usage.network.tx_bytes", "Sent"),
-                highest("usage.block.read_bytes", "Read"),
-                highest("usage.block.write_bytes", "Written"),
-                latest("container.image.name", "Image"),
-            ),
             terms=(TASK_ROWS, Terms(field="container.name", label="Container", size=10)),
-            width=48,
             height=_TABLE_HEIGHT,
         ),
     ),
@@ -145,34 +139,13 @@ RUN: Final = Dashboard(
 
 
 def _accelerator_table(key: str, title: str, description: str, field: str, *metrics: Metric) -> Panel:
-    return Panel(
-        key=key,
-        title=title,
-        description=description,
-        index="reports",
-        kind="table",
-        metrics=(TASKS, *metrics, LATEST_TASK),
-        terms=(FAMILIES,),
-        condition=Exists(field),
-        width=48,
-        height=12,
-    )
+    columns = (TASKS, *metrics, LATEST_TASK)
+    return table(key, title, description, *columns, terms=(FAMILIES,), condition=Exists(field), height=12)
 
 
 def _accelerator_heatmap(key: str, title: str, description: str, metric: Metric) -> Panel:
-    return Panel(
-        key=key,
-        title=title,
-        description=f"{description} Families by the end time of their tasks.",
-        index="reports",
-        kind="heatmap",
-        metrics=(metric,),
-        terms=(FAMILIES,),
-        has_time_axis=True,
-        condition=Exists(metric.field),
-        bands=PERCENT_BANDS,
-        width=48,
-    )
+    description = f"{description} Families by the end time of their tasks."
+    return heatmap(key, title, description, metric, condition=Exists(metric.field))
 
 
 GPU: Final = Dashboard(
@@ -182,21 +155,17 @@ GPU: Final = Dashboard(
     controls=(*PLACE_CONTROLS, FAMILY_CONTROL, TASK_CONTROL),
     time_range="now-24h",
     panels=(
-        _of_devices(
-            _over_time(
-                "run-gpu",
-                "GPU % over time",
-                "Mean GPU utilization in each checkpoint interval, over all GPUs of a task.",
-                average("interval.gpu_percent", "GPU %"),
-            )
+        _device_chart(
+            "run-gpu",
+            "GPU % over time",
+            "Mean GPU utilization in each checkpoint interval, over all GPUs of a task.",
+            average("interval.gpu_percent", "GPU %"),
         ),
-        _of_devices(
-            _over_time(
-                "run-gpu-memory",
-                "GPU memory over time (MB)",
-                "Maximum memory usage of a single GPU in each checkpoint interval.",
-                highest("interval.gpu_memory_mb", "Used (MB)"),
-            )
+        _device_chart(
+            "run-gpu-memory",
+            "GPU memory over time (MB)",
+            "Maximum memory usage of a single GPU in each checkpoint interval.",
+            highest("interval.gpu_memory_mb", "Used (MB)"),
         ),
         _accelerator_heatmap(
             "gpu-usage",
@@ -224,21 +193,17 @@ NEURON: Final = Dashboard(
     controls=(*PLACE_CONTROLS, FAMILY_CONTROL, TASK_CONTROL),
     time_range="now-24h",
     panels=(
-        _of_devices(
-            _over_time(
-                "run-neuron",
-                "Neuron % over time",
-                "Mean NeuronCore utilization in each checkpoint interval, over all NeuronCores of a task.",
-                average("interval.neuron_percent", "Neuron %"),
-            )
+        _device_chart(
+            "run-neuron",
+            "Neuron % over time",
+            "Mean NeuronCore utilization in each checkpoint interval, over all NeuronCores of a task.",
+            average("interval.neuron_percent", "Neuron %"),
         ),
-        _of_devices(
-            _over_time(
-                "run-neuron-memory",
-                "Neuron device memory over time (MB)",
-                "Maximum device memory of the run so far.",
-                highest("usage.neuron.memory_mb.max", "Used (MB)"),
-            )
+        _device_chart(
+            "run-neuron-memory",
+            "Neuron device memory over time (MB)",
+            "Maximum device memory of the run so far.",
+            highest("usage.neuron.memory_mb.max", "Used (MB)"),
         ),
         _accelerator_heatmap(
             "neuron-usage",

@@ -6,12 +6,11 @@ Clients are built for the first event that needs them, not at import.
 import json
 import os
 import random
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache, partial
 from typing import Any
 
 from forwarder.delivery_errors import SettingsError
-from forwarder.documents import Document
 from forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
@@ -21,31 +20,30 @@ from forwarder.function_settings import (
     read_notice_settings,
     read_settings,
 )
-from forwarder.invocation import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
+from forwarder.invocation_time import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
+from forwarder.kinesis_records import forward_records, is_stream_event
 from forwarder.notices.channel import NoticeChannel
-from forwarder.notices.comparison import COMPARISON_SECONDS, compare
+from forwarder.notices.duration_comparison import COMPARISON_SECONDS, compare
 from forwarder.notices.idempotency import Idempotently, run_idempotently
 from forwarder.notices.notice import Notice
 from forwarder.notices.slack_settings import read_targets
-from forwarder.search_cluster.document_delivery import Delivery, DeliveryResult
+from forwarder.search_cluster.document_delivery import DeliverDocuments, deliver
 from forwarder.search_cluster.failure_store import (
-    MAX_LOGGED_REASON_LENGTH,
     Failure,
-    FailureStore,
-    LogFailureStore,
-    SqsFailureStore,
+    KeepFailures,
+    log_failure_count,
+    log_failures,
+    send_failures,
 )
 from forwarder.search_cluster.interface import SearchCluster
-from forwarder.search_cluster.report_search import IndexedReports
-from forwarder.stream import forward_records, is_stream_event
+from forwarder.search_cluster.report_search import find_report
 from forwarder.subscription import Counts, decode_event, forward
-from forwarder.task.run_log import LogTail, ReportFinder
+from forwarder.task.find_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from forwarder.task.task_event import parse_stopped_task
-from forwarder.task_stopped import Definitions, Index, TaskStoppedHandler, TaskStoppedResult
+from forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
 from profiler.core.aws_clients import AwsClient, bounded_client
 
 _NOTICE_RESERVE_SECONDS = 20.0
-_MAX_LOGGED_REASONS = 10
 
 
 def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -60,16 +58,16 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     configure_library_logging()
     if is_stream_event(event):
         settings = _settings()
-        writer, store = _LazyDelivery(settings, context), _failure_store(settings.failed_items_queue_url)
-        result = forward_records(event, settings, writer, store, _warn)
+        keep_failures = _failure_store(settings.failed_items_queue_url)
+        result = forward_records(event, settings, _lazy_delivery(settings, context), keep_failures, _warn)
         _log({"level": "info", "event": "Forwarded the records of a stream.", **result.counts.as_response()})
         return result.as_response()
-    payloads = decode_event(event)
-    if not any(payload.lines or payload.damaged for payload in payloads):
+    items = decode_event(event)
+    if not any(isinstance(item, Failure) or item.lines for item in items):
         return Counts().as_response()
     settings = _settings()
-    store = _failure_store(settings.failed_items_queue_url)
-    return forward(payloads, settings, _LazyDelivery(settings, context), store, _warn).as_response()
+    keep_failures = _failure_store(settings.failed_items_queue_url)
+    return forward(items, settings, _lazy_delivery(settings, context), keep_failures, _warn).as_response()
 
 
 def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -79,7 +77,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         ``{"status": …, "indexed": bool, "notified": "success" | "failure" | None}``.
 
     Raises:
-        ForwarderError: one of them failed, and Lambda must retry the event; both were tried.
+        ForwarderError: at least one of the two failed after both were tried; Lambda must retry the event.
     """
     task = parse_stopped_task(event)
     if task is None:
@@ -90,8 +88,8 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     budget = InvocationTime(context)
     handler = TaskStoppedHandler(
         lambda: read_notice_settings(os.environ),
-        definitions=_definitions(),
-        run_log=lambda of, container: ReportFinder(_tail(), budget, of.id, container),
+        describe=_definitions().describe,
+        run_log=lambda task, container: ReportFinder(_log_tail().newest, budget, task.id, container),
         index=lambda: _index(context),
         channels=lambda settings: _channels(settings, budget),
         once=lambda settings: _idempotently(settings.idempotency_table, context),
@@ -100,28 +98,9 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     return handler.handle(task).as_response()
 
 
-class _LazyDelivery:
-    """Connects to the cluster only if there are documents for it: most lines are not reports."""
-
-    def __init__(self, settings: ForwarderSettings, context: Context) -> None:
-        self._settings = settings
-        self._budget = InvocationTime(context)
-
-    def deliver(self, documents: list[Document]) -> DeliveryResult:
-        """See ``DocumentWriter``."""
-        return Delivery(_cluster(self._settings), self._budget, random.random).deliver(documents)
-
-
-class _IndexWriter:
-    """Writes the document of a stopped task, within a part of the time that is left by then."""
-
-    def __init__(self, cluster: SearchCluster, context: Context) -> None:
-        self._cluster = cluster
-        self._context = context
-
-    def deliver(self, documents: list[Document]) -> DeliveryResult:
-        """See ``DocumentWriter``."""
-        return Delivery(self._cluster, _index_budget(self._context), random.random).deliver(documents)
+def _lazy_delivery(settings: ForwarderSettings, context: Context) -> DeliverDocuments:
+    """Connect to the search cluster only if there are documents for it: most lines are not reports."""
+    return lambda documents: deliver(_cluster(settings), InvocationTime(context), random.random, documents)
 
 
 def _index(context: Context) -> Index | None:
@@ -129,21 +108,21 @@ def _index(context: Context) -> Index | None:
     if settings.url is None:
         return None
     cluster = _cluster(settings)
-    reports = IndexedReports(cluster, settings.index_prefix, settings.index_period, InvocationTime(context))
+    prefix, period = settings.index_prefix, settings.index_period
     return Index(
-        prefix=settings.index_prefix,
-        period=settings.index_period,
-        writer=_IndexWriter(cluster, context),
-        find=reports.find,
-        compare=_comparison(cluster, settings.index_prefix, context),
+        prefix=prefix,
+        period=period,
+        deliver=lambda documents: deliver(cluster, _index_budget(context), random.random, documents),
+        find=partial(find_report, cluster, InvocationTime(context), prefix=prefix, period=period),
+        compare=_comparison(cluster, prefix, context),
     )
 
 
 def _index_budget(context: Context) -> InvocationTime:
-    """Return the time for the cluster, without the time for the notice: an unavailable cluster must not use that.
+    """Return the time for the search cluster, without the time that is reserved for the notice.
 
-    The notice gets 20 s, or half of the time if less than 40 s are left. The seconds that every retry keeps at the end
-    are a part of the notice's time.
+    The notice gets 20 s, or half of the time if less than 40 s are left. The seconds that every retry reserves at the
+    end are a part of the notice's time.
     """
     remaining_seconds = InvocationTime(context).remaining_seconds()
     notice_seconds = min(_NOTICE_RESERVE_SECONDS, remaining_seconds / 2)
@@ -174,7 +153,7 @@ def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeCh
 
 
 def _has_cluster() -> bool:
-    """Whether a cluster is set, even if its settings are not valid."""
+    """Whether a search cluster is set, even with invalid settings."""
     try:
         return _settings().url is not None
     except SettingsError:
@@ -192,22 +171,13 @@ def _comparison(cluster: SearchCluster, prefix: str, context: Context) -> Callab
 
 
 @cache
-def _definitions() -> Definitions:
-    from forwarder.task.run_log import EcsDefinitions
-
+def _definitions() -> EcsDefinitions:
     return EcsDefinitions(bounded_client("ecs"), _warn)
 
 
 @cache
-def _tail() -> LogTail:
-    from forwarder.task.run_log import CloudWatchTail
-
-    return CloudWatchTail(_logs_client, _warn)
-
-
-@cache
-def _logs_client(region: str | None) -> AwsClient:
-    return bounded_client("logs", region)
+def _log_tail() -> CloudWatchTail:
+    return CloudWatchTail(cache(lambda region: bounded_client("logs", region)), _warn)
 
 
 @cache
@@ -227,55 +197,22 @@ def _print_line(line: str) -> None:
     print(line)  # noqa: T201  Lambda copies standard output to the function's log
 
 
-class _LoggingFailureStore:
-    """Logs the number of failed documents and the reasons, without their content, then stores the documents."""
-
-    def __init__(self, store: FailureStore) -> None:
-        self._store = store
-
-    def keep(self, failures: list[Failure]) -> None:
-        """See ``FailureStore``."""
-        reasons = sorted({failure.reason[:MAX_LOGGED_REASON_LENGTH] for failure in failures})
-        _log(
-            {
-                "level": "error",
-                "event": "Documents cannot be indexed.",
-                "count": len(failures),
-                "reasons": reasons[:_MAX_LOGGED_REASONS],
-            }
-        )
-        self._store.keep(failures)
-
-
 @cache
 def _settings() -> ForwarderSettings:
     return read_settings(os.environ)
 
 
 def _cluster(settings: ForwarderSettings) -> SearchCluster:
-    """Return the cluster's client. Invocations share it as long as the credentials are the same."""
+    """Return the search cluster's client. Invocations share it as long as the credentials are the same."""
     if settings.url is None:
         raise SettingsError("ELASTICSEARCH_URL is not set: set it to the cluster's address.")
     credentials = settings.credentials
     if settings.secret_id is not None and credentials.api_key is None and credentials.basic is None:
         credentials = read_credentials(settings.secret_id, fetch_secret)
-    key = (credentials.api_key, credentials.basic, credentials.aws)
-    if _client_cache.key != key or _client_cache.cluster is None:
-        _client_cache.key, _client_cache.cluster = key, _connect(settings, settings.url, credentials)
-    return _client_cache.cluster
+    return _connect(settings, settings.url, credentials)
 
 
-class _ClientCache:
-    """The last client, and the credentials that it was built with."""
-
-    def __init__(self) -> None:
-        self.key: object = None
-        self.cluster: SearchCluster | None = None
-
-
-_client_cache = _ClientCache()
-
-
+@lru_cache(maxsize=1)
 def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) -> SearchCluster:
     if settings.engine == "opensearch":
         from forwarder.search_cluster.opensearch import (
@@ -289,7 +226,13 @@ def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) ->
 
 
 @cache
-def _failure_store(queue_url: str | None) -> FailureStore:
+def _failure_store(queue_url: str | None) -> KeepFailures:
     if queue_url is None:
-        return LogFailureStore(_log)
-    return _LoggingFailureStore(SqsFailureStore(queue_url, bounded_client("sqs")))
+        return partial(log_failures, _log)
+    sqs = bounded_client("sqs")
+
+    def keep(failures: Sequence[Failure]) -> None:
+        log_failure_count(_log, failures)
+        send_failures(queue_url, sqs, failures)
+
+    return keep

@@ -22,10 +22,8 @@ from msgspec.structs import replace
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "lambda")]  # run as a script, which puts only this folder on the path
 
-from benchmarks.fleet import Fleet, draw_profile, families  # noqa: E402
-from benchmarks.fleet_record import RunProfile, checkpoints, report  # noqa: E402
 from forwarder.documents import Document, report_document  # noqa: E402
-from profiler.record.model import (  # noqa: E402
+from profiler.record.record_model import (  # noqa: E402
     AverageAndMaximum,
     Distribution,
     Interval,
@@ -37,6 +35,8 @@ from profiler.record.model import (  # noqa: E402
     encode,
 )
 from tools.example_runs import BATCHES, Batch  # noqa: E402
+from tools.fleet import Fleet, draw_profile, families  # noqa: E402
+from tools.fleet_record import RunProfile, checkpoints, report  # noqa: E402
 
 SEED: Final = 20261121
 _NEURON: Final = Batch(family="embed-texts", hours=(1, 13), minutes=38, vcpu=8, memory_mb=32_768, cpu=0.4, memory=0.5)

@@ -23,12 +23,12 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from profiler.core.clock import SystemClock
 from profiler.history.run_database import HistoryStore
-from profiler.record.model import encode
+from profiler.record.record_model import encode
 from tools import example_documents
 from tools.example_runs import runs
 
 from forwarder.notices.links import kibana_task  # isort: skip  example_documents puts its folder on the path
-from kibana.objects import object_id  # isort: skip
+from kibana.saved_objects import object_id  # isort: skip
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
 RUNS = 230

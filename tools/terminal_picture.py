@@ -84,6 +84,7 @@ def draw(output: str) -> str:
     """Draw the output of a terminal as SVG."""
     console = Console(width=COLUMNS, record=True, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     console.print(Text.from_ansi(output.rstrip("\n")), soft_wrap=True)
+    console.line()  # space below the last line
     picture = console.export_svg(title=COMMAND, theme=_THEME, code_format=_FORMAT, unique_id="show")
     return "".join(f"{row.rstrip()}\n" for row in picture.splitlines() if row.strip())
 

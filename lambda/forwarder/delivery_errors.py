@@ -4,7 +4,7 @@ ForwarderError
 ├── SettingsError        a setting is missing or invalid: change the setting
 ├── PayloadError         the event is not from CloudWatch Logs, or is damaged
 └── DeliveryError        documents or notices were not delivered
-    ├── SearchClusterError     the cluster refused a whole request, or cannot be reached
+    ├── SearchClusterError     the search cluster refused a whole request, or cannot be reached
     └── NoticeError      Slack or the event bus refused a notice, or cannot be reached
 """
 
@@ -26,7 +26,7 @@ class DeliveryError(ForwarderError):
 
 
 class SearchClusterError(DeliveryError):
-    """A whole request to the cluster failed.
+    """A whole request to the search cluster failed.
 
     ``status`` is the HTTP status, None if there was no response.
     """

@@ -1,6 +1,6 @@
 """The search document of a report or checkpoint.
 
-A document has the fields of ``profiler/record/document_fields.py``.
+A document has the fields of ``profiler/record/search_document_fields.py``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from forwarder.indices import IndexKind, IndexPeriod, index_name
-from forwarder.lines import InvalidReport, replace_lone_surrogates
+from forwarder.index_names import IndexKind, IndexPeriod, index_name
+from forwarder.task_lines import InvalidReport, replace_lone_surrogates
 from profiler.core.json_fields import integer, mapping
-from profiler.core.timestamps import NS_PER_MS, parse_datetime, subtract_ms
-from profiler.record.document_fields import FIELDS, DocumentField
+from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime, subtract_ms
 from profiler.record.metric_catalogue import RunView, view_of
-from profiler.record.model import Record, Report
+from profiler.record.record_model import Record, Report
+from profiler.record.search_document_fields import FIELDS, DocumentField
 
 Fields: TypeAlias = dict[str, Any]
 _Getter: TypeAlias = Callable[[RunView], Any]
@@ -23,11 +23,11 @@ _Getter: TypeAlias = Callable[[RunView], Any]
 _FieldTree: TypeAlias = "tuple[tuple[str, str, _Getter | None, _FieldTree], ...]"
 
 UNKNOWN = "unknown"
-# The verdicts of an event, which replace a report's status.
-KNOWN_VERDICTS = frozenset({"success", "failure", "stopped"})
-# What a run's end is described by: the event's value, else the report's.
+# The statuses of an event that replace a report's status.
+KNOWN_END_STATUSES = frozenset({"success", "failure", "stopped"})
+# The fields of a run's end: the event's value, else the report's.
 END_FIELDS = ("status", "exit_code")
-# What only the task's event provides.
+# The fields that only the task's event provides.
 _EVENT_FIELDS = ("stop_code", "stop_category", "stopped_reason", "started_by", "out_of_memory")
 _CHECKPOINT = "task.checkpoint"
 # Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
@@ -37,7 +37,7 @@ _DURATION = "event.duration"
 
 
 class Stored(Struct, frozen=True, kw_only=True):
-    """A run's document in the cluster: its fields of ``STORED_FIELDS``, and the version to write under."""
+    """A run's document in the search cluster: its fields of ``STORED_FIELDS``, and the version to write under."""
 
     fields: Mapping[str, Any]
     seq_no: int
@@ -58,8 +58,8 @@ class Document(Struct, frozen=True, kw_only=True):
         fields: The fields to set in an existing document.
         upsert: The fields of a new document; None: ``fields``.
         is_report: Whether an existing document must be read first, because the task's event may have written it.
-        stored: That document, once it is read.
-        warnings: What the fields leave out because it is not valid, one sentence each.
+        stored: The existing document, after it is read.
+        warnings: A sentence for each invalid value that the fields leave out.
     """
 
     index: str
@@ -100,14 +100,14 @@ def report_document(
     started = parse_datetime(record.started_at)
     began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
     kind: IndexKind = "checkpoints" if is_checkpoint else "reports"
-    identity = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
-    if len(identity.encode()) > MAX_ID_BYTES:
+    document_id = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
+    if len(document_id.encode()) > MAX_ID_BYTES:
         return InvalidReport(f"Task id and container name together exceed {MAX_ID_BYTES} bytes.")
     too_large: list[str] = []
     fields = _fields(report, written, text, too_large, is_checkpoint=is_checkpoint)
     return Document(
         index=index_name(kind, began, prefix=prefix, period=period),
-        id=identity,
+        id=document_id,
         fields=fields,
         is_report=not is_checkpoint,
         warnings=_warnings(record, too_large),
@@ -125,13 +125,13 @@ def _warnings(record: Record, too_large: Sequence[str]) -> tuple[str, ...]:
 
 
 def completed_fields(fields: Mapping[str, Any], stored: Stored) -> Fields:
-    """The fields of a report, with what the task's event has written into the document before.
+    """The fields of a report, merged with those that the task's event has already written into the document.
 
-    The event's verdict replaces the report's status. An event with an unknown verdict leaves the report's.
+    The event's status replaces the report's, unless it is unknown.
     """
     task, event = mapping(stored.fields.get("task")), mapping(stored.fields.get("event"))
     kept = {name: task[name] for name in (*_EVENT_FIELDS, "exit_code") if task.get(name) is not None}
-    if task.get("status") not in KNOWN_VERDICTS:
+    if task.get("status") not in KNOWN_END_STATUSES:
         return merge_fields(fields, {"task": kept})
     return merge_fields(
         fields, {"task": {**kept, "status": task["status"]}, "event": {"outcome": event.get("outcome")}}
@@ -143,7 +143,7 @@ def _fields(report: Report, written: datetime, text: str, too_large: list[str], 
     record = report.record
     finished = parse_datetime(record.finished_at)
     duration_ms = record.metrics.duration_ms
-    read = _read_fields(_FIELD_TREE, view_of(record), too_large)
+    record_fields = _read_fields(_FIELD_TREE, view_of(record), too_large)
     duration_ns = None if duration_ms is None else round(duration_ms * NS_PER_MS)
     if duration_ns is not None and not _fits_long(duration_ns):
         too_large.append(_DURATION)
@@ -153,12 +153,12 @@ def _fields(report: Report, written: datetime, text: str, too_large: list[str], 
         "dataset": report.type,
         "outcome": event_outcome(record.status),
         "duration": duration_ns,
-        **read.pop("event", {}),
+        **record_fields.pop("event", {}),
     }
     fields = {
-        "@timestamp": format_time(written if is_checkpoint or finished is None else finished),
+        "@timestamp": format_datetime(written if is_checkpoint or finished is None else finished),
         "event": drop_empty(event),
-        **read,
+        **record_fields,
         "record": replace_lone_surrogates(text),
     }
     if not is_checkpoint:
@@ -195,7 +195,7 @@ def _nodes(nested: Fields, prefix: str = "") -> _FieldTree:
 
 
 def _time_getter(get: _Getter) -> _Getter:
-    return lambda run: _format_known_time(get(run))
+    return lambda run: format_known_moment(parse_datetime(get(run)))
 
 
 def _read_fields(tree: _FieldTree, run: RunView, too_large: list[str]) -> Fields:
@@ -203,17 +203,17 @@ def _read_fields(tree: _FieldTree, run: RunView, too_large: list[str]) -> Fields
 
     The paths of integers that the index cannot store are added to ``too_large``.
     """
-    found: Fields = {}
+    fields: Fields = {}
     for name, path, get, members in tree:
         if get is None:
-            if inside := _read_fields(members, run, too_large):
-                found[name] = inside
+            if inner := _read_fields(members, run, too_large):
+                fields[name] = inner
         elif (value := get(run)) is not None:
             if type(value) is int and not _fits_long(value):
                 too_large.append(path)
             else:
-                found[name] = value
-    return found
+                fields[name] = value
+    return fields
 
 
 def _fits_long(value: int) -> bool:
@@ -221,18 +221,9 @@ def _fits_long(value: int) -> bool:
     return -(2**63) <= value < 2**63
 
 
-def _format_known_time(text: str | None) -> str | None:
-    return format_known_moment(parse_datetime(text))
-
-
 def format_known_moment(moment: datetime | None) -> str | None:
-    """As `format_time`; None for None."""
-    return None if moment is None else format_time(moment)
-
-
-def format_time(moment: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+    """RFC 3339 in UTC with milliseconds; None for None."""
+    return None if moment is None else format_datetime(moment)
 
 
 def drop_empty(fields: Fields) -> Fields:
@@ -258,6 +249,6 @@ def merge_fields(*parts: Mapping[str, Any]) -> Fields:
     return merged
 
 
-# What a report must know of a document that exists.
+# The fields that a report needs of an existing document.
 STORED_FIELDS = ("task.complete", *(f"task.{name}" for name in (*END_FIELDS, *_EVENT_FIELDS)), "event.outcome")
 _FIELD_TREE = _field_tree(FIELDS)

@@ -1,4 +1,4 @@
-"""The search document of an ended task: what its event provides, and what its report or checkpoint has measured."""
+"""The search document of a stopped task: the fields of its event, and the numbers of its report or checkpoint."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from forwarder.documents import (
     END_FIELDS,
-    KNOWN_VERDICTS,
+    KNOWN_END_STATUSES,
     UNKNOWN,
     Document,
     Fields,
@@ -17,11 +17,11 @@ from forwarder.documents import (
     merge_fields,
     report_document,
 )
-from forwarder.indices import IndexPeriod, index_name
-from forwarder.lines import InvalidReport
-from forwarder.task.run_log import FoundReport
+from forwarder.index_names import IndexPeriod, index_name
+from forwarder.task.find_report import ReportLine
+from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import EventContainer, StoppedTask
-from forwarder.task.task_outcome import Outcome
+from forwarder.task_lines import InvalidReport
 from profiler.core.timestamps import NS_PER_MS
 
 
@@ -36,31 +36,31 @@ def event_documents(
     task: StoppedTask,
     batch: EventContainer | None,
     outcome: Outcome,
-    found: FoundReport | None,
+    report_line: ReportLine | None,
     *,
     prefix: str,
     period: IndexPeriod = "month",
 ) -> tuple[Document, ...]:
-    """The documents to write for an ended task.
+    """The documents to write for a stopped task.
 
     The event sets only its own fields in an existing document, so that it does not overwrite a report. A new document
-    gets all fields that are known. If the run's final report was found in the logs, it is written first.
+    gets all fields that are known. If the run's final report is in the logs, it is written first.
 
     Args:
-        task: The ended task.
+        task: The stopped task.
         batch: The batch container; None if it is not known.
         outcome: The outcome of the task.
-        found: The last report or checkpoint of the run; None if none was found.
+        report_line: The last report or checkpoint of the run; None if there is none.
         prefix: The prefix of the index name.
         period: Whether the index is one of a month or of a day.
 
     Returns:
-        None without a batch container, or without any time of the task.
+        No document without a batch container, or without any time of the task.
     """
     if batch is None:
         return ()
-    own = _event_fields(task, outcome)
-    numbers = _reported_document(found, prefix, period)
+    event_fields = _event_fields(task, outcome)
+    numbers = _reported_document(report_line, prefix, period)
     is_final = numbers is not None and numbers.is_report
     place = (
         RunPlace(index=numbers.index, id=numbers.id)
@@ -71,9 +71,9 @@ def event_documents(
         return ()
     measured = {} if numbers is None or is_final else _without_end(numbers.fields)
     unknown_end = {"task": {"status": UNKNOWN}, "event": {"outcome": UNKNOWN}}
-    everything = merge_fields(_identity_fields(task, batch), unknown_end, measured, _final_fields(task), own)
-    document = Document(index=place.index, id=place.id, fields=own, upsert=everything)
-    if numbers is None or not is_final or (found is not None and found.is_indexed):
+    everything = merge_fields(_identity_fields(task, batch), unknown_end, measured, _final_fields(task), event_fields)
+    document = Document(index=place.index, id=place.id, fields=event_fields, upsert=everything)
+    if numbers is None or not is_final or (report_line is not None and report_line.is_indexed):
         return (document,)
     return numbers, document
 
@@ -93,18 +93,20 @@ def run_place(task: StoppedTask, batch: EventContainer, *, prefix: str, period: 
     return RunPlace(index=index_name("reports", began, prefix=prefix, period=period), id=f"{task.id}/{batch.name}")
 
 
-def _reported_document(found: FoundReport | None, prefix: str, period: IndexPeriod) -> Document | None:
-    document = None if found is None else report_document(found.report, found.text, prefix=prefix, period=period)
+def _reported_document(report_line: ReportLine | None, prefix: str, period: IndexPeriod) -> Document | None:
+    if report_line is None:
+        return None
+    document = report_document(report_line.report, report_line.text, prefix=prefix, period=period)
     return None if isinstance(document, InvalidReport) else document
 
 
 def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
-    """The fields that the task's event provides. An unknown verdict leaves the end to the run's report."""
-    is_known = outcome.verdict in KNOWN_VERDICTS
+    """The fields that the task's event provides. An unknown status leaves the end to the run's report."""
+    is_known = outcome.status in KNOWN_END_STATUSES
     return drop_empty(
         {
             "task": {
-                "status": outcome.verdict if is_known else None,
+                "status": outcome.status if is_known else None,
                 "exit_code": outcome.exit_code if is_known else None,
                 "stop_code": task.stop_code,
                 "stop_category": outcome.category,
@@ -112,7 +114,7 @@ def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
                 "started_by": task.started_by,
                 "out_of_memory": outcome.out_of_memory,
             },
-            "event": {"outcome": event_outcome(outcome.verdict) if is_known else None},
+            "event": {"outcome": event_outcome(outcome.status) if is_known else None},
         }
     )
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from forwarder.delivery_errors import SettingsError
-from forwarder.indices import IndexPeriod
+from forwarder.index_names import IndexPeriod
 from profiler.core.aws_clients import bounded_config
 
 Engine = Literal["elasticsearch", "opensearch"]
@@ -26,7 +26,7 @@ _PARAMETER_PREFIX = "ssm:"
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
-    """How to sign in to the cluster; without any value: no authentication. ``repr`` does not show the values."""
+    """How to sign in to the search cluster; without any value: no authentication. ``repr`` does not show the values."""
 
     api_key: str | None = None
     username: str | None = None
@@ -47,7 +47,7 @@ class Credentials(Struct, frozen=True, kw_only=True):
 
 
 class ForwarderSettings(Struct, frozen=True, kw_only=True):
-    """The settings of the cluster and of ``forward_logs``. ``secret_id`` names the secret with the credentials."""
+    """The settings of the search cluster and of ``forward_logs``. ``secret_id`` names the credentials' secret."""
 
     url: str | None = None
     engine: Engine = "elasticsearch"
@@ -79,8 +79,7 @@ class NoticeSettings(Struct, frozen=True, kw_only=True):
 def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
     """Read the settings of ``task_stopped``.
 
-    They are separate from the cluster's, so that notices work with invalid settings of the cluster, and the other way
-    round.
+    They are separate from those of the search cluster, so that invalid settings of one do not affect the other.
 
     Raises:
         SettingsError: names the variable, never its value.
@@ -129,7 +128,7 @@ def _seconds(environment: Mapping[str, str], name: str, default: float) -> float
 
 
 def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
-    """Read the settings of the cluster and of ``forward_logs``.
+    """Read the settings of the search cluster and of ``forward_logs``.
 
     Raises:
         SettingsError: names the variable, never its value.

@@ -1,6 +1,6 @@
 """Prints the notice of an event, to check it before deployment: ``python -m forwarder.preview < EVENT.json``.
 
-Prints what ``task_stopped`` would send for the event alone, without AWS and without a cluster: the Block Kit JSON of a
+Prints what ``task_stopped`` would send for the event alone, without AWS or a search cluster: the Block Kit JSON of a
 Slack message, and the detail of the EventBridge event. The numbers and the log lines of the run are missing. ``--send``
 also sends it, to every channel in the environment's settings.
 """
@@ -9,13 +9,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from forwarder.delivery_errors import ForwarderError, SettingsError
 from forwarder.function_settings import NoticeSettings, fetch_secret, read_notice_settings
-from forwarder.invocation import InvocationTime
+from forwarder.invocation_time import InvocationTime
 from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
 from forwarder.notices.ended_run import ended_run
 from forwarder.notices.event_bus import EventBusChannel
@@ -23,36 +23,28 @@ from forwarder.notices.notice import Notice
 from forwarder.notices.slack_channel import SlackNoticeChannel
 from forwarder.notices.slack_message import message
 from forwarder.notices.slack_settings import read_targets
-from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.run_log import ReportFinder
-from forwarder.task.task_event import StoppedTask, parse_stopped_task
+from forwarder.task.find_report import ReportFinder
+from forwarder.task.task_event import parse_stopped_task
 from forwarder.task_stopped import TaskStoppedHandler
 from profiler.core.aws_clients import bounded_client
 
 _BUDGET_MS = 60_000
 
 
-class _PreviewBackend:
-    """Has no task definitions and no log streams; keeps the notice instead of posting it."""
-
-    def __init__(self) -> None:
-        self.notice: Notice | None = None
-        self.kind: NoticeKind = "failure"
-
-    def describe(self, arn: str) -> Mapping[str, object] | None:  # noqa: ARG002  part of the interface
-        return None
-
-    def newest(self, stream: LogStream) -> Iterator[str]:  # noqa: ARG002  part of the interface
-        return iter(())
+class _PreviewChannel:
+    """Keeps the notice instead of posting it."""
 
     name = "preview"
     is_selective = True
+
+    def __init__(self) -> None:
+        self.posted: tuple[Notice, NoticeKind] | None = None
 
     def accepts(self, kind: NoticeKind) -> bool:  # noqa: ARG002  part of the interface
         return True
 
     def post(self, notice: Notice, kind: NoticeKind) -> None:
-        self.notice, self.kind = notice, kind
+        self.posted = notice, kind
 
 
 class _PreviewContext:
@@ -72,20 +64,19 @@ def preview(event: object) -> tuple[Notice, NoticeKind]:
         raise SettingsError(
             'The event is not an "ECS Task State Change" with lastStatus STOPPED: only such events cause notifications.'
         )
-    backend = _PreviewBackend()
+    channel = _PreviewChannel()
     budget = InvocationTime(_PreviewContext())
-
-    def run_log(of: StoppedTask, container: str | None) -> ReportFinder:
-        return ReportFinder(backend, budget, of.id, container)
-
     settings = read_notice_settings({**os.environ, "NOTIFY_SERVICES": "true", "NOTIFY": "all", "NOTIFY_FAMILIES": ""})
-    handler = TaskStoppedHandler(
-        lambda: settings, definitions=backend, run_log=run_log, index=lambda: None, channels=lambda _settings: [backend]
-    )
-    handler.handle(task)
-    if backend.notice is None:
+    TaskStoppedHandler(
+        lambda: settings,
+        describe=lambda _arn: None,
+        run_log=lambda task, container: ReportFinder(lambda _stream: iter(()), budget, task.id, container),
+        index=lambda: None,
+        channels=lambda _settings: [channel],
+    ).handle(task)
+    if channel.posted is None:
         raise SettingsError("This event causes no notification.")
-    return backend.notice, backend.kind
+    return channel.posted
 
 
 def channels(settings: NoticeSettings) -> list[NoticeChannel]:
@@ -97,10 +88,8 @@ def channels(settings: NoticeSettings) -> list[NoticeChannel]:
     )
     if settings.event_bus_name is None:
         return [slack]
-    return [
-        slack,
-        EventBusChannel(settings.event_bus_name, lambda: bounded_client("events"), kibana_url=settings.kibana_url),
-    ]
+    bus = settings.event_bus_name
+    return [slack, EventBusChannel(bus, lambda: bounded_client("events"), kibana_url=settings.kibana_url)]
 
 
 def show(notice: Notice, kind: NoticeKind, settings: NoticeSettings) -> str:

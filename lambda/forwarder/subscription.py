@@ -1,4 +1,4 @@
-"""CloudWatch Logs subscription payloads: decode them, classify their lines, deliver the documents to the cluster."""
+"""CloudWatch Logs subscription payloads: decodes them, classifies their lines, and delivers the documents."""
 
 import base64
 import binascii
@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -16,17 +17,17 @@ from msgspec import Struct
 from forwarder.delivery_errors import PayloadError
 from forwarder.documents import MAX_ID_BYTES, Document, report_document
 from forwarder.function_settings import ForwarderSettings
-from forwarder.indices import index_name
-from forwarder.lines import InvalidReport, read_line, replace_lone_surrogates
-from forwarder.search_cluster.document_delivery import DeliveryResult, DocumentWriter
-from forwarder.search_cluster.failure_store import Failure, FailureStore
+from forwarder.index_names import index_name
+from forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult
+from forwarder.search_cluster.failure_store import Failure, KeepFailures
+from forwarder.task_lines import InvalidReport, read_line, replace_lone_surrogates
 from profiler.core.json_fields import Json, text
 from profiler.core.timestamps import format_datetime
-from profiler.record.model import Record
+from profiler.record.record_model import Record
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
-# Of the messages that are held as documents at a time. Short lines need more memory for their fields than for their
-# text: each counts as a kilobyte more.
+# The limit of the messages that are held as documents at a time. The fields of a short line need more memory than its
+# text: each line counts as a kilobyte more.
 _MAX_HELD_BYTES = 5 * 1024 * 1024
 _DOCUMENT_BYTES = 1024
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # zlib detects which of the two formats it is
@@ -53,15 +54,14 @@ class LogEvent(Struct, frozen=True):
     message: str | None = None
 
 
-class Payload(Struct, frozen=True):
-    """The lines of one log stream, and the log events that are damaged. ``owner`` is the account of the log group."""
+class Payload(Struct, frozen=True, rename="camel"):
+    """The lines of one log stream. ``owner`` is the account of the log group."""
 
     message_type: str = ""
     owner: str = ""
     log_group: str = ""
     log_stream: str = ""
     log_events: tuple[LogEvent, ...] = ()
-    damaged: tuple[Failure, ...] = ()
 
     @property
     def lines(self) -> tuple[LogEvent, ...]:
@@ -69,14 +69,8 @@ class Payload(Struct, frozen=True):
         return () if self.message_type == _CONTROL_MESSAGE else self.log_events
 
 
-class _Document(Struct, frozen=True, rename="camel"):
-    """The JSON of a payload."""
-
-    message_type: str = ""
-    owner: str = ""
-    log_group: str = ""
-    log_stream: str = ""
-    log_events: tuple[LogEvent, ...] = ()
+# A payload, or a log event that is damaged.
+PayloadItem: TypeAlias = Payload | Failure
 
 
 class Counts(Struct, frozen=True, kw_only=True):
@@ -92,43 +86,46 @@ class Counts(Struct, frozen=True, kw_only=True):
 
 
 class LineForwarder:
-    """Indexes the lines of payloads, a bounded part of them at a time. What can never be indexed is kept.
+    """Indexes the lines of payloads, a bounded part of them at a time. Failures are kept.
 
-    Every method raises DeliveryError if the cluster or the failure store did not accept everything. Delivering the
-    same payloads again is safe: the documents have the same ids.
+    Every method raises DeliveryError if the search cluster or the failure store did not accept everything. It is safe
+    to deliver the same payloads again: the documents have the same ids.
     """
 
-    def __init__(self, settings: ForwarderSettings, writer: DocumentWriter, store: FailureStore, warn: Warn) -> None:
+    def __init__(
+        self, settings: ForwarderSettings, deliver: DeliverDocuments, keep_failures: KeepFailures, warn: Warn
+    ) -> None:
         self._settings = settings
-        self._writer = writer
-        self._store = store
+        self._deliver_documents = deliver
+        self._keep_failures = keep_failures
         self._warn = warn
         self._documents: list[Document] = []
         self._failures: list[Failure] = []
         self._held_bytes = 0
         self._indexed = self._skipped = self._failed = 0
 
-    def add(self, payload: Payload) -> None:
-        """Forward the lines of a payload."""
-        for failure in payload.damaged:
-            self.keep(failure)
-        for event in payload.lines:
-            item = read_event(payload, event, self._settings)
-            if isinstance(item, Document):
+    def add(self, item: PayloadItem) -> None:
+        """Forward the lines of a payload, or keep a damaged log event."""
+        if isinstance(item, Failure):
+            self.keep(item)
+            return
+        for event in item.lines:
+            result = read_event(item, event, self._settings)
+            if isinstance(result, Document):
                 self._hold(len(event.message or ""))
-                self._documents.append(item)
-            elif isinstance(item, Failure):
-                self.keep(item)
+                self._documents.append(result)
+            elif isinstance(result, Failure):
+                self.keep(result)
             else:
                 self._skipped += 1
 
     def keep(self, failure: Failure) -> None:
-        """Keep what can never be indexed, after the documents before it are delivered."""
+        """Keep a document or line that can never be indexed, after the documents before it are delivered."""
         self._hold(len(failure.document) if isinstance(failure.document, str) else 0)
         self._failures.append(failure)
 
     def finish(self) -> Counts:
-        """Deliver what is left. Returns the counts of everything."""
+        """Deliver the rest. Returns the counts of all lines."""
         self._deliver()
         return Counts(indexed=self._indexed, skipped=self._skipped, failed=self._failed)
 
@@ -143,22 +140,26 @@ class LineForwarder:
         for document in self._documents:
             for warning in document.warnings:
                 self._warn(warning)
-        delivered = self._writer.deliver(self._documents) if self._documents else DeliveryResult(indexed=0)
+        delivered = self._deliver_documents(self._documents) if self._documents else DeliveryResult(indexed=0)
         failures = [*self._failures, *delivered.rejected]
         if failures:
-            self._store.keep(failures)
+            self._keep_failures(failures)
         self._indexed += delivered.indexed
         self._failed += len(failures)
         self._documents, self._failures, self._held_bytes = [], [], 0
 
 
 def forward(
-    payloads: Sequence[Payload], settings: ForwarderSettings, writer: DocumentWriter, store: FailureStore, warn: Warn
+    items: Sequence[PayloadItem],
+    settings: ForwarderSettings,
+    deliver: DeliverDocuments,
+    keep_failures: KeepFailures,
+    warn: Warn,
 ) -> Counts:
     """Index the lines of the payloads. See ``LineForwarder``."""
-    lines = LineForwarder(settings, writer, store, warn)
-    for payload in payloads:
-        lines.add(payload)
+    lines = LineForwarder(settings, deliver, keep_failures, warn)
+    for item in items:
+        lines.add(item)
     return lines.finish()
 
 
@@ -191,11 +192,11 @@ def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
             f"The report is not trusted: it names account {record.account_id[:_MAX_SHOWN_LENGTH]}, but its log group "
             f"belongs to account {payload.owner[:_MAX_SHOWN_LENGTH]}."
         )
-    of_task = _TASK_STREAM.fullmatch(payload.log_stream)
-    if of_task is not None and of_task.group(2) != record.task_id:
+    task_stream = _TASK_STREAM.fullmatch(payload.log_stream)
+    if task_stream is not None and task_stream.group(2) != record.task_id:
         return InvalidReport(
             f"The report is not trusted: it names task {record.task_id[:_MAX_SHOWN_LENGTH]}, but its log stream "
-            f"belongs to task {of_task.group(2)}."
+            f"belongs to task {task_stream.group(2)}."
         )
     return None
 
@@ -223,15 +224,15 @@ def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSett
         "cloud": {"provider": "aws"},
         "aws": {"cloudwatch": {"log_group": payload.log_group, "log_stream": payload.log_stream}},
     }
-    of_task = _TASK_STREAM.fullmatch(payload.log_stream)
-    if of_task is not None:
-        fields["task"] = {"id": of_task.group(2)}
-        fields["container"] = {"name": of_task.group(1)}
+    task_stream = _TASK_STREAM.fullmatch(payload.log_stream)
+    if task_stream is not None:
+        fields["task"] = {"id": task_stream.group(2)}
+        fields["container"] = {"name": task_stream.group(1)}
     index = index_name("logs", moment, prefix=settings.index_prefix, period=settings.index_period)
     return Document(index=index, id=str(event.id), fields=fields)
 
 
-def decode_event(event: object) -> tuple[Payload, ...]:
+def decode_event(event: object) -> tuple[PayloadItem, ...]:
     """Decode the Lambda event of a subscription. See ``decode_data``.
 
     Raises:
@@ -247,10 +248,10 @@ def decode_event(event: object) -> tuple[Payload, ...]:
     return decode_data(data)
 
 
-def decode_data(data: str) -> tuple[Payload, ...]:
+def decode_data(data: str) -> tuple[PayloadItem, ...]:
     """Decode the base64 text in which CloudWatch Logs delivers log events.
 
-    A damaged log event does not affect the other ones: it is in ``Payload.damaged``, and so is what follows the last
+    A damaged log event does not affect the other ones: it becomes a ``Failure``, and so does the text after the last
     whole payload. Almost all texts contain one payload.
 
     Raises:
@@ -262,12 +263,9 @@ def decode_data(data: str) -> tuple[Payload, ...]:
         raise PayloadError(f"The event's data is not base64 ({error}).") from error
     unpacked = _unpack(compressed)
     try:
-        document = msgspec.json.decode(unpacked, type=_Document)
+        return (msgspec.json.decode(unpacked, type=Payload),)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return tuple(_decode_leniently(unpacked))
-    return (
-        Payload(document.message_type, document.owner, document.log_group, document.log_stream, document.log_events),
-    )
 
 
 def _unpack(compressed: bytes) -> bytes:
@@ -290,7 +288,7 @@ def _unpack(compressed: bytes) -> bytes:
     return unpacked
 
 
-def _decode_leniently(unpacked: bytes) -> Iterator[Payload]:
+def _decode_leniently(unpacked: bytes) -> Iterator[PayloadItem]:
     """Decode one or more JSON documents, in which single log events may be damaged.
 
     Bytes that are not UTF-8 become lone surrogates here. The text's own lone surrogates are replaced before, so that
@@ -302,28 +300,28 @@ def _decode_leniently(unpacked: bytes) -> Iterator[Payload]:
         start = position
         try:
             document, position = decoder.raw_decode(document_text, start)
-            payload = _read_document(document)
+            items = _read_document(document)
         except (ValueError, RecursionError, PayloadError) as error:
             reason = str(error).removesuffix(".")
             if start == 0:
                 raise PayloadError(f"The event's data is not a CloudWatch Logs document: {reason}.") from error
-            rest = Failure(_show_bytes(document_text[start:]), f"It follows a CloudWatch Logs document: {reason}.")
-            yield Payload(damaged=(rest,))
+            yield Failure(_show_bytes(document_text[start:]), f"It follows a CloudWatch Logs document: {reason}.")
             return
-        yield payload
+        yield from items
         while position < len(document_text) and document_text[position] in _WHITESPACE:
             position += 1
 
 
-def _read_document(document: Json) -> Payload:
+def _read_document(document: Json) -> list[PayloadItem]:
+    """Return the damaged log events of a document, then its payload."""
     events = document.get("logEvents", []) if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(events, list):
         raise PayloadError("it has no list logEvents.")
     message_type, owner, log_group, log_stream = (
         _show_bytes(text(document.get(name)) or "") for name in ("messageType", "owner", "logGroup", "logStream")
     )
-    read: list[LogEvent] = []
-    damaged: list[Failure] = []
+    log_events: list[LogEvent] = []
+    damaged: list[PayloadItem] = []
     for event in events:
         fields = event if isinstance(event, dict) else {}
         message = fields.get("message")
@@ -332,9 +330,9 @@ def _read_document(document: Json) -> Payload:
         elif not _is_unicode(message):
             damaged.append(Failure(_show_bytes(message), "The line contains a byte that is not UTF-8."))
         else:
-            read.append(LogEvent(_read_id(fields.get("id")), _read_timestamp(fields.get("timestamp")), message))
-    kept = () if message_type == _CONTROL_MESSAGE else tuple(damaged)
-    return Payload(message_type, owner, log_group, log_stream, tuple(read), kept)
+            log_events.append(LogEvent(_read_id(fields.get("id")), _read_timestamp(fields.get("timestamp")), message))
+    payload = Payload(message_type, owner, log_group, log_stream, tuple(log_events))
+    return [payload] if message_type == _CONTROL_MESSAGE else [*damaged, payload]
 
 
 def _read_id(value: Json) -> str | int | None:

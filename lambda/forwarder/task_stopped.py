@@ -1,12 +1,12 @@
 """Handles one stopped task: determines the outcome, completes the run's document, and posts a notice.
 
-A failure of the index does not prevent the notice, and a failure of the notice does not prevent the index. Errors are
-raised after everything was tried, so that Lambda retries the event.
+A failure to write the document does not prevent the notice, and the other way round. Errors are raised after both
+attempts, so that Lambda retries the event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,31 +15,27 @@ from forwarder.delivery_errors import DeliveryError, ForwarderError
 from forwarder.documents import Document
 from forwarder.event_document import event_documents
 from forwarder.function_settings import NoticeSettings
-from forwarder.indices import IndexPeriod
+from forwarder.index_names import IndexPeriod
 from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
 from forwarder.notices.idempotency import Idempotently
 from forwarder.notices.notice import Notice
-from forwarder.search_cluster.document_delivery import DocumentWriter
+from forwarder.search_cluster.document_delivery import DeliverDocuments
 from forwarder.task.batch_log_stream import TaskContainers, identify_containers
-from forwarder.task.run_log import FoundReport, IndexedReport, ReportFinder
+from forwarder.task.find_report import FindIndexedReport, ReportFinder, ReportLine
+from forwarder.task.stop_classification import judge
 from forwarder.task.task_event import EventContainer, StoppedTask
-from forwarder.task.task_outcome import judge
 from profiler.record.run_outcome import EndStatus
 
 _Result = TypeVar("_Result")
 _Errors = list[ForwarderError]
 
 
-class Definitions(Protocol):
-    """Reads ECS task definitions."""
-
-    def describe(self, arn: str) -> Mapping[str, object] | None:
-        """Return the task definition; None if it does not exist or may not be read. Raises DeliveryError."""
-        ...
+# Returns the task definition of an ARN; None if it does not exist or may not be read. Raises DeliveryError.
+DescribeDefinition = Callable[[str], Mapping[str, object] | None]
 
 
 class Index(Struct, frozen=True, kw_only=True):
-    """The cluster: where documents are written, reports are found, and runs compared with recent ones of their family.
+    """The search cluster: writes documents, finds reports, and compares runs with recent ones of their family.
 
     ``find`` returns the report of a task's batch; None if it is not there yet. It raises ForwarderError. ``compare``
     returns a sentence, or None without a comparison.
@@ -47,13 +43,13 @@ class Index(Struct, frozen=True, kw_only=True):
 
     prefix: str
     period: IndexPeriod = "month"
-    writer: DocumentWriter
-    find: Callable[[StoppedTask, EventContainer], FoundReport | None] | None = None
+    deliver: DeliverDocuments
+    find: Callable[[StoppedTask, EventContainer], ReportLine | None] | None = None
     compare: Callable[[Notice], str | None] = lambda _notice: None
 
 
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):
-    """The outcome, whether the document was written, and the kind of the notice that was posted."""
+    """The status of the task, whether its document was written, and the kind of the posted notice."""
 
     status: EndStatus | None = None
     indexed: bool = False
@@ -69,9 +65,9 @@ class TaskStoppedHandler:
 
     Args:
         settings: reads the settings. This call and ``index`` may raise SettingsError.
-        definitions: reads task definitions.
+        describe: reads a task definition.
         run_log: returns the finder of the report for a task and its batch container.
-        index: connects to the cluster; returns None without a cluster.
+        index: connects to the search cluster; returns None without one.
         channels: returns the channels for notices.
         once: returns the guard that posts a notice only once for a key.
         warn: logs a sentence.
@@ -81,7 +77,7 @@ class TaskStoppedHandler:
         self,
         settings: Callable[[], NoticeSettings],
         *,
-        definitions: Definitions,
+        describe: DescribeDefinition,
         run_log: Callable[[StoppedTask, str | None], ReportFinder],
         index: Callable[[], Index | None],
         channels: Callable[[NoticeSettings], Sequence[NoticeChannel]],
@@ -89,7 +85,7 @@ class TaskStoppedHandler:
         warn: Callable[[str], None] = lambda _sentence: None,
     ) -> None:
         self._settings = settings
-        self._definitions = definitions
+        self._describe = describe
         self._run_log = run_log
         self._open_index = index
         self._channels = channels
@@ -105,7 +101,7 @@ class TaskStoppedHandler:
         """
         errors: _Errors = []
         settings = _attempt(self._settings, errors)
-        definition = None if task.definition_arn is None else self._definitions.describe(task.definition_arn)
+        definition = None if task.definition_arn is None else self._describe(task.definition_arn)
         identified = identify_containers(definition, task)
         judgement = judge(task, identified)
         if judgement.warning is not None:
@@ -114,25 +110,29 @@ class TaskStoppedHandler:
         containers = replace(identified, batch=None if batch is None else batch.name)
         index = _attempt(self._open_index, errors)
         run_log = self._run_log(task, containers.batch)
-        found = run_log.find(
+        report_line = run_log.find(
             containers.batch_log,
             containers.monitor_log,
             (settings or NoticeSettings()).report_wait_seconds if _is_report_expected(task, containers) else 0,
-            indexed=_indexed_report(index, task, batch),
+            find_indexed=_find_indexed(index, task, batch),
         )
         indexed = index is not None and self._write(
             index,
-            event_documents(task, batch, outcome, found, prefix=index.prefix, period=index.period),
+            event_documents(task, batch, outcome, report_line, prefix=index.prefix, period=index.period),
             task,
             errors,
         )
         notified: NoticeKind | None = None
         if settings is not None:
             notice = Notice(
-                task=task, outcome=outcome, container=containers.batch, found=found, log=containers.batch_log
+                task=task,
+                outcome=outcome,
+                container=containers.batch,
+                report_line=report_line,
+                log=containers.batch_log,
             )
             is_selected = should_notify(notice, settings)
-            if is_selected and outcome.verdict == "failure":
+            if is_selected and outcome.status == "failure":
                 notice = replace(notice, log_lines=run_log.last_lines(containers.batch_log, settings.log_lines))
             if is_selected and index is not None:
                 notice = _with_comparison(notice, index)
@@ -141,7 +141,7 @@ class TaskStoppedHandler:
             raise errors[0]
         if errors:
             raise DeliveryError(" ".join(str(error) for error in errors)) from errors[0]
-        return TaskStoppedResult(status=outcome.verdict, indexed=indexed, notified=notified)
+        return TaskStoppedResult(status=outcome.status, indexed=indexed, notified=notified)
 
     def _write(self, index: Index, documents: Sequence[Document], task: StoppedTask, errors: _Errors) -> bool:
         if not documents:
@@ -153,7 +153,7 @@ class TaskStoppedHandler:
         self, notice: Notice, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
     ) -> NoticeKind | None:
         """Post the notice. Returns its kind if a channel that selects tasks has it."""
-        kind: NoticeKind = "success" if notice.outcome.verdict == "success" else "failure"
+        kind: NoticeKind = "success" if notice.outcome.status == "success" else "failure"
         channels = [channel for channel in self._channels(settings) if is_selected or not channel.is_selective]
         posted = announce(channels, notice, kind, self._once(settings), errors)
         return kind if any(channel.is_selective and channel.name in posted for channel in channels) else None
@@ -162,11 +162,11 @@ class TaskStoppedHandler:
 def _is_report_expected(task: StoppedTask, containers: TaskContainers) -> bool:
     """Whether to wait for a report: only if the task has a monitor, was started, and has a readable log stream."""
     has_log = containers.batch_log is not None or containers.monitor_log is not None
-    return containers.has_monitor and task.started_at is not None and has_log
+    return containers.monitor is not None and task.started_at is not None and has_log
 
 
-def _indexed_report(index: Index | None, task: StoppedTask, batch: EventContainer | None) -> IndexedReport | None:
-    """Return the question for the report in the cluster; None without a cluster or a batch."""
+def _find_indexed(index: Index | None, task: StoppedTask, batch: EventContainer | None) -> FindIndexedReport | None:
+    """Return a function that queries the search cluster once; None without a search cluster or a batch."""
     if index is None or index.find is None or batch is None:
         return None
     find = index.find
@@ -183,7 +183,7 @@ def _attempt(call: Callable[[], _Result], errors: _Errors) -> _Result | None:
 
 
 def _deliver(index: Index, documents: Sequence[Document], errors: _Errors) -> bool:
-    delivered = _attempt(lambda: index.writer.deliver([*documents]), errors)
+    delivered = _attempt(lambda: index.deliver(documents), errors)
     if delivered is None:
         return False
     if delivered.rejected:
@@ -204,6 +204,6 @@ def should_notify(notice: Notice, settings: NoticeSettings) -> bool:
     """Whether the settings select this task for a notice."""
     if notice.task.is_service_task and not settings.services:
         return False
-    if settings.only_failures and notice.outcome.verdict == "success":
+    if settings.only_failures and notice.outcome.status == "success":
         return False
     return not settings.families or any(fnmatchcase(notice.family, pattern) for pattern in settings.families)

@@ -3,7 +3,7 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record.model import PeakSource
+from profiler.record.record_model import PeakSource
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE, OutOfMemoryEvidence, Status, end_status
 
 # The memory counts as at its limit from the first share on; with reclaims at the limit, from the second one on.

@@ -14,7 +14,7 @@ from profiler.core.ecs_terms import arn_part, cluster_name, task_id
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     Distribution,
     Interval,

@@ -6,11 +6,11 @@ from typing import Any
 from profiler.html_report.page_runs import Run
 from profiler.html_report.rounding import round_to
 from profiler.html_report.run_fields import without_none
-from profiler.record.family import FamilyKey
-from profiler.record.model import TaskSize
+from profiler.record.family_identity import FamilyKey
+from profiler.record.record_model import TaskSize
 from profiler.sizing.advice import Advice, advise
+from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import LAST_RUNS, Families
-from profiler.sizing.policy import Policy
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.what_if import SizeOption, runs_per_month
 

@@ -26,7 +26,7 @@ from profiler.local_run.command_supervisor import CommandExit
 from profiler.readers.cgroup.hierarchy import Limits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     MemoryKills,
     Metrics,

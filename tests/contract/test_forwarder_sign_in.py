@@ -1,4 +1,4 @@
-"""How the forwarder signs in: secrets by name (moto), and API key, basic and SigV4 in the HTTP requests."""
+"""The forwarder's sign-in: named secrets (moto), and API key, basic and SigV4 in HTTP requests."""
 
 import json
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def test_a_parameter(aws: None) -> None:
     assert read_credentials("ssm:/search", fetch_secret) == Credentials(username="me", password=SECRET)
 
 
-def test_a_secret_is_kept_for_a_while(aws: None) -> None:
+def test_a_secret_is_cached(aws: None) -> None:
     client = boto3.client("secretsmanager")
     client.create_secret(Name="kept", SecretString=json.dumps({"api_key": SECRET}))
     read_credentials("kept", fetch_secret)
@@ -94,13 +94,13 @@ def clusters(url: str, credentials: Credentials) -> list[SearchCluster]:
         (Credentials(), None),
     ],
 )
-def test_both_engines_sign_in_alike(played: Played, credentials: Credentials, header: str | None) -> None:
+def test_both_engines_sign_in_the_same_way(played: Played, credentials: Credentials, header: str | None) -> None:
     for cluster in clusters(played.url, credentials):
         assert [result.status for result in cluster.bulk(DOCUMENTS, 5)] == [201]
     assert played.authorizations == [header, header]
 
 
-def test_a_name_in_the_address_is_for_who_gave_no_other(played: Played) -> None:
+def test_a_user_in_the_address_is_used_without_other_credentials(played: Played) -> None:
     url = played.url.replace("http://", "http://you:yours@")
     for credentials in (Credentials(api_key="a2V5"), Credentials(username="me", password="pw"), Credentials()):
         for cluster in clusters(url, credentials):
@@ -130,7 +130,7 @@ def test_opensearch_is_signed_with_the_functions_role(played: Played) -> None:
         "ftp://search.example.com:9200",
     ],
 )
-def test_an_address_that_is_none_is_named_and_not_shown(url: str) -> None:
+def test_an_invalid_address_is_named_without_its_value(url: str) -> None:
     for engine in (ElasticsearchCluster, partial(OpenSearchCluster, region="eu-west-1")):
         with pytest.raises(SettingsError, match="ELASTICSEARCH_URL") as error:
             engine(url, Credentials(api_key="a2V5"))
@@ -139,7 +139,7 @@ def test_an_address_that_is_none_is_named_and_not_shown(url: str) -> None:
 
 
 @pytest.mark.parametrize("key", [f"{SECRET}\n", f"{SECRET}\r\nX-Other: 1", f"{SECRET}€"])
-def test_a_key_that_no_header_can_hold_is_named_and_not_shown(key: str) -> None:
+def test_an_invalid_api_key_is_named_without_its_value(key: str) -> None:
     for engine in (ElasticsearchCluster, partial(OpenSearchCluster, region="eu-west-1")):
         with pytest.raises(SettingsError, match="ELASTICSEARCH_API_KEY") as error:
             engine("https://search.example.com", Credentials(api_key=key))
@@ -152,7 +152,7 @@ def test_signing_needs_a_region() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 413, 429, 500, 503])
-def test_a_refused_request_tells_its_status_and_no_secret(played: Played, status: int) -> None:
+def test_a_rejected_request_shows_its_status_and_no_secret(played: Played, status: int) -> None:
     played.status = status
     for cluster in clusters(played.url, Credentials(api_key=SECRET)):
         with pytest.raises(SearchClusterError, match=f"HTTP {status}") as error:
@@ -161,7 +161,7 @@ def test_a_refused_request_tells_its_status_and_no_secret(played: Played, status
         assert error.value.is_too_large is (status == 413)
 
 
-def test_nobody_there_can_pass() -> None:
+def test_an_unreachable_cluster_is_retryable() -> None:
     for cluster in clusters("http://127.0.0.1:9", Credentials()):
         with pytest.raises(SearchClusterError, match="cannot be reached") as error:
             cluster.bulk(DOCUMENTS, 5)

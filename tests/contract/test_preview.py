@@ -1,4 +1,4 @@
-"""The preview of a notice: what it prints, and that it is sent to every channel that is configured."""
+"""The preview of a notice: its output, and the delivery to every configured channel."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Sending through slack_sdk to a server with Slack's answers."""
+"""Messages through slack_sdk to a server with Slack's responses."""
 
 import logging
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from forwarder.delivery_errors import DeliveryError, NoticeError
-from forwarder.invocation import RESERVED_SECONDS
+from forwarder.invocation_time import RESERVED_SECONDS
+from forwarder.notices import slack_sender
 from forwarder.notices.slack_message import SlackMessage
-from forwarder.notices.slack_sender import SlackSender
 from forwarder.notices.slack_settings import SlackBot, SlackTarget, SlackWebhook
 from tests.fake_slack import TOKEN, Answer, FakeSlack, rate_limited
 from tests.fakes import FakeInvocationTime
@@ -55,7 +55,7 @@ def targets(slack: FakeSlack) -> list[SlackTarget]:
 
 def send(target: SlackTarget, message: SlackMessage = MESSAGE, seconds: float = 60) -> FakeInvocationTime:
     time = FakeInvocationTime(seconds)
-    SlackSender(target, time, lambda: 1.0).send(message)
+    slack_sender.send(target, message, time, lambda: 1.0)
     return time
 
 
@@ -70,14 +70,14 @@ def refused(target: SlackTarget, message: SlackMessage = MESSAGE, seconds: float
     return str(error.value)
 
 
-def test_a_webhook_takes_the_message(slack: FakeSlack) -> None:
+def test_a_message_is_sent_through_a_webhook(slack: FakeSlack) -> None:
     assert send(webhook(slack)).pauses == []
     (body,) = slack.messages
     assert (body["text"], body["blocks"]) == (MESSAGE.text, MESSAGE.blocks)
     assert body["unfurl_links"] is False
 
 
-def test_a_bot_writes_into_its_channel(slack: FakeSlack) -> None:
+def test_a_message_is_sent_by_a_bot_to_its_channel(slack: FakeSlack) -> None:
     assert send(bot(slack)).pauses == []
     (received,) = slack.received
     assert received.path == "/api/chat.postMessage"
@@ -86,7 +86,7 @@ def test_a_bot_writes_into_its_channel(slack: FakeSlack) -> None:
     assert (received.body["text"], received.body["blocks"]) == (MESSAGE.text, MESSAGE.blocks)
 
 
-def test_a_base_url_needs_no_slash_at_its_end(slack: FakeSlack) -> None:
+def test_the_base_url_may_lack_the_final_slash(slack: FakeSlack) -> None:
     send(SlackBot(token=TOKEN, channel="C0SUCCESS", channel_setting="x", base_url=slack.base_url.rstrip("/")))
     assert len(slack.received) == 1
 
@@ -99,7 +99,7 @@ def test_a_base_url_needs_no_slash_at_its_end(slack: FakeSlack) -> None:
     ],
     ids=lambda answer: f"{answer.status}{answer.headers}{answer.drop}",
 )  # fmt: skip
-def test_what_may_pass_is_tried_again_with_growing_pauses(slack: FakeSlack, answer: Answer) -> None:
+def test_temporary_failures_are_retried_with_growing_pauses(slack: FakeSlack, answer: Answer) -> None:
     for target in targets(slack):
         slack.script = [answer, answer, answer]
         assert send(target).pauses == [1.0, 2.0, 4.0]
@@ -107,20 +107,20 @@ def test_what_may_pass_is_tried_again_with_growing_pauses(slack: FakeSlack, answ
 
 
 @pytest.mark.parametrize("code", ["ratelimited", "internal_error", "service_unavailable"])
-def test_a_web_api_error_that_may_pass(slack: FakeSlack, code: str) -> None:
+def test_temporary_web_api_errors_are_retried(slack: FakeSlack, code: str) -> None:
     slack.script = [Answer(data={"ok": False, "error": code})]
     assert send(bot(slack)).pauses == [1.0]
     assert len(slack.received) == 1
 
 
-def test_slack_says_how_long_to_wait(slack: FakeSlack) -> None:
+def test_the_retry_after_header_sets_the_pause(slack: FakeSlack) -> None:
     for target in targets(slack):
         slack.script = [rate_limited(20)]
         assert send(target).pauses == [20.0]
     assert len(slack.received) == 2
 
 
-def test_longer_than_the_invocation_lasts_is_not_waited(slack: FakeSlack) -> None:
+def test_a_pause_longer_than_the_invocation_raises(slack: FakeSlack) -> None:
     for target, setting in zip(targets(slack), ("SLACK_SUCCESS_WEBHOOK_URL", "SLACK_FAILURE_CHANNEL"), strict=True):
         slack.script = [rate_limited(3600)]
         told = refused(target)
@@ -129,7 +129,7 @@ def test_longer_than_the_invocation_lasts_is_not_waited(slack: FakeSlack) -> Non
     assert slack.requests == 2
 
 
-def test_no_answer_in_time_is_tried_again(slack: FakeSlack) -> None:
+def test_a_timeout_is_retried(slack: FakeSlack) -> None:
     slack.script = [Answer(hang=True)]
     seconds = RESERVED_SECONDS + 1.5  # so that the client waits one second
     told = refused(webhook(slack), seconds=seconds)
@@ -137,12 +137,12 @@ def test_no_answer_in_time_is_tried_again(slack: FakeSlack) -> None:
     assert slack.requests == 1
 
 
-def test_nobody_there_is_tried_to_the_end_of_the_time(slack: FakeSlack) -> None:
+def test_an_unreachable_slack_is_retried_until_the_time_is_up(slack: FakeSlack) -> None:
     slack.close()
     for target in targets(slack):
         time = FakeInvocationTime(30)
         with pytest.raises(NoticeError, match="before the invocation ran out of time"):
-            SlackSender(target, time, lambda: 0.0).send(MESSAGE)
+            slack_sender.send(target, MESSAGE, time, lambda: 0.0)
         assert time.pauses == [0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
         assert time.left >= RESERVED_SECONDS
 
@@ -172,7 +172,7 @@ def test_without_time_nothing_is_sent(slack: FakeSlack) -> None:
         (308, "", "HTTP 308"),
     ],
 )
-def test_a_webhook_that_refuses(slack: FakeSlack, status: int, body: str, words: str) -> None:
+def test_a_webhook_that_rejects_the_message(slack: FakeSlack, status: int, body: str, words: str) -> None:
     slack.script = [Answer(status, text=body)]
     told = refused(webhook(slack))
     assert words in told
@@ -194,19 +194,19 @@ def test_a_webhook_that_refuses(slack: FakeSlack, status: int, body: str, words:
         (None, "check SLACK_BOT_TOKEN"),
     ],
 )
-def test_a_bot_that_is_refused(slack: FakeSlack, code: str | None, words: str) -> None:
+def test_a_bot_whose_message_is_rejected(slack: FakeSlack, code: str | None, words: str) -> None:
     slack.script = [Answer(data={"ok": False, "error": code})]
     assert words in refused(bot(slack))
     assert slack.requests == 1
 
 
 @pytest.mark.parametrize("data", [[], ["ok"], "ok", 1, None])
-def test_an_answer_that_is_not_slacks(slack: FakeSlack, data: object) -> None:
+def test_a_response_that_is_not_from_slack(slack: FakeSlack, data: object) -> None:
     slack.script = [Answer(data=data, text="<html>hunter2</html>")]
     assert "SLACK_BASE_URL" in refused(bot(slack))
 
 
-def test_the_fake_itself_knows_dead_webhooks_wrong_channels_and_bad_blocks(slack: FakeSlack) -> None:
+def test_the_fake_rejects_dead_webhooks_wrong_channels_and_invalid_blocks(slack: FakeSlack) -> None:
     assert "no_service" in refused(webhook(slack, url=f"{slack.url}/services/T0/B0/{SECRET}-old"))
     assert "channel_not_found" in refused(bot(slack, channel="#nowhere"))
     assert "invalid_auth" in refused(bot(slack, token=f"xoxb-{SECRET}"))
@@ -218,16 +218,16 @@ def test_the_fake_itself_knows_dead_webhooks_wrong_channels_and_bad_blocks(slack
 @pytest.mark.parametrize(
     "url", [f"{SECRET}", f"ftp://x/{SECRET}", f"http://127.0.0.1:1/{SECRET} x", f"https:// {SECRET}"]
 )
-def test_an_address_that_is_none_is_not_quoted(slack: FakeSlack, url: str) -> None:
+def test_an_invalid_address_is_not_quoted(slack: FakeSlack, url: str) -> None:
     assert "SLACK_SUCCESS_WEBHOOK_URL" in refused(webhook(slack, url=url))
 
 
 @pytest.mark.parametrize("token", [f"xoxb-{SECRET}\r\nX: y", f"xoxb-{SECRET}-„", ""])
-def test_a_token_that_is_none_is_not_quoted(slack: FakeSlack, token: str) -> None:
+def test_an_invalid_token_is_not_quoted(slack: FakeSlack, token: str) -> None:
     assert "SLACK_BOT_TOKEN" in refused(bot(slack, token=token))
 
 
-def test_targets_show_no_secret(slack: FakeSlack) -> None:
+def test_the_repr_of_targets_has_no_secret(slack: FakeSlack) -> None:
     shown = f"{targets(slack)}"
     assert SECRET not in shown
     assert shown == "[SlackWebhook(SLACK_SUCCESS_WEBHOOK_URL), SlackBot(SLACK_FAILURE_CHANNEL)]"

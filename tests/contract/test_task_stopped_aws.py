@@ -14,7 +14,7 @@ from forwarder.delivery_errors import DeliveryError, SettingsError
 from forwarder.notices.idempotency import run_idempotently
 from forwarder.notices.slack_settings import SlackBot, SlackWebhook, read_targets
 from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.run_log import CloudWatchTail, EcsDefinitions
+from forwarder.task.find_report import CloudWatchTail, EcsDefinitions
 
 PLACE = LogStream(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 
@@ -76,7 +76,7 @@ def test_a_revision_is_read_once() -> None:
     assert (len(client.calls), warnings) == (1, [])
 
 
-def test_a_definition_that_does_not_exist_is_named() -> None:
+def test_a_missing_definition_is_named() -> None:
     warnings: list[str] = []
     definitions = EcsDefinitions(described_client(), warnings.append)
     described: Any = definitions.describe("nightly:1")
@@ -86,7 +86,7 @@ def test_a_definition_that_does_not_exist_is_named() -> None:
     assert "missing:1 no longer exists" in warning
 
 
-def test_a_permission_that_is_refused_is_named_and_asked_for_again() -> None:
+def test_a_denied_permission_is_named_and_the_definition_read_again_later() -> None:
     warnings: list[str] = []
     client = Failing("AccessDeniedException", {"taskDefinition": {"family": "nightly"}})
     definitions = EcsDefinitions(client, warnings.append)
@@ -96,7 +96,7 @@ def test_a_permission_that_is_refused_is_named_and_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("answer", BUSY, ids=str)
-def test_a_busy_ecs_raises(answer: str | Exception) -> None:
+def test_throttling_by_ecs_raises(answer: str | Exception) -> None:
     warnings: list[str] = []
     with pytest.raises(DeliveryError, match="nightly:1"):
         EcsDefinitions(Failing(answer), warnings.append).describe("nightly:1")
@@ -130,13 +130,13 @@ def test_an_empty_page_is_not_the_end_of_a_stream() -> None:
     assert [call.get("nextToken") for call in client.calls] == [None, "b/1", "b/2", "b/3", "b/4"]
 
 
-def test_no_page_is_read_for_lines_that_are_not_needed() -> None:
+def test_only_needed_pages_are_read() -> None:
     client = Failing(page("b/1", "one", "two"))
     assert next(CloudWatchTail(lambda _region: client, print).newest(PLACE)) == "two"
     assert len(client.calls) == 1
 
 
-def test_a_stream_that_may_not_be_read_is_named_once() -> None:
+def test_a_stream_without_permission_is_named_once() -> None:
     warnings: list[str] = []
     client = Failing("AccessDeniedException", "AccessDeniedException")
     tail = CloudWatchTail(lambda _region: client, warnings.append)
@@ -146,7 +146,7 @@ def test_a_stream_that_may_not_be_read_is_named_once() -> None:
 
 
 @pytest.mark.parametrize("answer", BUSY, ids=str)
-def test_busy_logs_raise(answer: str | Exception) -> None:
+def test_throttling_by_cloudwatch_logs_raises(answer: str | Exception) -> None:
     with pytest.raises(DeliveryError, match="ecs/batch/1"):
         list(CloudWatchTail(lambda _region: Failing(answer), print).newest(PLACE))
 
@@ -162,7 +162,7 @@ def table() -> str:
     return "told"
 
 
-def test_what_was_done_once_is_not_done_again(table: str) -> None:
+def test_work_that_succeeded_is_not_repeated(table: str) -> None:
     calls: list[str] = []
 
     def work() -> bool:
@@ -177,7 +177,7 @@ def test_what_was_done_once_is_not_done_again(table: str) -> None:
     assert all("expiration" in item for item in items)
 
 
-def test_what_failed_is_free_to_be_done(table: str) -> None:
+def test_failed_work_can_be_repeated(table: str) -> None:
     answers: list[bool] = [False]
 
     def fail_first() -> bool:
@@ -220,7 +220,7 @@ def test_slack_settings_in_a_secret() -> None:
     assert targets["failure"] == SlackWebhook(url="https://hooks/2", setting="SLACK_FAILURE_WEBHOOK_URL")
 
 
-def test_a_secret_may_hold_what_is_unset_and_what_is_others() -> None:
+def test_a_secret_may_contain_null_and_other_names() -> None:
     secret = json.dumps(
         {
             "slack_success_webhook_url": "https://hooks/1",
@@ -234,19 +234,19 @@ def test_a_secret_may_hold_what_is_unset_and_what_is_others() -> None:
     assert read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: secret) == {"success": webhook}
 
 
-def test_a_number_in_a_secret_is_not_passed_over() -> None:
+def test_a_number_in_a_secret_is_used() -> None:
     """Slack refuses it, and the error names the setting. If it counted as unset, the channel would be off silently."""
     targets = read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: '{"slack_failure_webhook_url": 5}')
     assert targets == {"failure": SlackWebhook(url="5", setting="SLACK_FAILURE_WEBHOOK_URL")}
 
 
 @pytest.mark.parametrize("secret", ["hunter2", '["hunter2"]', '{"slack_bot_token": {"hunter2": 1}}'])
-def test_a_secret_of_another_shape_is_named_and_not_shown(secret: str) -> None:
+def test_an_invalid_secret_is_named_without_its_value(secret: str) -> None:
     with pytest.raises(SettingsError, match="The secret slack") as error:
         read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: secret)
     assert "hunter2" not in str(error.value)
 
 
-def test_a_channel_without_a_token_is_said() -> None:
+def test_a_channel_without_a_token_is_an_error() -> None:
     with pytest.raises(SettingsError, match="SLACK_BOT_TOKEN"):
         read_targets({"SLACK_FAILURE_CHANNEL": "C1"}, no_secret)

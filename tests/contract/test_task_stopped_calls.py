@@ -1,4 +1,4 @@
-"""Which calls ``handler.task_stopped`` makes, whether they fit the invocation, and what reaches every channel."""
+"""The calls of ``handler.task_stopped``: their number, their time, and the messages on every channel."""
 
 import json
 import time
@@ -12,9 +12,9 @@ from moto import mock_aws
 
 import handler
 from forwarder.delivery_errors import NoticeError
-from tests.contract.test_task_stopped_settings import forget
 from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
+from tests.lambda_environment import forget_environment
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, event
 from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, report
 
@@ -76,9 +76,9 @@ def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasti
             AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
             BillingMode="PAY_PER_REQUEST",
         )
-        forget()
+        forget_environment()
         yield
-    forget()
+    forget_environment()
 
 
 def written(cluster: FakeElasticsearch) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def test_the_log_is_read_if_the_report_is_not_indexed(
 
 
 @pytest.mark.parametrize("seconds", [12, 11])
-def test_with_little_time_left_the_index_and_the_notice_are_done(
+def test_with_little_time_the_document_and_the_notice_are_sent(
     seconds: float, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context = Clock(seconds)
@@ -130,19 +130,19 @@ def test_with_little_time_left_the_index_and_the_notice_are_done(
 
 
 @pytest.mark.parametrize("seconds", [9, 8])
-def test_without_time_to_wait_the_index_and_the_notice_are_done(
+def test_without_time_to_wait_the_document_and_the_notice_are_sent(
     seconds: float, cluster: FakeElasticsearch, slack: FakeSlack
 ) -> None:
     assert handler.task_stopped(event(), Clock(seconds))["indexed"] is True
     assert len(slack.messages) == 1
 
 
-def test_without_a_cluster_the_ended_run_is_a_line(
+def test_without_a_cluster_the_ended_run_is_a_log_line(
     cluster: FakeElasticsearch, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELASTICSEARCH_URL", "")
     monkeypatch.setenv("NOTIFY_FAMILIES", "other")
-    forget()
+    forget_environment()
     for _ in range(2):
         assert handler.task_stopped(event(startedAt=None), Clock(60))["notified"] is None
     (line,) = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "task.ended" in line]
@@ -211,7 +211,7 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("detail", "named"), HOSTILE)
-def test_the_rest_of_a_hostile_event_is_indexed_and_told(
+def test_the_usable_part_of_a_hostile_event_is_indexed_and_posted(
     detail: dict[str, Any],
     named: str,
     cluster: FakeElasticsearch,

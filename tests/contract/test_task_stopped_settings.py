@@ -1,17 +1,17 @@
-"""``handler.task_stopped`` with invalid settings of the cluster or of Slack: the other one still works."""
+"""``handler.task_stopped`` with invalid settings of the search cluster or of Slack: the other one still works."""
 
 import json
 from collections.abc import Iterator
 
 import boto3
 import pytest
-from aws_lambda_powertools.utilities import parameters
 from moto import mock_aws
 
 import handler
 from forwarder.delivery_errors import ForwarderError
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch
+from tests.lambda_environment import forget_environment
 from tests.unit.forwarder.task.test_task_event import event
 
 SECRET = "hunter2-hunter2"
@@ -68,17 +68,9 @@ def world(monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch, slack: Fa
         secrets = boto3.client("secretsmanager")
         secrets.create_secret(Name="odd", SecretString=json.dumps([SECRET]))
         secrets.create_secret(Name="key", SecretString=json.dumps({"api_key": "a2V5"}))
-        forget()
+        forget_environment()
         yield
-    forget()
-
-
-def forget() -> None:
-    """Clear all caches, as in a new Lambda environment."""
-    for kept in (handler._settings, handler._definitions, handler._tail, handler._logs_client, handler._events_client):
-        kept.cache_clear()
-    handler._client_cache.key = handler._client_cache.cluster = None
-    parameters.clear_caches()  # type: ignore[no-untyped-call]
+    forget_environment()
 
 
 def refused(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> str:
@@ -98,7 +90,7 @@ def documents(cluster: FakeElasticsearch) -> list[str]:
 
 
 @pytest.mark.parametrize("wrong", WRONG_CLUSTERS)
-def test_slack_is_told_though_the_cluster_is_set_up_wrong(
+def test_slack_is_posted_with_invalid_cluster_settings(
     wrong: str, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, said = WRONG_CLUSTERS[wrong]
@@ -108,7 +100,7 @@ def test_slack_is_told_though_the_cluster_is_set_up_wrong(
 
 
 @pytest.mark.parametrize("wrong", WRONG_SLACKS)
-def test_the_run_is_indexed_though_slack_is_set_up_wrong(
+def test_the_run_is_indexed_with_invalid_slack_settings(
     wrong: str, cluster: FakeElasticsearch, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, said = WRONG_SLACKS[wrong]
@@ -117,7 +109,7 @@ def test_the_run_is_indexed_though_slack_is_set_up_wrong(
     assert slack.messages == []
 
 
-def test_both_are_said_in_one_sentence_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_invalid_settings_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
     said = refused(monkeypatch, {"SEARCH_ENGINE": "solr", "SLACK_SECRET_ID": "odd"})
     assert said.startswith("SEARCH_ENGINE must be")
     assert "The secret odd is not a JSON object" in said
@@ -134,7 +126,7 @@ def test_both_are_said_in_one_sentence_after_the_other(monkeypatch: pytest.Monke
         ),
     ],
 )
-def test_what_the_environment_holds_comes_before_the_secret(
+def test_the_environment_takes_precedence_over_the_secret(
     settings: dict[str, str], authorization: str, cluster: FakeElasticsearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in settings.items():

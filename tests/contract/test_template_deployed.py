@@ -17,10 +17,10 @@ import handler
 from forwarder.function_settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
 from forwarder.notices.ended_run import ended_run
 from tests.cloudformation import MotoStack, create_stack, lint_template, validate_arguments
-from tests.contract.test_task_stopped_settings import forget
 from tests.documentation import ROOT, blocks
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
+from tests.lambda_environment import forget_environment
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, UNSUPPORTED_TYPES, Stack, deploy, template
 from tests.unit.forwarder.notices.test_ended_run import RUN
 from tests.unit.forwarder.notices.test_slack_message import BARE, ended
@@ -245,7 +245,7 @@ def teams_target() -> dict[str, Any]:
 
 
 def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_message() -> None:
-    run = ended(RUN, verdict="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n')
+    run = ended(RUN, status="failure", exit_code=127, reason='exec: "C:\\etl.exe": file not found\n')
     detail = json.loads(msgspec.json.encode(ended_run(run, kibana_url=None)))
     sentence = "etl_daily:7 failed with exit code 127: exec: 'C:/etl.exe': file not found."
     (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
@@ -419,7 +419,7 @@ class Invoked:
             logical_id = "ForwardLogsFunction" if handled == "forward_logs" else "TaskStoppedFunction"
             for name, value in stack.environment(logical_id).items():
                 monkeypatch.setenv(name, value)
-            forget()
+            forget_environment()
             outer.answers.append(getattr(handler, handled)(json.loads(body), Context()))
             return ""
 

@@ -18,7 +18,6 @@ import boto3
 import botocore.client
 import cfnlint.data.AdditionalSpecs
 import pytest
-from aws_lambda_powertools.utilities import parameters
 from botocore import xform_name
 from moto import mock_aws
 
@@ -27,6 +26,7 @@ from forwarder.delivery_errors import ForwarderError
 from tests.fake_slack import Answer, FakeSlack
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT, subscription_event
+from tests.lambda_environment import forget_environment
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, template
 from tests.unit.forwarder.task.test_task_event import event
 
@@ -102,24 +102,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
 
     monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", recording)
     with mock_aws():
-        forget()
+        forget_environment()
         yield recorded
-    forget()
-
-
-def forget() -> None:
-    """What handlers keep between invocations."""
-    for kept in (
-        handler._settings,
-        handler._definitions,
-        handler._tail,
-        handler._logs_client,
-        handler._events_client,
-        handler._failure_store,
-    ):
-        kept.cache_clear()
-    handler._client_cache.key = handler._client_cache.cluster = None
-    parameters.clear_caches()  # type: ignore[no-untyped-call]
+    forget_environment()
 
 
 class Context:
@@ -175,7 +160,7 @@ class Ran:
         slack.close()
 
     def _made_by(self, name: str, invoke: Callable[[], object]) -> set[tuple[str, str]]:
-        forget()
+        forget_environment()
         with self._monkeypatch.context() as environment, contextlib.suppress(ForwarderError):
             for variable, value in self.stack.environment(f"{name}Function").items():
                 environment.setenv(variable, value)
@@ -293,7 +278,7 @@ def test_these_are_the_calls(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> N
 
 
 def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
-    """Each method of a boto3 client that stands in the forwarder's source has been called above."""
+    """Each method of a boto3 client in the forwarder's source has been called above."""
     made = {
         action.split(":")[1]
         for made in Ran(monkeypatch, calls, **SIGN_INS["names"], **SIGN_INS["a-bus"]).made.values()

@@ -11,6 +11,7 @@ import handler
 from forwarder.delivery_errors import DeliveryError, SettingsError
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT, encoded, subscription_event
+from tests.lambda_environment import forget_environment
 
 
 class Cluster(FakeElasticsearch):
@@ -48,11 +49,9 @@ def cluster(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("ELASTICSEARCH_URL", served.url)
     monkeypatch.setenv("SEARCH_ENGINE", request.param)
     monkeypatch.delenv("FAILED_ITEMS_QUEUE_URL", raising=False)
-    handler._settings.cache_clear()
-    handler._client_cache.cluster = None
+    forget_environment()
     yield served
-    handler._settings.cache_clear()
-    handler._client_cache.cluster = None
+    forget_environment()
     served.close()
 
 

@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler
 
 import boto3
 import pytest
-from aws_lambda_powertools.utilities import parameters
 from moto import mock_aws
 
 import handler
@@ -22,6 +21,7 @@ from tests.faults.misbehaving import FaultyEndpoint, FaultyTask, LogApi, Manner
 from tests.http_server import FakeElasticsearch
 from tests.integration.sidecar import Sidecar, problems
 from tests.integration.test_lambda_zip import REPORT, subscription_event
+from tests.lambda_environment import forget_environment
 from tests.unit.forwarder.task.test_task_event import event as task_event
 
 SECRET = "hunter2"
@@ -66,13 +66,6 @@ class Context:
 
     def get_remaining_time_in_millis(self) -> int:
         return round(self._seconds * 1000)
-
-
-def forget() -> None:
-    for kept in (handler._settings, handler._definitions, handler._tail, handler._logs_client, handler._failure_store):
-        kept.cache_clear()
-    handler._client_cache.key = handler._client_cache.cluster = None
-    parameters.clear_caches()  # type: ignore[no-untyped-call]
 
 
 class Left:
@@ -125,9 +118,9 @@ def fake_aws() -> Iterator[None]:
 @pytest.fixture
 def aws(fake_aws: None) -> Iterator[None]:
     """Clear all caches, as in a new Lambda environment."""
-    forget()
+    forget_environment()
     yield
-    forget()
+    forget_environment()
 
 
 SIGN_INS: dict[str, dict[str, str]] = {
@@ -150,7 +143,7 @@ UNUSABLE: dict[str, dict[str, str]] = {
 def set_all(monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]) -> None:
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    forget()
+    forget_environment()
 
 
 @pytest.mark.parametrize("refusal", [None, "unauthorized", "in words", "by a proxy", "no answer of its own"])

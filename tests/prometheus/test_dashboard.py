@@ -10,8 +10,8 @@ import pytest
 import requests
 
 from grafana.grafana_model import Panel, Query
-from grafana.task_panels import PANELS, VARIABLES
-from profiler.prometheus.live_metrics import LIVE_METRICS
+from grafana.grafana_panels import PANELS, VARIABLES
+from profiler.prometheus.prometheus_metrics import LIVE_METRICS
 from tests.integration.sidecar import Sidecar
 from tests.prometheus.conftest import NOWHERE, Scraped, program
 from tests.waiting import wait_until

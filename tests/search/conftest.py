@@ -1,4 +1,4 @@
-"""Fixtures of the tests against real search servers; each server starts once, when the first test asks for it."""
+"""Fixtures of the tests against real search servers; each server starts once, for the first test that needs it."""
 
 import contextlib
 import uuid

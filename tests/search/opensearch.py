@@ -1,6 +1,6 @@
-"""Runs OpenSearch from its jars: one node that a few lines of Java build, with painless and the ingest processors.
+"""Runs OpenSearch from its jars: one node, built by a few lines of Java, with Painless and the ingest processors.
 
-There is no index state management in it and no security.
+It has no index state management and no security.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Lines of runs as the profiler really writes them: the real monitor on the fake clock, in tasks played by scripts.
+"""Lines of runs as the profiler writes them: the real monitor on a fake clock, in tasks simulated by scripts.
 
 What the endpoint answers are JSON documents of the shape of ECS's, read by the real decoders. Each
 task has 2 vCPU and 4 GiB on Fargate, its batch container at most 1024 MiB; each second a batch receives 1000 bytes,
@@ -15,7 +15,16 @@ from msgspec.structs import replace
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.ecs.container_stats import StatsReading, decode_stats
 from profiler.readers.ecs.task_metadata import TaskMetadata, decode_task
-from profiler.record.model import AverageAndMaximum, Distribution, Gpu, Neuron, NeuronCore, Report, decode, encode
+from profiler.record.record_model import (
+    AverageAndMaximum,
+    Distribution,
+    Gpu,
+    Neuron,
+    NeuronCore,
+    Report,
+    decode,
+    encode,
+)
 from tests.unit.monitor.test_loop import MIB, World
 
 GROUP = "/ecs/jobs"

@@ -1,4 +1,4 @@
-"""A search server as a process of its own: started, waited for, killed and started again.
+"""A search server in its own process: start, wait until ready, kill and restart.
 
 There is one way to stop it, SIGKILL to its process group: its folder is deleted afterwards, and a crash is what the
 tests want to see anyhow.

@@ -1,4 +1,4 @@
-"""docs/how-to/existing-elk.md on real servers: the keys can do their work and no more, the pipeline the forwarder's."""
+"""docs/how-to/existing-elk.md on real servers: minimal API keys, and a pipeline that matches the forwarder."""
 
 import copy
 import json
@@ -14,11 +14,12 @@ import requests
 import handler
 from forwarder.delivery_errors import DeliveryError, SearchClusterError
 from forwarder.documents import Document, report_document
-from profiler.record.model import decode
+from profiler.record.record_model import decode
 from tests.documentation import ROOT, blocks
+from tests.lambda_environment import forget_environment
 from tests.search.produced import produced
 from tests.search.server import SearchServer, remove_ours
-from tests.search.test_forwarder import Context, event, report, reset
+from tests.search.test_forwarder import Context, event, report
 
 pytestmark = pytest.mark.search
 
@@ -76,14 +77,14 @@ def imported(server: SearchServer, key: str) -> subprocess.CompletedProcess[str]
 def forwarded(server: SearchServer, key: str, line: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("ELASTICSEARCH_URL", server.url)
     monkeypatch.setenv("ELASTICSEARCH_API_KEY", key)
-    reset()
+    forget_environment()
     try:
         return handler.forward_logs(event(line), Context(10))
     finally:
-        reset()
+        forget_environment()
 
 
-def test_the_keys_do_their_work(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_key_is_sufficient_for_its_purpose(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
     done = imported(cluster, created(cluster, key_of_the_page("task-profiler-import")))
     assert done.returncode == 0, done.stderr
     assert "installed: index template task-reports" in done.stdout
@@ -94,7 +95,7 @@ def test_the_keys_do_their_work(cluster: SearchServer, monkeypatch: pytest.Monke
     assert ask(cluster, key, "POST", "/task-reports-*/_search", {"size": 20}) == 200
 
 
-def test_the_forwarders_key_does_nothing_else(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_forwarders_key_allows_nothing_else(cluster: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
     key = created(cluster, key_of_the_page("task-profiler-forwarder"))
     assert forwarded(cluster, key, report(), monkeypatch)["indexed"] == 1
     refused = [
@@ -164,7 +165,7 @@ def lines_of_the_monitor() -> list[str]:
     return [line for lines in produced() for stream in lines.by_stream.values() for line in stream]
 
 
-def wanted_of(lines: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
+def expected_documents(lines: list[str]) -> dict[tuple[str, str], dict[str, Any]]:
     """The forwarder's documents by index and id, as the page says that they differ."""
     wanted = {}
     for line in lines:
@@ -201,7 +202,7 @@ def indexed(server: SearchServer) -> dict[tuple[str, str], dict[str, Any]]:
     return {(hit["_index"], hit["_id"]): hit["_source"] for hit in answer["hits"]["hits"]}
 
 
-def test_the_pipeline_makes_the_forwarders_documents_of_log_lines(opensearch_with_pipeline: SearchServer) -> None:
+def test_the_pipeline_creates_the_same_documents_as_the_forwarder(opensearch_with_pipeline: SearchServer) -> None:
     lines = lines_of_the_monitor()
     assert len(lines) >= 10
     noise = [
@@ -213,13 +214,13 @@ def test_the_pipeline_makes_the_forwarders_documents_of_log_lines(opensearch_wit
     for _ in range(2):
         bulk(opensearch_with_pipeline, [*noise, *({"message": line} for line in lines)])
     found = {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()}
-    assert found == wanted_of(lines)
+    assert found == expected_documents(lines)
 
 
-def test_the_pipeline_takes_documents_that_are_the_line_itself(opensearch_with_pipeline: SearchServer) -> None:
+def test_the_pipeline_accepts_documents_that_are_the_line_itself(opensearch_with_pipeline: SearchServer) -> None:
     lines = lines_of_the_monitor()
     bulk(opensearch_with_pipeline, [json.loads(line) for line in lines])
-    wanted = wanted_of(lines)
+    wanted = expected_documents(lines)
     for document in wanted.values():
         del document["record"]
     assert {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()} == wanted
@@ -241,20 +242,22 @@ FILEBEAT = {
 
 
 @pytest.mark.parametrize("aws", [{}, {"aws": {"cloudwatch": {"log_group": "/other"}}}], ids=["dotted", "nested"])
-def test_what_a_shipper_adds_costs_no_report(opensearch_with_pipeline: SearchServer, aws: dict[str, Any]) -> None:
+def test_fields_that_a_shipper_adds_do_not_lose_a_report(
+    opensearch_with_pipeline: SearchServer, aws: dict[str, Any]
+) -> None:
     lines = lines_of_the_monitor()
     bulk(opensearch_with_pipeline, [{**FILEBEAT, **aws, "message": line} for line in lines])
     found = {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()}
     added = FILEBEAT.keys() - {"@timestamp", "cloud", "container", "event", "service"}
     own = {key: {name: value for name, value in source.items() if name not in added} for key, source in found.items()}
-    assert own == wanted_of(lines)
+    assert own == expected_documents(lines)
 
 
-def test_a_report_without_times_finds_its_place(opensearch_with_pipeline: SearchServer) -> None:
+def test_a_report_without_a_start_is_indexed_by_its_time(opensearch_with_pipeline: SearchServer) -> None:
     line = report(startedAt=None, finishedAt=None).replace(":03Z", ":03.000Z")
     bulk(opensearch_with_pipeline, [{"message": line}])
     found = {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()}
-    assert found == wanted_of([line])
+    assert found == expected_documents([line])
     assert list(found) == [("task-reports-2026.03", "0123/batch")]
 
 
@@ -269,4 +272,6 @@ def test_a_status_of_a_newer_monitor_is_unknown(opensearch_with_pipeline: Search
     bulk(opensearch_with_pipeline, [{"message": text}])
     (found,) = indexed(opensearch_with_pipeline).values()
     assert (found["task"]["status"], found["event"]["outcome"]) == ("unknown", "unknown")
-    assert {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()} == wanted_of([text])
+    assert {key: pruned(source) for key, source in indexed(opensearch_with_pipeline).items()} == expected_documents(
+        [text]
+    )

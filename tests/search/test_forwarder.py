@@ -1,4 +1,4 @@
-"""The forwarder's handler against real clusters: templates, upserts, poison, crashes, sign-in, the whole path."""
+"""The forwarder's handler against real search clusters: templates, upserts, rejected documents, crashes, sign-in."""
 
 import base64
 import gzip
@@ -16,6 +16,7 @@ from moto import mock_aws
 
 import handler
 from forwarder.delivery_errors import DeliveryError, SearchClusterError
+from tests.lambda_environment import forget_environment
 from tests.search.server import SearchServer
 
 pytestmark = pytest.mark.search
@@ -68,19 +69,12 @@ def forward(search_server: SearchServer, monkeypatch: pytest.MonkeyPatch) -> Ite
         assert answer.ok, answer.text
     monkeypatch.setenv("ELASTICSEARCH_URL", search_server.url)
     monkeypatch.setenv("SEARCH_ENGINE", search_server.engine)
-    reset()
+    forget_environment()
     yield handler.forward_logs
     # Deleting by a pattern is refused by default, so by name.
     for index in requests.get(f"{search_server.url}/_cat/indices/task-*?format=json", timeout=30).json():
         requests.delete(f"{search_server.url}/{index['index']}", timeout=30).raise_for_status()
-    reset()
-
-
-def reset() -> None:
-    """A fresh Lambda environment."""
-    handler._settings.cache_clear()
-    handler._failure_store.cache_clear()
-    handler._client_cache.cluster = None
+    forget_environment()
 
 
 def search(server: SearchServer, index: str = "task-reports-*", **body: Any) -> dict[str, Any]:
@@ -91,7 +85,7 @@ def search(server: SearchServer, index: str = "task-reports-*", **body: Any) -> 
     return found
 
 
-def test_a_report_becomes_one_document_however_often_it_comes(forward: Forward, search_server: SearchServer) -> None:
+def test_repeated_deliveries_of_a_report_give_one_document(forward: Forward, search_server: SearchServer) -> None:
     payload = event("hello", report(), '{"json": 1}')
     for _ in range(3):
         assert forward(payload, Context()) == {"indexed": 1, "skipped": 2, "failed": 0}
@@ -121,7 +115,7 @@ def test_the_mapping_is_that_of_the_template_and_its_fields_can_be_searched(
     assert mapping["task-reports-2026.03"]["mappings"]["dynamic"] == "false"
 
 
-def test_checkpoints_go_to_an_index_of_their_own(forward: Forward, search_server: SearchServer) -> None:
+def test_checkpoints_have_a_separate_index(forward: Forward, search_server: SearchServer) -> None:
     lines = [
         report(status="running", finishedAt=None).replace("task.report", "task.checkpoint").replace(":03Z", f":0{n}Z")
         for n in (4, 5)
@@ -130,7 +124,7 @@ def test_checkpoints_go_to_an_index_of_their_own(forward: Forward, search_server
     assert search(search_server, "task-checkpoints-*")["hits"]["total"]["value"] == 2
 
 
-def test_no_users_data_is_refused(forward: Forward, search_server: SearchServer) -> None:
+def test_user_data_is_never_rejected(forward: Forward, search_server: SearchServer) -> None:
     """Huge texts, numbers out of range, odd times, unknown fields: all are taken, searchable or not."""
     odd = [
         report("1", family="f" * 100_000, container={"name": "batch", "image": "i" * 40_000}),
@@ -143,7 +137,7 @@ def test_no_users_data_is_refused(forward: Forward, search_server: SearchServer)
     assert search(search_server)["hits"]["total"]["value"] == 5
 
 
-def test_a_poison_document_does_not_hold_up_the_others(
+def test_a_rejected_document_does_not_delay_the_others(
     forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An index that somebody made without the template, an invalid report, and an id that no engine takes."""
@@ -157,7 +151,7 @@ def test_a_poison_document_does_not_hold_up_the_others(
         sqs = boto3.client("sqs")
         queue_url = sqs.create_queue(QueueName="failed")["QueueUrl"]
         monkeypatch.setenv("FAILED_ITEMS_QUEUE_URL", queue_url)
-        reset()
+        forget_environment()
         bad = [
             report("1", startedAt="2026-05-01T00:00:00Z"),
             report("t" * 600),
@@ -168,17 +162,17 @@ def test_a_poison_document_does_not_hold_up_the_others(
     kept = [json.loads(message["Body"]) for message in messages]
     reasons = " ".join(failure["reason"] for failure in kept)
     assert len(kept) == 3
-    assert "longer than 512 bytes" in reasons
+    assert "exceed 512 bytes" in reasons
     assert "Expected `str" in reasons
     assert "parsing_exception" in reasons
     assert [hit["_id"] for hit in search(search_server)["hits"]["hits"]] == ["2/batch"]
 
 
-def test_records_of_a_stream_make_the_documents_of_the_direct_way(
+def test_a_stream_gives_the_same_documents_as_a_subscription(
     forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INDEX_PERIOD", "day")
-    reset()
+    forget_environment()
     payloads = [event("hello", report(f"{number}")) for number in range(300)]
     assert forward(payloads[0], Context()) == {"indexed": 1, "skipped": 1, "failed": 0}
     direct = {hit["_id"]: hit["_source"] for hit in search(search_server)["hits"]["hits"]}
@@ -195,11 +189,11 @@ def test_records_of_a_stream_make_the_documents_of_the_direct_way(
     assert next(hit["_source"] for hit in found if hit["_id"] == "0/batch") == direct["0/batch"]
 
 
-def test_ordinary_lines_stand_next_to_the_report(
+def test_ordinary_lines_are_indexed_next_to_the_report(
     forward: Forward, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORWARD_LOG_LINES", "true")
-    reset()
+    forget_environment()
     for _ in range(2):
         payload = event("starting", report(TASK_ID), "done", stream=f"ecs/batch/{TASK_ID}")
         assert forward(payload, Context())["indexed"] == 3
@@ -208,8 +202,8 @@ def test_ordinary_lines_stand_next_to_the_report(
     assert {hit["_source"]["task"]["id"] for hit in hits} == {TASK_ID}
 
 
-def test_a_later_part_of_a_document_does_not_erase_the_earlier(forward: Forward, search_server: SearchServer) -> None:
-    """The end of a stopped task comes from ECS's event; the report must not wipe it out, in either order."""
+def test_a_later_write_keeps_the_fields_of_an_earlier_one(forward: Forward, search_server: SearchServer) -> None:
+    """The end of a stopped task comes from ECS's event; the report must not remove it, in either order."""
     url = f"{search_server.url}/task-reports-2026.03/_update/0123%2Fbatch"
     body = {
         "doc": {"task": {"status": "stopped", "stop_code": "UserInitiated"}, "event": {"outcome": "unknown"}},
@@ -250,7 +244,7 @@ FAULTS: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("path", "change", "undo", "error"), FAULTS.values(), ids=FAULTS)
-def test_a_fault_of_the_index_raises_and_the_retry_writes_the_run(
+def test_an_index_fault_raises_and_the_retry_writes_the_run(
     forward: Forward,
     search_server: SearchServer,
     path: str,
@@ -307,20 +301,20 @@ def test_a_server_killed_and_restarted_in_the_middle_loses_and_doubles_nothing(
 
 def test_a_cluster_that_stays_down_fails_the_invocation(forward: Forward, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
-    reset()
+    forget_environment()
     with pytest.raises(DeliveryError, match="accepted no documents before the invocation ran out"):
         forward(event(report()), Context(6))
 
 
-def test_the_wrong_engine_is_said(search_server: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_wrong_engine_is_named(search_server: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
     if search_server.engine != "opensearch":
         pytest.skip("only Elasticsearch's client refuses another product")
     monkeypatch.setenv("ELASTICSEARCH_URL", search_server.url)
     monkeypatch.setenv("SEARCH_ENGINE", "elasticsearch")
-    reset()
+    forget_environment()
     with pytest.raises(SearchClusterError, match="SEARCH_ENGINE=opensearch"):
         handler.forward_logs(event(report()), Context())
-    reset()
+    forget_environment()
 
 
 def test_a_secured_cluster(
@@ -330,15 +324,15 @@ def test_a_secured_cluster(
     monkeypatch.setenv("ELASTICSEARCH_URL", secured_elasticsearch.url)
     monkeypatch.setenv("ELASTICSEARCH_USERNAME", secured_elasticsearch.admin.name)
     monkeypatch.setenv("ELASTICSEARCH_PASSWORD", SECRET)
-    reset()
+    forget_environment()
     with pytest.raises(SearchClusterError, match="HTTP 401") as refused:
         handler.forward_logs(event(report()), Context())
     assert not refused.value.is_retryable
     assert SECRET not in str(refused.value)
     monkeypatch.setenv("ELASTICSEARCH_PASSWORD", secured_elasticsearch.admin.password)
-    reset()
+    forget_environment()
     assert handler.forward_logs(event(report()), Context())["indexed"] == 1
     output = capfd.readouterr()
     assert SECRET not in output.out + output.err
     assert secured_elasticsearch.admin.password not in output.out + output.err
-    reset()
+    forget_environment()

@@ -1,4 +1,4 @@
-"""A real server killed while a bulk request is on its way: what was written and not answered, and what was cut."""
+"""A real server is killed during a bulk request: with a request that was written, and with one that was cut off."""
 
 import socket
 import threading
@@ -10,8 +10,9 @@ import pytest
 import requests
 
 from tests.http_server import FakeHttpServer
+from tests.lambda_environment import forget_environment
 from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, Forward, event, forward, report, reset, search
+from tests.search.test_forwarder import Context, Forward, event, forward, report, search
 
 __all__ = ["forward"]  # the fixture
 
@@ -78,7 +79,7 @@ class Relay(FakeHttpServer):
 def relay(search_server: SearchServer, forward: Forward, monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
     served = Relay(search_server)
     monkeypatch.setenv("ELASTICSEARCH_URL", served.url)
-    reset()
+    forget_environment()
     yield served
     served.wait_for_the_server()
     served.close()

@@ -1,4 +1,4 @@
-"""What each panel of the dashboards searches for, on real servers, over documents that profiler and forwarder wrote.
+"""The searches of all dashboard panels on real servers, with documents that profiler and forwarder wrote.
 
 The lines are the real monitor's (see :mod:`tests.search.produced`), the documents those of the real
 handlers; the numbers are worked out by hand from what each script says.
@@ -13,19 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 import handler
-from kibana.aggregations import (
-    MATCHING,
-    cases_id,
-    grouped_metrics,
-    other_search_body,
-    search_body,
-    terms_id,
-    time_id,
-)
+from kibana.aggregations import cases_id, grouped_metrics, terms_id, time_id
 from kibana.all_dashboards import PANELS
 from kibana.dashboard_model import Panel
-from profiler.record.model import Recommendation, decode, encode
+from profiler.record.record_model import Recommendation, decode, encode
 from tests.fake_slack import FakeSlack
+from tests.panel_searches import MATCHING, other_search_body, search_body
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, search
@@ -49,7 +42,7 @@ Bucket = dict[str, Any]
 Ask = Callable[..., dict[str, Any]]
 
 
-def told_by_ecs(script: Script, *, code: int, stopped_at: str, reason: str | None = None, **more: Any) -> Any:
+def stopped_event(script: Script, *, code: int, stopped_at: str, reason: str | None = None, **more: Any) -> Any:
     """ECS's event of the task's end."""
     batch = {"name": "batch", "exitCode": code, "lastStatus": "STOPPED", "image": "etl:7"}
     return task_event(
@@ -66,13 +59,13 @@ def told_by_ecs(script: Script, *, code: int, stopped_at: str, reason: str | Non
     )
 
 
-KILLED = told_by_ecs(
+KILLED = stopped_event(
     SCRIPT["killed"],
     code=137,
     reason=KILLED_REASON,
     stopped_at="2026-03-01T10:45:20.500Z",
 )
-STOPPED = told_by_ecs(
+STOPPED = stopped_event(
     SCRIPT["stopped"],
     code=143,
     stopped_at="2026-03-01T11:45:30.000Z",
@@ -183,7 +176,7 @@ def close(value: float) -> Any:
     return pytest.approx(value, rel=1e-5)  # fields are 32-bit floats
 
 
-def test_the_documents_are_of_lines_that_the_monitor_wrote(ask: Ask, search_server: SearchServer) -> None:
+def test_the_documents_come_from_lines_of_the_monitor(ask: Ask, search_server: SearchServer) -> None:
     """Eight reports (one task has two containers) and two checkpoints; each document holds its line."""
     ask("task-count-by-family")
     written = {line for run in produced() for of_it in run.by_stream.values() for line in of_it}
@@ -205,7 +198,7 @@ def test_every_panel_has_buckets_and_a_number_in_each_column(ask: Ask) -> None:
             assert any(row[column] is not None for row in found.values()), (panel.key, metric.label)
 
 
-def test_a_cell_of_the_heatmap(ask: Ask) -> None:
+def test_a_cell_of_the_cpu_heatmap(ask: Ask) -> None:
     """Worked out by hand: the family nightly, CPU %, between 10 and 11 o'clock.
 
     Three batches ended in that hour, each of 2 vCPU, read once a second until half a second before its end:
@@ -227,7 +220,7 @@ def test_a_cell_of_the_heatmap(ask: Ask) -> None:
     }
 
 
-def test_a_cell_of_the_heatmap_of_memory(ask: Ask) -> None:
+def test_a_cell_of_the_memory_heatmap(ask: Ask) -> None:
     """By hand, of 1024 MiB: `a` (60 s x 256 + 90 s x 512) / 150 s = 409.6, 40 %; `b` 512, 50 %; `killed`
     (10 s x 512 + 10 s x 1000) / 20 s = 756, 73.828 %. Their mean is 54.609 %.
     """
@@ -301,7 +294,7 @@ def test_peaks(ask: Ask) -> None:
     assert found[("hourly", ELEVEN)] == (close(25),)
 
 
-def test_failures_and_why(ask: Ask) -> None:
+def test_failures_and_reasons(ask: Ask) -> None:
     """Those of which ECS told have its words; of the other only the monitor's exit code is known."""
     rows = table(ask("failures"), "failures")
     assert rows == {
@@ -335,7 +328,7 @@ def test_cost_and_waste(ask: Ask) -> None:
     assert saving == {("hourly",): (close((45 + 40) / 2),), ("nightly",): (close(50),)}
 
 
-def test_the_right_size(ask: Ask) -> None:
+def test_the_recommended_sizes(ask: Ask) -> None:
     peaks = table(ask("memory-peak-against-size"), "memory-peak-against-size")
     assert peaks == {("hourly",): (256, 1024), ("nightly",): (1000, 1024)}
     rows = by_family(table(ask("right-size-table"), "right-size-table"))
@@ -372,7 +365,7 @@ def test_the_sizes_of_one_task(ask: Ask) -> None:
     assert (two, four, eight) == (1, 1, 1)
 
 
-def test_one_task_checkpoint_by_checkpoint(ask: Ask) -> None:
+def test_the_checkpoints_of_one_task(ask: Ask) -> None:
     """By hand: 0.4 of 2 vCPU in the first minute of `a`, 0.8 in the second; after 120 s it had received 120 x 1000."""
     assert table(ask("run-cpu"), "run-cpu") == {("batch", ONE): (close(20),), ("batch", TWO): (close(40),)}
     assert table(ask("run-memory"), "run-memory") == {(ONE,): (256, 1024), (TWO,): (512, 1024)}

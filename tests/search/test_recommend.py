@@ -1,6 +1,6 @@
-"""``task-profiler recommend --elasticsearch`` on real servers, over documents that the forwarder wrote.
+"""``task-profiler recommend --elasticsearch`` on real servers, with documents that the forwarder wrote.
 
-What it finds there is held against what it finds in the same runs' record lines.
+Its results are compared with those from the record lines of the same runs.
 """
 
 import json
@@ -13,7 +13,7 @@ import pytest
 import requests
 from msgspec.structs import replace
 
-from profiler.record.model import Distribution, Gpu, Metrics, Report, Sampling, decode, encode
+from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, decode, encode
 from tests.runs import checkpoint, lines, report, slowdown
 from tests.search.produced import produced
 from tests.search.server import SearchServer, remove_ours
@@ -121,7 +121,9 @@ RUNS = [
 ]
 
 
-def test_the_cluster_finds_what_the_record_lines_say(forward: Forward, search_server: SearchServer) -> None:
+def test_the_cluster_gives_the_same_recommendations_as_the_record_lines(
+    forward: Forward, search_server: SearchServer
+) -> None:
     """Also which 50 of 60 runs are the last, and that one of them has no numbers."""
     indexed(forward, search_server, [*RUNS, checkpoint(RUNS[0])])
     there = objects("--elasticsearch", search_server.url)
@@ -164,7 +166,7 @@ def test_runs_that_the_monitor_reported(forward: Forward, search_server: SearchS
         assert found["evidence"] == here[family]["evidence"]
 
 
-def test_families_are_chosen_by_name_and_pattern(forward: Forward, search_server: SearchServer) -> None:
+def test_families_are_selected_by_name_and_pattern(forward: Forward, search_server: SearchServer) -> None:
     indexed(forward, search_server, RUNS)
     there = ("--elasticsearch", search_server.url)
     assert set(objects(*there, "ec2", "gr*")) == {"ec2", "grown"}
@@ -175,7 +177,7 @@ def test_families_are_chosen_by_name_and_pattern(forward: Forward, search_server
     assert b"No run of weekly in the indices task-reports-*" in none.stderr
 
 
-def test_last_chooses_how_many_runs(forward: Forward, search_server: SearchServer) -> None:
+def test_last_limits_the_number_of_runs(forward: Forward, search_server: SearchServer) -> None:
     indexed(forward, search_server, RUNS)
     for last in ("3", "60", "5000"):
         there = objects("--elasticsearch", search_server.url, "--last", last)
@@ -223,7 +225,7 @@ def test_the_cluster_filters_as_a_file_does(
     assert list(there) == ["filtered"]
 
 
-def test_more_families_than_fit_into_a_page(forward: Forward, search_server: SearchServer) -> None:
+def test_families_of_several_search_pages_are_read(forward: Forward, search_server: SearchServer) -> None:
     """With ``--last 5000`` there is one family on a page, with fewer up to 100."""
     many = [
         replace(one, record=replace(one.record, family=f"family-{number:03}", task_id=f"many-{number}"))
@@ -234,7 +236,9 @@ def test_more_families_than_fit_into_a_page(forward: Forward, search_server: Sea
     assert len(objects("--elasticsearch", search_server.url, "--last", "9000", "family-00*")) == 10
 
 
-def test_families_of_one_name_in_several_accounts_are_apart(forward: Forward, search_server: SearchServer) -> None:
+def test_families_with_the_same_name_in_several_accounts_are_separate(
+    forward: Forward, search_server: SearchServer
+) -> None:
     runs = [
         report(
             number, account_id=account, region=region, task_id=f"{account}-{region}-{number}", peak_mb=peak_mb + number
@@ -264,7 +268,7 @@ def test_the_peak_equals_to_the_last_digit(forward: Forward, search_server: Sear
     assert found["evidence"]["peakMB"] == 123456.786
 
 
-def test_a_run_that_only_ecs_told_of_is_ignored_unless_it_ran_out_of_memory(
+def test_a_run_without_a_report_is_ignored_unless_it_ran_out_of_memory(
     forward: Forward, search_server: SearchServer
 ) -> None:
     """Of a lost run the last checkpoint's numbers are in the document."""
@@ -281,7 +285,7 @@ def test_a_run_that_only_ecs_told_of_is_ignored_unless_it_ran_out_of_memory(
     assert found["recommended"]["memoryMB"] == 3072
 
 
-def test_no_documents_are_a_failure_with_a_sentence(search_server: SearchServer) -> None:
+def test_a_cluster_without_documents_is_an_error(search_server: SearchServer) -> None:
     done = recommend("--elasticsearch", search_server.url, "--prefix", "nobodys")
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr == (
@@ -290,7 +294,7 @@ def test_no_documents_are_a_failure_with_a_sentence(search_server: SearchServer)
     )
 
 
-def test_documents_without_the_templates_are_a_sentence(search_server: SearchServer, index: str) -> None:
+def test_documents_without_the_templates_are_an_error(search_server: SearchServer, index: str) -> None:
     """Without a template the family's name is a text that cannot be aggregated."""
     where = f"{search_server.url}/{index}-reports-1"
     document = {"task": {"family": "nightly"}, "event": {"start": "2026-03-01T10:00:00Z"}}

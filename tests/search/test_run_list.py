@@ -1,4 +1,4 @@
-"""The runs in documents that the forwarder wrote, on real servers: the same as from every other source.
+"""The list of runs from the forwarder's documents on real servers is the same as from every other source.
 
 The other sources: tests/contract/test_run_sources.py.
 """
@@ -13,7 +13,7 @@ from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.clock import SystemClock
 from profiler.past_runs.run_source import RunFilter, RunSource
-from profiler.record.model import encode
+from profiler.record.record_model import encode
 from tests.run_sources import IDS, RUNS, check_source
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, search
@@ -59,7 +59,7 @@ def with_event(server: SearchServer, task_id: str, *, record_only: bool = False)
     put(server, hit["_index"], hit["_id"].replace("/", "%2F"), source)
 
 
-def test_runs_without_a_record_are_listed_with_what_is_known(forward: Forward, search_server: SearchServer) -> None:
+def test_runs_without_a_record_get_a_partial_line(forward: Forward, search_server: SearchServer) -> None:
     forward(event(*(encode(one).decode() for one in RUNS)), Context())
     task = {"id": "lost", "family": "nightly-etl", "status": "failure", "stopped_reason": "CannotPullContainerError"}
     never = {"@timestamp": "2099-01-01T00:00:00.000Z", "task": task, "container": {"name": "batch"}}
@@ -78,7 +78,7 @@ def test_runs_without_a_record_are_listed_with_what_is_known(forward: Forward, s
     assert source.notes == ("the indices task-reports-*: 1 record could not be read, so numbers are missing.",)
 
 
-def test_more_runs_than_fit_into_a_page(forward: Forward, search_server: SearchServer) -> None:
+def test_runs_of_several_search_pages_are_listed(forward: Forward, search_server: SearchServer) -> None:
     """Also with equal starts."""
     texts = [encode(RUNS[0]).decode().replace('"abc1"', f'"many-{number:03}"') for number in range(450)]
     forward(event(*texts), Context())

@@ -1,4 +1,4 @@
-"""The harness itself: the servers are the real ones, and do what the other tests rely on."""
+"""The test harness: the servers are real and have the behaviour that the other tests need."""
 
 import json
 from collections.abc import Iterator
@@ -38,14 +38,14 @@ def upsert(server: SearchServer, index: str, document: dict[str, Any]) -> reques
     return call(server, "POST", path, {"doc": document, "doc_as_upsert": True})
 
 
-def test_server_answers_with_the_version_that_was_asked_for(search_server: SearchServer) -> None:
+def test_the_server_has_the_requested_version(search_server: SearchServer) -> None:
     answered = call(search_server, "GET", "").json()["version"]
 
     assert answered["number"] == search_server.version
     assert answered.get("distribution", "elasticsearch") == search_server.engine
 
 
-def test_upserted_document_is_found(search_server: SearchServer, index: str) -> None:
+def test_an_upserted_document_is_found(search_server: SearchServer, index: str) -> None:
     statuses = [upsert(search_server, index, document).status_code for document in ({"name": "a"}, {"count": 2})]
     hits = call(search_server, "GET", f"{index}/_search?q=name:a").json()["hits"]["hits"]
 
@@ -53,7 +53,7 @@ def test_upserted_document_is_found(search_server: SearchServer, index: str) -> 
     assert [hit["_source"] for hit in hits] == [{"name": "a", "count": 2}]
 
 
-def test_strict_mapping_refuses_an_unknown_field(search_server: SearchServer, index: str) -> None:
+def test_a_strict_mapping_rejects_an_unknown_field(search_server: SearchServer, index: str) -> None:
     call(search_server, "PUT", index, _STRICT).raise_for_status()
 
     refused = upsert(search_server, index, {"unknown": 1})
@@ -62,7 +62,7 @@ def test_strict_mapping_refuses_an_unknown_field(search_server: SearchServer, in
     assert refused.json()["error"]["type"] == "strict_dynamic_mapping_exception"
 
 
-def test_bulk_answers_for_each_item(search_server: SearchServer, index: str) -> None:
+def test_a_bulk_response_has_an_item_for_each_document(search_server: SearchServer, index: str) -> None:
     call(search_server, "PUT", index, _STRICT).raise_for_status()
     lines = [
         *({"index": {"_id": "good"}}, {"count": 1}),

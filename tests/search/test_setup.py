@@ -20,7 +20,7 @@ def import_(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_the_templates_are_installed_as_often_as_one_likes(search_server: SearchServer) -> None:
+def test_the_templates_can_be_installed_repeatedly(search_server: SearchServer) -> None:
     for _ in range(2):
         done = import_("--elasticsearch", search_server.url, "--prefix", "team")
         assert done.returncode == 0, done.stderr
@@ -53,7 +53,7 @@ def test_sign_in(secured_elasticsearch: SearchServer) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_nobody_there() -> None:
+def test_an_unreachable_cluster_is_an_error() -> None:
     done = import_("--elasticsearch", "http://127.0.0.1:9")
     assert done.returncode == 1
     assert (

@@ -1,4 +1,4 @@
-"""``task_stopped`` on a real cluster and an AWS emulator that throttles, with the task definitions that people have."""
+"""``task_stopped`` with common task definitions, on a real search cluster and an AWS emulator that throttles."""
 
 import json
 import time
@@ -14,9 +14,10 @@ from forwarder.delivery_errors import DeliveryError
 from tests.aws import fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.fake_slack import FakeSlack
+from tests.lambda_environment import forget_environment
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, report
-from tests.search.test_task_stopped import FAMILY, TASK_ID, LambdaContext, forget, only_document
+from tests.search.test_task_stopped import FAMILY, TASK_ID, LambdaContext, only_document
 from tests.unit.core.test_container_roles import BATCH, FIRELENS, INJECTED, MONITOR, ROUTER, SIDECARS
 from tests.unit.forwarder.task.test_task_event import event as task_event
 
@@ -60,9 +61,9 @@ def proxy(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -
             BillingMode="PAY_PER_REQUEST",
         )
         boto3.client("logs").create_log_group(logGroupName=GROUP)
-        forget()
+        forget_environment()
         yield proxy
-        forget()
+        forget_environment()
         proxy.close()
 
 
@@ -102,7 +103,7 @@ def test_a_failed_batch_behind_an_essential_sidecar_is_a_failure(
 
 @pytest.mark.parametrize("containers", DEFINITIONS.values(), ids=DEFINITIONS)
 @pytest.mark.parametrize("code", [143, 137])
-def test_a_sidecar_that_ecs_stops_after_the_batch_is_no_failure(
+def test_a_sidecar_that_ecs_stops_after_the_batch_is_not_a_failure(
     proxy: AwsProxy, search_server: SearchServer, containers: list[dict[str, Any]], code: int
 ) -> None:
     register(*containers)
@@ -112,7 +113,7 @@ def test_a_sidecar_that_ecs_stops_after_the_batch_is_no_failure(
     assert only_document(search_server)["container"]["name"] == "batch"
 
 
-def test_a_batch_with_a_log_router_is_known(proxy: AwsProxy, search_server: SearchServer) -> None:
+def test_the_batch_next_to_a_log_router_is_recognized(proxy: AwsProxy, search_server: SearchServer) -> None:
     containers: list[dict[str, Any]] = [ROUTER, ETL | FIRELENS, MONITOR]
     register(*containers)
     assert handler.task_stopped(ended(*containers, batch=2), LambdaContext())["status"] == "failure"
@@ -120,7 +121,7 @@ def test_a_batch_with_a_log_router_is_known(proxy: AwsProxy, search_server: Sear
 
 
 @pytest.mark.parametrize("operation", ["DescribeTaskDefinition", "GetLogEvents"])
-def test_a_throttled_account_neither_loses_the_run_nor_spends_its_notice(
+def test_throttling_neither_loses_the_run_nor_its_notice(
     proxy: AwsProxy, slack: FakeSlack, search_server: SearchServer, operation: str
 ) -> None:
     register({"image": "x", **SIDECARS["xray-daemon"]}, ETL, MONITOR)

@@ -1,4 +1,4 @@
-"""``handler.task_stopped`` on real clusters, with a fake Slack and AWS played by moto."""
+"""``handler.task_stopped`` on real search clusters, with a fake Slack and AWS simulated by moto."""
 
 import json
 import time
@@ -13,13 +13,14 @@ from moto import mock_aws
 
 import handler
 from forwarder.delivery_errors import DeliveryError
-from forwarder.invocation import InvocationTime
-from forwarder.search_cluster.report_search import IndexedReports
-from forwarder.task.run_log import FoundReport
+from forwarder.invocation_time import InvocationTime
+from forwarder.search_cluster.report_search import find_report
+from forwarder.task.find_report import ReportLine
 from forwarder.task.task_event import EventContainer, parse_stopped_task
 from tests.fake_slack import Answer, FakeSlack
+from tests.lambda_environment import forget_environment
 from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, Forward, event, forward, report, reset, search
+from tests.search.test_forwarder import Context, Forward, event, forward, report, search
 from tests.unit.forwarder.task.test_task_event import container, definition
 from tests.unit.forwarder.task.test_task_event import event as task_event
 
@@ -70,15 +71,9 @@ def aws(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -> 
         logs.create_log_group(logGroupName="/ecs/jobs")
         for name in ("batch", "task-monitor"):
             logs.create_log_stream(logGroupName="/ecs/jobs", logStreamName=f"ecs/{name}/{TASK_ID}")
-        forget()
+        forget_environment()
         yield logs
-    forget()
-
-
-def forget() -> None:
-    """A fresh Lambda environment."""
-    for cached in (handler._definitions, handler._tail, handler._logs_client):
-        cached.cache_clear()
+    forget_environment()
 
 
 def put(logs: Any, line: str, stream: str = STREAM) -> None:
@@ -86,16 +81,16 @@ def put(logs: Any, line: str, stream: str = STREAM) -> None:
     logs.put_log_events(logGroupName="/ecs/jobs", logStreamName=stream, logEvents=lines)
 
 
-def indexed_report() -> FoundReport | None:
-    """What the lookup by id finds for the batch of the event."""
+def indexed_report() -> ReportLine | None:
+    """Look up the report of the event's batch by its id."""
     task = parse_stopped_task(task_event())
     assert task is not None
     cluster = handler._cluster(handler._settings())
-    reports = IndexedReports(cluster, "task", "month", InvocationTime(LambdaContext()))
-    return reports.find(task, EventContainer(name="batch"))
+    budget = InvocationTime(LambdaContext())
+    return find_report(cluster, budget, task, EventContainer(name="batch"), prefix="task", period="month")
 
 
-def test_a_report_is_found_by_its_id_at_once(aws: Any, forward: Forward, search_server: SearchServer) -> None:
+def test_a_report_is_found_by_its_id_before_a_refresh(aws: Any, forward: Forward, search_server: SearchServer) -> None:
     assert indexed_report() is None  # the index does not exist
     other = report("0" * 32, startedAt="2026-03-01T10:11:29Z")
     assert forward(event(other), Context())["indexed"] == 1
@@ -110,7 +105,7 @@ def test_a_report_is_found_by_its_id_at_once(aws: Any, forward: Forward, search_
     assert (found.text, found.is_final, found.is_indexed) == (text, True, True)
 
 
-def test_a_document_of_the_event_alone_is_no_report(aws: Any, search_server: SearchServer) -> None:
+def test_a_document_of_the_event_alone_is_not_a_report(aws: Any, search_server: SearchServer) -> None:
     assert handler.task_stopped(task_event(startedAt=None), LambdaContext())["indexed"] is True
     assert indexed_report() is None
 
@@ -127,7 +122,7 @@ def only_document(server: SearchServer) -> dict[str, Any]:
     return source
 
 
-def test_a_failure_is_indexed_and_told_once(aws: Any, slack: FakeSlack, search_server: SearchServer) -> None:
+def test_a_failure_is_indexed_and_posted_once(aws: Any, slack: FakeSlack, search_server: SearchServer) -> None:
     put(aws, run_report(status="failure", exitCode=1))
     answers = [handler.task_stopped(task_event(), LambdaContext()) for _ in range(3)]
     assert answers == [{"status": "failure", "indexed": True, "notified": "failure"}] * 3
@@ -148,7 +143,7 @@ ENDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("verdict", ENDS)
 @pytest.mark.parametrize("status", ["success", "unknown"])
-def test_any_order_and_any_number_of_times_give_the_same_document(
+def test_any_order_and_repetition_give_the_same_document(
     aws: Any, forward: Forward, search_server: SearchServer, status: str, verdict: str
 ) -> None:
     """The report by subscription; the event when it finds the report, and when it finds only a checkpoint; a replay."""
@@ -177,7 +172,7 @@ def test_any_order_and_any_number_of_times_give_the_same_document(
     assert "memory" not in documents[0]["usage"]  # only the checkpoint has it
 
 
-def test_a_report_that_is_there_is_not_overwritten_by_a_checkpoint(
+def test_an_indexed_report_is_not_overwritten_by_a_checkpoint(
     aws: Any, forward: Forward, search_server: SearchServer
 ) -> None:
     forward(event(run_report(status="failure", exitCode=1, metrics={"durationMs": 777}), stream=STREAM), Context())
@@ -187,7 +182,7 @@ def test_a_report_that_is_there_is_not_overwritten_by_a_checkpoint(
     assert only_document(search_server)["usage"]["duration_ms"] == 777
 
 
-def test_slack_down_fails_the_invocation_and_the_retry_tells(
+def test_a_slack_outage_fails_the_invocation_and_the_retry_posts(
     aws: Any, slack: FakeSlack, search_server: SearchServer
 ) -> None:
     put(aws, run_report(status="failure", exitCode=1))
@@ -199,20 +194,20 @@ def test_slack_down_fails_the_invocation_and_the_retry_tells(
     assert len(slack.messages) == 1
 
 
-def test_the_cluster_down_is_raised_after_slack_was_told(
+def test_a_cluster_outage_raises_after_slack_was_posted(
     aws: Any, slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
-    reset()
+    forget_environment()
     put(aws, run_report(status="failure", exitCode=1))
     for _ in range(2):
         with pytest.raises(DeliveryError, match="accepted no documents"):
             handler.task_stopped(task_event(), LambdaContext(14))
     assert len(slack.messages) == 1
-    reset()
+    forget_environment()
 
 
-def test_recent_runs_are_compared_with(
+def test_the_duration_is_compared_with_recent_runs(
     aws: Any, forward: Forward, slack: FakeSlack, search_server: SearchServer
 ) -> None:
     """Those of the same account and Region."""
@@ -229,7 +224,7 @@ def test_recent_runs_are_compared_with(
     assert "3.1× longer than the median of the last 8 successful runs" in json.dumps(slack.messages, ensure_ascii=False)
 
 
-def test_other_states_of_a_task_are_left_alone(aws: Any, slack: FakeSlack) -> None:
+def test_other_states_of_a_task_are_ignored(aws: Any, slack: FakeSlack) -> None:
     nothing = {"status": None, "indexed": False, "notified": None}
     others: list[dict[str, Any]] = [task_event(lastStatus="RUNNING"), {}, {"detail": {}}]
     for other in others:

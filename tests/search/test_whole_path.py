@@ -1,4 +1,4 @@
-"""From a batch to the index: real monitor, played CloudWatch Logs with its subscription, handler, real cluster."""
+"""From a batch to the index: real monitor, simulated CloudWatch Logs and subscription, handler, real cluster."""
 
 import io
 import json
@@ -19,8 +19,9 @@ from moto.awslambda import models as played_lambda
 import handler
 from benchmarks.endpoint import TASK_ID, Task, serve
 from tests.aws import FakeAws, fake_aws
+from tests.lambda_environment import forget_environment
 from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, reset, search
+from tests.search.test_forwarder import Context, search
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.search
@@ -77,11 +78,11 @@ def forwarder(elasticsearch8: SearchServer, monkeypatch: pytest.MonkeyPatch) -> 
     for path in (Path(__file__).parents[2] / "kibana" / "index-templates").glob("*.json"):
         template = json.loads(path.read_text())
         requests.put(f"{elasticsearch8.url}/_index_template/{path.stem}", json=template, timeout=30).raise_for_status()
-    reset()
+    forget_environment()
     yield elasticsearch8
     for index in requests.get(f"{elasticsearch8.url}/_cat/indices/task-*?format=json", timeout=30).json():
         requests.delete(f"{elasticsearch8.url}/{index['index']}", timeout=30).raise_for_status()
-    reset()
+    forget_environment()
 
 
 def monitored_run() -> None:
@@ -109,7 +110,7 @@ def only_document(server: SearchServer) -> dict[str, Any]:
     return source
 
 
-def test_a_run_ends_up_in_the_index_and_a_replay_changes_nothing(aws: FakeAws, forwarder: SearchServer) -> None:
+def test_a_run_is_indexed_and_a_replay_changes_nothing(aws: FakeAws, forwarder: SearchServer) -> None:
     monitored_run()
     document = only_document(forwarder)
     assert document["task"]["status"] == "success"

@@ -13,7 +13,7 @@ from forwarder.notices.links import links_of
 from forwarder.notices.notice import Notice
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
-from profiler.record.model import Cost, Metrics, Recommendation, describe_type
+from profiler.record.record_model import Cost, Metrics, Recommendation, describe_type
 from profiler.record.run_outcome import PREDICATES, EndStatus, StopCategory
 
 LINE_TYPE = "task.ended"
@@ -82,7 +82,7 @@ def ended_run(notice: Notice, *, kibana_url: str | None) -> EndedRun:
         family=_embeddable(notice.family, _MAX_NAME_LENGTH) or "",
         revision=_embeddable(notice.task.revision, _MAX_WORD_LENGTH),
         container=_embeddable(notice.container, _MAX_NAME_LENGTH),
-        status=notice.outcome.verdict,
+        status=notice.outcome.status,
         stop_category=notice.outcome.category,
         stopped_reason=_cut(notice.reason, _MAX_REASON_LENGTH),
         exit_code=notice.outcome.exit_code,
@@ -105,7 +105,7 @@ def _sentence(notice: Notice) -> str:
     code = wording.exit_code(notice.outcome.exit_code or None)
     exit_code = "" if code is None else f" with exit code {code}"
     reason = f": {notice.reason.strip().rstrip('.')}" if notice.reason else ""
-    return f"{name} {PREDICATES[notice.outcome.verdict]}{exit_code}{reason}."
+    return f"{name} {PREDICATES[notice.outcome.status]}{exit_code}{reason}."
 
 
 def _metrics(notice: Notice) -> Metrics | None:
@@ -163,7 +163,7 @@ def _embeddable(text: str | None, max_length: int) -> str | None:
 
 
 class LogLineChannel:
-    """Prints each ended run as a JSON line: without a cluster, the function's log is the list of all runs.
+    """Prints each ended run as a JSON line: without a search cluster, the function's log is the list of all runs.
 
     Args:
         write: prints a line.

@@ -1,4 +1,4 @@
-"""Posts each notice only once: a table of DynamoDB keeps the keys of what was posted."""
+"""Posts each notice only once: a DynamoDB table keeps the keys of posted notices."""
 
 from collections.abc import Callable
 from typing import Any

@@ -3,11 +3,11 @@
 from msgspec import Struct
 
 from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.run_log import FoundReport
+from forwarder.task.find_report import ReportLine
+from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import StoppedTask
-from forwarder.task.task_outcome import Outcome
 from profiler.core.timestamps import format_datetime
-from profiler.record.model import Metrics, Record
+from profiler.record.record_model import Metrics, Record
 
 _NOT_MEASURED = Metrics()
 
@@ -15,15 +15,15 @@ _NOT_MEASURED = Metrics()
 class Notice(Struct, frozen=True, kw_only=True):
     """One stopped task.
 
-    ``container`` is the name of the batch container; ``found`` is its report or checkpoint, and ``log`` its log stream.
-    ``log_lines`` are the last lines of the batch, the newest one last. ``comparison`` is a sentence about recent runs
-    of the family.
+    ``container`` is the name of the batch container; ``report_line`` is its report or checkpoint, and ``log`` is its
+    log stream. ``log_lines`` are the last lines of the batch, the newest one last. ``comparison`` is a sentence about
+    recent runs of the family.
     """
 
     task: StoppedTask
     outcome: Outcome
     container: str | None = None
-    found: FoundReport | None = None
+    report_line: ReportLine | None = None
     log: LogStream | None = None
     log_lines: tuple[str, ...] = ()
     comparison: str | None = None
@@ -36,7 +36,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     @property
     def record(self) -> Record | None:
         """The record of the report or checkpoint."""
-        return None if self.found is None else self.found.report.record
+        return None if self.report_line is None else self.report_line.report.record
 
     @property
     def metrics(self) -> Metrics:
@@ -46,7 +46,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     @property
     def is_complete(self) -> bool:
         """Whether there is a report of the whole run, not a checkpoint or the event alone."""
-        return self.found is not None and self.found.is_final
+        return self.report_line is not None and self.report_line.is_final
 
     @property
     def duration_ms(self) -> float | None:
@@ -59,7 +59,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     @property
     def reason(self) -> str | None:
         """The text from ECS; None for a success, unless memory ran out."""
-        is_plain_success = self.outcome.verdict == "success" and not self.outcome.out_of_memory
+        is_plain_success = self.outcome.status == "success" and not self.outcome.out_of_memory
         return None if is_plain_success else self.outcome.reason
 
     @property

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from forwarder.delivery_errors import SettingsError
-from forwarder.invocation import TimeBudget
+from forwarder.invocation_time import TimeBudget
 from forwarder.notices.channel import NoticeKind
 from forwarder.notices.notice import Notice
 from forwarder.notices.slack_message import message
@@ -40,9 +40,9 @@ class SlackNoticeChannel:
 
     def post(self, notice: Notice, kind: NoticeKind) -> None:
         """Send the message."""
-        from forwarder.notices.slack_sender import SlackSender  # imports slack_sdk, which is not always needed
+        from forwarder.notices.slack_sender import send  # imports slack_sdk, which is not always needed
 
         target = self._targets().get(kind)
         if target is None:
             raise SettingsError(f"No channel is configured for {kind}: set SLACK_{kind.upper()}_WEBHOOK_URL.")
-        SlackSender(target, self._budget, random.random).send(message(notice, kibana_url=self._kibana_url))
+        send(target, message(notice, kibana_url=self._kibana_url), self._budget, random.random)

@@ -10,7 +10,7 @@ from forwarder.notices.links import links_of
 from forwarder.notices.notice import Notice
 from profiler.core.text import on_one_line
 from profiler.record.accelerators import gpu_totals, neuron_totals
-from profiler.record.model import Distribution, MemoryKills, Record, TaskSize
+from profiler.record.record_model import Distribution, MemoryKills, Record, TaskSize
 
 JsonObject = dict[str, Any]
 
@@ -110,9 +110,8 @@ def message(notice: Notice, *, kibana_url: str | None) -> SlackMessage:
 
 def _title(notice: Notice) -> str:
     revision = "" if notice.task.revision is None else f":{notice.task.revision}"
-    verdict = wording.VERDICTS[notice.outcome.verdict]
     tail = escape_text(revision, _MAX_REVISION_LENGTH)
-    head = f"{verdict} · "
+    head = f"{wording.TITLES[notice.outcome.status]} · "
     return head + escape_text(notice.family, MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)) + tail
 
 
@@ -189,7 +188,7 @@ def _accelerators(record: Record) -> Iterator[str]:
 
 
 def _largest_processes(record: Record) -> str:
-    """Return the largest processes. One process of one name is the batch itself, whose memory is known already."""
+    """Return the largest processes. A single process is the batch itself, whose memory is already shown."""
     if len(record.processes) == 1 and record.processes[0].count in {None, 1}:
         return ""
     largest = sorted(record.processes, key=lambda process: -(process.max_memory_used_mb or 0))[:_MAX_PROCESSES]
@@ -199,7 +198,7 @@ def _largest_processes(record: Record) -> str:
 
 
 def _code(text: str) -> str:
-    """Return the text in a font whose characters all have one width."""
+    """Return the text in a monospaced font."""
     return f"`{text}`" if text else ""
 
 
@@ -225,7 +224,7 @@ def _cause_lines(notice: Notice) -> list[str]:
     kills = None if notice.record is None else notice.record.memory_kills
     if kills is not None and kills.count > 0:
         lines += [_killed(kills)]
-    if outcome.verdict != "success" and notice.reason:
+    if outcome.status != "success" and notice.reason:
         reason = escape_text(notice.reason, _MAX_REASON_LENGTH)
         lines += [f"Reason from ECS: {reason}" if reason else None]
     return [line for line in lines if line]

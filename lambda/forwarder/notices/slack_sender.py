@@ -21,10 +21,11 @@ from slack_sdk.web import WebClient
 from slack_sdk.webhook import WebhookClient
 
 from forwarder.delivery_errors import NoticeError
-from forwarder.invocation import RetryBackoff, TimeBudget
+from forwarder.invocation_time import RetryBackoff, TimeBudget
 from forwarder.notices.slack_message import SlackMessage
 from forwarder.notices.slack_settings import SlackBot, SlackTarget, SlackWebhook
 
+_TOKEN_SETTING = "SLACK_BOT_TOKEN"  # noqa: S105  the name of a setting
 _MAX_REQUEST_SECONDS = 10.0
 _INITIAL_BACKOFF_SECONDS = 0.5
 _MAX_BACKOFF_SECONDS = 8.0
@@ -93,59 +94,55 @@ class _Failure(Struct, frozen=True, kw_only=True):
         return self.code if self.status == _OK and self.code else f"HTTP {self.status}{_code_suffix(self.code)}"
 
 
-class SlackSender:
-    """Sends messages to one target.
+def send(target: SlackTarget, message: SlackMessage, budget: TimeBudget, jitter: Callable[[], float]) -> None:
+    """Send a message within the invocation's time.
 
     Args:
         target: a webhook, or a bot's channel.
+        message: the message.
         budget: the time for all requests and retries.
         jitter: returns a number from 0 to 1, which spreads the pauses between retries.
+
+    Raises:
+        NoticeError: Slack did not accept the message.
     """
+    backoff = RetryBackoff(
+        budget,
+        jitter,
+        initial_seconds=_INITIAL_BACKOFF_SECONDS,
+        max_seconds=_MAX_BACKOFF_SECONDS,
+        max_request_seconds=_MAX_REQUEST_SECONDS,
+    )
+    while True:
+        timeout_seconds = backoff.request_timeout_seconds()
+        if timeout_seconds is None:
+            raise NoticeError(
+                "The invocation ran out of time before the notification was sent: raise the function's timeout."
+            )
+        failure = _attempt(target, message, int(timeout_seconds))
+        if failure is None:
+            return
+        if not failure.is_retryable:
+            raise NoticeError(_rejection_message(target, failure))
+        if not backoff.wait(min_seconds=failure.retry_after_seconds):
+            raise NoticeError(
+                f"Slack accepted no notification through {_setting(target)} before the invocation ran out of "
+                f"time ({failure}): Lambda retries; if the error persists, check the function's network route to "
+                "Slack and raise its timeout."
+            )
 
-    def __init__(self, target: SlackTarget, budget: TimeBudget, jitter: Callable[[], float]) -> None:
-        self._target = target
-        self._budget = budget
-        self._jitter = jitter
 
-    def send(self, message: SlackMessage) -> None:
-        """Send the message. Raises NoticeError if Slack does not accept it within the invocation's time."""
-        backoff = RetryBackoff(
-            self._budget,
-            self._jitter,
-            initial_seconds=_INITIAL_BACKOFF_SECONDS,
-            max_seconds=_MAX_BACKOFF_SECONDS,
-            max_request_seconds=_MAX_REQUEST_SECONDS,
-        )
-        while True:
-            timeout_seconds = backoff.request_timeout_seconds()
-            if timeout_seconds is None:
-                raise NoticeError(
-                    "The invocation ran out of time before the notification was sent: raise the function's timeout."
-                )
-            failure = self._attempt(message, int(timeout_seconds))
-            if failure is None:
-                return
-            if not failure.is_retryable:
-                raise NoticeError(_rejection_message(self._target, failure))
-            if not backoff.wait(min_seconds=failure.retry_after_seconds):
-                raise NoticeError(
-                    f"Slack accepted no notification through {_setting(self._target)} before the invocation ran out of "
-                    f"time ({failure}): Lambda retries; if the error persists, check the function's network route to "
-                    "Slack and raise its timeout."
-                )
-
-    def _attempt(self, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
-        target = self._target
-        try:
-            if isinstance(target, SlackWebhook):
-                return _send_by_webhook(target, message, timeout_seconds)
-            return _send_by_bot(target, message, timeout_seconds)
-        except InvalidURL:
-            return _Failure(status=0)
-        except (OSError, HTTPException) as error:  # from urllib and http.client
-            return _Failure(code=f"no answer ({type(error).__name__})")
-        except Exception:  # noqa: BLE001  slack_sdk, for an invalid address, token or response; may quote it
-            return _Failure(status=0)
+def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+    try:
+        if isinstance(target, SlackWebhook):
+            return _send_by_webhook(target, message, timeout_seconds)
+        return _send_by_bot(target, message, timeout_seconds)
+    except InvalidURL:
+        return _Failure(status=0)
+    except (OSError, HTTPException) as error:  # from urllib and http.client
+        return _Failure(code=f"no answer ({type(error).__name__})")
+    except Exception:  # noqa: BLE001  slack_sdk, for an invalid address, token or response; may quote it
+        return _Failure(status=0)
 
 
 def _send_by_webhook(target: SlackWebhook, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
@@ -201,9 +198,8 @@ def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
         hint = _BOT_HINTS.get(code, "check {token}, {setting} and SLACK_BASE_URL")
     else:
         hint = _WEBHOOK_HINTS.get(code, "check that {setting} is the address of an incoming webhook")
-    token = target.token_setting if isinstance(target, SlackBot) else ""
     cause = f" ({failure})" if failure.status else ""
-    return f"Slack rejected the notification{cause}: {hint.format(setting=_setting(target), token=token)}."
+    return f"Slack rejected the notification{cause}: {hint.format(setting=_setting(target), token=_TOKEN_SETTING)}."
 
 
 def _setting(target: SlackTarget) -> str:

@@ -26,7 +26,6 @@ class SlackBot(Struct, frozen=True, kw_only=True):
     token: str
     channel: str
     channel_setting: str
-    token_setting: str = "SLACK_BOT_TOKEN"  # noqa: S105  the name of a setting
     base_url: str | None = None
 
     def __repr__(self) -> str:
@@ -83,8 +82,8 @@ def _secret(name: str, fetch: Callable[[str], str]) -> Mapping[str, str]:
     """Return the values of Slack's settings in the secret. Null counts as unset, and other names are ignored."""
     try:
         secret = msgspec.json.decode(fetch(name), type=dict[str, object])
-        found = {key: secret.get(key) for key in map(str.lower, _SETTINGS)}
-        texts = msgspec.convert(found, type=dict[str, str | int | float | None])
+        values = {key: secret.get(key) for key in map(str.lower, _SETTINGS)}
+        texts = msgspec.convert(values, type=dict[str, str | int | float | None])
     except (msgspec.DecodeError, UnicodeError):
         # Not "from": the decoder's message may quote the secret.
         raise SettingsError(f"The secret {name} is not a JSON object with Slack's settings as strings.") from None

@@ -4,13 +4,13 @@ import math
 from collections.abc import Sequence
 
 from forwarder.notices.notice import Notice
-from forwarder.task.task_outcome import Outcome
-from profiler.record.model import Distribution, Process, Record, TaskSize
+from forwarder.task.stop_classification import Outcome
+from profiler.record.record_model import Distribution, Process, Record, TaskSize
 from profiler.record.run_outcome import EndStatus, describe_cause, describe_exit_code
 from profiler.record.sparkline import GAP, sparkline
 from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
 
-VERDICTS: dict[EndStatus, str] = {
+TITLES: dict[EndStatus, str] = {
     "success": "✅ Success",
     "failure": "❌ Failure",
     "stopped": "⏹️ Stopped",
@@ -123,7 +123,7 @@ def accelerators(count: int, utilization: Distribution, peak_mb: float | None, n
 
 def cause(outcome: Outcome) -> str | None:
     """Return a sentence on why the task stopped."""
-    if outcome.verdict == "success":
+    if outcome.status == "success":
         return _OOM_BUT_SUCCESS if outcome.category == "oom" else None
     sentence = describe_cause(outcome.category, outcome.exit_code)
     return None if sentence is None else f"{sentence}."

@@ -1,7 +1,6 @@
 """Delivers documents to the search cluster within the remaining time of an invocation."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -9,7 +8,7 @@ from msgspec.structs import replace
 
 from forwarder.delivery_errors import DeliveryError, SearchClusterError
 from forwarder.documents import Document
-from forwarder.invocation import RetryBackoff, TimeBudget
+from forwarder.invocation_time import RetryBackoff, TimeBudget
 from forwarder.search_cluster.failure_store import Failure, divide
 from forwarder.search_cluster.interface import ItemResult, SearchCluster
 
@@ -30,72 +29,66 @@ class DeliveryResult(Struct, frozen=True, kw_only=True):
     rejected: tuple[Failure, ...] = ()
 
 
-class DocumentWriter(Protocol):
-    """Writes documents to the cluster."""
-
-    def deliver(self, documents: list[Document]) -> DeliveryResult:
-        """Write all documents. Raises DeliveryError if some were not written and a later attempt can succeed."""
-        ...
+# Writes all documents. Raises DeliveryError if some were not written and a later attempt can succeed.
+DeliverDocuments = Callable[[Sequence[Document]], DeliveryResult]
 
 
-class Delivery:
-    """Delivers documents to one cluster.
+def deliver(
+    cluster: SearchCluster, budget: TimeBudget, jitter: Callable[[], float], documents: Sequence[Document]
+) -> DeliveryResult:
+    """Write all documents to the search cluster.
 
     Args:
-        cluster: the cluster.
+        cluster: the search cluster.
         budget: the time for all requests and retries.
         jitter: returns a number from 0 to 1, which spreads the pauses between retries.
+        documents: the documents to write.
+
+    Raises:
+        DeliveryError: some documents were not written, and a later attempt can succeed.
     """
-
-    def __init__(self, cluster: SearchCluster, budget: TimeBudget, jitter: Callable[[], float]) -> None:
-        self._cluster = cluster
-        self._budget = budget
-        self._jitter = jitter
-
-    def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
-        """Write all documents. Raises DeliveryError if some were not written and a later attempt can succeed."""
-        backoff = RetryBackoff(
-            self._budget,
-            self._jitter,
-            initial_seconds=_INITIAL_BACKOFF_SECONDS,
-            max_seconds=_MAX_BACKOFF_SECONDS,
-            max_request_seconds=_MAX_REQUEST_SECONDS,
-        )
-        indexed = 0
-        rejected: list[Failure] = []
-        fault: str | None = None
-        pending = _batches(documents, rejected)
-        while pending:
-            batch = pending.pop()
-            try:
-                results = self._cluster.bulk(batch, _request_timeout_seconds(backoff))
-            except SearchClusterError as error:
-                if error.is_too_large:
-                    pending += _split(batch, rejected, str(error))
-                    continue
-                if not error.is_retryable:
-                    raise
-                _wait(backoff, str(error))
-                pending.append(batch)
+    backoff = RetryBackoff(
+        budget,
+        jitter,
+        initial_seconds=_INITIAL_BACKOFF_SECONDS,
+        max_seconds=_MAX_BACKOFF_SECONDS,
+        max_request_seconds=_MAX_REQUEST_SECONDS,
+    )
+    indexed = 0
+    rejected: list[Failure] = []
+    fault: str | None = None
+    pending = _batches(documents, rejected)
+    while pending:
+        batch = pending.pop()
+        try:
+            results = cluster.bulk(batch, _request_timeout_seconds(backoff))
+        except SearchClusterError as error:
+            if error.is_too_large:
+                pending += _split(batch, rejected, str(error))
                 continue
-            fault = fault or next((result.reason or _NO_REASON for result in results if result.is_index_fault), None)
-            rejected += _rejected(batch, results)
-            existing = _documents_to_complete(batch, results)
-            retried = _documents_to_retry(batch, results)
-            indexed += sum(not result.is_failed for result in results) - len(existing)
-            pending += [existing] if existing else []
-            if retried:
-                _wait(backoff, next(result.reason or "" for result in results if result.is_retryable))
-                pending.append(retried)
-            else:
-                backoff.reset()
-        if fault is not None:
-            raise DeliveryError(
-                f"The search cluster did not accept some documents ({fault}); the others are written: give the "
-                "forwarder's user the privileges index and auto_configure on the indices, and remove the block, "
-                "limit or fault that the cluster names."
-            )
-        return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
+            if not error.is_retryable:
+                raise
+            _wait(backoff, str(error))
+            pending.append(batch)
+            continue
+        fault = fault or next((result.reason or _NO_REASON for result in results if result.is_index_fault), None)
+        rejected += _rejected(batch, results)
+        existing = _documents_to_complete(batch, results)
+        retried = _documents_to_retry(batch, results)
+        indexed += sum(not result.is_failed for result in results) - len(existing)
+        pending += [existing] if existing else []
+        if retried:
+            _wait(backoff, next(result.reason or "" for result in results if result.is_retryable))
+            pending.append(retried)
+        else:
+            backoff.reset()
+    if fault is not None:
+        raise DeliveryError(
+            f"The search cluster did not accept some documents ({fault}); the others are written: give the "
+            "forwarder's user the privileges index and auto_configure on the indices, and remove the block, "
+            "limit or fault that the cluster names."
+        )
+    return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
 
 
 def _batches(documents: Sequence[Document], rejected: list[Failure]) -> list[list[Document]]:

@@ -14,7 +14,7 @@ from forwarder.search_cluster.interface import (
     bulk_lines,
     bulk_results,
     checked_url,
-    found_source,
+    document_source,
     rejection_message,
 )
 
@@ -24,7 +24,7 @@ _OPENSEARCH_HINT = " For OpenSearch set SEARCH_ENGINE=opensearch."
 
 
 class ElasticsearchCluster:
-    """The official client without its own retries: ``Delivery`` retries, within the remaining time."""
+    """The official client without its own retries: ``deliver`` retries, within the remaining time."""
 
     def __init__(self, url: str, credentials: Credentials) -> None:
         headers = authorization(credentials)
@@ -45,14 +45,14 @@ class ElasticsearchCluster:
         """See ``SearchCluster``."""
         with _translate_errors():
             response = self._client.options(request_timeout=timeout_seconds).search(index=index, body=dict(body))
-            found: Mapping[str, object] = response.body
-            return found
+            result: Mapping[str, object] = response.body
+            return result
 
     def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
         """See ``SearchCluster``. A multi-get has the id in its body: no proxy or signature changes its slash."""
         with _translate_errors():
             client = self._client.options(request_timeout=timeout_seconds)
-            return found_source(client.mget(index=index, ids=[document_id]).body)
+            return document_source(client.mget(index=index, ids=[document_id]).body)
 
 
 @contextmanager

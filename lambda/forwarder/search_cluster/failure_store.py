@@ -1,11 +1,11 @@
-"""Keeps what can never be indexed: in a queue, or as names and reasons in the log."""
+"""Keeps documents that can never be indexed: in a queue, or as task ids and reasons in the log."""
 
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -15,10 +15,11 @@ from forwarder.delivery_errors import DeliveryError
 _T = TypeVar("_T")
 # A queue may accept 1 MiB, but those that were made before 2025 accept 256 KiB.
 MAX_MESSAGE_BYTES = 256 * 1024
-# Of one SendMessageBatch: messages, and bytes of all of them.
+# The limits of one SendMessageBatch: messages, and bytes of all of them.
 _MAX_BATCH_MESSAGES, _MAX_BATCH_BYTES = 10, 1024 * 1024
 _MAX_REASON_LENGTH = 1000
-MAX_LOGGED_REASON_LENGTH = 300
+_MAX_LOGGED_REASON_LENGTH = 300
+_MAX_LOGGED_REASONS = 10
 # Also in a line that is cut, or is not valid JSON.
 _TASK_ID = re.compile(r'"taskId"\s*:\s*"([^"\\]{1,100})"')
 # SQS refuses a message with U+FFFE or U+FFFF: see the API reference of SendMessage.
@@ -33,28 +34,16 @@ class Failure(Struct, frozen=True):
 
     @property
     def task_id(self) -> str | None:
-        """The task that the document, or the text of the line, is about; None if it does not name one."""
+        """The id of the task in the document or line; None without one."""
         if isinstance(self.document, str):
-            named = _TASK_ID.search(self.document)
-            return None if named is None else named.group(1)
-        identity = self.document.get("id") if isinstance(self.document, dict) else None
-        return identity.partition("/")[0] if isinstance(identity, str) and "/" in identity else None
+            match = _TASK_ID.search(self.document)
+            return None if match is None else match.group(1)
+        document_id = self.document.get("id") if isinstance(self.document, dict) else None
+        return document_id.partition("/")[0] if isinstance(document_id, str) and "/" in document_id else None
 
 
-class FailureStore(Protocol):
-    """Keeps what cannot be indexed."""
-
-    def keep(self, failures: list[Failure]) -> None:
-        """Keep all failures. Raises DeliveryError if one was not kept."""
-        ...
-
-
-class Sqs(Protocol):
-    """The one method of boto3's SQS client that is used."""
-
-    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> Mapping[str, Any]:  # noqa: N803  the names in the API
-        """https://docs.aws.amazon.com/goto/WebAPI/sqs-2012-11-05/SendMessageBatch ."""
-        ...
+# Keeps all failures. Raises DeliveryError if one was not kept.
+KeepFailures = Callable[[Sequence[Failure]], None]
 
 
 def divide(sized: Iterable[tuple[_T, int]], *, max_items: int, max_bytes: int) -> Iterator[list[_T]]:
@@ -71,31 +60,29 @@ def divide(sized: Iterable[tuple[_T, int]], *, max_items: int, max_bytes: int) -
         yield batch
 
 
-class SqsFailureStore:
-    """An SQS queue. Each message is truncated to the size that SQS accepts."""
+def send_failures(queue_url: str, sqs: Any, failures: Sequence[Failure]) -> None:  # noqa: ANN401  boto3 has no types
+    """Send one message for each failure to an SQS queue, truncated to the size that SQS accepts.
 
-    def __init__(self, queue_url: str, sqs: Sqs) -> None:
-        self._queue_url = queue_url
-        self._sqs = sqs
+    Raises:
+        DeliveryError: the queue did not accept a message.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # in Lambda's runtime
 
-    def keep(self, failures: list[Failure]) -> None:
-        """Send one message for each failure, ten at a time. Raises DeliveryError."""
-        from botocore.exceptions import BotoCoreError, ClientError  # in Lambda's runtime
+    for bodies in _message_batches(failures):
+        entries = [{"Id": str(number), "MessageBody": body} for number, body in enumerate(bodies)]
+        try:
+            response = sqs.send_message_batch(QueueUrl=queue_url, Entries=entries)
+        except (BotoCoreError, ClientError) as error:
+            raise _queue_error(type(error).__name__) from error
+        if response.get("Failed"):
+            raise _queue_error(str(response["Failed"][0].get("Code")))
 
-        for bodies in _message_batches(failures):
-            entries = [{"Id": str(number), "MessageBody": body} for number, body in enumerate(bodies)]
-            try:
-                answer = self._sqs.send_message_batch(QueueUrl=self._queue_url, Entries=entries)
-            except (BotoCoreError, ClientError) as error:
-                raise self._error(type(error).__name__) from error
-            if answer.get("Failed"):
-                raise self._error(str(answer["Failed"][0].get("Code")))
 
-    def _error(self, code: str) -> DeliveryError:
-        return DeliveryError(
-            f"The failure queue did not accept a message ({code}): "
-            "check FAILED_ITEMS_QUEUE_URL and that the function's role may send to it."
-        )
+def _queue_error(code: str) -> DeliveryError:
+    return DeliveryError(
+        f"The failure queue did not accept a message ({code}): "
+        "check FAILED_ITEMS_QUEUE_URL and that the function's role may send to it."
+    )
 
 
 def _message_batches(failures: Iterable[Failure]) -> Iterator[list[str]]:
@@ -106,17 +93,18 @@ def _message_batches(failures: Iterable[Failure]) -> Iterator[list[str]]:
     )
 
 
-class LogFailureStore:
-    """Without a queue, the log names the task and the reason of each document that cannot be indexed."""
+def log_failures(log: Callable[[Mapping[str, object]], None], failures: Sequence[Failure]) -> None:
+    """Log one line for each failure: the task and the reason, without the document's content."""
+    for failure in failures:
+        line = {"level": "error", "event": "A document cannot be indexed.", "task": failure.task_id}
+        log({**line, "reason": failure.reason[:_MAX_LOGGED_REASON_LENGTH]})
 
-    def __init__(self, log: Callable[[Mapping[str, object]], None]) -> None:
-        self._log = log
 
-    def keep(self, failures: list[Failure]) -> None:
-        """Log one line for each failure, without the document's content."""
-        for failure in failures:
-            line = {"level": "error", "event": "A document cannot be indexed.", "task": failure.task_id}
-            self._log({**line, "reason": failure.reason[:MAX_LOGGED_REASON_LENGTH]})
+def log_failure_count(log: Callable[[Mapping[str, object]], None], failures: Sequence[Failure]) -> None:
+    """Log the number of failures and their reasons, without the content of the documents."""
+    reasons = sorted({failure.reason[:_MAX_LOGGED_REASON_LENGTH] for failure in failures})
+    line = {"level": "error", "event": "Documents cannot be indexed.", "count": len(failures)}
+    log({**line, "reasons": reasons[:_MAX_LOGGED_REASONS]})
 
 
 def message_body(failure: Failure) -> str:

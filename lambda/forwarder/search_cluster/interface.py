@@ -127,11 +127,11 @@ def bulk_lines(documents: Sequence[Document]) -> list[str]:
     """Return the lines of a bulk request, without scripts.
 
     A document is an update: its fields are set, all others are kept. A report is written if there is no document yet,
-    else the request changes nothing and returns the one that is stored, which the update API may return without the
-    privilege to read. Once that one is known, the report completes it, or replaces what came from the event alone. The
+    else the request changes nothing and returns the stored document, which the update API may return without the
+    privilege to read. Once it is known, the report completes it, or replaces what came from the event alone. The
     version in the request makes it fail if another writer came first.
     """
-    return [_text(line) for document in documents for line in _bulk_item(document)]
+    return [msgspec.json.encode(line).decode() for document in documents for line in _bulk_item(document)]
 
 
 def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, object]]:
@@ -158,11 +158,11 @@ def bulk_results(response: object, count: int) -> list[ItemResult]:
     return [_result(item) for item in items]
 
 
-def found_source(response: object) -> Mapping[str, object] | None:
+def document_source(response: object) -> Mapping[str, object] | None:
     """Return the source of the only document in the response to a multi-get; None if it does not exist."""
     documents = response.get("docs") if isinstance(response, dict) else None
-    found = documents[0] if isinstance(documents, list) and documents else None
-    source = found.get("_source") if isinstance(found, dict) and found.get("found") is True else None
+    document = documents[0] if isinstance(documents, list) and documents else None
+    source = document.get("_source") if isinstance(document, dict) and document.get("found") is True else None
     return source if isinstance(source, dict) else None
 
 
@@ -191,8 +191,8 @@ def _result(item: object) -> ItemResult:
 
 def _stored(outcome: Mapping[str, object]) -> Stored | None:
     """Return the document in the result of an update that changed nothing; None if it was not asked for."""
-    found = mapping(outcome.get("get"))
-    fields, seq_no, primary_term = found.get("_source"), found.get("_seq_no"), found.get("_primary_term")
+    document = mapping(outcome.get("get"))
+    fields, seq_no, primary_term = (document.get(name) for name in ("_source", "_seq_no", "_primary_term"))
     if not (isinstance(fields, dict) and isinstance(seq_no, int) and isinstance(primary_term, int)):
         return None
     return Stored(fields=fields, seq_no=seq_no, primary_term=primary_term)
@@ -205,7 +205,3 @@ def _reason(error: object) -> str:
         parts.append(f"{error.get('type')}: {error.get('reason')}")
         error = error.get("caused_by")
     return ", because ".join(parts or [str(error)])[:_MAX_REASON_LENGTH]
-
-
-def _text(value: object) -> str:
-    return msgspec.json.encode(value).decode()

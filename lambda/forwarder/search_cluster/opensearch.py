@@ -16,7 +16,7 @@ from forwarder.search_cluster.interface import (
     bulk_lines,
     bulk_results,
     checked_url,
-    found_source,
+    document_source,
     rejection_message,
 )
 
@@ -24,7 +24,7 @@ _SERVERLESS_HOST = ".aoss."
 
 
 class OpenSearchCluster:
-    """opensearch-py without its own retries: ``Delivery`` retries, within the remaining time."""
+    """opensearch-py without its own retries: ``deliver`` retries, within the remaining time."""
 
     def __init__(self, url: str, credentials: Credentials, region: str | None) -> None:
         headers = authorization(credentials)
@@ -50,16 +50,18 @@ class OpenSearchCluster:
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
         """See ``SearchCluster``."""
         with _translate_errors():
-            found: Mapping[str, object] = self._client.search(
+            result: Mapping[str, object] = self._client.search(
                 index=index, body=dict(body), params={"request_timeout": timeout_seconds}
             )
-            return found
+            return result
 
     def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
         """See ``SearchCluster``. A multi-get has the id in its body: no proxy or signature changes its slash."""
         with _translate_errors():
             body = {"ids": [document_id]}
-            return found_source(self._client.mget(body=body, index=index, params={"request_timeout": timeout_seconds}))
+            return document_source(
+                self._client.mget(body=body, index=index, params={"request_timeout": timeout_seconds})
+            )
 
 
 def _without_user(url: str) -> str:

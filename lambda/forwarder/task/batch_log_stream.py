@@ -23,7 +23,7 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
     """The names of the batch and the monitor, None where unknown, and the known log streams by container.
 
     ``candidates`` are the batch, or all containers that could be it. ``default`` is the first candidate of the task
-    definition, under which a run is recorded if nothing else tells the candidates apart; None without a definition.
+    definition, under which a run is recorded if nothing else distinguishes the candidates; None without a definition.
     """
 
     batch: str | None
@@ -31,11 +31,6 @@ class TaskContainers(Struct, frozen=True, kw_only=True):
     candidates: tuple[str, ...] = ()
     default: str | None = None
     logs: Mapping[str, LogStream] = {}
-
-    @property
-    def has_monitor(self) -> bool:
-        """Whether one of the containers is the monitor."""
-        return self.monitor is not None
 
     @property
     def batch_log(self) -> LogStream | None:
@@ -55,16 +50,18 @@ def identify_containers(definition: Mapping[str, object] | None, task: StoppedTa
         definition: the ``taskDefinition`` of the response to ``ecs:DescribeTaskDefinition``.
         task: the stopped task.
     """
-    by_name = {str(one.get("name")): one for one in mappings((definition or {}).get("containerDefinitions"))}
+    definitions = mappings((definition or {}).get("containerDefinitions"))
+    by_name = {str(container.get("name")): container for container in definitions}
     if not by_name:
-        return _identified(container_roles([TaskContainer(name=one.name, image=one.image) for one in task.containers]))
+        listed = [TaskContainer(name=container.name, image=container.image) for container in task.containers]
+        return _from_roles(container_roles(listed))
     described = [_describe(name, container) for name, container in by_name.items()]
     requested = _requested_batch(by_name.get(container_roles(described).monitor or ""))
-    found = _identified(container_roles(described, requested=requested))
+    containers = _from_roles(container_roles(described, requested=requested))
     streams = ((name, _log_stream(container, task)) for name, container in by_name.items())
     return replace(
-        found,
-        default=next(iter(found.candidates), None),
+        containers,
+        default=next(iter(containers.candidates), None),
         logs={name: stream for name, stream in streams if stream is not None},
     )
 
@@ -77,7 +74,7 @@ def batch_container(task: StoppedTask, name: str | None) -> EventContainer | Non
     return EventContainer(name=name) if listed is None else listed
 
 
-def _identified(roles: ContainerRoles) -> TaskContainers:
+def _from_roles(roles: ContainerRoles) -> TaskContainers:
     batch = roles.batch.name if isinstance(roles.batch, Batch) else None
     return TaskContainers(batch=batch, monitor=roles.monitor, candidates=roles.candidates)
 

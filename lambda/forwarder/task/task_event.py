@@ -94,7 +94,7 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
 
 
 class _Fields:
-    """Reads the fields of one JSON object and collects what is wrong with them. ``owner`` precedes the field's name."""
+    """Reads the fields of one JSON object and collects their flaws. ``owner`` precedes the field's name in a flaw."""
 
     def __init__(self, values: Mapping[str, object], flaws: list[str], owner: str = "") -> None:
         self._values = values
@@ -105,12 +105,12 @@ class _Fields:
         """Return a text that UTF-8 can encode; None if it is empty or absent."""
         value = self._values.get(name)
         if not isinstance(value, str):
-            self._refuse(name, "not a text")
+            self._reject(name, "not a text")
             return None
-        whole = without_surrogates(value, "\N{REPLACEMENT CHARACTER}")
-        if whole != value:
+        valid_text = without_surrogates(value, "\N{REPLACEMENT CHARACTER}")
+        if valid_text != value:
             self._note(name, "not valid Unicode: half of a surrogate pair is replaced by U+FFFD")
-        return whole or None
+        return valid_text or None
 
     def time(self, name: str) -> datetime | None:
         """Return a time of the years 1970 to 2200; None if it is another one or absent."""
@@ -124,10 +124,10 @@ class _Fields:
         """Return an integer of 32 bits; None if it is another value or absent."""
         code = integer(self._values.get(name))
         if code is None:
-            self._refuse(name, "not a 32-bit integer")
+            self._reject(name, "not a 32-bit integer")
         return code
 
-    def _refuse(self, name: str, flaw: str) -> None:
+    def _reject(self, name: str, flaw: str) -> None:
         if self._values.get(name) is not None:
             self._note(name, flaw)
 

@@ -20,8 +20,8 @@ from profiler.core.errors import UsageError
 from profiler.past_runs.families import last_success
 from profiler.past_runs.moments import find_moments, series_of_checkpoints
 from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, find_runs
-from profiler.record.family import family_key
-from profiler.record.model import Record, Series, known_status
+from profiler.record.family_identity import family_key
+from profiler.record.record_model import Record, Series, known_status
 
 _LAST_SUCCESS = "last-success"
 _MIN_WIDTH = 60
@@ -54,8 +54,8 @@ def command(
 ) -> None:
     """Show one run: verdict, resource usage, comparison, advice.
 
-    RUN is a task ID or its beginning, or TASK-ID/CONTAINER. FAMILY selects its latest run. The default
-    is the latest run of all. If several containers of the task have a report, all are shown.
+    RUN is a task ID or its beginning, or TASK-ID/CONTAINER. FAMILY selects its newest run. The default
+    is the newest run of all. If several containers of the task have a report, all are shown.
     Runs come from the local history unless --from, --elasticsearch or --log-group is given.
     """
     if name == "" or against == "":

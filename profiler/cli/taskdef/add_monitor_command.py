@@ -46,7 +46,7 @@ from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
     "--pid",
     "shared_pids",
     is_flag=True,
-    help="Share process ids within the task, which makes the kernel's peaks readable.",
+    help="Share process IDs within the task, which makes the kernel's peaks readable.",
 )
 @click.option("-o", "--output", "out", metavar="OUT", help="Write the new definition to a file.")
 @click.option("--in-place", is_flag=True, help="Write the new definition to FILE.")

@@ -21,7 +21,7 @@ from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.linux.host import Host, read_host, read_instance, read_own_usage, read_swap_counters
 from profiler.settings import MonitorSettings, read_settings
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 
 
 def run_monitor(stop: SignalHandler) -> int:

@@ -20,7 +20,7 @@ from profiler.aggregation.time_series import with_columns
 from profiler.collectors.processes.process_usage import BatchProcesses
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.record.model import (
+from profiler.record.record_model import (
     Interval,
     Metrics,
     Number,

@@ -11,7 +11,7 @@ from profiler.aggregation.run_end import (
     ended,
     out_of_memory,
 )
-from profiler.record.model import PeakSource
+from profiler.record.record_model import PeakSource
 from profiler.record.run_outcome import Status
 
 GIB = 2**30

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.subscription import decode_event
+from forwarder.subscription import Payload, decode_event
 from profiler.aws_account.replay import (
     MAX_PAYLOAD_BYTES,
     WINDOW_MS,
@@ -56,7 +56,7 @@ class FakeFunction:
         self._fail_at = fail_at
 
     def invoke(self, event: Mapping[str, object]) -> ReplayCounts:
-        ids = [str(line.id) for payload in decode_event(event) for line in payload.lines]
+        ids = [str(line.id) for item in decode_event(event) if isinstance(item, Payload) for line in item.lines]
         if self._fail_at in ids:
             raise TaskProfilerError("The function failed.")
         self.ids += ids

@@ -1,4 +1,4 @@
-"""What the measurements are shown with: figures, tables, the searches that are timed, the machine."""
+"""The output of the benchmarks: figures, tables and the machine; and the timed searches."""
 
 import json
 import os
@@ -20,17 +20,17 @@ from benchmarks.panels import DashboardView, PanelTime, panel_search
 from benchmarks.scale import IndexSize, Measurement
 from benchmarks.scale import table as scale_table
 from benchmarks.simulated_metrics import scrape_function
-from kibana.aggregations import search_body
 from kibana.all_dashboards import DASHBOARDS
 from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS
 from profiler.prometheus.snapshot import MAX_CONTAINERS
-from profiler.record.json_line import MAX_GPUS, MAX_NEURON_CORES
+from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
+from tests.panel_searches import search_body
 
 START, END = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)
 finite = st.floats(-1e9, 1e9)
 
 
-def test_what_is_scraped_for_a_measurement_is_as_much_as_can_be_shown() -> None:
+def test_the_simulated_metrics_reach_the_exporters_limits() -> None:
     text = scrape_function(MAX_CONTAINERS, MAX_GPUS, MAX_NEURON_CORES, ticks=True)().decode()
     series = [line for line in text.splitlines() if not line.startswith("#")]
     assert sum("container=" in line for line in series) == 10 * MAX_CONTAINERS
@@ -38,20 +38,20 @@ def test_what_is_scraped_for_a_measurement_is_as_much_as_can_be_shown() -> None:
     assert sum("neuron_core=" in line for line in series) == 2 * MAX_NEURON_CORES
 
 
-def test_a_scrape_after_a_tick_is_written_anew_and_another_is_not() -> None:
+def test_only_a_new_tick_renders_the_metrics_again() -> None:
     anew, again = scrape_function(3, 0, 0, ticks=True), scrape_function(3, 0, 0, ticks=False)
     assert anew() != anew()
     assert again() is again()
 
 
 @given(finite, finite)
-def test_a_figure_is_met_up_to_and_with_its_bound(value: float, bound: float) -> None:
+def test_a_figure_is_met_within_its_inclusive_bound(value: float, bound: float) -> None:
     assert Figure(name="x", value=value, unit="s", at_most=bound).is_met is (value <= bound)
     assert Figure(name="x", value=value, unit="s", at_least=bound).is_met is (value >= bound)
     assert Figure(name="x", value=value, unit="s").is_met is None
 
 
-def test_a_table_says_of_each_figure_whether_it_is_met() -> None:
+def test_the_table_shows_whether_each_figure_is_met() -> None:
     figures = (
         Figure(name="CPU", value=0.1234, unit="% of a core", digits=3, at_most=0.15),
         Figure(name="rate", value=4999.4, unit="reports/s", digits=0, at_least=5000, note="cold"),
@@ -66,12 +66,12 @@ def test_a_table_says_of_each_figure_whether_it_is_met() -> None:
     ]
 
 
-def test_on_a_terminal_a_figure_is_one_line() -> None:
+def test_a_figure_is_one_line_on_a_terminal() -> None:
     assert Figure(name="CPU", value=0.2, unit="%", at_most=0.15).line() == "CPU: 0.20 % (≤ 0.15: NOT MET)"
     assert Figure(name="ratio", value=2, unit="×", note="twice").line() == "ratio: 2.00 ×, twice"
 
 
-def test_a_page_counts_what_is_met_and_names_what_was_not_measured() -> None:
+def test_the_page_counts_met_targets_and_names_skipped_benchmarks() -> None:
     results = (
         BenchmarkResult(
             title="Monitor", figures=(Figure(name="CPU", value=1, unit="%", at_most=2),), tables=("| a |",)
@@ -84,7 +84,7 @@ def test_a_page_counts_what_is_met_and_names_what_was_not_measured() -> None:
     assert text.endswith("## Forwarder\n\nNot measured: Java is not there.\n")
 
 
-def test_a_part_comes_back_from_its_file_as_it_was(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_result_survives_the_round_trip_through_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = BenchmarkResult(
         title="Monitor", figures=(Figure(name="CPU", value=1.5, unit="%", at_most=2),), tables=("| a |",)
     )
@@ -93,7 +93,7 @@ def test_a_part_comes_back_from_its_file_as_it_was(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().out == "CPU: 1.50 % (≤ 2: met)\n| a |\n"
 
 
-def test_the_machine_and_the_time_stand_in_both_files(tmp_path: Path) -> None:
+def test_both_files_contain_the_machine_and_the_time(tmp_path: Path) -> None:
     machine = Machine(cpu="A CPU", cores=2, memory_gib=23.4, kernel="6.1", python="3.11.2", load=1.25)
     write(tmp_path / "new", machine, START, [BenchmarkResult(title="Monitor", skip_reason="No.")])
     text = (tmp_path / "new" / "bench.md").read_text()
@@ -106,7 +106,7 @@ def test_the_machine_and_the_time_stand_in_both_files(tmp_path: Path) -> None:
     assert document["parts"] == [{"title": "Monitor", "skip_reason": "No."}]
 
 
-def test_each_part_can_be_had_alone_and_short() -> None:
+def test_every_benchmark_has_a_module() -> None:
     found = all_benchmarks(Path("installed"), Path("rivals"))
     folder = Path(__file__).parents[3] / "benchmarks"
     assert all((folder / f"{benchmark.module}.py").exists() for benchmark in found)
@@ -114,7 +114,7 @@ def test_each_part_can_be_had_alone_and_short() -> None:
     assert modules == {"monitor", "local", "html_report", "forwarder", "nvml", "neuron"}
 
 
-def test_rivals_that_do_not_tell_a_number_have_a_dash() -> None:
+def test_a_number_that_a_tool_does_not_report_is_a_dash() -> None:
     row = Row(
         tool="x",
         no_op=NoOpOverhead(extra_ms=12.3, cpu_ms=99.6),
@@ -130,7 +130,7 @@ def test_rivals_that_do_not_tell_a_number_have_a_dash() -> None:
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)
-def test_a_timed_search_is_the_panels_own_and_for_one_run_where_the_page_is_of_one(dashboard: object) -> None:
+def test_a_timed_search_is_the_panels_search_limited_to_one_run_on_the_run_dashboard(dashboard: object) -> None:
     view = DashboardView(start=START, end=END, task_id="abc")
     (found,) = (one for one in DASHBOARDS if one is dashboard)
     for panel in found.panels:
@@ -141,7 +141,7 @@ def test_a_timed_search_is_the_panels_own_and_for_one_run_where_the_page_is_of_o
         assert body["aggs"] == own["aggs"]
 
 
-def test_scale_has_a_column_a_size_and_a_row_a_panel() -> None:
+def test_the_scale_table_has_a_column_for_each_size_and_a_row_for_each_panel() -> None:
     def step(reports: int) -> Measurement:
         return Measurement(
             reports=reports,
@@ -182,15 +182,15 @@ def test_scale_has_a_column_a_size_and_a_row_a_panel() -> None:
         ("", "CPU part unknown"),
     ],
 )
-def test_the_processor_is_named_as_linux_names_it(text: str, name: str) -> None:
+def test_the_processor_model_comes_from_cpuinfo(text: str, name: str) -> None:
     assert cpu_model(text) == name
 
 
-def test_a_processs_memory_is_what_the_kernel_says() -> None:
+def test_read_memory_returns_the_kernels_numbers() -> None:
     found = read_memory(os.getpid())
     assert 0 < found.pss_mib <= found.rss_mib <= 1.1 * found.peak_mib  # the mark's counter is not exact to the page
 
 
-def test_a_process_that_is_gone_has_no_memory() -> None:
+def test_read_memory_of_an_ended_process_raises() -> None:
     with pytest.raises(OSError, match="No such file"):
         read_memory(2**22 + 1)

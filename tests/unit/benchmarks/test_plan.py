@@ -1,4 +1,4 @@
-"""The plan for many runs a day on AWS, worked out by hand for round numbers, and its page."""
+"""The capacity plan: results for round numbers, calculated by hand, and its page."""
 
 from pathlib import Path
 
@@ -43,14 +43,14 @@ def test_loads_of_a_million_runs_a_day_by_hand() -> None:
     assert found["nodes"] == 9
 
 
-def test_nodes_are_at_least_three_and_enough_for_the_writing() -> None:
+def test_nodes_are_at_least_three_and_suffice_for_the_write_rate() -> None:
     """By hand: 20 million runs with 5 documents, 10 × 2 / 86,400 of it a second, are 23,148 documents a second."""
     (nodes,) = (load for load in loads(ROUND, Assumed(node_data_gb=1e9)) if load.name == "nodes")
     assert nodes.value(1) == 3
     assert nodes.value(20_000_000) == 24
 
 
-def test_limits_come_in_the_order_in_which_they_are_reached() -> None:
+def test_limits_are_in_the_order_in_which_they_are_reached() -> None:
     found = scaling_limits()
     assert [step.runs_per_day for step in found] == sorted(step.runs_per_day for step in found)
     assert len(found) == 11
@@ -82,12 +82,12 @@ def test_prices_of_a_million_runs_by_hand() -> None:
 
 
 @given(st.floats(1000, 1e9))
-def test_tuned_is_never_dearer(runs_per_day: float) -> None:
+def test_the_tuned_settings_never_cost_more(runs_per_day: float) -> None:
     plain, tuned = (
         sum(price.usd for price in prices(runs_per_day, measured, assumed))
         for measured, assumed in ((MEASURED, ASSUMED), (TUNED_MEASURED, TUNED))
     )
-    # Few runs pay for a whole shard of a data stream.
+    # With few runs, the data stream still costs a whole shard.
     stream_usd = next(price.usd for price in prices(runs_per_day, TUNED_MEASURED, TUNED) if price.name == "data stream")
     assert tuned - stream_usd <= plain
 

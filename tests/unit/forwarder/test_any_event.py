@@ -1,4 +1,4 @@
-"""No event is lost: each one is indexed, or raised for a retry, or named in the log; each notice is sent or raised."""
+"""No event is lost: each one is indexed, raises for a retry, or is named in the log. Each notice is sent or raises."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ FAILURES = st.sampled_from(["", "cluster", "refused", "slack", "other", "cluster
 
 @settings(deadline=None)
 @given(event=EVENTS, failing=FAILURES, is_described=st.booleans(), has_report=st.booleans())
-def test_every_event_is_indexed_or_raised_or_named(
+def test_every_event_is_indexed_raises_or_is_named_in_a_warning(
     event: dict[str, Any], failing: str, *, is_described: bool, has_report: bool
 ) -> None:
     task = parse_stopped_task(event)

@@ -1,4 +1,4 @@
-"""From a report to its document, and the document compared with the index templates."""
+"""The document of a report, compared with the index templates."""
 
 import json
 import re
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from forwarder.documents import Document, report_document
 from forwarder.function_settings import ForwarderSettings
-from forwarder.lines import InvalidReport
 from forwarder.subscription import LogEvent, Payload, log_line_document
+from forwarder.task_lines import InvalidReport
 from profiler.core.timestamps import parse_datetime
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     Cost,
     Distribution,
@@ -104,7 +104,7 @@ def document(record: Record = FULL, kind: Any = "task.report", time: str = "2026
     return made
 
 
-def test_the_names_are_those_of_the_contract() -> None:
+def test_the_document_has_exactly_the_expected_fields() -> None:
     made = document()
     fields = dict(made.fields)
     assert json.loads(fields.pop("record"))["record"]["taskId"] == "0123"
@@ -179,7 +179,7 @@ def test_the_index_is_the_month_in_which_the_pull_began() -> None:
     assert (made.index, made.id) == ("task-reports-2026.02", "0123/batch")
 
 
-def test_a_checkpoint_has_an_id_and_a_time_of_its_own() -> None:
+def test_each_checkpoint_has_its_own_id_and_time() -> None:
     interval = Interval(
         started_at="2026-03-01T00:01:00.000Z",
         finished_at="2026-03-01T00:02:00.000Z",
@@ -200,13 +200,13 @@ def test_a_checkpoint_has_an_id_and_a_time_of_its_own() -> None:
     }
 
 
-def test_a_stop_that_only_the_report_saw_is_its_status() -> None:
+def test_the_report_alone_can_set_the_status_stopped() -> None:
     made = document(msgspec.structs.replace(FULL, status="stopped"))
     assert (made.fields["task"]["status"], made.fields["event"]["outcome"]) == ("stopped", "unknown")
     assert made.fields["task"]["complete"] is True
 
 
-def test_a_bare_record_makes_a_small_document() -> None:
+def test_a_minimal_record_becomes_a_small_document() -> None:
     bare = Record(task_id="1", container=Container(name="x"), status="unknown")
     made = document(bare)
     assert made.index == "task-reports-2026.03"
@@ -221,7 +221,7 @@ def test_waste_is_absent_where_nothing_can_be_saved() -> None:
 @pytest.mark.parametrize(
     "time", ["yesterday", "", "2026-03-01T00:00:00", "0001-01-01T00:00:00+14:00", "1969-01-01T00:00:00Z"]
 )
-def test_a_report_without_a_time_is_broken(time: str) -> None:
+def test_a_report_without_a_time_is_invalid(time: str) -> None:
     assert isinstance(
         report_document(Report(time=time, type="task.report", record=FULL), "", prefix="task"), InvalidReport
     )
@@ -235,7 +235,7 @@ def log_line(stream: str, timestamp: int | None = 1772359202507) -> Document | I
     return log_line_document(payload, LogEvent("77", timestamp, "hello"), ForwarderSettings(forward_log_lines=True))
 
 
-def test_a_log_line_knows_its_task() -> None:
+def test_the_document_of_a_log_line_has_its_task() -> None:
     made = log_line(f"team/a/batch/{TASK_ID}")
     assert isinstance(made, Document)
     assert (made.index, made.id) == ("task-logs-2026.03", "77")
@@ -260,7 +260,7 @@ def test_a_task_id_of_an_old_account_has_dashes() -> None:
 
 
 @given(st.none() | st.integers(-(2**70), 2**70))
-def test_a_line_is_indexed_at_its_own_time_or_refused(timestamp: int | None) -> None:
+def test_a_log_line_without_a_valid_time_is_rejected(timestamp: int | None) -> None:
     made = log_line("one", timestamp)
     if timestamp is not None and 0 <= timestamp < 7_289_654_400_000:
         assert isinstance(made, Document)
@@ -293,7 +293,7 @@ def test_a_number_that_no_index_can_store_is_left_out_with_a_warning() -> None:
 
 
 @given(st.integers(-(2**66), 2**66))
-def test_an_integer_is_stored_or_named(number: int) -> None:
+def test_an_integer_is_stored_or_named_in_a_warning(number: int) -> None:
     made = document(msgspec.structs.replace(FULL, metrics=Metrics(network_rx_bytes=number)))
     is_stored = -(2**63) <= number < 2**63
     assert made.fields.get("usage", {}).get("network", {}).get("rx_bytes") == (number if is_stored else None)
@@ -301,14 +301,14 @@ def test_an_integer_is_stored_or_named(number: int) -> None:
 
 
 @pytest.mark.parametrize("status", ["rebooted", "", "unknown"])
-def test_a_word_of_a_newer_version_is_indexed_as_unknown(status: str) -> None:
+def test_a_status_of_a_newer_version_is_indexed_as_unknown(status: str) -> None:
     made = document(msgspec.structs.replace(FULL, status=status))
     assert made.initial_fields["task"]["status"] == "unknown"
     assert made.initial_fields["event"]["outcome"] == "unknown"
 
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "1969-12-31T23:59:59Z"])
-def test_a_time_outside_of_the_years_is_absent(time: str) -> None:
+def test_a_time_outside_1970_to_2200_is_absent(time: str) -> None:
     made = document(msgspec.structs.replace(FULL, started_at=time, finished_at=time))
     assert {"start", "end"}.isdisjoint(made.fields["event"])
     assert made.index.startswith("task-reports-2026.")
@@ -357,7 +357,7 @@ def test_every_field_that_is_written_is_mapped(kind: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.json")), ids=lambda path: path.stem)
-def test_no_users_data_can_cause_a_mapping_conflict(path: Path) -> None:
+def test_user_data_cannot_cause_a_mapping_conflict(path: Path) -> None:
     loaded = template(path.stem)
     assert loaded["index_patterns"] == [f"{path.stem}-*"]
     mappings = loaded["template"]["mappings"]

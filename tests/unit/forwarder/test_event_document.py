@@ -1,4 +1,4 @@
-"""One run's document: the same for any order and any number of writes by its report, its event and a replay."""
+"""The document of a run is the same for any order and repetition of its report, its event and a replay."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from forwarder.delivery_errors import SearchClusterError
 from forwarder.documents import Document, report_document
 from forwarder.event_document import event_documents
-from forwarder.lines import read_line
-from forwarder.search_cluster.document_delivery import Delivery, DeliveryResult
+from forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from forwarder.search_cluster.interface import ItemResult
 from forwarder.task.batch_log_stream import batch_container
-from forwarder.task.run_log import FoundReport
+from forwarder.task.find_report import ReportLine
+from forwarder.task.stop_classification import determine_outcome
 from forwarder.task.task_event import StoppedTask
-from forwarder.task.task_outcome import determine_outcome
-from profiler.record.model import Report
+from forwarder.task_lines import read_line
+from profiler.record.record_model import Report
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.task.test_task_event import task
@@ -38,14 +38,14 @@ UNKNOWN = task(containers=[{"name": "batch"}], stopCode=None, stoppedReason=None
 EVENTS = {"success": SUCCEEDED, "failure": FAILED, "stopped": KILLED, "no exit code": NO_CODE, "unknown": UNKNOWN}
 
 
-def found(text: str) -> FoundReport:
+def report_line(text: str) -> ReportLine:
     line = read_line(text)
     assert isinstance(line, Report)
-    return FoundReport(line, text)
+    return ReportLine(line, text)
 
 
 def of_report(text: str) -> list[Document]:
-    document = report_document(found(text).report, text, prefix="task")
+    document = report_document(report_line(text).report, text, prefix="task")
     assert isinstance(document, Document)
     return [document]
 
@@ -53,11 +53,11 @@ def of_report(text: str) -> list[Document]:
 def of_event(ended: StoppedTask, text: str | None = None) -> list[Document]:
     batch = batch_container(ended, "batch")
     outcome = determine_outcome(ended, batch)
-    return [*event_documents(ended, batch, outcome, None if text is None else found(text), prefix="task")]
+    return [*event_documents(ended, batch, outcome, None if text is None else report_line(text), prefix="task")]
 
 
 def write(cluster: FakeSearchCluster, documents: Sequence[Document]) -> DeliveryResult:
-    return Delivery(cluster, FakeInvocationTime(), lambda: 1.0).deliver(documents)
+    return deliver(cluster, FakeInvocationTime(), lambda: 1.0, documents)
 
 
 def written(*writes: Sequence[Document]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def steps(text: str, ended: StoppedTask) -> dict[str, list[Document]]:
         ("unknown", UNKNOWN, ("unknown", None, "unknown")),
     ],
 )
-def test_any_order_gives_the_events_end_and_the_reports_numbers(
+def test_the_end_comes_from_the_event_and_the_numbers_from_the_report_in_any_order(
     status: str, ended: StoppedTask, expected: tuple[str, int | None, str], order: tuple[int, ...]
 ) -> None:
     text = report(status=status, exitCode={"success": 0, "failure": 1}.get(status))
@@ -123,7 +123,7 @@ any_report = st.fixed_dictionaries(
 def test_every_order_and_repetition_gives_the_same_document(
     record: dict[str, Any], name: str, data: st.DataObject
 ) -> None:
-    """A replay writes the report again. What the event or a checkpoint knew is replaced by the report as a whole."""
+    """A replay writes the report again. It replaces the fields of the event or a checkpoint as a whole."""
     text = report(**record)
     writes = steps(text, EVENTS[name])
     expected = written(writes["report"], writes["event"])
@@ -176,21 +176,21 @@ def test_an_invocation_that_ends_between_the_two_requests_is_repaired_by_its_ret
     assert document == written(of_report(text), of_event(UNKNOWN))
 
 
-def test_a_report_without_a_document_takes_one_request() -> None:
+def test_a_new_report_takes_one_request() -> None:
     cluster = FakeSearchCluster()
     write(cluster, [*of_report(report()), *of_report(report(taskId="0" * 32))])
     assert cluster.requests == 1
 
 
 @pytest.mark.parametrize("ended", [SUCCEEDED, UNKNOWN])
-def test_an_event_alone_makes_a_document(ended: StoppedTask) -> None:
+def test_an_event_without_a_report_becomes_a_document(ended: StoppedTask) -> None:
     document = written(of_event(ended))
     expected = ("success", "success") if ended is SUCCEEDED else ("unknown", "unknown")
     assert (document["task"]["status"], document["event"]["outcome"]) == expected
     assert document["task"]["complete"] is False
 
 
-def test_the_status_and_the_interval_of_a_checkpoint_are_none_of_the_runs() -> None:
+def test_the_document_leaves_out_status_and_interval_of_a_checkpoint() -> None:
     document = written(of_event(UNKNOWN, CHECKPOINT))
     assert document["usage"]["memory"]["used_mb"]["max"] == 500
     assert (document["task"]["status"], document["event"]["outcome"]) == ("unknown", "unknown")
@@ -204,7 +204,7 @@ def test_a_checkpoint_in_its_own_index_keeps_its_interval() -> None:
     assert document.fields["interval"]["end"] == "2026-03-01T10:12:28.000Z"
 
 
-def test_a_report_that_cannot_be_indexed_leaves_the_events_document() -> None:
+def test_without_an_indexable_report_the_document_has_only_the_event() -> None:
     report_part, event_part = of_event(FAILED, report())
     rejected = replace(report_part, id="another")
     document = written([event_part])

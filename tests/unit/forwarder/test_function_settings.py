@@ -46,7 +46,7 @@ def test_an_empty_value_counts_as_unset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "message"),
     [
         ({"SEARCH_ENGINE": SECRET}, "SEARCH_ENGINE"),
         ({"FORWARD_LOG_LINES": SECRET}, "FORWARD_LOG_LINES"),
@@ -56,13 +56,13 @@ def test_an_empty_value_counts_as_unset() -> None:
         ({"OPENSEARCH_AWS_AUTH": "true"}, "SEARCH_ENGINE=opensearch"),
     ],
 )
-def test_a_bad_value_is_named_and_never_shown(environment: dict[str, str], said: str) -> None:
-    with pytest.raises(SettingsError, match=said) as error:
+def test_an_invalid_setting_is_named_without_its_value(environment: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as error:
         read_settings(environment)
     assert SECRET not in str(error.value)
 
 
-def test_credentials_never_show_themselves() -> None:
+def test_the_repr_of_credentials_has_no_secret() -> None:
     for credentials in (Credentials(api_key=SECRET), Credentials(username="me", password=SECRET)):
         assert SECRET not in f"{credentials} {credentials!r} {ForwarderSettings(credentials=credentials)!r}"
 
@@ -84,7 +84,7 @@ def test_a_secret_holds_a_key_or_a_user(secret: str, credentials: Credentials) -
     "secret",
     [SECRET, "{}", '{"api_key": ""}', f'{{"username": "{SECRET}"}}', f'["{SECRET}"]', f'{{"api_key": ["{SECRET}"]}}'],
 )
-def test_a_secret_of_another_shape_is_named_and_not_shown(secret: str) -> None:
+def test_an_invalid_secret_is_named_without_its_value(secret: str) -> None:
     with pytest.raises(SettingsError, match="The secret /my/secret") as error:
         read_credentials("/my/secret", lambda _name: secret)
     assert SECRET not in str(error.value)

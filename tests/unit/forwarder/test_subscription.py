@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ from hypothesis import strategies as st
 from forwarder.delivery_errors import PayloadError
 from forwarder.documents import Document
 from forwarder.function_settings import ForwarderSettings
-from forwarder.lines import InvalidReport, read_line
-from forwarder.search_cluster.document_delivery import Delivery, DeliveryResult
+from forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from forwarder.search_cluster.failure_store import Failure, message_body
 from forwarder.search_cluster.interface import bulk_lines
 from forwarder.subscription import MAX_PAYLOAD_BYTES, LogEvent, Payload, decode_event, forward, read_event
-from profiler.record.model import Report
+from forwarder.task_lines import InvalidReport, read_line
+from profiler.record.record_model import Report
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, takes_all
 
@@ -71,7 +72,8 @@ def test_reads_gzip_and_zlib(compress: Any) -> None:
 
 def test_a_control_message_has_no_lines() -> None:
     (payload,) = decode_event(event(CONTROL))
-    assert (payload.lines, payload.damaged) == ((), ())
+    assert isinstance(payload, Payload)
+    assert payload.lines == ()
 
 
 def gzip_members(*parts: bytes) -> dict[str, Any]:
@@ -84,7 +86,7 @@ def test_every_gzip_member_is_read() -> None:
     assert decode_event(gzip_members(whole, whole + b"\n")) == (DECODED, DECODED)
 
 
-def test_a_member_that_is_cut_is_an_error() -> None:
+def test_a_truncated_gzip_member_is_an_error() -> None:
     data = base64.b64decode(gzip_members(json.dumps(DOCUMENT).encode(), b" " * 100)["awslogs"]["data"])
     with pytest.raises(PayloadError, match="is incomplete"):
         decode_event(packed(data[:-12]))
@@ -110,13 +112,15 @@ GOOD = b'{"id": "1", "timestamp": 1772359202500, "message": "hello"}'
     ],
 )
 def test_a_damaged_log_event_does_not_affect_the_others(bad: bytes, kept: str, reason: str) -> None:
-    (payload,) = decode_event(damaged_document(bad, GOOD))
+    damaged, payload = decode_event(damaged_document(bad, GOOD))
+    assert damaged == Failure(kept, reason)
+    assert isinstance(payload, Payload)
     assert payload.log_events == DECODED.log_events
-    assert payload.damaged == (Failure(kept, reason),)
 
 
 def test_a_log_event_without_a_message_is_refused_alone() -> None:
     (payload,) = decode_event(damaged_document(b'{"id": "2", "timestamp": 5, "message": null}', b"{}", GOOD))
+    assert isinstance(payload, Payload)
     settings = ForwarderSettings(forward_log_lines=True)
     *refused, document = [read_event(payload, line, settings) for line in payload.lines]
     assert isinstance(document, Document)
@@ -130,6 +134,7 @@ def test_a_log_event_without_a_message_is_refused_alone() -> None:
 
 def test_a_lone_surrogate_in_a_line_is_replaced() -> None:
     (payload,) = decode_event(damaged_document(b'{"id": "1", "timestamp": 1, "message": "a\\ud800b \\ud83d\\ude00"}'))
+    assert isinstance(payload, Payload)
     assert [line.message for line in payload.lines] == ["a\ufffdb \U0001f600"]
 
 
@@ -137,6 +142,7 @@ def test_a_lone_surrogate_in_a_line_is_replaced() -> None:
 def test_a_lone_surrogate_in_a_report_is_replaced(surrogate: str) -> None:
     line = json.dumps({**REPORT, "note": r"kept: \ud800"}).replace('"batch"', f'"b{surrogate}"')
     (payload,) = decode_event(event({**DOCUMENT, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]}))
+    assert isinstance(payload, Payload)
     (log_event,) = payload.lines
     document = read_event(payload, log_event, ForwarderSettings())
     assert isinstance(document, Document)
@@ -150,7 +156,7 @@ def cut(document: object) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("bad", "said"),
+    ("bad", "message"),
     [
         ({}, "neither awslogs.data nor Records"),
         ({"awslogs": {"data": 5}}, "neither awslogs.data nor Records"),
@@ -165,13 +171,13 @@ def cut(document: object) -> dict[str, Any]:
         (packed(gzip.compress(b"[" * 100_000)), "not a CloudWatch Logs document"),
     ],
 )
-def test_what_cannot_be_decoded_is_said_in_a_sentence(bad: Any, said: str) -> None:
-    with pytest.raises(PayloadError, match=said):
+def test_an_undecodable_event_is_an_error_in_one_sentence(bad: Any, message: str) -> None:
+    with pytest.raises(PayloadError, match=message):
         decode_event(bad)
 
 
 @pytest.mark.parametrize("members", [1, 3])
-def test_a_bomb_is_not_unpacked(members: int) -> None:
+def test_a_compression_bomb_is_not_unpacked(members: int) -> None:
     bomb = gzip.compress(b" " * (MAX_PAYLOAD_BYTES // members + 10)) * members
     assert len(bomb) < 100_000
     with pytest.raises(PayloadError, match="unpacks to more than"):
@@ -184,9 +190,9 @@ GARBAGE = [b"garbage", b"{", b"null", b"[1]", b'{"logEvents": 7}', b"\x00", b"\x
 @pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
 def test_garbage_after_a_whole_document_is_kept_and_the_document_is_indexed(garbage: bytes) -> None:
     whole = json.dumps(DOCUMENT).encode()
-    first, second, rest = decode_event(packed(gzip.compress(whole + b"\n" + whole + garbage)))
-    assert (first, second, rest.lines) == (DECODED, DECODED, ())
-    (failure,) = rest.damaged
+    first, second, failure = decode_event(packed(gzip.compress(whole + b"\n" + whole + garbage)))
+    assert (first, second) == (DECODED, DECODED)
+    assert isinstance(failure, Failure)
     assert failure.document == garbage.decode("utf-8", "backslashreplace")
     assert failure.reason.startswith("It follows a CloudWatch Logs document: ")
 
@@ -214,7 +220,7 @@ def test_a_report_with_a_foreign_identity_goes_to_the_failure_store(
     line = json.dumps({**REPORT, "record": {**REPORT["record"], **record}})  # type: ignore[dict-item]
     payload = event({**DOCUMENT, **document, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]})
     store, writer = KeepingStore(), RecordingWriter()
-    counts = forward(decode_event(payload), ForwarderSettings(), writer, store, print)
+    counts = forward(decode_event(payload), ForwarderSettings(), writer.deliver, store.keep, print)
     assert (counts.indexed, counts.failed) == ((1, 0) if is_trusted else (0, 1))
     assert all(failure.document == line and "not trusted" in failure.reason for failure in store.kept)
 
@@ -223,31 +229,37 @@ def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
     held: list[int] = []
 
     class Measuring(RecordingWriter):
-        def deliver(self, documents: list[Document]) -> DeliveryResult:
+        def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
             held.append(sum(len(str(document.fields["message"])) for document in documents))
             return super().deliver(documents)
 
     events = tuple(LogEvent(str(number), 1, "x" * (number % 7000)) for number in range(10_000))
     settings = ForwarderSettings(forward_log_lines=True)
     payloads = [Payload(log_events=events[:1]), Payload(log_events=events[1:])]
-    counts = forward(payloads, settings, Measuring(), KeepingStore(), print)
+    counts = forward(payloads, settings, Measuring().deliver, KeepingStore().keep, print)
     assert counts.indexed == len(events)
     assert max(held) <= 5 * 1024 * 1024
     assert len(held) > sum(held) // (5 * 1024 * 1024)
     assert min(held[:-1]) > 2 * 1024 * 1024
 
 
-def test_many_short_lines_are_not_held_at_a_time() -> None:
+def test_short_lines_count_with_the_size_of_their_fields() -> None:
     """The fields of a document need more memory than a short line."""
     sizes: list[int] = []
 
     class Counting(RecordingWriter):
-        def deliver(self, documents: list[Document]) -> DeliveryResult:
+        def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
             sizes.append(len(documents))
             return super().deliver(documents)
 
     events = tuple(LogEvent(str(number), 1, "") for number in range(12_000))
-    forward([Payload(log_events=events)], ForwarderSettings(forward_log_lines=True), Counting(), KeepingStore(), print)
+    forward(
+        [Payload(log_events=events)],
+        ForwarderSettings(forward_log_lines=True),
+        Counting().deliver,
+        KeepingStore().keep,
+        print,
+    )
     assert sizes == [5120, 5120, 1760]
 
 
@@ -260,7 +272,7 @@ def test_any_data_is_a_payload_or_a_payload_error(data: bytes) -> None:
             continue
 
 
-# What JSON can say and Python's own encoder writes: lone surrogates, numbers of any length.
+# Valid JSON that Python's own encoder writes: lone surrogates, numbers of any length.
 odd_text = st.text(st.characters(codec=None) | st.sampled_from("\ud800\udc00\x00\uffff"), max_size=20)
 odd_number = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False)
 odd = st.none() | st.booleans() | odd_number | odd_text | st.lists(odd_number, max_size=2)
@@ -283,13 +295,13 @@ odd_event = odd | st.fixed_dictionaries({}, optional={"id": odd, "timestamp": od
 
 
 class RecordingWriter:
-    """Accepts documents that can be sent, through the real delivery."""
+    """Accepts all documents that the real delivery can send."""
 
     def __init__(self) -> None:
         self.cluster = FakeCluster(takes_all)
 
-    def deliver(self, documents: list[Document]) -> DeliveryResult:
-        delivered = Delivery(self.cluster, FakeInvocationTime(), lambda: 0.5).deliver(documents)
+    def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
+        delivered = deliver(self.cluster, FakeInvocationTime(), lambda: 0.5, documents)
         bulk_lines(documents if not delivered.rejected else [])
         return delivered
 
@@ -299,7 +311,7 @@ class RecordingWriter:
 def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
     *, events: list[Any], noise: bytes, forward_log_lines: bool
 ) -> None:
-    """Only lines that are no reports are skipped, and only if ordinary lines are not wanted."""
+    """Only ordinary lines are skipped, and only without FORWARD_LOG_LINES."""
     unpacked = json.dumps({**DOCUMENT, "logEvents": events}).encode().replace(b"0123", noise + b"0123", 1)
     store = KeepingStore()
     try:
@@ -307,7 +319,7 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
     except PayloadError:
         return
     settings = ForwarderSettings(forward_log_lines=forward_log_lines)
-    counts = forward(payloads, settings, RecordingWriter(), store, lambda _sentence: None)
+    counts = forward(payloads, settings, RecordingWriter().deliver, store.keep, lambda _sentence: None)
     assert counts.indexed + counts.skipped + counts.failed == len(events)
     assert counts.failed == len(store.kept)
     assert all(json.loads(message_body(failure)) for failure in store.kept)
@@ -328,7 +340,7 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
         '{"type": 5, "x": "task.report"}',
     ],
 )
-def test_lines_of_others_are_skipped(line: str) -> None:
+def test_lines_of_other_programs_are_skipped(line: str) -> None:
     assert read_line(line) is None
 
 
@@ -348,13 +360,13 @@ def test_a_report_is_read() -> None:
         json.dumps(REPORT)[:-10],
     ],
 )
-def test_a_broken_report_says_why(line: str) -> None:
+def test_an_invalid_report_has_a_reason(line: str) -> None:
     broken = read_line(line)
     assert isinstance(broken, InvalidReport)
     assert "not a valid report" in broken.reason
 
 
-def test_huge_and_wide_lines_are_read_or_refused() -> None:
+def test_huge_and_deeply_nested_lines_are_read_or_rejected() -> None:
     wide = {**REPORT, "extra": {f"k{index}": index for index in range(10_000)}, "text": "x" * 1_000_000}
     assert isinstance(read_line(json.dumps(wide)), Report)
     deep = '{"type": "task.report", "record": ' + "[" * 100_000
@@ -362,7 +374,7 @@ def test_huge_and_wide_lines_are_read_or_refused() -> None:
 
 
 @given(st.text(max_size=200))
-def test_any_line_is_a_report_broken_or_skipped(text: str) -> None:
+def test_any_line_is_a_report_an_invalid_report_or_skipped(text: str) -> None:
     for line in (text, '{"type": "task.report", ' + text):
         result = read_line(line)
         assert result is None or isinstance(result, Report | InvalidReport)

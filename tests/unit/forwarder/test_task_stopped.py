@@ -1,4 +1,4 @@
-"""From a stopped task to its document and its notice, with fakes for all external services."""
+"""The handling of stopped tasks: document and notice, with fakes for all external services."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,18 +9,18 @@ import pytest
 from forwarder.delivery_errors import DeliveryError, ForwarderError, SearchClusterError, SettingsError
 from forwarder.documents import Document
 from forwarder.function_settings import NoticeSettings
-from forwarder.lines import read_line
 from forwarder.notices.channel import NoticeChannel, NoticeKind
-from forwarder.notices.comparison import compare
+from forwarder.notices.duration_comparison import compare
 from forwarder.notices.notice import Notice
 from forwarder.search_cluster.document_delivery import DeliveryResult
 from forwarder.search_cluster.failure_store import Failure
 from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.run_log import FoundReport, ReportFinder
+from forwarder.task.find_report import ReportFinder, ReportLine
+from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import EventContainer, StoppedTask
-from forwarder.task.task_outcome import Outcome
+from forwarder.task_lines import read_line
 from forwarder.task_stopped import Index, TaskStoppedHandler
-from profiler.record.model import Container, Distribution, Metrics, Record, Report
+from profiler.record.record_model import Container, Distribution, Metrics, Record, Report
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, task
 
@@ -52,7 +52,7 @@ def report(kind: str = "task.report", **record: Any) -> str:
 
 
 class World:
-    """The fakes that a handler of stopped tasks works with."""
+    """Fakes of everything that TaskStoppedHandler uses."""
 
     def __init__(
         self, lines: dict[str, list[str]] | None = None, described: Mapping[str, Any] | None = WITH_MONITOR
@@ -65,7 +65,7 @@ class World:
         self.cluster_error: DeliveryError | None = None
         self.slack_error: DeliveryError | None = None
         self.index_error: SettingsError | None = None
-        self.telling_error: SettingsError | None = None
+        self.channel_error: SettingsError | None = None
         self.compare_error: ForwarderError | None = None
         self.rejected: tuple[Failure, ...] = ()
         self.log_errors: list[DeliveryError] = []
@@ -73,7 +73,7 @@ class World:
         self.other_channels: list[NoticeChannel] = []
         self.done: set[str] = set()
         self.warnings: list[str] = []
-        self.indexed_reports: list[FoundReport | SearchClusterError | None] | None = None
+        self.indexed_reports: list[ReportLine | SearchClusterError | None] | None = None
 
     def newest(self, place: LogStream) -> Iterator[str]:
         self.reads += 1
@@ -90,10 +90,10 @@ class World:
         if self.index_error is not None:
             raise self.index_error
         find = None if self.indexed_reports is None else self.find
-        return Index(prefix="task", writer=self, find=find, compare=self.compare)
+        return Index(prefix="task", deliver=self.deliver, find=find, compare=self.compare)
 
-    def find(self, of: StoppedTask, batch: EventContainer) -> FoundReport | None:
-        """The next of the reports; the last one again and again."""
+    def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
+        """Return the next report, and repeat the last one."""
         assert self.indexed_reports
         found = self.indexed_reports.pop(0) if len(self.indexed_reports) > 1 else self.indexed_reports[0]
         if isinstance(found, SearchClusterError):
@@ -113,8 +113,8 @@ class World:
         return [self, *self.other_channels]
 
     def accepts(self, kind: NoticeKind) -> bool:
-        if self.telling_error is not None:
-            raise self.telling_error
+        if self.channel_error is not None:
+            raise self.channel_error
         return True
 
     def compare(self, notice: Notice) -> str | None:
@@ -126,7 +126,7 @@ class World:
         assert arn.endswith("nightly:5")
         return self.described
 
-    def deliver(self, documents: list[Document]) -> DeliveryResult:
+    def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
         if self.cluster_error is not None:
             raise self.cluster_error
         self.documents += documents
@@ -142,8 +142,8 @@ class World:
     ) -> Mapping[str, object]:
         handling = TaskStoppedHandler(
             lambda: NoticeSettings(**settings),
-            definitions=self,
-            run_log=lambda of, name: ReportFinder(self, self.time, of.id, name),
+            describe=self.describe,
+            run_log=lambda task, name: ReportFinder(self.newest, self.time, task.id, name),
             index=lambda: self.index() if cluster else None,
             channels=self.channels,
             once=lambda _settings: self.once,
@@ -152,7 +152,7 @@ class World:
         return handling.handle(ended or task()).as_response()
 
 
-def test_the_report_in_the_batchs_stream_gives_the_numbers() -> None:
+def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
     world = World({BATCH_STREAM: ["a line", report(), "another"]})
     assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
     ((notice, kind),) = world.notices
@@ -166,13 +166,13 @@ def test_the_report_in_the_batchs_stream_gives_the_numbers() -> None:
     assert world.time.pauses == []
 
 
-def test_a_report_that_had_to_stay_in_the_monitors_stream() -> None:
+def test_the_report_in_the_monitor_stream_is_used() -> None:
     world = World({MONITOR_STREAM: [report("task.checkpoint"), report()]})
     world.handle()
     assert world.notices[0][0].is_complete
 
 
-def test_the_last_checkpoint_must_do_after_the_wait() -> None:
+def test_the_last_checkpoint_is_used_after_the_wait() -> None:
     world = World(
         {MONITOR_STREAM: [report("task.checkpoint", metrics={"maxMemoryUsedMB": 7}), report("task.checkpoint")]}
     )
@@ -201,7 +201,7 @@ def test_the_last_checkpoint_must_do_after_the_wait() -> None:
     assert document.upsert["@timestamp"] == "2026-03-01T10:12:32.316Z"
 
 
-def test_without_anything_the_event_alone_is_told() -> None:
+def test_without_report_and_checkpoint_the_notice_has_only_the_event() -> None:
     world = World(described=WITHOUT_MONITOR)
     assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
     assert world.time.pauses == []
@@ -212,7 +212,7 @@ def test_without_anything_the_event_alone_is_told() -> None:
     )
 
 
-def test_without_an_end_of_execution_the_end_is_known_and_the_duration_is_not() -> None:
+def test_without_an_end_of_execution_only_the_duration_is_unknown() -> None:
     world = World(described=WITHOUT_MONITOR)
     world.handle(task(executionStoppedAt=None))
     assert world.notices[0][0].duration_ms is None
@@ -223,7 +223,7 @@ def test_without_an_end_of_execution_the_end_is_known_and_the_duration_is_not() 
     assert document["event"]["end"] == document["@timestamp"] == "2026-03-01T10:12:56.341Z"
 
 
-def test_a_task_that_never_started_is_not_waited_for() -> None:
+def test_a_task_that_never_started_causes_no_wait() -> None:
     world = World()
     world.handle(task(startedAt=None, stopCode="TaskFailedToStart", containers=[{"name": "batch"}]))
     assert world.time.pauses == []
@@ -232,7 +232,7 @@ def test_a_task_that_never_started_is_not_waited_for() -> None:
 @pytest.mark.parametrize(
     "described", [None, definition({"name": "task-monitor", "essential": False}, {"name": "batch"})]
 )
-def test_streams_that_are_not_known_are_not_waited_for(described: Mapping[str, Any] | None) -> None:
+def test_unknown_log_streams_cause_no_wait(described: Mapping[str, Any] | None) -> None:
     world = World(described=described)
     world.handle(task(containers=[{"name": "batch", "exitCode": 0}, {"name": "task-monitor"}]))
     assert (world.time.pauses, world.reads) == ([], 0)
@@ -240,7 +240,7 @@ def test_streams_that_are_not_known_are_not_waited_for(described: Mapping[str, A
 
 
 @pytest.mark.parametrize("silent", ["task-monitor", "batch"])
-def test_one_stream_that_is_known_is_waited_for(silent: str) -> None:
+def test_one_known_log_stream_is_enough_to_wait(silent: str) -> None:
     known = [container("task-monitor", essential=False), container("batch")]
     for one in known:
         if one["name"] == silent:
@@ -257,13 +257,13 @@ def test_the_wait_ends_ten_seconds_before_the_invocation() -> None:
     assert sum(world.time.pauses) <= 5
 
 
-def test_another_containers_or_tasks_report_is_not_ours() -> None:
+def test_reports_of_other_containers_and_tasks_are_ignored() -> None:
     world = World({BATCH_STREAM: [report(taskId="other"), report(container={"name": "proxy"})]})
     world.handle(report_wait_seconds=0.0)
     assert not world.notices[0][0].is_complete
 
 
-def test_slack_is_told_even_if_the_cluster_takes_nothing() -> None:
+def test_a_cluster_that_rejects_everything_does_not_prevent_the_notice() -> None:
     world = World({BATCH_STREAM: [report()]})
     world.cluster_error = SearchClusterError("The cluster is away.", status=None)
     with pytest.raises(DeliveryError, match="The cluster is away"):
@@ -271,7 +271,7 @@ def test_slack_is_told_even_if_the_cluster_takes_nothing() -> None:
     assert len(world.notices) == 1
 
 
-def test_the_document_is_written_even_if_slack_fails() -> None:
+def test_a_slack_failure_does_not_prevent_the_document() -> None:
     world = World({BATCH_STREAM: [report()]})
     world.slack_error = DeliveryError("Slack is away.")
     with pytest.raises(DeliveryError, match="Slack is away"):
@@ -279,7 +279,7 @@ def test_the_document_is_written_even_if_slack_fails() -> None:
     assert len(world.runs) == 1
 
 
-def test_slack_is_told_even_if_the_clusters_settings_are_wrong() -> None:
+def test_invalid_cluster_settings_do_not_prevent_the_notice() -> None:
     world = World({BATCH_STREAM: [report()]})
     world.index_error = SettingsError("The secret of the cluster cannot be read.")
     with pytest.raises(SettingsError, match=r"^The secret of the cluster cannot be read\.$"):
@@ -288,21 +288,21 @@ def test_slack_is_told_even_if_the_clusters_settings_are_wrong() -> None:
     assert (kind, notice.outcome.exit_code, notice.comparison) == ("failure", 1, None)
 
 
-def test_the_document_is_written_even_if_slacks_settings_are_wrong() -> None:
+def test_invalid_slack_settings_do_not_prevent_the_document() -> None:
     world = World({BATCH_STREAM: [report()]})
-    world.telling_error = SettingsError("The secret of Slack cannot be read.")
+    world.channel_error = SettingsError("The secret of Slack cannot be read.")
     with pytest.raises(SettingsError, match=r"^The secret of Slack cannot be read\.$"):
         world.handle()
     assert len(world.runs) == 1
 
 
-def test_slacks_settings_are_not_looked_at_for_what_nobody_wants_to_hear_of() -> None:
+def test_slack_settings_are_not_read_for_unselected_tasks() -> None:
     world = World({BATCH_STREAM: [report()]})
-    world.telling_error = SettingsError("The secret of Slack cannot be read.")
+    world.channel_error = SettingsError("The secret of Slack cannot be read.")
     assert world.handle(families=("weekly",)) == {"status": "failure", "indexed": True, "notified": None}
 
 
-def test_the_document_is_written_even_if_what_is_told_of_is_set_wrong() -> None:
+def test_invalid_notice_settings_do_not_prevent_the_document() -> None:
     world = World({BATCH_STREAM: [report()]})
 
     def wrong() -> NoticeSettings:
@@ -310,8 +310,8 @@ def test_the_document_is_written_even_if_what_is_told_of_is_set_wrong() -> None:
 
     handling = TaskStoppedHandler(
         wrong,
-        definitions=world,
-        run_log=lambda of, name: ReportFinder(world, world.time, of.id, name),
+        describe=world.describe,
+        run_log=lambda task, name: ReportFinder(world.newest, world.time, task.id, name),
         index=world.index,
         channels=world.channels,
     )
@@ -320,7 +320,7 @@ def test_the_document_is_written_even_if_what_is_told_of_is_set_wrong() -> None:
     assert (len(world.runs), world.notices) == (1, [])
 
 
-def test_what_failed_twice_is_raised_once() -> None:
+def test_two_failures_raise_one_error() -> None:
     world = World({BATCH_STREAM: [report()]})
     world.index_error = SettingsError("The address is none.")
     world.slack_error = DeliveryError("Slack is away.")
@@ -328,7 +328,7 @@ def test_what_failed_twice_is_raised_once() -> None:
         world.handle()
 
 
-def test_a_comparison_that_fails_costs_the_comparison_only() -> None:
+def test_a_failed_comparison_is_left_out_of_the_notice() -> None:
     world = World({BATCH_STREAM: [report()]})
     world.compare_error = ForwarderError("no")
     assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
@@ -339,31 +339,31 @@ def test_a_comparison_that_fails_costs_the_comparison_only() -> None:
     assert world.notices[1][0].comparison == "As long as ever."
 
 
-def found(**record: Any) -> FoundReport:
+def report_line(**record: Any) -> ReportLine:
     line = report(**record)
     parsed = read_line(line)
     assert isinstance(parsed, Report)
-    return FoundReport(parsed, line)
+    return ReportLine(parsed, line)
 
 
-def test_a_report_in_the_cluster_needs_no_log_stream() -> None:
+def test_an_indexed_report_needs_no_log_stream() -> None:
     world = World()
-    world.indexed_reports = [found()]
+    world.indexed_reports = [report_line()]
     assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
     assert (world.reads, world.time.pauses) == (0, [])
     assert world.notices[0][0].is_complete
     assert world.documents[0].fields["task"]["complete"] is True
 
 
-def test_the_cluster_is_asked_again_until_the_report_is_there() -> None:
+def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     world = World()
-    world.indexed_reports = [None, None, found()]
+    world.indexed_reports = [None, None, report_line()]
     world.handle()
     assert (world.reads, world.time.pauses) == (0, [2.0, 2.0])
     assert world.notices[0][0].is_complete
 
 
-def test_without_success_in_the_cluster_the_streams_are_read_once() -> None:
+def test_the_log_streams_are_read_once_if_the_report_is_not_indexed() -> None:
     world = World({BATCH_STREAM: [report()]})
     world.indexed_reports = [None]
     world.handle(report_wait_seconds=5.0)
@@ -371,7 +371,7 @@ def test_without_success_in_the_cluster_the_streams_are_read_once() -> None:
     assert world.notices[0][0].is_complete
 
 
-def test_a_cluster_that_does_not_answer_leaves_the_wait_to_the_streams() -> None:
+def test_without_a_response_from_the_cluster_the_wait_is_spent_on_the_log_streams() -> None:
     world = World()
     world.indexed_reports = [SearchClusterError("away", status=None)]
     world.handle(report_wait_seconds=4.0)
@@ -387,7 +387,7 @@ def test_a_task_without_a_monitor_is_looked_up_once() -> None:
 
 
 class OtherChannel:
-    """A channel beside Slack's."""
+    """Another channel next to Slack."""
 
     def __init__(self, name: str = "other", *, is_selective: bool = True) -> None:
         self.name = name
@@ -404,7 +404,7 @@ class OtherChannel:
         self.posted.append(notice.task.id)
 
 
-def test_a_channel_that_fails_neither_stops_the_others_nor_is_forgotten() -> None:
+def test_a_failed_channel_raises_after_the_other_channels_posted() -> None:
     world, other = World({BATCH_STREAM: [report()]}), OtherChannel()
     world.other_channels = [other]
     world.slack_error = DeliveryError("Slack is away.")
@@ -425,7 +425,7 @@ def test_a_retry_repeats_only_the_channel_that_failed() -> None:
     assert world.done == {f"{ARN}#world", f"{ARN}#other"}
 
 
-def test_what_failed_in_every_channel_is_in_one_error() -> None:
+def test_failures_of_all_channels_raise_one_error() -> None:
     world, other = World({BATCH_STREAM: [report()]}), OtherChannel()
     world.other_channels = [other]
     world.slack_error, other.error = DeliveryError("Slack is away."), DeliveryError("The bus is away.")
@@ -433,7 +433,7 @@ def test_what_failed_in_every_channel_is_in_one_error() -> None:
         world.handle()
 
 
-def test_a_channel_for_all_runs_has_those_that_nobody_is_told_of() -> None:
+def test_a_non_selective_channel_receives_unselected_tasks() -> None:
     world, line = World({BATCH_STREAM: [report()]}), OtherChannel("log", is_selective=False)
     world.other_channels = [line]
     assert world.handle(families=("weekly",))["notified"] is None
@@ -451,27 +451,27 @@ def test_a_failure_shows_the_last_lines_of_the_batch(count: int, shown: tuple[st
 
 
 @pytest.mark.parametrize("detail", [{"containers": [{"name": "batch", "exitCode": 0}]}, {"stopCode": "UserInitiated"}])
-def test_only_a_failure_shows_lines(detail: dict[str, Any]) -> None:
+def test_only_a_failure_shows_log_lines(detail: dict[str, Any]) -> None:
     world = World({BATCH_STREAM: LINES})
     world.handle(task(**detail), log_lines=5)
     assert world.notices[0][0].log_lines == ()
 
 
-def test_what_is_not_indexed_is_named_in_the_log() -> None:
+def test_a_task_that_is_not_indexed_is_named_in_a_warning() -> None:
     world = World(described=None)
     world.handle(task(containers=[]))
     (sentence,) = world.warnings
     assert "4dd5853f44b341ee8281f38229bee377 is not indexed" in sentence
 
 
-def test_a_refused_document_is_an_error() -> None:
+def test_a_rejected_document_is_an_error() -> None:
     world = World({BATCH_STREAM: [report()]})
     world.rejected = (Failure({}, "bad mapping"),)
     with pytest.raises(DeliveryError, match="bad mapping"):
         world.handle()
 
 
-def test_without_a_cluster_people_are_still_told() -> None:
+def test_without_a_cluster_the_notice_is_posted() -> None:
     world = World({BATCH_STREAM: [report()]})
     assert world.handle(cluster=False) == {"status": "failure", "indexed": False, "notified": "failure"}
 
@@ -489,13 +489,15 @@ def test_without_a_cluster_people_are_still_told() -> None:
         ({"group": "service:web"}, {"services": True}, "failure"),
     ],
 )
-def test_who_is_told_of_what(detail: dict[str, Any], settings: dict[str, Any], notified: str | None) -> None:
+def test_the_settings_select_the_tasks_that_get_a_notice(
+    detail: dict[str, Any], settings: dict[str, Any], notified: str | None
+) -> None:
     world = World(described=WITHOUT_MONITOR)
     assert world.handle(task(**detail), **settings)["notified"] == notified
     assert len(world.runs) == 1
 
 
-def test_a_task_whose_batch_is_unknown_is_told_and_not_indexed() -> None:
+def test_a_task_with_an_unknown_batch_gets_a_notice_but_no_document() -> None:
     world = World(described=None)
     answer = world.handle(task(containers=[]))
     assert (answer["indexed"], answer["notified"]) == (False, "failure")
@@ -503,7 +505,7 @@ def test_a_task_whose_batch_is_unknown_is_told_and_not_indexed() -> None:
 
 
 @pytest.mark.parametrize("listed", [[], [{"name": "task-monitor", "exitCode": 0}]])
-def test_a_batch_that_the_event_does_not_list_is_indexed_by_the_definitions_name(listed: list[dict[str, Any]]) -> None:
+def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition(listed: list[dict[str, Any]]) -> None:
     never_started = {
         "containers": listed,
         "stopCode": "TaskFailedToStart",
@@ -527,8 +529,8 @@ def ended(duration_ms: float | None, **of_task: Any) -> Notice:
     fields = {"arn": "1", "definition_arn": "nightly:1", **of_task}
     return Notice(
         task=StoppedTask(**fields),
-        outcome=Outcome(verdict="success", category="exit", out_of_memory=False),
-        found=FoundReport(Report(time="", type="task.report", record=record), ""),
+        outcome=Outcome(status="success", category="exit", out_of_memory=False),
+        report_line=ReportLine(Report(time="", type="task.report", record=record), ""),
     )
 
 
@@ -598,7 +600,7 @@ def test_recent_runs_are_those_of_the_same_account_and_region() -> None:
     assert {"term": {"cloud.region": "eu-west-1"}} in terms
 
 
-def test_a_cluster_that_does_not_answer_costs_the_comparison_only() -> None:
+def test_without_a_response_from_the_cluster_there_is_no_comparison() -> None:
     cluster = FakeCluster([], SearchClusterError("away", status=None))
     assert compare(cluster, ended(5), prefix="task") is None
 
@@ -615,7 +617,7 @@ def test_a_cluster_that_does_not_answer_costs_the_comparison_only() -> None:
         {"hits": {"hits": [{}] * 9}},
     ],
 )
-def test_an_odd_answer_costs_the_comparison_only(answer: dict[str, Any]) -> None:
+def test_an_unexpected_search_response_gives_no_comparison(answer: dict[str, Any]) -> None:
     class Odd(FakeCluster):
         def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
             return answer
@@ -639,14 +641,14 @@ def test_a_failed_batch_next_to_an_essential_sidecar_is_announced_as_a_failure()
     assert "TASK_PROFILER_CONTAINER" in warning
 
 
-def test_the_logs_are_read_again_if_they_were_busy() -> None:
+def test_throttled_log_reads_are_repeated() -> None:
     world = World({BATCH_STREAM: [report()]})
     world.log_errors = [DeliveryError("CloudWatch Logs is busy.")]
     assert world.handle(report_wait_seconds=4.0)["notified"] == "failure"
     assert world.notices[0][0].is_complete
 
 
-def test_logs_that_stay_busy_raise_before_the_notice_so_that_it_is_not_spent() -> None:
+def test_logs_that_stay_throttled_raise_before_the_notice_is_posted() -> None:
     world = World({BATCH_STREAM: [report()]})
     world.log_errors = [DeliveryError("CloudWatch Logs is busy.")] * 10
     with pytest.raises(DeliveryError, match="busy"):

@@ -1,4 +1,4 @@
-"""The dashboard for Grafana: committed as built, and of metrics that exist."""
+"""The committed Grafana dashboard is the generated one, and its panels use metrics that exist."""
 
 import json
 import re
@@ -9,11 +9,11 @@ import pytest
 
 from grafana.build_grafana import FILE, render_dashboard
 from grafana.grafana_model import Panel
-from grafana.task_panels import PANELS, ROWS, VARIABLES
-from profiler.prometheus.live_metrics import LIVE_METRICS, TASK_LABELS
+from grafana.grafana_panels import PANELS, ROWS, VARIABLES
+from profiler.prometheus.prometheus_metrics import LIVE_METRICS, TASK_LABELS
 
 NAMES = {metric.full_name: metric for metric in LIVE_METRICS}
-# What a panel shows by another metric, or what is there to be joined with.
+# Metrics without a panel: they only carry labels for joins.
 NOT_DRAWN = {"task_profiler_gpu_info", "task_profiler_monitor_info"}
 by_title = pytest.mark.parametrize("panel", PANELS, ids=lambda panel: panel.title)
 
@@ -28,7 +28,7 @@ def drawn() -> Iterator[dict[str, Any]]:
         yield from panel.get("panels", ())
 
 
-def test_the_file_is_as_built() -> None:
+def test_the_committed_dashboard_is_the_generated_one() -> None:
     assert FILE.read_text() == render_dashboard(), "run `make grafana`"
 
 
@@ -39,7 +39,7 @@ def test_every_metric_of_a_panel_is_exported(panel: Panel) -> None:
 
 
 @by_title
-def test_a_counter_is_drawn_as_its_growth_and_a_gauge_as_it_is(panel: Panel) -> None:
+def test_counters_are_drawn_as_rates_and_gauges_as_they_are(panel: Panel) -> None:
     for query in panel.queries:
         for name in re.findall(r"task_profiler_\w+", query.expr):
             is_rate = re.search(rf"(?:rate|increase)\({name}\b", query.expr) is not None
@@ -56,14 +56,14 @@ def test_every_metric_is_drawn() -> None:
     assert set(NAMES) - {name for panel in PANELS for name in used_names(panel)} == NOT_DRAWN
 
 
-def test_every_query_is_of_the_chosen_tasks() -> None:
+def test_every_query_selects_the_chosen_tasks() -> None:
     for panel in PANELS:
         for query in panel.queries:
             selectors = re.findall(r"task_profiler_\w+(\{[^}]*\})", query.expr)
             assert set(selectors) == {'{task_family=~"$family",task_id=~"$task"}'}
 
 
-def test_panels_stay_on_the_grid_and_cover_nothing() -> None:
+def test_panels_stay_on_the_grid_and_do_not_overlap() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in drawn():
         place = panel["gridPos"]
@@ -75,22 +75,25 @@ def test_panels_stay_on_the_grid_and_cover_nothing() -> None:
         taken |= cells
 
 
-def test_numbers_and_titles_are_each_there_once() -> None:
+def test_ids_and_titles_are_unique() -> None:
     panels = list(drawn())
     assert len({panel["id"] for panel in panels}) == len(panels) == len(PANELS) + len(ROWS)
     assert len({panel["title"] for panel in panels}) == len(panels)
 
 
-def test_nothing_names_a_data_source_of_somebody() -> None:
+def test_every_data_source_is_the_variable() -> None:
     dashboard = json.loads(render_dashboard())
     sources = [panel["datasource"] for panel in drawn() if panel["type"] != "row"]
     sources += [target["datasource"] for panel in drawn() for target in panel.get("targets", ())]
-    sources += [one["datasource"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
+    sources += [variable["datasource"] for variable in dashboard["templating"]["list"] if variable["type"] == "query"]
     assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in sources)
-    assert [one["name"] for one in dashboard["templating"]["list"]] == ["datasource", *(one.name for one in VARIABLES)]
+    assert [variable["name"] for variable in dashboard["templating"]["list"]] == [
+        "datasource",
+        *(variable.name for variable in VARIABLES),
+    ]
 
 
 @by_title
-def test_a_panel_says_what_it_shows(panel: Panel) -> None:
+def test_every_panel_has_a_description(panel: Panel) -> None:
     assert panel.description.endswith(".")
     assert not panel.title.endswith(".")

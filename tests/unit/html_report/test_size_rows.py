@@ -7,7 +7,7 @@ import pytest
 
 from profiler.html_report.limited_gzip import to_json
 from profiler.html_report.page_data import build_page_data
-from profiler.record.model import Report
+from profiler.record.record_model import Report
 from tests.report_page import content, run_of, unpacked
 from tests.runs import checkpoint as one_checkpoint
 from tests.runs import report as sized_run

@@ -1,4 +1,4 @@
-"""The generated files: committed as built. The saved objects obey the lint and use fields that documents have."""
+"""The committed files are the generated ones. The saved objects obey the rules and use fields of the documents."""
 
 import json
 import re
@@ -14,17 +14,18 @@ from typing import Any
 import pytest
 
 from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
-from kibana.aggregations import MATCHING, grouped_metrics, search_body
+from kibana.aggregations import grouped_metrics
 from kibana.all_dashboards import DASHBOARDS, PANELS
 from kibana.build import FOLDER, build_files
-from kibana.classic import colours_of
+from kibana.classic_format import colours_of
 from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not, kql
-from kibana.dashboard_model import Index, Panel, fields_of
+from kibana.dashboard_model import Index, Panel
 from kibana.index_definitions.index_templates import data_view_fields
-from kibana.objects import object_id
-from kibana.shared_panels import OUTCOMES
-from profiler.record.document_fields import FIELDS
+from kibana.panel_kinds import OUTCOMES
+from kibana.saved_objects import object_id
+from profiler.record.search_document_fields import FIELDS
 from tests.documentation import ROOT
+from tests.panel_searches import MATCHING, fields_of, search_body
 from tests.unit.kibana.saved_object_rules import lint_file
 
 CLASSIC, LENS = "opensearch-dashboards.ndjson", "kibana.ndjson"
@@ -77,12 +78,12 @@ def test_the_script_writes_all_files_wherever_it_is_called(tmp_path: Path, files
 
 
 @each_file
-def test_the_lint_finds_nothing(name: str, files: dict[str, str]) -> None:
+def test_the_generated_files_break_no_rule(name: str, files: dict[str, str]) -> None:
     assert lint_file(files[name]) == []
 
 
 @each_file
-def test_every_panel_stands_on_its_dashboard_in_order(name: str, files: dict[str, str]) -> None:
+def test_each_dashboard_has_its_panels_in_order(name: str, files: dict[str, str]) -> None:
     objects = loaded(files[name])
     kind = "visualization" if name == CLASSIC else "lens"
     for dashboard in DASHBOARDS:
@@ -94,13 +95,13 @@ def test_every_panel_stands_on_its_dashboard_in_order(name: str, files: dict[str
 
 
 @each_file
-def test_the_notice_of_slack_finds_its_dashboard(name: str, files: dict[str, str]) -> None:
+def test_the_link_in_a_notice_opens_the_run_dashboard(name: str, files: dict[str, str]) -> None:
     found = by_id(loaded(files[name]), str(TASK_RUN_DASHBOARD_ID))
     assert (found["type"], found["attributes"]["title"]) == ("dashboard", "Task run")
 
 
 @each_file
-def test_dashboards_offer_their_controls(name: str, files: dict[str, str]) -> None:
+def test_every_dashboard_has_its_controls(name: str, files: dict[str, str]) -> None:
     for dashboard in DASHBOARDS:
         objects = loaded(files[name])
         if name == CLASSIC:
@@ -156,7 +157,7 @@ def leaves(properties: dict[str, Any], path: str = "") -> Iterator[tuple[str, st
 
 
 @by_key
-def test_every_field_of_a_panel_is_in_the_template_and_of_a_fitting_type(panel: Panel) -> None:
+def test_every_field_of_a_panel_is_in_the_template_with_a_suitable_type(panel: Panel) -> None:
     known = template_fields(panel.index)
     assert {(field, use) for field, use in fields_of(panel) if known.get(field) not in FITTING[use]} == set()
 
@@ -168,7 +169,7 @@ def test_every_control_is_a_keyword_of_reports() -> None:
 
 
 @each_file
-def test_every_format_of_a_data_view_is_of_a_field_that_is_there(name: str, files: dict[str, str]) -> None:
+def test_every_format_of_a_data_view_has_a_field(name: str, files: dict[str, str]) -> None:
     for index in ("reports", "checkpoints"):
         attributes = by_id(loaded(files[name]), object_id("data-view", index))["attributes"]
         assert (attributes["title"], attributes["timeFieldName"]) == (f"task-{index}-*", "@timestamp")
@@ -207,11 +208,11 @@ def test_the_page_names_every_field_that_the_pipeline_leaves_out() -> None:
     assert all(found.values())
 
 
-# --- the three ways of writing a panel say the same -----------------------------------------------------------------
+# --- both flavours and the tested search are equivalent -------------------------------------------------------------
 
 
 def nested(aggregations: dict[str, Any]) -> list[tuple[str, str]]:
-    """Names and fields of a search body, from the outermost to the innermost. A ratio's part is none of them."""
+    """Names and fields of a search body, from the outermost to the innermost, without the part of a ratio."""
     buckets = {name: one for name, one in aggregations.items() if "aggs" in one and MATCHING not in name}
     for name, one in buckets.items():
         (kind,) = set(one) - {"aggs"}
@@ -272,7 +273,7 @@ def test_a_condition_in_the_query_language(condition: Condition | None, text: st
     assert kql(condition) == text
 
 
-# --- the lint -------------------------------------------------------------------------------------------------------
+# --- the rules ------------------------------------------------------------------------------------------------------
 
 Change = Callable[[Objects], object]
 
@@ -429,14 +430,14 @@ MUTATIONS: list[tuple[str, str, Change]] = [
     ("H06", LENS, on_lens(HEATMAP, lambda layer, _: layer["columnOrder"].insert(0, layer["columnOrder"].pop(1)))),
     ("H07", LENS, on_lens(HEATMAP, lambda _, drawing: drawing["palette"]["params"]["stops"].pop())),
 ]
-# One missing object is missed by all that show it, and what it pointed at stays named.
+# A missing object also breaks the rules of the objects that refer to it.
 ALSO = {("R02", LENS): {"R02"}, ("I02", LENS): {"I02", "R03"}, ("D04", LENS): {"D04", "R05"}}
 
 
 @pytest.mark.parametrize(
     ("rule", "name", "change"), MUTATIONS, ids=[f"{m[0]}-{m[1][0]}-{n}" for n, m in enumerate(MUTATIONS)]
 )
-def test_a_rule_fires_and_no_other(rule: str, name: str, change: Change, files: dict[str, str]) -> None:
+def test_each_mutation_breaks_exactly_one_rule(rule: str, name: str, change: Change, files: dict[str, str]) -> None:
     objects = loaded(files[name])
     change(objects)
     found = lint_file("".join(f"{json.dumps(one)}\n" for one in objects))
@@ -447,21 +448,21 @@ def test_a_rule_fires_and_no_other(rule: str, name: str, change: Change, files: 
     assert all(finding.text.endswith(".") for finding in found)
 
 
-def test_every_rule_of_the_lint_has_a_mutation() -> None:
+def test_every_rule_has_a_mutation() -> None:
     source = "".join(path.read_text() for path in Path(__file__).parent.glob("*_rules.py"))
     assert set(re.findall(r'"([A-Z]\d\d)"', source)) == {rule for rule, _, _ in MUTATIONS}
 
 
-def test_a_line_that_is_no_json_is_found() -> None:
+def test_a_line_that_is_not_json_breaks_a_rule() -> None:
     assert [finding.rule for finding in lint_file("not json\n[]\n")] == ["I02", "I02"]
 
 
-def test_a_table_of_lens_hides_the_column_that_only_orders_it(files: dict[str, str]) -> None:
+def test_a_lens_table_hides_the_column_that_only_orders_it(files: dict[str, str]) -> None:
     drawn = by_id(loaded(files[LENS]), object_id("lens", "families"))["attributes"]["state"]["visualization"]
     assert [column["columnId"] for column in drawn["columns"] if column.get("hidden")] == ["count"]
 
 
-def test_ids_have_the_width_of_an_id_and_their_number_does_not(files: dict[str, str]) -> None:
+def test_id_columns_have_a_width_and_the_number_of_ids_does_not(files: dict[str, str]) -> None:
     dashboard = by_id(loaded(files[CLASSIC]), DASHBOARD)["attributes"]
     widths = [
         panel["embeddableConfig"].get("vis", {}).get("columnsWidth") for panel in json.loads(dashboard["panelsJSON"])

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -13,11 +14,11 @@ from jsonschema import Draft202012Validator
 from msgspec.structs import replace
 
 from forwarder.function_settings import ForwarderSettings
-from forwarder.search_cluster.document_delivery import Delivery
+from forwarder.search_cluster.document_delivery import deliver
 from forwarder.subscription import Counts, decode_event, forward
+from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.emf import EMF_METRICS, emf_members, emf_unit
-from profiler.record.json_line import MAX_LINE_BYTES, encode_line
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     Cost,
     Distribution,
@@ -355,7 +356,11 @@ def test_the_forwarder_makes_the_same_document_of_a_line_with_metrics(kind: Any)
         payloads = decode_event(event({"messageType": "DATA_MESSAGE", "logEvents": [log_event]}))
         cluster = FakeCluster(takes_all)
         counts = forward(
-            payloads, ForwarderSettings(), Delivery(cluster, FakeInvocationTime(), lambda: 0.5), KeepingStore(), print
+            payloads,
+            ForwarderSettings(),
+            partial(deliver, cluster, FakeInvocationTime(), lambda: 0.5),
+            KeepingStore().keep,
+            print,
         )
         assert counts == Counts(indexed=1)
         ((name, document),) = cluster.taken.items()

@@ -1,4 +1,4 @@
-"""The event's detail and the line of an ended run: the same shape, bounded, and as the schema in the docs says."""
+"""The event's detail and the log line of an ended run: same shape, bounded size, valid against the schema."""
 
 import json
 from datetime import UTC, datetime
@@ -15,9 +15,9 @@ from forwarder.delivery_errors import NoticeError
 from forwarder.notices.ended_run import MAX_DETAIL_BYTES, EndedRun, LogLineChannel, ended_run, json_schema
 from forwarder.notices.event_bus import EventBusChannel
 from forwarder.notices.notice import Notice
-from profiler.record.model import Container, Cost, Metrics, Recommendation, Record
+from profiler.record.record_model import Container, Cost, Metrics, Recommendation, Record
 from tests.documentation import ROOT
-from tests.unit.forwarder.notices.test_slack_message import NOTICE, NOTICES, OOM, ended, found, in_task
+from tests.unit.forwarder.notices.test_slack_message import NOTICE, NOTICES, OOM, ended, in_task, report_line
 
 KIBANA = "https://kibana.example.com"
 RECORD = Record(
@@ -28,7 +28,7 @@ RECORD = Record(
     recommendation=Recommendation(vcpu=0.25, memory_mb=2048, reasons=("x" * 500,) * 9),
     finished_at="2026-03-01T12:00:00.000Z",
 )
-RUN = ended(replace(NOTICE, found=found(RECORD)), out_of_memory=True, reason="why")
+RUN = ended(replace(NOTICE, report_line=report_line(RECORD)), out_of_memory=True, reason="why")
 
 
 class Bus:
@@ -43,7 +43,7 @@ class Bus:
 
 
 class RefusingBus(Bus):
-    """Answers as EventBridge does for a bus that does not exist, or raises botocore's error."""
+    """Responds like EventBridge for a missing bus, or raises botocore's error."""
 
     def __init__(self, error: Exception | None = None) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class RefusingBus(Bus):
         (RefusingBus(EndpointConnectionError(endpoint_url="https://events")), "EndpointConnectionError"),
     ],
 )
-def test_a_bus_that_does_not_accept_the_event_is_named(bus: RefusingBus, code: str) -> None:
+def test_a_bus_that_rejects_the_event_is_named(bus: RefusingBus, code: str) -> None:
     with pytest.raises(NoticeError, match=rf"^The event bus runs did not accept the event \({code}\).*EVENT_BUS_NAME"):
         EventBusChannel("runs", lambda: bus).post(RUN, "failure")
 
@@ -109,13 +109,13 @@ def test_the_detail_of_a_run_with_a_report() -> None:
 
 
 def test_a_checkpoint_has_neither_cost_nor_billed_time() -> None:
-    run = detail(replace(RUN, found=found(RECORD, "task.checkpoint")))
+    run = detail(replace(RUN, report_line=report_line(RECORD, "task.checkpoint")))
     assert "cost" not in run
     assert run["metrics"] == {"vcpuSize": 0.5, "maxMemoryUsedMB": 993.3}
 
 
-def test_an_event_alone_has_the_duration_or_nothing() -> None:
-    alone = replace(RUN, found=None)
+def test_without_a_report_the_metrics_have_at_most_the_duration() -> None:
+    alone = replace(RUN, report_line=None)
     assert "metrics" not in detail(alone)
     ended_at = datetime(2026, 3, 1, 10, 0, 4, tzinfo=UTC)
     assert detail(in_task(alone, execution_stopped_at=ended_at))["metrics"] == {"durationMs": 1000}
@@ -133,7 +133,7 @@ def test_numbers_of_thousands_of_digits_are_left_out() -> None:
     fields = ("billedDurationMs", "memorySizeMB", "networkRxBytes", "networkTxBytes", "blockReadBytes", "maxPids")
     many = (*fields, "blockWriteBytes", "vcpuSize", "initDurationMs", "maxMemoryUsedMB")
     metrics = msgspec.convert(dict.fromkeys(many, 10**4000), type=Metrics)
-    run = detail(replace(RUN, found=found(replace(RECORD, metrics=metrics))))
+    run = detail(replace(RUN, report_line=report_line(replace(RECORD, metrics=metrics))))
     assert "metrics" not in run
     assert run["taskId"] == "0123"
 
@@ -146,8 +146,8 @@ def test_numbers_of_thousands_of_digits_are_left_out() -> None:
             "etl_daily:7 failed with exit code 137 (SIGKILL): OutOfMemoryError: Container killed due to memory usage.",
         ),
         ({"exit_code": None, "reason": None}, "etl_daily:7 failed."),
-        ({"verdict": "stopped", "exit_code": None, "reason": "by user."}, "etl_daily:7 was stopped: by user."),
-        ({"verdict": "unknown", "exit_code": None, "reason": ""}, "etl_daily:7 ended with an unknown result."),
+        ({"status": "stopped", "exit_code": None, "reason": "by user."}, "etl_daily:7 was stopped: by user."),
+        ({"status": "unknown", "exit_code": None, "reason": ""}, "etl_daily:7 ended with an unknown result."),
         (
             {"exit_code": 1, "reason": 'exec: "C:\\etl": \n not found'},
             "etl_daily:7 failed with exit code 1: exec: 'C:/etl':   not found.",
@@ -179,10 +179,10 @@ HOSTILE = replace(
 
 @settings(deadline=None)
 @given(NOTICES, NOTICES)
-def test_templates_can_embed_every_text_but_the_reason_of_ecs(notice: Notice, other: Notice) -> None:
+def test_all_texts_but_the_stopped_reason_can_be_embedded_in_templates(notice: Notice, other: Notice) -> None:
     """EventBridge inserts a value as it is: a quotation mark would end the string of the template."""
     record = replace(HOSTILE, finished_at=other.outcome.reason)
-    run = detail(ended(replace(notice, found=found(record)), reason=f'"{notice.outcome.reason}\\'))
+    run = detail(ended(replace(notice, report_line=report_line(record)), reason=f'"{notice.outcome.reason}\\'))
     for path, text in embedded(run).items():
         if path not in RAW and not path.startswith(".metrics"):
             assert json.loads(f'"{text}"') == text, path
@@ -201,7 +201,7 @@ SCHEMA = jsonschema.Draft202012Validator(json_schema())
 
 @settings(deadline=None)
 @given(NOTICES)
-def test_any_notice_makes_a_bounded_detail_of_the_schema(notice: Notice) -> None:
-    run = detail(replace(notice, found=found(RECORD)))
+def test_any_notice_becomes_a_bounded_detail_that_matches_the_schema(notice: Notice) -> None:
+    run = detail(replace(notice, report_line=report_line(RECORD)))
     SCHEMA.validate(run)
-    assert ended_run(notice, kibana_url=KIBANA).status == notice.outcome.verdict
+    assert ended_run(notice, kibana_url=KIBANA).status == notice.outcome.status

@@ -1,4 +1,4 @@
-"""The text of a notice, and that Slack accepts the message for any content."""
+"""The text of a notice. Slack accepts the message for any content."""
 
 import json
 import re
@@ -17,10 +17,10 @@ from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
 from forwarder.notices.notice import Notice
 from forwarder.notices.slack_message import SlackMessage, escape_text, message
 from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.run_log import FoundReport
+from forwarder.task.find_report import ReportLine
+from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import StoppedTask
-from forwarder.task.task_outcome import Outcome
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     Cost,
     Distribution,
@@ -64,22 +64,22 @@ RECORD = Record(
 )
 
 
-def found(record: Record, kind: RecordType = "task.report") -> FoundReport:
-    return FoundReport(Report(time="2026-03-01T12:13:03Z", type=kind, record=record), "")
+def report_line(record: Record, kind: RecordType = "task.report") -> ReportLine:
+    return ReportLine(Report(time="2026-03-01T12:13:03Z", type=kind, record=record), "")
 
 
 NOTICE = Notice(
     task=TASK,
-    outcome=Outcome(verdict="success", category="exit", out_of_memory=False, exit_code=0),
+    outcome=Outcome(status="success", category="exit", out_of_memory=False, exit_code=0),
     container="batch",
-    found=found(RECORD),
+    report_line=report_line(RECORD),
     log=LogStream(group="/ecs/jobs", stream="ecs/batch/0123"),
 )
 
 
 def recorded(notice: Notice, **changes: Any) -> Notice:
     """The notice with other fields of the record."""
-    return replace(notice, found=found(replace(notice.record or RECORD, **changes)))
+    return replace(notice, report_line=report_line(replace(notice.record or RECORD, **changes)))
 
 
 def ended(notice: Notice, **changes: Any) -> Notice:
@@ -94,7 +94,7 @@ def in_task(notice: Notice, **changes: Any) -> Notice:
 OOM = recorded(
     ended(
         NOTICE,
-        verdict="failure",
+        status="failure",
         category="oom",
         out_of_memory=True,
         exit_code=137,
@@ -112,7 +112,7 @@ def texts(value: Any) -> list[str]:
     return [text for each in value for text in texts(each)] if isinstance(value, list) else []
 
 
-def said(notice: Notice) -> str:
+def text_of(notice: Notice) -> str:
     return "\n".join(texts(message(notice, kibana_url=KIBANA).blocks))
 
 
@@ -125,7 +125,7 @@ def urls(sent: SlackMessage) -> dict[str, str]:
     }
 
 
-def test_a_success_says_what_the_run_used() -> None:
+def test_the_message_of_a_success_has_the_usage() -> None:
     sent = message(NOTICE, kibana_url=KIBANA)
     assert sent.text == "✅ Success · etl_daily:7, after 2h 13m, exit code 0"
     assert texts(sent.blocks) == [
@@ -145,14 +145,14 @@ def test_a_success_says_what_the_run_used() -> None:
     ]
 
 
-def test_the_series_are_drawn_on_the_scale_of_the_size() -> None:
+def test_a_series_is_drawn_on_the_scale_of_the_size() -> None:
     series = Series(
         started_at="2026-03-01T10:00:03Z",
         step_ms=1000,
         vcpu_used=(0.0, None, 0.5, 0.25),
         memory_used_mb=(None, 512.0, 1024.0, 2048.0, None),
     )
-    text = said(recorded(NOTICE, series=series))
+    text = text_of(recorded(NOTICE, series=series))
     assert "of 0.5 vCPU\n`▁\u00a0█▅`\n*Memory*" in text
     assert "of 1 GB\n`\u00a0▅██\u00a0`" in text
 
@@ -160,12 +160,12 @@ def test_the_series_are_drawn_on_the_scale_of_the_size() -> None:
 @pytest.mark.parametrize("values", [(), (None, None, None, None), (0.1, 0.2), (0.1, None, 0.2)])
 def test_too_few_values_are_not_drawn(values: tuple[float | None, ...]) -> None:
     series = Series(started_at="2026-03-01T10:00:03Z", step_ms=1000, vcpu_used=values, memory_used_mb=values)
-    assert said(recorded(NOTICE, series=series)) == said(NOTICE)
+    assert text_of(recorded(NOTICE, series=series)) == text_of(NOTICE)
 
 
-def test_a_series_without_a_size_has_its_own_scale() -> None:
+def test_a_series_without_a_size_is_drawn_on_the_scale_of_its_maximum() -> None:
     series = Series(started_at="2026-03-01T10:00:03Z", step_ms=1000, memory_used_mb=(0.0, 35.0, 70.0))
-    assert "`▁▅█`" in said(recorded(NOTICE, metrics=Metrics(), series=series))
+    assert "`▁▅█`" in text_of(recorded(NOTICE, metrics=Metrics(), series=series))
 
 
 def test_the_largest_processes_are_named() -> None:
@@ -176,17 +176,17 @@ def test_the_largest_processes_are_named() -> None:
         Process(name="cat", max_memory_used_mb=1.0, count=1),
         Process(name="gzip", max_memory_used_mb=12.0, count=40, max_memory_used_processes=2),
     )
-    text = said(recorded(NOTICE, processes=used))
+    text = text_of(recorded(NOTICE, processes=used))
     assert (
         "*Largest processes*  &lt;python&gt; (3×, peak 900 MB), gzip (40×, peak 12 MB in 2 of them), sh (peak 2 MB)"
         in text.split("\n")
     )
-    assert "Largest" not in said(recorded(NOTICE, processes=used[:1]))
+    assert "Largest" not in text_of(recorded(NOTICE, processes=used[:1]))
 
 
 def log_text(*lines: str) -> str:
     """The content of the code block."""
-    text = said(replace(NOTICE, log_lines=lines))
+    text = text_of(replace(NOTICE, log_lines=lines))
     _, _, after = text.partition("*Last lines of the log*\n```\n")
     return after.partition("\n```")[0]
 
@@ -196,7 +196,7 @@ def test_the_last_lines_of_the_log_are_escaped_and_indented() -> None:
     assert log_text("Traceback:", "\tline <5>", "", "``` <!channel>").split("\n") == expected
 
 
-def test_long_lines_are_cut_and_the_newest_lines_are_kept() -> None:
+def test_long_lines_are_truncated_and_the_newest_lines_are_shown() -> None:
     shown = log_text(*(f"{number} {'x' * 400}" for number in range(20))).split("\n")
     assert shown[-1].startswith("19 x")
     assert all(line.endswith("…") and len(line) == 300 for line in shown)
@@ -204,12 +204,12 @@ def test_long_lines_are_cut_and_the_newest_lines_are_kept() -> None:
 
 
 def test_without_lines_there_is_no_log() -> None:
-    assert "Last lines" not in said(replace(NOTICE, log_lines=("", " ")))
-    assert "Last lines" not in said(NOTICE)
+    assert "Last lines" not in text_of(replace(NOTICE, log_lines=("", " ")))
+    assert "Last lines" not in text_of(NOTICE)
 
 
-def test_out_of_memory_says_peak_limit_and_the_size_to_try_next() -> None:
-    text = said(OOM)
+def test_out_of_memory_shows_peak_limit_and_suggested_size() -> None:
+    text = text_of(OOM)
     assert "❌ Failure · etl_daily:7" in text
     assert "*Exit code*\n137 (SIGKILL)" in text
     assert "Memory: measured peak 993 MB, limit 1 GB." in text
@@ -217,8 +217,8 @@ def test_out_of_memory_says_peak_limit_and_the_size_to_try_next() -> None:
     assert "Suggested size: 2 GB (costs 20 % more).\n• Memory was short." in text
 
 
-def test_out_of_memory_without_numbers_invents_none() -> None:
-    text = said(replace(in_task(OOM, started_at=None), found=None))
+def test_out_of_memory_without_numbers_shows_none() -> None:
+    text = text_of(replace(in_task(OOM, started_at=None), report_line=None))
     assert "Out of memory" in text
     assert "MB" not in text
     assert "Suggested size" not in text
@@ -226,9 +226,9 @@ def test_out_of_memory_without_numbers_invents_none() -> None:
 
 
 @pytest.mark.parametrize("memory_mb", [512, 1024])
-def test_out_of_memory_is_not_advised_to_take_less(memory_mb: float) -> None:
+def test_no_smaller_size_is_suggested_after_out_of_memory(memory_mb: float) -> None:
     advice = Recommendation(memory_mb=memory_mb, reasons=("Half of it was used.",))
-    text = said(recorded(OOM, recommendation=advice))
+    text = text_of(recorded(OOM, recommendation=advice))
     assert "Suggested size" not in text
     assert "Half" not in text
 
@@ -246,13 +246,13 @@ def test_out_of_memory_is_not_advised_to_take_less(memory_mb: float) -> None:
         ("unknown", "Reason from ECS: why"),
     ],
 )
-def test_the_reason_in_plain_words(category: StopCategory, words: str) -> None:
-    assert words in said(ended(NOTICE, verdict="failure", category=category, exit_code=1, reason="why"))
+def test_the_cause_is_a_plain_sentence(category: StopCategory, words: str) -> None:
+    assert words in text_of(ended(NOTICE, status="failure", category=category, exit_code=1, reason="why"))
 
 
-def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
-    assert "Reason from ECS" not in said(ended(NOTICE, reason="Essential container in task exited"))
-    assert "because memory ran out, but" in said(ended(NOTICE, category="oom", out_of_memory=True))
+def test_a_success_has_a_reason_only_if_a_process_was_killed() -> None:
+    assert "Reason from ECS" not in text_of(ended(NOTICE, reason="Essential container in task exited"))
+    assert "because memory ran out, but" in text_of(ended(NOTICE, category="oom", out_of_memory=True))
 
 
 @pytest.mark.parametrize(
@@ -270,21 +270,21 @@ def test_a_success_needs_no_reason_unless_something_was_killed() -> None:
     ],
 )
 @pytest.mark.parametrize("verdict", ["success", "failure"])
-def test_killed_processes_are_named_whatever_the_end(verdict: EndStatus, kills: MemoryKills, words: str) -> None:
-    assert words in said(recorded(ended(NOTICE, verdict=verdict, exit_code=1), memory_kills=kills))
+def test_killed_processes_are_named_for_any_status(verdict: EndStatus, kills: MemoryKills, words: str) -> None:
+    assert words in text_of(recorded(ended(NOTICE, status=verdict, exit_code=1), memory_kills=kills))
 
 
-def test_a_record_without_kills_names_none() -> None:
-    assert said(recorded(NOTICE, memory_kills=MemoryKills(count=0))) == said(NOTICE)
+def test_a_record_without_kills_has_no_sentence_about_them() -> None:
+    assert text_of(recorded(NOTICE, memory_kills=MemoryKills(count=0))) == text_of(NOTICE)
 
 
 BARE = Notice(
     task=StoppedTask(arn="1", definition_arn="f"),
-    outcome=Outcome(verdict="unknown", category="unknown", out_of_memory=False),
+    outcome=Outcome(status="unknown", category="unknown", out_of_memory=False),
 )
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_values_are_left_out() -> None:
     sent = message(BARE, kibana_url=None)
     assert sent.text == "❔ Ended, outcome unknown · f"
     assert texts(sent.blocks) == [
@@ -294,9 +294,11 @@ def test_what_is_not_known_is_left_out() -> None:
     ]
 
 
-def test_numbers_of_a_checkpoint_are_called_so() -> None:
-    assert "numbers come from the last checkpoint" in said(replace(NOTICE, found=found(RECORD, "task.checkpoint")))
-    assert "checkpoint" not in said(NOTICE)
+def test_numbers_of_a_checkpoint_are_labelled() -> None:
+    assert "numbers come from the last checkpoint" in text_of(
+        replace(NOTICE, report_line=report_line(RECORD, "task.checkpoint"))
+    )
+    assert "checkpoint" not in text_of(NOTICE)
 
 
 @pytest.mark.parametrize(
@@ -310,9 +312,9 @@ def test_numbers_of_a_checkpoint_are_called_so() -> None:
 def test_gpus(count: int, utilization: Distribution | None, peak_mb: float | None, line: str) -> None:
     memory = Distribution(max=peak_mb)
     gpus = tuple(Gpu(uuid=str(n), utilization_percent=utilization, memory_used_mb=memory) for n in range(count))
-    assert line in said(recorded(NOTICE, gpus=gpus))
+    assert line in text_of(recorded(NOTICE, gpus=gpus))
     cores = tuple(NeuronCore(index=n, utilization_percent=utilization) for n in range(count))
-    assert line.replace("GPU", "Neuron core") in said(
+    assert line.replace("GPU", "Neuron core") in text_of(
         recorded(NOTICE, neuron=Neuron(cores=cores, device_memory_used_mb=memory))
     )
 
@@ -320,15 +322,15 @@ def test_gpus(count: int, utilization: Distribution | None, peak_mb: float | Non
 def test_comparison_and_advice() -> None:
     advice = Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7)
     comparison = "3.1× longer than the median of the last 20"
-    text = said(replace(recorded(NOTICE, recommendation=advice), comparison=comparison))
+    text = text_of(replace(recorded(NOTICE, recommendation=advice), comparison=comparison))
     assert comparison in text
     assert "Suggested size: 0.25 vCPU, 512 MB (saves 49 %)." in text
 
 
-def test_a_size_to_try_is_one_that_the_task_does_not_have() -> None:
+def test_the_current_size_is_not_suggested() -> None:
     advice = Recommendation(vcpu=0.5, memory_mb=1024, saving_percent=50.0, reasons=("Half would do.",))
-    larger = said(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=1, memory_mb=2048)))
-    same = said(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=0.5, memory_mb=1024)))
+    larger = text_of(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=1, memory_mb=2048)))
+    same = text_of(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=0.5, memory_mb=1024)))
     assert "Suggested size: 0.5 vCPU, 1 GB (saves 50 %).\n• Half would do." in larger
     assert "• Half would do." in same
     assert "Suggested size" not in same
@@ -363,7 +365,7 @@ def test_exit_codes(code: int, words: str) -> None:
     assert wording.exit_code(code) == words
 
 
-def test_text_is_cut_before_it_is_escaped() -> None:
+def test_text_is_truncated_before_it_is_escaped() -> None:
     assert escape_text("a<!channel>&b", 100) == "a&lt;!channel&gt;&amp;b"
     assert escape_text("&" * 10, 16) == "&amp;" * 3 + "…"
     assert escape_text("&" * 3, 15) == "&amp;" * 3
@@ -373,16 +375,16 @@ def test_text_is_cut_before_it_is_escaped() -> None:
 HOSTILE = "<!channel> <https://evil|here> *bold* `code` :fire: @here & \u202e\ud800"
 
 
-def test_foreign_text_never_meets_slacks_markup() -> None:
+def test_external_text_never_becomes_slack_markup() -> None:
     task = StoppedTask(arn=HOSTILE, definition_arn=f"{HOSTILE}:{HOSTILE}", cluster=HOSTILE, region=HOSTILE)
-    outcome = Outcome(verdict="failure", category="exit", out_of_memory=False, reason=HOSTILE)
+    outcome = Outcome(status="failure", category="exit", out_of_memory=False, reason=HOSTILE)
     record = Record(
         task_id=HOSTILE,
         container=Container(name=HOSTILE),
         recommendation=Recommendation(reasons=(HOSTILE,)),
         memory_kills=MemoryKills(count=1, processes=(Process(name=HOSTILE),)),
     )
-    notice = Notice(task=task, outcome=outcome, container=HOSTILE, found=found(record), comparison=HOSTILE)
+    notice = Notice(task=task, outcome=outcome, container=HOSTILE, report_line=report_line(record), comparison=HOSTILE)
     sent = message(notice, kibana_url=KIBANA)
     assert "<" not in "".join([sent.text, *texts(sent.blocks)])
     assert "channel" not in "".join(each["text"] for each in objects(sent.blocks) if each["type"] == "mrkdwn")
@@ -424,12 +426,12 @@ def test_every_partition_has_its_console(region: str, host: str) -> None:
 
 
 @pytest.mark.parametrize("region", [None, "", "us-iso-east-1", "us-isob-east-1", "evil.com/", "eu-west-1\n"])
-def test_no_console_no_link(region: str | None) -> None:
+def test_a_region_without_a_console_has_no_link(region: str | None) -> None:
     assert urls(message(in_task(NOTICE, region=region), kibana_url=None)) == {}
 
 
 @given(st.text(min_size=1, max_size=20))
-def test_names_are_encoded_twice_as_the_console_wants(name: str) -> None:
+def test_names_in_console_addresses_are_encoded_twice(name: str) -> None:
     link = links.log_stream("eu-west-1", "g", name)
     assert link is not None
     encoded = link.rsplit("/", 1)[1]
@@ -460,11 +462,11 @@ def test_kibana_without_a_start_and_with_an_odd_id() -> None:
 
 
 @pytest.mark.parametrize("url", [None, "", "kibana", "javascript:alert(1)", "https://", "http://[bad", "ftp://host"])
-def test_what_is_no_address_makes_no_button(url: str | None) -> None:
+def test_an_invalid_kibana_address_has_no_button(url: str | None) -> None:
     assert "kibana" not in urls(message(NOTICE, kibana_url=url))
 
 
-def test_an_address_that_is_too_long_makes_no_button() -> None:
+def test_an_address_that_is_too_long_has_no_button() -> None:
     long = replace(NOTICE, log=LogStream(group="/ecs/jobs", stream="ü" * 500))
     assert set(urls(message(long, kibana_url="https://k/" + "x" * 3000))) == {"ecs_task"}
 
@@ -562,14 +564,14 @@ NOTICES = st.builds(
     ),
     outcome=st.builds(
         Outcome,
-        verdict=st.sampled_from(VERDICTS),
+        status=st.sampled_from(VERDICTS),
         category=st.sampled_from(CATEGORIES),
         out_of_memory=st.booleans(),
         exit_code=st.none() | st.integers(),
         reason=MAYBE_TEXT,
     ),
     container=MAYBE_TEXT,
-    found=st.none() | st.builds(found, ANY_RECORD, st.sampled_from(["task.report", "task.checkpoint"])),
+    report_line=st.none() | st.builds(report_line, ANY_RECORD, st.sampled_from(["task.report", "task.checkpoint"])),
     comparison=MAYBE_TEXT,
     log=st.none() | st.builds(LogStream, group=ANY_TEXT, stream=ANY_TEXT),
     log_lines=st.lists(ANY_TEXT, max_size=21).map(tuple),
@@ -578,7 +580,7 @@ NOTICES = st.builds(
 
 @settings(deadline=None)  # a text of 21,000 characters takes long on a busy machine
 @given(NOTICES, MAYBE_TEXT | ANY_TEXT.map(lambda text: f"https://{text}"))
-def test_slack_takes_any_notice(notice: Notice, kibana_url: str | None) -> None:
+def test_any_notice_becomes_a_valid_slack_message(notice: Notice, kibana_url: str | None) -> None:
     sent = message(notice, kibana_url=kibana_url)
     as_sent = json.loads(
         json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False).encode()

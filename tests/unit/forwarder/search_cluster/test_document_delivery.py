@@ -1,8 +1,9 @@
-"""Delivery to a cluster with the failures that real clusters have."""
+"""Delivery to a search cluster with the failures of real ones."""
 
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from forwarder.delivery_errors import DeliveryError, SearchClusterError
 from forwarder.documents import Document
 from forwarder.function_settings import ForwarderSettings
-from forwarder.invocation import RESERVED_SECONDS
-from forwarder.search_cluster.document_delivery import MAX_DOCUMENTS_PER_REQUEST, Delivery, DeliveryResult
-from forwarder.search_cluster.failure_store import MAX_MESSAGE_BYTES, Failure, SqsFailureStore, message_body
+from forwarder.invocation_time import RESERVED_SECONDS
+from forwarder.search_cluster.document_delivery import MAX_DOCUMENTS_PER_REQUEST, DeliveryResult, deliver
+from forwarder.search_cluster.failure_store import MAX_MESSAGE_BYTES, Failure, message_body, send_failures
 from forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
 from forwarder.subscription import Counts, LogEvent, Payload, forward
 from tests.fakes import FakeInvocationTime
@@ -24,7 +25,7 @@ Answer = Callable[[Sequence[Document]], list[ItemResult]]
 
 
 class FakeCluster:
-    """Answers each request with the next item of its script, and repeats the last one; keeps the written documents."""
+    """Responds to each request with the next item of its script, and repeats the last one. Keeps the documents."""
 
     def __init__(self, *script: Answer) -> None:
         self._script = list(script)
@@ -71,14 +72,16 @@ def items(**statuses: int) -> Answer:
     ]
 
 
-def deliver(cluster: FakeCluster, count: int = 3, seconds: float = 60) -> tuple[DeliveryResult, FakeInvocationTime]:
+def delivered_documents(
+    cluster: FakeCluster, count: int = 3, seconds: float = 60
+) -> tuple[DeliveryResult, FakeInvocationTime]:
     time = FakeInvocationTime(seconds)
-    return Delivery(cluster, time, lambda: 1.0).deliver(documents(count)), time
+    return deliver(cluster, time, lambda: 1.0, documents(count)), time
 
 
-def test_documents_go_in_bounded_requests() -> None:
+def test_requests_have_a_bounded_number_of_documents() -> None:
     cluster = FakeCluster(takes_all)
-    delivered, time = deliver(cluster, MAX_DOCUMENTS_PER_REQUEST * 2 + 5)
+    delivered, time = delivered_documents(cluster, MAX_DOCUMENTS_PER_REQUEST * 2 + 5)
     assert delivered == DeliveryResult(indexed=MAX_DOCUMENTS_PER_REQUEST * 2 + 5)
     assert sorted(len(request) for request in cluster.requests) == [
         5,
@@ -89,9 +92,9 @@ def test_documents_go_in_bounded_requests() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504, None])
-def test_what_may_pass_is_tried_again_with_growing_pauses(status: int | None) -> None:
+def test_temporary_failures_are_retried_with_growing_pauses(status: int | None) -> None:
     cluster = FakeCluster(fails(status), fails(status), fails(status), takes_all)
-    delivered, time = deliver(cluster)
+    delivered, time = delivered_documents(cluster)
     assert delivered.indexed == 3
     assert time.pauses == [0.4, 0.8, 1.6]
 
@@ -100,32 +103,32 @@ def test_what_may_pass_is_tried_again_with_growing_pauses(status: int | None) ->
 def test_any_other_failure_of_a_request_is_raised_at_once(status: int) -> None:
     cluster = FakeCluster(fails(status))
     with pytest.raises(SearchClusterError, match=f"HTTP {status}"):
-        deliver(cluster)
+        delivered_documents(cluster)
     assert len(cluster.requests) == 1
 
 
-def test_a_cluster_that_stays_down_is_an_error_before_the_time_is_up() -> None:
+def test_a_cluster_that_stays_down_raises_before_the_invocation_ends() -> None:
     time = FakeInvocationTime(20)
     with pytest.raises(DeliveryError, match="accepted no documents before the invocation ran out"):
-        Delivery(FakeCluster(fails(503)), time, lambda: 1.0).deliver(documents(3))
+        deliver(FakeCluster(fails(503)), time, lambda: 1.0, documents(3))
     assert time.left > RESERVED_SECONDS
 
 
-def test_without_time_no_request_is_begun() -> None:
+def test_without_enough_time_no_request_is_sent() -> None:
     cluster = FakeCluster(takes_all)
     with pytest.raises(DeliveryError, match="ran out of time before all documents"):
-        deliver(cluster, seconds=3.5)
+        delivered_documents(cluster, seconds=3.5)
     assert cluster.requests == []
 
 
-def test_a_request_that_is_too_large_is_halved_down_to_the_document_that_is() -> None:
+def test_a_request_that_is_too_large_is_halved_until_the_large_document_is_alone() -> None:
     def too_large_with_two(batch: Sequence[Document]) -> list[ItemResult]:
         if any(document.id == "2" for document in batch):
             raise SearchClusterError("HTTP 413", status=413)
         return takes_all(batch)
 
     cluster = FakeCluster(too_large_with_two)
-    delivered, _ = deliver(cluster, 5)
+    delivered, _ = delivered_documents(cluster, 5)
     assert delivered.indexed == 4
     (rejected,) = delivered.rejected
     assert rejected.document == {"index": "task-reports-2026.03", "id": "2", "fields": {"n": 2}}
@@ -142,35 +145,35 @@ def test_a_request_that_is_too_large_is_halved_down_to_the_document_that_is() ->
         (500, None),
     ],
 )
-def test_a_fault_of_the_index_fails_the_invocation_and_the_others_are_written(status: int, error: str | None) -> None:
+def test_an_index_fault_raises_after_the_other_documents_are_written(status: int, error: str | None) -> None:
     def answer(batch: Sequence[Document]) -> list[ItemResult]:
         failed = ItemResult(status=status, reason="because", error=error)
         return [failed if document.id == "1" else ItemResult(status=200) for document in batch]
 
     cluster = FakeCluster(answer)
     with pytest.raises(DeliveryError, match=r"because.*auto_configure"):
-        deliver(cluster)
+        delivered_documents(cluster)
     assert sorted(cluster.taken) == ["0", "2"]
 
 
-def test_of_a_poison_document_all_that_is_known_is_put_aside() -> None:
+def test_a_failure_contains_all_fields_of_the_rejected_document() -> None:
     document = Document(index="task-reports-2026.03", id="1", fields={"n": 1}, upsert={"n": 1, "status": "unknown"})
     cluster = FakeCluster(lambda _batch: [ItemResult(status=400, reason="because")])
-    (rejected,) = Delivery(cluster, FakeInvocationTime(), lambda: 0.5).deliver([document]).rejected
+    (rejected,) = deliver(cluster, FakeInvocationTime(), lambda: 0.5, [document]).rejected
     assert rejected.document == {"index": document.index, "id": "1", "fields": {"n": 1, "status": "unknown"}}
 
 
-def test_a_poison_document_is_put_aside_and_the_others_are_indexed() -> None:
+def test_a_rejected_document_does_not_prevent_the_others() -> None:
     cluster = FakeCluster(items(n1=400))
-    delivered, time = deliver(cluster)
+    delivered, time = delivered_documents(cluster)
     assert delivered.indexed == 2
     assert [failure.reason for failure in delivered.rejected] == ["because"]
     assert time.pauses == []
 
 
-def test_busy_items_are_tried_again_alone() -> None:
+def test_only_throttled_items_are_retried() -> None:
     cluster = FakeCluster(items(n0=429, n2=409), items(n2=503), takes_all)
-    delivered, _ = deliver(cluster)
+    delivered, _ = delivered_documents(cluster)
     assert delivered == DeliveryResult(indexed=3)
     assert cluster.requests == [["0", "1", "2"], ["0", "2"], ["2"]]
 
@@ -179,7 +182,7 @@ statuses = st.sampled_from([200, 201, 400, 409, 429, 503])
 
 
 @given(st.integers(1, 40), st.data())
-def test_every_document_is_taken_or_put_aside_exactly_once(count: int, data: st.DataObject) -> None:
+def test_every_document_is_indexed_or_rejected_exactly_once(count: int, data: st.DataObject) -> None:
     refused: set[str] = set()
 
     def any_answer(batch: Sequence[Document]) -> list[ItemResult]:
@@ -192,7 +195,7 @@ def test_every_document_is_taken_or_put_aside_exactly_once(count: int, data: st.
 
     cluster = FakeCluster(any_answer)
     try:
-        delivered, _ = deliver(cluster, count, seconds=40)
+        delivered, _ = delivered_documents(cluster, count, seconds=40)
     except DeliveryError:
         return
     assert delivered.indexed == len(cluster.taken)
@@ -206,7 +209,7 @@ def test_the_bulk_lines_are_upserts_without_scripts() -> None:
     assert body == {"doc": {"n": 0}, "doc_as_upsert": True}
 
 
-def test_a_bulk_answer_is_read_item_by_item() -> None:
+def test_a_bulk_response_has_a_result_for_each_item() -> None:
     error = {
         "type": "mapper_parsing_exception",
         "reason": "failed to parse field [x]",
@@ -224,7 +227,7 @@ def test_a_bulk_answer_is_read_item_by_item() -> None:
     "answer",
     [None, {}, {"items": []}, {"items": [{"update": {}}]}, {"items": [5]}, {"items": [{"update": {"status": "201"}}]}],
 )
-def test_an_answer_that_does_not_fit_is_refused(answer: object) -> None:
+def test_an_unexpected_bulk_response_is_an_error(answer: object) -> None:
     with pytest.raises(ValueError, match="the response"):
         bulk_results(answer, 1)
 
@@ -233,11 +236,11 @@ class KeepingStore:
     def __init__(self) -> None:
         self.kept: list[Failure] = []
 
-    def keep(self, failures: list[Failure]) -> None:
+    def keep(self, failures: Sequence[Failure]) -> None:
         self.kept += failures
 
 
-def test_one_payload_from_its_lines_to_the_counts() -> None:
+def test_the_counts_of_a_payload_with_all_kinds_of_lines() -> None:
     record = '{"taskId":"1","container":{"name":"b"},"status":"success"}'
     good = f'{{"time":"2026-03-01T10:00:03Z","type":"task.report","record":{record}}}'
     broken = good.replace('"status":"success"', '"status":7')
@@ -253,19 +256,23 @@ def test_one_payload_from_its_lines_to_the_counts() -> None:
     cluster = FakeCluster(
         lambda batch: [ItemResult(status=400 if document.id == "9/b" else 200, reason="no") for document in batch]
     )
-    counts = forward([payload], ForwarderSettings(), Delivery(cluster, FakeInvocationTime(), lambda: 0.5), store, print)
+    counts = forward(
+        [payload], ForwarderSettings(), partial(deliver, cluster, FakeInvocationTime(), lambda: 0.5), store.keep, print
+    )
     assert counts == Counts(indexed=1, skipped=2, failed=2)
     assert [failure.reason for failure in store.kept][1] == "no"
     assert store.kept[0].document == broken
     assert counts.as_response() == {"indexed": 1, "skipped": 2, "failed": 2}
 
 
-def test_ordinary_lines_are_indexed_where_they_are_wanted() -> None:
+def test_ordinary_lines_are_indexed_if_the_setting_is_on() -> None:
     payload = Payload(log_stream="ecs/b/1", log_events=(LogEvent("e1", 1, "hi"), LogEvent("", 1, "no id")))
     cluster = FakeCluster(takes_all)
     settings = ForwarderSettings(forward_log_lines=True)
     store = KeepingStore()
-    counts = forward([payload], settings, Delivery(cluster, FakeInvocationTime(), lambda: 0.5), store, print)
+    counts = forward(
+        [payload], settings, partial(deliver, cluster, FakeInvocationTime(), lambda: 0.5), store.keep, print
+    )
     assert counts == Counts(indexed=1, failed=1)
     assert set(cluster.taken) == {"e1"}
     assert store.kept == [Failure("no id", "The log event has no id, or one of more than 512 bytes.")]
@@ -275,7 +282,7 @@ MAX_BYTES_PER_CHARACTER = 6  # a control character, in JSON
 
 
 @given(st.text(max_size=2000), st.text(min_size=1, max_size=20), st.integers(0, 400_000))
-def test_a_message_to_the_queue_is_as_large_as_sqs_takes_and_never_larger(reason: str, some: str, length: int) -> None:
+def test_a_queue_message_is_never_larger_than_sqs_accepts(reason: str, some: str, length: int) -> None:
     for document in (some * (length // len(some)), {"text": "é" * length, "more": some}):
         body = message_body(Failure(document, reason))
         size = len(body.encode())
@@ -291,21 +298,21 @@ def test_a_message_to_the_queue_is_as_large_as_sqs_takes_and_never_larger(reason
 
 
 @given(st.text(st.characters(codec="utf-8") | st.sampled_from("\ufffe\uffff\x00\x1f\x7f\\u")))
-def test_a_message_to_the_queue_holds_no_character_that_sqs_refuses(text: str) -> None:
+def test_a_queue_message_has_no_character_that_sqs_rejects(text: str) -> None:
     body = message_body(Failure(text, text))
     assert json.loads(body) == {"document": text, "reason": text}
     assert re.fullmatch("[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*", body)
 
 
 @pytest.mark.parametrize("character", ["x", '"', "\x01", "é", "€", "\uffff", "😀"])
-def test_a_document_is_cut_between_two_characters(character: str) -> None:
+def test_a_document_is_truncated_between_two_characters(character: str) -> None:
     body = message_body(Failure(character * 300_000, "too large"))
     assert MAX_MESSAGE_BYTES - MAX_BYTES_PER_CHARACTER < len(body.encode()) <= MAX_MESSAGE_BYTES
     assert set(json.loads(body)["document"]) == {character}
 
 
 class FakeQueue:
-    """Accepts batches as SQS does: ten messages, one mebibyte together. Refuses single messages with this code."""
+    """Accepts batches like SQS: ten messages with one mebibyte in total. Rejects single messages with this code."""
 
     def __init__(self, refuses: str | None = None) -> None:
         self.batches: list[list[str]] = []
@@ -319,31 +326,31 @@ class FakeQueue:
         return {} if self._refuses is None else {"Failed": [{"Id": Entries[-1]["Id"], "Code": self._refuses}]}
 
 
-def test_failures_go_to_the_queue_ten_at_a_time() -> None:
+def test_failures_are_sent_in_batches_of_ten() -> None:
     queue = FakeQueue()
-    SqsFailureStore("https://queue", queue).keep([Failure(f"line {number}", "why") for number in range(25)])
+    send_failures("https://queue", queue, [Failure(f"line {number}", "why") for number in range(25)])
     assert [len(batch) for batch in queue.batches] == [10, 10, 5]
     assert json.loads(queue.batches[2][-1]) == {"document": "line 24", "reason": "why"}
 
 
 def test_large_failures_share_a_request_of_at_most_a_mebibyte() -> None:
     queue = FakeQueue()
-    SqsFailureStore("https://queue", queue).keep([Failure("é" * 300_000, "too large")] * 9)
+    send_failures("https://queue", queue, [Failure("é" * 300_000, "too large")] * 9)
     assert [len(batch) for batch in queue.batches] == [4, 4, 1]
 
 
-def test_no_failures_need_no_request() -> None:
+def test_without_failures_there_is_no_request() -> None:
     queue = FakeQueue()
-    SqsFailureStore("https://queue", queue).keep([])
+    send_failures("https://queue", queue, [])
     assert queue.batches == []
 
 
-def test_a_message_that_the_queue_does_not_take_is_an_error() -> None:
+def test_a_message_that_the_queue_rejects_is_an_error() -> None:
     with pytest.raises(DeliveryError, match=r"InternalError.*FAILED_ITEMS_QUEUE_URL"):
-        SqsFailureStore("https://queue", FakeQueue("InternalError")).keep([Failure("x", "y")])
+        send_failures("https://queue", FakeQueue("InternalError"), [Failure("x", "y")])
 
 
-def test_a_queue_that_takes_nothing_is_an_error() -> None:
+def test_an_unavailable_queue_is_an_error() -> None:
     import botocore.exceptions  # noqa: PLC0415  only this test needs it
 
     class Broken:
@@ -351,4 +358,4 @@ def test_a_queue_that_takes_nothing_is_an_error() -> None:
             raise botocore.exceptions.ClientError({"Error": {"Code": "AccessDenied"}}, "SendMessageBatch")
 
     with pytest.raises(DeliveryError, match="FAILED_ITEMS_QUEUE_URL"):
-        SqsFailureStore("https://queue", Broken()).keep([Failure("x", "y")])
+        send_failures("https://queue", Broken(), [Failure("x", "y")])

@@ -1,4 +1,4 @@
-"""Events of stopped tasks: parsing, outcome, and the choice of the batch. The events have the shape of real ones."""
+"""Events of stopped tasks: parsing, outcome, and the batch container. The events have the shape of real ones."""
 
 import json
 import os
@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.task.batch_log_stream import LogStream, batch_container, identify_containers
+from forwarder.task.stop_classification import determine_outcome, judge
 from forwarder.task.task_event import EventContainer, StoppedTask, parse_stopped_task
-from forwarder.task.task_outcome import determine_outcome, judge
 from profiler.record.run_outcome import EndStatus, StopCategory
 
 ARN = "arn:aws:ecs:us-west-2:111122223333:task/jobs/4dd5853f44b341ee8281f38229bee377"
@@ -69,7 +69,7 @@ def task(**detail: Any) -> StoppedTask:
     return parsed
 
 
-def test_reads_an_ended_task() -> None:
+def test_a_stopped_task_is_parsed() -> None:
     parsed = task()
     assert (parsed.id, parsed.cluster, parsed.family, parsed.revision) == (
         ARN.rsplit("/", 1)[-1],
@@ -91,12 +91,12 @@ def test_reads_an_ended_task() -> None:
 
 
 @pytest.mark.parametrize("status", ["PROVISIONING", "PENDING", "RUNNING", "DEPROVISIONING", None])
-def test_only_an_ended_task_counts(status: str | None) -> None:
+def test_tasks_in_other_states_are_ignored(status: str | None) -> None:
     assert parse_stopped_task(event(lastStatus=status)) is None
 
 
 @pytest.mark.parametrize("other", [None, {}, [], {"detail": None}, {"detail": {"lastStatus": "STOPPED"}}, "text"])
-def test_other_events_are_none(other: object) -> None:
+def test_other_events_are_ignored(other: object) -> None:
     assert parse_stopped_task(other) is None
 
 
@@ -106,12 +106,12 @@ def test_an_end_before_the_start_gives_no_duration() -> None:
     assert task(startedAt=None).duration_ms is None
 
 
-def test_the_time_in_which_ecs_puts_a_task_away_is_no_duration() -> None:
+def test_the_cleanup_by_ecs_is_not_part_of_the_duration() -> None:
     assert task(executionStoppedAt=None).duration_ms is None
 
 
 @pytest.mark.parametrize("field", [{"group": "service:web"}, {"startedBy": "ecs-svc/5888882704497679006"}])
-def test_tasks_of_services_are_known(field: dict[str, str]) -> None:
+def test_tasks_of_services_are_recognized(field: dict[str, str]) -> None:
     assert task(**field).is_service_task
 
 
@@ -121,13 +121,13 @@ odd = st.none() | st.booleans() | st.integers() | st.text(max_size=10) | st.list
 @given(
     st.dictionaries(st.sampled_from(sorted(EVENT["detail"])), odd), st.sets(st.sampled_from(sorted(EVENT["detail"])))
 )
-def test_any_subset_of_odd_fields_is_read_or_refused(changes: dict[str, Any], missing: set[str]) -> None:
+def test_any_subset_of_odd_fields_is_parsed_or_ignored(changes: dict[str, Any], missing: set[str]) -> None:
     detail = {key: value for key, value in {**EVENT["detail"], **changes}.items() if key not in missing}
     parsed = parse_stopped_task({**EVENT, "detail": detail})
     if parsed is not None:
         chosen = identify_containers(None, parsed)
         outcome = determine_outcome(parsed, batch_container(parsed, chosen.batch))
-        assert outcome.verdict in {"success", "failure", "stopped", "unknown"}
+        assert outcome.status in {"success", "failure", "stopped", "unknown"}
         assert parsed.duration_ms is None or parsed.duration_ms >= 0
 
 
@@ -246,19 +246,19 @@ CASES: list[tuple[dict[str, Any], int | None, str | None, EndStatus, StopCategor
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("detail", "exit_code", "reason", "verdict", "category", "oom"), CASES)
-def test_verdicts(
+@pytest.mark.parametrize(("detail", "exit_code", "reason", "status", "category", "oom"), CASES)
+def test_the_outcome_of_each_case(
     detail: dict[str, Any],
     exit_code: int | None,
     reason: str | None,
-    verdict: EndStatus,
+    status: EndStatus,
     category: StopCategory,
     *,
     oom: bool,
 ) -> None:
     batch = EventContainer(name="batch", exit_code=exit_code, reason=reason)
     outcome = determine_outcome(task(**detail), batch)
-    assert (outcome.verdict, outcome.category, outcome.out_of_memory) == (verdict, category, oom)
+    assert (outcome.status, outcome.category, outcome.out_of_memory) == (status, category, oom)
     assert outcome.exit_code == exit_code
 
 
@@ -311,7 +311,7 @@ UNUSABLE: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("detail", "flaw"), UNUSABLE)
-def test_a_value_that_cannot_be_used_is_absent_and_named(detail: dict[str, Any], flaw: str) -> None:
+def test_an_unusable_value_is_absent_and_named_as_a_flaw(detail: dict[str, Any], flaw: str) -> None:
     parsed = task(**detail)
     assert parsed.flaws == (flaw,)
     assert (parsed.family, parsed.pull_started_at) == ("nightly", task().pull_started_at)
@@ -334,7 +334,7 @@ def test_an_injected_container_that_fails_is_not_the_batch() -> None:
     parsed = task(containers=[failing, {"name": "batch", "exitCode": 0}])
     chosen = identify_containers(None, parsed)
     assert chosen.batch == "batch"
-    assert determine_outcome(parsed, batch_container(parsed, chosen.batch)).verdict == "success"
+    assert determine_outcome(parsed, batch_container(parsed, chosen.batch)).status == "success"
 
 
 def definition(*containers: dict[str, Any]) -> dict[str, Any]:
@@ -354,36 +354,36 @@ def container(name: str, **more: Any) -> dict[str, Any]:
         container("watch", essential=False, command=["task-profiler", "monitor"]),
     ],
 )
-def test_the_batch_is_the_essential_container_beside_the_monitor(monitor: dict[str, Any]) -> None:
+def test_the_batch_is_the_essential_container_next_to_the_monitor(monitor: dict[str, Any]) -> None:
     parsed = task()
     side = container("proxy", essential=False)
     router = {"name": "log_router", "essential": True, "firelensConfiguration": {"type": "fluentbit"}}
     chosen = identify_containers(definition(side, router, monitor, container("batch")), parsed)
-    assert (chosen.batch, chosen.has_monitor) == ("batch", True)
+    assert (chosen.batch, chosen.monitor is not None) == ("batch", True)
     assert chosen.batch_log == LogStream(group="/ecs/jobs", stream=f"ecs/batch/{parsed.id}", region="us-west-2")
     assert chosen.monitor_log is not None
     assert chosen.monitor_log.stream == f"ecs/{monitor['name']}/{parsed.id}"
 
 
-def test_the_monitors_own_setting_wins() -> None:
+def test_the_setting_in_the_monitors_environment_takes_precedence() -> None:
     environment = [{"name": "TASK_PROFILER_CONTAINER", "value": "second"}]
     monitor = container("task-monitor", essential=False, environment=environment)
     assert identify_containers(definition(container("first"), container("second"), monitor), task()).batch == "second"
 
 
 @pytest.mark.parametrize("wanted", ["renamed", "Batch", ""])
-def test_a_wanted_container_that_is_not_there_is_ignored(wanted: str) -> None:
+def test_a_setting_that_names_a_missing_container_is_ignored(wanted: str) -> None:
     environment = [{"name": "TASK_PROFILER_CONTAINER", "value": wanted}]
     monitor = container("task-monitor", essential=False, environment=environment)
     chosen = identify_containers(definition(container("proxy", essential=False), monitor, container("batch")), task())
-    assert (chosen.batch, chosen.has_monitor) == ("batch", True)
+    assert (chosen.batch, chosen.monitor is not None) == ("batch", True)
     assert chosen.batch_log is not None
 
 
 def test_a_wrapper_entrypoint_is_the_batch_itself() -> None:
     wrapped = container("batch", command=["task-profiler", "run", "--", "python", "etl.py"])
     chosen = identify_containers(definition(wrapped), task())
-    assert (chosen.batch, chosen.has_monitor) == ("batch", False)
+    assert (chosen.batch, chosen.monitor is not None) == ("batch", False)
 
 
 ECR = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
@@ -410,10 +410,10 @@ AS_BATCH: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("batch", AS_BATCH.values(), ids=AS_BATCH)
-def test_a_batch_that_only_reminds_of_the_monitor_is_the_batch(batch: dict[str, Any], *, named: bool) -> None:
+def test_a_batch_that_resembles_the_monitor_is_the_batch(batch: dict[str, Any], *, named: bool) -> None:
     parsed = task()
     chosen = identify_containers(definition(container("batch", **batch), *([NAMED] if named else [])), parsed)
-    assert (chosen.batch, chosen.has_monitor) == ("batch", named)
+    assert (chosen.batch, chosen.monitor is not None) == ("batch", named)
     assert chosen.batch_log is not None
     assert chosen.batch_log.stream == f"ecs/batch/{parsed.id}"
     assert (chosen.monitor_log is not None) == named
@@ -431,11 +431,11 @@ AS_MONITOR: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("essential", [False, True])
 @pytest.mark.parametrize("monitor", AS_MONITOR.values(), ids=AS_MONITOR)
-def test_the_monitor_is_known_under_any_name(monitor: dict[str, Any], *, essential: bool) -> None:
+def test_the_monitor_is_recognized_under_any_name(monitor: dict[str, Any], *, essential: bool) -> None:
     parsed = task()
     watch = container("watch", essential=essential, **monitor)
     chosen = identify_containers(definition(watch, container("batch")), parsed)
-    assert (chosen.batch, chosen.has_monitor) == ("batch", True)
+    assert (chosen.batch, chosen.monitor is not None) == ("batch", True)
     assert chosen.monitor_log is not None
     assert chosen.monitor_log.stream == f"ecs/watch/{parsed.id}"
 
@@ -447,10 +447,10 @@ def test_the_monitor_is_known_under_any_name(monitor: dict[str, Any], *, essenti
         {"image": "acme/base", "entryPoint": ["task-profiler"], "command": ["monitor"]},
     ],
 )
-def test_what_starts_the_monitor_is_never_the_batch(started: dict[str, Any]) -> None:
-    """Not even if no other container is essential; the batch is unknown then."""
+def test_a_container_that_starts_the_monitor_is_never_the_batch(started: dict[str, Any]) -> None:
+    """Even if no other container is essential: the batch is then unknown."""
     chosen = identify_containers(definition(container("watch", **started), container("batch", essential=False)), task())
-    assert (chosen.batch, chosen.has_monitor) == (None, True)
+    assert (chosen.batch, chosen.monitor is not None) == (None, True)
 
 
 @pytest.mark.parametrize(
@@ -464,15 +464,15 @@ def test_what_starts_the_monitor_is_never_the_batch(started: dict[str, Any]) -> 
         ({"one": OWN, "two": OWN}, None, False),
     ],
 )
-def test_without_a_definition_an_images_own_name_counts(
+def test_without_a_definition_the_monitor_is_recognized_by_its_image(
     images: dict[str, str], batch: str | None, *, has_monitor: bool
 ) -> None:
     parsed = task(containers=[{"name": name, "image": image} for name, image in images.items()])
     chosen = identify_containers(None, parsed)
-    assert (chosen.batch, chosen.has_monitor) == (batch, has_monitor)
+    assert (chosen.batch, chosen.monitor is not None) == (batch, has_monitor)
 
 
-def test_without_awslogs_the_stream_is_not_known() -> None:
+def test_without_awslogs_the_log_stream_is_unknown() -> None:
     firelens = {"name": "batch", "logConfiguration": {"logDriver": "awsfirelens"}}
     assert identify_containers(definition(firelens), task()).batch_log is None
 
@@ -486,7 +486,7 @@ def test_without_a_definition_only_a_single_candidate_is_the_batch(broken: dict[
 
 
 OOM_CONTAINER = {"exitCode": 137, "reason": OOM}
-# What the essential containers ended with, by name; the verdict, the batch and the exit code. The definition lists the
+# The ends of the essential containers by name, and the expected status, batch and exit code. The definition lists the
 # sidecar first.
 TOGETHER: dict[str, tuple[dict[str, dict[str, Any]], EndStatus, str, int | None]] = {
     "the batch failed": ({"xray": {"exitCode": 0}, "batch": {"exitCode": 1}}, "failure", "batch", 1),
@@ -520,16 +520,16 @@ TOGETHER: dict[str, tuple[dict[str, dict[str, Any]], EndStatus, str, int | None]
 
 
 @pytest.mark.parametrize("is_reversed", [False, True])
-@pytest.mark.parametrize(("ends", "verdict", "batch", "exit_code"), TOGETHER.values(), ids=TOGETHER)
-def test_containers_that_could_all_be_the_batch_are_judged_together(
-    ends: dict[str, dict[str, Any]], verdict: EndStatus, batch: str, exit_code: int | None, *, is_reversed: bool
+@pytest.mark.parametrize(("ends", "status", "batch", "exit_code"), TOGETHER.values(), ids=TOGETHER)
+def test_possible_batch_containers_are_judged_together(
+    ends: dict[str, dict[str, Any]], status: EndStatus, batch: str, exit_code: int | None, *, is_reversed: bool
 ) -> None:
     listed = [{"name": name, **end} for name, end in ends.items()]
     parsed = task(containers=listed[::-1] if is_reversed else listed)
     monitor = container("task-monitor", essential=False)
     judged = judge(parsed, identify_containers(definition(container("xray"), container("batch"), monitor), parsed))
     assert judged.batch is not None
-    assert (judged.outcome.verdict, judged.batch.name, judged.outcome.exit_code) == (verdict, batch, exit_code)
+    assert (judged.outcome.status, judged.batch.name, judged.outcome.exit_code) == (status, batch, exit_code)
     assert judged.warning is not None
     assert "xray, batch" in judged.warning
 
@@ -537,14 +537,14 @@ def test_containers_that_could_all_be_the_batch_are_judged_together(
 def test_a_stop_from_outside_takes_precedence_over_all_candidates() -> None:
     listed = [{"name": "xray", "exitCode": 143}, {"name": "batch", "exitCode": 1}]
     parsed = task(containers=listed, stopCode="UserInitiated", stoppedReason="by user")
-    assert judge(parsed, identify_containers(None, parsed)).outcome.verdict == "stopped"
+    assert judge(parsed, identify_containers(None, parsed)).outcome.status == "stopped"
 
 
-def test_without_a_definition_candidates_that_ended_alike_have_no_batch() -> None:
-    """The order of the event has no meaning."""
+def test_without_a_definition_candidates_with_the_same_end_have_no_batch() -> None:
+    """The order of the containers in the event has no meaning."""
     parsed = task(containers=[{"name": "xray", "exitCode": 0}, {"name": "batch", "exitCode": 0}])
     judged = judge(parsed, identify_containers(None, parsed))
-    assert (judged.batch, judged.outcome.verdict) == (None, "success")
+    assert (judged.batch, judged.outcome.status) == (None, "success")
 
 
 FOLDER = os.environ.get("TASK_PROFILER_RECORDINGS", "")
@@ -552,10 +552,10 @@ FOLDER = os.environ.get("TASK_PROFILER_RECORDINGS", "")
 
 @pytest.mark.skipif(not FOLDER, reason="TASK_PROFILER_RECORDINGS names no folder of recorded documents")
 def test_recorded_events() -> None:
-    verdicts = {}
+    statuses = {}
     for path in sorted((Path(FOLDER).parent / "events").glob("*.json")):
         parsed = parse_stopped_task(json.loads(path.read_text()))
         if parsed is not None:
             batch = batch_container(parsed, identify_containers(None, parsed).batch)
-            verdicts[path.stem] = determine_outcome(parsed, batch).verdict
-    assert verdicts == {"aws_samples_stopped_tasks__cw-event": "stopped", "defang__kaniko_v5_STOPPED": "failure"}
+            statuses[path.stem] = determine_outcome(parsed, batch).status
+    assert statuses == {"aws_samples_stopped_tasks__cw-event": "stopped", "defang__kaniko_v5_STOPPED": "failure"}

@@ -1,0 +1,316 @@
+"""The rows and panels of the dashboard: tasks, their instance, GPUs, NeuronCores and the monitor."""
+
+from typing import Final
+
+from grafana.grafana_model import Panel, Query, Row, Variable, chart, number
+
+TITLE: Final = "Task Profiler"
+DESCRIPTION: Final = "Resource usage of running ECS batch tasks: containers, GPUs, NeuronCores, and the EC2 instance."
+
+_SELECTED_TASKS: Final = '{task_family=~"$family",task_id=~"$task"}'
+_RATE: Final = "[$__rate_interval]"
+_TASK: Final = "task_family, task_id"
+_TASK_NAME: Final = "{{task_family}} {{task_id}}"
+_CONTAINER_NAME: Final = "{{task_family}} {{container}} {{task_id}}"
+
+VARIABLES: Final = (
+    Variable(name="family", label="Family", query="label_values(task_profiler_task_info, task_family)"),
+    Variable(name="task", label="Task", query='label_values(task_profiler_task_info{task_family=~"$family"}, task_id)'),
+)
+
+
+def _metric(name: str) -> str:
+    """The series of the selected tasks."""
+    return f"task_profiler_{name}{_SELECTED_TASKS}"
+
+
+def _rate(name: str) -> str:
+    """The increase of a counter per second."""
+    return f"rate({_metric(name)}{_RATE})"
+
+
+def _per_task(name: str) -> str:
+    """The increase of a counter per second, summed over all series of a task."""
+    return f"sum by ({_TASK}) ({_rate(name)})"
+
+
+def _share(used: str, size: str) -> str:
+    """The used share of a size."""
+    return f"{_metric(used)} / {_metric(size)}"
+
+
+def _network(direction: str, legend: str) -> tuple[Query, ...]:
+    """Network traffic of each task.
+
+    In bridge mode each container has its own counters. In awsvpc mode the task has counters that its containers share.
+    """
+    return tuple(
+        Query(_per_task(f"{owner}_network_{direction}_bytes_total"), f"{_TASK_NAME} {legend}")
+        for owner in ("container", "task")
+    )
+
+
+_OVERVIEW = Row(
+    title="Tasks",
+    panels=(
+        number(
+            "Running tasks",
+            "Tasks whose monitor Prometheus has scraped.",
+            "none",
+            Query(f"count(count by ({_TASK}) ({_metric('task_info')}))", "Tasks"),
+        ),
+        number(
+            "vCPU in use",
+            "Total over all containers of the selected tasks.",
+            "short",
+            Query(f"sum({_metric('container_cpu_used_vcpus')})", "vCPU"),
+        ),
+        number(
+            "Memory in use",
+            "Excluding reclaimable page cache.",
+            "bytes",
+            Query(f"sum({_metric('container_memory_used_bytes')})", "Memory"),
+        ),
+        number(
+            "Highest memory utilization",
+            "The container closest to its memory limit. At 100 %, the kernel kills a process in it.",
+            "percentunit",
+            Query(f"max({_share('container_memory_used_bytes', 'container_memory_limit_bytes')})", "Memory"),
+            axis_max=1,
+            width=8,
+        ),
+        number(
+            "Unavailable sources",
+            "Sources that a running monitor cannot read: task metadata endpoint, GPUs, Neuron devices.",
+            "none",
+            Query(f"sum(1 - {_metric('monitor_source_up')})", "Sources"),
+        ),
+        Panel(
+            title="Running for",
+            description="Time since the start of the task's first container, longest first.",
+            unit="s",
+            queries=(
+                Query(f"sort_desc(time() - min by ({_TASK}) ({_metric('container_start_time_seconds')}))", _TASK_NAME),
+            ),
+            kind="table",
+            width=24,
+            height=6,
+        ),
+        chart(
+            "vCPU",
+            "CPU usage over the last interval of the container's stats (1 s on EC2, 10 s on Fargate).",
+            "short",
+            Query(_metric("container_cpu_used_vcpus"), _CONTAINER_NAME),
+        ),
+        chart(
+            "CPU utilization",
+            "CPU time as a share of the task's vCPUs, else of the instance. At 100 % it waits for CPU.",
+            "percentunit",
+            Query(f"{_rate('container_cpu_seconds_total')} / {_metric('container_cpu_limit_vcpus')}", _CONTAINER_NAME),
+        ),
+        chart(
+            "Memory",
+            "Memory usage excluding reclaimable page cache.",
+            "bytes",
+            Query(_metric("container_memory_used_bytes"), _CONTAINER_NAME),
+        ),
+        chart(
+            "Memory utilization",
+            "Memory usage as a share of the limit. At 100 %, the kernel kills a process in the container.",
+            "percentunit",
+            Query(_share("container_memory_used_bytes", "container_memory_limit_bytes"), _CONTAINER_NAME),
+            axis_max=1,
+        ),
+        chart(
+            "Network",
+            "Bytes per second. Traffic that containers share (awsvpc) is counted once.",
+            "Bps",
+            *_network("receive", "received"),
+            *_network("transmit", "sent"),
+        ),
+        chart(
+            "Block devices",
+            "Bytes read and written per second.",
+            "Bps",
+            Query(_per_task("container_block_read_bytes_total"), f"{_TASK_NAME} read"),
+            Query(_per_task("container_block_write_bytes_total"), f"{_TASK_NAME} written"),
+        ),
+    ),
+)
+
+_INSTANCE = Row(
+    title="Instance (EC2)",
+    panels=(
+        chart(
+            "Available memory",
+            "Memory of the instance that is available without swapping, as a share of its size.",
+            "percentunit",
+            Query(_share("instance_memory_available_bytes", "instance_memory_size_bytes"), _TASK_NAME),
+            axis_max=1,
+        ),
+        chart(
+            "Swapping",
+            "Bytes swapped per second. Swapping on the instance slows the batch down.",
+            "Bps",
+            Query(_rate("instance_swap_out_bytes_total"), f"{_TASK_NAME} out"),
+            Query(_rate("instance_swap_in_bytes_total"), f"{_TASK_NAME} in"),
+        ),
+        chart(
+            "Swap in use",
+            "Swap space of the instance in use; 0 if it has none.",
+            "bytes",
+            Query(f"{_metric('instance_swap_size_bytes')} - {_metric('instance_swap_free_bytes')}", _TASK_NAME),
+        ),
+        chart(
+            "Available disk space",
+            "Free share of each file system that is mounted in the monitor's container.",
+            "percentunit",
+            Query(
+                _share("instance_disk_available_bytes", "instance_disk_size_bytes"), f"{_TASK_NAME} {{{{mount_point}}}}"
+            ),
+            axis_max=1,
+        ),
+    ),
+)
+
+
+_GPU_NAME = "{{task_family}} {{uuid}}"
+_GPU = Row(
+    title="GPUs",
+    is_collapsed=True,
+    panels=(
+        chart(
+            "GPU utilization",
+            "Share of time in which a kernel ran. At 100 %, most of a GPU's units can still be idle.",
+            "percentunit",
+            Query(_metric("gpu_utilization_ratio"), _GPU_NAME),
+            axis_max=1,
+        ),
+        chart(
+            "GPU memory",
+            "Memory in use as a share of the GPU's memory.",
+            "percentunit",
+            Query(_share("gpu_memory_used_bytes", "gpu_memory_size_bytes"), _GPU_NAME),
+            axis_max=1,
+        ),
+        chart(
+            "GPU power", "Power draw at the time of the reading.", "watt", Query(_metric("gpu_power_watts"), _GPU_NAME)
+        ),
+        chart(
+            "GPU energy",
+            "Mean power from the energy counter, which includes all peaks.",
+            "watt",
+            Query(_rate("gpu_energy_joules_total"), _GPU_NAME),
+        ),
+        chart(
+            "GPU temperature",
+            "Temperature of the GPU chip.",
+            "celsius",
+            Query(_metric("gpu_temperature_celsius"), _GPU_NAME),
+        ),
+        chart(
+            "GPU clock",
+            "Clock of the streaming multiprocessors (SM).",
+            "hertz",
+            Query(_metric("gpu_sm_clock_hertz"), _GPU_NAME),
+        ),
+        chart(
+            "GPU throttled",
+            "Share of time in which the driver reported this reason for a reduced clock.",
+            "percentunit",
+            # Scrapes and readings happen at different times, so a rate can slightly exceed 1.
+            Query(f"clamp_max({_rate('gpu_throttled_seconds_total')}, 1) > 0", f"{_GPU_NAME} {{{{reason}}}}"),
+            axis_max=1,
+            width=24,
+        ),
+    ),
+)
+
+_CORE_NAME = "{{task_family}} core {{neuron_core}}"
+_NEURON = Row(
+    title="Neuron",
+    is_collapsed=True,
+    panels=(
+        chart(
+            "NeuronCore utilization",
+            "Measured while a process uses the devices. An unused core has 0.",
+            "percentunit",
+            Query(_metric("neuron_core_utilization_ratio"), _CORE_NAME),
+            axis_max=1,
+        ),
+        chart(
+            "NeuronCore memory",
+            "Device memory in use per core.",
+            "bytes",
+            Query(_metric("neuron_core_memory_used_bytes"), _CORE_NAME),
+        ),
+        chart(
+            "Device memory by category",
+            "Device memory in use on all devices of the task.",
+            "bytes",
+            Query(_metric("neuron_memory_used_bytes"), "{{task_family}} {{category}}"),
+            is_stacked=True,
+        ),
+        chart(
+            "Device memory utilization",
+            "Device memory in use as a share of the memory of all devices.",
+            "percentunit",
+            Query(_share("neuron_device_memory_used_bytes", "neuron_device_memory_size_bytes"), _TASK_NAME),
+            axis_max=1,
+        ),
+        chart(
+            "Executions",
+            "Executions per second by outcome.",
+            "ops",
+            Query(_rate("neuron_executions_total"), "{{task_family}} {{outcome}}"),
+        ),
+        chart(
+            "Execution latency",
+            "Latency percentiles of the last period, from the slowest process.",
+            "s",
+            Query(_metric("neuron_execution_latency_seconds"), "{{task_family}} {{percentile}}"),
+        ),
+        number(
+            "Memory errors",
+            "Uncorrected ECC errors in the selected time range.",
+            "none",
+            Query(f"increase({_metric('neuron_ecc_uncorrected_errors_total')}[$__range])", _TASK_NAME),
+            width=24,
+            height=4,
+        ),
+    ),
+)
+
+_MONITOR = Row(
+    title="The monitor itself",
+    is_collapsed=True,
+    panels=(
+        chart(
+            "CPU of the monitor",
+            "CPU usage as a share of one core.",
+            "percentunit",
+            Query(_rate("monitor_cpu_seconds_total"), _TASK_NAME),
+        ),
+        chart(
+            "Memory of the monitor",
+            "Peak resident memory so far.",
+            "bytes",
+            Query(_metric("monitor_memory_peak_bytes"), _TASK_NAME),
+        ),
+        chart(
+            "Failed readings",
+            "Failed readings of the containers' stats per second.",
+            "ops",
+            Query(_rate("monitor_read_failures_total"), _TASK_NAME),
+        ),
+        chart(
+            "Late ticks",
+            "Missed ticks per second: the monitor had no CPU, or waited for a response.",
+            "ops",
+            Query(_rate("monitor_missed_ticks_total"), _TASK_NAME),
+        ),
+    ),
+)
+
+ROWS: Final = (_OVERVIEW, _INSTANCE, _GPU, _NEURON, _MONITOR)
+PANELS: Final = tuple(panel for row in ROWS for panel in row.panels)

@@ -1,0 +1,385 @@
+"""Classic visualizations in the format of 7.10, for OpenSearch Dashboards and for Kibana 7.10 to 8."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kibana.aggregations import cases_id, grouped_metrics, metric_id, terms_id, time_id
+from kibana.all_dashboards import DASHBOARDS
+from kibana.conditions import kql
+from kibana.dashboard_model import COLUMN_WIDTHS, FAILURE_COLOUR, TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
+from kibana.saved_objects import (
+    GridPosition,
+    dashboard_object,
+    data_view,
+    data_view_reference,
+    object_id,
+    place_panels,
+    saved_object,
+    to_json,
+)
+
+MIGRATION_VERSIONS: Final = {"index-pattern": "7.6.0", "visualization": "7.10.0", "dashboard": "7.9.3"}
+_PANEL_VERSION = "7.10.0"
+_SOURCE = "kibanaSavedObjectMeta.searchSourceJSON"
+_CONTROLS_HEIGHT = 5
+_TYPES = {
+    "number": "metric",
+    "line": "line",
+    "bars": "histogram",
+    "ranking": "horizontal_bar",
+    "heatmap": "heatmap",
+    "table": "table",
+}
+# The axis begins at a second: without a minimum it would begin at a millisecond.
+_LOGARITHMIC = {"type": "log", "mode": "normal", "setYExtents": True, "min": 1000, "max": None}
+_PERCENTILE_LABEL = "duration"
+
+
+def build_classic_objects() -> Iterator[Json]:
+    """Yield the lines of the file: data views, then visualizations, then dashboards.
+
+    An object follows the objects that it refers to.
+    """
+    yield data_view("reports", MIGRATION_VERSIONS, has_precise_durations=False)
+    yield data_view("checkpoints", MIGRATION_VERSIONS, has_precise_durations=False)
+    for dashboard in DASHBOARDS:
+        yield _controls_object(dashboard)
+        yield from (_visualization(panel) for panel in dashboard.panels)
+    yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
+
+
+def _dashboard(dashboard: Dashboard) -> Json:
+    controls = GridPosition(
+        number=1,
+        type="visualization",
+        id=object_id("visualization", f"{dashboard.key}-filters"),
+        x=0,
+        y=0,
+        width=48,
+        height=_CONTROLS_HEIGHT,
+    )
+    return dashboard_object(
+        dashboard,
+        (
+            controls,
+            *place_panels(dashboard.panels, "visualization", number=2, top=_CONTROLS_HEIGHT, settings=_settings),
+        ),
+        panel_version=_PANEL_VERSION,
+        has_panel_prefix=False,
+        migration_versions=MIGRATION_VERSIONS,
+    )
+
+
+def _settings(panel: Panel) -> Json:
+    """A panel's settings on its dashboard. OpenSearch Dashboards ignores the colours in a visualization's own state."""
+    settings: Json = {}
+    if colours := colours_of(panel):
+        settings["colors"] = colours
+    if panel.kind == "table":
+        fields = [terms.field for terms in panel.terms]
+        fields += [metric.field if metric.operation == "latest" else "" for metric in panel.metrics]
+        settings["columnsWidth"] = [
+            {"colIndex": number, "width": COLUMN_WIDTHS[field]}
+            for number, field in enumerate(fields)
+            if field in COLUMN_WIDTHS
+        ]
+    return {"vis": settings} if settings else {}
+
+
+def colours_of(panel: Panel) -> dict[str, str]:
+    """The colours of a panel by legend label. They override the colour schema."""
+    bands = {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
+    cases = {case.label: case.colour for case in panel.cases}
+    metrics = {_legend(metric): metric.colour for metric in panel.metrics if metric.colour is not None}
+    return {**bands, **cases, **({} if panel.terms and panel.kind != "ranking" else metrics)}
+
+
+def _legend(metric: Metric) -> str:
+    """The name of a metric's series."""
+    is_prefixed = metric.operation == "percentile"
+    return f"{metric.percent}th percentile of {_PERCENTILE_LABEL}" if is_prefixed else metric.label
+
+
+def _visualization(panel: Panel) -> Json:
+    is_ratio = any(metric.share_of is not None for metric in panel.metrics)
+    query = {"query": kql(panel.condition), "language": "kuery"}
+    source: Json = {"query": query, "filter": []}
+    references = []
+    if is_ratio:
+        state = _ratio(panel)
+    else:
+        source["indexRefName"] = f"{_SOURCE}.index"
+        references.append(data_view_reference(f"{_SOURCE}.index", panel.index))
+        aggregations = list(_aggregations(panel))
+        state = {"title": panel.title, "type": _TYPES[panel.kind], "aggs": aggregations, "params": _params(panel)}
+    attributes = {
+        "title": panel.title,
+        "description": panel.description,
+        "version": 1,
+        "visState": to_json(state),
+        "uiStateJSON": "{}",
+        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
+    }
+    return saved_object(
+        "visualization", object_id("visualization", panel.key), attributes, references, MIGRATION_VERSIONS
+    )
+
+
+def _ratio(panel: Panel) -> Json:
+    """A ratio as one large number. Of the classic charts, only TSVB calculates one."""
+    (metric,) = panel.metrics
+    operations = {"count_distinct": "cardinality"}
+    ratio = {
+        "id": object_id("ratio", panel.key),
+        "type": "filter_ratio",
+        "numerator": {"query": kql(metric.share_of), "language": "kuery"},
+        "denominator": {"query": "*", "language": "kuery"},
+        "metric_agg": operations[metric.operation],
+        "field": metric.field,
+    }
+    series = {
+        "id": object_id("series", panel.key),
+        "label": metric.label,
+        "metrics": [ratio],
+        "color": FAILURE_COLOUR,
+        "split_mode": "everything",
+        "formatter": "0.0%",
+        "value_template": "{{value}}",
+        "chart_type": "line",
+        "stacked": "none",
+        "line_width": 1,
+        "point_size": 1,
+        "fill": 0.5,
+        "axis_position": "right",
+        "separate_axis": 0,
+    }
+    params = {
+        "id": object_id("params", panel.key),
+        "type": "metric",
+        "series": [series],
+        "index_pattern": f"task-{panel.index}-*",
+        "time_field": TIME_FIELD,
+        "time_range_mode": "entire_time_range",
+        "interval": "",
+        "axis_position": "left",
+        "axis_formatter": "number",
+        "axis_scale": "normal",
+        "show_legend": 1,
+        "show_grid": 1,
+        "tooltip_mode": "show_all",
+        "filter": {"query": kql(panel.condition), "language": "kuery"},
+        "background_color_rules": [
+            {"id": object_id("rule", panel.key), "operator": "gt", "value": 0, "color": FAILURE_COLOUR}
+        ],
+    }
+    return {"title": panel.title, "type": "metrics", "aggs": [], "params": params}
+
+
+def _controls_object(dashboard: Dashboard) -> Json:
+    controls, references = [], []
+    for number, control in enumerate(dashboard.controls):
+        name = f"control_{number}_index_pattern"
+        references.append(data_view_reference(name, "reports"))
+        controls.append(
+            {
+                "id": f"{dashboard.key}-{number}",
+                "fieldName": control.field,
+                "parent": "",
+                "label": control.label,
+                "type": "list",
+                "options": {"type": "terms", "multiselect": True, "dynamicOptions": True, "size": 10, "order": "desc"},
+                "indexPatternRefName": name,
+            }
+        )
+    title = f"{dashboard.title}: filters"
+    params = {"controls": controls, "updateFiltersOnChange": True, "useTimeFilter": False, "pinFilters": False}
+    source = {"query": {"query": "", "language": "kuery"}, "filter": []}
+    attributes = {
+        "title": title,
+        "description": "",
+        "version": 1,
+        "visState": to_json({"title": title, "type": "input_control_vis", "aggs": [], "params": params}),
+        "uiStateJSON": "{}",
+        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
+    }
+    identity = object_id("visualization", f"{dashboard.key}-filters")
+    return saved_object("visualization", identity, attributes, references, MIGRATION_VERSIONS)
+
+
+def _aggregations(panel: Panel) -> Iterator[Json]:
+    """Yield metrics, then buckets from the outermost to the innermost: the order of buckets is their nesting."""
+    for name, group in grouped_metrics(panel).items():
+        yield _aggregation(name, "metric", *_metric(group))
+    if panel.cases:
+        filters = [
+            {"input": {"query": kql(case.condition), "language": "kuery"}, "label": case.label} for case in panel.cases
+        ]
+        yield _aggregation(cases_id(panel), "group", "filters", {"filters": filters})
+    rows_schema = {"table": "bucket", "ranking": "segment"}.get(panel.kind, "group")
+    for number, terms in enumerate(panel.terms):
+        yield _aggregation(terms_id(panel, number), rows_schema, "terms", _terms(terms))
+    if panel.has_time_axis:
+        histogram = {
+            "field": TIME_FIELD,
+            "interval": "auto",
+            "drop_partials": False,
+            "min_doc_count": 1,
+            "extended_bounds": {},
+        }
+        yield _aggregation(time_id(panel), "segment", "date_histogram", histogram)
+
+
+def _aggregation(identity: str, schema: str, kind: str, params: Json) -> Json:
+    return {"id": identity, "enabled": True, "type": kind, "schema": schema, "params": params}
+
+
+def _metric(group: tuple[Metric, ...]) -> tuple[str, Json]:
+    metric = group[0]
+    params: Json = {"field": metric.field, "customLabel": metric.label}
+    match metric.operation:
+        case "count_distinct":
+            return "cardinality", params
+        case "average":
+            return "avg", params
+        case "sum" | "max":
+            return metric.operation, params
+        case "percentile":  # the product prefixes the label with "95th percentile of"
+            percents = [part.percent for part in group]
+            return "percentiles", {**params, "customLabel": _PERCENTILE_LABEL, "percents": percents}
+        case "latest":
+            newest = {"aggregate": "concat", "size": 1, "sortField": TIME_FIELD, "sortOrder": "desc"}
+            return "top_hits", {**params, **newest}
+
+
+def _terms(terms: Terms) -> Json:
+    by_metric = "_key" if terms.order_by_metric is None else metric_id(terms.order_by_metric)
+    by_count = {"id": "order", "enabled": True, "type": "count", "schema": "orderAgg", "params": {}}
+    return {
+        "field": terms.field,
+        "customLabel": terms.label,
+        "orderBy": "custom" if terms.is_by_count else by_metric,
+        **({"orderAgg": by_count} if terms.is_by_count else {}),
+        "order": "asc" if by_metric == "_key" and not terms.is_by_count else "desc",
+        "size": terms.size,
+        "otherBucket": terms.has_other_bucket,
+        "otherBucketLabel": "Other",
+        "missingBucket": terms.has_missing_bucket,
+        "missingBucketLabel": "not known",
+    }
+
+
+def _params(panel: Panel) -> Json:
+    match panel.kind:
+        case "number":
+            return _number_params(panel)
+        case "heatmap":
+            return _heatmap_params(panel)
+        case "table":
+            return {
+                "perPage": 20,
+                "showPartialRows": False,
+                "showMetricsAtAllLevels": False,
+                "showTotal": False,
+                "totalFunc": "sum",
+                "percentageCol": "",
+                "sort": {"columnIndex": None, "direction": None},
+            }
+        case "line" | "bars" | "ranking":
+            return _xy_params(panel)
+
+
+def _heatmap_params(panel: Panel) -> Json:
+    return {
+        "type": "heatmap",
+        "addTooltip": True,
+        "addLegend": True,
+        "enableHover": False,
+        "legendPosition": "right",
+        "times": [],
+        "colorsNumber": len(panel.bands),
+        "colorSchema": "Blues",
+        "setColorRange": True,
+        "colorsRange": [{"from": low, "to": high} for low, high, _ in panel.bands],
+        "invertColors": False,
+        "percentageMode": False,
+        "valueAxes": [
+            {
+                "show": False,
+                "id": "ValueAxis-1",
+                "type": "value",
+                "scale": {"type": "linear", "defaultYExtents": False},
+                "labels": {"show": False, "rotate": 0, "overwriteColor": False, "color": "black"},
+            }
+        ],
+    }
+
+
+def _number_params(panel: Panel) -> Json:
+    ranges = [{"from": low, "to": high} for low, high, _ in panel.bands] or [{"from": 0, "to": 1_000_000_000}]
+    metric = {
+        "percentageMode": False,
+        "useRanges": False,
+        "colorSchema": "Green to Red",
+        "metricColorMode": "Labels" if panel.bands else "None",
+        "colorsRange": ranges,
+        "labels": {"show": False},
+        "invertColors": False,
+        "style": {"bgFill": "#000", "bgColor": False, "labelColor": bool(panel.bands), "subText": "", "fontSize": 36},
+    }
+    return {"type": "metric", "addTooltip": True, "addLegend": False, "metric": metric}
+
+
+def _xy_params(panel: Panel) -> Json:
+    shape = "line" if panel.kind == "line" else "histogram"
+    sideways = panel.kind == "ranking"
+    series: list[dict[str, Any]] = [
+        {
+            "show": True,
+            "type": shape,
+            "mode": "stacked" if panel.kind == "bars" else "normal",
+            "data": {"label": group[0].label, "id": name},
+            "valueAxis": "ValueAxis-1",
+            "drawLinesBetweenPoints": True,
+            "lineWidth": 2,
+            "interpolate": "linear",
+            "showCircles": True,
+        }
+        for name, group in grouped_metrics(panel).items()
+    ]
+    return {
+        "type": shape,
+        "grid": {"categoryLines": False},
+        "categoryAxes": [
+            {
+                "id": "CategoryAxis-1",
+                "type": "category",
+                "position": "left" if sideways else "bottom",
+                "show": True,
+                "style": {},
+                "scale": {"type": "linear"},
+                "labels": {"show": True, "filter": not sideways, "truncate": 200 if sideways else 100},
+                "title": {},
+            }
+        ],
+        "valueAxes": [
+            {
+                "id": "ValueAxis-1",
+                "name": "BottomAxis-1" if sideways else "LeftAxis-1",
+                "type": "value",
+                "position": "bottom" if sideways else "left",
+                "show": True,
+                "style": {},
+                "scale": _LOGARITHMIC if panel.is_logarithmic else {"type": "linear", "mode": "normal"},
+                "labels": {"show": True, "rotate": 0, "filter": sideways, "truncate": 100},
+                "title": {"text": ", ".join(metric.label for metric in panel.metrics)},
+            }
+        ],
+        "seriesParams": series,
+        "addTooltip": True,
+        "addLegend": panel.has_legend,
+        "legendPosition": panel.legend_position,
+        "times": [],
+        "addTimeMarker": False,
+        "labels": {"show": False},
+        "thresholdLine": {"show": False, "value": 10, "width": 1, "style": "full", "color": "#E7664C"},
+    }

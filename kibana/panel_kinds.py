@@ -1,0 +1,211 @@
+"""Parts that the panels of several dashboards share: metrics, buckets, controls and the outcomes of a run."""
+
+from typing import Final
+
+from kibana.conditions import AllOf, AnyOf, Condition, Is, Not
+from kibana.dashboard_model import (
+    FAILURE_COLOUR,
+    OUT_OF_MEMORY_COLOUR,
+    PERCENT_BANDS,
+    STOPPED_COLOUR,
+    SUCCESS_COLOUR,
+    UNKNOWN_COLOUR,
+    Band,
+    Case,
+    Control,
+    Index,
+    Metric,
+    Panel,
+    Terms,
+)
+
+HEATMAP_ROWS: Final = 25
+NUMBER_HEIGHT: Final = 7
+TABLE_HEIGHT: Final = 20
+
+TASKS: Final = Metric(operation="count_distinct", field="task.id", label="Tasks")
+COST: Final = Metric(operation="sum", field="cost.usd", label="USD")
+WASTE: Final = Metric(operation="sum", field="cost.waste_usd", label="USD")
+DURATION: Final = "usage.duration_ms"
+FAMILIES: Final = Terms(field="task.family", label="Family", size=25, order_by_metric=0)
+LARGEST_FAMILIES: Final = Terms(field="task.family", label="Family", size=10, is_by_count=True, has_other_bucket=True)
+TASK_ROWS: Final = Terms(field="task.id", label="Task", size=20)
+CONTAINER_ROWS: Final = Terms(field="container.name", label="Container", size=10, has_missing_bucket=True)
+
+# Families of the same name in several accounts or Regions are different families.
+FAMILY_ROWS: Final = (
+    FAMILIES,
+    Terms(field="cloud.account.id", label="Account", size=10, order_by_metric=0, has_missing_bucket=True),
+    Terms(field="cloud.region", label="Region", size=10, order_by_metric=0, has_missing_bucket=True),
+)
+
+ACCOUNT_CONTROL: Final = Control(field="cloud.account.id", label="Account")
+REGION_CONTROL: Final = Control(field="cloud.region", label="Region")
+CLUSTER_CONTROL: Final = Control(field="orchestrator.cluster.name", label="Cluster")
+FAMILY_CONTROL: Final = Control(field="task.family", label="Family")
+OUTCOME_CONTROL: Final = Control(field="event.outcome", label="Outcome")
+TASK_CONTROL: Final = Control(field="task.id", label="Task")
+PLACE_CONTROLS: Final = (ACCOUNT_CONTROL, REGION_CONTROL, CLUSTER_CONTROL)
+
+_SUCCESS, _FAILURE = Is("event.outcome", "success"), Is("event.outcome", "failure")
+_STOPPED = Is("task.status", "stopped")
+FAILED: Final = _FAILURE
+NOT_SUCCESSFUL: Final = Not(_SUCCESS)
+OUT_OF_MEMORY: Final = AnyOf(
+    (
+        Is("task.stop_category", "oom"),
+        Is("task.out_of_memory", value=True),
+        Is("task.likely_out_of_memory", value=True),
+    )
+)
+OUTCOMES: Final = (
+    Case(label="Success", condition=_SUCCESS, colour=SUCCESS_COLOUR),
+    Case(label="Failure", condition=AllOf((_FAILURE, Not(OUT_OF_MEMORY))), colour=FAILURE_COLOUR),
+    Case(label="Out of memory", condition=AllOf((_FAILURE, OUT_OF_MEMORY)), colour=OUT_OF_MEMORY_COLOUR),
+    Case(label="Stopped", condition=AllOf((Not(_SUCCESS), Not(_FAILURE), _STOPPED)), colour=STOPPED_COLOUR),
+    Case(
+        label="Unknown",
+        condition=AllOf((Not(_SUCCESS), Not(_FAILURE), Not(_STOPPED))),
+        colour=UNKNOWN_COLOUR,
+    ),
+)
+"""Each run has exactly one of these outcomes."""
+
+
+def latest(field: str, label: str) -> Metric:
+    """The value of the latest document that has the field."""
+    return Metric(operation="latest", field=field, label=label)
+
+
+def highest(field: str, label: str, colour: str | None = None) -> Metric:
+    """The maximum."""
+    return Metric(operation="max", field=field, label=label, colour=colour)
+
+
+def average(field: str, label: str, colour: str | None = None) -> Metric:
+    """The unweighted mean."""
+    return Metric(operation="average", field=field, label=label, colour=colour)
+
+
+def number(
+    key: str,
+    title: str,
+    description: str,
+    metric: Metric,
+    *,
+    width: int,
+    condition: Condition | None = None,
+    bands: tuple[Band, ...] = (),
+) -> Panel:
+    """One large number over the reports."""
+    return Panel(
+        key=key,
+        title=title,
+        description=description,
+        kind="number",
+        metrics=(metric,),
+        condition=condition,
+        bands=bands,
+        width=width,
+        height=NUMBER_HEIGHT,
+    )
+
+
+def bars(
+    key: str,
+    title: str,
+    description: str,
+    metric: Metric,
+    *,
+    terms: tuple[Terms, ...] = (LARGEST_FAMILIES,),
+    cases: tuple[Case, ...] = (),
+    condition: Condition | None = None,
+) -> Panel:
+    """Stacked bars over the end times of runs."""
+    return Panel(
+        key=key,
+        title=title,
+        description=description,
+        kind="bars",
+        metrics=(metric,),
+        terms=terms,
+        cases=cases,
+        has_time_axis=True,
+        condition=condition,
+    )
+
+
+def ranking(
+    key: str,
+    title: str,
+    description: str,
+    *metrics: Metric,
+    terms: Terms = FAMILIES,
+    condition: Condition | None = None,
+    is_logarithmic: bool = False,
+) -> Panel:
+    """Horizontal bars of families."""
+    return Panel(
+        key=key,
+        title=title,
+        description=description,
+        kind="ranking",
+        metrics=metrics,
+        terms=(terms,),
+        condition=condition,
+        is_logarithmic=is_logarithmic,
+    )
+
+
+def heatmap(
+    key: str,
+    title: str,
+    description: str,
+    metric: Metric,
+    *,
+    condition: Condition | None = None,
+    bands: tuple[Band, ...] = PERCENT_BANDS,
+    height: int = 15,
+) -> Panel:
+    """Families over the end times of their runs, in the full width."""
+    return Panel(
+        key=key,
+        title=title,
+        description=description,
+        kind="heatmap",
+        metrics=(metric,),
+        terms=(FAMILIES,),
+        has_time_axis=True,
+        condition=condition,
+        bands=bands,
+        width=48,
+        height=height,
+    )
+
+
+def table(
+    key: str,
+    title: str,
+    description: str,
+    *metrics: Metric,
+    terms: tuple[Terms, ...],
+    index: Index = "reports",
+    condition: Condition | None = None,
+    height: int = TABLE_HEIGHT,
+) -> Panel:
+    """A table in the full width."""
+    return Panel(
+        key=key,
+        title=title,
+        description=description,
+        index=index,
+        kind="table",
+        metrics=metrics,
+        terms=terms,
+        condition=condition,
+        width=48,
+        height=height,
+    )
+
+
+LATEST_TASK: Final = latest("task.id", "Latest task")

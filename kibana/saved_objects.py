@@ -1,0 +1,218 @@
+"""Parts that both flavours share: ids, the envelope of a saved object, data views, the dashboard grid, filters."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import NAMESPACE_URL, uuid5
+
+from kibana.dashboard_model import TIME_FIELD, Dashboard, Index, Json, Panel
+from kibana.index_definitions.index_templates import data_view_fields
+
+_GRID_COLUMNS = 48
+_DURATION = {"inputFormat": "milliseconds", "showSuffix": True}
+# Kibana 7.14 added the precise format. OpenSearch Dashboards and older versions of Kibana fail to draw it.
+_PRECISE_DURATION = {**_DURATION, "outputFormat": "humanizePrecise", "outputPrecision": 1, "useShortSuffix": True}
+_PLAIN_DURATION = {**_DURATION, "outputFormat": "asMinutes", "outputPrecision": 2}
+_DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_duration_ms")
+_BYTES_FORMAT = {"id": "bytes", "params": {"pattern": "0,0.0 b"}}
+# Without milliseconds and the name of the month, so that the column of a table is not cut.
+_TIME_FORMAT = {"id": "date", "params": {"pattern": "YYYY-MM-DD HH:mm:ss"}}
+_DOLLAR_FORMAT = {"id": "number", "params": {"pattern": "$0,0.00[00]"}}
+_ONE_DIGIT_FORMAT = {"id": "number", "params": {"pattern": "0,0.[0]"}}
+_TWO_DIGITS_FORMAT = {"id": "number", "params": {"pattern": "0,0.[00]"}}
+_UNIT_SUFFIXES: Final = {
+    "_bytes": _BYTES_FORMAT,
+    "usd": _DOLLAR_FORMAT,
+    "_percent": _ONE_DIGIT_FORMAT,
+    "_mb": _ONE_DIGIT_FORMAT,
+}
+_STATISTICS: Final[Mapping[str, Json]] = {
+    ".percent.": _ONE_DIGIT_FORMAT,
+    "_mb.": _ONE_DIGIT_FORMAT,
+    ".slowdown.": _TWO_DIGITS_FORMAT,
+}
+TASK_LINK_RANGE: Final = "now-7d"
+"""The time range of a link to a run: its beginning. A field format knows the value, and not the time of the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridPosition:
+    """The position of a panel on its dashboard's grid of 48 columns, and its ``settings`` on that dashboard."""
+
+    number: int
+    type: str
+    id: str
+    x: int
+    y: int
+    width: int
+    height: int
+    settings: Json = field(default_factory=dict)
+
+
+def object_id(kind: str, key: str) -> str:
+    """An id that is the same in every build.
+
+    So a repeated import replaces objects, and links stay valid. `forwarder.notices.links` contains one of these ids.
+    """
+    return str(uuid5(NAMESPACE_URL, f"task-profiler/{kind}/{key}"))
+
+
+def to_json(value: object) -> str:
+    """Serialize in one fixed format, so that generated files can be compared byte by byte."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def reference(name: str, kind: str, target: str) -> Json:
+    """A reference to another saved object. Its name determines its use."""
+    return {"name": name, "type": kind, "id": target}
+
+
+def data_view_reference(name: str, index: Index) -> Json:
+    """A reference to the data view of reports or checkpoints."""
+    return reference(name, "index-pattern", object_id("data-view", index))
+
+
+def saved_object(
+    kind: str, identity: str, attributes: Json, references: Sequence[Json], migration_versions: Mapping[str, str]
+) -> Json:
+    """One line of the file. ``migration_versions``: the format versions of this flavour by type, and of ``core``."""
+    core = {"coreMigrationVersion": migration_versions["core"]} if "core" in migration_versions else {}
+    return {
+        "type": kind,
+        "id": identity,
+        "attributes": attributes,
+        "references": list(references),
+        "migrationVersion": {kind: migration_versions[kind]},
+        **core,
+    }
+
+
+def data_view(index: Index, migration_versions: Mapping[str, str], *, has_precise_durations: bool) -> Json:
+    """The data view of reports or checkpoints, with the fields of the index template.
+
+    OpenSearch Dashboards takes the fields from here as long as there is no index. With an empty list, no panel would be
+    drawn until then.
+    """
+    fields = data_view_fields(index)
+    duration = {"id": "duration", "params": _PRECISE_DURATION if has_precise_durations else _PLAIN_DURATION}
+    formats = {
+        str(entry["name"]): _TIME_FORMAT if entry["type"] == "date" else _field_format(str(entry["name"]), duration)
+        for entry in fields
+    }
+    attributes = {
+        "title": f"task-{index}-*",
+        "timeFieldName": TIME_FIELD,
+        "fields": to_json(fields),
+        "fieldFormatMap": to_json({name: shown for name, shown in formats.items() if shown is not None}),
+    }
+    return saved_object("index-pattern", object_id("data-view", index), attributes, (), migration_versions)
+
+
+def _field_format(name: str, duration: Json) -> Json | None:
+    """The format of a field; None: the product's default."""
+    if name in _DURATIONS:
+        return duration
+    if name == "task.id":
+        return {"id": "url", "params": _task_link()}
+    by_suffix = (shown for suffix, shown in _UNIT_SUFFIXES.items() if name.endswith(suffix))
+    by_part = (shown for part, shown in _STATISTICS.items() if part in name)
+    return next(by_suffix, None) or next(by_part, None)
+
+
+def _task_link() -> Json:
+    """A link to the dashboard of one run. The address is relative to `/app/`, so that it stays in the same space."""
+    query = "(language:kuery,query:'task.id:%22{{value}}%22')"
+    period = f"(time:(from:{TASK_LINK_RANGE},to:now))"
+    address = f"../app/dashboards#/view/{object_id('dashboard', 'task-run')}?_g={period}&_a=(query:{query})"
+    return {"type": "a", "urlTemplate": address, "labelTemplate": "{{value}}", "openLinkInCurrentTab": True}
+
+
+def place_panels(
+    panels: Sequence[Panel],
+    kind: str,
+    *,
+    number: int = 1,
+    top: int = 0,
+    settings: Callable[[Panel], Json] = lambda _: {},
+) -> tuple[GridPosition, ...]:
+    """Place panels from left to right and from top to bottom, in rows of 48 columns."""
+    positions: list[GridPosition] = []
+    x, y, row_height = 0, top, 0
+    for offset, panel in enumerate(panels):
+        if x + panel.width > _GRID_COLUMNS:
+            x, y, row_height = 0, y + row_height, 0
+        identity = object_id(kind, panel.key)
+        position = GridPosition(
+            number=number + offset,
+            type=kind,
+            id=identity,
+            x=x,
+            y=y,
+            width=panel.width,
+            height=panel.height,
+            settings=settings(panel),
+        )
+        positions.append(position)
+        x, row_height = x + panel.width, max(row_height, panel.height)
+    return tuple(positions)
+
+
+def dashboard_object(
+    dashboard: Dashboard,
+    positions: Sequence[GridPosition],
+    *,
+    panel_version: str,
+    has_panel_prefix: bool,
+    migration_versions: Mapping[str, str],
+    more_attributes: Mapping[str, Json] | None = None,
+    references: Sequence[Json] = (),
+) -> Json:
+    """The saved object of a dashboard.
+
+    Args:
+        dashboard: The dashboard.
+        positions: The panels with their positions.
+        panel_version: The format version of each panel.
+        has_panel_prefix: Whether the name of a panel's reference begins with its number, as since 7.11.
+        migration_versions: See `saved_object`.
+        more_attributes: Attributes that only this flavour has.
+        references: The references of these attributes.
+    """
+    panel_references = [
+        reference(
+            f"{position.number}:panel_{position.number}" if has_panel_prefix else f"panel_{position.number}",
+            position.type,
+            position.id,
+        )
+        for position in positions
+    ]
+    source = {"query": {"query": "", "language": "kuery"}, "filter": []}
+    attributes = {
+        "title": dashboard.title,
+        "description": dashboard.description,
+        "hits": 0,
+        "version": 1,
+        "timeRestore": True,
+        "timeFrom": dashboard.time_range,
+        "timeTo": "now",
+        "refreshInterval": {"pause": True, "value": 0},
+        **(more_attributes or {}),
+        "optionsJSON": to_json({"useMargins": True, "hidePanelTitles": False}),
+        "panelsJSON": to_json([_panel(position, panel_version) for position in positions]),
+        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
+    }
+    identity = object_id("dashboard", dashboard.key)
+    return saved_object("dashboard", identity, attributes, [*references, *panel_references], migration_versions)
+
+
+def _panel(position: GridPosition, version: str) -> Json:
+    number = str(position.number)
+    return {
+        "version": version,
+        "type": position.type,
+        "gridData": {"x": position.x, "y": position.y, "w": position.width, "h": position.height, "i": number},
+        "panelIndex": number,
+        "embeddableConfig": {**position.settings, "enhancements": {}},
+        "panelRefName": f"panel_{number}",
+    }

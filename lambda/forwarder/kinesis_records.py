@@ -1,0 +1,95 @@
+"""The records of a Kinesis data stream that receives CloudWatch Logs subscriptions.
+
+Each record's data is a subscription payload. All records of an invocation share their bulk requests. The answer names
+the records to deliver again: Lambda repeats the lowest one and all after it, which is safe: documents are upserts.
+
+A record that can never be decoded is kept in the failure store, so that it does not stop its shard. Without a failure
+store, only the answer can keep it from being lost: the event source mapping repeats it up to its limits and then sends
+its position to the failure destination. The other records of the invocation are indexed in both cases.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from forwarder.delivery_errors import PayloadError
+from forwarder.function_settings import ForwarderSettings
+from forwarder.search_cluster.document_delivery import DeliverDocuments
+from forwarder.search_cluster.failure_store import Failure, KeepFailures
+from forwarder.subscription import Counts, LineForwarder, Warn, decode_data
+from profiler.core.json_fields import text
+
+_RECORDS = "Records"
+
+
+class StreamResult(Struct, frozen=True, kw_only=True):
+    """What became of the records of an invocation."""
+
+    counts: Counts
+    repeated: tuple[str, ...] = ()
+
+    def as_response(self) -> Mapping[str, object]:
+        """Return the partial batch response: the sequence numbers of the records to deliver again."""
+        return {"batchItemFailures": [{"itemIdentifier": number} for number in self.repeated]}
+
+
+def is_stream_event(event: object) -> bool:
+    """Whether a Lambda event comes from a stream, not from a subscription."""
+    return isinstance(event, Mapping) and _RECORDS in event
+
+
+def forward_records(
+    event: Mapping[str, Any],
+    settings: ForwarderSettings,
+    deliver: DeliverDocuments,
+    keep_failures: KeepFailures,
+    warn: Warn,
+) -> StreamResult:
+    """Index the lines of all records.
+
+    Raises:
+        PayloadError: the event is not from a Kinesis data stream.
+        DeliveryError: the search cluster or the failure store did not accept everything; Lambda repeats all records.
+    """
+    lines = LineForwarder(settings, deliver, keep_failures, warn)
+    repeated: list[str] = []
+    for record in _records(event):
+        number = record["kinesis"]["sequenceNumber"]
+        data = text(record["kinesis"].get("data")) or ""
+        try:
+            items = decode_data(data)
+        except PayloadError as error:
+            if settings.failed_items_queue_url is None:
+                warn(f"Record {number} of the stream cannot be decoded and is reported as failed: {error}")
+                repeated.append(number)
+            else:
+                lines.keep(Failure(_as_json(record), str(error)))
+            continue
+        for item in items:
+            lines.add(item)
+    return StreamResult(counts=lines.finish(), repeated=tuple(repeated))
+
+
+def _records(event: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    records = event[_RECORDS]
+    if not isinstance(records, list) or not all(_is_kinesis(record) for record in records):
+        raise PayloadError(
+            "The event's records are not those of a Kinesis data stream: correct the function's trigger."
+        )
+    return records
+
+
+def _is_kinesis(record: object) -> bool:
+    kinesis = record.get("kinesis") if isinstance(record, Mapping) else None
+    return isinstance(kinesis, Mapping) and isinstance(kinesis.get("sequenceNumber"), str)
+
+
+def _as_json(record: Mapping[str, Any]) -> dict[str, object]:
+    """Return where the record is and its data, which a message to the failure queue may cut."""
+    return {
+        "eventID": record.get("eventID"),
+        "eventSourceARN": record.get("eventSourceARN"),
+        "sequenceNumber": record["kinesis"]["sequenceNumber"],
+        "data": record["kinesis"].get("data"),
+    }

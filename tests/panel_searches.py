@@ -1,0 +1,149 @@
+"""The search request of each panel, as Kibana and OpenSearch Dashboards compile it, and the fields that it reads.
+
+The tests run these requests on real servers, and the benchmarks measure them.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from kibana.aggregations import cases_id, grouped_metrics, metric_id, terms_id, time_id
+from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not
+from kibana.dashboard_model import TIME_FIELD, Json, Metric, Panel, Terms
+
+MATCHING: Final = "matching"
+"""The name of the aggregation of the documents that a ratio counts."""
+_MISSING = "__missing__"
+
+
+def search_body(panel: Panel, start: datetime, end: datetime, *, interval: str) -> Json:
+    """The request body.
+
+    Args:
+        panel: The panel to search for.
+        start: The beginning of the time range (inclusive).
+        end: The end of the time range (exclusive).
+        interval: The width of a time bucket, such as ``1h``. The products choose it from the length of the time range.
+    """
+    time_range = {"gte": start.isoformat(), "lt": end.isoformat(), "format": "strict_date_optional_time"}
+    filters: list[Json] = [{"range": {TIME_FIELD: time_range}}]
+    if panel.condition is not None:
+        filters.append(query(panel.condition))
+    return {"size": 0, "query": {"bool": {"filter": filters}}, "aggs": _aggregations(panel, interval)}
+
+
+def other_search_body(body: Json, panel: Panel, families: list[str]) -> Json:
+    """The second request, for the bucket "Other": the documents of all terms that the first response lacks."""
+    (terms,) = panel.terms
+    filters = [*body["query"]["bool"]["filter"], {"exists": {"field": terms.field}}]
+    rest = {"bool": {"filter": filters, "must_not": [{"terms": {terms.field: families}}]}}
+    return {"size": 0, "query": rest, "aggs": body["aggs"][terms_id(panel, 0)]["aggs"]}
+
+
+def _aggregations(panel: Panel, interval: str) -> Json:
+    groups = grouped_metrics(panel)
+    metrics = {name: body for first, group in groups.items() for name, body in _metric(first, group)}
+    inner = metrics
+    if panel.has_time_axis:
+        histogram = {"field": TIME_FIELD, "fixed_interval": interval, "time_zone": "UTC", "min_doc_count": 1}
+        inner = {time_id(panel): {"date_histogram": histogram, "aggs": inner}}
+    for number, terms in reversed(tuple(enumerate(panel.terms))):
+        if terms.order_by_metric is not None:  # terms can be ordered only by a metric at the same level
+            ordering = metric_id(terms.order_by_metric)
+            inner = {ordering: metrics[ordering], **inner}
+        inner = {terms_id(panel, number): {"terms": _terms(terms), "aggs": inner}}
+    if panel.cases:
+        filters = {case.label: query(case.condition) for case in panel.cases}
+        inner = {cases_id(panel): {"filters": {"filters": filters}, "aggs": inner}}
+    return inner
+
+
+def _terms(terms: Terms) -> Json:
+    order = {"_key": "asc"} if terms.order_by_metric is None else {metric_id(terms.order_by_metric): "desc"}
+    if terms.is_by_count:
+        order = {"_count": "desc"}
+    aggregation: Json = {"field": terms.field, "size": terms.size, "order": order}
+    if terms.has_missing_bucket:
+        aggregation["missing"] = _MISSING
+    return aggregation
+
+
+def _metric(name: str, group: tuple[Metric, ...]) -> Iterator[tuple[str, Json]]:
+    body = _operation(group)
+    yield name, body
+    if group[0].share_of is not None:
+        yield f"{name}-{MATCHING}", {"filter": query(group[0].share_of), "aggs": {name: body}}
+
+
+def _operation(group: tuple[Metric, ...]) -> Json:
+    metric = group[0]
+    match metric.operation:
+        case "count_distinct":
+            return {"cardinality": {"field": metric.field}}
+        case "average":
+            return {"avg": {"field": metric.field}}
+        case "percentile":
+            percents = [part.percent for part in group]
+            return {"percentiles": {"field": metric.field, "percents": percents, "keyed": False}}
+        case "latest":
+            return {
+                "top_hits": {
+                    "size": 1,
+                    "sort": [{TIME_FIELD: {"order": "desc"}}],
+                    "docvalue_fields": [{"field": metric.field}],
+                    "_source": False,
+                }
+            }
+        case "sum" | "max":
+            return {metric.operation: {"field": metric.field}}
+
+
+def query(condition: Condition) -> Json:  # noqa: PLR0911  one for each kind
+    """The condition as a query of Elasticsearch and OpenSearch."""
+    match condition:
+        case Is(field, value):
+            return {"term": {field: value}}
+        case Above(field, limit):
+            return {"range": {field: {"gt": limit}}}
+        case Below(field, limit):
+            return {"range": {field: {"lt": limit}}}
+        case Exists(field):
+            return {"exists": {"field": field}}
+        case Not(inner):
+            return {"bool": {"must_not": [query(inner)]}}
+        case AllOf():
+            return {"bool": {"filter": [query(inner) for inner in condition]}}
+        case AnyOf():
+            return {"bool": {"should": [query(inner) for inner in condition], "minimum_should_match": 1}}
+
+
+def fields_of(panel: Panel) -> tuple[tuple[str, str], ...]:
+    """All fields of a panel, each with its use: an operation, ``terms``, ``time``, or a use in a condition."""
+    conditions = (
+        panel.condition,
+        *(case.condition for case in panel.cases),
+        *(metric.share_of for metric in panel.metrics),
+    )
+    return (
+        *((metric.field, metric.operation) for metric in panel.metrics),
+        *((terms.field, "terms") for terms in panel.terms),
+        *(use for condition in conditions for use in fields_in(condition)),
+        (TIME_FIELD, "time"),
+    )
+
+
+def fields_in(condition: Condition | None) -> tuple[tuple[str, str], ...]:
+    """The fields of a condition, each with its use: ``filter``, ``comparison`` or ``exists``."""
+    match condition:
+        case None:
+            return ()
+        case Is(field, value):
+            return ((field, "flag" if isinstance(value, bool) else "filter"),)
+        case Above(field, _) | Below(field, _):
+            return ((field, "comparison"),)
+        case Exists(field):
+            return ((field, "exists"),)
+        case Not(inner):
+            return fields_in(inner)
+        case AllOf() | AnyOf():
+            return tuple(use for inner in condition for use in fields_in(inner))
