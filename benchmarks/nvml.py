@@ -22,7 +22,7 @@ from benchmarks.monitor import measure_monitor
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.collectors.nvidia.nvml_library import load_binding
-from profiler.collectors.nvidia.visible_gpus import NvmlSource
+from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.core.clock import SystemClock
 from profiler.core.log import Log
 from tests.aws import fake_aws

@@ -14,7 +14,7 @@ from kibana.dashboard_model import (
     Panel,
     Terms,
 )
-from kibana.panel_kinds import (
+from kibana.panel_builders import (
     COST,
     DURATION,
     FAILED,

@@ -6,7 +6,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
-from profiler.aggregation.run_end import RunEnd, ended, out_of_memory, with_clock_shift
+from profiler.aggregation.out_of_memory import out_of_memory
+from profiler.aggregation.run_end import RunEnd, ended, with_clock_shift
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings

@@ -9,8 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.out_of_memory import OutOfMemory, out_of_memory
 from profiler.aggregation.process_totals import GroupPeak
-from profiler.aggregation.run_end import OutOfMemory, RunEnd, ended, out_of_memory
+from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     ResourceLimits,

@@ -16,7 +16,7 @@ import pytest
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.collectors.nvidia.nvml_library import is_driver_present, load_binding
-from profiler.collectors.nvidia.visible_gpus import NvmlSource
+from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.core.clock import SystemClock
 from profiler.record.record_model import Container, Gpu, Record
 from tests.fakes import FakeLog, seconds

@@ -140,7 +140,7 @@ class _AcceleratorFactory(Struct, frozen=True):
             return ()
         from profiler.collectors.nvidia.gpu_collector import GpuCollector  # see the module's docstring
         from profiler.collectors.nvidia.nvml_library import load_binding
-        from profiler.collectors.nvidia.visible_gpus import NvmlSource
+        from profiler.collectors.nvidia.nvml_source import NvmlSource
 
         collector = GpuCollector(
             NvmlSource(load_binding, self.clock),

@@ -11,7 +11,7 @@ from profiler.core.clock import SystemClock, Ticker
 from profiler.core.deadline_writer import Output, standard_outputs
 from profiler.core.errors import TaskProfilerError
 from profiler.core.log import JsonLog
-from profiler.core.signals import SignalHandler
+from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.environment_warnings import OutputWarning, SwapWarning

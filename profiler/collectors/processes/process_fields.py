@@ -7,8 +7,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
+from profiler.aggregation.out_of_memory import out_of_memory
 from profiler.aggregation.process_totals import GroupPeak
-from profiler.aggregation.run_end import RunEnd, out_of_memory
+from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.task_record import (
     ResourceLimits,
     build_interval,

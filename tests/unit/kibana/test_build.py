@@ -21,7 +21,7 @@ from kibana.classic_format import colours_of
 from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not, kql
 from kibana.dashboard_model import Index, Panel
 from kibana.index_definitions.index_templates import data_view_fields
-from kibana.panel_kinds import OUTCOMES
+from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id
 from profiler.record.search_document_fields import FIELDS
 from tests.documentation import ROOT

@@ -16,7 +16,7 @@ from profiler.collectors.nvidia.gpu_ownership import (
     resolve,
 )
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
-from profiler.collectors.nvidia.visible_gpus import NvmlSource
+from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.readers import Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Container, Monitor, Record, Sampling

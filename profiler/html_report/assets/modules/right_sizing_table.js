@@ -13,8 +13,8 @@ import {
 } from "#page/formats.js";
 import { isKilled } from "#page/outcomes.js";
 import { familyOf, shareOf } from "#page/run_values.js";
-import { adviceDetails, adviceOf, adviceText, monthlySaving } from "#page/sizes.js";
 import { grouped, known, max } from "#page/statistics.js";
+import { adviceDetails, adviceOf, adviceText, monthlySaving } from "#page/what_if_table.js";
 
 // A recommendation is based on the family's last runs, independent of the filters.
 // Its button opens a row below, which has room for the table of sizes.

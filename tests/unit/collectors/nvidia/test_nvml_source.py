@@ -15,7 +15,7 @@ from profiler.collectors.nvidia.nvml_library import (
     is_driver_present,
     load_binding,
 )
-from profiler.collectors.nvidia.visible_gpus import NvmlSource
+from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.readers import Unavailable
 from tests.fake_nvml import MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock
