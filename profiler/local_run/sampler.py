@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak, TreeBlocks, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, take_readings
 from profiler.core.optional_math import max_known
 from profiler.readers import Unavailable
@@ -174,6 +175,8 @@ class SampleBuffer:
         self._started_ns = started_ns
         self._flushed_ns = started_ns
         self._pending: tuple[ContainerSample, int] | None = None
+        self._early_devices: tuple[DeviceReadings, int] | None = None
+        self._devices_ns: int | None = None
 
     def add(self, sample: ContainerSample | Unavailable, received_ns: int) -> None:
         """Add the sample of a tick, or count a failure."""
@@ -184,9 +187,23 @@ class SampleBuffer:
         self._pending = sample, received_ns
 
     def add_devices(self, collectors: Sequence[Collector], now_ns: int) -> None:
-        """Add the devices' readings since the last call to the time series, once it has begun."""
-        if collectors and self.usage.samples:
-            self.usage.add_devices(take_readings(collectors), now_ns)
+        """Add the devices' readings since the last call to the middle of that time in the time series.
+
+        The series begins one tick after the first sample. Readings before that are kept until then.
+        """
+        if not collectors or (self._pending is None and not self.usage.samples):
+            return
+        since_ns = now_ns - self._interval_ns if self._devices_ns is None else self._devices_ns
+        readings, at_ns = take_readings(collectors), (since_ns + now_ns) // 2
+        self._devices_ns = now_ns
+        if not self.usage.samples:
+            self._early_devices = self._early_devices or (DeviceReadings(), at_ns)
+            self._early_devices[0].merge(readings)
+            return
+        if self._early_devices is not None:
+            self.usage.add_devices(*self._early_devices)
+            self._early_devices = None
+        self.usage.add_devices(readings, at_ns)
 
     def finish(self, final: ContainerSample, received_ns: int) -> None:
         """Add the counters at the end, if there was a sample before."""

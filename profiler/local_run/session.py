@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import build_sampling
+from profiler.aggregation.task_record import ResourceLimits, build_sampling
 from profiler.aggregation.time_series import RunSeries
 from profiler.aggregation.usage_by_command import ProcessTotals
 from profiler.collectors.collector import Collector, final_readings, with_collected
@@ -146,8 +146,8 @@ class _Session:
         if plan.fetch_placement is not None:
             self._placement_call = BackgroundCall(plan.fetch_placement, self._clock, _PLACEMENT_TIMEOUT_SECONDS)
         self._identity = replace(identity, labels={**plan.find_labels(), **identity.labels})
-        usable_cpus = len(os.sched_getaffinity(0))
-        self._sizes = effective_sizes(prepared.cgroups.limits(), identity.host, usable_cpus)
+        self._usable_cpus = usable_cpus = len(os.sched_getaffinity(0))
+        self._sizes = self._read_sizes()
         unrelated_children = UnrelatedChildren(prepared.preexisting_children, plan.collectors)
         self._supervisor = Supervisor(started.command.pid, self._clock, unrelated_children, plan.pause)
         self._sampler = CommandSampler(
@@ -262,6 +262,7 @@ class _Session:
             *_allocation_warning(ending),
         )
         placement = None if self._placement_call is None else self._placement_call.result()
+        self._sizes = self._read_sizes()  # a limit may have changed during the run
         record = self._record(observed, placement, warnings)
         now_ns = self._clock.wall_ns()
         record = _with_survivors(_with_advice(record, plan.prices, now_ns), self._sampler.survivors)
@@ -272,6 +273,9 @@ class _Session:
             series=self._history_series(),
             warnings=tuple(error for error in startup_errors if error is not None),
         )
+
+    def _read_sizes(self) -> ResourceLimits:
+        return effective_sizes(self._prepared.cgroups.limits(), self._identity.host, self._usable_cpus)
 
     def _history_series(self) -> RunSeries | None:
         return self._samples.usage.series if self._plan.max_history_steps else None

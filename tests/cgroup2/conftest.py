@@ -23,11 +23,6 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def expected_failure(reason: str) -> pytest.MarkDecorator:
-    """Mark a test that fails until the product is corrected; a scenario that could not be performed fails at once."""
-    return pytest.mark.xfail(raises=AssertionError, strict=True, reason=reason)
-
-
 @pytest.fixture(scope="session")
 def outcomes(request: pytest.FixtureRequest) -> Outcomes:
     """Perform the scenarios of the selected tests in one run of the machine, and return their results by name."""

@@ -25,7 +25,6 @@ from tests.waiting import wait_until
 
 BUSY = {"line": report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}))}
 STAY = {"stay": True}
-UNAVAILABLE = "it ended 5 times in a row without a report"
 _WAIT_SECONDS = 60
 _FIRST_WAIT_SECONDS = 1
 

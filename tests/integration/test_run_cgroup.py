@@ -311,6 +311,23 @@ def test_a_memory_limit_is_where_the_command_looks_for_it() -> None:
     assert decode(finished.stderr.splitlines()[-1]).record.metrics.memory_size_mb == 512
 
 
+@_needs_memory
+def test_a_limit_that_changes_during_the_run_is_the_last_one() -> None:
+    """As with ``docker update``."""
+    place = read_own_cgroups().location("memory")
+    if place is None:
+        pytest.skip("needs version 1 of the memory controller")
+    limited = Path(place.folder) / f"changed-{os.getpid()}"
+    limited.mkdir()
+    limit = limited / "memory.limit_in_bytes"
+    limit.write_text(str(512 * _MIB))
+    enter = ("sh", "-c", 'echo 0 > "$0"; exec "$@"', str(limited / "cgroup.procs"))
+    change = ("sh", "-c", f"echo {256 * _MIB} > {limit}; sleep 0.1")
+    finished = subprocess.run((*enter, *_RUN, "--", *change), capture_output=True, check=True, timeout=_LIMIT_SECONDS)
+    limited.rmdir()
+    assert decode(finished.stderr.splitlines()[-1]).record.metrics.memory_size_mb == 256
+
+
 # --- what the command leaves ---------------------------------------------------------------------
 
 

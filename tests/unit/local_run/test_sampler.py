@@ -1,15 +1,18 @@
-"""The memory of a command's control group: the readings, and the peak that the record gets from them."""
+"""The memory of a command's control group and its peak in the record, and the time series of samples and devices."""
 
 from collections.abc import Sequence
 
 import pytest
 
 from profiler.aggregation.process_totals import GroupPeak
+from profiler.aggregation.time_series import DeviceReadings
+from profiler.collectors.collector import Collector
 from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
 from profiler.local_run.local_record import MemoryPeak, resolve_peak
-from profiler.local_run.sampler import GroupMemory
+from profiler.local_run.sampler import GroupMemory, SampleBuffer
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.cgroup.hierarchy import MemoryReading
+from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
 
 _MIB = 2**20
@@ -120,3 +123,42 @@ def test_a_sample_above_the_processs_own_mark_is_sampled() -> None:
         900 * _MIB, _ending(800), _group_peak(950, 100 * _MIB), had_several_processes=False, floor_bytes=0
     )
     assert peak == MemoryPeak(size_bytes=900 * _MIB, source="sampled")
+
+
+class _Gpu(Collector):
+    """A fake GPU with given utilizations."""
+
+    def __init__(self, percents: Sequence[float]) -> None:
+        self._percents = list(percents)
+
+    def take_readings(self, into: DeviceReadings) -> None:
+        into.gpu_percent.add(self._percents.pop(0))
+
+
+def _at(second: float) -> int:
+    return round(second * 1e9)
+
+
+def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> None:
+    buffer = SampleBuffer(_at(1), _at(1000), series_points=5)
+    gpus = [_Gpu([10, 20, 30, 40])]
+    buffer.add_devices(gpus, _at(0.5))  # without a sample, nothing is taken
+    for tick in (1.001, 2.002):  # ticks are always a little late
+        buffer.add(ContainerSample(read_ns=_at(1000 + tick), cpu_ns=0), _at(tick))
+        buffer.add_devices(gpus, _at(tick))
+    buffer.finish(ContainerSample(read_ns=_at(1002.8), cpu_ns=0), _at(2.8))
+    buffer.add_devices(gpus, _at(2.8))
+    assert buffer.usage.series is not None
+    assert [step.gpu_percent for step in buffer.usage.series.steps()] == [10, 20, 30]
+
+
+def test_readings_of_devices_before_the_first_step_are_kept_together() -> None:
+    buffer = SampleBuffer(_at(1), _at(1000), series_points=5)
+    gpus = [_Gpu([10, 20, 30])]
+    buffer.add(ContainerSample(read_ns=_at(1001), cpu_ns=0), _at(1))
+    for tick in (1, 2):  # the second tick has no sample
+        buffer.add_devices(gpus, _at(tick))
+    buffer.add(ContainerSample(read_ns=_at(1003), cpu_ns=0), _at(3))
+    buffer.add_devices(gpus, _at(3))
+    assert buffer.usage.series is not None
+    assert [step.gpu_percent for step in buffer.usage.series.steps()] == [15, None, 30]

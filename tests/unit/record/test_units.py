@@ -1,4 +1,4 @@
-"""Numbers as texts for people; tests/browser/test_numbers.py compares the page's JavaScript with them."""
+"""Numbers as texts for people; tests/browser/test_page_formats.py compares the page's JavaScript with them."""
 
 import re
 from collections.abc import Callable
