@@ -40,12 +40,18 @@ _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let pytest-xdist keep our order; its own has the files with the fewest tests last, and these are the slowest."""
-    config.option.loadscopereorder = False
+    if config.getoption("dist", None) == "loadfile":
+        config.option.loadscopereorder = False
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    folders = {folder: rank for rank, folder in enumerate(_SLOWEST_FIRST)}
-    items.sort(key=lambda item: folders.get(item.path.relative_to(_TESTS).parts[0], len(folders)))
+    items.sort(key=lambda item: _place(item.path))
+
+
+def _place(path: Path) -> int:
+    """Where a file of tests comes; other files, as those that a test writes, come last."""
+    folder = path.relative_to(_TESTS).parts[0] if path.is_relative_to(_TESTS) else ""
+    return _SLOWEST_FIRST.index(folder) if folder in _SLOWEST_FIRST else len(_SLOWEST_FIRST)
 
 
 @pytest.fixture(scope="session", autouse=True)
