@@ -1,7 +1,7 @@
 """Runs the tests on every supported Python that this machine has, and the checks.
 
 nox --list                                       the sessions
-nox -s tests-3.13 -- tests/unit/record/test_model.py   arguments after -- go to pytest
+nox -s tests-3.13 -- tests/unit/record/test_record_model.py   arguments after -- go to pytest
 
 The Makefile runs the same commands with one Python, in .venv.
 """

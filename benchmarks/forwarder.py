@@ -34,7 +34,7 @@ from forwarder.subscription import (  # benchmarks.subscription adds lambda/ to 
     decode_event,
     read_event,
 )
-from profiler.record.model import encode
+from profiler.record.record_model import encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
 from tests.search.server import SearchServer
 from tools import lambda_zip

@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from playwright.sync_api import Browser, sync_playwright
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
-from profiler.history.timeline import Point
-from profiler.record.model import Report, Series, TaskSize, encode
+from profiler.history.history_points import Point
+from profiler.record.record_model import Report, Series, TaskSize, encode
 from profiler.record.units import MIB
 from tools.example_runs import runs
 

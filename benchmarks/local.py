@@ -27,8 +27,8 @@ from benchmarks.figures import BenchmarkResult, Figure, markdown_table, print_an
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.history.run_database import HistoryStore
-from profiler.record.json_line import encode_line
-from profiler.record.model import Container, Metrics, Record, Report
+from profiler.record.bounded_json_line import encode_line
+from profiler.record.record_model import Container, Metrics, Record, Report
 
 _PHASES = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9)
 _QUICK_PHASES = (0.0, 0.45)

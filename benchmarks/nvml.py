@@ -20,9 +20,9 @@ from pathlib import Path
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.monitor import measure_monitor
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
-from profiler.collectors.nvidia.gpu_driver import NvmlSource
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
-from profiler.collectors.nvidia.nvml import load_binding
+from profiler.collectors.nvidia.nvml_library import load_binding
+from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.core.clock import SystemClock
 from profiler.core.log import Log
 from tests.aws import fake_aws

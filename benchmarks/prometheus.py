@@ -20,7 +20,7 @@ from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.measured_process import read_memory, run_process
 from benchmarks.monitor import measure_steady_state, run_endpoint
 from profiler.prometheus.snapshot import MAX_CONTAINERS
-from profiler.record.json_line import MAX_GPUS, MAX_NEURON_CORES
+from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
 from tests.search.server import free_ports
 from tests.waiting import wait_until
 

@@ -28,7 +28,7 @@ from benchmarks.machine import describe
 from benchmarks.panels import DashboardView, PanelTime, time_panels
 from benchmarks.subscription import BulkRequests, Invocation, install_templates, load_handler, stream_event
 from benchmarks.subscription import event as subscription_event
-from profiler.record.model import Report, encode
+from profiler.record.record_model import Report, encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
 from tools.fleet import Fleet, runs
 from tools.fleet_record import checkpoints

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
 from profiler.collectors.neuron.neuron_usage import LiveNeuron
-from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuSample
+from profiler.collectors.nvidia.gpu_reading_types import GpuFacts, GpuSample
 from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, LatestGpu, LiveGpus
 from profiler.core.clock import SystemClock
 from profiler.core.log import Log

@@ -42,7 +42,7 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import decode_stats
-from profiler.record.model import SlowdownBounds
+from profiler.record.record_model import SlowdownBounds
 from tests.e2e.docker_api import DockerError
 from tests.e2e.engine import Engine, EngineMissingError, running_engine
 from tests.e2e.images import BASE_IMAGE, default_cache, image_exists, make_base_image, remove_image

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from profiler.record.model import decode
+from profiler.record.record_model import decode
 from profiler.record.text_line import report_text
 
 _BATCH = Path(__file__).with_name("nightly_etl.py")

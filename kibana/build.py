@@ -6,10 +6,10 @@ from pathlib import Path
 if __package__ in {None, ""}:  # run as a script, which puts only this folder on the path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kibana.classic import build_classic_objects
+from kibana.classic_format import build_classic_objects
 from kibana.index_definitions.index_templates import build_index_templates
 from kibana.index_definitions.ingest_pipeline import build_ingest_pipeline
-from kibana.lens import build_lens_objects
+from kibana.lens_format import build_lens_objects
 from kibana.saved_objects import to_json
 
 FOLDER = Path(__file__).parent

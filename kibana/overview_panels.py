@@ -14,7 +14,7 @@ from kibana.dashboard_model import (
     Panel,
     Terms,
 )
-from kibana.shared_panels import (
+from kibana.panel_builders import (
     COST,
     DURATION,
     FAILED,

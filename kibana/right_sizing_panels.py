@@ -5,7 +5,7 @@ from typing import Final
 
 from kibana.conditions import Above, Below
 from kibana.dashboard_model import SIZE_COLOUR, USED_COLOUR, Dashboard
-from kibana.shared_panels import (
+from kibana.panel_builders import (
     COST,
     FAMILY_CONTROL,
     FAMILY_ROWS,

@@ -4,7 +4,7 @@ from typing import Final
 
 from kibana.conditions import Condition, Exists
 from kibana.dashboard_model import SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, Terms
-from kibana.shared_panels import (
+from kibana.panel_builders import (
     CONTAINER_ROWS,
     DURATION,
     FAMILIES,

@@ -20,9 +20,10 @@ from forwarder.function_settings import (
     read_notice_settings,
     read_settings,
 )
-from forwarder.invocation import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
+from forwarder.invocation_time import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
+from forwarder.kinesis_records import forward_records, is_stream_event
 from forwarder.notices.channel import NoticeChannel
-from forwarder.notices.comparison import COMPARISON_SECONDS, compare
+from forwarder.notices.duration_comparison import COMPARISON_SECONDS, compare
 from forwarder.notices.idempotency import Idempotently, run_idempotently
 from forwarder.notices.notice import Notice
 from forwarder.notices.slack_settings import read_targets
@@ -36,9 +37,8 @@ from forwarder.search_cluster.failure_store import (
 )
 from forwarder.search_cluster.interface import SearchCluster
 from forwarder.search_cluster.report_search import find_report
-from forwarder.stream import forward_records, is_stream_event
 from forwarder.subscription import Counts, decode_event, forward
-from forwarder.task.run_log import CloudWatchTail, EcsDefinitions, ReportFinder
+from forwarder.task.find_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from forwarder.task.task_event import parse_stopped_task
 from forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
 from profiler.core.aws_clients import AwsClient, bounded_client

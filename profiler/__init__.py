@@ -13,7 +13,7 @@ The public API reads and writes the record of a run::
 TYPE_CHECKING = False  # type checkers take this name for true; importing typing would cost time at every start
 if TYPE_CHECKING:
     from profiler.core.version import __version__
-    from profiler.record.model import Record, Report, decode, encode, json_schema
+    from profiler.record.record_model import Record, Report, decode, encode, json_schema
 
 __all__ = ["Record", "Report", "__version__", "decode", "encode", "json_schema"]
 
@@ -26,7 +26,7 @@ if not TYPE_CHECKING:  # a checker would accept any name from a module that has 
         if name == "__version__":
             from profiler.core import version as module
         else:
-            from profiler.record import model as module
+            from profiler.record import record_model as module
         globals()[name] = value = getattr(module, name)
         return value
 

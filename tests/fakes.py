@@ -17,7 +17,7 @@ from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.sinks import DeliveryFailure, LogTarget
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink
+from profiler.sinks.report_upload import CloudWatchLogsSink
 
 _T = TypeVar("_T")
 

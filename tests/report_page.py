@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.html_report.page_data import build_page_data
 from profiler.html_report.page_runs import Run, Step
 from profiler.past_runs.run_source import PastRun
-from profiler.record.model import Container, Distribution, Interval, Metrics, Record, RecordType, Report, encode
+from profiler.record.record_model import Container, Distribution, Interval, Metrics, Record, RecordType, Report, encode
 from profiler.record.run_outcome import Status
 
 

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, newest_first
-from profiler.record.family import FamilyKey
-from profiler.record.model import Report
+from profiler.record.family_identity import FamilyKey
+from profiler.record.record_model import Report
 from tests.runs import report
 
 HOUR_NS = 3600 * NS_PER_SECOND

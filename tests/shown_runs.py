@@ -6,7 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
-from profiler.record.model import (
+from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
     Cost,

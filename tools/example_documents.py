@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "lambda")]  # run as a script, which puts only this folder on the path
 
 from forwarder.documents import Document, report_document  # noqa: E402
-from profiler.record.model import (  # noqa: E402
+from profiler.record.record_model import (  # noqa: E402
     AverageAndMaximum,
     Distribution,
     Interval,

@@ -9,8 +9,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms
-from profiler.history.timeline import Point
-from profiler.record.model import Container, Distribution, Gpu, Metrics, Record, Report
+from profiler.history.history_points import Point
+from profiler.record.record_model import Container, Distribution, Gpu, Metrics, Record, Report
 from profiler.record.run_outcome import Status
 
 SEED = 20261120

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 
 from msgspec import Struct
 
-from profiler.record.model import Report
+from profiler.record.record_model import Report
 from tools.example_runs import Batch, draw_outcome
 from tools.fleet_record import RunProfile, report
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     Cost,
     Distribution,

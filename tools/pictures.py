@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from profiler.core.clock import SystemClock
 from profiler.history.run_database import HistoryStore
-from profiler.record.model import encode
+from profiler.record.record_model import encode
 from tools import example_documents
 from tools.example_runs import runs
 

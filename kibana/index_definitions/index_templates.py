@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kibana.dashboard_model import Index, Json
-from profiler.record.document_fields import FIELDS, INTERVAL_PREFIX, DocumentField
+from profiler.record.search_document_fields import FIELDS, INTERVAL_PREFIX, DocumentField
 
 # The largest value of a keyword that is indexed, in characters.
 _MAX_KEYWORD_LENGTH = 1024

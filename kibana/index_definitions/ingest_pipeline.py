@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final, get_args
 
 from kibana.dashboard_model import Json
-from profiler.record.document_fields import FIELDS, DocumentField
 from profiler.record.run_outcome import Status
+from profiler.record.search_document_fields import FIELDS, DocumentField
 
 _DESCRIPTION = (
     "Task Profiler: lines of the monitor into the documents of its dashboards. See docs/how-to/existing-elk.md"

@@ -1,6 +1,6 @@
 """The search document of a report or checkpoint.
 
-A document has the fields of ``profiler/record/document_fields.py``.
+A document has the fields of ``profiler/record/search_document_fields.py``.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from forwarder.indices import IndexKind, IndexPeriod, index_name
-from forwarder.lines import InvalidReport, replace_lone_surrogates
+from forwarder.index_names import IndexKind, IndexPeriod, index_name
+from forwarder.task_lines import InvalidReport, replace_lone_surrogates
 from profiler.core.json_fields import integer, mapping
 from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime, subtract_ms
-from profiler.record.document_fields import FIELDS, DocumentField
 from profiler.record.metric_catalogue import RunView, view_of
-from profiler.record.model import Record, Report
+from profiler.record.record_model import Record, Report
+from profiler.record.search_document_fields import FIELDS, DocumentField
 
 Fields: TypeAlias = dict[str, Any]
 _Getter: TypeAlias = Callable[[RunView], Any]

@@ -17,11 +17,11 @@ from forwarder.documents import (
     merge_fields,
     report_document,
 )
-from forwarder.indices import IndexPeriod, index_name
-from forwarder.lines import InvalidReport
-from forwarder.task.run_log import ReportLine
+from forwarder.index_names import IndexPeriod, index_name
+from forwarder.task.find_report import ReportLine
+from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import EventContainer, StoppedTask
-from forwarder.task.task_outcome import Outcome
+from forwarder.task_lines import InvalidReport
 from profiler.core.timestamps import NS_PER_MS
 
 

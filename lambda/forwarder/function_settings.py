@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from forwarder.delivery_errors import SettingsError
-from forwarder.indices import IndexPeriod
+from forwarder.index_names import IndexPeriod
 from profiler.core.aws_clients import bounded_config
 
 Engine = Literal["elasticsearch", "opensearch"]

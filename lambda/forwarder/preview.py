@@ -15,7 +15,7 @@ import msgspec
 
 from forwarder.delivery_errors import ForwarderError, SettingsError
 from forwarder.function_settings import NoticeSettings, fetch_secret, read_notice_settings
-from forwarder.invocation import InvocationTime
+from forwarder.invocation_time import InvocationTime
 from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
 from forwarder.notices.ended_run import ended_run
 from forwarder.notices.event_bus import EventBusChannel
@@ -23,7 +23,7 @@ from forwarder.notices.notice import Notice
 from forwarder.notices.slack_channel import SlackNoticeChannel
 from forwarder.notices.slack_message import message
 from forwarder.notices.slack_settings import read_targets
-from forwarder.task.run_log import ReportFinder
+from forwarder.task.find_report import ReportFinder
 from forwarder.task.task_event import parse_stopped_task
 from forwarder.task_stopped import TaskStoppedHandler
 from profiler.core.aws_clients import bounded_client

@@ -17,13 +17,13 @@ from msgspec import Struct
 from forwarder.delivery_errors import PayloadError
 from forwarder.documents import MAX_ID_BYTES, Document, report_document
 from forwarder.function_settings import ForwarderSettings
-from forwarder.indices import index_name
-from forwarder.lines import InvalidReport, read_line, replace_lone_surrogates
+from forwarder.index_names import index_name
 from forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult
 from forwarder.search_cluster.failure_store import Failure, KeepFailures
+from forwarder.task_lines import InvalidReport, read_line, replace_lone_surrogates
 from profiler.core.json_fields import Json, text
 from profiler.core.timestamps import format_datetime
-from profiler.record.model import Record
+from profiler.record.record_model import Record
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 # The limit of the messages that are held as documents at a time. The fields of a short line need more memory than its

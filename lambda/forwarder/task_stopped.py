@@ -15,15 +15,15 @@ from forwarder.delivery_errors import DeliveryError, ForwarderError
 from forwarder.documents import Document
 from forwarder.event_document import event_documents
 from forwarder.function_settings import NoticeSettings
-from forwarder.indices import IndexPeriod
+from forwarder.index_names import IndexPeriod
 from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
 from forwarder.notices.idempotency import Idempotently
 from forwarder.notices.notice import Notice
 from forwarder.search_cluster.document_delivery import DeliverDocuments
 from forwarder.task.batch_log_stream import TaskContainers, identify_containers
-from forwarder.task.run_log import FindIndexedReport, ReportFinder, ReportLine
+from forwarder.task.find_report import FindIndexedReport, ReportFinder, ReportLine
+from forwarder.task.stop_classification import judge
 from forwarder.task.task_event import EventContainer, StoppedTask
-from forwarder.task.task_outcome import judge
 from profiler.record.run_outcome import EndStatus
 
 _Result = TypeVar("_Result")

@@ -7,7 +7,7 @@ step, ``max`` for work that comes in bursts and does not overlap with waiting.
 import math
 from collections.abc import Mapping
 
-from profiler.record.model import SlowdownBounds
+from profiler.record.record_model import SlowdownBounds
 
 # The sizes, in vCPU, for which the record gives bounds: those of Fargate.
 VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)

@@ -9,7 +9,7 @@ import math
 from array import array
 
 from profiler.core.optional_math import max_known
-from profiler.record.model import AverageAndMaximum, Distribution
+from profiler.record.record_model import AverageAndMaximum, Distribution
 
 RELATIVE_ERROR = 0.01
 # 2048 bins at 1 % span 17 orders of magnitude, more than any quantity here. Beyond that the

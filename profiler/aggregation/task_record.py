@@ -6,7 +6,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
-from profiler.aggregation.run_end import RunEnd, ended, out_of_memory, with_clock_shift
+from profiler.aggregation.out_of_memory import out_of_memory
+from profiler.aggregation.run_end import RunEnd, ended, with_clock_shift
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings
@@ -14,7 +15,7 @@ from profiler.core.ecs_terms import arn_part, cluster_name, task_id
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     Distribution,
     Interval,

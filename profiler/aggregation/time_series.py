@@ -12,7 +12,7 @@ from msgspec import Struct
 from profiler.aggregation.statistics import MeanAndMaximum
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, format_ms
-from profiler.record.model import Series
+from profiler.record.record_model import Series
 from profiler.record.units import MIB, as_number
 
 _SIGNIFICANT_DIGITS = 3

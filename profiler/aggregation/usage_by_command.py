@@ -8,7 +8,7 @@ from profiler.aggregation.process_totals import TreeMemory
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.model import MemoryKills, Process
+from profiler.record.record_model import MemoryKills, Process
 from profiler.record.units import CPU_SECONDS_DIGITS, mebibytes
 
 _SHOWN_PER_RANKING = 5

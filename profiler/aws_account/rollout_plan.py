@@ -16,10 +16,10 @@ from profiler.task_definitions.add_monitor import (
     log_group_note,
 )
 from profiler.task_definitions.containers import default_image, own_log_group
-from profiler.task_definitions.document import TaskDefinitionDocument, read_document
+from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 from profiler.task_definitions.permissions import report_streams
 from profiler.task_definitions.remove_monitor import remove_monitor
-from profiler.task_definitions.revisions import Difference, difference
+from profiler.task_definitions.revision_difference import Difference, difference
 
 Action = Literal[
     "add monitor", "update monitor", "up to date", "remove monitor", "no monitor", "skipped", "refused", "failed"

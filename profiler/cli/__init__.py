@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from profiler.core.signals import SignalHandler
+from profiler.core.stop_request import SignalHandler
 
 TYPE_CHECKING = False  # type checkers take this name for true; importing typing would cost time
 if TYPE_CHECKING:

@@ -137,6 +137,6 @@ def schema() -> None:
     """Print the JSON Schema of the record."""
     import json  # not for the other commands
 
-    from profiler.record.model import json_schema
+    from profiler.record.record_model import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))

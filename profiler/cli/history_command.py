@@ -15,8 +15,8 @@ from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.past_runs.run_source import PastRun, no_run_sentence
-from profiler.record.family import family_key, place_columns
-from profiler.record.model import Distribution, Metrics, Number, Record
+from profiler.record.family_identity import family_key, place_columns
+from profiler.record.record_model import Distribution, Metrics, Number, Record
 from profiler.record.units import format_duration, format_memory
 
 _COLOURS = {"success": "green", "failure": "red", "stopped": "yellow"}

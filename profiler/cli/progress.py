@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from profiler.cli.printing import STDERR, is_terminal
-from profiler.local_run.bottom_rows import BottomRows, Part, Terminal, bar
+from profiler.local_run.terminal_rows import BottomRows, Part, Terminal, bar
 
 _MIN_SECONDS_BETWEEN_DRAWS = 0.1
 

@@ -18,15 +18,15 @@ from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.text import printable
 from profiler.past_runs.families import read_families
 from profiler.past_runs.run_source import RunFilter, RunSource, is_pattern, no_run_sentence
-from profiler.record.family import FamilyKey, family_labels, place_columns
-from profiler.record.model import TaskSize
+from profiler.record.family_identity import FamilyKey, family_labels, place_columns
+from profiler.record.record_model import TaskSize
 from profiler.record.units import format_task_size, format_usd
 from profiler.sizing.advice import Advice, advise, as_json
-from profiler.sizing.duration import DurationFactor
+from profiler.sizing.choose_size import Policy
+from profiler.sizing.duration_factors import DurationFactor
 from profiler.sizing.evidence import LAST_RUNS, Evidence
-from profiler.sizing.policy import Policy
 from profiler.sizing.what_if import runs_per_month
-from profiler.task_definitions.in_files import apply_size, read_definition_file
+from profiler.task_definitions.definition_files import apply_size, read_definition_file
 
 _WRONG_SIZE_EXIT_CODE = 3
 _MAX_RUNS = 10_000

@@ -12,7 +12,7 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.threads import ThreadFailure
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.record.model import Record, with_warnings
+from profiler.record.record_model import Record, with_warnings
 
 if TYPE_CHECKING:
     from profiler.collectors.neuron.neuron_usage import LiveNeuron

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.collectors.collector import Collector, with_source
 from profiler.core.threads import BackgroundCall
 from profiler.readers import Unavailable
-from profiler.record.model import Record
+from profiler.record.record_model import Record
 
 _RUNNING = "running"
 _NOT_ANSWERED = "/taskWithTags had not answered when the run ended"

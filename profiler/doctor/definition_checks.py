@@ -22,14 +22,14 @@ from profiler.doctor.task_checks import (
     settings_findings,
 )
 from profiler.monitor.report_delivery import OwnStream, log_target
-from profiler.readers.ecs.batch_selection import select_batch
+from profiler.readers.ecs.reported_containers import select_batch
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.units import MIB
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks import DeliveryFailure
 from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, architecture_notes, unreachable_notes
 from profiler.task_definitions.containers import Container, find_monitor, read_containers, task_memory_mb
-from profiler.task_definitions.revisions import difference
+from profiler.task_definitions.revision_difference import difference
 
 _MONITOR = "monitor"
 SCHEDULES = "schedules"

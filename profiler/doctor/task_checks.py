@@ -8,15 +8,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from msgspec import Struct
 
 from profiler.collectors.nvidia.gpu_ownership import GpuSelection, parse_visible_devices
-from profiler.collectors.nvidia.gpu_readings import DriverReading
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading
 from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.doctor.findings import Finding, note, ok, problem
 from profiler.monitor.report_delivery import OwnStream, log_target
 from profiler.readers import Unavailable
-from profiler.readers.ecs.batch_selection import BatchSelection, select_batch
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
+from profiler.readers.ecs.reported_containers import BatchSelection, select_batch
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.units import MIB, format_duration, format_memory
 from profiler.settings import MonitorSettings

@@ -14,10 +14,10 @@ from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.history.history_points import Point, encode_points, points_of
 from profiler.history.runs_in_progress import RunJournal, WrittenRun, running_folder
-from profiler.history.timeline import Point, encode_points, points_of
-from profiler.record.json_line import encode_line
-from profiler.record.model import Report
+from profiler.record.bounded_json_line import encode_line
+from profiler.record.record_model import Report
 
 DEFAULT_RUNS = 10_000
 # Of the time series.

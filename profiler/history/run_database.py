@@ -17,9 +17,9 @@ from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import create_private_folders
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.history.history_points import Point, decode_points, encode_points
 from profiler.history.runs_in_progress import abandoned_runs, running_folder
-from profiler.history.timeline import Point, decode_points, encode_points
-from profiler.record.model import Report, decode
+from profiler.record.record_model import Report, decode
 
 FilePath = str | os.PathLike[str]
 

@@ -13,10 +13,10 @@ from profiler.core.timestamps import parse_ns
 from profiler.html_report.limited_gzip import LimitedGzip, to_json
 from profiler.html_report.page_runs import Run
 from profiler.html_report.page_series import digits_of_values, series_columns
+from profiler.html_report.page_sizes import size_rows
 from profiler.html_report.run_fields import run_details, run_fields
-from profiler.html_report.size_rows import size_rows
-from profiler.record.family import family_key, family_labels
-from profiler.record.model import Cost, Record
+from profiler.record.family_identity import family_key, family_labels
+from profiler.record.record_model import Cost, Record
 from profiler.sizing.on_fargate import record_on_fargate
 from profiler.sizing.prices import PriceOverrides, cost_of
 

@@ -9,9 +9,9 @@ from msgspec import Struct
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.history.timeline import Point
+from profiler.history.history_points import Point
 from profiler.past_runs.run_source import PastRun
-from profiler.record.model import Interval, Record, Report, Series
+from profiler.record.record_model import Interval, Record, Report, Series
 from profiler.record.units import MIB
 
 _PERCENT = 100

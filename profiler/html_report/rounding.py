@@ -2,7 +2,7 @@
 
 import math
 
-from profiler.record.model import Number
+from profiler.record.record_model import Number
 
 _DIGITS = 3
 

@@ -7,8 +7,18 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.html_report.page_runs import Run, series_of_steps
 from profiler.html_report.rounding import round_to
 from profiler.past_runs.moments import find_moments
-from profiler.past_runs.verdict import verdict_of
-from profiler.record.model import Cost, Distribution, Gpu, MemoryKills, Metrics, Neuron, Process, Record, known_status
+from profiler.past_runs.verdict_sentence import verdict_of
+from profiler.record.record_model import (
+    Cost,
+    Distribution,
+    Gpu,
+    MemoryKills,
+    Metrics,
+    Neuron,
+    Process,
+    Record,
+    known_status,
+)
 
 _NO_DISTRIBUTION = Distribution()
 

@@ -51,7 +51,7 @@ class StartFailure(Struct, frozen=True, kw_only=True):
 
 def shorten_name(name: str) -> str:
     """Shorten a name to the limit of a family."""
-    from profiler.record.json_line import truncate_text  # with the record's types: after the fork
+    from profiler.record.bounded_json_line import truncate_text  # with the record's types: after the fork
 
     return truncate_text(name, MAX_NAME_CHARS)
 

@@ -9,8 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.out_of_memory import OutOfMemory, out_of_memory
 from profiler.aggregation.process_totals import GroupPeak
-from profiler.aggregation.run_end import OutOfMemory, RunEnd, ended, out_of_memory
+from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     ResourceLimits,
@@ -26,7 +27,7 @@ from profiler.local_run.command_supervisor import CommandExit
 from profiler.readers.cgroup.hierarchy import Limits
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     MemoryKills,
     Metrics,

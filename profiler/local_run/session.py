@@ -40,7 +40,7 @@ from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import read_host, read_own_usage
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
-from profiler.record.model import Monitor, Record, Report, with_warnings
+from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import MIB
 from profiler.settings import DEFAULT_SERIES_POINTS
 from profiler.sizing.prices import PriceOverrides

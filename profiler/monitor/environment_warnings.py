@@ -6,7 +6,7 @@ from profiler.collectors.collector import Collector
 from profiler.core.deadline_writer import Output
 from profiler.readers.ecs.task_metadata import runs_on_instance
 from profiler.readers.linux.host import SwapCounters
-from profiler.record.model import Record, with_warnings
+from profiler.record.record_model import Record, with_warnings
 from profiler.record.units import MIB
 
 

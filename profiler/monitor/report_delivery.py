@@ -15,7 +15,7 @@ from profiler.core.threads import BackgroundCall
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure, LogTarget
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, not_accepted
+from profiler.sinks.report_upload import CloudWatchLogsSink, not_accepted
 
 _ARRIVED = "arrived"
 UploadResult = DeliveryFailure | str

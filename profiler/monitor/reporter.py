@@ -23,8 +23,8 @@ from profiler.monitor.report_delivery import log_target
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, OwnUsage
-from profiler.record.json_line import encode_line
-from profiler.record.model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report
+from profiler.record.bounded_json_line import encode_line
+from profiler.record.record_model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report
 from profiler.settings import MonitorSettings, problems_message
 from profiler.sinks import LogTarget
 

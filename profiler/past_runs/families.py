@@ -6,8 +6,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource
-from profiler.record.family import FamilyKey, family_key
-from profiler.record.model import Metrics, Report, known_status
+from profiler.record.family_identity import FamilyKey, family_key
+from profiler.record.record_model import Metrics, Report, known_status
 from profiler.record.units import format_count
 from profiler.sizing.evidence import Evidence, Families
 

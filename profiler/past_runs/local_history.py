@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from profiler.core.timestamps import NS_PER_MS, format_ms
+from profiler.history.history_points import Point
 from profiler.history.run_database import HistoryStore
-from profiler.history.timeline import Point
 from profiler.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.record.units import format_count
 

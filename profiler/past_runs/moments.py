@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.record.model import Interval, Record, Report, Series
+from profiler.record.record_model import Interval, Record, Report, Series
 from profiler.record.units import format_duration, format_memory, format_vcpu
 
 MomentKind = Literal["memory-peak", "saturated", "idle"]

@@ -12,9 +12,9 @@ from msgspec import Struct
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.record.family import FamilyKey, family_key
-from profiler.record.model import Report, ReportHead, decode, encode, known_status
-from profiler.record.possible import decode_leniently
+from profiler.record.family_identity import FamilyKey, family_key
+from profiler.record.impossible_values import decode_leniently
+from profiler.record.record_model import Report, ReportHead, decode, encode, known_status
 
 CHECKPOINT = "task.checkpoint"
 _WILDCARDS = frozenset("*?[")

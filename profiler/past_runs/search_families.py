@@ -23,7 +23,7 @@ from profiler.past_runs.search_queries import (
     search,
     term,
 )
-from profiler.record.family import FamilyKey
+from profiler.record.family_identity import FamilyKey
 from profiler.search_setup.template_install import SearchServer
 
 # Both engines refuse a response of more than 65,535 buckets.

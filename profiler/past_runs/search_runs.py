@@ -38,9 +38,9 @@ from profiler.past_runs.search_queries import (
     search,
     term,
 )
-from profiler.record.document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
-from profiler.record.model import SCHEMA_VERSION, Record, Report, decode
-from profiler.record.possible import without_impossible
+from profiler.record.impossible_values import without_impossible
+from profiler.record.record_model import SCHEMA_VERSION, Record, Report, decode
+from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.units import as_number, format_count
 from profiler.search_setup.template_install import SearchServer
 

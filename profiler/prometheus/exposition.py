@@ -11,7 +11,7 @@ from functools import lru_cache
 from prometheus_client import utils
 
 from profiler.core.text import without_surrogates
-from profiler.prometheus.live_metrics import LIVE_METRICS, TASK_LABELS, live_values, task_labels
+from profiler.prometheus.prometheus_metrics import LIVE_METRICS, TASK_LABELS, live_values, task_labels
 from profiler.prometheus.snapshot import Snapshot
 
 # The longest name in ECS.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from profiler.core.optional_math import max_known, mean_known, sum_known
-from profiler.record.model import Distribution, Gpu, Neuron
+from profiler.record.record_model import Distribution, Gpu, Neuron
 
 # The record's ``gpuScope`` if it is not known which of the instance's GPUs belong to the batch.
 WHOLE_INSTANCE = "instance"

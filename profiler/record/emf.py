@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.record.metric_catalogue import METRICS, Metric, RunView, Unit, view_of
-from profiler.record.model import Number, Report
+from profiler.record.record_model import Number, Report
 
 EmfUnit = Literal["Milliseconds", "Seconds", "Megabytes", "Bytes", "Percent", "Count", "None"]
 

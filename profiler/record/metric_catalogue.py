@@ -4,8 +4,8 @@ These outputs are made from the catalogue:
 
 - the REPORT text line (``record/text_line.py``), from ``text_label``;
 - the CloudWatch metrics (``record/emf.py``), from ``emf_name``;
-- the search documents (``record/document_fields.py``, ``lambda/forwarder/documents.py``), their index templates and the
-  ingest pipeline for other shippers (``kibana/``), from ``document_field`` and ``record_path``.
+- the search documents (``record/search_document_fields.py``, ``lambda/forwarder/documents.py``), their index templates
+  and the ingest pipeline for other shippers (``kibana/``), from ``document_field`` and ``record_path``.
 
 The order of the rows is the order of the document's fields and of the CloudWatch metrics.
 """
@@ -17,7 +17,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from profiler.record.accelerators import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
-from profiler.record.model import (
+from profiler.record.record_model import (
     Cost,
     Interval,
     Metrics,

@@ -3,7 +3,7 @@
 import math
 
 from profiler.record.metric_catalogue import METRICS, Metric, view_of
-from profiler.record.model import Number, Record, Report
+from profiler.record.record_model import Number, Record, Report
 
 _SEPARATOR = "\t"
 # The line begins in the order of Lambda's line and ends with the cost. All other metrics are in the catalogue's order.

@@ -8,7 +8,7 @@ compares both. Machine-readable outputs contain plain numbers.
 import math
 
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.model import Number
+from profiler.record.record_model import Number
 
 MIB = 1024 * 1024
 VCPU_DIGITS = 5

@@ -6,11 +6,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.record.accelerators import WHOLE_INSTANCE, idle_advice
-from profiler.record.model import Recommendation, Record, Report, TaskSize
-from profiler.record.possible import without_impossible
+from profiler.record.impossible_values import without_impossible
+from profiler.record.record_model import Recommendation, Record, Report, TaskSize
 from profiler.record.units import VCPU_DIGITS, as_number, format_count, format_memory
+from profiler.sizing.choose_size import DeploymentTarget, Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
-from profiler.sizing.policy import DeploymentTarget, Policy, SizeDecision, recommend_size
 from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.reasons import HIGH_USE_SHARE, reasons
 from profiler.sizing.run_facts import facts_of

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from profiler.core.optional_math import max_known
-from profiler.record.family import FamilyKey
-from profiler.record.model import PeakSource, Report
-from profiler.sizing.duration import DurationFactor, duration_factors, saturated_percent
+from profiler.record.family_identity import FamilyKey
+from profiler.record.record_model import PeakSource, Report
+from profiler.sizing.duration_factors import DurationFactor, duration_factors, saturated_percent
 from profiler.sizing.on_fargate import facts_on_fargate
 from profiler.sizing.run_facts import RunFacts, Task
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.model import Record, Report, TaskSize
+from profiler.record.record_model import Record, Report, TaskSize
 from profiler.record.units import billed_ms
 from profiler.sizing.run_facts import RunFacts, facts_of
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 from msgspec import Struct
 
 from profiler.core.ecs_terms import FARGATE
-from profiler.record.model import Cost, Record
+from profiler.record.record_model import Cost, Record
 
 # ECS runs these tasks on EC2 instances, in the second case on instances that it manages. They have no price per task.
 ON_INSTANCES: Final = ("EC2", "MANAGED_INSTANCES")

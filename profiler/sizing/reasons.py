@@ -11,9 +11,9 @@ from profiler.record.units import (
     format_usd,
     format_vcpu,
 )
-from profiler.sizing.duration import DurationFactor
+from profiler.sizing.choose_size import SizeDecision
+from profiler.sizing.duration_factors import DurationFactor
 from profiler.sizing.evidence import FEW_RUNS, MAX_FINE_PERIOD_MS, Evidence
-from profiler.sizing.policy import SizeDecision
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month
 

@@ -11,8 +11,8 @@ from msgspec import Struct
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import parse_ns
 from profiler.record.accelerators import WHOLE_INSTANCE, is_idle
-from profiler.record.family import FamilyKey, family_key
-from profiler.record.model import (
+from profiler.record.family_identity import FamilyKey, family_key
+from profiler.record.record_model import (
     Distribution,
     Metrics,
     Number,

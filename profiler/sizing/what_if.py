@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from profiler.record.model import TaskSize
-from profiler.sizing.duration import SAME_DURATION, DurationFactor, larger_factor
+from profiler.record.record_model import TaskSize
+from profiler.sizing.duration_factors import SAME_DURATION, DurationFactor, larger_factor
 from profiler.sizing.evidence import FEW_RUNS, Evidence
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.prices import REFERENCE_PRICES, Prices

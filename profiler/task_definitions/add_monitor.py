@@ -29,7 +29,7 @@ from profiler.task_definitions.containers import (
     read_containers,
     task_memory_mb,
 )
-from profiler.task_definitions.document import ChangedDefinition
+from profiler.task_definitions.definition_json import ChangedDefinition
 from profiler.task_definitions.refresh import refresh
 
 _MAX_CONTAINERS = 10

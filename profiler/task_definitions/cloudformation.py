@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping
-from profiler.task_definitions.document import ChangedDefinition, ChangedText, json_style
-from profiler.task_definitions.iac import camel_case, pascal_case
+from profiler.task_definitions.container_snippets import camel_case, pascal_case
+from profiler.task_definitions.definition_json import ChangedDefinition, ChangedText, json_style
 
 _TYPE = "AWS::ECS::TaskDefinition"
 _CONTAINERS = "ContainerDefinitions"

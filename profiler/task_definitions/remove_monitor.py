@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings
 from profiler.task_definitions.containers import PID_MODE_ADDED, PID_MODE_LABEL, find_monitor, read_containers
-from profiler.task_definitions.document import ChangedDefinition
+from profiler.task_definitions.definition_json import ChangedDefinition
 
 
 def remove_monitor(definition: Mapping[str, object], image: str | None = None) -> ChangedDefinition:

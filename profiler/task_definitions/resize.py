@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from profiler.core.errors import TaskProfilerError
-from profiler.record.model import TaskSize
+from profiler.record.record_model import TaskSize
 from profiler.task_definitions.containers import read_containers, task_memory_mb
 
 _CPU_UNITS = 1024

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, sync_playwright
 
 from profiler.history.run_database import HistoryStore
-from profiler.record.model import encode
+from profiler.record.record_model import encode
 from tests import shown_runs
 from tests.fakes import FakeClock
 from tests.prerequisites import skip_or_fail

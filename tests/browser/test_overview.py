@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from playwright.sync_api import Page
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
-from profiler.record.model import Container, Cost, Report, encode
+from profiler.record.record_model import Container, Cost, Report, encode
 from tests import shown_runs
 from tests.browser.conftest import RUNS, Opener, make_page, ready
 from tests.browser.test_report import count, wait_for_count

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, Page
 
+from profiler.history.history_points import Point
 from profiler.history.run_database import HistoryStore
-from profiler.history.timeline import Point
-from profiler.record.model import Container, Distribution, Interval, Metrics, Record, Report, encode
+from profiler.record.record_model import Container, Distribution, Interval, Metrics, Record, Report, encode
 from tests.browser.conftest import MANY, RUNS, Opener, make_page, ready
 from tests.fakes import FakeClock
 from tests.runs import lines

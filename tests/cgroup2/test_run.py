@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from profiler.record.model import Record, decode
+from profiler.record.record_model import Record, decode
 from tests.cgroup2.conftest import Results
 
 

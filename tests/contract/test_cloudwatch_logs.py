@@ -10,7 +10,7 @@ from moto import mock_aws
 
 from profiler.core.clock import SystemClock
 from profiler.sinks import DeliveryFailure, LogTarget
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, LogsClient, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, LogsClient, connect
 from tests.fakes import START_NS, FakeClock
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")

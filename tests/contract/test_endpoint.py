@@ -13,7 +13,7 @@ import pytest
 
 from profiler.cli.wiring.task_endpoint import tag_lookup
 from profiler.core.clock import SystemClock
-from profiler.core.signals import SignalHandler
+from profiler.core.stop_request import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.ecs.endpoint_client import MAX_RESPONSE_BYTES, AdaptiveTimeout, HttpEndpoint

@@ -11,7 +11,7 @@ import pytest
 
 from profiler.core.clock import SystemClock
 from profiler.sinks import LogTarget
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 from tests.http_server import FakeHttpServer
 
 TARGET = LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")

@@ -14,7 +14,7 @@ from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, deco
 from profiler.collectors.neuron.neuron_usage import NeuronUsage
 from profiler.readers.ecs.container_stats import StatsReading, decode_stats
 from profiler.readers.ecs.task_metadata import TaskMetadata, decode_task
-from profiler.record.model import Neuron, NeuronExecutions, NeuronLatency
+from profiler.record.record_model import Neuron, NeuronExecutions, NeuronLatency
 
 FOLDER = os.environ.get("TASK_PROFILER_RECORDINGS", "")
 

@@ -16,9 +16,9 @@ from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.history.run_database import HistoryStore
-from profiler.past_runs.log_groups import filter_pattern
+from profiler.past_runs.log_group_runs import filter_pattern
 from profiler.past_runs.run_source import RunFilter
-from profiler.record.model import Report, encode
+from profiler.record.record_model import Report, encode
 from tests.aws import FakeAws, fake_aws
 from tests.run_sources import IDS, NOW_NS, RUNS, check_source
 from tests.runs import checkpoint, lines, report

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from forwarder.delivery_errors import DeliveryError, NoticeError
-from forwarder.invocation import RESERVED_SECONDS
+from forwarder.invocation_time import RESERVED_SECONDS
 from forwarder.notices import slack_sender
 from forwarder.notices.slack_message import SlackMessage
 from forwarder.notices.slack_settings import SlackBot, SlackTarget, SlackWebhook

@@ -14,7 +14,7 @@ from forwarder.delivery_errors import DeliveryError, SettingsError
 from forwarder.notices.idempotency import run_idempotently
 from forwarder.notices.slack_settings import SlackBot, SlackWebhook, read_targets
 from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.run_log import CloudWatchTail, EcsDefinitions
+from forwarder.task.find_report import CloudWatchTail, EcsDefinitions
 
 PLACE = LogStream(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import requests
 
-from profiler.task_definitions.document import READ_ONLY
+from profiler.task_definitions.definition_json import READ_ONLY
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here

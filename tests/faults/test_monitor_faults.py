@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.documents import Document, report_document
-from profiler.record.model import decode
+from profiler.record.record_model import decode
 from tests.faults.misbehaving import (
     ACCEPTS,
     DROPS_FOR_ITS_TIME,

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
-from profiler.collectors.nvidia.gpu_driver import NvmlSource
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
-from profiler.collectors.nvidia.nvml import is_driver_present, load_binding
+from profiler.collectors.nvidia.nvml_library import is_driver_present, load_binding
+from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.core.clock import SystemClock
-from profiler.record.model import Container, Gpu, Record
+from profiler.record.record_model import Container, Gpu, Record
 from tests.fakes import FakeLog, seconds
 from tests.waiting import wait_until
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import profiler
-from profiler.task_definitions.iac import ContainerRequest, container_text, monitor_container
+from profiler.task_definitions.container_snippets import ContainerRequest, container_text, monitor_container
 from tests.stack import template
 
 ROOT = Path(profiler.__file__).parent.parent

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import profiler
-from profiler.task_definitions.iac import ContainerRequest, container_text
+from profiler.task_definitions.container_snippets import ContainerRequest, container_text
 
 PAGE = Path(profiler.__file__).parent.parent / "docs" / "how-to" / "infrastructure-as-code.md"
 PACKAGES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "cdk-typescript"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from profiler.history.timeline import decode_points
-from profiler.record.model import Record, decode
+from profiler.history.history_points import decode_points
+from profiler.record.record_model import Record, decode
 from tests.aws import fake_aws
 from tests.integration.sidecar import Sidecar
 from tests.nvidia_driver import compile_driver

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from profiler.history.timeline import decode_points
-from profiler.record.model import decode
+from profiler.history.history_points import decode_points
+from profiler.record.record_model import decode
 from tests.waiting import wait_until
 
 _PROGRAM = (sys.executable, "-m", "profiler")

@@ -156,7 +156,12 @@ def test_a_wheel_with_another_hash_is_not_installed(tmp_path: Path, capfd: pytes
 
 def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
     names = zipfile.ZipFile(built).namelist()
-    assert {"handler.py", "forwarder/subscription.py", "profiler/record/model.py", "profiler/__init__.py"} <= set(names)
+    assert {
+        "handler.py",
+        "forwarder/subscription.py",
+        "profiler/record/record_model.py",
+        "profiler/__init__.py",
+    } <= set(names)
     assert {path.rpartition("/")[0] for path in names if path.startswith("profiler/")} == {
         "profiler",
         "profiler/core",

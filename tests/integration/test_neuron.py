@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from profiler.collectors.neuron import neuron_devices
-from profiler.record.model import Record, decode
+from profiler.record.record_model import Record, decode
 from tests.aws import fake_aws
 from tests.fake_neuron_monitor import install, starts
 from tests.integration.sidecar import Sidecar

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from profiler.record.model import Record, Report, decode
+from profiler.record.record_model import Record, Report, decode
 from tests.waiting import wait_until
 
 _RUN = (sys.executable, "-m", "profiler", "run")

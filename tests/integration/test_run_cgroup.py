@@ -17,7 +17,7 @@ import pytest
 from profiler.readers.cgroup.command_group import make_command_cgroup
 from profiler.readers.cgroup.created_group import try_lock
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
-from profiler.record.model import Record, decode
+from profiler.record.record_model import Record, decode
 
 _RUN = (sys.executable, "-m", "profiler", "run")
 _PYTHON = os.path.realpath(sys.executable)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.endpoint import TASK_ID
-from profiler.record.model import decode
+from profiler.record.record_model import decode
 from tests.aws import FakeAws, fake_aws
 from tests.integration.sidecar import Sidecar
 from tests.pipes import Pipe

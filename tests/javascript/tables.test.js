@@ -5,7 +5,7 @@ import { logStreamLink, taskLink } from "#page/console_links.js";
 import { content } from "#page/content.js";
 import { csvOf } from "#page/csv.js";
 import { sortRuns } from "#page/runs_table.js";
-import { adviceText, monthlySaving } from "#page/sizes.js";
+import { adviceText, monthlySaving } from "#page/what_if_table.js";
 import { runAt } from "./browser.js";
 
 const ids = (runs) => runs.map((run) => run.id).join("");

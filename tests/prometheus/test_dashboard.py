@@ -11,7 +11,7 @@ import requests
 
 from grafana.grafana_model import Panel, Query
 from grafana.grafana_panels import PANELS, VARIABLES
-from profiler.prometheus.live_metrics import LIVE_METRICS
+from profiler.prometheus.prometheus_metrics import LIVE_METRICS
 from tests.integration.sidecar import Sidecar
 from tests.prometheus.conftest import NOWHERE, Scraped, program
 from tests.waiting import wait_until

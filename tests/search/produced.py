@@ -15,7 +15,16 @@ from msgspec.structs import replace
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.ecs.container_stats import StatsReading, decode_stats
 from profiler.readers.ecs.task_metadata import TaskMetadata, decode_task
-from profiler.record.model import AverageAndMaximum, Distribution, Gpu, Neuron, NeuronCore, Report, decode, encode
+from profiler.record.record_model import (
+    AverageAndMaximum,
+    Distribution,
+    Gpu,
+    Neuron,
+    NeuronCore,
+    Report,
+    decode,
+    encode,
+)
 from tests.unit.monitor.test_loop import MIB, World
 
 GROUP = "/ecs/jobs"

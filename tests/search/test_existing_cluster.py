@@ -14,7 +14,7 @@ import requests
 import handler
 from forwarder.delivery_errors import DeliveryError, SearchClusterError
 from forwarder.documents import Document, report_document
-from profiler.record.model import decode
+from profiler.record.record_model import decode
 from tests.documentation import ROOT, blocks
 from tests.lambda_environment import forget_environment
 from tests.search.produced import produced

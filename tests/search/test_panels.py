@@ -16,7 +16,7 @@ import handler
 from kibana.aggregations import cases_id, grouped_metrics, terms_id, time_id
 from kibana.all_dashboards import PANELS
 from kibana.dashboard_model import Panel
-from profiler.record.model import Recommendation, decode, encode
+from profiler.record.record_model import Recommendation, decode, encode
 from tests.fake_slack import FakeSlack
 from tests.panel_searches import MATCHING, other_search_body, search_body
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream

@@ -13,7 +13,7 @@ import pytest
 import requests
 from msgspec.structs import replace
 
-from profiler.record.model import Distribution, Gpu, Metrics, Report, Sampling, decode, encode
+from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, decode, encode
 from tests.runs import checkpoint, lines, report, slowdown
 from tests.search.produced import produced
 from tests.search.server import SearchServer, remove_ours

@@ -13,7 +13,7 @@ from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.clock import SystemClock
 from profiler.past_runs.run_source import RunFilter, RunSource
-from profiler.record.model import encode
+from profiler.record.record_model import encode
 from tests.run_sources import IDS, RUNS, check_source
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, search

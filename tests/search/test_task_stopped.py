@@ -13,9 +13,9 @@ from moto import mock_aws
 
 import handler
 from forwarder.delivery_errors import DeliveryError
-from forwarder.invocation import InvocationTime
+from forwarder.invocation_time import InvocationTime
 from forwarder.search_cluster.report_search import find_report
-from forwarder.task.run_log import ReportLine
+from forwarder.task.find_report import ReportLine
 from forwarder.task.task_event import EventContainer, parse_stopped_task
 from tests.fake_slack import Answer, FakeSlack
 from tests.lambda_environment import forget_environment

@@ -3,7 +3,7 @@
 from typing import Any, assert_type
 
 from profiler import Record, Report, __version__, decode, encode, json_schema
-from profiler.record.model import Metrics, known_status
+from profiler.record.record_model import Metrics, known_status
 from profiler.record.run_outcome import Status
 
 report = decode(b"{}")

@@ -33,15 +33,15 @@ LEVELS = {package: level for level, packages in enumerate(LAYERS) for package in
 SHIPPED = ("profiler", "profiler.core", "profiler.record")
 # The rooms of lambda/forwarder, from the bottom to the top; the modules of a folder are one room.
 FORWARDER_ROOMS = (
-    ("delivery_errors", "indices", "invocation", "function_settings"),
-    ("lines",),
+    ("delivery_errors", "index_names", "invocation_time", "function_settings"),
+    ("task_lines",),
     ("task",),
     ("documents",),
     ("event_document",),
     ("search_cluster",),
     ("notices",),
     ("subscription", "task_stopped"),
-    ("stream",),
+    ("kinesis_records",),
     ("preview", "handler"),
 )
 FORWARDER_LEVELS = {room: level for level, rooms in enumerate(FORWARDER_ROOMS) for room in rooms}
@@ -176,7 +176,7 @@ def test_the_shipped_part_imports_nothing_else() -> None:
 
 def test_only_the_command_line_builds_real_things() -> None:
     """Real clocks and the environment are used in profiler.cli alone (and wrapped in one module each)."""
-    wrappers = {"profiler.core.clock", "profiler.cli", "profiler.core.signals"}
+    wrappers = {"profiler.core.clock", "profiler.cli", "profiler.core.stop_request"}
     for module, path in modules().items():
         text = path.read_text()
         if package(module) == "cli" or module in wrappers:
@@ -230,7 +230,7 @@ def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
     """It is imported for the report: a megabyte that the monitor does not have before."""
     roots = ("profiler.cli", "profiler.cli.wiring.build_monitor")
     reached = reached_by_top_level_imports(*roots, without="profiler.sizing.advice")
-    modules_of_the_report = ("evidence", "fargate", "policy", "duration", "what_if", "reasons")
+    modules_of_the_report = ("evidence", "fargate", "choose_size", "duration_factors", "what_if", "reasons")
     assert not reached & {f"profiler.sizing.{name}" for name in modules_of_the_report}
 
 

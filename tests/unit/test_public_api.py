@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import profiler
-from profiler.record import model
+from profiler.record import record_model
 
 NAMES = ("Record", "Report", "decode", "encode", "json_schema")
 
@@ -21,7 +21,7 @@ def test_all_equals_the_real_exports() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_name_is_the_one_of_the_record_s_model(name: str) -> None:
-    assert getattr(profiler, name) is getattr(model, name)
+    assert getattr(profiler, name) is getattr(record_model, name)
 
 
 def test_an_unknown_name_is_refused_as_in_any_module() -> None:
@@ -43,5 +43,5 @@ def test_importing_the_package_loads_none_of_its_modules_and_no_library() -> Non
 def test_the_first_use_of_a_name_loads_the_model_but_no_program() -> None:
     code = "import sys; from profiler import decode; print(*sys.modules)"
     loaded = set(run_isolated(code).split())
-    assert {"profiler.record.model", "msgspec"} <= loaded
+    assert {"profiler.record.record_model", "msgspec"} <= loaded
     assert not loaded & {"click", "boto3", "botocore", "profiler.cli", "profiler.readers"}

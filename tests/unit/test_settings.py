@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import UsageError
+from profiler.record.bounded_json_line import MAX_WARNING_LENGTH
 from profiler.record.emf import EMF_METRICS
-from profiler.record.json_line import MAX_WARNING_LENGTH
 from profiler.settings import (
     DEFAULT_EMF_METRICS,
     AcceleratorSettings,

@@ -7,14 +7,15 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forwarder.notices import wording
+from forwarder.notices import value_formats
 from forwarder.notices.channel import NoticeKind
 from forwarder.notices.links import links_of
 from forwarder.notices.notice import Notice
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
-from profiler.record.model import Cost, Metrics, Recommendation, describe_type
-from profiler.record.run_outcome import PREDICATES, EndStatus, StopCategory
+from profiler.record.outcome_sentences import PREDICATES
+from profiler.record.record_model import Cost, Metrics, Recommendation, describe_type
+from profiler.record.run_outcome import EndStatus, StopCategory
 
 LINE_TYPE = "task.ended"
 MAX_DETAIL_BYTES = 32 * 1024
@@ -102,7 +103,7 @@ def _sentence(notice: Notice) -> str:
     """Return a sentence with family and outcome, such as "nightly:5 failed with exit code 1: out of disk."."""
     revision = notice.task.revision
     name = notice.family if revision is None else f"{notice.family}:{revision}"
-    code = wording.exit_code(notice.outcome.exit_code or None)
+    code = value_formats.exit_code(notice.outcome.exit_code or None)
     exit_code = "" if code is None else f" with exit code {code}"
     reason = f": {notice.reason.strip().rstrip('.')}" if notice.reason else ""
     return f"{name} {PREDICATES[notice.outcome.status]}{exit_code}{reason}."

@@ -3,11 +3,11 @@
 from msgspec import Struct
 
 from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.run_log import ReportLine
+from forwarder.task.find_report import ReportLine
+from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import StoppedTask
-from forwarder.task.task_outcome import Outcome
 from profiler.core.timestamps import format_datetime
-from profiler.record.model import Metrics, Record
+from profiler.record.record_model import Metrics, Record
 
 _NOT_MEASURED = Metrics()
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from forwarder.delivery_errors import SettingsError
-from forwarder.invocation import TimeBudget
+from forwarder.invocation_time import TimeBudget
 from forwarder.notices.channel import NoticeKind
 from forwarder.notices.notice import Notice
 from forwarder.notices.slack_message import message

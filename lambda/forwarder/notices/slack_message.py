@@ -5,12 +5,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from forwarder.notices import wording
+from forwarder.notices import value_formats
 from forwarder.notices.links import links_of
 from forwarder.notices.notice import Notice
 from profiler.core.text import on_one_line
 from profiler.record.accelerators import gpu_totals, neuron_totals
-from profiler.record.model import Distribution, MemoryKills, Record, TaskSize
+from profiler.record.record_model import Distribution, MemoryKills, Record, TaskSize
 
 JsonObject = dict[str, Any]
 
@@ -111,16 +111,16 @@ def message(notice: Notice, *, kibana_url: str | None) -> SlackMessage:
 def _title(notice: Notice) -> str:
     revision = "" if notice.task.revision is None else f":{notice.task.revision}"
     tail = escape_text(revision, _MAX_REVISION_LENGTH)
-    head = f"{wording.TITLES[notice.outcome.status]} · "
+    head = f"{value_formats.TITLES[notice.outcome.status]} · "
     return head + escape_text(notice.family, MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)) + tail
 
 
 def _fallback(notice: Notice) -> str:
-    duration, outcome = wording.duration(notice.duration_ms), notice.outcome
+    duration, outcome = value_formats.duration(notice.duration_ms), notice.outcome
     parts = (
         _title(notice),
         None if duration is None else f"after {duration}",
-        None if outcome.exit_code is None else f"exit code {_short(wording.exit_code(outcome.exit_code))}",
+        None if outcome.exit_code is None else f"exit code {_short(value_formats.exit_code(outcome.exit_code))}",
         "out of memory" if outcome.category == "oom" else None,
     )
     return ", ".join(part for part in parts if part)
@@ -140,9 +140,9 @@ def _location(notice: Notice) -> str:
 def _fields(notice: Notice) -> JsonObject | None:
     started = notice.task.started_at
     named = (
-        ("Duration", wording.duration(notice.duration_ms)),
+        ("Duration", value_formats.duration(notice.duration_ms)),
         ("Billed", _billed(notice.record) if notice.record is not None and notice.is_complete else None),
-        ("Exit code", wording.exit_code(notice.outcome.exit_code)),
+        ("Exit code", value_formats.exit_code(notice.outcome.exit_code)),
         ("Started", None if started is None else f"{started:%Y-%m-%d %H:%M:%S} UTC"),
     )
     fields = [mrkdwn(f"*{name}*\n{_short(value)}") for name, value in named if value]
@@ -151,8 +151,8 @@ def _fields(notice: Notice) -> JsonObject | None:
 
 def _billed(record: Record) -> str:
     parts = (
-        wording.duration(record.metrics.billed_duration_ms),
-        wording.dollars(None if record.cost is None else record.cost.usd),
+        value_formats.duration(record.metrics.billed_duration_ms),
+        value_formats.dollars(None if record.cost is None else record.cost.usd),
     )
     return ", ".join(part for part in parts if part)
 
@@ -161,19 +161,19 @@ def _usage(notice: Notice) -> list[str]:
     metrics = notice.metrics
     cpu = metrics.cpu_utilization_percent or _NOT_MEASURED
     memory = metrics.memory_utilization_percent or _NOT_MEASURED
-    cpu_used = wording.usage(cpu.avg, cpu.max, size=wording.vcpu(metrics.vcpu_size))
-    memory_used = wording.usage(
+    cpu_used = value_formats.usage(cpu.avg, cpu.max, size=value_formats.vcpu(metrics.vcpu_size))
+    memory_used = value_formats.usage(
         memory.avg,
         memory.max,
-        peak=wording.memory(metrics.max_memory_used_mb),
-        size=wording.memory(metrics.memory_size_mb),
+        peak=value_formats.memory(metrics.max_memory_used_mb),
+        size=value_formats.memory(metrics.memory_size_mb),
     )
     series = None if notice.record is None else notice.record.series
     return [
         f"*CPU*  {cpu_used}" if cpu_used else "",
-        _code("" if series is None else wording.series(series.vcpu_used or (), metrics.vcpu_size)),
+        _code("" if series is None else value_formats.series(series.vcpu_used or (), metrics.vcpu_size)),
         f"*Memory*  {memory_used}" if memory_used else "",
-        _code("" if series is None else wording.series(series.memory_used_mb or (), metrics.memory_size_mb)),
+        _code("" if series is None else value_formats.series(series.memory_used_mb or (), metrics.memory_size_mb)),
         *([] if notice.record is None else [*_accelerators(notice.record), _largest_processes(notice.record)]),
     ]
 
@@ -181,10 +181,10 @@ def _usage(notice: Notice) -> list[str]:
 def _accelerators(record: Record) -> Iterator[str]:
     gpus, neuron = gpu_totals(record.gpus), neuron_totals(record.neuron)
     if gpus is not None and gpus.count:
-        yield wording.accelerators(gpus.count, gpus.utilization_percent, gpus.memory_used_mb.max, "GPU")
+        yield value_formats.accelerators(gpus.count, gpus.utilization_percent, gpus.memory_used_mb.max, "GPU")
     if neuron is not None and neuron.cores:
         peak_mb = neuron.device_memory_used_mb.max
-        yield wording.accelerators(neuron.cores, neuron.utilization_percent, peak_mb, "Neuron core")
+        yield value_formats.accelerators(neuron.cores, neuron.utilization_percent, peak_mb, "Neuron core")
 
 
 def _largest_processes(record: Record) -> str:
@@ -192,7 +192,7 @@ def _largest_processes(record: Record) -> str:
     if len(record.processes) == 1 and record.processes[0].count in {None, 1}:
         return ""
     largest = sorted(record.processes, key=lambda process: -(process.max_memory_used_mb or 0))[:_MAX_PROCESSES]
-    shown = (wording.process(process, escape_text(process.name, _MAX_NAME_LENGTH)) for process in largest)
+    shown = (value_formats.process(process, escape_text(process.name, _MAX_NAME_LENGTH)) for process in largest)
     text = ", ".join(process for process in shown if process)
     return f"*Largest processes*  {text}" if text else ""
 
@@ -218,9 +218,9 @@ def _log(lines: Sequence[str]) -> JsonObject | None:
 
 def _cause_lines(notice: Notice) -> list[str]:
     outcome = notice.outcome
-    lines = [wording.cause(outcome)]
+    lines = [value_formats.cause(outcome)]
     if outcome.category == "oom":
-        lines += [wording.memory_at_oom(notice)]
+        lines += [value_formats.memory_at_oom(notice)]
     kills = None if notice.record is None else notice.record.memory_kills
     if kills is not None and kills.count > 0:
         lines += [_killed(kills)]
@@ -242,17 +242,20 @@ def _advice(notice: Notice) -> list[str]:
     record = notice.record
     if record is None or record.recommendation is None:
         return []
-    size, advice = wording.new_size(record), record.recommendation
+    size, advice = value_formats.new_size(record), record.recommendation
     if size is not None and _contradicts_out_of_memory(notice, size):
         return []
     reasons = (escape_text(reason, _MAX_SENTENCE_LENGTH) for reason in advice.reasons[:_MAX_REASONS])
-    suggested = None if size is None else wording.suggested_size(size, advice.saving_percent)
+    suggested = None if size is None else value_formats.suggested_size(size, advice.saving_percent)
     return [suggested or "", *(f"• {reason}" for reason in reasons if reason)]
 
 
 def _contradicts_out_of_memory(notice: Notice, size: TaskSize) -> bool:
     """Whether the size gives no more memory to a run that ran out of memory: its numbers are from before the end."""
-    limit, memory = wording.valid_number(notice.metrics.memory_size_mb), wording.valid_number(size.memory_mb)
+    limit, memory = (
+        value_formats.valid_number(notice.metrics.memory_size_mb),
+        value_formats.valid_number(size.memory_mb),
+    )
     return notice.outcome.category == "oom" and limit is not None and memory is not None and memory <= limit
 
 

@@ -21,7 +21,7 @@ from slack_sdk.web import WebClient
 from slack_sdk.webhook import WebhookClient
 
 from forwarder.delivery_errors import NoticeError
-from forwarder.invocation import RetryBackoff, TimeBudget
+from forwarder.invocation_time import RetryBackoff, TimeBudget
 from forwarder.notices.slack_message import SlackMessage
 from forwarder.notices.slack_settings import SlackBot, SlackTarget, SlackWebhook
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from forwarder.delivery_errors import DeliveryError, SearchClusterError
 from forwarder.documents import Document
-from forwarder.invocation import RetryBackoff, TimeBudget
+from forwarder.invocation_time import RetryBackoff, TimeBudget
 from forwarder.search_cluster.failure_store import Failure, divide
 from forwarder.search_cluster.interface import ItemResult, SearchCluster
 

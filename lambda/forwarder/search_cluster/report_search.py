@@ -1,13 +1,13 @@
 """Finds the report of a run in the search cluster. ``forward_logs`` usually writes it before the task's event."""
 
 from forwarder.event_document import run_place
-from forwarder.indices import IndexPeriod
-from forwarder.invocation import TimeBudget
-from forwarder.lines import read_line
+from forwarder.index_names import IndexPeriod
+from forwarder.invocation_time import TimeBudget
 from forwarder.search_cluster.interface import SearchCluster
-from forwarder.task.run_log import WAIT_RESERVED_SECONDS, ReportLine
+from forwarder.task.find_report import WAIT_RESERVED_SECONDS, ReportLine
 from forwarder.task.task_event import EventContainer, StoppedTask
-from profiler.record.model import Report
+from forwarder.task_lines import read_line
+from profiler.record.record_model import Report
 
 _MAX_REQUEST_SECONDS = 5.0
 _MIN_REQUEST_SECONDS = 1.0

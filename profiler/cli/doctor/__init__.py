@@ -10,9 +10,9 @@ import msgspec
 from profiler.cli.options import Number, aws_options, ca_file_option, search_options
 from profiler.cli.wiring.aws_options import AwsOptions
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
-from profiler.collectors.nvidia.gpu_driver import NvmlSource
-from profiler.collectors.nvidia.gpu_readings import DriverReading
-from profiler.collectors.nvidia.nvml import is_driver_present, load_binding
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading
+from profiler.collectors.nvidia.nvml_library import is_driver_present, load_binding
+from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.core.clock import Clock, SystemClock
 from profiler.core.errors import UsageError
@@ -23,7 +23,7 @@ from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import find_container_cgroup
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure, LogTarget
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, Connect, LogsClient, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, LogsClient, connect
 
 _NETWORK_SECONDS = 15.0
 _DRIVER_SECONDS = 10.0

@@ -13,7 +13,7 @@ from profiler.doctor.definition_checks import SCHEDULES, definition_findings, sc
 from profiler.doctor.findings import Finding, note
 from profiler.task_definitions.cloudformation import change_template, is_template
 from profiler.task_definitions.containers import default_image
-from profiler.task_definitions.document import ChangedDefinition, TaskDefinitionDocument, read_document
+from profiler.task_definitions.definition_json import ChangedDefinition, TaskDefinitionDocument, read_document
 
 _ADD = "task-profiler taskdef add-monitor"
 

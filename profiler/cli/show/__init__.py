@@ -20,8 +20,8 @@ from profiler.core.errors import UsageError
 from profiler.past_runs.families import last_success
 from profiler.past_runs.moments import find_moments, series_of_checkpoints
 from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, find_runs
-from profiler.record.family import family_key
-from profiler.record.model import Record, Series, known_status
+from profiler.record.family_identity import family_key
+from profiler.record.record_model import Record, Series, known_status
 
 _LAST_SUCCESS = "last-success"
 _MIN_WIDTH = 60

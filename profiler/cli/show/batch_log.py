@@ -10,8 +10,8 @@ from profiler.cli.styled_text import EMPTY, INDENT, Line, Span, line
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.past_runs.moments import Moment, elapsed
-from profiler.past_runs.runtime_messages import out_of_memory_message
-from profiler.record.model import Record
+from profiler.past_runs.runtime_memory_errors import out_of_memory_message
+from profiler.record.record_model import Record
 
 _REPORT_MARKER = '"type":"task.report"'
 _MS_PER_SECOND = 1000

@@ -6,13 +6,13 @@ from profiler.cli.styled_text import Glyphs
 from profiler.past_runs.families import read_families
 from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource
 from profiler.record.accelerators import idle_advice
-from profiler.record.family import family_key
-from profiler.record.model import Record
+from profiler.record.family_identity import family_key
+from profiler.record.record_model import Record
 from profiler.record.units import format_task_size, format_vcpu
 from profiler.sizing.advice import Advice, advise
-from profiler.sizing.duration import SAME_DURATION, DurationFactor, smaller_vcpus
+from profiler.sizing.choose_size import Policy
+from profiler.sizing.duration_factors import SAME_DURATION, DurationFactor, smaller_vcpus
 from profiler.sizing.evidence import LAST_RUNS, Evidence, evidence_of_runs
-from profiler.sizing.policy import Policy
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.what_if import SizeOption

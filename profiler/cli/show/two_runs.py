@@ -7,7 +7,7 @@ from msgspec import Struct
 from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line
 from profiler.past_runs.run_source import PastRun
 from profiler.record.metric_catalogue import RunView, Unit, reader, view_of
-from profiler.record.model import Number, Record
+from profiler.record.record_model import Number, Record
 from profiler.record.units import MIB, format_duration, format_memory, format_usd, format_vcpu
 
 _NAME_WIDTH = 20

@@ -6,8 +6,13 @@ from profiler.cli.wiring.aws_options import region_of_environment
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import UsageError
 from profiler.core.version import __version__
+from profiler.task_definitions.container_snippets import (
+    DEFAULT_CONTAINER,
+    ContainerFormat,
+    ContainerRequest,
+    container_text,
+)
 from profiler.task_definitions.containers import DEFAULT_STREAM_PREFIX
-from profiler.task_definitions.iac import DEFAULT_CONTAINER, ContainerFormat, ContainerRequest, container_text
 
 
 @click.command(

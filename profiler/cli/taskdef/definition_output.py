@@ -11,8 +11,8 @@ import click
 from profiler.cli.printing import STDERR, is_terminal, warn
 from profiler.cli.styled_text import Span, is_coloured, line, render_lines
 from profiler.core.errors import UsageError
-from profiler.task_definitions.document import ChangedText
-from profiler.task_definitions.in_files import ChangeDefinition, change_text, read_bytes, write_definition
+from profiler.task_definitions.definition_files import ChangeDefinition, change_text, read_bytes, write_definition
+from profiler.task_definitions.definition_json import ChangedText
 
 STANDARD_INPUT = "-"
 _DIFF_COLOURS = {"+": "green", "-": "red", "@": "cyan"}

@@ -14,7 +14,7 @@ from msgspec import Struct
 from profiler.cli.wiring.task_endpoint import tag_lookup
 from profiler.collectors.collector import Collector
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
-from profiler.collectors.nvidia.nvml import is_driver_present
+from profiler.collectors.nvidia.nvml_library import is_driver_present
 from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of
 from profiler.core.clock import Clock
 from profiler.core.log import Log
@@ -139,8 +139,8 @@ class _AcceleratorFactory(Struct, frozen=True):
         if not self._is_gpu_enabled():
             return ()
         from profiler.collectors.nvidia.gpu_collector import GpuCollector  # see the module's docstring
-        from profiler.collectors.nvidia.gpu_driver import NvmlSource
-        from profiler.collectors.nvidia.nvml import load_binding
+        from profiler.collectors.nvidia.nvml_library import load_binding
+        from profiler.collectors.nvidia.nvml_source import NvmlSource
 
         collector = GpuCollector(
             NvmlSource(load_binding, self.clock),

@@ -11,7 +11,7 @@ from profiler.core.clock import SystemClock, Ticker
 from profiler.core.deadline_writer import Output, standard_outputs
 from profiler.core.errors import TaskProfilerError
 from profiler.core.log import JsonLog
-from profiler.core.signals import SignalHandler
+from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.environment_warnings import OutputWarning, SwapWarning
@@ -21,7 +21,7 @@ from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.linux.host import Host, read_host, read_instance, read_own_usage, read_swap_counters
 from profiler.settings import MonitorSettings, read_settings
-from profiler.sinks.cloudwatch_logs import CloudWatchLogsSink, connect
+from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 
 
 def run_monitor(stop: SignalHandler) -> int:

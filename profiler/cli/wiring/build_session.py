@@ -18,12 +18,12 @@ from profiler.history.recorder import MAX_STEPS, HistoryRecorder
 from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
 from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.session import RunPlan, RunResult, run
-from profiler.record.json_line import encode_line
-from profiler.record.model import Report
+from profiler.record.bounded_json_line import encode_line
+from profiler.record.record_model import Report
 from profiler.settings import SettingsReader, problems_message
 
 if TYPE_CHECKING:
-    from profiler.local_run.live import LiveView
+    from profiler.local_run.live_rows import LiveView
 
 _STDERR = 2
 
@@ -109,7 +109,7 @@ def _live_view(clock: Clock, stderr: Output) -> "LiveView | None":
     if not os.isatty(_STDERR):
         return None
     from profiler.cli.progress import stderr_rows  # all of this is only for --live
-    from profiler.local_run.live import ROWS, LiveView
+    from profiler.local_run.live_rows import ROWS, LiveView
     from profiler.local_run.local_record import effective_sizes
     from profiler.readers.cgroup.hierarchy import read_own_cgroups
     from profiler.readers.linux.host import read_host

@@ -16,7 +16,7 @@ from profiler.record.units import format_count
 
 if TYPE_CHECKING:
     from profiler.cli.wiring.aws_options import AwsOptions
-    from profiler.past_runs.log_groups import ReadPages
+    from profiler.past_runs.log_group_runs import ReadPages
 
 _LOGS_PERMISSION = "logs:FilterLogEvents on the log group"
 
@@ -92,7 +92,7 @@ def _search_cluster(options: SourceOptions, url: str, environment: Mapping[str, 
 
 
 def _log_groups(options: SourceOptions, environment: Mapping[str, str], clock: Clock) -> RunSource:
-    from profiler.past_runs.log_groups import LogGroupRuns  # only for this source
+    from profiler.past_runs.log_group_runs import LogGroupRuns  # only for this source
 
     read_pages = _open_pages(options, environment)
     return LogGroupRuns(read_pages, options.groups, clock.wall_ns(), partial(_open_progress, environment))

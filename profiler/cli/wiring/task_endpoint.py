@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from profiler.core.clock import Clock
-from profiler.core.signals import SignalHandler
+from profiler.core.stop_request import SignalHandler
 from profiler.readers import Unavailable
 from profiler.settings import endpoint_address
 

@@ -9,7 +9,7 @@ from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSo
 from profiler.collectors.neuron.neuron_usage import LiveNeuron, NeuronUsage
 from profiler.core.log import Log
 from profiler.core.threads import ThreadFailure
-from profiler.record.model import Record
+from profiler.record.record_model import Record
 
 # After this many reports without a device, the devices count as missing; the first reports may lack parts.
 _REPORTS_BEFORE_ABSENT = 5

@@ -11,7 +11,7 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, RuntimeReport
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.record.model import Neuron, NeuronCore, NeuronExecutions, NeuronLatency
+from profiler.record.record_model import Neuron, NeuronCore, NeuronExecutions, NeuronLatency
 from profiler.record.units import MIB, mebibytes
 
 # The first report covers a few milliseconds only: in one of 62 ms a core was 89 % busy.

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, failure_warnings, with_source
 from profiler.collectors.nvidia.gpu_ownership import GpuScope, resolve
-from profiler.collectors.nvidia.gpu_readings import DriverReading
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus
 from profiler.core.clock import Clock
 from profiler.core.log import Log
@@ -19,7 +19,7 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.accelerators import WHOLE_INSTANCE
-from profiler.record.model import Record
+from profiler.record.record_model import Record
 
 _HANG_THRESHOLD_NS = 5 * NS_PER_SECOND
 _FINAL_READING_MISSING = (

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.collectors.nvidia.gpu_readings import GpuFacts
+from profiler.collectors.nvidia.gpu_reading_types import GpuFacts
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 
 # Every UUID begins with one of these: alone they identify nothing.

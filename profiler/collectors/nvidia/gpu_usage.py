@@ -7,10 +7,10 @@ from msgspec import Struct
 from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.nvidia.gpu_ownership import match_uuids
-from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuFacts, GpuSample, Xid
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample, Xid
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
-from profiler.record.model import Gpu
+from profiler.record.record_model import Gpu
 from profiler.record.units import MIB, mebibytes
 
 _MAX_GPUS = 64

@@ -10,7 +10,7 @@ from profiler.collectors.collector import Collector
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux import proc
-from profiler.record.model import Record
+from profiler.record.record_model import Record
 
 _VISIBLE_DEVICES = b"NVIDIA_VISIBLE_DEVICES="
 # A Docker id is 64 hexadecimal digits, on Fargate the task's id and a number. In a group's name it is followed by no

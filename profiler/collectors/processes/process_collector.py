@@ -20,7 +20,7 @@ from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReadin
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
-from profiler.record.model import Record
+from profiler.record.record_model import Record
 
 # With thousands of processes a reading takes 10 to 50 ms of CPU time; this share makes it one every few seconds.
 _MAX_CPU_FRACTION = 0.005

@@ -7,8 +7,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
+from profiler.aggregation.out_of_memory import out_of_memory
 from profiler.aggregation.process_totals import GroupPeak
-from profiler.aggregation.run_end import RunEnd, out_of_memory
+from profiler.aggregation.run_end import RunEnd
 from profiler.aggregation.task_record import (
     ResourceLimits,
     build_interval,
@@ -20,7 +21,7 @@ from profiler.aggregation.time_series import with_columns
 from profiler.collectors.processes.process_usage import BatchProcesses
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.record.model import (
+from profiler.record.record_model import (
     Interval,
     Metrics,
     Number,

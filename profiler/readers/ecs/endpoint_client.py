@@ -11,7 +11,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from profiler.core.clock import Clock
-from profiler.core.signals import SignalHandler
+from profiler.core.stop_request import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading, decode_stats

@@ -209,7 +209,7 @@ def read_arguments(process_folder: str) -> tuple[str, ...]:
 
 def read_name(process_folder: str, name: str) -> str:
     """The name of a process with the base name of its script; ``name`` is the one in ``/proc/PID/stat``."""
-    from profiler.readers.linux.scripts import is_interpreter, name_with_script  # not for the shortest runs
+    from profiler.readers.linux.script_names import is_interpreter, name_with_script  # not for the shortest runs
 
     return name_with_script(name, read_arguments(process_folder)) if is_interpreter(name) else name
 

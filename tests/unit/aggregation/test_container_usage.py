@@ -6,7 +6,7 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.linux.host import Host
-from profiler.record.model import AverageAndMaximum, Series
+from profiler.record.record_model import AverageAndMaximum, Series
 from tests.fakes import START_NS, sample, seconds
 
 MIB = 1024 * 1024

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.usage_by_command import OomKillTracker
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.model import MemoryKills, Process
+from profiler.record.record_model import MemoryKills, Process
 
 MIB = 2**20
 Counts = tuple[int | None, int | None]  # in the container, on the host

@@ -4,14 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.run_end import (
-    OutOfMemory,
-    RunEnd,
-    StopEvidence,
-    ended,
-    out_of_memory,
-)
-from profiler.record.model import PeakSource
+from profiler.aggregation.out_of_memory import OutOfMemory, out_of_memory
+from profiler.aggregation.run_end import RunEnd, StopEvidence, ended
+from profiler.record.record_model import PeakSource
 from profiler.record.run_outcome import Status
 
 GIB = 2**30

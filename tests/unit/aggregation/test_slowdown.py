@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.slowdown import VCPU_SIZES, CpuDemand
-from profiler.record.model import SlowdownBounds
+from profiler.record.record_model import SlowdownBounds
 from tests.fakes import seconds
 
 Step = tuple[float, int]

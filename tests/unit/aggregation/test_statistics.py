@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
-from profiler.record.model import AverageAndMaximum
+from profiler.record.record_model import AverageAndMaximum
 
 # Within the 17 orders of magnitude that the bins span (see MAX_BINS).
 values = st.just(0.0) | st.floats(min_value=1e-4, max_value=1e12, allow_nan=False, allow_infinity=False)

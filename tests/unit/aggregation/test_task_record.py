@@ -15,7 +15,7 @@ from profiler.aggregation.task_record import (
 from profiler.core.ecs_terms import arn_part, task_id
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
-from profiler.record.model import (
+from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
     Distribution,

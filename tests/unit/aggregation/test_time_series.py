@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.time_series import DeviceReadings, RunSeries, with_columns
-from profiler.record.model import Series
+from profiler.record.record_model import Series
 from tests.fakes import seconds
 
 START_NS = seconds(1_700_000_000)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.usage_by_command import ProcessTotals
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.model import Process
+from profiler.record.record_model import Process
 
 MIB = 2**20
 

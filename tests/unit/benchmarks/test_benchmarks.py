@@ -23,7 +23,7 @@ from benchmarks.simulated_metrics import scrape_function
 from kibana.all_dashboards import DASHBOARDS
 from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS
 from profiler.prometheus.snapshot import MAX_CONTAINERS
-from profiler.record.json_line import MAX_GPUS, MAX_NEURON_CORES
+from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
 from tests.panel_searches import search_body
 
 START, END = datetime(2026, 11, 1, tzinfo=UTC), datetime(2026, 12, 1, tzinfo=UTC)

@@ -24,7 +24,7 @@ from benchmarks.slowdown import (
     table,
 )
 from benchmarks.slowdown_programs import PROGRAMS, Amount
-from profiler.record.model import SlowdownBounds
+from profiler.record.record_model import SlowdownBounds
 from tests.fakes import seconds
 
 NONE = SlowdownBounds(min=1, max=1)

@@ -20,10 +20,10 @@ from profiler.cli.styled_text import BLOCKS
 from profiler.html_report.page_data import build_page_data
 from profiler.html_report.page_runs import Run, downsample, steps_of_series
 from profiler.past_runs.run_source import PastRun
-from profiler.record.model import decode, encode
+from profiler.record.record_model import decode, encode
 from profiler.sizing.advice import advise, as_json
+from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Families
-from profiler.sizing.policy import Policy
 from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs
 from tests.shown_runs import NOW_NS

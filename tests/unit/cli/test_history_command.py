@@ -2,7 +2,7 @@
 
 from profiler.cli.history_command import table_lines
 from profiler.cli.styled_text import render_lines
-from profiler.record.model import Report
+from profiler.record.record_model import Report
 from tests.runs import report
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from profiler.cli.app import group
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.history.run_database import HistoryStore
-from profiler.record.model import Metrics, Report, encode
+from profiler.record.record_model import Metrics, Report, encode
 from tests.fakes import FakeClock
 from tests.runs import checkpoint, lines, report, slowdown
 

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from profiler.cli.report_command import command
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.history.history_points import Point
 from profiler.history.run_database import HistoryStore
-from profiler.history.timeline import Point
-from profiler.record.model import Container, OtherContainer, encode
+from profiler.record.record_model import Container, OtherContainer, encode
 from tests.fakes import FakeClock
 from tests.report_page import checkpoint, labelled, parsed, report, unpacked
 

@@ -25,7 +25,7 @@ from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs, Line, line, render_l
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.past_runs.moments import find_moments, series_of_checkpoints
 from profiler.past_runs.run_source import PastRun
-from profiler.record.model import Container, OtherContainer, Process, Recommendation, Report, encode
+from profiler.record.record_model import Container, OtherContainer, Process, Recommendation, Report, encode
 from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs
 from tests.documentation import ROOT

@@ -7,7 +7,7 @@ from profiler.collectors.task_tags import TaskTags
 from profiler.core.clock import SystemClock
 from profiler.core.threads import BackgroundCall
 from profiler.readers import Unavailable
-from profiler.record.model import Container, Monitor, Record
+from profiler.record.record_model import Container, Monitor, Record
 from tests.waiting import wait_until
 
 CHECKPOINT = Record(task_id="1", container=Container(name="batch"), status="running", monitor=Monitor(warnings=("a.",)))

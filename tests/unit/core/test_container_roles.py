@@ -14,7 +14,7 @@ from forwarder.task.batch_log_stream import TaskContainers, identify_containers
 from forwarder.task.task_event import EventContainer, StoppedTask
 from profiler.core.container_roles import Ambiguous, Batch, TaskContainer, container_roles
 from profiler.core.errors import TaskProfilerError
-from profiler.readers.ecs.batch_selection import select_batch
+from profiler.readers.ecs.reported_containers import select_batch
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.task_definitions.containers import find_batch, find_monitor, read_containers
 

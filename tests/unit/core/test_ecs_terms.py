@@ -8,7 +8,7 @@ from profiler.core.ecs_terms import AwslogsTarget, awslogs_target
 from profiler.local_run.local_record import Placement, apply_placement
 from profiler.monitor.report_delivery import log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.record.model import Container, Record
+from profiler.record.record_model import Container, Record
 from profiler.settings import MonitorSettings
 from profiler.sinks import LogTarget
 

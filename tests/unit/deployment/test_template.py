@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.function_settings import read_notice_settings, read_settings
-from forwarder.lines import read_line
 from forwarder.notices.ended_run import json_schema as ended_run_schema
 from forwarder.notices.slack_settings import read_targets
-from profiler.record.model import Container, Record, Report, encode, json_schema
+from forwarder.task_lines import read_line
+from profiler.record.record_model import Container, Record, Report, encode, json_schema
 from tests.cloudformation import lint_template
 from tests.stack import TEMPLATE, template
 

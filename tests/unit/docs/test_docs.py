@@ -15,9 +15,9 @@ from botocore.validate import ParamValidator
 import profiler
 from forwarder.function_settings import read_notice_settings, read_settings
 from profiler.cli.recommend_command import command as recommend
-from profiler.prometheus.live_metrics import LIVE_METRICS
+from profiler.prometheus.prometheus_metrics import LIVE_METRICS
 from profiler.record.emf import DIMENSION, EMF_METRICS, NAMESPACE, emf_unit
-from profiler.record.model import json_schema
+from profiler.record.record_model import json_schema
 from profiler.settings import DEFAULT_EMF_METRICS
 from profiler.sizing.prices import PRICE_TABLE, PRICE_TABLE_DATE, PriceOverrides, prices
 from tests.documentation import pages, scripts

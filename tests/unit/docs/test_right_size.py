@@ -7,7 +7,7 @@ import pytest
 
 import profiler
 from profiler.cli.app import group
-from profiler.record.model import Distribution, Metrics, Report
+from profiler.record.record_model import Distribution, Metrics, Report
 from tests.runs import lines, report, slowdown
 
 PAGE = Path(profiler.__file__).parent.parent / "docs" / "right-size.md"

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuFacts, GpuSample
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
 from profiler.doctor.findings import Finding
 from profiler.doctor.task_checks import DoctorContext, Probes, diagnose
 from profiler.readers import Unavailable

@@ -16,9 +16,9 @@ import pytest
 
 from examples.gpu_burn.gpu_burn import CudaLoad, TorchLoad, burn, create_load, main
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
-from profiler.collectors.nvidia.gpu_driver import NvmlSource
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
-from profiler.record.model import Container, Gpu, Record
+from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.record.record_model import Container, Gpu, Record
 from tests.fake_nvml import MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock, FakeLog, seconds
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from forwarder.documents import Document, report_document
 from forwarder.function_settings import ForwarderSettings
-from forwarder.lines import InvalidReport
 from forwarder.subscription import LogEvent, Payload, log_line_document
+from forwarder.task_lines import InvalidReport
 from profiler.core.timestamps import parse_datetime
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     Cost,
     Distribution,

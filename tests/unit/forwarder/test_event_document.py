@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from forwarder.delivery_errors import SearchClusterError
 from forwarder.documents import Document, report_document
 from forwarder.event_document import event_documents
-from forwarder.lines import read_line
 from forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from forwarder.search_cluster.interface import ItemResult
 from forwarder.task.batch_log_stream import batch_container
-from forwarder.task.run_log import ReportLine
+from forwarder.task.find_report import ReportLine
+from forwarder.task.stop_classification import determine_outcome
 from forwarder.task.task_event import StoppedTask
-from forwarder.task.task_outcome import determine_outcome
-from profiler.record.model import Report
+from forwarder.task_lines import read_line
+from profiler.record.record_model import Report
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.task.test_task_event import task

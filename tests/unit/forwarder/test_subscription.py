@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from forwarder.delivery_errors import PayloadError
 from forwarder.documents import Document
 from forwarder.function_settings import ForwarderSettings
-from forwarder.lines import InvalidReport, read_line
 from forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from forwarder.search_cluster.failure_store import Failure, message_body
 from forwarder.search_cluster.interface import bulk_lines
 from forwarder.subscription import MAX_PAYLOAD_BYTES, LogEvent, Payload, decode_event, forward, read_event
-from profiler.record.model import Report
+from forwarder.task_lines import InvalidReport, read_line
+from profiler.record.record_model import Report
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, takes_all
 

@@ -9,18 +9,18 @@ import pytest
 from forwarder.delivery_errors import DeliveryError, ForwarderError, SearchClusterError, SettingsError
 from forwarder.documents import Document
 from forwarder.function_settings import NoticeSettings
-from forwarder.lines import read_line
 from forwarder.notices.channel import NoticeChannel, NoticeKind
-from forwarder.notices.comparison import compare
+from forwarder.notices.duration_comparison import compare
 from forwarder.notices.notice import Notice
 from forwarder.search_cluster.document_delivery import DeliveryResult
 from forwarder.search_cluster.failure_store import Failure
 from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.run_log import ReportFinder, ReportLine
+from forwarder.task.find_report import ReportFinder, ReportLine
+from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import EventContainer, StoppedTask
-from forwarder.task.task_outcome import Outcome
+from forwarder.task_lines import read_line
 from forwarder.task_stopped import Index, TaskStoppedHandler
-from profiler.record.model import Container, Distribution, Metrics, Record, Report
+from profiler.record.record_model import Container, Distribution, Metrics, Record, Report
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, task
 

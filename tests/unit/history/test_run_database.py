@@ -16,9 +16,9 @@ from profiler.cli.history_command import table_lines
 from profiler.cli.styled_text import render_lines
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import printable
+from profiler.history.history_points import Point
 from profiler.history.run_database import MIGRATIONS, HistoryStore
-from profiler.history.timeline import Point
-from profiler.record.model import Container, Distribution, Metrics, Record, Report, encode
+from profiler.record.record_model import Container, Distribution, Metrics, Record, Report, encode
 from profiler.record.run_outcome import Status
 from tests.fakes import FakeClock
 

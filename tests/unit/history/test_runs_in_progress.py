@@ -13,7 +13,7 @@ from profiler.history.recorder import HistoryRecorder
 from profiler.history.run_database import HistoryStore
 from profiler.history.runs_in_progress import RunJournal, WrittenRun, abandoned_runs, running_folder
 from profiler.readers.linux import proc
-from profiler.record.model import Container, Record, Report, encode
+from profiler.record.record_model import Container, Record, Report, encode
 from tests.fakes import START_NS, FakeClock, seconds
 
 FIRST, SECOND = WrittenRun(b"{}", b"[[1,2,3]]"), WrittenRun(b'{"a":1}', b"[]")

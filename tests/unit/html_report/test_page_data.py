@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.html_report.page_data import MAX_BYTES, build_page_data
-from profiler.record.model import Metrics
+from profiler.record.record_model import Metrics
 from tests import shown_runs
 from tests.report_page import content, labelled, parsed, report, run_of, step, unpacked
 

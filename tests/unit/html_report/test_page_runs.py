@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.history.timeline import Point
+from profiler.history.history_points import Point
 from profiler.html_report.page_runs import (
     downsample,
     series_of_steps,
@@ -13,7 +13,7 @@ from profiler.html_report.page_runs import (
     steps_of_points,
     steps_of_series,
 )
-from profiler.record.model import Distribution, Interval, Metrics, Report, Series
+from profiler.record.record_model import Distribution, Interval, Metrics, Report, Series
 from tests.report_page import checkpoint, report, step
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, get_args
 
 from kibana.dashboard_model import Index, Json
 from kibana.index_definitions.index_templates import data_view_fields
-from kibana.shared_panels import OUTCOMES
+from kibana.panel_builders import OUTCOMES
 
 _OUTCOME_COLOURS: Final = {case.label: case.colour for case in OUTCOMES}
 _TASK_FIELD: Final = "task.id"

@@ -17,13 +17,13 @@ from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
 from kibana.aggregations import grouped_metrics
 from kibana.all_dashboards import DASHBOARDS, PANELS
 from kibana.build import FOLDER, build_files
-from kibana.classic import colours_of
+from kibana.classic_format import colours_of
 from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not, kql
 from kibana.dashboard_model import Index, Panel
 from kibana.index_definitions.index_templates import data_view_fields
+from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id
-from kibana.shared_panels import OUTCOMES
-from profiler.record.document_fields import FIELDS
+from profiler.record.search_document_fields import FIELDS
 from tests.documentation import ROOT
 from tests.panel_searches import MATCHING, fields_of, search_body
 from tests.unit.kibana.saved_object_rules import lint_file

@@ -24,7 +24,7 @@ from profiler.readers.cgroup.hierarchy import Limits
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import Host
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.model import MemoryKills, Metrics, Monitor, Record, Sampling
+from profiler.record.record_model import MemoryKills, Metrics, Monitor, Record, Sampling
 
 _MIB = 2**20
 _MS = 1_000_000

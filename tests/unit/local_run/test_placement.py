@@ -14,7 +14,7 @@ from profiler.local_run.local_record import (
 )
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
-from profiler.record.model import Container, Metrics, Monitor, Record, Sampling, TaskSize
+from profiler.record.record_model import Container, Metrics, Monitor, Record, Sampling, TaskSize
 from tests.fakes import START_NS, seconds
 
 GIB = 2**30

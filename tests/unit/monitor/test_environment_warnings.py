@@ -4,7 +4,7 @@ import pytest
 
 from profiler.monitor.environment_warnings import OutputWarning, SwapWarning
 from profiler.readers.linux.host import SwapCounters
-from profiler.record.model import Container, Monitor, Record
+from profiler.record.record_model import Container, Monitor, Record
 from tests.fakes import FakeStdout
 
 MIB = 2**20

@@ -19,7 +19,7 @@ from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, OwnUsage
-from profiler.record.model import Gpu, Record
+from profiler.record.record_model import Gpu, Record
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure
 from tests.fakes import (

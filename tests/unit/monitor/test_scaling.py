@@ -14,8 +14,8 @@ from profiler.monitor.loop import MonitorLoop, Runtime
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
-from profiler.readers.ecs.batch_selection import select_batch
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
+from profiler.readers.ecs.reported_containers import select_batch
 from profiler.readers.linux.host import Host, OwnUsage
 from profiler.settings import MonitorSettings
 from tests.fakes import FakeCalls, FakeClock, FakeLog, FakeLogsSink, FakeStdout, FakeStop

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.past_runs.families import last_success, read_families
 from profiler.past_runs.run_source import PastRun, RunFilter, pattern_of
-from profiler.record.family import FamilyKey, family_key
+from profiler.record.family_identity import FamilyKey, family_key
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
 

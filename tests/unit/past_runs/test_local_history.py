@@ -8,7 +8,7 @@ from profiler.cli.show.size_lines import find_advice
 from profiler.history.run_database import HistoryStore
 from profiler.past_runs.local_history import LocalRuns
 from profiler.past_runs.run_source import PastRun, RunFilter
-from profiler.record.model import encode
+from profiler.record.record_model import encode
 from profiler.sizing.prices import PriceOverrides
 from tests.fakes import FakeClock
 from tests.runs import report

@@ -16,7 +16,7 @@ from profiler.past_runs.moments import (
     series_length_ms,
     series_of_checkpoints,
 )
-from profiler.record.model import Container, Metrics, Record, Series
+from profiler.record.record_model import Container, Metrics, Record, Series
 from tests.fakes import START_NS
 from tests.shown_runs import checkpoints, etl, out_of_memory
 

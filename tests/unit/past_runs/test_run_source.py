@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.core.errors import TaskProfilerError
 from profiler.past_runs.record_files import find_run_lines, messages
 from profiler.past_runs.run_source import PastRun, RunFilter, find_run, find_runs, group_lines, run_line
-from profiler.record.model import Container, Metrics, Report, encode
+from profiler.record.record_model import Container, Metrics, Report, encode
 from tests.run_sources import ListedRuns
 from tests.runs import checkpoint, report
 

@@ -8,8 +8,8 @@ import pytest
 from profiler.past_runs.families import FoundFamilies, read_families
 from profiler.past_runs.run_source import RunFilter
 from profiler.past_runs.search_runs import IndexedRuns
-from profiler.record.family import FamilyKey
-from profiler.record.model import TaskSize
+from profiler.record.family_identity import FamilyKey
+from profiler.record.record_model import TaskSize
 from profiler.search_setup.template_install import Method, ServerResponse
 from tests.runs import lines, report
 

@@ -15,10 +15,10 @@ from prometheus_client.registry import Collector
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
 from profiler.collectors.neuron.neuron_usage import LiveNeuron
-from profiler.collectors.nvidia.gpu_readings import GpuFacts, GpuSample
+from profiler.collectors.nvidia.gpu_reading_types import GpuFacts, GpuSample
 from profiler.collectors.nvidia.gpu_usage import LatestGpu, LiveGpus
 from profiler.prometheus.exposition import MAX_LABEL_LENGTH, label_value, metrics_text
-from profiler.prometheus.live_metrics import (
+from profiler.prometheus.prometheus_metrics import (
     LIVE_METRICS,
     PREFIX,
     TASK_LABELS,
@@ -30,7 +30,7 @@ from profiler.prometheus.snapshot import ContainerSnapshot, Snapshot
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import TaskMetadata
 from profiler.readers.linux.host import Disk, InstanceReading, OwnUsage, SwapCounters
-from profiler.record.json_line import MAX_GPUS, MAX_NEURON_CORES
+from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
 from profiler.record.units import MIB
 
 EMPTY = Snapshot(valid_until_ns=0, own_usage=OwnUsage(cpu_seconds=0.25))

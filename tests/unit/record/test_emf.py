@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from forwarder.function_settings import ForwarderSettings
 from forwarder.search_cluster.document_delivery import deliver
 from forwarder.subscription import Counts, decode_event, forward
+from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.emf import EMF_METRICS, emf_members, emf_unit
-from profiler.record.json_line import MAX_LINE_BYTES, encode_line
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     Cost,
     Distribution,

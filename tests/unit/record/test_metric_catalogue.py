@@ -7,10 +7,9 @@ from typing import Any, get_args
 import pytest
 
 from profiler.record.accelerators import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
-from profiler.record.document_fields import FIELDS, DocumentField
 from profiler.record.emf import EMF_METRICS
 from profiler.record.metric_catalogue import METRICS, IndexType, Metric, view_of
-from profiler.record.model import (
+from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
     Cost,
@@ -30,6 +29,7 @@ from profiler.record.model import (
     TaskSize,
     encode,
 )
+from profiler.record.search_document_fields import FIELDS, DocumentField
 from profiler.record.text_line import report_text
 
 NUMBERS = iter(range(1, 1000))

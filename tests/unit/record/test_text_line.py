@@ -1,6 +1,6 @@
 from msgspec.structs import replace
 
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     Cost,
     Distribution,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.json_line import MAX_LINE_BYTES, encode_line
-from profiler.record.model import (
+from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
+from profiler.record.record_model import (
     Container,
     Distribution,
     Gpu,

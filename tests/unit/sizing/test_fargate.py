@@ -3,7 +3,7 @@ import itertools
 import pytest
 from msgspec.structs import replace
 
-from profiler.record.model import Record
+from profiler.record.record_model import Record
 from profiler.sizing.fargate import LEGAL_SIZES, legal_sizes
 from profiler.sizing.prices import (
     PRICE_TABLE,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.record.model import Metrics, Report
+from profiler.record.record_model import Metrics, Report
 from profiler.sizing.advice import Advice, advise
-from profiler.sizing.policy import GROWTH_RUNS, Policy
+from profiler.sizing.choose_size import GROWTH_RUNS, Policy
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.trend import growth
 from tests.runs import evidence_of, report

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from profiler.record.model import Container, Report
+from profiler.record.record_model import Container, Report
 from profiler.sizing.advice import advise, as_json
+from profiler.sizing.choose_size import Policy
 from profiler.sizing.on_fargate import record_on_fargate
-from profiler.sizing.policy import Policy
 from profiler.sizing.prices import PriceOverrides, cost_of, prices
 from profiler.sizing.what_if import SizeOption, runs_per_month
 from tests.runs import evidence_of, report, slowdown

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.model import Metrics, Report, SlowdownBounds, TaskSize
+from profiler.record.record_model import Metrics, Report, SlowdownBounds, TaskSize
 from profiler.sizing.advice import Advice, advise, as_json
-from profiler.sizing.duration import DurationFactor, duration_factors, monotone, quotient, saturated_percent
+from profiler.sizing.choose_size import DeploymentTarget, Policy
+from profiler.sizing.duration_factors import DurationFactor, duration_factors, monotone, quotient, saturated_percent
 from profiler.sizing.fargate import LEGAL_SIZES, Size
-from profiler.sizing.policy import DeploymentTarget, Policy
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.what_if import SizeOption, runs_per_month

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, log_group_note
 from profiler.task_definitions.containers import default_image
-from profiler.task_definitions.document import ChangedDefinition
+from profiler.task_definitions.definition_json import ChangedDefinition
 from profiler.task_definitions.remove_monitor import remove_monitor
 
 ROLE = "arn:aws:iam::111122223333:role/nightly-task"

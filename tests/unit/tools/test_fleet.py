@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.documents import Document, report_document
-from profiler.record.model import Distribution, decode, encode, json_schema
+from profiler.record.record_model import Distribution, decode, encode, json_schema
 from tools.fleet import Fleet, families, runs
 from tools.fleet_record import checkpoints
 

@@ -21,7 +21,7 @@ import { RunChart } from "#page/run_chart.js";
 import { lengthOf } from "#page/run_figure.js";
 import { devices, kills, PROCESS_COLUMNS, section } from "#page/run_tables.js";
 import { familyOf, shareOf } from "#page/run_values.js";
-import { adviceDetails, adviceOf, adviceText } from "#page/sizes.js";
+import { adviceDetails, adviceOf, adviceText } from "#page/what_if_table.js";
 
 function facts(run) {
   const pairs = [

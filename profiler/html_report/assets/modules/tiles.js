@@ -5,8 +5,8 @@ import { byId, element } from "#page/elements.js";
 import { asDuration, asPercent, asUsd, UNKNOWN } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { familyOf, shareOf, usdByTask } from "#page/run_values.js";
-import { monthlySaving } from "#page/sizes.js";
 import { known, quantile, total } from "#page/statistics.js";
+import { monthlySaving } from "#page/what_if_table.js";
 
 export function drawTiles(runs) {
   const failed = runs.filter(isFailed).length;

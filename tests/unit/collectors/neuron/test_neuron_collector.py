@@ -12,7 +12,7 @@ from profiler.collectors.neuron.neuron_collector import NeuronCollector
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
 from profiler.core.threads import ThreadFailure
 from profiler.local_run.sampler import UnrelatedChildren
-from profiler.record.model import Container, Monitor, Record, Sampling
+from profiler.record.record_model import Container, Monitor, Record, Sampling
 from tests.fakes import FakeLog
 from tests.neuron_documents import report, runtime
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, decode_report
 from profiler.collectors.neuron.neuron_usage import NeuronUsage
 from profiler.readers import Unavailable
-from profiler.record.model import Neuron
+from profiler.record.record_model import Neuron
 from tests.neuron_documents import GIB, MIB, inf1_report, percentiles, report, runtime
 
 

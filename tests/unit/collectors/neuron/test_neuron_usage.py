@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, decode_report
 from profiler.collectors.neuron.neuron_usage import LiveNeuron, NeuronUsage
-from profiler.record.json_line import MAX_LINE_BYTES, encode_line
-from profiler.record.model import (
+from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
+from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
     Distribution,

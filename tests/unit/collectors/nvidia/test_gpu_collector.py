@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from profiler.collectors.collector import with_collected
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
-from profiler.collectors.nvidia.gpu_driver import NvmlSource
 from profiler.collectors.nvidia.gpu_ownership import (
     GpuScope,
     GpuSelection,
@@ -16,10 +15,11 @@ from profiler.collectors.nvidia.gpu_ownership import (
     parse_visible_devices,
     resolve,
 )
-from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuFacts, GpuSample
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
+from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.readers import Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.record.model import Container, Monitor, Record, Sampling
+from profiler.record.record_model import Container, Monitor, Record, Sampling
 from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
 from tests.fake_nvml import MIB, FakeGpu, FakeNvml

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.collectors.nvidia.gpu_ownership import match_uuids
-from profiler.collectors.nvidia.gpu_readings import GpuFacts
+from profiler.collectors.nvidia.gpu_reading_types import GpuFacts
 
 A, B = "GPU-fef8089b-0000-1111-2222-333344445555", "GPU-fef80000-0000-1111-2222-333344445555"
 CUT = "GPU-cccc0000-0000-1111-2222-333344445555"

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.nvidia.gpu_readings import DriverReading, GpuFacts, GpuSample, Xid
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample, Xid
 from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, GpuUsage
 from profiler.record.accelerators import idle_advice, is_idle
-from profiler.record.model import AverageAndMaximum, Distribution, Gpu
+from profiler.record.record_model import AverageAndMaximum, Distribution, Gpu
 from tests.fakes import START_NS, seconds
 
 MIB = 1024 * 1024

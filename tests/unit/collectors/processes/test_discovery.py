@@ -6,7 +6,7 @@ from profiler.collectors.collector import Collector, with_source
 from profiler.collectors.processes.discovery import LazyProcessCollector
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.record.model import Container, Monitor, Process, Record, Sampling
+from profiler.record.record_model import Container, Monitor, Process, Record, Sampling
 from tests.fakes import sample
 
 BATCH = ContainerMetadata(name="batch", docker_id="b", known_status="RUNNING")

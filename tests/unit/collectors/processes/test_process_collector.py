@@ -19,7 +19,7 @@ from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     Distribution,
     Interval,

@@ -15,7 +15,7 @@ from forwarder.delivery_errors import NoticeError
 from forwarder.notices.ended_run import MAX_DETAIL_BYTES, EndedRun, LogLineChannel, ended_run, json_schema
 from forwarder.notices.event_bus import EventBusChannel
 from forwarder.notices.notice import Notice
-from profiler.record.model import Container, Cost, Metrics, Recommendation, Record
+from profiler.record.record_model import Container, Cost, Metrics, Recommendation, Record
 from tests.documentation import ROOT
 from tests.unit.forwarder.notices.test_slack_message import NOTICE, NOTICES, OOM, ended, in_task, report_line
 

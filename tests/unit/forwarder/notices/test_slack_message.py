@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forwarder.notices import links, wording
+from forwarder.notices import links, value_formats
 from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
 from forwarder.notices.notice import Notice
 from forwarder.notices.slack_message import SlackMessage, escape_text, message
 from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.run_log import ReportLine
+from forwarder.task.find_report import ReportLine
+from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import StoppedTask
-from forwarder.task.task_outcome import Outcome
-from profiler.record.model import (
+from profiler.record.record_model import (
     Container,
     Cost,
     Distribution,
@@ -345,24 +345,24 @@ def test_the_current_size_is_not_suggested() -> None:
     ],
 )  # fmt: skip
 def test_durations(milliseconds: float | None, words: str | None) -> None:
-    assert wording.duration(milliseconds) == words
+    assert value_formats.duration(milliseconds) == words
 
 
 @pytest.mark.parametrize(
     ("usd", "words"), [(0, "$0.00"), (12.345, "$12.35"), (0.0101, "$0.010"), (1e-9, "$0.0000000010"), (None, None)]
 )
 def test_dollars(usd: float | None, words: str | None) -> None:
-    assert wording.dollars(usd) == words
+    assert value_formats.dollars(usd) == words
 
 
 @pytest.mark.parametrize(("percent", "cells"), [(0, 0), (42, 4), (97, 10), (250, 10)])
 def test_bars(percent: float, cells: int) -> None:
-    assert wording.bar(percent) == "▰" * cells + "▱" * (10 - cells)
+    assert value_formats.bar(percent) == "▰" * cells + "▱" * (10 - cells)
 
 
 @pytest.mark.parametrize(("code", "words"), [(0, "0"), (1, "1"), (137, "137 (SIGKILL)"), (143, "143 (SIGTERM)")])
 def test_exit_codes(code: int, words: str) -> None:
-    assert wording.exit_code(code) == words
+    assert value_formats.exit_code(code) == words
 
 
 def test_text_is_truncated_before_it_is_escaped() -> None:

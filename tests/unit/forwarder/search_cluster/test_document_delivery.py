@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from forwarder.delivery_errors import DeliveryError, SearchClusterError
 from forwarder.documents import Document
 from forwarder.function_settings import ForwarderSettings
-from forwarder.invocation import RESERVED_SECONDS
+from forwarder.invocation_time import RESERVED_SECONDS
 from forwarder.search_cluster.document_delivery import MAX_DOCUMENTS_PER_REQUEST, DeliveryResult, deliver
 from forwarder.search_cluster.failure_store import MAX_MESSAGE_BYTES, Failure, message_body, send_failures
 from forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.task.batch_log_stream import LogStream, batch_container, identify_containers
+from forwarder.task.stop_classification import determine_outcome, judge
 from forwarder.task.task_event import EventContainer, StoppedTask, parse_stopped_task
-from forwarder.task.task_outcome import determine_outcome, judge
 from profiler.record.run_outcome import EndStatus, StopCategory
 
 ARN = "arn:aws:ecs:us-west-2:111122223333:task/jobs/4dd5853f44b341ee8281f38229bee377"

@@ -1,0 +1,59 @@
+"""Classifies the lines of a log stream: reports, invalid reports, and lines of other programs."""
+
+import re
+
+import msgspec
+from msgspec import Struct
+
+from profiler.record.record_model import Report, decode
+
+_TYPES = frozenset({"task.report", "task.checkpoint"})
+_TYPE_MARKERS = ('"task.report"', '"task.checkpoint"')
+_MAX_REASON_LENGTH = 500
+_SURROGATE_MARKERS = ("\\ud", "\\uD")
+# Each escape of a JSON text; the group is a surrogate that is not half of a pair.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+
+
+class InvalidReport(Struct, frozen=True):
+    """A line that has the type of a report and cannot be decoded as one, and why."""
+
+    reason: str
+
+
+class _TypedLine(Struct):
+    type: object = None
+
+
+def replace_lone_surrogates(json_text: str) -> str:
+    """Replace each escaped surrogate that is not half of a pair by U+FFFD, because no UTF-8 text can contain it."""
+    if not any(marker in json_text for marker in _SURROGATE_MARKERS):
+        return json_text
+    return _ESCAPE.sub(lambda escape: "\\ufffd" if escape.group(1) else escape.group(), json_text)
+
+
+_type_decoder = msgspec.json.Decoder(_TypedLine)
+
+
+def read_line(message: str) -> Report | InvalidReport | None:
+    """Return the report in a line; None for any other line, such as the batch's own output."""
+    if not any(marker in message for marker in _TYPE_MARKERS):
+        return None
+    message = replace_lone_surrogates(message)
+    try:
+        line_type = _type_decoder.decode(message).type
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        # A truncated report, or one with NaN. A log line that only quotes a report does not start with a brace.
+        return InvalidReport(_reason(error)) if message.lstrip().startswith("{") else None
+    if line_type not in _TYPES:
+        return None
+    try:
+        return decode(message)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        return InvalidReport(_reason(error))
+
+
+def _reason(error: Exception) -> str:
+    return f"The line is not a valid report: {error}"[:_MAX_REASON_LENGTH]

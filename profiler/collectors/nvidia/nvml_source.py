@@ -1,0 +1,228 @@
+"""Reads all visible GPUs through NVML and survives driver errors, restarts and lost GPUs.
+
+One NVML context is used for the whole run. Handles are kept by UUID, because an index may mean another GPU after a
+restart of the driver. All calls are made from one thread; its owner decides how long to wait for it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
+from profiler.collectors.nvidia.nvml_library import ErrorAction, Nvml
+from profiler.collectors.nvidia.read_one_gpu import Device, Failure, XidEvents, call_nvml
+from profiler.core.clock import Clock
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.readers import Unavailable
+
+_MAX_SILENT_READS = 3
+_RETRY_NS = 30 * NS_PER_SECOND
+# The container agent may mount the driver shortly after the start; after these attempts the driver counts as missing.
+_PROBE_INTERVAL_NS = 60 * NS_PER_SECOND
+_MAX_PROBES = 5
+_MIG_ENABLED = 1
+
+
+class NvmlSource:
+    """Reads every visible GPU and MIG instance."""
+
+    name = "nvml"
+
+    def __init__(self, load: Callable[[], Nvml | Unavailable], clock: Clock) -> None:
+        self._load = load
+        self._clock = clock
+        self._nvml: Nvml | None = None
+        self._devices: dict[str, Device] = {}
+        self._known_gpus: dict[str, GpuFacts] = {}
+        self._lost: dict[str, tuple[GpuFacts, int]] = {}
+        self._events: XidEvents | None = None
+        self._unreadable_notes: dict[int, tuple[str, int]] = {}
+        self._is_open = False
+        self._opened_ns = 0
+        self._next_try_ns = 0
+        self._probes = 0
+        self._was_ever_open = False
+        self._reason = Unavailable("NVML was not initialized yet")
+        self.permanently_unavailable = False
+        self.is_driver_missing = False
+
+    def read(self, *, counters: bool) -> DriverReading | Unavailable:
+        """Read all GPUs now; ``counters`` includes energy and ECC errors, which take 4 ms per GPU."""
+        if not self._is_open:
+            failure = self._try_open()
+            if failure is not None:
+                return failure
+        samples: list[GpuSample] = []
+        lost = self._find_missing()
+        for uuid, device in list(self._devices.items()):
+            answer = device.read(counters=counters)
+            if not isinstance(answer, Failure):
+                samples.append(answer)
+            elif answer.action is ErrorAction.DEVICE_LOST:
+                self._mark_lost(uuid)
+                lost.append(device.facts)
+            elif answer.action is ErrorAction.REINITIALIZE or self._is_silent_too_long(device):
+                return self._reinitialize(answer)
+        xids = self._events.drain() if self._events is not None else ()
+        self._recover_lost()
+        return DriverReading(samples=tuple(samples), xids=xids, lost=tuple(lost), notes=self._collect_notes())
+
+    def _find_missing(self) -> list[GpuFacts]:
+        """The GPUs that were visible before NVML was initialized again and are not visible now; they count as lost."""
+        self._known_gpus.update((uuid, device.facts) for uuid, device in self._devices.items())
+        missing = [
+            facts for uuid, facts in self._known_gpus.items() if uuid not in self._devices and uuid not in self._lost
+        ]
+        self._lost.update((facts.uuid, (facts, self._clock.monotonic_ns())) for facts in missing)
+        return missing
+
+    def close(self) -> None:
+        nvml = self._nvml
+        if nvml is None or not self._is_open:
+            return
+        if self._events is not None:
+            self._events.close()
+        call_nvml(nvml, "nvmlShutdown")
+        self._events = None
+        self._devices = {}
+        self._unreadable_notes = {}
+        self._is_open = False
+
+    def _try_open(self) -> Unavailable | None:
+        now_ns = self._clock.monotonic_ns()
+        if self.permanently_unavailable or now_ns < self._next_try_ns:
+            return self._reason
+        failure = self._open()
+        if failure is None:
+            self._is_open = self._was_ever_open = True
+            self._opened_ns = now_ns
+            return None
+        self._reason = Unavailable(failure.reason)
+        self.is_driver_missing = failure.action is ErrorAction.NO_DRIVER
+        if self._was_ever_open or failure.action is not ErrorAction.NO_DRIVER:
+            self._next_try_ns = now_ns + _RETRY_NS
+        else:
+            self._probes += 1
+            self._next_try_ns = now_ns + _PROBE_INTERVAL_NS
+            self.permanently_unavailable = self._probes > _MAX_PROBES
+        return self._reason
+
+    def _open(self) -> Failure | None:
+        nvml = self._nvml or self._load()
+        if isinstance(nvml, Unavailable):
+            self.permanently_unavailable = True
+            return Failure(ErrorAction.UNSUPPORTED, nvml.reason)
+        self._nvml = nvml
+        failure = call_nvml(nvml, "nvmlInit")
+        if isinstance(failure, Failure):
+            return failure
+        count = call_nvml(nvml, "nvmlDeviceGetCount")
+        if not isinstance(count, Failure):
+            self._devices = {
+                device.facts.uuid: device for index in range(count) for device in self._open_devices(nvml, index)
+            }
+        if not self._devices:
+            call_nvml(nvml, "nvmlShutdown")
+            reason = count if isinstance(count, Failure) else Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
+            return next((Failure(ErrorAction.RETRY, note) for note, _ in self._unreadable_notes.values()), reason)
+        self._lost = {uuid: lost for uuid, lost in self._lost.items() if uuid not in self._devices}
+        self._events = XidEvents(nvml, self._devices.values())
+        return None
+
+    def _open_devices(self, nvml: Nvml, index: int) -> Iterator[Device]:
+        """Open the GPU at an index or, if it is partitioned (MIG), its instances instead."""
+        handle = call_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
+        uuid = handle if isinstance(handle, Failure) else call_nvml(nvml, "nvmlDeviceGetUUID", handle)
+        if isinstance(uuid, Failure):
+            note = f"GPU {index} is visible and cannot be read: {uuid.reason}."
+            self._unreadable_notes[index] = (note, self._clock.monotonic_ns())
+            return
+        self._unreadable_notes.pop(index, None)
+        mode = call_nvml(nvml, "nvmlDeviceGetMigMode", handle)
+        if isinstance(mode, Failure) or mode[0] != _MIG_ENABLED:
+            yield Device(nvml, handle, GpuFacts(uuid=_text(uuid), index=index, name=_name(nvml, handle)))
+            return
+        max_count = call_nvml(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle)
+        for mig_index in range(0 if isinstance(max_count, Failure) else max_count):
+            instance = call_nvml(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, mig_index)
+            instance_uuid = instance if isinstance(instance, Failure) else _uuid(nvml, instance)
+            if not isinstance(instance_uuid, Failure):
+                number = call_nvml(nvml, "nvmlDeviceGetGpuInstanceId", instance)
+                facts = GpuFacts(
+                    uuid=instance_uuid,
+                    index=index,
+                    name=_name(nvml, instance),
+                    parent_uuid=_text(uuid),
+                    mig_index=mig_index,
+                    instance_id=None if isinstance(number, Failure) else number,
+                )
+                yield Device(nvml, instance, facts, handle)
+
+    def _is_silent_too_long(self, device: Device) -> bool:
+        """Whether NVML is to be initialized again for a silent device: twice a minute at most."""
+        return (
+            device.consecutive_silent_reads >= _MAX_SILENT_READS
+            and self._clock.monotonic_ns() - self._opened_ns >= _RETRY_NS
+        )
+
+    def _reinitialize(self, failure: Failure) -> Unavailable:
+        self.close()
+        self._reason = Unavailable(failure.reason)
+        self._next_try_ns = 0
+        return self._reason
+
+    def _mark_lost(self, uuid: str) -> None:
+        self._lost[uuid] = (self._devices.pop(uuid).facts, self._clock.monotonic_ns())
+
+    def _recover_lost(self) -> None:
+        """Look for lost GPUs by UUID, and for GPUs that were never readable by index."""
+        nvml, now_ns = self._nvml, self._clock.monotonic_ns()
+        if nvml is None:
+            return
+        for index, (_, tried_ns) in list(self._unreadable_notes.items()):
+            if now_ns - tried_ns >= _RETRY_NS:
+                for device in self._open_devices(nvml, index):
+                    self._add_device(device)
+        for uuid, (facts, tried_ns) in list(self._lost.items()):
+            if now_ns - tried_ns < _RETRY_NS:
+                continue
+            self._lost[uuid] = (facts, now_ns)
+            handle = call_nvml(nvml, "nvmlDeviceGetHandleByUUID", uuid)
+            if not isinstance(handle, Failure):
+                device = Device(nvml, handle, facts, _physical_handle(nvml, handle) if facts.is_instance else None)
+                if not isinstance(device.read(counters=False), Failure):
+                    self._add_device(device)
+
+    def _add_device(self, device: Device) -> None:
+        """Add a device that became readable later than the others."""
+        self._devices[device.facts.uuid] = device
+        self._lost.pop(device.facts.uuid, None)
+        if self._events is not None:
+            self._events.register(device)
+
+    def _collect_notes(self) -> tuple[str, ...]:
+        notes = (
+            *(note for note, _ in self._unreadable_notes.values()),
+            *(note for device in self._devices.values() for note in device.notes),
+            *(self._events.notes if self._events is not None else ()),
+        )
+        return tuple(dict.fromkeys(notes))
+
+
+def _uuid(nvml: Nvml, handle: Any) -> str | Failure:  # noqa: ANN401  a pointer of the driver
+    uuid = call_nvml(nvml, "nvmlDeviceGetUUID", handle)
+    return uuid if isinstance(uuid, Failure) else _text(uuid)
+
+
+def _physical_handle(nvml: Nvml, instance: Any) -> Any | None:  # noqa: ANN401  pointers of the driver
+    handle = call_nvml(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", instance)
+    return None if isinstance(handle, Failure) else handle
+
+
+def _name(nvml: Nvml, handle: Any) -> str | None:  # noqa: ANN401  a pointer of the driver
+    name = call_nvml(nvml, "nvmlDeviceGetName", handle)
+    return None if isinstance(name, Failure) else _text(name)
+
+
+def _text(value: str | bytes) -> str:
+    """The value as text; old bindings return bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,0 +1,113 @@
+// The table of families with their measured use and recommended size.
+
+import { bar, button, byId, element, emphasizedCount, emptyNote, table } from "#page/elements.js";
+import {
+  asMemory,
+  asPercent,
+  asTaskSize,
+  asVcpuCount,
+  escapeControls,
+  isKnown,
+  UNKNOWN,
+  unbroken,
+} from "#page/formats.js";
+import { isKilled } from "#page/outcomes.js";
+import { familyOf, shareOf } from "#page/run_values.js";
+import { grouped, known, max } from "#page/statistics.js";
+import { adviceDetails, adviceOf, adviceText, monthlySaving } from "#page/what_if_table.js";
+
+// A recommendation is based on the family's last runs, independent of the filters.
+// Its button opens a row below, which has room for the table of sizes.
+function recommendedSize(advice) {
+  if (!advice) return UNKNOWN;
+  const toggle = button(
+    unbroken(asTaskSize(advice.size)),
+    () => {
+      const row = toggle.closest("tr");
+      const isOpen = toggle.getAttribute("aria-expanded") === "true";
+      toggle.setAttribute("aria-expanded", String(!isOpen));
+      if (isOpen) row.nextElementSibling.remove();
+      else
+        row.after(
+          element(
+            "tr",
+            { className: "opened" },
+            element("td", { colSpan: row.cells.length }, ...adviceDetails(advice)),
+          ),
+        );
+    },
+    { className: advice.changes ? "link size changes" : "link size", attributes: { "aria-expanded": "false" } },
+  );
+  return toggle;
+}
+
+function sizingRow([family, runs]) {
+  const [{ size, vcpuSize, taskSize }] = [...runs].sort((a, b) => (b.began ?? 0) - (a.began ?? 0));
+  const same = runs.filter((run) => run.size === size && run.vcpuSize === vcpuSize);
+  const peak = max(known(same, (run) => run.peak));
+  const vcpu = max(known(same, (run) => run.vcpuP95));
+  const advice = adviceOf(family);
+  return {
+    family,
+    runs: same.length,
+    size: taskSize ? { vcpu: taskSize[0], mb: taskSize[1] } : { vcpu: vcpuSize, mb: size },
+    peak,
+    vcpu,
+    memoryShare: shareOf(peak, size),
+    cpuShare: shareOf(vcpu, vcpuSize),
+    killed: same.filter(isKilled).length,
+    advice,
+    saving: advice && monthlySaving(advice),
+  };
+}
+
+// Most money first; without money, the highest share of the memory.
+const byMoney = (a, b) =>
+  (b.saving ?? 0) - (a.saving ?? 0) ||
+  Number(isKnown(b.advice?.risk)) - Number(isKnown(a.advice?.risk)) ||
+  (b.memoryShare ?? -1) - (a.memoryShare ?? -1);
+
+export function drawSizing(runs) {
+  const sized = runs.filter((run) => run.outcome !== "running" && (isKnown(run.size) || isKnown(run.vcpuSize)));
+  const place = byId("sizing");
+  const rows = [...grouped(sized, familyOf)].map(sizingRow).sort(byMoney);
+  if (!rows.length) return place.replaceChildren(emptyNote("No run in this selection has a known size."));
+  const withBar = (value, percent) =>
+    isKnown(value) ? element("span", { textContent: value }, ...(isKnown(percent) ? [bar(percent)] : [])) : UNKNOWN;
+  return place.replaceChildren(
+    table(
+      [
+        { name: "Family", className: "family", show: (row) => escapeControls(row.family) },
+        { name: "Runs", className: "number wide", show: (row) => String(row.runs) },
+        { name: "Size", className: "wide size", show: (row) => asTaskSize(row.size) },
+        {
+          name: "Peak memory",
+          className: "number",
+          show: (row) =>
+            withBar(
+              isKnown(row.peak)
+                ? `${asMemory(row.peak)}${isKnown(row.memoryShare) ? ` (${asPercent(row.memoryShare)})` : ""}`
+                : undefined,
+              row.memoryShare,
+            ),
+        },
+        {
+          name: "vCPU, 95th percentile",
+          className: "number wide",
+          show: (row) =>
+            withBar(
+              isKnown(row.vcpu)
+                ? `${asVcpuCount(row.vcpu)}${isKnown(row.cpuShare) ? ` (${asPercent(row.cpuShare)})` : ""}`
+                : undefined,
+              row.cpuShare,
+            ),
+        },
+        { name: "Out of memory", className: "number wide", show: (row) => emphasizedCount(row.killed) },
+        { name: "Right size", className: "advice", show: (row) => recommendedSize(row.advice) },
+        { name: "Change", className: "change", show: (row) => adviceText(row.advice) },
+      ],
+      rows,
+      { label: "Right-sizing by family" },
+    ),
+  );
+}

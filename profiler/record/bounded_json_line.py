@@ -1,0 +1,112 @@
+"""A record as one JSON line below 64 KiB.
+
+Long lists are cut to their limits. If the line is still too long, whole parts are removed one after the other until
+it fits. In both cases ``truncated`` is true in the record.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from profiler.record.record_model import Monitor, Process, Record, Report, encode
+
+MAX_LINE_BYTES = 64 * 1024
+MAX_CONTAINERS = 20
+MAX_GPUS = 32
+MAX_NEURON_CORES = 128
+MAX_PROCESSES = 10
+MAX_WARNINGS = 20
+MAX_WARNING_LENGTH = 2800  # enough for a warning that lists all settings, each with a bad value and the valid ones
+MAX_WARNING_CHARACTERS = 10_000  # of all warnings together
+MAX_ARGUMENTS_LENGTH = 500
+# The limits of AWS; tags whose name begins with "aws:" do not count there.
+MAX_TAGS = 50
+MAX_TAG_NAME_LENGTH = 128
+MAX_TAG_VALUE_LENGTH = 256
+MAX_TAGS_BYTES = 20 * 1024  # of all tags together in JSON: enough for 50 of the longest ones in ASCII
+# The parts of a record that are removed from a line that is too long, the least important one first.
+_REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
+    {"series": None},
+    {"containers": ()},
+    {"neuron": None},
+    {"gpus": ()},
+    {"processes": ()},
+    {"interval": None},
+    {"tags": None},
+    {"monitor": None},
+)
+
+
+def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> bytes:
+    """Encode a report as one JSON line without newline, shorter than 64 KiB.
+
+    Args:
+        report: The report.
+        members: Additional members of the line's root object. Parts of the record are removed first to make room for
+            them; if that is not enough, the members are left out.
+    """
+    if not members:
+        return _encode_within(report, MAX_LINE_BYTES)
+    added = b"," + msgspec.json.encode(members)[1:-1]
+    line = _encode_within(report, MAX_LINE_BYTES - len(added))[:-1] + added + b"}"
+    return line if len(line) < MAX_LINE_BYTES else _encode_within(report, MAX_LINE_BYTES)
+
+
+def _encode_within(report: Report, limit_bytes: int) -> bytes:
+    shortened = replace(report, record=_within_limits(report.record))
+    line = encode(shortened)
+    for empty_part in _REMOVABLE_PARTS:
+        if len(line) < limit_bytes:
+            break
+        shortened = replace(shortened, record=replace(shortened.record, truncated=True, **empty_part))
+        line = encode(shortened)
+    return line
+
+
+def _within_limits(record: Record) -> Record:
+    shortened = replace(
+        record,
+        containers=record.containers[:MAX_CONTAINERS],
+        gpus=record.gpus[:MAX_GPUS],
+        processes=tuple(_truncate_arguments(process) for process in record.processes[:MAX_PROCESSES]),
+        neuron=record.neuron and replace(record.neuron, cores=record.neuron.cores[:MAX_NEURON_CORES]),
+        monitor=record.monitor and _truncate_warnings(record.monitor),
+        tags=record.tags and _truncate_tags(record.tags),
+    )
+    return shortened if shortened == record else replace(shortened, truncated=True)
+
+
+def _truncate_warnings(monitor: Monitor) -> Monitor:
+    kept: list[str] = []
+    characters_left = MAX_WARNING_CHARACTERS
+    for text in monitor.warnings[:MAX_WARNINGS]:
+        if characters_left > 0:
+            kept.append(truncate_text(text, min(MAX_WARNING_LENGTH, characters_left)))
+            characters_left -= len(kept[-1])
+    return replace(monitor, warnings=tuple(kept))
+
+
+def _truncate_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
+    """The tags within their limits; the user's come before those that AWS has added."""
+    kept: dict[str, str] = {}
+    bytes_left = MAX_TAGS_BYTES
+    for name in sorted(tags, key=lambda name: name.startswith("aws:"))[:MAX_TAGS]:
+        short_name = truncate_text(name, MAX_TAG_NAME_LENGTH)
+        short_value = truncate_text(tags[name], MAX_TAG_VALUE_LENGTH)
+        bytes_left -= len(msgspec.json.encode({short_name: short_value}))
+        if bytes_left >= 0:
+            kept[short_name] = short_value
+    return kept
+
+
+def _truncate_arguments(process: Process) -> Process:
+    if process.arguments is None or len(process.arguments) <= MAX_ARGUMENTS_LENGTH:
+        return process
+    return replace(process, arguments=truncate_text(process.arguments, MAX_ARGUMENTS_LENGTH))
+
+
+def truncate_text(text: str, limit: int) -> str:
+    """Cut a text that has more characters than the limit; the last character is then an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,54 @@
+"""What a family is: runs belong together when account, Region and the task definition's family agree."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.record.record_model import Record, RecordHead
+
+_UNKNOWN_ACCOUNT = "unknown account"
+_UNKNOWN_REGION = "unknown Region"
+
+
+class FamilyKey(Struct, frozen=True):
+    """The identity of a family. An unknown account or Region agrees only with another unknown one."""
+
+    name: str
+    account_id: str | None = None
+    region: str | None = None
+
+    @property
+    def order(self) -> tuple[str, str, str]:
+        """The position of the family in a list."""
+        return self.name, self.account_id or "", self.region or ""
+
+
+# The title of a column, and how to read its value from a family.
+PlaceColumn = tuple[str, Callable[[FamilyKey], str | None]]
+
+
+def family_key(record: Record | RecordHead) -> FamilyKey:
+    """The family of a run; its name is the container's if the run has no family."""
+    return FamilyKey(record.family or record.container.name, record.account_id or None, record.region or None)
+
+
+def family_labels(keys: Collection[FamilyKey]) -> Mapping[FamilyKey, str]:
+    """Name each family. Account or Region follow the name only where families of the same name differ in it."""
+    namesakes: dict[str, set[FamilyKey]] = {}
+    for key in keys:
+        namesakes.setdefault(key.name, set()).add(key)
+    return {key: _label(key, namesakes[key.name]) for key in keys}
+
+
+def place_columns(keys: Sequence[FamilyKey]) -> list[PlaceColumn]:
+    """The table columns "Account" and "Region", each only where the families differ in it."""
+    columns: tuple[PlaceColumn, ...] = (("Account", lambda key: key.account_id), ("Region", lambda key: key.region))
+    return [(title, get) for title, get in columns if len({get(key) for key in keys}) > 1]
+
+
+def _label(key: FamilyKey, namesakes: Collection[FamilyKey]) -> str:
+    parts = (
+        *([key.account_id or _UNKNOWN_ACCOUNT] if len({namesake.account_id for namesake in namesakes}) > 1 else ()),
+        *([key.region or _UNKNOWN_REGION] if len({namesake.region for namesake in namesakes}) > 1 else ()),
+    )
+    return f"{key.name} ({', '.join(parts)})" if parts else key.name

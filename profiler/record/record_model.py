@@ -1,0 +1,451 @@
+"""The record of a run, which every part of Task Profiler writes or reads, and its JSON Schema."""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, cast, get_args
+
+import msgspec
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from profiler.record.run_outcome import OutOfMemoryEvidence, Status
+
+SCHEMA_VERSION = "1.2"
+
+RecordType = Literal["task.report", "task.checkpoint"]
+PeakSource = Literal["kernel", "sampled"]
+Number = int | float
+_NEAR_LIMIT_FRACTION = 0.95
+
+# A newer writer may use words that this reader does not know: it keeps them and treats them as unknown. So the fields
+# below are any text for the decoder; the closed lists above are for writers.
+_AnyStatus = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(Status))})]
+_AnyPeakSource = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(PeakSource))})]
+_AnyEvidence = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(OutOfMemoryEvidence))})]
+
+_UNIT_SPELLINGS = {"mb": "MB", "mhz": "MHz"}
+
+
+def json_name(python_name: str) -> str:
+    """The name in JSON: ``max_memory_used_mb`` becomes ``maxMemoryUsedMB``."""
+    first, *others = python_name.split("_")
+    return first + "".join(_UNIT_SPELLINGS.get(part, part.capitalize()) for part in others)
+
+
+class _Model(Struct, frozen=True, omit_defaults=True, rename=json_name):
+    """Base class of all parts: immutable, without absent values in JSON, and with names in camel case there."""
+
+
+class Distribution(_Model, frozen=True, kw_only=True):
+    """A quantity over the run: time-weighted mean, time-weighted percentiles (1 % relative error), and maximum."""
+
+    avg: float | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    max: float | None = None
+
+
+class AverageAndMaximum(_Model, frozen=True, kw_only=True):
+    """The mean and the maximum of a quantity over the run, or of all readings of all devices."""
+
+    avg: float | None = None
+    max: float | None = None
+
+
+class SlowdownBounds(_Model, frozen=True, kw_only=True):
+    """How many times as long the same work would have taken with fewer vCPUs: at least ``min``, at most ``max``."""
+
+    min: float
+    max: float
+
+
+class Metrics(_Model, frozen=True, kw_only=True):
+    """The resource usage of one container.
+
+    ``durationMs`` is the time from the container's start to its end. ``billedDurationMs`` is the time from the start
+    of the image pull to the end, rounded up to whole seconds, at least 60 s. Memory used is the memory that is
+    needed: usage without the page cache that no process maps, which is ``memoryCacheMB``. ``maxMemoryUsedMB`` is its
+    largest value, ``memoryUsagePeakMB`` the largest usage including all page cache. ``memoryPeakSource`` is the method
+    by which ``maxMemoryUsedMB`` was measured, ``maxMemoryUsedAt`` the time of the highest reading. ``vcpuSize`` is the
+    task's size, else the host's; ``vcpuShare`` is the container's own CPU share, which guarantees and never limits.
+    ``vcpuSaturatedPercent`` is the share of the time in which all containers of the task together used at least 95 %
+    of its vCPUs. ``slowdownAtVcpu`` maps smaller sizes to the bounds of the slowdown; a size without slowdown is left
+    out.
+    """
+
+    duration_ms: Number | None = None
+    billed_duration_ms: Number | None = None
+    memory_size_mb: Number | None = None
+    max_memory_used_mb: Number | None = None
+    init_duration_ms: Number | None = None
+    vcpu_size: Number | None = None
+    vcpu_share: Number | None = None
+    cpu_seconds: float | None = None
+    vcpu_used: Distribution | None = None
+    cpu_utilization_percent: Distribution | None = None
+    memory_used_mb: Distribution | None = None
+    memory_utilization_percent: Distribution | None = None
+    memory_cache_mb: AverageAndMaximum | None = None
+    memory_peak_source: _AnyPeakSource | None = None
+    max_memory_used_at: str | None = None
+    memory_usage_peak_mb: Number | None = None
+    vcpu_saturated_percent: float | None = None
+    slowdown_at_vcpu: Mapping[str, SlowdownBounds] | None = None
+    network_rx_bytes: int | None = None
+    network_tx_bytes: int | None = None
+    block_read_bytes: int | None = None
+    block_write_bytes: int | None = None
+    max_pids: int | None = None
+    ephemeral_storage_used_mb: Number | None = None
+    ephemeral_storage_size_mb: Number | None = None
+
+
+class Interval(_Model, frozen=True, kw_only=True):
+    """The resource usage since the last checkpoint (in checkpoints only)."""
+
+    started_at: str | None = None
+    finished_at: str | None = None
+    cpu_seconds: float | None = None
+    vcpu_used: Distribution | None = None
+    cpu_utilization_percent: Distribution | None = None
+    memory_used_mb: Distribution | None = None
+    memory_utilization_percent: Distribution | None = None
+    gpu_utilization_percent: AverageAndMaximum | None = None
+    gpu_memory_used_mb: AverageAndMaximum | None = None
+    neuron_utilization_percent: AverageAndMaximum | None = None
+
+
+class Container(_Model, frozen=True, kw_only=True):
+    """The batch container. ``restarts`` counts its restarts in place, which ECS does by its restart policy."""
+
+    name: str
+    id: str | None = None
+    arn: str | None = None
+    image: str | None = None
+    image_digest: str | None = None
+    restarts: int | None = None
+
+
+class OtherContainer(_Model, frozen=True, kw_only=True):
+    """Another container of the task; the monitor's own container is one of them."""
+
+    name: str
+    status: str | None = None
+    exit_code: int | None = None
+    metrics: Metrics | None = None
+
+
+class Sampling(_Model, frozen=True, kw_only=True):
+    """How the batch container was sampled.
+
+    ``duplicates`` counts readings that the source had not refreshed, ``failures`` failed reads, and ``missedTicks``
+    sampling times without a reading. ``longestGapMs`` is the longest time between two readings, ``statsPeriodMs`` the
+    median time.
+    """
+
+    interval_ms: Number | None = None
+    samples: int | None = None
+    duplicates: int | None = None
+    failures: int | None = None
+    missed_ticks: int | None = None
+    longest_gap_ms: int | None = None
+    stats_period_ms: int | None = None
+    sources: tuple[str, ...] = field(default_factory=lambda: ())
+
+
+class Process(_Model, frozen=True, kw_only=True):
+    """All observed processes with one name: their number and their total CPU time.
+
+    The name of an interpreter is followed by the base name of its script.
+
+    ``maxMemoryUsedMB`` is their memory together at its highest moment, and ``maxMemoryUsedProcesses`` the number of
+    processes that held it. Shared memory counts once where that can be read. Records of schema 1.1 and earlier lack the
+    second: the first is then the high-water mark of the largest process.
+    """
+
+    name: str
+    arguments: str | None = None
+    count: int | None = None
+    cpu_seconds: float | None = None
+    max_memory_used_mb: Number | None = None
+    max_memory_used_processes: int | None = None
+
+
+class MemoryKills(_Model, frozen=True, kw_only=True):
+    """The processes that the kernel killed because memory was exhausted.
+
+    ``count`` is their number. ``processes`` are those that were observed, with their memory at the last observation.
+    """
+
+    count: int
+    processes: tuple[Process, ...] = field(default_factory=lambda: ())
+
+
+class Gpu(_Model, frozen=True, kw_only=True):
+    """One NVIDIA GPU. ``throttleReasons`` maps each reason to its share of the sampled time in percent."""
+
+    uuid: str
+    index: int | None = None
+    name: str | None = None
+    utilization_percent: Distribution | None = None
+    memory_used_mb: Distribution | None = None
+    memory_size_mb: Number | None = None
+    power_watts: Distribution | None = None
+    energy_joules: float | None = None
+    temperature_celsius: Distribution | None = None
+    sm_clock_mhz: Distribution | None = None
+    throttle_reasons: Mapping[str, float] | None = None
+    xids: tuple[int, ...] = field(default_factory=lambda: ())
+    ecc_uncorrected: int | None = None
+
+
+class NeuronCore(_Model, frozen=True, kw_only=True):
+    """One NeuronCore. ``index`` is its index on the instance."""
+
+    index: int
+    utilization_percent: Distribution | None = None
+    memory_used_mb: Distribution | None = None
+
+
+class NeuronExecutions(_Model, frozen=True, kw_only=True):
+    """The numbers of model executions in the run."""
+
+    completed: int | None = None
+    failed: int | None = None
+
+
+class NeuronLatency(_Model, frozen=True, kw_only=True):
+    """The largest latency percentiles of any period, in seconds (percentiles of periods cannot be merged)."""
+
+    p50_max: float | None = None
+    p99_max: float | None = None
+    p100_max: float | None = None
+
+
+class Neuron(_Model, frozen=True, kw_only=True):
+    """AWS Neuron devices. ``restarts`` counts restarts of neuron-monitor."""
+
+    cores: tuple[NeuronCore, ...] = field(default_factory=lambda: ())
+    device_memory_used_mb: Distribution | None = None
+    device_memory_size_mb: Number | None = None
+    executions: NeuronExecutions | None = None
+    latency_seconds: NeuronLatency | None = None
+    ecc_uncorrected: int | None = None
+    restarts: int | None = None
+
+
+class Series(_Model, frozen=True, kw_only=True):
+    """The time series of the run: one value for each step of ``stepMs`` milliseconds from ``startedAt`` on.
+
+    ``vcpuUsed`` is the mean of a step, ``memoryUsedMB`` its maximum. The devices' utilization is the mean of all
+    readings of all devices. ``null`` stands for a step without a measurement.
+    """
+
+    started_at: str
+    step_ms: Number
+    vcpu_used: tuple[float | None, ...] | None = None
+    memory_used_mb: tuple[float | None, ...] | None = None
+    gpu_utilization_percent: tuple[float | None, ...] | None = None
+    neuron_utilization_percent: tuple[float | None, ...] | None = None
+
+
+class TaskSize(_Model, frozen=True, kw_only=True):
+    """The limits of the task: the size that Fargate bills and that users can change."""
+
+    vcpu: Number | None = None
+    memory_mb: Number | None = None
+
+
+class Cost(_Model, frozen=True, kw_only=True):
+    """The cost of the run, and the price list that it was calculated with."""
+
+    usd: float | None = None
+    price_basis: str | None = None
+
+
+class Recommendation(_Model, frozen=True, kw_only=True):
+    """The recommended task size, and the reasons."""
+
+    vcpu: Number | None = None
+    memory_mb: Number | None = None
+    saving_percent: float | None = None
+    reasons: tuple[str, ...] = field(default_factory=lambda: ())
+
+
+class Monitor(_Model, frozen=True, kw_only=True):
+    """The profiler itself: its own resource usage, and warnings about the measurement."""
+
+    version: str | None = None
+    cpu_seconds: float | None = None
+    max_rss_mb: Number | None = None
+    restarts: int | None = None
+    warnings: tuple[str, ...] = field(default_factory=lambda: ())
+
+
+class Record(_Model, frozen=True, kw_only=True):
+    """One run of one batch container.
+
+    ``status``: ``success`` (exit code 0), ``failure`` (another exit code), ``stopped`` (a stop of the task was
+    requested before the batch ended), ``running`` (checkpoints), ``unknown`` (the end was not observed). A record
+    without a status, or with a word that is none of these, counts as ``unknown`` (:func:`known_status`). ``labels``
+    are detected from the environment or set by the user. ``tags`` are those of the ECS task. ``truncated`` is
+    true if lists or tags were cut to keep the line below 64 KiB. Lists and tags are the last fields, because Logs
+    Insights reads a limited number of fields.
+    """
+
+    task_id: str
+    task_arn: str | None = None
+    cluster: str | None = None
+    family: str | None = None
+    revision: str | None = None
+    region: str | None = None
+    account_id: str | None = None
+    availability_zone: str | None = None
+    launch_type: str | None = None
+    cpu_architecture: str | None = None
+    labels: Mapping[str, str] | None = None
+    container: Container
+    log_group: str | None = None
+    log_stream: str | None = None
+    status: _AnyStatus = field(default_factory=lambda: "unknown")  # a plain default would be left out of the line
+    exit_code: int | None = None
+    likely_out_of_memory: bool | None = None
+    out_of_memory_evidence: _AnyEvidence | None = None
+    memory_kills: MemoryKills | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    sampling: Sampling | None = None
+    metrics: Metrics = field(default_factory=lambda: Metrics())  # noqa: PLW0108  a bare class would be left out when empty
+    interval: Interval | None = None
+    task_size: TaskSize | None = None
+    cost: Cost | None = None
+    recommendation: Recommendation | None = None
+    monitor: Monitor | None = None
+    processes: tuple[Process, ...] = ()
+    containers: tuple[OtherContainer, ...] = ()
+    gpus: tuple[Gpu, ...] = ()
+    gpu_scope: str | None = None
+    neuron: Neuron | None = None
+    tags: Mapping[str, str] | None = None
+    series: Series | None = None
+    truncated: bool | None = None
+
+
+class Report(_Model, frozen=True, kw_only=True):
+    """The line: the time at which it was written, its type, and the record."""
+
+    time: str
+    type: RecordType
+    schema_version: str = field(default_factory=lambda: SCHEMA_VERSION)
+    record: Record
+
+
+def with_warnings(record: Record, warnings: Iterable[str]) -> Record:
+    """Return the record with more warnings about the measurement."""
+    added = tuple(warnings)
+    if not added or record.monitor is None:
+        return record
+    return replace(record, monitor=replace(record.monitor, warnings=(*record.monitor.warnings, *added)))
+
+
+class ContainerHead(_Model, frozen=True, kw_only=True):
+    """The part of a container that filters read."""
+
+    name: str
+
+
+class RecordHead(_Model, frozen=True, kw_only=True):
+    """The part of a record that filters read."""
+
+    task_id: str
+    cluster: str | None = None
+    family: str | None = None
+    account_id: str | None = None
+    region: str | None = None
+    container: ContainerHead
+    status: str = "unknown"
+    started_at: str | None = None
+    tags: Mapping[str, str] | None = None
+
+
+class ReportHead(_Model, frozen=True, kw_only=True):
+    """The part of a report that filters read. Decoding it takes a third of the time of the whole report."""
+
+    time: str
+    type: RecordType
+    record: RecordHead
+
+
+def known_status(record: Record | RecordHead) -> Status:
+    """The status of a record; ``unknown`` for a word that only a newer version knows."""
+    return cast("Status", record.status) if record.status in get_args(Status) else "unknown"
+
+
+def known_peak_source(metrics: Metrics) -> PeakSource | None:
+    """How the memory peak was measured; None if unknown, or for a word that only a newer version knows."""
+    source = metrics.memory_peak_source
+    return cast("PeakSource", source) if source in get_args(PeakSource) else None
+
+
+def may_have_lost_a_child(metrics: Metrics) -> bool:
+    """Whether the usage came within 5 % of the limit, and not by the page cache that was seen.
+
+    The kernel may then have killed a child of the batch between two samples.
+    """
+    peak_mb, size_mb = metrics.memory_usage_peak_mb, metrics.memory_size_mb
+    if peak_mb is None or not size_mb:
+        return False
+    cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
+    return peak_mb - (cache_mb or 0) >= _NEAR_LIMIT_FRACTION * size_mb
+
+
+def may_have_missed_a_kill(record: "Record") -> bool:
+    """Whether a process may have been killed for memory, whatever the exit code: a child, or an earlier attempt."""
+    return bool(record.container.restarts) or may_have_lost_a_child(record.metrics)
+
+
+_encoder = msgspec.json.Encoder()
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[Report]:
+    """The decoder, which is slow to make: it is not for the programs that only write reports."""
+    return msgspec.json.Decoder(Report)
+
+
+def encode(report: Report) -> bytes:
+    """Encode a report as one JSON line, without newline and without a limit on its length."""
+    return _encoder.encode(report)
+
+
+def decode(line: bytes | str) -> Report:
+    """Decode one JSON line. Impossible numbers and times count as missing.
+
+    Raises:
+        msgspec.DecodeError: The line is not a report. The message names the invalid field if there is one
+            (``msgspec.ValidationError`` is a subclass).
+    """
+    from profiler.record.impossible_values import (  # not for the programs that only write reports
+        decode_leniently,
+        without_impossible,
+    )
+
+    report = decode_leniently(_decoder(), line)
+    return without_impossible(report) or report
+
+
+def json_schema() -> dict[str, Any]:
+    """Generate the JSON Schema (2020-12) of a line."""
+    return describe_type(Report, "Task Profiler report, schema version " + SCHEMA_VERSION)
+
+
+def describe_type(described: type[Struct], title: str) -> dict[str, Any]:
+    """Generate the JSON Schema (2020-12) of a type, with its docstrings as descriptions."""
+    from inspect import cleandoc  # slow to import, and every command imports this module
+
+    schema = msgspec.json.schema(described)
+    for definition in schema["$defs"].values():
+        # Python 3.13 removes the indentation of docstrings, older versions keep it.
+        definition["description"] = cleandoc(definition["description"])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}

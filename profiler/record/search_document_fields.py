@@ -1,0 +1,114 @@
+"""The fields of a search document, with the names of the Elastic Common Schema where it has one.
+
+``FIELDS`` lists the fields that identify a run, and those of the metric catalogue. The forwarder's documents
+(``lambda/forwarder/documents.py``), the index templates and the ingest pipeline for other shippers (``kibana/``) are
+made from it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from profiler.core.json_fields import integer
+from profiler.record.metric_catalogue import METRICS, IndexType, RunView, json_path, reader
+from profiler.record.record_model import known_status
+
+# The fields of this object are in checkpoints only.
+INTERVAL_PREFIX = "interval."
+
+
+class DocumentField(Struct, frozen=True, kw_only=True):
+    """A field of a search document.
+
+    Attributes:
+        name: The path of the field: names of objects and of the field, separated by points.
+        index_type: The field's type in the index.
+        get: Reads the value from the record; None if the forwarder or the task's event provides it.
+        record_path: Where the record's JSON contains the value, for the ingest pipeline; None if it is calculated.
+        is_list: Whether the field holds a list, of which the record contains the only element.
+        is_searchable: Whether the value is indexed; if not, the index only stores it.
+    """
+
+    name: str
+    index_type: IndexType = "keyword"
+    get: Callable[[RunView], Any] | None = None
+    record_path: str | None = None
+    is_list: bool = False
+    is_searchable: bool = True
+
+
+def _image_digests(run: RunView) -> list[str] | None:
+    digest = run.record.container.image_digest
+    return [digest] if digest else None
+
+
+def _tags(run: RunView) -> list[str] | None:
+    """Texts ``name=value``: an object of all names would add a field to the index for each name."""
+    tags = run.record.tags
+    return [f"{name}={value}" for name, value in tags.items()] if tags else None
+
+
+def _copied(name: str, path: str, index_type: IndexType = "keyword") -> DocumentField:
+    """A field with the value at a path of the record."""
+    path = f"record.{path}"
+    return DocumentField(name=name, index_type=index_type, get=reader(path), record_path=json_path(path))
+
+
+def _on_ecs(value: str) -> Callable[[RunView], str | None]:
+    return lambda run: None if run.record.task_arn is None else value
+
+
+IDENTITY_FIELDS: tuple[DocumentField, ...] = (
+    DocumentField(name="@timestamp", index_type="date"),
+    DocumentField(name="event.kind"),
+    DocumentField(name="event.dataset"),
+    DocumentField(name="event.outcome"),
+    DocumentField(name="event.duration", index_type="long"),
+    _copied("event.start", "started_at", "date"),
+    _copied("event.end", "finished_at", "date"),
+    DocumentField(name="cloud.provider", get=_on_ecs("aws")),
+    _copied("cloud.region", "region"),
+    _copied("cloud.availability_zone", "availability_zone"),
+    _copied("cloud.account.id", "account_id"),
+    DocumentField(name="orchestrator.type", get=_on_ecs("ecs")),
+    _copied("orchestrator.cluster.name", "cluster"),
+    DocumentField(name="service.name", get=reader("record.family")),
+    _copied("container.name", "container.name"),
+    _copied("container.id", "container.id"),
+    _copied("container.image.name", "container.image"),
+    DocumentField(
+        name="container.image.hash.all", get=_image_digests, record_path="container.imageDigest", is_list=True
+    ),
+    _copied("aws.cloudwatch.log_group", "log_group"),
+    _copied("aws.cloudwatch.log_stream", "log_stream"),
+    _copied("task.id", "task_id"),
+    _copied("task.arn", "task_arn"),
+    _copied("task.family", "family"),
+    _copied("task.revision", "revision"),
+    _copied("task.launch_type", "launch_type"),
+    DocumentField(name="task.status", get=lambda run: known_status(run.record), record_path="status"),
+    DocumentField(
+        name="task.exit_code",
+        index_type="long",
+        get=lambda run: integer(run.record.exit_code),
+        record_path="exitCode",
+    ),
+    DocumentField(name="task.stop_code"),
+    DocumentField(name="task.stop_category"),
+    DocumentField(name="task.stopped_reason"),
+    DocumentField(name="task.started_by"),
+    DocumentField(name="task.out_of_memory", index_type="boolean"),
+    _copied("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
+    DocumentField(name="task.complete", index_type="boolean"),
+    DocumentField(name="tags", get=_tags),
+)
+METRIC_FIELDS = tuple(
+    DocumentField(
+        name=metric.document_field, index_type=metric.index_type, get=metric.get, record_path=metric.record_path
+    )
+    for metric in METRICS
+    if metric.document_field is not None
+)
+# The forwarder adds the whole line as text.
+FIELDS = (*IDENTITY_FIELDS, *METRIC_FIELDS, DocumentField(name="record", is_searchable=False))

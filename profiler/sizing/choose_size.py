@@ -1,0 +1,238 @@
+"""Chooses the size of a task from what each size would take and cost.
+
+Memory: at least the largest requirement plus a margin; after an out-of-memory kill, more than the size at which it
+happened; if the peak grows, enough for the next 30 runs. Duration: the upper bound is at most the limit. On Fargate the
+result is the cheapest legal size that satisfies all of them, elsewhere the requirement is rounded up.
+docs/right-size.md explains the policy.
+"""
+
+import math
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.ecs_terms import FARGATE
+from profiler.record.record_model import TaskSize
+from profiler.record.units import as_number
+from profiler.sizing.duration_factors import SAME_DURATION, SATURATED_PERCENT, DurationFactor
+from profiler.sizing.evidence import Evidence
+from profiler.sizing.fargate import Size, legal_sizes
+from profiler.sizing.prices import PriceOverrides, prices
+from profiler.sizing.trend import Growth, growth
+from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
+
+# A size that the growing peak passes within so many runs is too small.
+GROWTH_RUNS = 30
+_VCPU_STEP = 0.25
+_MEMORY_STEP_MB = 64
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """What a recommended size must hold.
+
+    Attributes:
+        memory_margin_percent: The margin above the largest memory requirement.
+        max_slowdown_percent: How much longer a run may take than at the current size.
+        faster: Whether a saturated task gets the next larger vCPU size.
+    """
+
+    memory_margin_percent: float = 20
+    max_slowdown_percent: float = 25
+    faster: bool = False
+
+
+class DeploymentTarget(Struct, frozen=True, kw_only=True):
+    """Where the task will run, if this is known from its task definition; None: as the latest run."""
+
+    launch_type: str | None = None
+    cpu_architecture: str | None = None
+    windows: bool = False
+
+
+class SizeDecision(Struct, frozen=True, kw_only=True):
+    """The recommended size.
+
+    Attributes:
+        current: Size of the latest run's task; None if unknown.
+        need: The memory that a size must have.
+        is_max_vcpu: The size is the largest that Fargate has; ``is_max_memory`` alike.
+        needs_more_vcpu: The runs need more than Fargate has; ``needs_more_memory`` alike.
+        is_vcpu_unchanged: The requirement is unknown, so the current size stays; ``is_memory_unchanged`` alike.
+        is_saturated: The runs used all of the current vCPU size for 5 % of the time or more.
+        growth: The growth of the required memory; None if it does not grow.
+        outgrown: The size that would be enough without the growth; None if the growth does not change the size.
+        chosen: The recommended size, what its runs would take and cost; None outside Fargate.
+        options: The table of sizes, by vCPU; empty outside Fargate.
+        legal: The sizes that Fargate has; empty outside Fargate.
+        policy: The limits that the size holds.
+    """
+
+    current: TaskSize | None
+    size: TaskSize
+    is_fargate: bool
+    policy: Policy
+    need: MemoryNeed
+    is_windows: bool = False
+    is_max_vcpu: bool = False
+    is_max_memory: bool = False
+    needs_more_vcpu: bool = False
+    needs_more_memory: bool = False
+    is_vcpu_unchanged: bool = False
+    is_memory_unchanged: bool = False
+    is_saturated: bool = False
+    growth: Growth | None = None
+    outgrown: TaskSize | None = None
+    chosen: SizeOption | None = None
+    options: tuple[SizeOption, ...] = ()
+    legal: tuple[Size, ...] = ()
+
+    @property
+    def factor(self) -> DurationFactor:
+        """The bounds of the duration at the recommended size; unchanged if unknown."""
+        return (None if self.chosen is None else self.chosen.factor) or SAME_DURATION
+
+    @property
+    def saving_percent(self) -> float | None:
+        """Saving of a run in percent at the upper bound of its duration; negative if the new size costs more."""
+        return None if self.chosen is None else self.chosen.saving_percent_at(self.factor.max)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the current size is known, and neither another one is better nor more is needed."""
+        is_known = self.current is not None and self.current != TaskSize()
+        return is_known and not (self.changes or self.needs_more_vcpu or self.needs_more_memory)
+
+    @property
+    def changes(self) -> bool:
+        """Whether the current size is known and another one is better.
+
+        Outside Fargate, where sizes have no price, only a size that is too small is changed.
+        """
+        if self.current is None:
+            return False
+        pairs = ((self.current.vcpu, self.size.vcpu), (self.current.memory_mb, self.size.memory_mb))
+        if self.is_fargate:
+            return any(current != new for current, new in pairs if new is not None)
+        return any(current < new for current, new in pairs if current is not None and new is not None)
+
+
+def recommend_size(
+    evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, target: DeploymentTarget | None = None
+) -> SizeDecision:
+    """Recommend a size for a family. A size that the growing peak passes within 30 runs is too small."""
+    target = target or DeploymentTarget()
+    trend = growth(evidence.needs_mb)
+    need = _memory_need(evidence, policy)
+    decision = _decide(evidence, policy, price_overrides, target, need)
+    soon_mb = 0.0 if trend is None else trend.after(GROWTH_RUNS)
+    if soon_mb <= (decision.size.memory_mb or 0):
+        return replace(decision, growth=trend)
+    largest_mb = max((size.memory_mb for size in decision.legal), default=soon_mb)
+    grown = replace(need, memory_mb=max(need.memory_mb, min(soon_mb, largest_mb)))
+    larger = _decide(evidence, policy, price_overrides, target, grown)
+    outgrown = None if larger.size == decision.size else decision.size
+    return replace(larger, growth=trend, outgrown=outgrown)
+
+
+def _decide(
+    evidence: Evidence,
+    policy: Policy,
+    price_overrides: PriceOverrides,
+    target: DeploymentTarget,
+    need: MemoryNeed,
+) -> SizeDecision:
+    """Choose the size that holds the memory need."""
+    task = evidence.latest
+    is_saturated = (evidence.saturated_percent or 0) >= SATURATED_PERCENT
+    if (target.launch_type or task.launch_type) != FARGATE:
+        return SizeDecision(
+            current=task.size,
+            size=_round_up(evidence, need),
+            is_fargate=False,
+            policy=policy,
+            need=need,
+            is_saturated=is_saturated,
+        )
+    sizes = legal_sizes(windows=target.windows)
+    # The price table is for Linux. For Windows, only prices from the settings apply.
+    region = None if target.windows else task.region
+    known_prices = prices(region, target.cpu_architecture or task.cpu_architecture, price_overrides)
+    what_if = WhatIf(
+        evidence=evidence, need=need, max_slowdown_percent=policy.max_slowdown_percent, prices=known_prices
+    )
+    every = [what_if.option(size) for size in sizes]
+    max_vcpu, max_memory_mb = max(size.vcpu for size in sizes), max(size.memory_mb for size in sizes)
+    needs_more_vcpu = not any(option.is_fast_enough for option in every)
+    needs_more_memory = not need.fits(max_memory_mb)
+    fitting = [
+        option
+        for option in every
+        if (option.is_fast_enough or (needs_more_vcpu and option.size.vcpu == max_vcpu))
+        and (option.holds_memory or (needs_more_memory and option.size.memory_mb == max_memory_mb))
+    ]
+    larger = [option for option in fitting if option.size.vcpu > (evidence.current_vcpu or max_vcpu)]
+    chosen = smallest(larger) if larger and policy.faster and is_saturated else cheapest(fitting)
+    return SizeDecision(
+        current=task.size,
+        size=TaskSize(vcpu=as_number(chosen.size.vcpu), memory_mb=as_number(chosen.size.memory_mb)),
+        is_fargate=True,
+        policy=policy,
+        need=need,
+        is_windows=target.windows,
+        is_max_vcpu=chosen.size.vcpu == max_vcpu,
+        is_max_memory=chosen.size.memory_mb == max_memory_mb,
+        needs_more_vcpu=needs_more_vcpu,
+        needs_more_memory=needs_more_memory,
+        is_vcpu_unchanged=not evidence.has_cpu,
+        is_memory_unchanged=evidence.required_memory_mb is None and evidence.oom_size_mb is None,
+        is_saturated=is_saturated,
+        chosen=chosen,
+        options=what_if.table(sizes, chosen.size),
+        legal=sizes,
+    )
+
+
+def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
+    """Add the margin. An unknown requirement is replaced by the current size, without a margin.
+
+    A size whose limit the usage reached unseen is not reduced.
+    """
+    current = evidence.latest.size or TaskSize()
+    memory_mb = evidence.required_memory_mb
+    needed_mb = current.memory_mb or 0 if memory_mb is None else memory_mb * (1 + policy.memory_margin_percent / 100)
+    return MemoryNeed(
+        memory_mb=max(needed_mb, evidence.reached_size_mb or 0),
+        above_mb=evidence.oom_size_mb or 0,
+    )
+
+
+def cheapest(options: Sequence[SizeOption]) -> SizeOption:
+    """Return the size at which a run costs least at the upper bound of its duration.
+
+    Of sizes that cost the same, it is the one with the most vCPUs, then the one with the least memory.
+    """
+    return min(options, key=lambda option: (option.comparable_cost, -option.size.vcpu, option.size.memory_mb))
+
+
+def smallest(options: Sequence[SizeOption]) -> SizeOption:
+    """Return the size with the fewest vCPUs and then the least memory."""
+    return min(options, key=lambda option: option.size)
+
+
+def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
+    """Round up to steps of 0.25 vCPU and 64 MiB; an unknown requirement stays None."""
+    vcpu = memory_mb = None
+    if evidence.required_vcpu is not None:
+        vcpu = as_number(_step_up(evidence.required_vcpu, 0, _VCPU_STEP))
+    if evidence.required_memory_mb is not None or evidence.oom_size_mb is not None:
+        memory_mb = as_number(_step_up(need.memory_mb, need.above_mb, _MEMORY_STEP_MB))
+    return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
+
+
+def _step_up(minimum: float, above: float, step: float) -> float:
+    """Round ``minimum`` up to a multiple of ``step`` that is more than ``above``, if that is not 0."""
+    steps = max(math.ceil(minimum / step - ROUNDING), 1)
+    if above:
+        steps = max(steps, math.floor(above / step) + 1)
+    return steps * step

@@ -1,0 +1,116 @@
+"""How many times as long a family's runs would take with fewer vCPUs than the task has now, as two bounds.
+
+Each report has the bounds of its own run: slowdown(c) for each size c, compared with how the run went. Compared with
+the current size, the run would take slowdown(c) ÷ slowdown(current) times as long. Both are known as bounds only, so
+the smallest quotient is min(c) ÷ max(current) and the largest max(c) ÷ min(current). A task with half the vCPUs takes
+at most twice as long, so no quotient is more than current ÷ c. Of a family, the largest bounds of any run count.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.record.record_model import SlowdownBounds
+from profiler.sizing.fargate import LEGAL_VCPUS
+from profiler.sizing.run_facts import RunFacts
+
+# From this share of the time on in which all vCPUs were used, a task counts as saturated.
+SATURATED_PERCENT = 5
+FACTOR_DIGITS = 3
+_PERCENT_DIGITS = 3
+_NO_SLOWDOWN = SlowdownBounds(min=1, max=1)
+# Only for the weighted mean: a run of unknown duration counts if there is no other.
+UNKNOWN_DURATION_MS = 1
+
+
+class DurationFactor(Struct, frozen=True, kw_only=True):
+    """How many times as long a run would take: at least ``min``, at most ``max``."""
+
+    min: float
+    max: float
+
+
+SAME_DURATION = DurationFactor(min=1, max=1)
+
+
+def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Mapping[float, DurationFactor] | None:
+    """Return the factors of the vCPU sizes at which a run would be slower than at the current size.
+
+    None if no run has bounds of its slowdown. Without a current size, the factors compare with how the runs went.
+    """
+    slowdowns = [run.slowdown for run in runs if run.slowdown is not None]
+    if not slowdowns:
+        return None
+    factors = {}
+    for vcpu in smaller_vcpus(current_vcpu):
+        limit = max_factor(vcpu, current_vcpu)
+        bounds = [
+            (slowdown.get(vcpu, _NO_SLOWDOWN), slowdown.get(current_vcpu or 0, _NO_SLOWDOWN)) for slowdown in slowdowns
+        ]
+        factors[vcpu] = DurationFactor(
+            min=max(quotient(there.min, now.max, limit) for there, now in bounds),
+            max=max(quotient(there.max, now.min, limit) for there, now in bounds),
+        )
+    return monotone(factors)
+
+
+def smaller_vcpus(current_vcpu: float | None) -> Sequence[float]:
+    """Return Fargate's vCPU sizes below the current one; without a current size, all."""
+    return [vcpu for vcpu in LEGAL_VCPUS if current_vcpu is None or vcpu < current_vcpu]
+
+
+def larger_factor(vcpu: float, seen_vcpu: float, saturated: float | None) -> DurationFactor:
+    """Return the bounds of the duration with ``vcpu``, more than the ``seen_vcpu`` that the runs had.
+
+    Args:
+        vcpu: The larger size.
+        seen_vcpu: The size of the runs.
+        saturated: The percentage of the time in which the runs used all of it: all of this time is shortened in
+            proportion to the sizes, or none of it. None: unknown.
+    """
+    if saturated is None or saturated < SATURATED_PERCENT:
+        return SAME_DURATION
+    return DurationFactor(min=round(1 - saturated / 100 * (1 - seen_vcpu / vcpu), FACTOR_DIGITS), max=1)
+
+
+def max_factor(vcpu: float, current_vcpu: float | None) -> float:
+    """Return the most times as long that work can take with ``vcpu``, a size below the current one."""
+    return math.inf if current_vcpu is None else current_vcpu / vcpu
+
+
+def quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
+    """Divide a bound at another size by a bound at the current size; the result is between 1 and ``limit``."""
+    return round(min(max(slowdown / current_slowdown, 1.0), limit), FACTOR_DIGITS)
+
+
+def monotone(factors: Mapping[float, DurationFactor]) -> Mapping[float, DurationFactor]:
+    """Leave out sizes without a slowdown, and let no size be faster than a larger one.
+
+    The monitor's own reports are like that. Those of other programs may not be.
+    """
+    slower: dict[float, DurationFactor] = {}
+    larger = SAME_DURATION
+    for vcpu in sorted(factors, reverse=True):
+        factor = factors[vcpu]
+        larger = DurationFactor(min=max(factor.min, larger.min), max=max(factor.max, larger.max))
+        if larger.max > 1:
+            slower[vcpu] = larger
+    return slower
+
+
+def saturated_percent(runs: Iterable[RunFacts], current_vcpu: float | None) -> float | None:
+    """Return the share of the time, in percent, in which the runs at the current size used all of their vCPUs.
+
+    It is the mean weighted by the runs' durations. Runs at another vCPU size do not count: they say nothing about how
+    busy the task is now.
+    """
+    known = [
+        (run.saturated_percent, UNKNOWN_DURATION_MS if run.duration_ms is None else run.duration_ms)
+        for run in runs
+        if run.saturated_percent is not None and run.task.vcpu == current_vcpu
+    ]
+    total_ms = math.fsum(duration_ms for _, duration_ms in known)
+    if not total_ms:
+        return None
+    return round(math.fsum(percent * duration_ms for percent, duration_ms in known) / total_ms, _PERCENT_DIGITS)

@@ -1,0 +1,414 @@
+"""The NVML source on a fake driver: every row of the table of errors, and what is read."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuSample, Xid
+from profiler.collectors.nvidia.nvml_library import (
+    NOT_INSTALLED,
+    ErrorAction,
+    action_for_error,
+    is_driver_present,
+    load_binding,
+)
+from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.readers import Unavailable
+from tests.fake_nvml import MIB, FakeGpu, FakeNvml
+from tests.fakes import FakeClock
+
+FIELDS = {
+    "nvmlDeviceGetUtilizationRates": "utilization_percent",
+    "nvmlDeviceGetPowerUsage": "power_watts",
+    "nvmlDeviceGetClockInfo": "sm_clock_mhz",
+    "nvmlDeviceGetTemperature": "temperature_celsius",
+    "nvmlDeviceGetCurrentClocksThrottleReasons": "throttle_reasons",
+    "nvmlDeviceGetTotalEnergyConsumption": "energy_millijoules",
+    "nvmlDeviceGetTotalEccErrors": "ecc_uncorrected",
+}
+
+
+class Machine:
+    """A source over a fake driver."""
+
+    def __init__(self, *gpus: FakeGpu) -> None:
+        self.clock = FakeClock()
+        self.nvml = FakeNvml(*gpus)
+        self.source = NvmlSource(lambda: self.nvml, self.clock)
+
+    def read(self, *, counters: bool = False) -> DriverReading:
+        reading = self.source.read(counters=counters)
+        assert isinstance(reading, DriverReading), reading
+        return reading
+
+    def sample(self, *, counters: bool = False) -> GpuSample:
+        (sample,) = self.read(counters=counters).samples
+        return sample
+
+    def refused(self) -> str:
+        reading = self.source.read(counters=False)
+        assert isinstance(reading, Unavailable)
+        return reading.reason
+
+    def seconds_pass(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+
+def test_a_reading_has_all_cheap_fields_in_the_records_units() -> None:
+    gpu = FakeGpu(utilization_percent=98, used_bytes=11_250 * MIB, power_milliwatts=690_500, clock_mhz=1980, celsius=61)
+    sample = Machine(gpu).sample()
+    assert (sample.facts.uuid, sample.facts.index, sample.facts.name) == ("GPU-0", 0, "NVIDIA A10G")
+    assert sample.utilization_percent == 98
+    assert (sample.memory_used_bytes, sample.memory_size_bytes) == (11_250 * MIB, 24_000 * MIB)
+    assert (sample.power_watts, sample.sm_clock_mhz, sample.temperature_celsius) == (690.5, 1980, 61)
+    assert (sample.energy_millijoules, sample.ecc_uncorrected) == (None, None)
+
+
+def test_the_slow_counters_are_read_only_on_request() -> None:
+    machine = Machine(FakeGpu(energy_millijoules=7, ecc_uncorrected=2))
+    machine.read()
+    assert machine.nvml.calls["nvmlDeviceGetTotalEnergyConsumption"] == 0
+    sample = machine.sample(counters=True)
+    assert (sample.energy_millijoules, sample.ecc_uncorrected) == (7, 2)
+
+
+def test_the_driver_is_started_once_and_handles_are_kept() -> None:
+    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
+    for _ in range(100):
+        machine.read()
+    assert machine.nvml.starts == 1
+    assert machine.nvml.calls["nvmlDeviceGetHandleByIndex"] == 2
+    assert machine.nvml.calls["nvmlDeviceGetMigMode"] == 2
+
+
+def test_nothing_expensive_is_ever_called() -> None:
+    machine = Machine(FakeGpu())
+    for _ in range(3):
+        machine.read(counters=True)
+    called = set(machine.nvml.calls)
+    assert not {name for name in called if "Process" in name or "Pcie" in name or "Fan" in name or "Samples" in name}
+
+
+def test_an_old_driver_gives_memory_by_the_first_version_with_a_note() -> None:
+    machine = Machine(FakeGpu(used_bytes=100 * MIB, reserved_bytes=600 * MIB))
+    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 13, always=True)
+    reading = machine.read()
+    assert reading.samples[0].memory_used_bytes == 700 * MIB
+    assert "too old" in reading.notes[0]
+    machine.read()
+    assert machine.nvml.calls["nvmlDeviceGetMemoryInfo_v2"] == 1
+
+
+def test_the_newer_memory_call_is_not_given_up_for_a_passing_error() -> None:
+    machine = Machine(FakeGpu(used_bytes=100 * MIB))
+    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 999)
+    assert machine.sample().memory_used_bytes is None
+    assert machine.sample().memory_used_bytes == 100 * MIB
+
+
+@pytest.mark.parametrize("value", [3, 13])
+@pytest.mark.parametrize(("function", "name"), FIELDS.items())
+def test_an_unsupported_field_is_absent_and_not_read_again(function: str, name: str, value: int) -> None:
+    machine = Machine(FakeGpu(utilization_percent=5))
+    machine.nvml.fail(function, value, always=True)
+    for _ in range(3):
+        assert getattr(machine.sample(counters=True), name) is None
+    assert machine.nvml.calls[function] == 1
+
+
+@pytest.mark.parametrize("value", [6, 21, 10, 999, 17, 2, 555])
+@pytest.mark.parametrize(("function", "name"), FIELDS.items())
+def test_what_failed_once_is_absent_once_and_leaves_the_others_alone(function: str, name: str, value: int) -> None:
+    machine = Machine(FakeGpu())
+    usual = machine.sample(counters=True)
+    machine.nvml.fail(function, value)
+    broken = machine.sample(counters=True)
+    assert getattr(broken, name) is None
+    for other in FIELDS.values():
+        if other != name:
+            assert getattr(broken, other) == getattr(usual, other)
+    assert machine.sample(counters=True) == usual
+
+
+def test_a_forbidden_field_is_absent_and_noted_once() -> None:
+    machine = Machine(FakeGpu())
+    machine.nvml.fail("nvmlDeviceGetPowerUsage", 4, always=True)
+    machine.read()
+    reading = machine.read()
+    assert reading.samples[0].power_watts is None
+    assert [note for note in reading.notes if "does not allow" in note] == list(reading.notes)
+    assert len(reading.notes) == 1
+
+
+@pytest.mark.parametrize("value", [15, 16])
+def test_a_lost_gpu_leaves_the_others_and_is_found_again(value: int) -> None:
+    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
+    machine.read()
+    machine.nvml.fail("nvmlDeviceGetUtilizationRates", value, uuid="GPU-0", always=True)
+    machine.nvml.fail("nvmlDeviceGetHandleByUUID", value, uuid="GPU-0", always=True)
+    reading = machine.read()
+    assert [facts.uuid for facts in reading.lost] == ["GPU-0"]
+    assert [sample.facts.uuid for sample in reading.samples] == ["GPU-1"]
+    machine.seconds_pass(29)
+    assert machine.read().lost == ()
+    assert machine.nvml.calls["nvmlDeviceGetHandleByUUID"] == 0
+    machine.seconds_pass(1)
+    machine.read()
+    assert machine.nvml.calls["nvmlDeviceGetHandleByUUID"] == 1
+    machine.nvml.clear_failures()
+    machine.seconds_pass(30)
+    machine.read()
+    assert [sample.facts.uuid for sample in machine.read().samples] == ["GPU-1", "GPU-0"]
+    assert machine.nvml.starts == 1
+    assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 2 + 1
+
+
+@pytest.mark.parametrize("value", [1, 18])
+def test_a_driver_changed_under_us_is_started_anew(value: int) -> None:
+    machine = Machine(FakeGpu(used_bytes=5 * MIB))
+    machine.read()
+    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", value)
+    assert f"NVML error {value}" in machine.refused()
+    assert machine.sample().memory_used_bytes == 5 * MIB
+    assert machine.nvml.starts == 2
+    assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 2
+
+
+def test_a_driver_that_stays_mismatched_is_tried_every_half_minute() -> None:
+    machine = Machine(FakeGpu())
+    machine.read()
+    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 18, always=True)
+    machine.nvml.fail("nvmlInit", 18, always=True)
+    for _ in range(120):
+        machine.seconds_pass(1)
+        machine.refused()
+    assert not machine.source.permanently_unavailable
+    assert machine.nvml.calls["nvmlInit"] == 1 + 4
+
+
+def test_a_gpu_that_answers_nothing_three_times_is_started_anew_at_most_twice_a_minute() -> None:
+    machine = Machine(FakeGpu())
+    machine.read()
+    machine.seconds_pass(60)
+    for function in (*FIELDS, "nvmlDeviceGetMemoryInfo_v2"):
+        machine.nvml.fail(function, 999, always=True)
+    answers = [machine.source.read(counters=False) for _ in range(6)]
+    assert isinstance(answers[2], Unavailable)
+    assert machine.nvml.starts == 2
+    machine.seconds_pass(29)
+    for _ in range(5):
+        machine.read()
+    assert machine.nvml.starts == 2
+
+
+@pytest.mark.parametrize("value", [12, 9])
+def test_a_missing_driver_is_tried_for_a_few_minutes_without_a_log_line(value: int) -> None:
+    machine = Machine(FakeGpu())
+    machine.nvml.fail("nvmlInit", value, always=True)
+    looks = 0
+    while not machine.source.permanently_unavailable:
+        machine.refused()
+        assert machine.source.is_driver_missing
+        machine.seconds_pass(1)
+        looks += 1
+    assert machine.nvml.calls["nvmlInit"] == 6
+    assert 300 <= looks <= 302
+
+
+def test_a_driver_that_is_mounted_later_is_found() -> None:
+    machine = Machine(FakeGpu())
+    machine.nvml.fail("nvmlInit", 12, 12)
+    machine.refused()
+    machine.seconds_pass(60)
+    machine.refused()
+    machine.seconds_pass(60)
+    assert machine.sample().facts.uuid == "GPU-0"
+
+
+def test_devices_that_vanished_before_the_start_are_a_failure_that_may_pass() -> None:
+    machine = Machine(FakeGpu())
+    machine.nvml.fail("nvmlInit", 999, always=True)
+    assert "999" in machine.refused()
+    assert not machine.source.is_driver_missing
+    machine.nvml.clear_failures()
+    machine.seconds_pass(30)
+    machine.read()
+
+
+def test_a_machine_whose_driver_shows_no_gpu_counts_as_one_without_a_driver() -> None:
+    machine = Machine()
+    assert "no GPU is visible" in machine.refused()
+    assert machine.source.is_driver_missing
+    assert not machine.nvml.is_open
+
+
+def test_a_gpu_without_permission_is_noted_and_the_others_are_read() -> None:
+    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
+    machine.nvml.fail("nvmlDeviceGetHandleByIndex", 4, uuid="GPU-0", always=True)
+    reading = machine.read()
+    assert [sample.facts.uuid for sample in reading.samples] == ["GPU-1"]
+    assert reading.notes == ("GPU 0 is visible and cannot be read: fake error 4 (NVML error 4).",)
+
+
+def test_a_gpu_that_could_not_be_read_at_first_is_found_later() -> None:
+    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
+    machine.nvml.fail("nvmlDeviceGetHandleByIndex", 999, uuid="GPU-0")
+    assert len(machine.read().samples) == 1
+    machine.seconds_pass(30)
+    machine.read()
+    reading = machine.read()
+    assert {sample.facts.uuid for sample in reading.samples} == {"GPU-0", "GPU-1"}
+    assert reading.notes == ()
+
+
+def test_a_gpu_in_mig_mode_is_read_as_its_instances_and_only_their_memory() -> None:
+    cut = FakeGpu(
+        "GPU-0",
+        utilization_percent=50,
+        instances=[FakeGpu("MIG-a", "A100 MIG 1g.5gb", used_bytes=3 * MIB), FakeGpu("MIG-b", used_bytes=4 * MIB)],
+    )
+    machine = Machine(cut, FakeGpu("GPU-1"))
+    samples = machine.read(counters=True).samples
+    assert [(sample.facts.uuid, sample.facts.index) for sample in samples] == [
+        ("MIG-a", 0),
+        ("MIG-b", 0),
+        ("GPU-1", 1),
+    ]
+    assert samples[0] == GpuSample(facts=samples[0].facts, memory_used_bytes=3 * MIB, memory_size_bytes=24_000 * MIB)
+    assert machine.nvml.calls["nvmlDeviceGetUtilizationRates"] == 1
+
+
+def test_xids_come_with_their_gpu_and_only_once() -> None:
+    broken = FakeGpu("GPU-1")
+    machine = Machine(FakeGpu("GPU-0"), broken)
+    assert machine.read().xids == ()
+    broken.xids = [31, 43]
+    assert machine.read().xids == (Xid("GPU-1", 31), Xid("GPU-1", 43))
+    assert machine.read().xids == ()
+
+
+def test_the_xids_of_a_partitioned_gpu_are_received_once_at_the_whole_gpu() -> None:
+    cut = FakeGpu("GPU-0", instances=[FakeGpu("MIG-a", instance_id=7), FakeGpu("MIG-b", instance_id=9)])
+    machine = Machine(cut)
+    assert [sample.facts.instance_id for sample in machine.read().samples] == [7, 9]
+    assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 1
+    cut.xids = [79]
+    assert machine.read().xids == (Xid("GPU-0", 79),)
+    cut.xids, cut.xid_instance_id = [31], 9
+    assert machine.read().xids == (Xid("GPU-0", 31, 9),)
+
+
+def test_events_of_a_recovered_instance_are_received_at_its_gpu() -> None:
+    cut = FakeGpu("GPU-0", instances=[FakeGpu("MIG-a"), FakeGpu("MIG-b")])
+    machine = Machine(cut)
+    machine.read()
+    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 15, uuid="MIG-a")
+    assert [facts.uuid for facts in machine.read().lost] == ["MIG-a"]
+    machine.seconds_pass(30)
+    machine.read()
+    assert [sample.facts.uuid for sample in machine.read().samples] == ["MIG-b", "MIG-a"]
+    assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 2
+    cut.xids = [79]
+    assert Xid("GPU-0", 79) in machine.read().xids
+
+
+def test_gpus_whose_errors_the_driver_does_not_report_are_noted() -> None:
+    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
+    machine.nvml.fail("nvmlDeviceRegisterEvents", 4, uuid="GPU-1", always=True)
+    assert machine.read().notes == ("The driver does not report the errors (Xid) of GPU-1: xids stay empty there.",)
+
+
+def test_the_xid_of_a_gpu_that_is_gone_has_no_name() -> None:
+    gpu = FakeGpu()
+    machine = Machine(gpu)
+    machine.read()
+    gpu.xids = [79]
+    machine.nvml.fail("nvmlDeviceGetUUID", 15)
+    assert machine.read().xids == (Xid(None, 79),)
+
+
+def test_a_driver_without_events_is_read_all_the_same() -> None:
+    machine = Machine(FakeGpu())
+    machine.nvml.fail("nvmlEventSetCreate", 3, always=True)
+    assert machine.read().xids == ()
+    machine = Machine(FakeGpu())
+    machine.nvml.fail("nvmlDeviceRegisterEvents", 3, always=True)
+    assert machine.read().xids == ()
+    assert machine.nvml.calls["nvmlEventSetWait_v2"] == 0
+    assert machine.nvml.calls["nvmlEventSetFree"] == 1
+
+
+def test_closing_gives_the_driver_back() -> None:
+    machine = Machine(FakeGpu())
+    machine.source.close()
+    machine.read()
+    machine.source.close()
+    assert not machine.nvml.is_open
+    assert machine.nvml.calls["nvmlEventSetFree"] == 1
+
+
+ERRORS = st.one_of(st.none(), st.sampled_from([1, 2, 3, 4, 6, 9, 10, 12, 13, 15, 16, 17, 18, 21, 25, 28, 999, 12345]))
+FUNCTIONS = [*FIELDS, "nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMemoryInfo_v2"]
+
+
+@given(st.lists(st.tuples(st.sampled_from([*FUNCTIONS, "nvmlEventSetWait_v2", "nvmlShutdown"]), ERRORS), max_size=60))
+def test_no_sequence_of_errors_ends_the_reading(script: list[tuple[str, int | None]]) -> None:
+    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
+    for function, value in script:
+        machine.nvml.fail(function, value)
+    for _ in range(20):
+        machine.seconds_pass(31)
+        answer = machine.source.read(counters=True)
+        assert isinstance(answer, DriverReading | Unavailable)
+    machine.nvml.clear_failures()
+    machine.seconds_pass(61)
+    machine.source.read(counters=True)
+    if not machine.source.permanently_unavailable:
+        machine.seconds_pass(31)
+        machine.source.read(counters=True)
+        assert {sample.facts.uuid for sample in machine.read().samples} == {"GPU-0", "GPU-1"}
+
+
+@given(st.integers())
+def test_every_error_has_a_remedy(value: int) -> None:
+    assert isinstance(action_for_error(value), ErrorAction)
+    assert action_for_error(None) is ErrorAction.RETRY
+
+
+def looks_at(*existing: str) -> Callable[[str], bool]:
+    return lambda path: path in existing
+
+
+def test_a_driver_is_near_where_its_device_or_its_library_is() -> None:
+    assert is_driver_present(None, looks_at("/dev/nvidiactl"))
+    assert is_driver_present("", looks_at("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"))
+    assert is_driver_present("/opt/a:/opt/b", looks_at("/opt/b/libnvidia-ml.so.1"))
+    assert not is_driver_present("/opt/a", looks_at("/opt/b/libnvidia-ml.so.1", "/dev/null"))
+
+
+def test_without_the_binding_the_reason_names_the_package() -> None:
+    def missing(name: str) -> Any:
+        raise ImportError(name)
+
+    answer = load_binding(missing)
+    assert answer == Unavailable(NOT_INSTALLED)
+    source = NvmlSource(lambda: load_binding(missing), FakeClock())
+    assert source.read(counters=False) == Unavailable(NOT_INSTALLED)
+    assert source.permanently_unavailable
+    assert not source.is_driver_missing
+
+
+def test_the_fake_has_the_bindings_own_constants_and_names() -> None:
+    """What the fake answers under a wrong name would never be asked on a real machine."""
+    pynvml = load_binding()
+    assert not isinstance(pynvml, Unavailable)
+    for name in ("nvmlMemory_v2", "NVML_CLOCK_SM", "NVML_TEMPERATURE_GPU", "nvmlEventTypeXidCriticalError"):
+        assert getattr(pynvml, name) == getattr(FakeNvml, name)
+    for name in ("NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"):
+        assert getattr(pynvml, name) == getattr(FakeNvml, name)
+    functions = {name for name in dir(FakeNvml) if name.startswith("nvml") and callable(getattr(FakeNvml, name))}
+    for name in {*functions, *FakeNvml._OF_A_GPU}:
+        assert callable(getattr(pynvml, name)), name

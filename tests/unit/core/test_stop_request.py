@@ -1,0 +1,102 @@
+"""SIGTERM and SIGINT as a stop request."""
+
+import os
+import resource
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from profiler.core.stop_request import SignalHandler
+from profiler.core.threads import WakeEvent
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """Restores the signal handlers."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    wakeup = signal.set_wakeup_fd(-1)
+    yield
+    signal.set_wakeup_fd(wakeup)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_ends_the_wait_and_the_time_of_the_first_is_kept() -> None:
+    moments = iter((7, 8))
+    stop = SignalHandler(lambda: next(moments))
+    assert not stop.wait(0)
+    assert stop.requested_ns is None
+    stop.install()
+    threading.Timer(0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    assert stop.wait(30)
+    assert stop.requested_ns == 7
+    assert stop.wait(30)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert stop.requested_ns == 7
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_ends_the_wait_for_a_response_but_only_once() -> None:
+    stop = SignalHandler(lambda: 7)
+    stop.install()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.send(b"x")
+        assert stop.wait_readable(ours, 30)
+        ours.recv(1)
+        assert not stop.wait_readable(ours, 0)
+        threading.Timer(0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        assert not stop.wait_readable(ours, 30)
+        threading.Timer(0, theirs.send, (b"x",)).start()
+        assert stop.wait_readable(ours, 30), "a signal interrupts only once"
+
+
+@pytest.mark.usefixtures("handlers")
+def test_a_signal_between_two_waits_ends_the_second() -> None:
+    """Without this, the second wait would take its whole time, which was chosen before the signal."""
+    stop = SignalHandler(lambda: 7)
+    stop.install()
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert not stop.wait_readable(ours, 0)
+        signal.raise_signal(signal.SIGTERM)
+        assert not stop.wait_readable(ours, 3600)
+        theirs.send(b"x")
+        assert stop.wait_readable(ours, 3600)
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[None]:
+    """New descriptors get numbers above 1023, where select(2) ends."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 1100:
+        pytest.skip("the limit of open files is too low")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1100), hard))
+    opened = [os.open("/dev/null", os.O_RDONLY)]
+    while opened[-1] < 1024:
+        opened.append(os.dup(opened[0]))
+    yield
+    for descriptor in opened:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("handlers", "many_descriptors")
+def test_descriptors_above_1023_can_be_waited_for() -> None:
+    stop = SignalHandler(lambda: 7)
+    stop.install()
+    woken = WakeEvent()
+    woken.set()
+    woken.wait(30)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert min(ours.fileno(), woken.descriptor) > 1023
+        theirs.send(b"x")
+        assert stop.wait_readable(ours, 30)
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.wait(30)
+    woken.close()

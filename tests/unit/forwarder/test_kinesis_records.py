@@ -1,0 +1,145 @@
+"""Records of a Kinesis data stream: delivery in common requests, kept failures, and failed records."""
+
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.delivery_errors import DeliveryError, PayloadError
+from forwarder.function_settings import ForwarderSettings
+from forwarder.kinesis_records import StreamResult, forward_records, is_stream_event
+from forwarder.search_cluster.document_delivery import deliver
+from forwarder.subscription import Counts
+from tests.fakes import FakeInvocationTime
+from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, fails, takes_all
+from tests.unit.forwarder.test_subscription import CONTROL, DOCUMENT, REPORT, RecordingWriter
+
+STREAM = "arn:aws:kinesis:eu-west-1:111122223333:stream/reports"
+WITH_QUEUE, WITHOUT_QUEUE = ForwarderSettings(failed_items_queue_url="https://sqs/q"), ForwarderSettings()
+
+
+def record(number: int, data: object) -> dict[str, Any]:
+    """A record as Lambda delivers it, without the members that the forwarder does not read."""
+    return {
+        "kinesis": {"sequenceNumber": str(number), "data": data},
+        "eventID": f"shardId-000000000000:{number}",
+        "eventSource": "aws:kinesis",
+        "eventSourceARN": STREAM,
+    }
+
+
+def packed(document: object) -> str:
+    return base64.b64encode(gzip.compress(json.dumps(document).encode(), mtime=0)).decode()
+
+
+def reports(*task_ids: str) -> str:
+    lines = [json.dumps({**REPORT, "record": {**REPORT["record"], "taskId": task_id}}) for task_id in task_ids]  # type: ignore[dict-item]
+    events = [{"id": str(index), "timestamp": 1, "message": line} for index, line in enumerate(lines)]
+    return packed({**DOCUMENT, "logEvents": events})
+
+
+def forwarded(
+    cluster: FakeCluster, store: KeepingStore, settings: ForwarderSettings, *records: dict[str, Any]
+) -> tuple[StreamResult, list[str]]:
+    warnings: list[str] = []
+    deliver_documents = partial(deliver, cluster, FakeInvocationTime(), lambda: 0.5)
+    event = {"Records": list(records)}
+    return forward_records(event, settings, deliver_documents, store.keep, warnings.append), warnings
+
+
+def test_all_records_are_one_bulk_request() -> None:
+    cluster = FakeCluster(takes_all)
+    records = [record(number, reports(f"a{number}", f"b{number}")) for number in range(100)]
+    result, _ = forwarded(cluster, KeepingStore(), WITH_QUEUE, *records, record(100, packed(CONTROL)))
+    assert result == StreamResult(counts=Counts(indexed=200))
+    assert result.as_response() == {"batchItemFailures": []}
+    assert [len(request) for request in cluster.requests] == [200]
+
+
+BAD_DATA: list[object] = [None, 5, "no base64!", base64.b64encode(b"plain").decode(), packed([1])]
+
+
+@pytest.mark.parametrize("data", BAD_DATA, ids=["missing", "number", "no base64", "no gzip", "no document"])
+def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(data: object) -> None:
+    cluster, store = FakeCluster(takes_all), KeepingStore()
+    result, _ = forwarded(cluster, store, WITH_QUEUE, record(1, reports("a")), record(2, data), record(3, reports("b")))
+    assert result == StreamResult(counts=Counts(indexed=2, failed=1))
+    assert set(cluster.taken) == {"a/batch", "b/batch"}
+    (failure,) = store.kept
+    assert failure.document == {
+        "eventID": "shardId-000000000000:2", "eventSourceARN": STREAM, "sequenceNumber": "2", "data": data
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("data", BAD_DATA, ids=["missing", "number", "no base64", "no gzip", "no document"])
+def test_without_a_queue_an_undecodable_record_is_reported_as_failed(data: object) -> None:
+    cluster, store = FakeCluster(takes_all), KeepingStore()
+    result, warnings = forwarded(
+        cluster, store, WITHOUT_QUEUE, record(1, reports("a")), record(2, data), record(3, reports("b"))
+    )
+    assert result.as_response() == {"batchItemFailures": [{"itemIdentifier": "2"}]}
+    assert set(cluster.taken) == {"a/batch", "b/batch"}
+    assert store.kept == []
+    assert "Record 2 of the stream cannot be decoded" in warnings[0]
+
+
+def test_an_invalid_report_does_not_fail_its_record() -> None:
+    store = KeepingStore()
+    broken = packed({**DOCUMENT, "logEvents": [{"id": "1", "message": json.dumps({**REPORT, "record": 5})}]})
+    result, _ = forwarded(FakeCluster(takes_all), store, WITHOUT_QUEUE, record(1, broken), record(2, reports("a")))
+    assert result == StreamResult(counts=Counts(indexed=1, failed=1))
+    assert len(store.kept) == 1
+
+
+def test_a_cluster_that_stays_down_fails_the_invocation_and_nothing_is_kept() -> None:
+    store = KeepingStore()
+    with pytest.raises(DeliveryError):
+        forwarded(FakeCluster(fails(503)), store, WITH_QUEUE, record(1, "bad"), record(2, reports("a")))
+    assert store.kept == []
+
+
+def test_large_records_are_delivered_one_after_the_other() -> None:
+    """Hundreds of records, each with 64 MiB unpacked, exceed a function's memory."""
+    message = json.dumps({**REPORT, "note": "x" * 3 * 1024 * 1024})
+    large = packed({**DOCUMENT, "logEvents": [{"id": "1", "timestamp": 1, "message": message}]})
+    cluster = FakeCluster(takes_all)
+    result, _ = forwarded(cluster, KeepingStore(), WITH_QUEUE, *(record(number, large) for number in range(3)))
+    assert result == StreamResult(counts=Counts(indexed=3))
+    assert [len(request) for request in cluster.requests] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "records", [None, {}, [5], [{"dynamodb": {}}], [{"body": "{}"}], [{"kinesis": {"data": ""}}], [{"kinesis": 5}]]
+)
+def test_records_of_another_source_are_an_error(records: object) -> None:
+    assert is_stream_event({"Records": records})
+    with pytest.raises(PayloadError, match="correct the function's trigger"):
+        forward_records({"Records": records}, WITH_QUEUE, RecordingWriter().deliver, KeepingStore().keep, print)
+
+
+def test_an_event_of_a_subscription_is_not_a_stream_event() -> None:
+    assert not is_stream_event({"awslogs": {"data": ""}})
+    assert not is_stream_event([])
+
+
+GOOD_DATA = (reports("a", "b"), packed(CONTROL), packed({**DOCUMENT, "logEvents": [5, {}]}))
+bad_data = st.none() | st.text(max_size=9) | st.binary(max_size=30).map(lambda data: packed(data.hex()))
+
+
+@given(st.lists(st.sampled_from(GOOD_DATA) | bad_data, max_size=6), st.sampled_from([WITH_QUEUE, WITHOUT_QUEUE]))
+def test_every_record_is_indexed_kept_or_reported(all_data: Sequence[object], settings: ForwarderSettings) -> None:
+    store = KeepingStore()
+    records = [record(number, data) for number, data in enumerate(all_data)]
+    result, _ = forwarded(FakeCluster(takes_all), store, settings, *records)
+    kept = {one.document["sequenceNumber"] for one in store.kept if isinstance(one.document, dict)}
+    for number, data in enumerate(all_data):
+        assert (str(number) in kept) + (str(number) in result.repeated) == (data not in GOOD_DATA)
+    assert result.counts.indexed == 2 * all_data.count(GOOD_DATA[0])
+    assert result.counts.failed == len(store.kept)
+    assert not result.repeated or settings is WITHOUT_QUEUE

@@ -1,0 +1,335 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from profiler.record import record_model as record_module
+from profiler.record.bounded_json_line import (
+    MAX_ARGUMENTS_LENGTH,
+    MAX_LINE_BYTES,
+    MAX_TAGS,
+    MAX_WARNING_CHARACTERS,
+    MAX_WARNING_LENGTH,
+    encode_line,
+)
+from profiler.record.record_model import (
+    Container,
+    Distribution,
+    Gpu,
+    MemoryKills,
+    Metrics,
+    Monitor,
+    Neuron,
+    NeuronCore,
+    OtherContainer,
+    Process,
+    Record,
+    Report,
+    Sampling,
+    Series,
+    decode,
+    encode,
+    json_schema,
+    known_peak_source,
+    known_status,
+)
+from profiler.settings import MAX_SERIES_POINTS
+
+SCHEMA_FILE = Path(record_module.__file__).parents[1] / "schema" / "task-report.v1.json"
+FULL = Distribution(avg=1.125, p50=2.25, p95=3.5, p99=4.75, max=123456.789)
+
+
+def report(**fields: object) -> Report:
+    record = msgspec.structs.replace(Record(task_id="t", container=Container(name="batch"), status="success"), **fields)
+    return Report(time="2026-11-20T03:12:45.123Z", type="task.report", record=record)
+
+
+def test_the_committed_schema_is_the_models() -> None:
+    assert json.loads(SCHEMA_FILE.read_text()) == json.loads(json.dumps(json_schema())), "run: make schema"
+
+
+def test_names_are_those_of_the_contract() -> None:
+    metrics = Metrics(
+        duration_ms=1, memory_size_mb=2, max_memory_used_mb=3, vcpu_size=0.5, memory_used_mb=FULL, network_rx_bytes=0
+    )
+    gpu = Gpu(uuid="GPU-1", sm_clock_mhz=FULL)
+    document = json.loads(encode(report(metrics=metrics, gpus=(gpu,), monitor=Monitor(max_rss_mb=27.1, restarts=0))))
+    assert list(document) == ["time", "type", "schemaVersion", "record"]
+    assert document["schemaVersion"] == "1.2"
+    assert set(document["record"]["metrics"]) == {
+        "durationMs", "memorySizeMB", "maxMemoryUsedMB", "vcpuSize", "memoryUsedMB", "networkRxBytes",
+    }  # fmt: skip
+    assert document["record"]["gpus"] == [
+        {
+            "uuid": "GPU-1",
+            "smClockMHz": {"avg": 1.125, "p50": 2.25, "p95": 3.5, "p99": 4.75, "max": 123456.789},
+            "xids": [],
+        }
+    ]
+    assert document["record"]["monitor"] == {"maxRssMB": 27.1, "restarts": 0, "warnings": []}
+
+
+def test_absent_numbers_are_left_out_and_false_and_zero_are_kept() -> None:
+    document = json.loads(encode(report(likely_out_of_memory=False, exit_code=0, sampling=Sampling(samples=0))))
+    assert document["record"] == {
+        "taskId": "t",
+        "container": {"name": "batch"},
+        "status": "success",
+        "exitCode": 0,
+        "likelyOutOfMemory": False,
+        "sampling": {"samples": 0, "sources": []},
+        "metrics": {},
+    }
+
+
+def test_readers_ignore_unknown_fields_and_bear_missing_ones() -> None:
+    newer = {
+        "time": "2027-01-01T00:00:00Z",
+        "type": "task.report",
+        "schemaVersion": "1.7",
+        "nonsense": [1],
+        "record": {
+            "taskId": "t",
+            "container": {"name": "batch", "color": "red"},
+            "status": "failure",
+            "metrics": {"durationMs": 12.5, "quarks": 3},
+            "monitor": {},
+        },
+    }
+    decoded = decode(json.dumps(newer))
+    assert decoded.schema_version == "1.7"
+    assert decoded.record.metrics.duration_ms == 12.5
+    assert decoded.record.exit_code is None
+    assert decoded.record.monitor == Monitor()
+
+
+def line_of(**record: Any) -> str:
+    """A line of schema 1.0."""
+    fields = {"taskId": "t", "container": {"name": "batch"}, **record}
+    return json.dumps({"time": "x", "type": "task.report", "schemaVersion": "1.0", "record": fields})
+
+
+@pytest.mark.parametrize(
+    ("status", "known"),
+    [("success", "success"), ("stopped", "stopped"), ("unknown", "unknown"), ("paused", "unknown"), ("", "unknown")],
+)
+def test_a_status_that_is_not_known_is_kept_and_counts_as_unknown(status: str, known: str) -> None:
+    decoded = decode(line_of(status=status))
+    assert decoded.record.status == status
+    assert known_status(decoded.record) == known
+    assert json.loads(encode(decoded))["record"]["status"] == status
+
+
+def test_a_report_without_a_status_counts_as_unknown() -> None:
+    decoded = decode(line_of())
+    assert (decoded.schema_version, decoded.record.status) == ("1.0", "unknown")
+    assert json.loads(encode(decoded))["record"]["status"] == "unknown"
+
+
+def test_other_words_that_are_not_known_are_kept_and_count_as_unknown() -> None:
+    record = decode(line_of(outOfMemoryEvidence="psychic", metrics={"memoryPeakSource": "guessed"})).record
+    assert (record.out_of_memory_evidence, record.metrics.memory_peak_source) == ("psychic", "guessed")
+    assert known_peak_source(record.metrics) is None
+    assert known_peak_source(Metrics()) is None
+    assert known_peak_source(Metrics(memory_peak_source="kernel")) == "kernel"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "no json",
+        "[]",
+        "{}",
+        '{"type": "platform.report"}',
+        '{"time":"x","type":"task.report","record":{"taskId":5}}',
+    ],
+)
+def test_other_lines_are_no_records(line: str) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        decode(line)
+
+
+def test_every_written_line_is_valid_by_the_schema_and_reads_back() -> None:
+    full = report(
+        metrics=Metrics(duration_ms=5, vcpu_used=FULL, memory_peak_source="sampled"),
+        containers=(OtherContainer(name="task-monitor", status="RUNNING", metrics=Metrics(cpu_seconds=1.5)),),
+        gpus=(Gpu(uuid="GPU-1", throttle_reasons={"swPowerCap": 12.0}, xids=(79,)),),
+        neuron=Neuron(cores=(NeuronCore(index=0, utilization_percent=FULL),)),
+        processes=(Process(name="python3", count=1, cpu_seconds=1.5, max_memory_used_mb=10),),
+        likely_out_of_memory=True,
+        out_of_memory_evidence="kernel-counter",
+        memory_kills=MemoryKills(count=1, processes=(Process(name="worker"),)),
+        monitor=Monitor(version="1", warnings=("careful",)),
+        tags={"team": "data", "empty": ""},
+        series=Series(
+            started_at="2026-03-01T00:00:00.000Z", step_ms=1000, vcpu_used=(0.5, None), memory_used_mb=(1.0,)
+        ),
+    )
+    line = encode_line(full)
+    Draft202012Validator(json_schema()).validate(json.loads(line))
+    assert decode(line) == full
+
+
+def test_the_lists_come_last() -> None:
+    """Logs Insights reads the first 200 fields of a line, and each container or GPU has thirty."""
+    names = list(json_schema()["$defs"]["Record"]["properties"])
+    lists = ["processes", "containers", "gpus", "neuron", "series"]
+    assert min(map(names.index, lists)) > max(
+        map(names.index, ["metrics", "taskSize", "cost", "recommendation", "status"])
+    )
+
+
+_LONGEST_COLUMN = (1.23e-12,) * (2 * MAX_SERIES_POINTS)
+LONGEST_SERIES = Series(
+    started_at="2026-03-01T00:00:00.000Z",
+    step_ms=1048576000.125,
+    vcpu_used=_LONGEST_COLUMN,
+    memory_used_mb=_LONGEST_COLUMN,
+    gpu_utilization_percent=_LONGEST_COLUMN,
+    neuron_utilization_percent=_LONGEST_COLUMN,
+)
+
+
+def test_the_longest_series_fits_with_eight_gpus_and_three_containers() -> None:
+    metrics = Metrics(
+        vcpu_used=FULL, memory_used_mb=FULL, cpu_utilization_percent=FULL, memory_utilization_percent=FULL
+    )
+    record = report(
+        metrics=metrics,
+        containers=tuple(OtherContainer(name=f"c{index}", metrics=metrics) for index in range(3)),
+        gpus=tuple(
+            Gpu(uuid=f"GPU-{index}", utilization_percent=FULL, memory_used_mb=FULL, power_watts=FULL, sm_clock_mhz=FULL)
+            for index in range(8)
+        ),
+        series=LONGEST_SERIES,
+    )
+    assert decode(encode_line(record)) == record
+
+
+def test_a_small_record_is_not_cut() -> None:
+    assert "truncated" not in json.loads(encode_line(report()))["record"]
+
+
+@given(
+    st.dictionaries(st.text(max_size=200), st.text(max_size=300), max_size=80),
+    st.sampled_from(["x", "\x01", "é", "\U0001f600"]),
+)
+def test_tags_stay_within_their_limits(tags: dict[str, str], character: str) -> None:
+    found = {**tags, "aws:ecs:clusterName": "jobs", **{f"{index:04d}": character * 256 for index in range(len(tags))}}
+    line = encode_line(report(tags=found))
+    assert len(line) < MAX_LINE_BYTES // 2
+    record = decode(line).record
+    kept = record.tags or {}
+    assert len(kept) <= MAX_TAGS
+    assert all(len(name) <= 128 and len(value) <= 256 for name, value in kept.items())
+    assert record.truncated or kept == found
+
+
+def test_the_users_tags_are_kept_before_those_of_aws() -> None:
+    users = {f"user-{index:02d}": "x" for index in range(MAX_TAGS)}
+    record = decode(encode_line(report(tags={"aws:ecs:clusterName": "jobs", **users}))).record
+    assert (record.tags, record.truncated) == (users, True)
+
+
+def test_all_tags_that_aws_allows_in_ascii_are_kept() -> None:
+    longest = {f"{index:02d}".ljust(128, "n"): "v" * 256 for index in range(MAX_TAGS)}
+    record = decode(encode_line(report(tags=longest))).record
+    assert (record.tags, record.truncated) == (longest, None)
+
+
+@given(
+    containers=st.integers(0, 300), gpus=st.integers(0, 70), cores=st.integers(0, 400), warnings=st.integers(0, 60),
+    long=st.integers(0, 100_000), processes=st.integers(0, 30), series=st.sampled_from([None, LONGEST_SERIES]),
+)  # fmt: skip
+def test_a_line_stays_below_its_limit_whatever_the_task(
+    containers: int, gpus: int, cores: int, warnings: int, long: int, processes: int, series: Series | None
+) -> None:
+    metrics = Metrics(
+        vcpu_used=FULL, memory_used_mb=FULL, cpu_utilization_percent=FULL, memory_utilization_percent=FULL
+    )
+    huge = report(
+        metrics=metrics,
+        containers=tuple(OtherContainer(name=f"c{index}", metrics=metrics) for index in range(containers)),
+        gpus=tuple(
+            Gpu(uuid=f"GPU-{index}", utilization_percent=FULL, memory_used_mb=FULL, power_watts=FULL, sm_clock_mhz=FULL)
+            for index in range(gpus)
+        ),
+        neuron=Neuron(
+            cores=tuple(
+                NeuronCore(index=index, utilization_percent=FULL, memory_used_mb=FULL) for index in range(cores)
+            )
+        ),
+        monitor=Monitor(warnings=tuple("é" * long for _ in range(warnings))),
+        processes=tuple(Process(name=f"p{index}", arguments="\x01" * long) for index in range(processes)),
+        series=series,
+    )
+    line = encode_line(huge)
+    assert len(line) < MAX_LINE_BYTES
+    assert b"\n" not in line
+    record = decode(line).record
+    assert record.metrics == metrics
+    lists_are_cut = containers > 20 or gpus > 32 or cores > 128 or warnings > 20 or processes > 10
+    warnings_are_cut = warnings and (long > MAX_WARNING_LENGTH or warnings * long > MAX_WARNING_CHARACTERS)
+    assert record.truncated or record.series == huge.record.series
+    cut = lists_are_cut or warnings_are_cut or (processes and long > MAX_ARGUMENTS_LENGTH)
+    assert record.truncated or not cut
+
+
+IMPOSSIBLE: dict[str, dict[str, Any]] = {
+    "negative": {"metrics": {"durationMs": -5, "vcpuUsed": {"p95": -0.1, "max": 2}}},
+    "beyond any machine": {"metrics": {"maxMemoryUsedMB": 1e15, "vcpuUsed": {"p95": 1e9, "max": 2}}},
+    "beyond any number": {"metrics": {"networkRxBytes": 10**19, "vcpuUsed": {"p95": 1e19, "max": 2}}},
+    "years": {
+        "startedAt": "0001-01-01T00:00:00Z",
+        "finishedAt": "9999-12-31T00:00:00Z",
+        "metrics": {"maxMemoryUsedAt": "yesterday", "vcpuUsed": {"max": 2}},
+    },
+    "parts that need a number": {
+        "memoryKills": {"count": -1},
+        "neuron": {"cores": [{"index": -1}]},
+        "series": {"startedAt": "2026-11-20T03:12:45Z", "stepMs": 0, "vcpuUsed": [1]},
+        "metrics": {"vcpuUsed": {"max": 2}},
+    },
+}
+
+
+@pytest.mark.parametrize("fields", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_impossible_values_count_as_missing(fields: dict[str, Any]) -> None:
+    """And what is possible next to them is kept."""
+    head = {"time": "2026-11-20T03:12:45.123Z", "type": "task.report"}
+    line = {**head, "record": {"taskId": "t", "container": {"name": "batch"}, "exitCode": -1, **fields}}
+    record = decode(json.dumps(line)).record
+    metrics = Metrics(vcpu_used=Distribution(max=2))
+    neuron = Neuron() if "neuron" in fields else None
+    expected = Record(task_id="t", container=Container(name="batch"), exit_code=-1, metrics=metrics, neuron=neuron)
+    assert record == expected
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1E+999"])
+def test_nan_and_infinities_count_as_missing(number: str) -> None:
+    head = '{"time":"2026-11-20T03:12:45.123Z","type":"task.report","record":{"taskId":"t","container":{"name":"NaN"},'
+    line = f'{head}"metrics":{{"durationMs":{number},"cpuSeconds":1}}}}}}'
+    for written in (line, line.encode()):
+        record = decode(written).record
+        assert (record.container.name, record.metrics) == ("NaN", Metrics(cpu_seconds=1))
+    with pytest.raises(msgspec.DecodeError):
+        decode(line[:-1])
+
+
+def test_an_impossible_value_of_a_series_is_a_step_without_a_measurement() -> None:
+    series = {"startedAt": "2026-11-20T03:12:45Z", "stepMs": 1000, "vcpuUsed": [1, None, -1, 1e9]}
+    record = {"taskId": "t", "container": {"name": "batch"}, "series": series}
+    found = decode(json.dumps({"time": "", "type": "task.report", "record": record})).record.series
+    assert found is not None
+    assert found.vcpu_used == (1, None, None, None)
+
+
+def test_a_possible_report_is_read_as_it_was_written() -> None:
+    written = report(metrics=Metrics(duration_ms=0, vcpu_used=FULL), exit_code=-1, started_at="2026-11-20T03:12:45Z")
+    assert decode(encode(written)) == written

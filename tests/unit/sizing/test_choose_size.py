@@ -1,0 +1,570 @@
+"""The policy, sentence by sentence, and what holds for any runs."""
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sampling, TaskSize
+from profiler.sizing.advice import Advice, advise, as_json
+from profiler.sizing.choose_size import DeploymentTarget, Policy
+from profiler.sizing.evidence import LAST_RUNS, Families
+from profiler.sizing.fargate import LEGAL_SIZES, Size
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.run_facts import facts_of
+from tests.runs import evidence_of, report
+
+GB = 1024
+NONE = PriceOverrides()
+
+
+def advice(
+    reports: Iterable[Report],
+    policy: Policy | None = None,
+    target: DeploymentTarget | None = None,
+    last: int = LAST_RUNS,
+) -> Advice:
+    return advise(evidence_of(reports, last=last), policy or Policy(), NONE, target)
+
+
+def collected(reports: Iterable[Report]) -> Families:
+    families = Families()
+    for one in reports:
+        families.add(one)
+    return families
+
+
+def size(reports: Iterable[Report], **more: Any) -> tuple[float | None, float | None]:
+    chosen = advice(reports, **more).choice.size
+    return chosen.vcpu, chosen.memory_mb
+
+
+def reasons(*reports: Report, **more: Any) -> str:
+    return "\n".join(advice(reports, **more).reasons)
+
+
+def killed(number: int = 0, *, limit_mb: float = 2048, **more: Any) -> Report:
+    """A run that was killed at its limit."""
+    return report(
+        number,
+        peak_mb=limit_mb - 10,
+        size=(1, limit_mb),
+        status="failure",
+        exit_code=137,
+        likely_out_of_memory=True,
+        **more,
+    )
+
+
+# --- the policy -------------------------------------------------------------------------------
+
+
+def test_memory_is_the_highest_peak_and_a_fifth_more_and_vcpu_at_least_the_highest_p95() -> None:
+    """These reports have no slowdown. 853 x 1.2 = 1023.6 fits into 1024."""
+    assert size([report(peak_mb=853, p95=0.25)]) == (0.25, 1024)
+    assert size([report(peak_mb=854, p95=0.25)]) == (0.25, 2048)
+    assert size([report(peak_mb=853, p95=0.2501)]) == (0.5, 1024)
+
+
+def test_the_highest_of_all_runs_counts() -> None:
+    runs = [report(n, peak_mb=100, p95=0.1) for n in range(10)]
+    runs += [report(10, peak_mb=1500, p95=0.1), report(11, peak_mb=100, p95=0.4)]
+    assert size(runs) == (0.5, 2048)
+
+
+def test_the_cheapest_legal_size_is_chosen() -> None:
+    """The memory needs more than 0.25 vCPU: 0.5 vCPU with 3 GB is cheaper than 1 vCPU."""
+    assert size([report(peak_mb=2000, p95=0.1, size=(2, 4096))]) == (0.5, 3072)
+    assert size([report(peak_mb=50_000, p95=0.1, size=(16, 120 * GB))]) == (8, 60 * GB)
+
+
+def test_what_a_margin_is_too_much_by_rounding_asks_for_no_larger_size() -> None:
+    """6400 x 1.12 is 7168.000000000001 in floating point."""
+    assert size([report(peak_mb=6400, p95=0.1)], policy=Policy(memory_margin_percent=12)) == (1, 7168)
+
+
+def test_margins_can_be_set() -> None:
+    runs = [report(peak_mb=900, p95=0.24)]
+    assert size(runs) == (0.25, 2048)
+    assert size(runs, policy=Policy(memory_margin_percent=10)) == (0.25, 1024)
+
+
+def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_run() -> None:
+    def beside(memory_mb: float, p95: float) -> dict[str, Metrics]:
+        return {"side": Metrics(max_memory_used_mb=memory_mb, vcpu_used=Distribution(p95=p95))}
+
+    together = advice([report(peak_mb=800, p95=0.2, others=beside(100, 0.05))])
+    assert (together.choice.size.vcpu, together.choice.size.memory_mb) == (0.25, 2048)
+    assert (together.evidence.required_memory_mb, together.evidence.required_vcpu) == (900, 0.25)
+    assert "100 MB of this memory is for the other containers" in together.reasons[0]
+    apart = [report(0, peak_mb=800, p95=0.2), report(1, peak_mb=100, p95=0.01, others=beside(100, 0.05))]
+    assert size(apart) == (0.25, 1024)
+
+
+def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> None:
+    """Of its memory: its ``cpu`` is a share and limits nothing, whatever a record of schema 1.1 says."""
+    limited = {"side": Metrics(memory_size_mb=256, vcpu_size=0.25)}
+    need = facts_of(report(peak_mb=800, p95=0.2, others=limited))
+    assert (need.needed_memory_mb, need.needed_vcpu, need.task.unbounded) == (1056, 0.2, ("side",))
+
+
+def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
+    """A container without its own limit is limited by the task, whose size cannot be added to itself."""
+    shared = {"side": Metrics(memory_size_mb=2048, vcpu_size=1)}
+    one = report(peak_mb=800, p95=0.2, others=shared)
+    need = facts_of(one)
+    assert (need.needed_memory_mb, need.needed_vcpu, need.task.unbounded) == (800, 0.2, ("side",))
+    assert "The usage of 'side' was not fully measured" in reasons(one)
+
+
+@pytest.mark.parametrize(("usage_peak_mb", "memory_mb"), [(2048, 2048), (1940, 512), (None, 512)])
+def test_no_less_memory_is_recommended_where_a_child_may_have_been_killed(
+    usage_peak_mb: float | None, memory_mb: float
+) -> None:
+    """A quarter of the memory was ever seen in use, but once all of it was, and not by page cache."""
+    unseen = report(0, peak_mb=400, metrics={"memory_usage_peak_mb": usage_peak_mb})
+    runs = [unseen, report(1, peak_mb=400)]
+    assert size(runs)[1] == memory_mb
+    assert ("less than 2 GB is not recommended" in reasons(*runs)) is (memory_mb == 2048)
+    assert ("was ever used" in reasons(*runs)) is (memory_mb == 512)
+
+
+def test_failed_stopped_and_killed_runs_count() -> None:
+    runs = [
+        report(0, peak_mb=100),
+        report(1, peak_mb=1800, status="failure", exit_code=1),
+        report(2, peak_mb=100, p95=0.9, status="stopped"),
+        killed(3),
+    ]
+    found = advice(runs)
+    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (1, 3072)
+    assert found.reasons[0].startswith("4 runs (2 failed, 1 stopped, 1 out of memory) used ")
+
+
+def test_after_an_out_of_memory_the_next_size_is_the_least() -> None:
+    """A kill at 2048 MB, long after the last reading: the peak plus 20 % would not be more than the size."""
+    early = report(peak_mb=300, size=(0.25, 2048), status="failure", exit_code=137, likely_out_of_memory=True, p95=0.1)
+    assert size([early]) == (0.5, 3072)
+    assert size([early, *(report(n, peak_mb=300, p95=0.1) for n in range(1, 5))]) == (0.5, 3072)
+    assert "With 2 GB a run ran out of memory" in reasons(early)
+
+
+def unmeasured_death(number: int, **more: Any) -> Report:
+    """A run that was killed at 2048 MB before anything was read."""
+    return report(number, peak_mb=None, p95=None, status="failure", exit_code=137, likely_out_of_memory=True, **more)
+
+
+def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
+    runs = [report(0, peak_mb=300), unmeasured_death(1), report(2, peak_mb=None, p95=None)]
+    found = advice(runs)
+    assert found.choice.size.memory_mb == 3072
+    evidence = found.evidence
+    assert (evidence.runs, evidence.out_of_memory, evidence.ignored, evidence.window_tasks) == (1, 1, 1, 3)
+    assert found.reasons[0] == (
+        "1 run used at most 300 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU; "
+        "1 more ran out of memory before the first measurement."
+    )
+    assert "With 2 GB a run ran out of memory" in found.reasons[1]
+
+
+def test_a_death_alone_is_no_measured_run() -> None:
+    assert list(collected([unmeasured_death(0)]).evidence().values()) == [None]
+
+
+@pytest.mark.parametrize(("launch_type", "memory_mb"), [("FARGATE", 3072), ("EC2", 2112)])
+def test_the_size_a_run_died_at_is_passed_even_if_no_memory_was_measured(launch_type: str, memory_mb: float) -> None:
+    runs = [report(0, peak_mb=None, p95=0.2, launch_type=launch_type), unmeasured_death(1, launch_type=launch_type)]
+    assert size(runs)[1] == memory_mb
+    assert "the memory stays as it is" not in reasons(*runs)
+
+
+def test_a_container_that_died_at_a_limit_of_its_own_needs_more_than_that() -> None:
+    limited = {"memory_size_mb": 512}
+    one = report(peak_mb=500, metrics=limited, status="failure", exit_code=137, likely_out_of_memory=True)
+    assert size([one]) == (0.25, 1024)
+    assert "'batch' has its own memory limit of 512 MB" in reasons(one)
+    beside = {"side": Metrics(max_memory_used_mb=600, vcpu_used=Distribution(p95=0))}
+    two = report(
+        peak_mb=500, metrics=limited, others=beside, status="failure", exit_code=137, likely_out_of_memory=True
+    )
+    assert facts_of(two).oom_size_mb == 1112
+
+
+def test_at_the_largest_size_the_reasons_say_so() -> None:
+    largest = killed(limit_mb=244 * GB)
+    found = advice([replace(largest, record=replace(largest.record, task_size=TaskSize(vcpu=32, memory_mb=249856)))])
+    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (32, 244 * GB)
+    assert "244 GB is the largest memory that Fargate has: split the work." in found.reasons
+    assert "32 vCPU is the largest size that Fargate has." in found.reasons
+    busy = report(peak_mb=1000, p95=31.9, size=(32, 60 * GB))
+    assert size([busy]) == (32, 60 * GB)
+    assert "32 vCPU is the largest size that Fargate has." in reasons(busy)
+    assert "largest memory" not in reasons(busy)
+    local = report(peak_mb=1000, p95=40, size=None)
+    assert size([local]) == (32, 60 * GB)
+    assert "32 vCPU is the largest size that Fargate has: split the work." in reasons(local)
+
+
+def test_after_a_kill_at_120_gb_there_is_a_larger_size() -> None:
+    run = killed(limit_mb=120 * GB)
+    assert size([replace(run, record=replace(run.record, task_size=TaskSize(vcpu=16, memory_mb=122880)))]) == (
+        32,
+        244 * GB,
+    )
+
+
+def test_the_largest_size_is_called_so_even_if_it_is_enough() -> None:
+    found = advice([report(peak_mb=200 * GB, p95=29, size=(32, 244 * GB))])
+    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (32, 244 * GB)
+    assert "32 vCPU is the largest size that Fargate has." in found.reasons
+    assert "244 GB is the largest memory that Fargate has." in found.reasons
+    assert "The current size is right." in found.reasons
+    assert "largest" not in reasons(report(peak_mb=50 * GB, p95=6, size=(8, 60 * GB)))
+    for launch_type in ("EC2", "MANAGED_INSTANCES"):
+        on_instances = report(peak_mb=200 * GB, p95=31.9, size=(32, 244 * GB), launch_type=launch_type)
+        assert "largest" not in reasons(on_instances)
+        assert "outside Fargate, a size has no price: --on-fargate REGION" in reasons(on_instances)
+
+
+def test_of_windows_the_largest_size_is_another() -> None:
+    text = reasons(report(peak_mb=1000, p95=3, size=(4, 8 * GB)), target=DeploymentTarget(windows=True))
+    assert "4 vCPU is the largest size that Fargate has for Windows." in text
+
+
+def test_the_last_50_runs_by_their_start_count_whatever_their_order() -> None:
+    runs = [report(n, peak_mb=1800 if n == 0 else 100) for n in range(51)]
+    random.Random(7).shuffle(runs)
+    assert size(runs) == (0.25, 512)
+    assert size(runs, last=51) == (0.5, 3072)
+    assert advice(runs).evidence.runs == 50
+    assert advice(runs, last=3).evidence.runs == 3
+
+
+def test_the_current_size_is_that_of_the_latest_run() -> None:
+    runs = [report(2, size=(0.5, 1024)), report(0, size=(4, 8192)), report(1, size=(2, 4096))]
+    assert advice(runs).choice.current == TaskSize(vcpu=0.5, memory_mb=1024)
+
+
+def test_the_saving_is_of_the_price_at_the_same_duration() -> None:
+    """(1 vCPU, 2 GB) -> (0.25 vCPU, 512 MB) is a quarter of both."""
+    found = advice([report(peak_mb=100, p95=0.1)])
+    assert found.choice.saving_percent == 75.0
+    assert advice([report(peak_mb=100, p95=0.1, size=(0.25, 512))]).choice.saving_percent == 0.0
+
+
+def test_storage_makes_the_saving_a_smaller_part() -> None:
+    one = report(peak_mb=100, p95=0.1, metrics={"ephemeral_storage_size_mb": 120 * GB + 16})
+    now, then = 0.04048 + 2 * 0.004445 + 100 * 0.000111, (0.04048 + 2 * 0.004445) / 4 + 100 * 0.000111
+    assert advice([one]).choice.saving_percent == round(100 * (1 - then / now), 1)
+
+
+def test_without_a_price_there_is_a_size_and_no_saving() -> None:
+    found = advice([report(peak_mb=100, p95=0.1, region="us-gov-west-1")])
+    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (0.25, 512)
+    assert found.choice.saving_percent is None
+
+
+@pytest.mark.parametrize("known", [TaskSize(vcpu=1), TaskSize(memory_mb=2048), None])
+def test_half_a_size_has_no_price_and_so_no_saving(known: TaskSize | None) -> None:
+    found = advice([report(peak_mb=100, p95=0.1, task_size=known)]).choice
+    assert (found.size.vcpu, found.size.memory_mb) == (0.25, 512)
+    assert found.saving_percent is None
+    assert found.chosen is not None
+    assert (found.chosen.current_hour_usd, found.chosen.saving_percent) == (None, None)
+    assert found.chosen.hour_usd is not None
+
+
+@pytest.mark.parametrize(
+    ("launch_type", "given_size", "changes"),
+    [
+        ("FARGATE", (0.5, 1024), False),
+        ("FARGATE", (1, 1024), True),
+        ("FARGATE", (0.25, 1024), False),
+        ("FARGATE", (0.25, 512), True),
+        ("FARGATE", (0.5, 2048), True),
+        ("EC2", (0.5, 640), False),
+        ("EC2", (0.5, 639), True),
+        ("EC2", (0.25, 640), True),
+        ("EC2", (8, 8192), False),
+    ],
+)
+def test_on_fargate_any_other_size_is_a_change_and_elsewhere_only_one_that_is_too_small(
+    launch_type: str, given_size: tuple[float, float], *, changes: bool
+) -> None:
+    """500 x 1.2 = 600 -> 640 or 1024; 0.26 -> 0.5."""
+    found = advice([report(peak_mb=500, p95=0.26, size=given_size, launch_type=launch_type)]).choice
+    assert found.is_fargate is (launch_type == "FARGATE")
+    assert found.current == TaskSize(vcpu=given_size[0], memory_mb=given_size[1])
+    assert found.changes is changes
+
+
+def test_without_a_present_size_nothing_changes() -> None:
+    assert advice([report(peak_mb=500, size=None)]).choice.changes is False
+
+
+@pytest.mark.parametrize(
+    ("known", "changes"),
+    [(TaskSize(vcpu=1), False), (TaskSize(memory_mb=1024), False), (TaskSize(memory_mb=64), True)],
+)
+def test_elsewhere_a_half_of_the_size_that_is_not_known_is_not_too_small(known: TaskSize, *, changes: bool) -> None:
+    both = report(peak_mb=500, p95=0.26, launch_type="EC2", task_size=known)
+    memory_alone = report(peak_mb=500, p95=None, launch_type="EC2", task_size=known)
+    assert [advice([one]).choice.changes for one in (both, memory_alone)] == [changes, changes]
+
+
+@pytest.mark.parametrize("launch_type", ["EC2", "LOCAL", "EXTERNAL", None])
+def test_elsewhere_the_need_is_rounded_up_and_nothing_is_saved(launch_type: str | None) -> None:
+    """100 x 1.2 = 120 -> 128; 0.26 -> 0.5."""
+    found = advice([report(peak_mb=100, p95=0.26, launch_type=launch_type)])
+    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (0.5, 128)
+    assert found.choice.saving_percent is None
+    assert not found.choice.is_max_vcpu
+    assert not found.choice.is_max_memory
+    assert not found.choice.is_vcpu_unchanged
+    assert not found.choice.is_memory_unchanged
+    assert size([report(peak_mb=53.3, p95=0.25, launch_type=launch_type)]) == (0.25, 64)
+
+
+def test_elsewhere_a_need_of_whole_steps_stays_as_it_is() -> None:
+    """3200 x 1.1 is 3520.0000000000005 in floating point."""
+    exactly = Policy(memory_margin_percent=0)
+    assert size([report(peak_mb=128, p95=0.5, launch_type="EC2")], policy=exactly) == (0.5, 128)
+    assert size([report(peak_mb=3200, launch_type="EC2")], policy=Policy(memory_margin_percent=10))[1] == 3520
+
+
+def test_elsewhere_what_was_not_enough_is_passed_by_a_step() -> None:
+    assert size([killed(limit_mb=512, launch_type="EC2")])[1] == 640
+    early = report(peak_mb=10, likely_out_of_memory=True, size=(1, 512), launch_type="EC2", status="failure")
+    assert size([early])[1] == 576
+    assert size([report(p95=1.0, launch_type="EC2")])[0] == 1
+
+
+def test_linuxs_prices_are_not_taken_for_windows() -> None:
+    runs = report(peak_mb=900, p95=0.5, size=(4, 8 * GB))
+    assert "$" in reasons(runs)
+    assert "$" not in reasons(runs, target=DeploymentTarget(windows=True))
+
+
+def test_windows_has_no_less_than_1_vcpu_and_no_more_than_4() -> None:
+    windows = DeploymentTarget(windows=True)
+    assert size([report(peak_mb=100, p95=0.1)], target=windows) == (1, 2048)
+    assert size([report(peak_mb=40 * GB, p95=6, size=(8, 60 * GB))], target=windows) == (4, 30 * GB)
+
+
+def test_a_task_that_runs_elsewhere_now_is_chosen_for_there() -> None:
+    assert size(
+        [report(peak_mb=100, p95=0.3, launch_type="LOCAL")], target=DeploymentTarget(launch_type="FARGATE")
+    ) == (
+        0.5,
+        1024,
+    )
+
+
+def test_a_run_without_numbers_is_counted_and_ignored() -> None:
+    runs = [report(0), report(1, peak_mb=None, p95=None)]
+    found = advice(runs).evidence
+    assert (found.runs, found.ignored) == (1, 1)
+    assert found.first_started_at == found.last_started_at == runs[0].record.started_at
+    assert list(collected(runs[1:]).evidence().values()) == [None]
+
+
+def test_what_stays_is_told_apart_from_what_was_chosen() -> None:
+    def kept(**more: Any) -> tuple[bool, bool]:
+        choice = advice([report(**more)]).choice
+        return choice.is_vcpu_unchanged, choice.is_memory_unchanged
+
+    assert kept() == (False, False)
+    assert kept(p95=None) == (True, False)
+    assert kept(peak_mb=None) == (False, True)
+
+
+def test_of_what_was_not_measured_and_is_not_known_the_least_is_taken() -> None:
+    assert size([report(peak_mb=100, p95=None, size=None)]) == (0.25, 512)
+
+
+def test_what_was_not_measured_stays_as_it_is() -> None:
+    assert size([report(peak_mb=None, p95=0.1)]) == (0.25, 2048)
+    assert "the memory size stays as it is" in reasons(report(peak_mb=None, p95=0.1))
+    assert size([report(peak_mb=100, p95=None)]) == (1, 2048)
+    assert size([report(peak_mb=100, p95=None, size=None, launch_type="LOCAL")]) == (None, 128)
+
+
+# --- the sentences ----------------------------------------------------------------------------
+
+
+def test_the_first_reason_names_the_runs_and_how_the_peaks_are_known() -> None:
+    runs = [report(n, metrics={"memory_peak_source": "kernel"}) for n in range(12)]
+    assert reasons(*runs).startswith(
+        "12 runs used at most 400 MB of memory (kernel) and for 95 % of the time at most 0.2 vCPU"
+    )
+    assert "(sampled)" in advice([*runs, report(12)]).reasons[0]  # the weakest
+
+
+def test_over_provisioned_is_said() -> None:
+    text = reasons(report(peak_mb=256, p95=0.1))
+    assert "Only 12 % of the task's 2 GB was ever used." in text
+    assert "For 95 % of the time, at most 10 % of the task's 1 vCPU was used." in text
+
+
+def test_bound_by_memory_is_said() -> None:
+    assert "That is 95 % of the task's 2 GB: the task is memory-bound." in reasons(report(peak_mb=1946))
+
+
+def test_a_spike_is_said_with_what_would_be_enough_without_it() -> None:
+    spiky = report(peak_mb=1500, metrics={"memory_used_mb": Distribution(p99=300)})
+    assert "1.5 GB for less than 1 % of the time, at most 300 MB otherwise" in reasons(spiky)
+    flat = report(peak_mb=1500, metrics={"memory_used_mb": Distribution(p99=1400)})
+    assert "spike" not in reasons(flat)
+
+
+def test_growth_is_said_with_the_runs_that_are_left() -> None:
+    """1000 MB, and 50 more with each run: 1450 in the tenth run, and 2050 twelve runs later."""
+    runs = [report(n, peak_mb=1000 + 50 * n) for n in range(10)]
+    assert (
+        "The memory peak grows by about 50 MB a run (over 10 runs): 0.25 vCPU, 2 GB would be too small in about 12 "
+        "runs, so a size with more memory is recommended."
+    ) in reasons(*runs)
+    slow = [report(n, peak_mb=600 + 10 * n) for n in range(10)]
+    assert "grows by about 10 MB a run: it will pass the limit of 1 GB in about 34 runs and" in reasons(*slow)
+    assert "grows" not in reasons(*(report(n, peak_mb=1000 + 50 * (n % 2)) for n in range(10)))
+
+
+def test_the_saving_is_told_for_a_run_and_a_month() -> None:
+    """A run costs 0.00822833 USD, of which 75 % is saved; 30 runs in 29 days are 30.4 runs a month."""
+    text = reasons(*(report(n, peak_mb=100, p95=0.1) for n in range(30)))
+    assert "The new size saves 75 %: $0.0062 a run, about $0.19 a month at 30 runs, at the same duration." in text
+    assert "a month" not in reasons(report())
+
+
+def test_the_right_size_is_said_to_be_right() -> None:
+    assert "The current size is right." in reasons(report(peak_mb=400, p95=0.2, size=(0.25, 512)))
+
+
+def test_few_runs_and_coarse_statistics_are_said() -> None:
+    text = reasons(report(sampling=Sampling(samples=60, stats_period_ms=10_000)))
+    assert "1 run is a small sample" in text
+    assert "The statistics were refreshed only every 10.0 s: shorter peaks are not included." in text
+    many = reasons(*(report(n) for n in range(5)))
+    assert "few" not in many
+    assert "statistics" not in many
+
+
+def test_gpus_that_no_run_used_are_said() -> None:
+    idle = (Gpu(uuid="G", utilization_percent=Distribution(max=0)),)
+    busy = (Gpu(uuid="G", utilization_percent=Distribution(max=3)),)
+    assert "GPUs were allocated but never used in any run" in reasons(report(0, gpus=idle), report(1, gpus=idle))
+    assert "GPU" not in reasons(report(0, gpus=idle), report(1, gpus=busy))
+    assert "GPU" not in reasons(*(report(n, gpus=idle, gpu_scope="instance") for n in range(2)))
+
+
+def test_the_json_has_the_names_of_the_contract() -> None:
+    runs = [report(0), killed(1), report(2, peak_mb=None, p95=None)]
+    shown = as_json(advice(runs))
+    names = "family accountId region runs current recommended savingPercent sizes reasons evidence"
+    assert list(shown) == names.split()
+    assert (shown["family"], shown["accountId"], shown["region"], shown["runs"]) == ("nightly", None, "us-east-1", 2)
+    assert shown["current"] == {"vcpu": 1, "memoryMB": 2048}
+    assert shown["recommended"] == {"vcpu": 0.5, "memoryMB": 3072}
+    assert shown["evidence"] == {
+        "runs": 2,
+        "failed": 1,
+        "outOfMemory": 1,
+        "ignored": 1,
+        "peakMB": 2038,
+        "p95Vcpu": 0.2,
+        "saturatedPercent": None,
+        "peakSource": "sampled",
+        "statsPeriodMs": 1000,
+        "from": runs[0].record.started_at,
+        "to": runs[1].record.started_at,
+    }
+
+
+# --- for any runs -----------------------------------------------------------------------------
+
+needs = st.tuples(
+    st.none() | st.floats(min_value=0.01, max_value=120 * GB),
+    st.none() | st.floats(min_value=0.001, max_value=16),
+    st.sampled_from(LEGAL_SIZES),
+    st.booleans(),
+)
+
+
+def made(number: int, need: tuple[float | None, float | None, Size, bool], launch_type: str = "FARGATE") -> Report:
+    """A run with this requirement, and a size that fits it."""
+    peak_mb, p95, given_size, is_killed = need
+    return report(
+        number,
+        peak_mb=None if peak_mb is None else min(peak_mb, given_size.memory_mb),
+        p95=None if p95 is None else min(p95, given_size.vcpu),
+        size=(given_size.vcpu, given_size.memory_mb),
+        likely_out_of_memory=is_killed,
+        launch_type=launch_type,
+    )
+
+
+measured = st.lists(needs, min_size=1, max_size=12).filter(
+    lambda found: any(peak is not None or p95 is not None for peak, p95, _, _ in found)
+)
+
+
+@given(measured)
+def test_any_recommendation_of_old_reports_is_legal_and_holds_every_observed_peak(
+    found: list[tuple[float | None, float | None, Size, bool]],
+) -> None:
+    runs = [made(number, need) for number, need in enumerate(found)]
+    vcpu, memory_mb = size(runs)
+    assert Size(vcpu or 0, memory_mb or 0) in LEGAL_SIZES
+    current = advice(runs).choice.current or TaskSize()
+    for run in runs:
+        assert (run.record.metrics.max_memory_used_mb or 0) <= (memory_mb or 0)
+        p95 = (run.record.metrics.vcpu_used or Distribution()).p95 or 0
+        assert min(p95, current.vcpu or 0) <= (vcpu or 0)
+
+
+@given(measured, st.floats(min_value=0, max_value=60 * GB), st.sampled_from(["FARGATE", "EC2"]))
+def test_a_higher_peak_never_leads_to_less_memory(
+    found: list[tuple[float | None, float | None, Size, bool]], more_mb: float, launch_type: str
+) -> None:
+    runs = [made(number, need, launch_type) for number, need in enumerate(found)]
+    before = size(runs)
+    first = runs[0].record
+    peak_mb = (first.metrics.max_memory_used_mb or 0) + more_mb
+    higher = replace(runs[0], record=replace(first, metrics=replace(first.metrics, max_memory_used_mb=peak_mb)))
+    after = size([higher, *runs[1:]])
+    if first.metrics.max_memory_used_mb is not None:
+        assert (after[1] or 0) >= (before[1] or 0)
+        assert (after[0] or 0) >= (before[0] or 0) or launch_type == "EC2"
+
+
+@given(measured, st.randoms(use_true_random=False))
+def test_order_and_repetition_change_nothing(
+    found: list[tuple[float | None, float | None, Size, bool]], chance: random.Random
+) -> None:
+    runs = [made(number, need) for number, need in enumerate(found)]
+    repeated = [*runs, *chance.choices(runs, k=len(runs))]
+    chance.shuffle(repeated)
+    assert as_json(advice(repeated)) == as_json(advice(runs))
+
+
+@given(measured, st.sampled_from(["EC2", "LOCAL"]))
+def test_outside_of_fargate_any_recommendation_is_whole_steps_above_every_peak(
+    found: list[tuple[float | None, float | None, Size, bool]], launch_type: str
+) -> None:
+    runs = [made(number, need, launch_type) for number, need in enumerate(found)]
+    vcpu, memory_mb = size(runs)
+    assert vcpu is None or vcpu * 4 % 1 == 0
+    assert memory_mb is None or memory_mb % 64 == 0
+    for run in runs:
+        peak_mb = run.record.metrics.max_memory_used_mb
+        assert peak_mb is None or peak_mb <= (memory_mb or 0)
+
+
+def test_growth_names_the_new_limit_and_the_present_one() -> None:
+    runs = [report(n, peak_mb=400 + 10 * n, size=(1, 4096), p95=0.1) for n in range(10)]
+    text = reasons(*runs)
+    assert "it will pass the limit of 1 GB in about 54 runs and the limit of 4 GB in about 361 runs." in text

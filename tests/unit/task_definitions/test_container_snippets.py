@@ -1,0 +1,69 @@
+"""The monitor's container in four formats; OpenTofu and the TypeScript compiler read two of them in tests/iac."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ruamel.yaml import YAML
+
+import profiler
+from profiler.task_definitions.container_snippets import ContainerRequest, camel_case, container_text, pascal_case
+
+FILE = Path(profiler.__file__).parent.parent / "taskdef" / "monitor-container.json"
+REQUEST = ContainerRequest(
+    image="111122223333.dkr.ecr.us-west-2.amazonaws.com/task-profiler:0.1.0",
+    log_group="/ecs/nightly-etl",
+    region="us-west-2",
+)
+names = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=12)
+asked = st.builds(ContainerRequest, image=names, container=names, log_group=names, region=names, stream_prefix=names)
+
+
+def test_json_is_the_documented_file() -> None:
+    assert container_text(REQUEST, "json") == FILE.read_text()
+
+
+@given(asked)
+def test_json_is_valid_for_any_names(request: ContainerRequest) -> None:
+    container = json.loads(container_text(request, "json"))
+    assert container["image"] == request.image
+    assert container["logConfiguration"]["options"]["awslogs-group"] == request.log_group
+
+
+@settings(deadline=None, max_examples=20)
+@given(asked)
+def test_cloudformation_is_the_same_container(request: ContainerRequest) -> None:
+    (container,) = YAML(typ="safe").load(container_text(request, "cloudformation"))
+    assert camel_case(container) == json.loads(container_text(request, "json"))
+
+
+def test_cloudformation_takes_the_stacks_region() -> None:
+    text = container_text(ContainerRequest(image="i", log_group="g"), "cloudformation")
+    assert "awslogs-region: !Ref AWS::Region\n" in text
+
+
+def test_terraform_escapes_interpolation() -> None:
+    text = container_text(ContainerRequest(image="a${b}", log_group="%{c}"), "terraform")
+    assert '"a$${b}"' in text
+    assert '"%%{c}"' in text
+
+
+def test_cdk_names_the_batch_and_the_image() -> None:
+    text = container_text(ContainerRequest(image="team/task-profiler:1", container="etl", log_group="/ecs/etl"), "cdk")
+    for part in (
+        'fromRegistry("team/task-profiler:1")',
+        'findContainer("etl")',
+        '"/ecs/etl"',
+        "seconds(120)",
+        'TASK_PROFILER_CONTAINER: "etl"',
+    ):
+        assert part in text
+
+
+def test_names_of_labels_and_options_keep_their_case() -> None:
+    given_definition: Any = {"dockerLabels": {"a": "b"}, "logConfiguration": {"options": {"mode": "x"}}}
+    converted = pascal_case(given_definition)
+    assert converted == {"DockerLabels": {"a": "b"}, "LogConfiguration": {"Options": {"mode": "x"}}}
+    assert camel_case(converted) == given_definition
