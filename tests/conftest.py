@@ -1,10 +1,14 @@
 """Fixtures for all tests."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
 
 import pytest
+from botocore.loaders import JSONFileLoader
 from hypothesis import HealthCheck, settings
 
 # A busy machine is slow: a property is about values, never about time.
@@ -23,8 +27,31 @@ settings.register_profile(
 )
 settings.load_profile("same-examples")
 
+_TESTS = Path(__file__).parent
+# The folders whose files take longest come first, so that pytest-xdist's processes end together.
+_SLOWEST_FIRST = ("integration", "faults", "contract", "unit")
+
+# moto makes 1,296 machine images for each of its EC2 backends, which takes longer than the test. No test looks at them.
+os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
+
 # Python ignores these two itself; subprocess resets both in the processes it starts.
 _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let pytest-xdist keep our order; its own has the files with the fewest tests last, and these are the slowest."""
+    if config.getoption("dist", None) == "loadfile":
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _place(item.path))
+
+
+def _place(path: Path) -> int:
+    """Where a file of tests comes; other files, as those that a test writes, come last."""
+    folder = path.relative_to(_TESTS).parts[0] if path.is_relative_to(_TESTS) else ""
+    return _SLOWEST_FIRST.index(folder) if folder in _SLOWEST_FIRST else len(_SLOWEST_FIRST)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -44,6 +71,17 @@ def inherited_signals() -> Iterator[None]:
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def botocore_models() -> Iterator[None]:
+    """Parse botocore's files once: each `mock_aws` makes a new session, which would parse megabytes of JSON again."""
+    load_file = JSONFileLoader.load_file
+    loader = JSONFileLoader()
+    loaded = cache(lambda path: load_file(loader, path))
+    JSONFileLoader.load_file = lambda _loader, path: loaded(path)
+    yield
+    JSONFileLoader.load_file = load_file
 
 
 @pytest.fixture

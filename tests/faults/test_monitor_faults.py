@@ -238,7 +238,7 @@ def test_a_report_that_cloudwatch_does_not_take_is_printed(
     manner: Manner, said: str, endpoint: FaultyEndpoint, logs: LogApi
 ) -> None:
     logs.manner = manner
-    with Sidecar(logs.environment(), beside=endpoint, STOP_SECONDS="4") as sidecar:
+    with Sidecar(logs.environment(), beside=endpoint, STOP_SECONDS="2") as sidecar:
         sidecar.wait_for_samples()
         sidecar.end_batch()
         output, errors = sidecar.finish()

@@ -27,37 +27,46 @@ TUTORIAL = Path("docs/tutorial.md")
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 
 
-def said_of(commands: list[list[str]], python: Path, folder: Path) -> list[str]:
-    """What the AWS CLI has against each; empty is nothing."""
-    environment = {
-        **CREDENTIALS,
-        "AWS_DEFAULT_REGION": "us-west-2",
-        "PATH": os.environ["PATH"],
-        "HOME": str(folder),
-        "COLUMNS": "200",
-    }
-    done = subprocess.run(
-        [python, SENDER],
-        input=json.dumps(commands),
-        env=environment,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found: list[str] = json.loads(done.stdout)
-    return found
+class AwsCli:
+    """One process of the AWS CLI's interpreter, for all pages: it takes a second to start."""
+
+    def __init__(self, python: Path) -> None:
+        environment = {
+            **CREDENTIALS,
+            "AWS_DEFAULT_REGION": "us-west-2",
+            "PATH": os.environ["PATH"],
+            "COLUMNS": "200",
+        }
+        self.process = subprocess.Popen(
+            [python, SENDER], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def said_of(self, commands: list[list[str]], folder: Path) -> list[str]:
+        """What the AWS CLI has against each; empty is nothing."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"folder": str(folder), "commands": commands}) + "\n")
+        self.process.stdin.flush()
+        found: list[str] = json.loads(self.process.stdout.readline())
+        return found
+
+
+@pytest.fixture(scope="module")
+def cli(aws_cli_python: Path) -> Iterator[AwsCli]:
+    started = AwsCli(aws_cli_python)
+    yield started
+    started.process.communicate()
 
 
 @pytest.mark.parametrize("page", pages(), ids=str)
-def test_the_aws_cli_understands_every_command(page: Path, aws_cli_python: Path, tmp_path: Path) -> None:
+def test_the_aws_cli_understands_every_command(page: Path, cli: AwsCli, tmp_path: Path) -> None:
     commands = [words for words in commands_of("aws", page, tmp_path) if words[0] != "configure"]  # sends nothing
     if commands:
-        said = said_of(commands, aws_cli_python, tmp_path)
+        said = cli.said_of(commands, tmp_path)
         assert [(words, text) for words, text in zip(commands, said, strict=True) if text] == []
 
 
-def test_what_the_aws_cli_does_not_understand_is_found(aws_cli_python: Path, tmp_path: Path) -> None:
+def test_what_the_aws_cli_does_not_understand_is_found(cli: AwsCli, tmp_path: Path) -> None:
     wrong = [
         "ecs run-task --task-definition x --lauch-type FARGATE",
         "ecs run-tasks",
@@ -66,9 +75,9 @@ def test_what_the_aws_cli_does_not_understand_is_found(aws_cli_python: Path, tmp
         "iam create-role --role-name x --assume-role-policy-document file://missing.json",
         "logs create-log-group",
     ]
-    said = said_of([line.split() for line in wrong], aws_cli_python, tmp_path)
+    said = cli.said_of([line.split() for line in wrong], tmp_path)
     assert all(said), said
-    assert said_of([["ecs", "list-clusters"]], aws_cli_python, tmp_path) == [""]
+    assert cli.said_of([["ecs", "list-clusters"]], tmp_path) == [""]
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from tests.aws import fake_aws
 from tests.fake_neuron_monitor import install, starts
 from tests.integration.sidecar import Sidecar
 from tests.neuron_documents import report, runtime
+from tests.waiting import wait_until
 
 BUSY = {"line": report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}))}
 STAY = {"stay": True}
@@ -91,7 +92,8 @@ def test_the_monitor_reports_them_too(tmp_path: Path) -> None:
         # A log group that is nowhere, so that the report comes to stdout.
         with Sidecar(environment, LOG_GROUP="/nowhere", LOG_STREAM="x") as sidecar:
             # neuron-monitor is started beside the sampling.
-            sidecar.wait_for_samples(60)
+            wait_until(lambda: starts(program), 60, "neuron-monitor")
+            sidecar.wait_for_samples(20)
             sidecar.end_batch()
             lines, _ = sidecar.finish()
     (found,) = [line for line in lines if line["type"] == "task.report"]

@@ -15,6 +15,8 @@ from profiler.record.record_model import Distribution, decode, encode, json_sche
 from tools.fleet import Fleet, families, runs
 from tools.fleet_record import checkpoints
 
+VALIDATOR = jsonschema.Draft202012Validator(json_schema())
+
 fleets = st.builds(
     Fleet,
     runs_per_day=st.integers(0, 60),
@@ -38,10 +40,9 @@ def percentiles(distribution: Distribution | None) -> list[float]:
 @given(fleets)
 @settings(max_examples=40)
 def test_every_simulated_line_is_valid_and_becomes_a_document(fleet: Fleet) -> None:
-    validator = jsonschema.Draft202012Validator(json_schema())
     for report in islice(runs(fleet), 10):
         line = encode(report)
-        validator.validate(json.loads(line))
+        VALIDATOR.validate(json.loads(line))
         assert decode(line) == report
         document = report_document(report, line.decode(), prefix="task")
         assert isinstance(document, Document)
