@@ -9,7 +9,7 @@ from profiler.cli.printing import report_stdout_errors
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
 
-_MARGINS = 6  # the columns beside the texts in click's list of commands
+_MARGINS = 6  # the columns next to the texts in click's list of commands
 # The module of each command, and the first sentence of its help.
 COMMANDS = {
     "monitor": (

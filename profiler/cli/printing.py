@@ -75,7 +75,7 @@ def report_stdout_errors() -> None:
 
 
 def write_out(data: bytes) -> None:
-    """Write to standard output. A reader that has closed the pipe is no error; otherwise raises TaskProfilerError."""
+    """Write to standard output. A reader may close the pipe; other failures raise TaskProfilerError."""
     rest = memoryview(data)
     try:
         while rest:

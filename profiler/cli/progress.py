@@ -21,7 +21,7 @@ def stderr_rows(count: int, environment: Mapping[str, str], write: Callable[[str
 
 @contextmanager
 def progress_row(environment: Mapping[str, str]) -> Iterator[ShowProgress]:
-    """Yield the function that shows the progress; it does nothing if standard error is no terminal."""
+    """Yield the function that shows the progress; it does nothing if standard error is not a terminal."""
     if not is_terminal(STDERR) or environment.get("TERM") == "dumb":
         yield lambda text, share: None  # noqa: ARG005  as ShowProgress
         return

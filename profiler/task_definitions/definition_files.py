@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from profiler.core.ecs_terms import FARGATE
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import write_atomically
 from profiler.core.json_fields import mapping, text
@@ -24,8 +25,7 @@ from profiler.task_definitions.json_edits import with_members
 from profiler.task_definitions.resize import with_size
 
 _NEW_FILE_MODE = 0o644
-_FARGATE = "FARGATE"
-_LAUNCH_TYPES = (_FARGATE, "MANAGED_INSTANCES", "EC2")
+_LAUNCH_TYPES = (FARGATE, "MANAGED_INSTANCES", "EC2")
 _WINDOWS = "WINDOWS"
 _X86 = "X86_64"
 # Changes a definition: (definition, the ARN of its revision, a template's reference to the Region of its stack).
@@ -56,7 +56,7 @@ class DefinitionFile(Struct, frozen=True, kw_only=True):
         architecture = text(platform.get("cpuArchitecture")) or _X86
         return DeploymentTarget(
             launch_type=next((name for name in _LAUNCH_TYPES if name in compatibilities), None),
-            cpu_architecture=architecture if _FARGATE in compatibilities else None,
+            cpu_architecture=architecture if FARGATE in compatibilities else None,
             windows=(text(platform.get("operatingSystemFamily")) or "").upper().startswith(_WINDOWS),
         )
 

@@ -1,4 +1,4 @@
-"""The addresses of a run: its log stream and task in the AWS console, and its dashboard. Unknown ones are None."""
+"""The addresses of a run: its log stream and task in the AWS console, and its dashboard. An unknown address is None."""
 
 import re
 from datetime import UTC, datetime, timedelta

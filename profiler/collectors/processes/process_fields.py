@@ -19,6 +19,7 @@ from profiler.aggregation.task_record import (
 )
 from profiler.aggregation.time_series import with_columns
 from profiler.collectors.processes.process_usage import BatchProcesses
+from profiler.core.ecs_terms import FARGATE
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.record_model import (
@@ -35,7 +36,6 @@ from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 
 # The processes' time series replaces that of the task stats if these come at most half as often.
 _MIN_STEP_RATIO = 2
-_FARGATE = "FARGATE"
 _CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
 _MEMORY_DISTRIBUTIONS = ("memory_used_mb", "memory_utilization_percent")
 _MEMORY_SERIES = (*_MEMORY_DISTRIBUTIONS, "max_memory_used_at")
@@ -51,7 +51,7 @@ def with_processes(record: Record, batch: BatchProcesses, *, is_current: bool) -
     sizes = ResourceLimits(vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb))
     group_peak = batch.group_peak(is_running=record.status == "running")
     processes = batch.totals.top(is_memory_shared=batch.comparison.counts_shared_memory_twice)
-    kills = batch.kills.kills(is_host_dedicated=record.launch_type == _FARGATE)
+    kills = batch.kills.kills(is_host_dedicated=record.launch_type == FARGATE)
     since = None if record.interval is None else batch.usage.end_interval()
     record = replace(record, metrics=_with_totals(record.metrics, batch, group_peak), processes=processes)
     if is_current and _is_finer(batch.usage, record.sampling):

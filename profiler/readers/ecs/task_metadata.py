@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from profiler.core.ecs_terms import FARGATE
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, number, text
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
@@ -17,7 +18,6 @@ from profiler.readers import Unavailable
 RUNNING = "RUNNING"
 STOPPED = "STOPPED"
 _AWSVPC = "awsvpc"
-_FARGATE = "FARGATE"
 # A container without its own CPU units has 0, or Docker's minimum of 2 shares.
 _CPU_UNITS_UNSET = 2
 _CPU_UNITS_PER_VCPU = 1024
@@ -69,7 +69,7 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
 
 def runs_on_instance(launch_type: str | None) -> bool:
     """Whether a task is known to run on an instance, which it may share with other tasks; False if unknown."""
-    return launch_type is not None and launch_type != _FARGATE
+    return launch_type is not None and launch_type != FARGATE
 
 
 class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
