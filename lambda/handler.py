@@ -26,7 +26,6 @@ from forwarder.notices.channel import NoticeChannel
 from forwarder.notices.duration_comparison import COMPARISON_SECONDS, compare
 from forwarder.notices.idempotency import Idempotently, run_idempotently
 from forwarder.notices.notice import Notice
-from forwarder.notices.slack_settings import read_targets
 from forwarder.search_cluster.document_delivery import DeliverDocuments, deliver
 from forwarder.search_cluster.failure_store import (
     Failure,
@@ -138,15 +137,10 @@ def _idempotently(table: str | None, context: Context) -> Idempotently:
 
 def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
     """Return every notice channel. One that is not configured accepts no notice."""
-    from forwarder.notices.ended_run import LogLineChannel  # forward_logs needs no channels
-    from forwarder.notices.event_bus import EventBusChannel
-    from forwarder.notices.slack_channel import SlackNoticeChannel
+    from forwarder.notices.configured_channels import configured_channels  # forward_logs needs no channels
+    from forwarder.notices.ended_run import LogLineChannel
 
-    channels: list[NoticeChannel] = [
-        SlackNoticeChannel(lambda: read_targets(os.environ, fetch_secret), budget, kibana_url=settings.kibana_url)
-    ]
-    if settings.event_bus_name is not None:
-        channels.append(EventBusChannel(settings.event_bus_name, _events_client, kibana_url=settings.kibana_url))
+    channels = configured_channels(settings, os.environ, budget, _events_client)
     if not _has_cluster():
         channels.append(LogLineChannel(_print_line, kibana_url=settings.kibana_url))
     return channels

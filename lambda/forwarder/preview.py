@@ -14,15 +14,13 @@ from collections.abc import Sequence
 import msgspec
 
 from forwarder.delivery_errors import ForwarderError, SettingsError
-from forwarder.function_settings import NoticeSettings, fetch_secret, read_notice_settings
+from forwarder.function_settings import NoticeSettings, read_notice_settings
 from forwarder.invocation_time import InvocationTime
 from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
+from forwarder.notices.configured_channels import configured_channels
 from forwarder.notices.ended_run import ended_run
-from forwarder.notices.event_bus import EventBusChannel
 from forwarder.notices.notice import Notice
-from forwarder.notices.slack_channel import SlackNoticeChannel
 from forwarder.notices.slack_message import message
-from forwarder.notices.slack_settings import read_targets
 from forwarder.task.find_report import ReportFinder
 from forwarder.task.task_event import parse_stopped_task
 from forwarder.task_stopped import TaskStoppedHandler
@@ -81,15 +79,8 @@ def preview(event: object) -> tuple[Notice, NoticeKind]:
 
 def channels(settings: NoticeSettings) -> list[NoticeChannel]:
     """Return the channels that a notice is sent to, as the environment configures them."""
-    slack = SlackNoticeChannel(
-        lambda: read_targets(os.environ, fetch_secret),
-        InvocationTime(_PreviewContext()),
-        kibana_url=settings.kibana_url,
-    )
-    if settings.event_bus_name is None:
-        return [slack]
-    bus = settings.event_bus_name
-    return [slack, EventBusChannel(bus, lambda: bounded_client("events"), kibana_url=settings.kibana_url)]
+    budget = InvocationTime(_PreviewContext())
+    return configured_channels(settings, os.environ, budget, lambda: bounded_client("events"))
 
 
 def show(notice: Notice, kind: NoticeKind, settings: NoticeSettings) -> str:
