@@ -17,6 +17,7 @@ from profiler.sizing.prices import PriceOverrides, parse_price
 Switch = Literal["auto", "on", "off"]
 Emf = Literal["off", "report", "live"]
 Arguments = Literal["off", "redacted", "all"]
+StacksMode = Literal["off", "moments", "on"]
 
 MIN_INTERVAL_SECONDS = 0.02
 MAX_SECONDS = 86_400.0
@@ -24,6 +25,7 @@ DEFAULT_SERIES_POINTS = 60
 MAX_SERIES_POINTS = 240
 _SWITCHES: Mapping[str, Switch] = {"auto": "auto", "on": "on", "off": "off"}
 _ARGUMENTS: Mapping[str, Arguments] = {"off": "off", "redacted": "redacted", "all": "all"}
+_STACKS: Mapping[str, StacksMode] = {"off": "off", "moments": "moments", "on": "on"}
 _EMF: Mapping[str, Emf] = {"true": "report", "live": "live", "false": "off", "off": "off"}
 _TAGS: Mapping[str, bool] = {"true": True, "false": False, "off": False}
 _MAX_PORT = 65535
@@ -58,6 +60,7 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     series_points: int = DEFAULT_SERIES_POINTS
     accelerators: AcceleratorSettings = AcceleratorSettings()
     process_arguments: Arguments = "off"
+    stacks: StacksMode = "off"
     prices: PriceOverrides = PriceOverrides()
     emf: Emf = "off"
     emf_metrics: tuple[str, ...] = DEFAULT_EMF_METRICS
@@ -136,6 +139,7 @@ class _MonitorSettingsReader(SettingsReader):
             series_points=self.series_points(),
             accelerators=self.accelerators(),
             process_arguments=self._parsed("PROCESS_ARGUMENTS", "off", _choice(_ARGUMENTS), "off, redacted or all"),
+            stacks=self._parsed("STACKS", "off", _choice(_STACKS), "off, moments or on"),
             prices=self.prices(),
             emf=self._parsed("EMF", "off", _choice(_EMF), "true, live or false"),
             emf_metrics=self._emf_metrics(),

@@ -6,6 +6,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
+from profiler.record.activity_model import (
+    WAITING_SUFFIX,
+    ProcessSeries,
+    StackFunction,
+    StackMoment,
+    Stacks,
+    StacksLine,
+    StackStep,
+    TimeBreakdown,
+    WaitTarget,
+)
 from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
@@ -18,6 +29,7 @@ from profiler.record.record_model import (
     Neuron,
     NeuronCore,
     Process,
+    Processor,
     Recommendation,
     Record,
     Report,
@@ -109,14 +121,110 @@ def etl(task_id: str = "158d1c8044f24c1d9d1b0f7c3f1e8a90", *, days_ago: int = 0,
     )
 
 
-def series(length: int, peak_mb: float, started_ns: int = STARTED_NS, **columns: Sequence[float]) -> Series:
+def series(
+    length: int,
+    peak_mb: float,
+    started_ns: int = STARTED_NS,
+    *,
+    gpu: Sequence[float] | None = None,
+    neuron: Sequence[float] | None = None,
+) -> Series:
     return Series(
         started_at=format_ms(started_ns),
         step_ms=STEP_MS,
         vcpu_used=tuple(cpu_course(length)),
         memory_used_mb=tuple(memory_course(length, peak_mb)),
-        **{name: tuple(values) for name, values in columns.items()},
+        gpu_utilization_percent=None if gpu is None else tuple(gpu),
+        neuron_utilization_percent=None if neuron is None else tuple(neuron),
     )
+
+
+def waiting(**record: Any) -> Report:
+    """The batch of :func:`etl`, seen with shared process ids, SYS_PTRACE and call stacks: it waited for its database."""
+    report = etl("7b3f0c2d9e1a4855b6d0aa41c7f2e893")
+    made = report.record
+    steps = series(119, 3310)
+    vcpu, memory = steps.vcpu_used or (), steps.memory_used_mb or ()
+    breakdown = TimeBreakdown(
+        on_cpu_percent=31.2,
+        waiting_for_cpu_percent=4.1,
+        disk_percent=3.0,
+        network_percent=55.4,
+        sleep_percent=5.0,
+        lock_percent=0.2,
+        pipe_percent=0.0,
+        child_percent=0.0,
+        other_percent=1.1,
+        waiting_for=(
+            WaitTarget(kind="network", target="10.0.3.9:5432", percent=48.3),
+            WaitTarget(kind="network", target="[2600:1f14::7]:443", percent=7.1),
+            WaitTarget(kind="disk", target="/data/orders-2025.parquet", percent=3.0),
+        ),
+        covered_percent=99.2,
+    )
+    first = StackMoment(
+        kind="idle",
+        from_at=format_ms(STARTED_NS + 420 * NS_PER_SECOND),
+        to_at=format_ms(STARTED_NS + 480 * NS_PER_SECOND),
+        samples=58,
+        stack=("<module> (job.py:14)", "load_orders (etl/load.py:40)", "recv (socket.py:706)"),
+        percent=92.0,
+    )
+    second = StackMoment(
+        kind="memory",
+        from_at=format_ms(STARTED_NS + 900 * NS_PER_SECOND),
+        to_at=format_ms(STARTED_NS + 960 * NS_PER_SECOND),
+        samples=60,
+        stack=("<module> (job.py:18)", "merge (etl/merge.py:112)", "concat (pandas/core/reshape/concat.py:372)"),
+        percent=71.7,
+    )
+    stacks = Stacks(
+        source="py-spy 0.4.3",
+        samples=412,
+        top=(
+            StackFunction(function="parse_row", file="etl/parse.py", line=88, self_percent=31.2, total_percent=64.0),
+            StackFunction(function="<module>", file="job.py", line=18, self_percent=0.0, total_percent=100.0),
+        ),
+        moments=(first, second),
+    )
+    changes = {
+        "processor": Processor(model="Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", count=4),
+        "metrics": replace(made.metrics, cpu_wait_seconds=61.4, cpu_wait_percent=4.6),
+        "time_breakdown": breakdown,
+        "stacks": stacks,
+        "series": replace(
+            steps,
+            cpu_wait=tuple(0.1 for _ in vcpu),
+            processes=(
+                ProcessSeries(
+                    command="python3 export.py",
+                    vcpu_used=tuple(value and round(value * 0.8, 3) for value in vcpu),
+                    memory_used_mb=tuple(value and round(value * 0.9, 1) for value in memory),
+                ),
+                ProcessSeries(
+                    command="gzip",
+                    vcpu_used=tuple(value and round(value * 0.2, 3) for value in vcpu),
+                    memory_used_mb=tuple(value and round(value * 0.1, 1) for value in memory),
+                ),
+                ProcessSeries(command="other", vcpu_used=(None, *(0.0 for _ in vcpu[1:])), memory_used_mb=None),
+            ),
+        ),
+    }
+    return replace(report, record=replace(made, **{**changes, **record}))
+
+
+def waiting_stacks() -> StacksLine:
+    """The stacks line of :func:`waiting`."""
+    record = waiting().record
+    load = "<module> (job.py);load_orders (etl/load.py);recv (socket.py)" + WAITING_SUFFIX
+    parse = "<module> (job.py);transform (etl/transform.py);parse_row (etl/parse.py)"
+    merge = "<module> (job.py);merge (etl/merge.py);concat (pandas/core/reshape/concat.py)"
+    steps = (
+        StackStep(offset_ms=0, duration_ms=420_000, stacks={parse: 80, load: 12}),
+        StackStep(offset_ms=420_000, duration_ms=60_000, stacks={load: 54, parse: 4}),
+        StackStep(offset_ms=480_000, duration_ms=703_000, stacks={parse: 90, merge: 172}),
+    )
+    return StacksLine(type="task.stacks", task_id=record.task_id, container=record.container.name, steps=steps)
 
 
 def out_of_memory() -> Report:
@@ -203,7 +311,7 @@ def gpu() -> Report:
         for number, use in enumerate((81.0, 79.0, 80.0, 0.0))
     )  # fmt: skip
     made = etl("6b0a11ee", gpus=gpus, launch_type="EC2", family="train", cost=None)
-    with_gpu = series(119, 3310, gpu_utilization_percent=[60 + step % 30 for step in range(119)])
+    with_gpu = series(119, 3310, gpu=[60 + step % 30 for step in range(119)])
     return replace(made, record=replace(made.record, series=with_gpu))
 
 
@@ -215,7 +323,7 @@ def neuron() -> Report:
     )
     made = etl("7c2211aa", launch_type="EC2", family="infer", cost=None)
     devices = Neuron(cores=cores, device_memory_used_mb=Distribution(avg=6000, max=7000), device_memory_size_mb=16384)
-    with_neuron = series(119, 3310, neuron_utilization_percent=[40 + step % 9 for step in range(119)])
+    with_neuron = series(119, 3310, neuron=[40 + step % 9 for step in range(119)])
     return replace(made, record=replace(made.record, neuron=devices, series=with_neuron))
 
 

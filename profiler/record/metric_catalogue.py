@@ -17,6 +17,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from profiler.record.accelerators import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
+from profiler.record.model_base import json_name
 from profiler.record.record_model import (
     Cost,
     Interval,
@@ -25,7 +26,6 @@ from profiler.record.record_model import (
     Number,
     Recommendation,
     Record,
-    json_name,
     known_status,
 )
 

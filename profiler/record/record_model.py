@@ -8,6 +8,8 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from profiler.record.activity_model import ProcessSeries, Stacks, TimeBreakdown
+from profiler.record.model_base import Model
 from profiler.record.run_outcome import OutOfMemoryEvidence, Status
 
 SCHEMA_VERSION = "1.2"
@@ -23,20 +25,8 @@ _AnyStatus = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(St
 _AnyPeakSource = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(PeakSource))})]
 _AnyEvidence = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(OutOfMemoryEvidence))})]
 
-_UNIT_SPELLINGS = {"mb": "MB", "mhz": "MHz"}
 
-
-def json_name(python_name: str) -> str:
-    """The name in JSON: ``max_memory_used_mb`` becomes ``maxMemoryUsedMB``."""
-    first, *others = python_name.split("_")
-    return first + "".join(_UNIT_SPELLINGS.get(part, part.capitalize()) for part in others)
-
-
-class _Model(Struct, frozen=True, omit_defaults=True, rename=json_name):
-    """Base class of all parts: immutable, without absent values in JSON, and with names in camel case there."""
-
-
-class Distribution(_Model, frozen=True, kw_only=True):
+class Distribution(Model, frozen=True, kw_only=True):
     """A quantity over the run: time-weighted mean, time-weighted percentiles (1 % relative error), and maximum."""
 
     avg: float | None = None
@@ -46,21 +36,21 @@ class Distribution(_Model, frozen=True, kw_only=True):
     max: float | None = None
 
 
-class AverageAndMaximum(_Model, frozen=True, kw_only=True):
+class AverageAndMaximum(Model, frozen=True, kw_only=True):
     """The mean and the maximum of a quantity over the run, or of all readings of all devices."""
 
     avg: float | None = None
     max: float | None = None
 
 
-class SlowdownBounds(_Model, frozen=True, kw_only=True):
+class SlowdownBounds(Model, frozen=True, kw_only=True):
     """How many times as long the same work would have taken with fewer vCPUs: at least ``min``, at most ``max``."""
 
     min: float
     max: float
 
 
-class Metrics(_Model, frozen=True, kw_only=True):
+class Metrics(Model, frozen=True, kw_only=True):
     """The resource usage of one container.
 
     ``durationMs`` is the time from the container's start to its end. ``billedDurationMs`` is the time from the start
@@ -71,7 +61,8 @@ class Metrics(_Model, frozen=True, kw_only=True):
     task's size, else the host's; ``vcpuShare`` is the container's own CPU share, which guarantees and never limits.
     ``vcpuSaturatedPercent`` is the share of the time in which all containers of the task together used at least 95 %
     of its vCPUs. ``slowdownAtVcpu`` maps smaller sizes to the bounds of the slowdown; a size without slowdown is left
-    out.
+    out. ``cpuWaitSeconds`` is the time for which threads that could run waited for a CPU, summed over all threads;
+    ``cpuWaitPercent`` is its share of this time and of the CPU time together.
     """
 
     duration_ms: Number | None = None
@@ -82,6 +73,8 @@ class Metrics(_Model, frozen=True, kw_only=True):
     vcpu_size: Number | None = None
     vcpu_share: Number | None = None
     cpu_seconds: float | None = None
+    cpu_wait_seconds: float | None = None
+    cpu_wait_percent: float | None = None
     vcpu_used: Distribution | None = None
     cpu_utilization_percent: Distribution | None = None
     memory_used_mb: Distribution | None = None
@@ -101,7 +94,7 @@ class Metrics(_Model, frozen=True, kw_only=True):
     ephemeral_storage_size_mb: Number | None = None
 
 
-class Interval(_Model, frozen=True, kw_only=True):
+class Interval(Model, frozen=True, kw_only=True):
     """The resource usage since the last checkpoint (in checkpoints only)."""
 
     started_at: str | None = None
@@ -116,7 +109,7 @@ class Interval(_Model, frozen=True, kw_only=True):
     neuron_utilization_percent: AverageAndMaximum | None = None
 
 
-class Container(_Model, frozen=True, kw_only=True):
+class Container(Model, frozen=True, kw_only=True):
     """The batch container. ``restarts`` counts its restarts in place, which ECS does by its restart policy."""
 
     name: str
@@ -127,7 +120,7 @@ class Container(_Model, frozen=True, kw_only=True):
     restarts: int | None = None
 
 
-class OtherContainer(_Model, frozen=True, kw_only=True):
+class OtherContainer(Model, frozen=True, kw_only=True):
     """Another container of the task; the monitor's own container is one of them."""
 
     name: str
@@ -136,7 +129,7 @@ class OtherContainer(_Model, frozen=True, kw_only=True):
     metrics: Metrics | None = None
 
 
-class Sampling(_Model, frozen=True, kw_only=True):
+class Sampling(Model, frozen=True, kw_only=True):
     """How the batch container was sampled.
 
     ``duplicates`` counts readings that the source had not refreshed, ``failures`` failed reads, and ``missedTicks``
@@ -154,7 +147,7 @@ class Sampling(_Model, frozen=True, kw_only=True):
     sources: tuple[str, ...] = field(default_factory=lambda: ())
 
 
-class Process(_Model, frozen=True, kw_only=True):
+class Process(Model, frozen=True, kw_only=True):
     """All observed processes with one name: their number and their total CPU time.
 
     The name of an interpreter is followed by the base name of its script.
@@ -172,7 +165,7 @@ class Process(_Model, frozen=True, kw_only=True):
     max_memory_used_processes: int | None = None
 
 
-class MemoryKills(_Model, frozen=True, kw_only=True):
+class MemoryKills(Model, frozen=True, kw_only=True):
     """The processes that the kernel killed because memory was exhausted.
 
     ``count`` is their number. ``processes`` are those that were observed, with their memory at the last observation.
@@ -182,7 +175,7 @@ class MemoryKills(_Model, frozen=True, kw_only=True):
     processes: tuple[Process, ...] = field(default_factory=lambda: ())
 
 
-class Gpu(_Model, frozen=True, kw_only=True):
+class Gpu(Model, frozen=True, kw_only=True):
     """One NVIDIA GPU. ``throttleReasons`` maps each reason to its share of the sampled time in percent."""
 
     uuid: str
@@ -200,7 +193,7 @@ class Gpu(_Model, frozen=True, kw_only=True):
     ecc_uncorrected: int | None = None
 
 
-class NeuronCore(_Model, frozen=True, kw_only=True):
+class NeuronCore(Model, frozen=True, kw_only=True):
     """One NeuronCore. ``index`` is its index on the instance."""
 
     index: int
@@ -208,14 +201,14 @@ class NeuronCore(_Model, frozen=True, kw_only=True):
     memory_used_mb: Distribution | None = None
 
 
-class NeuronExecutions(_Model, frozen=True, kw_only=True):
+class NeuronExecutions(Model, frozen=True, kw_only=True):
     """The numbers of model executions in the run."""
 
     completed: int | None = None
     failed: int | None = None
 
 
-class NeuronLatency(_Model, frozen=True, kw_only=True):
+class NeuronLatency(Model, frozen=True, kw_only=True):
     """The largest latency percentiles of any period, in seconds (percentiles of periods cannot be merged)."""
 
     p50_max: float | None = None
@@ -223,7 +216,7 @@ class NeuronLatency(_Model, frozen=True, kw_only=True):
     p100_max: float | None = None
 
 
-class Neuron(_Model, frozen=True, kw_only=True):
+class Neuron(Model, frozen=True, kw_only=True):
     """AWS Neuron devices. ``restarts`` counts restarts of neuron-monitor."""
 
     cores: tuple[NeuronCore, ...] = field(default_factory=lambda: ())
@@ -235,11 +228,13 @@ class Neuron(_Model, frozen=True, kw_only=True):
     restarts: int | None = None
 
 
-class Series(_Model, frozen=True, kw_only=True):
+class Series(Model, frozen=True, kw_only=True):
     """The time series of the run: one value for each step of ``stepMs`` milliseconds from ``startedAt`` on.
 
     ``vcpuUsed`` is the mean of a step, ``memoryUsedMB`` its maximum. The devices' utilization is the mean of all
-    readings of all devices. ``null`` stands for a step without a measurement.
+    readings of all devices. ``cpuWait`` is the mean number of threads that waited for a CPU. ``processes`` are the
+    commands with the most CPU time and the highest memory peaks; the others together are the command ``other``.
+    ``null`` stands for a step without a measurement.
     """
 
     started_at: str
@@ -248,23 +243,32 @@ class Series(_Model, frozen=True, kw_only=True):
     memory_used_mb: tuple[float | None, ...] | None = None
     gpu_utilization_percent: tuple[float | None, ...] | None = None
     neuron_utilization_percent: tuple[float | None, ...] | None = None
+    cpu_wait: tuple[float | None, ...] | None = None
+    processes: tuple[ProcessSeries, ...] = ()
 
 
-class TaskSize(_Model, frozen=True, kw_only=True):
+class Processor(Model, frozen=True, kw_only=True):
+    """The machine's processor: its model and its number of logical CPUs, from ``/proc/cpuinfo``."""
+
+    model: str | None = None
+    count: int | None = None
+
+
+class TaskSize(Model, frozen=True, kw_only=True):
     """The limits of the task: the size that Fargate bills and that users can change."""
 
     vcpu: Number | None = None
     memory_mb: Number | None = None
 
 
-class Cost(_Model, frozen=True, kw_only=True):
+class Cost(Model, frozen=True, kw_only=True):
     """The cost of the run, and the price list that it was calculated with."""
 
     usd: float | None = None
     price_basis: str | None = None
 
 
-class Recommendation(_Model, frozen=True, kw_only=True):
+class Recommendation(Model, frozen=True, kw_only=True):
     """The recommended task size, and the reasons."""
 
     vcpu: Number | None = None
@@ -273,7 +277,7 @@ class Recommendation(_Model, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = field(default_factory=lambda: ())
 
 
-class Monitor(_Model, frozen=True, kw_only=True):
+class Monitor(Model, frozen=True, kw_only=True):
     """The profiler itself: its own resource usage, and warnings about the measurement."""
 
     version: str | None = None
@@ -283,7 +287,7 @@ class Monitor(_Model, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = field(default_factory=lambda: ())
 
 
-class Record(_Model, frozen=True, kw_only=True):
+class Record(Model, frozen=True, kw_only=True):
     """One run of one batch container.
 
     ``status``: ``success`` (exit code 0), ``failure`` (another exit code), ``stopped`` (a stop of the task was
@@ -304,6 +308,7 @@ class Record(_Model, frozen=True, kw_only=True):
     availability_zone: str | None = None
     launch_type: str | None = None
     cpu_architecture: str | None = None
+    processor: Processor | None = None
     labels: Mapping[str, str] | None = None
     container: Container
     log_group: str | None = None
@@ -317,6 +322,7 @@ class Record(_Model, frozen=True, kw_only=True):
     finished_at: str | None = None
     sampling: Sampling | None = None
     metrics: Metrics = field(default_factory=lambda: Metrics())  # noqa: PLW0108  a bare class would be left out when empty
+    time_breakdown: TimeBreakdown | None = None
     interval: Interval | None = None
     task_size: TaskSize | None = None
     cost: Cost | None = None
@@ -327,12 +333,13 @@ class Record(_Model, frozen=True, kw_only=True):
     gpus: tuple[Gpu, ...] = ()
     gpu_scope: str | None = None
     neuron: Neuron | None = None
+    stacks: Stacks | None = None
     tags: Mapping[str, str] | None = None
     series: Series | None = None
     truncated: bool | None = None
 
 
-class Report(_Model, frozen=True, kw_only=True):
+class Report(Model, frozen=True, kw_only=True):
     """The line: the time at which it was written, its type, and the record."""
 
     time: str
@@ -349,13 +356,13 @@ def with_warnings(record: Record, warnings: Iterable[str]) -> Record:
     return replace(record, monitor=replace(record.monitor, warnings=(*record.monitor.warnings, *added)))
 
 
-class ContainerHead(_Model, frozen=True, kw_only=True):
+class ContainerHead(Model, frozen=True, kw_only=True):
     """The part of a container that filters read."""
 
     name: str
 
 
-class RecordHead(_Model, frozen=True, kw_only=True):
+class RecordHead(Model, frozen=True, kw_only=True):
     """The part of a record that filters read."""
 
     task_id: str
@@ -369,7 +376,7 @@ class RecordHead(_Model, frozen=True, kw_only=True):
     tags: Mapping[str, str] | None = None
 
 
-class ReportHead(_Model, frozen=True, kw_only=True):
+class ReportHead(Model, frozen=True, kw_only=True):
     """The part of a report that filters read. Decoding it takes a third of the time of the whole report."""
 
     time: str

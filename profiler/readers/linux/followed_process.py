@@ -101,6 +101,7 @@ class TrackedProcess:
             name=self._name,
             arguments=self._arguments,
             threads=stat.threads,
+            state=stat.state,
             rss_bytes=self._status.rss_bytes,
             share_bytes=self._share_bytes(several=several),
             peak_bytes=self._status.peak_bytes,

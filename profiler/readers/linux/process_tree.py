@@ -22,7 +22,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     shared pages in full, ``share_bytes`` in proportion to the number of processes that share them.
     The memory of a zombie is None, and so are the ``blocks`` of a process that has ended meanwhile or
     belongs to another user. ``name`` has the script of an interpreter, unless the ``arguments`` are read; they
-    are empty unless the reader was configured to read them.
+    are empty unless the reader was configured to read them. ``state`` is the letter of the main thread's state.
     """
 
     pid: int
@@ -32,6 +32,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     name: str = ""
     arguments: tuple[str, ...] = ()
     threads: int = 1
+    state: str = ""
     rss_bytes: int | None = None
     share_bytes: int | None = None
     peak_bytes: int | None = None
@@ -98,6 +99,7 @@ class ProcessTree:
             children_cpu_ns=stat.children_cpu_ticks * self._ns_per_tick,
             name=self._names[pid, stat.started_ticks, stat.name],
             threads=stat.threads,
+            state=stat.state,
             rss_bytes=status.rss_bytes,
             share_bytes=share_bytes,
             peak_bytes=status.peak_bytes,

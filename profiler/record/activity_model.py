@@ -1,0 +1,123 @@
+"""The parts of the record that show what the processes did: the time breakdown, usage by command, and call stacks.
+
+The call stacks over time are in a line of their own, :class:`StacksLine`.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, get_args
+
+from msgspec import Meta, field
+
+from profiler.record.model_base import Model
+
+WaitKind = Literal["disk", "network", "sleep", "lock", "pipe", "child", "other"]
+MomentKind = Literal["memory", "idle", "saturated"]
+STACKS_FORMAT = "folded"
+# Follows a folded stack of threads that were not on a CPU.
+WAITING_SUFFIX = " [waiting]"
+
+# A reader keeps a word that only a newer writer knows.
+_AnyWaitKind = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(WaitKind))})]
+_AnyMomentKind = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(MomentKind))})]
+
+
+class WaitTarget(Model, frozen=True, kw_only=True):
+    """What the run waited for: a peer's address and port, or a path. ``percent`` is its share of the wall time.
+
+    The time of all targets that are not listed is in one row whose kind and target are ``other``.
+    """
+
+    kind: _AnyWaitKind
+    target: str
+    percent: float
+
+
+class TimeBreakdown(Model, frozen=True, kw_only=True):
+    """The wall time of the run in parts that add up to 100 %.
+
+    A kind that cannot be told with the monitor's privileges is absent, and its time is in ``otherPercent``. Without
+    SYS_PTRACE only ``onCpuPercent``, ``waitingForCpuPercent``, ``diskPercent`` and ``otherPercent`` are known.
+    ``coveredPercent`` is the share of the run's time in which samples were taken.
+    """
+
+    on_cpu_percent: float | None = None
+    waiting_for_cpu_percent: float | None = None
+    disk_percent: float | None = None
+    network_percent: float | None = None
+    sleep_percent: float | None = None
+    lock_percent: float | None = None
+    pipe_percent: float | None = None
+    child_percent: float | None = None
+    other_percent: float | None = None
+    waiting_for: tuple[WaitTarget, ...] = ()
+    covered_percent: float | None = None
+
+
+class ProcessSeries(Model, frozen=True, kw_only=True):
+    """The processes of one command in the steps of the time series; ``null``: nothing was read in the step.
+
+    ``vcpuUsed`` is the mean of a step, ``memoryUsedMB`` its maximum. Shared memory counts once where that can be read.
+    """
+
+    command: str
+    vcpu_used: tuple[float | None, ...] | None = None
+    memory_used_mb: tuple[float | None, ...] | None = None
+
+
+class StackFunction(Model, frozen=True, kw_only=True):
+    """A function in the stack samples. ``line`` lies inside the function.
+
+    ``selfPercent`` is the share of the samples of running threads in which the function itself ran, ``totalPercent``
+    the share in which it was anywhere on the stack.
+    """
+
+    function: str
+    file: str
+    line: int | None = None
+    self_percent: float | None = None
+    total_percent: float | None = None
+
+
+class StackMoment(Model, frozen=True, kw_only=True):
+    """A moment of the run and the stack that was seen most often in it.
+
+    ``kind``: ``memory`` (above 80 % of the size and rising), ``idle`` (nothing on a CPU for 30 s), ``saturated`` (all
+    vCPUs in use for 30 s). ``stack`` begins with the outermost function; ``percent`` is its share of the samples.
+    """
+
+    kind: _AnyMomentKind
+    from_at: str | None = field(default=None, name="from")
+    to_at: str | None = field(default=None, name="to")
+    samples: int | None = None
+    stack: tuple[str, ...] = ()
+    percent: float | None = None
+
+
+class Stacks(Model, frozen=True, kw_only=True):
+    """The call stacks of the run's Python processes: the program that read them, and the number of samples."""
+
+    source: str
+    samples: int | None = None
+    top: tuple[StackFunction, ...] = ()
+    moments: tuple[StackMoment, ...] = ()
+
+
+class StackStep(Model, frozen=True, kw_only=True):
+    """The stacks of one step of the run: how often each folded stack was seen.
+
+    A folded stack lists its functions from the outermost on, separated by semicolons: ``main (job.py);load (etl.py)``.
+    """
+
+    offset_ms: int
+    duration_ms: int
+    stacks: Mapping[str, int]
+
+
+class StacksLine(Model, frozen=True, kw_only=True):
+    """The call stacks of a run over time, as a JSON line of its own in the batch's log stream before the report."""
+
+    type: Literal["task.stacks"]
+    task_id: str
+    container: str
+    format: str = field(default_factory=lambda: STACKS_FORMAT)
+    steps: tuple[StackStep, ...] = ()
