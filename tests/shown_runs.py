@@ -140,7 +140,7 @@ def series(
 
 
 def waiting(**record: Any) -> Report:
-    """The batch of :func:`etl`, seen with shared process ids, SYS_PTRACE and call stacks: it waited for its database."""
+    """The batch of :func:`etl`, seen with all privileges: it waited for its database."""
     report = etl("7b3f0c2d9e1a4855b6d0aa41c7f2e893")
     made = report.record
     steps = series(119, 3310)
