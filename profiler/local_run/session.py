@@ -38,7 +38,7 @@ from profiler.local_run.sampler import CommandSampler, SampleBuffer, UnrelatedCh
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.linux import proc
-from profiler.readers.linux.host import read_host, read_own_usage
+from profiler.readers.linux.host import read_host, read_own_usage, with_processor
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import MIB
@@ -145,7 +145,8 @@ class _Session:
         self._placement_call = None
         if plan.fetch_placement is not None:
             self._placement_call = BackgroundCall(plan.fetch_placement, self._clock, _PLACEMENT_TIMEOUT_SECONDS)
-        self._identity = replace(identity, labels={**plan.find_labels(), **identity.labels})
+        labels = {**plan.find_labels(), **identity.labels}
+        self._identity = replace(identity, labels=labels, host=with_processor(identity.host))
         self._usable_cpus = usable_cpus = len(os.sched_getaffinity(0))
         self._sizes = self._read_sizes()
         unrelated_children = UnrelatedChildren(prepared.preexisting_children, plan.collectors)
