@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.task_record import ResourceLimits, build_sampling
 from profiler.aggregation.time_series import RunSeries
 from profiler.aggregation.usage_by_command import ProcessTotals
@@ -160,7 +161,11 @@ class _Session:
         )
         points = max(plan.series_points, plan.max_history_steps // 2)
         self._samples = SampleBuffer(self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points)
-        self._processes = ProcessTotals()
+        self._processes = ProcessTotals(
+            series=SeriesByCommand(started.started_wall_ns, self._interval_ns, plan.series_points)
+            if plan.series_points
+            else None
+        )
         self._ticker = Ticker(started.started_ns, self._interval_ns)
 
     def sample_until_exit(self) -> RunResult:
@@ -186,10 +191,11 @@ class _Session:
 
     def _sample(self) -> None:
         now_ns, reaped = self._clock.monotonic_ns(), self._supervisor.reaped
-        sample = self._sampler.sample(self._read_ns(now_ns), reaped.cpu_ns, reaped.blocks)
+        read_ns = self._read_ns(now_ns)
+        sample = self._sampler.sample(read_ns, reaped.cpu_ns, reaped.blocks)
         self._samples.add(sample, now_ns)
         self._samples.add_devices(self._plan.collectors, now_ns)
-        self._processes.add(self._sampler.processes)
+        self._processes.add(self._sampler.processes, read_ns if self._sampler.processes else None)
         if not isinstance(sample, Unavailable):
             self._plan.on_sample(sample)
 
@@ -251,6 +257,7 @@ class _Session:
             monitor=_monitor(warnings),
             max_series_steps=2 * self._plan.series_points,
         )
+        record = replace(record, series=self._processes.with_commands(record.series))
         return with_collected(record, self._plan.collectors)
 
     def _result(self, observed: RunObservation, ending: CommandExit) -> RunResult:

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak, TreeCpu, TreeMemory
+from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.aggregation.usage_by_command import OomKillTracker, ProcessTotals, ShowArguments
@@ -231,7 +232,12 @@ class BatchProcesses:
         self.has_data = False
         self.usage = ContainerUsage(interval_ns, series_points)
         self.demand = CpuDemand()
-        self.totals = ProcessTotals(show_arguments)
+        self.totals = ProcessTotals(
+            show_arguments,
+            SeriesByCommand(started_ns, interval_ns, series_points, is_new=is_new)
+            if started_ns is not None and series_points
+            else None,
+        )
         self.kills = OomKillTracker()
         self.comparison = SourceComparison()
         self._stats_peak = StatsPeak()
@@ -249,7 +255,7 @@ class BatchProcesses:
         processes = snapshot.processes
         is_alive = any(process.rss_bytes is not None for process in processes)
         self.has_data = self.has_data or is_alive
-        self.totals.add(processes)
+        self.totals.add(processes, self._read_ns(context) if is_alive else None)
         used_bytes = self._add_group(group, is_alive=is_alive)
         group_kills, self._group_kills = self._group_kills, None
         self.kills.add(group_kills, host_kills, snapshot.ended, snapshot.missed_pids)
@@ -316,6 +322,12 @@ class BatchProcesses:
         self.kills.restart()
         self._is_end_observed = self._is_mark_current = False
 
+    def _read_ns(self, context: ReadingContext) -> int:
+        """The time of a reading by the wall clock, whose later steps do not show in it."""
+        if self._wall_offset_ns is None:
+            self._wall_offset_ns = context.wall_ns - context.monotonic_ns
+        return context.monotonic_ns + self._wall_offset_ns
+
     def _add_group(self, group: GroupReading | None, *, is_alive: bool) -> int | None:
         """Add a reading of the control group; returns the memory in use, in bytes.
 
@@ -345,10 +357,9 @@ class BatchProcesses:
         if self._last_added_ns is not None and context.monotonic_ns - self._last_added_ns < self._min_step_ns:
             return
         self._last_added_ns = context.monotonic_ns
-        if self._wall_offset_ns is None:
-            self._wall_offset_ns = context.wall_ns - context.monotonic_ns
-        read_ns = context.monotonic_ns + self._wall_offset_ns  # no step of the wall clock shows in it
-        sample = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, pids=threads)
+        sample = ContainerSample(
+            read_ns=self._read_ns(context), cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, pids=threads
+        )
         self.usage.add(
             sample,
             received_ns=context.monotonic_ns,
