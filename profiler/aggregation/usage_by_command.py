@@ -97,16 +97,21 @@ class ProcessTotals:
             name, process = before[identity]
             self._ended[name] = self._ended.get(name, _Total()).plus(process)
             changed.add(name)
-        for name in changed:
-            held_bytes = self._memory.setdefault(name, TreeMemory()).add(readings.get(name, ()))
-            self._held_bytes[name] = held_bytes or 0
-        if self._held_bytes.keys() != readings.keys():
-            self._held_bytes = {name: self._held_bytes[name] for name in readings}
+        self._add_memory(changed, readings)
         if self._series is not None and read_ns is not None:
             self._series.add(read_ns, used_ns, self._held_bytes)
         self._present = now
         if len(self._memory) - len(now) > _MAX_NAMES:
             self._drop_smallest()
+
+    def _add_memory(
+        self, changed: Iterable[_ProcessName], readings: Mapping[_ProcessName, Sequence[ProcessReading]]
+    ) -> None:
+        for name in changed:
+            held_bytes = self._memory.setdefault(name, TreeMemory()).add(readings.get(name, ()))
+            self._held_bytes[name] = held_bytes or 0
+        if self._held_bytes.keys() != readings.keys():
+            self._held_bytes = {name: self._held_bytes[name] for name in readings}
 
     def top(self, *, is_memory_shared: bool = False) -> tuple[Process, ...]:
         """The five names with the most CPU time and the five with the highest memory peak, by descending CPU time.
