@@ -50,7 +50,7 @@ def with_processes(record: Record, batch: BatchProcesses, *, is_current: bool) -
     """
     sizes = ResourceLimits(vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb))
     group_peak = batch.group_peak(is_running=record.status == "running")
-    is_memory_shared = batch.comparison.counts_shared_memory_twice
+    is_memory_shared = batch.counts_shared_memory_twice(sizes.memory_bytes)
     processes = batch.totals.top(is_memory_shared=is_memory_shared)
     kills = batch.kills.kills(is_host_dedicated=record.launch_type == FARGATE)
     since = None if record.interval is None else batch.usage.end_interval()

@@ -3,6 +3,7 @@
 :class:`SourceComparison` compares them with the task stats of the same container.
 """
 
+import math
 from collections import deque
 
 from msgspec import Struct
@@ -308,6 +309,15 @@ class BatchProcesses:
         if of_processes is not None and bound_bytes is not None:
             of_processes = min(of_processes, bound_bytes)
         return max_known(of_processes, self._group_used_bytes)
+
+    def counts_shared_memory_twice(self, size_bytes: float | None) -> bool:
+        """Whether the sum over the processes is more than the container can have used.
+
+        That is what most of the task stats say, or its high-water mark, or its size (``size_bytes``).
+        """
+        bounds = [bound for bound in (self._mark_bytes, self._stats_peak.size_bytes, size_bytes) if bound is not None]
+        largest_bytes = (1 + _MEMORY_TOLERANCE) * min(bounds, default=math.inf) + _MEMORY_TOLERANCE_BYTES
+        return self.comparison.counts_shared_memory_twice or (self._tree_memory.peak_bytes or 0) > largest_bytes
 
     def _begin(self, context: ReadingContext) -> None:
         if self._incarnation is not None:

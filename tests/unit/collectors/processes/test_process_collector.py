@@ -683,6 +683,23 @@ def test_the_commands_have_values_on_the_steps_of_the_series_before_and_after_a_
     assert shown.memory_used_mb[25:] == (50,) * 15 + (None,) * 20
 
 
+@pytest.mark.parametrize("bound", ["mark", "size"])
+def test_a_sum_of_memory_that_the_container_cannot_have_used_is_not_shown(bound: str) -> None:
+    world = World()
+    workers = tuple(process(pid, held=130, name="worker") for pid in range(2, 12))
+    world.snapshot = lambda _: ProcessSnapshot(processes=workers, main_pid=2)
+    shown = world.run(5).record(series=COARSE, metrics=Metrics(memory_size_mb=8192))
+    assert [(one.max_memory_used_mb, one.max_memory_used_processes) for one in shown.processes] == [(1300, 10)]
+    if bound == "mark":
+        world.collector.on_batch_started(replace(BATCH, docker_id="c"))
+        world.group = lambda _: group(used=385, peak=390)
+    size_mb = 1000 if bound == "size" else 8192
+    shown = world.run(10).record(series=COARSE, metrics=Metrics(memory_size_mb=size_mb))
+    assert [(one.max_memory_used_mb, one.max_memory_used_processes) for one in shown.processes] == [(130, 1)]
+    assert shown.series is not None
+    assert [row.memory_used_mb for row in shown.series.processes] == [None]
+
+
 def test_a_record_without_a_series_has_none_of_commands() -> None:
     assert World().run(20).record("running", None).series is None
 
