@@ -76,7 +76,8 @@ class SeriesByCommand(Generic[_Key]):
         elapsed_ns = 0 if since_ns is None else max(read_ns - since_ns, 0)
         held_ns = min(elapsed_ns, self._max_held_ns)
         self._read_ns, self._max_held_ns = read_ns, _MAX_HELD_NS
-        self._dropped &= memory_bytes.keys()
+        if self._dropped:
+            self._dropped &= memory_bytes.keys()
         if not memory_bytes.keys() <= self._commands.keys():
             self._begin_commands(memory_bytes, since_ns)
         rest_cpu_ns = rest_bytes = 0

@@ -2,16 +2,19 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from profiler.aggregation.process_totals import TreeMemory
-from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.record_model import MemoryKills, Process, Series
 from profiler.record.units import CPU_SECONDS_DIGITS, mebibytes
+
+if TYPE_CHECKING:
+    from profiler.aggregation.series_by_command import SeriesByCommand
 
 _SHOWN_PER_RANKING = 5
 _MAX_SHOWN_OVER_TIME = 8
@@ -56,16 +59,17 @@ class ProcessTotals:
 
     Args:
         show_arguments: How the arguments are shown.
-        series: The time series of the commands; None for none.
+        make_series: Makes the time series of the commands, at the first reading that it has; None for no series.
     """
 
     def __init__(
         self,
         show_arguments: ShowArguments = lambda _: None,
-        series: SeriesByCommand[_ProcessName] | None = None,
+        make_series: "Callable[[], SeriesByCommand[_ProcessName]] | None" = None,
     ) -> None:
         self._show_arguments = show_arguments
-        self._series = series
+        self._make_series = make_series
+        self._series: SeriesByCommand[_ProcessName] | None = None
         self._held_bytes: dict[_ProcessName, int] = {}
         self._present: dict[tuple[int, int], tuple[_ProcessName, ProcessReading]] = {}
         self._ended: dict[_ProcessName, _Total] = {}
@@ -78,7 +82,8 @@ class ProcessTotals:
         changed: set[_ProcessName] = set()
         used_ns: dict[_ProcessName, int] = {}
         for process in processes:
-            name, last = before.get(process.identity, (None, None))
+            identity = process.identity
+            name, last = before.get(identity, (None, None))
             if name is None or last is None or (process.name, process.arguments) != (last.name, last.arguments):
                 if name is not None:
                     changed.add(name)
@@ -87,18 +92,20 @@ class ProcessTotals:
             if process is not last:
                 changed.add(name)
             # A zombie has no memory any more: keep the last reading with its high-water mark.
-            if last is not None and process.peak_bytes is None and last.peak_bytes is not None:
-                now[process.identity] = before[process.identity]
+            if process is last or (last is not None and process.peak_bytes is None and last.peak_bytes is not None):
+                now[identity] = before[identity]
                 continue
-            now[process.identity] = name, process
+            now[identity] = name, process
             growth_ns = process.own_cpu_ns - (0 if last is None else last.own_cpu_ns)
-            used_ns[name] = used_ns.get(name, 0) + max(growth_ns, 0)
+            if growth_ns > 0:
+                used_ns[name] = used_ns.get(name, 0) + growth_ns
         for identity in before.keys() - now.keys():
             name, process = before[identity]
             self._ended[name] = self._ended.get(name, _Total()).plus(process)
             changed.add(name)
         self._add_memory(changed, readings)
-        if self._series is not None and read_ns is not None:
+        if self._make_series is not None and read_ns is not None:
+            self._series = self._series or self._make_series()
             self._series.add(read_ns, used_ns, self._held_bytes)
         self._present = now
         if len(self._memory) - len(now) > _MAX_NAMES:

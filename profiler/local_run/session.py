@@ -6,11 +6,11 @@ The run ends with the command's first process. Nothing here writes to the standa
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.task_record import ResourceLimits, build_sampling
 from profiler.aggregation.time_series import RunSeries
 from profiler.aggregation.usage_by_command import ProcessTotals
@@ -45,6 +45,9 @@ from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import MIB
 from profiler.settings import DEFAULT_SERIES_POINTS
 from profiler.sizing.prices import PriceOverrides
+
+if TYPE_CHECKING:
+    from profiler.aggregation.series_by_command import SeriesByCommand
 
 _ORPHANS_ARE_LOST = "Orphans of the command could not be tracked (prctl was refused); their CPU time may be missing."
 _CHILDREN_ARE_LOST = (
@@ -161,11 +164,7 @@ class _Session:
         )
         points = max(plan.series_points, plan.max_history_steps // 2)
         self._samples = SampleBuffer(self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points)
-        self._processes = ProcessTotals(
-            series=SeriesByCommand(started.started_wall_ns, self._interval_ns, plan.series_points)
-            if plan.series_points
-            else None
-        )
+        self._processes = ProcessTotals(make_series=self._new_series if plan.series_points else None)
         self._ticker = Ticker(started.started_ns, self._interval_ns)
 
     def sample_until_exit(self) -> RunResult:
@@ -198,6 +197,11 @@ class _Session:
         self._processes.add(self._sampler.processes, read_ns if self._sampler.processes else None)
         if not isinstance(sample, Unavailable):
             self._plan.on_sample(sample)
+
+    def _new_series(self) -> "SeriesByCommand[Any]":
+        from profiler.aggregation.series_by_command import SeriesByCommand  # not for the shortest runs
+
+        return SeriesByCommand(self._started.started_wall_ns, self._interval_ns, self._plan.series_points)
 
     def _so_far(self) -> tuple[Report, RunSeries | None]:
         """The report of the command while it runs, and its time series."""

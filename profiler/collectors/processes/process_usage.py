@@ -5,6 +5,7 @@
 
 import math
 from collections import deque
+from functools import partial
 
 from msgspec import Struct
 
@@ -233,12 +234,10 @@ class BatchProcesses:
         self.has_data = False
         self.usage = ContainerUsage(interval_ns, series_points)
         self.demand = CpuDemand()
-        self.totals = ProcessTotals(
-            show_arguments,
-            SeriesByCommand(started_ns, interval_ns, series_points, is_new=is_new)
-            if started_ns is not None and series_points
-            else None,
-        )
+        make_series = None
+        if started_ns is not None and series_points:
+            make_series = partial(SeriesByCommand, started_ns, interval_ns, series_points, is_new=is_new)
+        self.totals = ProcessTotals(show_arguments, make_series)
         self.kills = OomKillTracker()
         self.comparison = SourceComparison()
         self._stats_peak = StatsPeak()

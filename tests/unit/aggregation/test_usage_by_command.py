@@ -129,7 +129,7 @@ def with_series(
     readings: Sequence[Sequence[ProcessReading]], show_arguments: ShowArguments = lambda _: None
 ) -> ProcessTotals:
     """Totals with the series of a run that begins at 0 and is read once a second."""
-    totals = ProcessTotals(show_arguments, SeriesByCommand(0, NS_PER_SECOND, 30))
+    totals = ProcessTotals(show_arguments, lambda: SeriesByCommand(0, NS_PER_SECOND, 30))
     for second, processes in enumerate(readings, start=1):
         totals.add(processes, second * NS_PER_SECOND)
     return totals
