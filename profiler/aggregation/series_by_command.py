@@ -124,7 +124,7 @@ class SeriesByCommand(Generic[_Key]):
             entries.append((OTHER, others, self._started_ns))
         step_ms = as_number(whole.step_ns / NS_PER_MS) or series.step_ms
         columns = columns_of(series, step_ms)
-        length = max(whole.length, *(len(values) for values in columns.values()))
+        length = max([whole.length, *(len(values) for values in columns.values())])
         processes = []
         for text, part, known_from_ns in entries:
             _fill_with_zeros(part, whole, (known_from_ns - self._started_ns) // whole.step_ns)
