@@ -92,12 +92,11 @@ def _tree(root: Node, width: int, glyphs: Glyphs) -> list[Line]:
 
 
 def _branches(root: Node, min_count: float, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    """The functions below each other. Those that the function above always called are not indented further."""
+    """Each function below its caller, and further to the right as long as there is room."""
+    max_indents = (width - _SHARE_WIDTH - _MIN_TEXT_WIDTH) // len(INDENT)
 
-    def row(count: int | None, span: Span, indents: int) -> Line:
-        share = "" if count is None else f"{_PERCENT * count / root.count:>3.0f} %"
-        indent = INDENT * min(indents, max(width - _SHARE_WIDTH - _MIN_TEXT_WIDTH, 0) // len(INDENT))
-        start = f"{share:<{_SHARE_WIDTH}}{indent}"
+    def row(count: int, span: Span, indents: int) -> Line:
+        start = f"{_PERCENT * count / root.count:>3.0f} %  {INDENT * min(indents, max_indents)}"
         return line(start, Span(shorten(span.text, width - len(start), glyphs), span.style))
 
     pending: list[tuple[Node | Span, int, int]] = [(root, root.count, 0)]
@@ -108,9 +107,9 @@ def _branches(root: Node, min_count: float, width: int, glyphs: Glyphs) -> Itera
             continue
         chain = _chain(node)
         if node is not root:
-            for number, span in enumerate(_folded(chain, glyphs)):
-                yield row(None if number else count, span, indents)
-            indents += 1
+            for span in _folded(chain, glyphs):
+                yield row(count, span, indents)
+                indents += 1
         below = sorted(chain[-1].below.values(), key=lambda child: (-child.count, child.text))
         shown = [child for child in below if child.count >= min_count]
         rest = below[len(shown) :]
