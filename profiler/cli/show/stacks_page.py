@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Glyphs, Line, Span, line, shorten, table, wrapped
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.past_runs.moments import elapsed
-from profiler.past_runs.stack_moments import frame_of
+from profiler.past_runs.sampled_functions import frame_of
 from profiler.record.activity_model import WAITING_SUFFIX, StackFunction, StackMoment, Stacks, StacksLine
 from profiler.record.record_model import Record
 from profiler.record.units import format_count

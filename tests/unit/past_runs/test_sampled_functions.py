@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.past_runs.moments import find_moments
-from profiler.past_runs.stack_moments import frame_of, sampled_stacks, what_ran
+from profiler.past_runs.sampled_functions import frame_of, sampled_stacks, what_ran
 from profiler.record.activity_model import StackMoment, Stacks, TimeBreakdown, WaitTarget
 from tests.shown_runs import STARTED_NS, waiting
 
