@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Glyphs, Line, Span, line, shorten, table, wrapped
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.past_runs.moments import elapsed
-from profiler.past_runs.sampled_functions import frame_of
+from profiler.past_runs.sampled_functions import frame_of, without_packages_folder
 from profiler.record.activity_model import WAITING_SUFFIX, StackFunction, StackMoment, Stacks, StacksLine
 from profiler.record.record_model import Record
 from profiler.record.units import format_count
@@ -97,7 +97,8 @@ def _branches(root: Node, min_count: float, width: int, glyphs: Glyphs) -> Itera
 
     def row(count: int, span: Span, indents: int) -> Line:
         start = f"{_PERCENT * count / root.count:>3.0f} %  {INDENT * min(indents, max_indents)}"
-        return line(start, Span(shorten(span.text, width - len(start), glyphs), span.style))
+        text = without_packages_folder(span.text)
+        return line(start, Span(shorten(text, width - len(start), glyphs), span.style))
 
     pending: list[tuple[Node | Span, int, int]] = [(root, root.count, 0)]
     while pending:
@@ -160,7 +161,7 @@ def _most_run(functions: Sequence[StackFunction], width: int) -> Iterator[Line]:
             _percent_text(one.self_percent),
             _percent_text(one.total_percent),
             one.function,
-            one.file if one.line is None else f"{one.file}:{one.line}",
+            without_packages_folder(one.file) + ("" if one.line is None else f":{one.line}"),
         )
         for one in functions
     ]
@@ -190,5 +191,5 @@ def _moment(moment: StackMoment, record: Record, width: int, glyphs: Glyphs) -> 
         title += f", this stack in {moment.percent:.0f} % of {format_count(moment.samples, 'sample')}"
     yield from wrapped(title, width, first="", style="bold")
     for text in moment.stack:
-        shown = shorten(text, width - len(INDENT), glyphs)
+        shown = shorten(without_packages_folder(text), width - len(INDENT), glyphs)
         yield line(INDENT, Span(shown, "bold" if frame_of(text).is_own else ""))
