@@ -179,17 +179,16 @@ def _fill_with_zeros(part: RunSeries, whole: RunSeries, first: int) -> None:
 
     The CPU time counts for the time in which the whole was measured.
     """
-    (cpu, memory, *_), (whole_cpu, whole_memory, *_) = part.columns, whole.columns
     length = whole.length
-    cpu.cells = [
-        (used_ns, covered_ns) if index >= first else cpu.empty
-        for index, ((used_ns, _), (_, covered_ns)) in enumerate(
-            zip(cpu.padded(length), whole_cpu.padded(length), strict=True)
-        )
+    cpu = zip(part.cpu.padded(length), whole.cpu.padded(length), strict=True)
+    part.cpu.cells = [
+        (used_ns, covered_ns) if index >= first else part.cpu.empty
+        for index, ((used_ns, _), (_, covered_ns)) in enumerate(cpu)
     ]
-    memory.cells = [
+    memory = zip(part.memory.padded(length), whole.memory.padded(length), strict=True)
+    part.memory.cells = [
         0 if size is None and whole_size is not None and index >= first else size
-        for index, (size, whole_size) in enumerate(zip(memory.padded(length), whole_memory.padded(length), strict=True))
+        for index, (size, whole_size) in enumerate(memory)
     ]
 
 
@@ -198,14 +197,8 @@ def _raise_memory(others: RunSeries, whole: RunSeries, shown: Sequence[RunSeries
 
     The largest of several commands is less than all of them held together.
     """
-    _, memory, *_ = others.columns
-    _, whole_memory, *_ = whole.columns
-    for index, size_bytes in enumerate(whole_memory.cells):
+    shown_bytes = [part.memory.padded(whole.length) for part in shown]
+    for index, size_bytes in enumerate(whole.memory.cells):
         if size_bytes is not None:
-            shown_bytes = sum(_cell(part, index) for part in shown)
-            memory.add(index, max(size_bytes - shown_bytes, 0))
-
-
-def _cell(part: RunSeries, index: int) -> int:
-    _, memory, *_ = part.columns
-    return (memory.cells[index] if index < len(memory.cells) else None) or 0
+            left_bytes = size_bytes - sum(sizes[index] or 0 for sizes in shown_bytes)
+            others.memory.add(index, max(left_bytes, 0))

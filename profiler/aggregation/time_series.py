@@ -217,6 +217,16 @@ class RunSeries:
                 column.add(index, cell)
 
     @property
+    def cpu(self) -> _Column[_Sum]:
+        """CPU time, and the time that it was measured for."""
+        return self._cpu
+
+    @property
+    def memory(self) -> _Column[int | None]:
+        """The largest memory, in bytes."""
+        return self._memory
+
+    @property
     def cpu_ns(self) -> float:
         """All CPU time that was added."""
         return sum(used for used, _ in self._cpu.cells)
