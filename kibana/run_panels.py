@@ -14,6 +14,7 @@ from kibana.panel_builders import (
     TASK_CONTROL,
     TASK_ROWS,
     TASKS,
+    TIME_PARTS,
     average,
     heatmap,
     highest,
@@ -104,6 +105,7 @@ RUN: Final = Dashboard(
             "How many times longer the run would have taken at most with this number of vCPUs. 1: not slower.",
             *(_what_if(size) for size in _WHAT_IF_SIZES),
         ),
+        _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *TIME_PARTS),
         _over_time(
             "run-cpu",
             "CPU %",

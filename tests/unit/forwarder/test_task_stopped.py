@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from forwarder.delivery_errors import DeliveryError, ForwarderError, SearchClusterError, SettingsError
@@ -22,6 +23,7 @@ from forwarder.task_lines import read_line
 from forwarder.task_stopped import Index, TaskStoppedHandler
 from profiler.record.record_model import Container, Distribution, Metrics, Record, Report
 from tests.fakes import FakeInvocationTime
+from tests.shown_runs import waiting_stacks
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, task
 
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
@@ -448,6 +450,14 @@ def test_a_failure_shows_the_last_lines_of_the_batch(count: int, shown: tuple[st
     world = World({BATCH_STREAM: LINES})
     world.handle(log_lines=count)
     assert world.notices[0][0].log_lines == shown
+
+
+def test_call_stacks_before_the_report_are_neither_in_its_way_nor_shown() -> None:
+    stacks = msgspec.json.encode(waiting_stacks()).decode()
+    world = World({BATCH_STREAM: ["one", stacks, report()]})
+    world.handle(log_lines=5)
+    ((notice, _),) = world.notices
+    assert (world.reads, notice.log_lines, notice.duration_ms) == (2, ("one",), 60000)
 
 
 @pytest.mark.parametrize("detail", [{"containers": [{"name": "batch", "exitCode": 0}]}, {"stopCode": "UserInitiated"}])
