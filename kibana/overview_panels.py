@@ -172,9 +172,9 @@ OVERVIEW: Final = Dashboard(
         ),
         ranking(
             "time-by-family",
-            "Where the time went (% of the duration)",
-            "Mean parts of the wall time of the 25 families with the most runs. A part that only some runs know is the "
-            "mean of these runs.",
+            "Where the time went by family (%)",
+            "Mean parts of the duration, for the 25 families with the most runs. A part is the mean of the runs in "
+            "which it is known.",
             *TIME_PARTS,
             terms=Terms(field="task.family", label="Family", size=25, is_by_count=True),
             condition=Exists(TIME_PARTS[0].field),

@@ -219,14 +219,14 @@ def _part_of_the_time(part: str, label: str, colour: str) -> Metric:
 
 LATEST_TASK: Final = latest("task.id", "Latest task")
 TIME_PARTS: Final = (
-    _part_of_the_time("on_cpu", "On a CPU", "#1764ab"),
-    _part_of_the_time("waiting_for_cpu", "Waiting for a CPU", "#9fc9e2"),
+    _part_of_the_time("on_cpu", "On CPU", "#1764ab"),
+    _part_of_the_time("waiting_for_cpu", "CPU wait", "#9fc9e2"),
     _part_of_the_time("disk", "Disk", "#8e6c3a"),
     _part_of_the_time("network", "Network", "#7b4fa3"),
     _part_of_the_time("sleep", "Sleep", "#c5b4e3"),
     _part_of_the_time("lock", "Lock", "#d4679b"),
     _part_of_the_time("pipe", "Pipe", "#2a9d9d"),
-    _part_of_the_time("child", "Child process", "#a8d5d5"),
+    _part_of_the_time("child", "Child", "#a8d5d5"),
     _part_of_the_time("other", "Other", SIZE_COLOUR),
 )
 """The parts of the wall time in percent. A run's parts add up to 100."""

@@ -105,7 +105,6 @@ RUN: Final = Dashboard(
             "How many times longer the run would have taken at most with this number of vCPUs. 1: not slower.",
             *(_what_if(size) for size in _WHAT_IF_SIZES),
         ),
-        _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *TIME_PARTS),
         _over_time(
             "run-cpu",
             "CPU %",
@@ -120,6 +119,7 @@ RUN: Final = Dashboard(
             highest("interval.memory_mb", "Used (MB)", USED_COLOUR),
             highest("usage.memory.size_mb", "Size (MB)", SIZE_COLOUR),
         ),
+        _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *TIME_PARTS),
         table(
             "run-containers",
             "Containers",
