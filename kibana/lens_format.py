@@ -303,7 +303,7 @@ def _xy(panel: Panel, layer: str) -> Json:
         "legend": {"isVisible": panel.has_legend, "position": panel.legend_position},
         "valueLabels": "hide",
         "fittingFunction": "Linear" if panel.kind == "line" else "None",
-        "axisTitlesVisibilitySettings": {**shown, "x": False},
+        "axisTitlesVisibilitySettings": {**shown, "x": False, "yLeft": not panel.is_stacked},  # it names one metric
         "tickLabelsVisibilitySettings": shown,
         "gridlinesVisibilitySettings": shown,
         "labelsOrientation": {"x": 0, "yLeft": 0, "yRight": 0},

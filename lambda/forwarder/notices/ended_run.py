@@ -44,8 +44,9 @@ class Links(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel
 class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One ended run. What is unknown is left out.
 
-    ``text`` is one sentence about the run. It contains no quotation mark, backslash or control character: the input
-    transformers of EventBridge insert texts as they are, so that these would break the JSON of a template.
+    ``text`` is one sentence about the run, or two: the second says what a failed or slow run waited for most of the
+    time. It contains no quotation mark, backslash or control character: the input transformers of EventBridge insert
+    texts as they are, so that these would break the JSON of a template.
     ``container`` is the name of the batch container. ``stopCategory`` is the cause of the end, ``stoppedReason`` the
     text from ECS. ``metrics``, ``cost`` and ``recommendation`` are those of the run's report; without a report,
     ``metrics`` has the numbers of the last checkpoint, or only the duration, and ``cost`` is left out.
