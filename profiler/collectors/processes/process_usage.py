@@ -14,12 +14,14 @@ from profiler.aggregation.process_totals import GroupPeak, TreeCpu, TreeMemory
 from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import MonotonicCounter
+from profiler.aggregation.time_breakdown import TimeAccount
 from profiler.aggregation.usage_by_command import OomKillTracker, ProcessTotals, ShowArguments
 from profiler.collectors.processes.process_reader import ProcessSnapshot
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.linux.thread_times import ThreadSample
 from profiler.record.units import MIB
 
 # On Fargate the task stats are up to 10 s old on arrival.
@@ -238,6 +240,8 @@ class BatchProcesses:
         if started_ns is not None and series_points:
             make_series = partial(SeriesByCommand, started_ns, interval_ns, series_points, is_new=is_new)
         self.totals = ProcessTotals(show_arguments, make_series)
+        self.time = TimeAccount(started_ns if is_new else None, interval_ns)
+        self._is_alive = False
         self.kills = OomKillTracker()
         self.comparison = SourceComparison()
         self._stats_peak = StatsPeak()
@@ -247,9 +251,14 @@ class BatchProcesses:
         self._stats_peak.on_sample(sample)
 
     def add(
-        self, snapshot: ProcessSnapshot, group: GroupReading | None, host_kills: int | None, context: ReadingContext
+        self,
+        snapshot: ProcessSnapshot,
+        group: GroupReading | None,
+        host_kills: int | None,
+        context: ReadingContext,
+        threads: ThreadSample | None = None,
     ) -> None:
-        """Add a reading of the processes and, if readable, of their control group."""
+        """Add a reading of the processes, of their threads and, if readable, of their control group."""
         if context.incarnation != self._incarnation:
             self._begin(context)
         processes = snapshot.processes
@@ -268,6 +277,10 @@ class BatchProcesses:
         if is_alive:
             self._threads = sum(process.threads for process in processes)
             self._add_sample(tree_bytes if used_bytes is None else used_bytes, self._threads, context)
+        if threads is not None and (is_alive or self._is_alive):
+            add_step = self.time.add if is_alive else self.time.finish
+            add_step(self._read_ns(context), self.cpu_ns, threads, self.usage.series)
+            self._is_alive = is_alive
 
     def add_early_group(self, group: GroupReading) -> None:
         """Add a reading of the control group before the processes are read. It adds no sample."""
@@ -366,9 +379,8 @@ class BatchProcesses:
         if self._last_added_ns is not None and context.monotonic_ns - self._last_added_ns < self._min_step_ns:
             return
         self._last_added_ns = context.monotonic_ns
-        sample = ContainerSample(
-            read_ns=self._read_ns(context), cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, pids=threads
-        )
+        read_ns = self._read_ns(context)
+        sample = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, pids=threads)
         self.usage.add(
             sample,
             received_ns=context.monotonic_ns,
