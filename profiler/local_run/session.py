@@ -95,8 +95,8 @@ class RunResult(Struct, frozen=True, kw_only=True):
     """The result of a run.
 
     ``exit_code`` is the exit code for this process. ``startup_error`` is a sentence if the command did not start.
-    ``series`` is the time series for the history, ``stacks_line`` the line of the call stacks. ``warnings`` are sentences about required accelerators without
-    readings.
+    ``series`` is the time series for the history, ``stacks_line`` the line of the call stacks. ``warnings`` are
+    sentences about what was required and has no readings.
     """
 
     exit_code: int

@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -14,15 +15,15 @@ from profiler.collectors.stacks.python_processes import Identity, living_process
 from profiler.collectors.stacks.stack_collector import COMMAND, StackAccess, StackAdvice, StackCollector
 from profiler.core.clock import Clock
 from profiler.core.log import Log
-from profiler.local_run.local_record import effective_sizes
-from profiler.local_run.prepared_run import PreparedRun
-from profiler.local_run.sampler import UnrelatedChildren
-from profiler.local_run.session import RunPlan
-from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.linux.host import Host, read_host
 from profiler.readers.linux.process_tree import ProcessTree
 from profiler.settings import StacksMode
+
+if TYPE_CHECKING:
+    from profiler.local_run.prepared_run import PreparedRun
+    from profiler.local_run.session import RunPlan
+    from profiler.monitor.task_sampler import TaskSampler
 
 _IN_TASK = StackAdvice(
     missing="TASK_PROFILER_STACKS is set, but the monitor has no py-spy: use the image of task-profiler, or install "
@@ -40,8 +41,11 @@ _IN_RUN = StackAdvice(
 )
 
 
-def with_local_stacks(plan: RunPlan, mode: StacksMode, prepared: PreparedRun) -> RunPlan:
+def with_local_stacks(plan: "RunPlan", mode: StacksMode, prepared: "PreparedRun") -> "RunPlan":
     """The plan of a run with a collector of the command's stacks."""
+    from profiler.local_run.local_record import effective_sizes  # in memory already, and not needed in the monitor
+    from profiler.local_run.sampler import UnrelatedChildren
+
     clock = prepared.clock
     sizes = effective_sizes(prepared.cgroups.limits(), read_host(), len(os.sched_getaffinity(0)))
     access = _access(clock, lambda _: (), lambda _: sizes, _IN_RUN, is_local=True)
@@ -58,7 +62,7 @@ def with_local_stacks(plan: RunPlan, mode: StacksMode, prepared: PreparedRun) ->
 
 
 def task_stacks(
-    mode: StacksMode, clock: Clock, log: Log, host: Host, sampler: Callable[[], TaskSampler]
+    mode: StacksMode, clock: Clock, log: Log, host: Host, sampler: "Callable[[], TaskSampler]"
 ) -> StackCollector:
     """The monitor's collector of the batches' stacks. ``sampler`` is made after it."""
 

@@ -1,8 +1,8 @@
 """Runs py-spy for the profiler: one call at a time, for each line of arguments on the standard input.
 
 Runs as a program of its own (``python -I -S dump_server.py PARENT PROGRAM``) and is never imported. It has one thread,
-so it can ask the kernel between fork and exec to kill a call whose server has ended; in the profiler, which has threads,
-that would not be safe. The calls are children of this process, so ``run`` does not count them as the command's.
+so between fork and exec it can ask the kernel to kill a call whose server has ended. In the profiler, which has
+threads, that would not be safe. ``run`` does not count the calls as the command's: they are children of this process.
 
 The answer to a line is a line with the exit status (negative: the signal), the CPU time of the call in microseconds and
 a length, followed by that many bytes: the standard output or, if the call failed, standard error.
@@ -14,10 +14,9 @@ import resource
 import select
 import signal
 import sys
-import time
 
 _PR_SET_PDEATHSIG = 1
-_DEADLINE_SECONDS = 5.0
+_DEADLINE_SECONDS = 5
 _MAX_OUTPUT_BYTES = 8 * 1024 * 1024
 _CHUNK_BYTES = 65_536
 # Half the weight of a usual process and less: enough to read a stack before it has changed.
@@ -51,7 +50,7 @@ def _call(libc: ctypes.CDLL, program: str, arguments: list[str]) -> tuple[int, f
     if pid == 0:
         try:
             _end_with(libc, own_pid)
-            resource.setrlimit(resource.RLIMIT_CPU, (int(_DEADLINE_SECONDS), int(_DEADLINE_SECONDS)))
+            signal.alarm(_DEADLINE_SECONDS)  # the alarm outlasts the exec and ends py-spy
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             for descriptor, standard in ((child_output, 1), (child_errors, 2)):
@@ -68,22 +67,20 @@ def _call(libc: ctypes.CDLL, program: str, arguments: list[str]) -> tuple[int, f
 
 
 def _read_until_end(pid: int, output: int, errors: int) -> tuple[bytearray, bytearray]:
-    """Read both pipes to their ends; kill the call after the deadline, or if it writes too much."""
-    deadline = time.monotonic() + _DEADLINE_SECONDS
+    """Read both pipes to their ends; kill the call if it writes too much."""
     contents = {output: bytearray(), errors: bytearray()}
     poll = select.poll()
     for descriptor in contents:
         poll.register(descriptor, select.POLLIN)
     is_open = set(contents)
     while is_open:
-        ready = poll.poll(max(deadline - time.monotonic(), 0) * 1000)
-        for descriptor, _ in ready:
+        for descriptor, _ in poll.poll():
             chunk = os.read(descriptor, _CHUNK_BYTES)
             contents[descriptor] += chunk
             if not chunk:
                 poll.unregister(descriptor)
                 is_open.discard(descriptor)
-        if not ready or sum(map(len, contents.values())) > _MAX_OUTPUT_BYTES:
+        if sum(map(len, contents.values())) > _MAX_OUTPUT_BYTES:
             os.kill(pid, signal.SIGKILL)
             break
     os.close(output)

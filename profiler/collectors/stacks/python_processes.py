@@ -29,7 +29,7 @@ def runs_python(pid: int, proc_folder: str = "/proc") -> tuple[str, bool | None]
     """The program of a process, and whether it is CPython or contains it; None if that may not be read."""
     folder = f"{proc_folder}/{pid}"
     try:
-        program = os.readlink(f"{folder}/exe")
+        program = os.readlink(f"{folder}/exe")  # noqa: PTH115  many times a minute
     except PermissionError:
         return "", None
     except OSError:  # it has ended, or is a thread of the kernel
@@ -38,6 +38,13 @@ def runs_python(pid: int, proc_folder: str = "/proc") -> tuple[str, bool | None]
         return program, True
     maps = proc.read(f"{folder}/maps")
     return program, None if maps is None else _LIBRARY in maps
+
+
+def _program(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115  many times a minute
+    except OSError:
+        return ""
 
 
 class _Process:
@@ -61,7 +68,7 @@ class PythonProcesses:
     def __init__(
         self,
         runs: Callable[[int], tuple[str, bool | None]] = runs_python,
-        program_of: Callable[[int], str] = lambda pid: _program(pid),
+        program_of: Callable[[int], str] = _program,
         cpu_ns: Callable[[int], int] = lambda pid: own_cpu_ns(pid, 0),
     ) -> None:
         self._runs = runs
@@ -114,10 +121,3 @@ class PythonProcesses:
         process.failures += 1
         process.next_try_seconds = now_seconds + min(2.0 ** min(process.failures - 2, 20), _MAX_PAUSE_SECONDS)
         return process.failures == _MAX_FAILURES
-
-
-def _program(pid: int) -> str:
-    try:
-        return os.readlink(f"/proc/{pid}/exe")
-    except OSError:
-        return ""

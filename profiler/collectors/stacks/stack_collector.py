@@ -33,6 +33,7 @@ _MAX_WAIT_NS = 60 * NS_PER_SECOND
 _MAX_LOOKS = 5
 # After so many failed calls in a row, py-spy is not called again.
 _MAX_FAILURES = 50
+_NO_PYTHON = "No Python process was seen, so there are no call stacks."
 
 FindProcesses = Callable[[], Iterable[Identity]]
 
@@ -185,20 +186,24 @@ class StackCollector(Collector):
         return self._batches.get(record.container.name) or self._batches.get(COMMAND)
 
     def _warnings(self, batch: _Batch | None, *, has_samples: bool) -> tuple[str, ...]:
-        advice, stopped = self._access.advice, failure_warnings(self._thread.failure, "call stacks")
+        """The first sentence that applies."""
+        advice = self._access.advice
         if self._reader is None:
             return (advice.missing,)
+        stopped = failure_warnings(self._thread.failure, "call stacks")
         if stopped or batch is None:
             return stopped
-        if not has_samples and batch.python.is_refused:
-            return (advice.refused,)
-        if not has_samples and not batch.python.scans and batch.looks >= _MAX_LOOKS:
-            return (advice.invisible,)
-        if self._failure is not None:
-            return (f"py-spy could not read a Python process at several attempts: {self._failure}.",)
-        if not has_samples and batch.python.scans >= _MAX_LOOKS and not batch.python.found_python:
-            return ("No Python process was seen, so there are no call stacks.",)
-        return ()
+        python = batch.python
+        conditions = (
+            (not has_samples and python.is_refused, advice.refused),
+            (not has_samples and not python.scans and batch.looks >= _MAX_LOOKS, advice.invisible),
+            (
+                self._failure is not None,
+                f"py-spy could not read a Python process at several attempts: {self._failure}.",
+            ),
+            (python.scans >= _MAX_LOOKS and not python.found_python, _NO_PYTHON),
+        )
+        return tuple(sentence for applies, sentence in conditions if applies)[:1]
 
     def _run(self) -> None:
         reader = self._reader

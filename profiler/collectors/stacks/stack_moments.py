@@ -1,6 +1,7 @@
 """The moments of a run that stacks are to explain: the memory rises, nothing runs, or all vCPUs are in use.
 
-A moment lasts as long as its condition. Samples at the fast rate are taken for its first 60 s, and again every 10 minutes.
+A moment lasts as long as its condition. Samples at the fast rate are taken for its first 60 s, and again every 10
+minutes.
 """
 
 from collections import Counter, deque
