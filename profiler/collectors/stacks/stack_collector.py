@@ -252,17 +252,20 @@ class StackCollector(Collector):
         self._schedule.add(now_ns, cost_ns + self._access.own_cpu_ns() - own_before_ns)
 
     def _dump(self, reader: StackReader, batch: _Batch, identity: Identity, now_seconds: float) -> Dump:
+        """Read one process; once more if that fails, because a stack may change while it is read."""
         pid = identity[0]
         self._start_reader(reader)
         dump = reader.dump(pid)
+        if dump.failure is not None and batch.python.was_read(identity) and not self._thread.is_stopping:
+            second = reader.dump(pid)
+            dump = replace(second, cpu_ns=dump.cpu_ns + second.cpu_ns)
         if dump.failure is None:
             self._failures = 0
-            batch.python.add_result(identity, now_seconds, is_good=True)
-            return replace(dump, stacks=_with_known_activity(pid, dump.stacks))
+            return replace(dump, stacks=batch.python.add_stacks(identity, _with_known_activity(pid, dump.stacks)))
         if identity not in batch.find() or self._thread.is_stopping:
             return dump  # it has ended meanwhile
         self._failures += 1
-        if batch.python.add_result(identity, now_seconds, is_good=False, reason=dump.failure):
+        if batch.python.add_failure(identity, now_seconds, dump.failure):
             self._failure = self._failure or dump.failure.rstrip(".")
             self._log.warning("py-spy cannot read a Python process", reason=dump.failure)
         return dump
@@ -276,9 +279,8 @@ class StackCollector(Collector):
 
 def _with_known_activity(pid: int, stacks: tuple[ThreadStack, ...]) -> tuple[ThreadStack, ...]:
     """The stacks with the states of threads that py-spy does not know for Python up to 3.10."""
-    unknown = [stack for stack in stacks if stack.thread_id is not None]
+    unknown = [stack for stack in stacks if not stack.is_activity_known]
     if not unknown:
         return stacks
-    ids = [stack.thread_id for stack in unknown if stack.thread_id is not None]
     main_id = next((stack.thread_id for stack in unknown if stack.is_main), None)
-    return with_activity(stacks, waiting_thread_ids(pid, ids, main_id))
+    return with_activity(stacks, waiting_thread_ids(pid, [stack.thread_id for stack in unknown], main_id))
