@@ -64,6 +64,11 @@ def burn_in_thread(until):
     thread.start()
     thread.join()
 
+def everything(until):
+    for target in (wait_for_socket, sleep, wait_for_lock, wait_for_child):
+        threading.Thread(target=target, args=(until,)).start()
+    burn(until)
+
 def burn_in_child(until):
     subprocess.call([sys.executable, __file__, "burn", str(until - time.time())])
 
@@ -79,10 +84,10 @@ def program(tmp_path: Path) -> Path:
 
 
 def interpreters() -> list[str]:
-    """This Python, and the others from 3.8 on that pyenv has installed here."""
+    """The other interpreters from 3.8 on that pyenv has installed here."""
     others = sorted((Path.home() / ".pyenv" / "versions").glob("3.*/bin/python3"))
     is_old = ("3.6.", "3.7.")
-    return [sys.executable, *(str(python) for python in others if not python.parts[-3].startswith(is_old))]
+    return [str(python) for python in others if not python.parts[-3].startswith(is_old)]
 
 
 def run_with_stacks(history: Path, *command: object) -> tuple[dict[str, Any], Counter[str]]:
@@ -98,31 +103,48 @@ def run_with_stacks(history: Path, *command: object) -> tuple[dict[str, Any], Co
     return record, counted
 
 
-@pytest.mark.parametrize("python", interpreters())
+def without_start(record: dict[str, Any]) -> float:
+    """The percentage of all samples but two: on a busy machine these may see the start of the interpreter."""
+    samples: int = record["stacks"]["samples"]
+    return 100 * (1 - 2 / samples) - 0.1
+
+
 @pytest.mark.parametrize("what", ["burn", "burn_in_thread", "burn_in_child"])
-def test_the_function_that_runs_is_named(program: Path, history_file: Path, python: str, what: str) -> None:
-    record, _ = run_with_stacks(history_file, python, program, what, 5)
+def test_the_function_that_runs_is_named(program: Path, history_file: Path, what: str) -> None:
+    record, _ = run_with_stacks(history_file, sys.executable, program, what, 5)
     assert record["monitor"]["warnings"] == []
     stacks = record["stacks"]
     assert stacks["source"].startswith("py-spy 0.")
     assert stacks["samples"] >= 3
     top = stacks["top"][0]
     assert (top["function"], top["file"]) == ("burn", "job.py")
-    assert top["selfPercent"] >= 95
+    assert top["selfPercent"] >= without_start(record)
     line = program.read_text().splitlines()[top["line"] - 1]
     assert "time.time() < until" in line or "sum(" in line
 
 
-@pytest.mark.parametrize("python", interpreters())
 @pytest.mark.parametrize("what", ["wait_for_socket", "sleep", "wait_for_lock", "wait_for_child"])
-def test_the_function_that_waits_is_named(program: Path, history_file: Path, python: str, what: str) -> None:
-    record, stacks = run_with_stacks(history_file, python, program, what, 5)
-    assert "top" not in record["stacks"]
+def test_the_function_that_waits_is_named(program: Path, history_file: Path, what: str) -> None:
+    record, stacks = run_with_stacks(history_file, sys.executable, program, what, 5)
+    assert what not in {top["function"] for top in record["stacks"].get("top", ())}
     right = sum(
         count for stack, count in stacks.items() if f"{what} (job.py)" in stack and stack.endswith(WAITING_SUFFIX)
     )
-    assert right >= 0.95 * stacks.total()
+    assert right >= stacks.total() - 1
     assert right >= 3
+
+
+@pytest.mark.parametrize("python", interpreters())
+def test_each_thread_is_named_in_other_interpreters(program: Path, history_file: Path, python: str) -> None:
+    """Up to Python 3.10, py-spy does not know which of the threads run."""
+    record, stacks = run_with_stacks(history_file, python, program, "everything", 6)
+    assert record["stacks"]["samples"] >= 3
+    assert [top["function"] for top in record["stacks"]["top"][:1]] == ["burn"]
+    assert record["stacks"]["top"][0]["selfPercent"] >= without_start(record)
+    for what in ("wait_for_socket", "sleep", "wait_for_lock", "wait_for_child"):
+        counts = {stack: count for stack, count in stacks.items() if f"{what} (job.py)" in stack}
+        waiting = sum(count for stack, count in counts.items() if stack.endswith(WAITING_SUFFIX))
+        assert waiting >= sum(counts.values()) - 1 > 0, what
 
 
 def test_the_server_of_py_spy_is_not_measured(program: Path, history_file: Path) -> None:
