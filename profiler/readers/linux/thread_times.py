@@ -198,7 +198,7 @@ class ThreadReader:
         for thread_id, thread in process.threads.items():
             try:
                 grown = thread.read()
-            except ProcessLookupError:
+            except (ProcessLookupError, ValueError):
                 ended.append(thread_id)
                 continue
             if grown is not None:
@@ -278,7 +278,7 @@ def _state(thread: _Thread) -> str:
         text = _read_once(f"{thread.path}/stat")
     except OSError:
         return "X"
-    return text[text.rfind(b")") + 1 :].split(None, 1)[0].decode("ascii")
+    return text[text.rfind(b")") + 2 :][:1].decode(errors="replace")
 
 
 def _wait_in_state(state: str) -> Wait | None:
