@@ -83,7 +83,7 @@ def command(
         on_fargate=on_fargate,
     )
     title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}" if run_id is not None else "Task report"
-    text = render_page(data.text, data.series, assets, title=printable(title))
+    text = render_page(data, assets, title=printable(title))
     page = text.encode("utf-8", errors="replace")
     path = Path(out)
     if out == STANDARD_OUTPUT:

@@ -1,6 +1,6 @@
 // One run: verdict, charts with moments, numbers, processes, devices, sizes.
 
-import { comparisonChoice, comparisonTable, lastSuccess } from "#page/comparison.js";
+import { comparisonChoice, comparisonTable, lastSuccess, processorNote } from "#page/comparison.js";
 import { logStreamLink, taskLink } from "#page/console_links.js";
 import { content, hasSeries, isSibling, unpackSeries } from "#page/content.js";
 import { button, element, emptyNote, link, outcomeCell, table } from "#page/elements.js";
@@ -19,8 +19,10 @@ import {
 } from "#page/formats.js";
 import { RunChart } from "#page/run_chart.js";
 import { lengthOf } from "#page/run_figure.js";
+import { activityNote, stacksPart } from "#page/run_stacks.js";
 import { devices, kills, PROCESS_COLUMNS, section } from "#page/run_tables.js";
 import { familyOf, shareOf } from "#page/run_values.js";
+import { timeLane } from "#page/time_lane.js";
 import { adviceDetails, adviceOf, adviceText } from "#page/what_if_table.js";
 
 function facts(run) {
@@ -28,6 +30,7 @@ function facts(run) {
     ["Started", isKnown(run.began) && asTime(run.began)],
     ["Duration", asDuration(run.ms)],
     ["Image pull and start", isKnown(run.init) && asDuration(run.init)],
+    ["Processor", run.processor],
     ["Task size", run.taskSize && asTaskSize({ vcpu: run.taskSize[0], mb: run.taskSize[1] })],
     ["Cost", isKnown(run.usd) && asUsd(run.usd)],
     ["vCPU size", isKnown(run.vcpuSize) && asVcpuCount(run.vcpuSize)],
@@ -185,12 +188,17 @@ export function drawRunPage(place, run, { other = lastSuccess(run), onOpen } = {
     ),
     ...siblingsOf(run, onOpen),
     verdictOf(run),
+    ...timeLane(run),
     ...(chart ? [element("div", { className: "plot-block" }, ...choice, ...chart.elements)] : [emptyNote(NO_SERIES)]),
+    ...activityNote(run),
+    ...stacksPart(run, chart),
     element(
       "div",
       { className: "parts" },
       ...momentsOf(run, chart),
-      ...(drawnOther ? [section(`Compared with ${asTime(other.began)}`, comparisonTable(run, other))] : []),
+      ...(drawnOther
+        ? [section(`Compared with ${asTime(other.began)}`, comparisonTable(run, other), ...processorNote(run, other))]
+        : []),
       ...listSection("Warnings", run.warnings),
     ),
     section("Numbers", facts(run)),
