@@ -7,6 +7,8 @@ from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.history.history_points import Point
 from profiler.history.run_database import HistoryStore
 from profiler.past_runs.run_source import PastRun, RunFilter, RunSource
+from profiler.record.activity_model import StacksLine
+from profiler.record.record_model import Report
 from profiler.record.units import format_count
 
 
@@ -45,3 +47,7 @@ class LocalRuns(RunSource):
     def points(self, run: PastRun) -> tuple[Point, ...]:
         """The time series that the history has of a run."""
         return self._history.points(run.report)
+
+    def stacks(self, report: Report) -> StacksLine | None:
+        """The call stacks that the history has of a run."""
+        return self._history.stacks(report)

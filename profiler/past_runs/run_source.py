@@ -12,6 +12,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import MONITOR_NAME
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.record.activity_model import StacksLine
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.impossible_values import decode_leniently
 from profiler.record.record_model import Report, ReportHead, decode, encode, known_status
@@ -201,6 +202,10 @@ class RunSource(ABC):
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         """The checkpoints of one run, as far as the source has them."""
         return run.checkpoints
+
+    def stacks(self, report: Report) -> StacksLine | None:  # noqa: ARG002  for sources that have them
+        """The call stacks of a run over time; None if the source does not have them."""
+        return None
 
 
 # While a long read lasts: shows the number of runs, and the share that was read (0: unknown).
