@@ -10,7 +10,7 @@ from typing import Any
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.html_report.limited_gzip import compressed_json
-from profiler.html_report.page_series import Column, known_column
+from profiler.html_report.page_series import known_column
 from profiler.html_report.rounding import round_to
 from profiler.record.activity_model import StackMoment, StacksLine, TimeBreakdown
 from profiler.record.record_model import Record, Report
@@ -19,8 +19,8 @@ StacksOf = Callable[[Report], StacksLine | None]
 
 # The newest runs have these texts, as long as all of them together are not longer.
 MAX_CHARACTERS = 1_500_000
-# To read the stacks of a run takes milliseconds in a local history, and longer elsewhere.
-_MAX_RUNS_WITH_STACKS = 200
+# To read the stacks of a run takes milliseconds in a local history, and a request to a log group.
+_MAX_RUNS_WITH_STACKS = 50
 _DIGITS = 3
 # Below that, nobody sees the line in the chart.
 _MIN_SHOWN_WAIT = 0.05
@@ -106,19 +106,16 @@ def _processes(record: Record) -> dict[str, Any]:
         return {}
     wait = known_column(series.cpu_wait, _DIGITS)
     processes = [
-        [one.command, vcpu, memory]
+        (one.command, known_column(one.vcpu_used, _DIGITS), known_column(one.memory_used_mb, _DIGITS))
         for one in series.processes
-        for vcpu, memory in [(known_column(one.vcpu_used, _DIGITS), known_column(one.memory_used_mb, _DIGITS))]
-        if vcpu or memory
     ]
-    columns: list[Column] = [column or () for _, *both in processes for column in both]
-    length = max((len(column) for column in [*columns, wait or ()]), default=0)
+    length = max(len(column or ()) for column in (wait, *(column for _, *both in processes for column in both)))
     if not length:
         return {}
     end_ms = min(length * series.step_ms, record.metrics.duration_ms or math.inf)
     found: dict[str, Any] = {"steps": [length, series.step_ms, round(max(end_ms, (length - 1) * series.step_ms))]}
-    if processes:
-        found["processes"] = processes
+    if known := [one for one in processes if one[1] or one[2]]:
+        found["processes"] = known
     if max((value for value in wait or () if value is not None), default=0) >= _MIN_SHOWN_WAIT:
         found["wait"] = wait
     return found

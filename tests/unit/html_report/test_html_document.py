@@ -68,7 +68,7 @@ def test_no_text_adds_an_element(text: str) -> None:
 
 def test_a_script_with_an_end_tag_is_not_cut_short() -> None:
     text = render_page(EMPTY, ASSETS, title="a")
-    assert text.count("</script>") == 6
+    assert text.count("</script>") == 7
     assert r"var a = '<\/script>';" in text
 
 

@@ -80,8 +80,8 @@ export function changeText(value, otherValue) {
 /** A note if both runs had different processors. */
 export function processorNote(run, other) {
   if (!run.processor || !other.processor || run.processor === other.processor) return [];
-  const textContent = `This run ran on ${escapeControls(run.processor)}, the other on ${escapeControls(other.processor)}.`;
-  return [element("p", { className: "note", textContent })];
+  const text = `This run ran on ${run.processor}, the other on ${other.processor}.`;
+  return [element("p", { className: "note", textContent: escapeControls(text) })];
 }
 
 export function comparisonTable(run, other) {
