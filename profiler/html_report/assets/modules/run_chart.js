@@ -186,10 +186,9 @@ export class RunChart {
       ),
     );
     const { offsetLeft } = this.line;
-    const width = this.place.clientWidth;
-    const isLeft = offsetLeft < width / 2;
-    this.card.style.left = isLeft ? `${offsetLeft + 12}px` : "";
-    this.card.style.right = isLeft ? "" : `${width - offsetLeft + 12}px`;
+    const free = this.place.clientWidth - this.card.offsetWidth;
+    const left = offsetLeft < this.place.clientWidth / 2 ? offsetLeft + 12 : offsetLeft - 12 - this.card.offsetWidth;
+    this.card.style.left = `${Math.max(Math.min(left, free), 0)}px`;
     const lowest = Math.max(this.place.clientHeight - this.card.offsetHeight - 8, 0);
     this.card.style.top = `${Math.min(Math.max((this.pointerTop ?? 0) - 20, 8), lowest)}px`;
   }

@@ -16,6 +16,7 @@ const MAX_FUNCTION_LENGTH = 120;
 const FUNCTION_COLUMNS = [
   {
     name: "Function",
+    className: "target",
     show: ([name, file, line]) =>
       element(
         "span",
@@ -36,7 +37,7 @@ const NO_ACTIVITY =
 export const activityNote = (run) => (run.hasActivity && !run.activity ? [emptyNote(NO_ACTIVITY)] : []);
 
 function momentText([kind, start, end, samples, percent, functions]) {
-  const what = MOMENTS.get(kind) ?? `Moment: ${escapeControls(kind)}`;
+  const what = MOMENTS.get(kind) ?? `Moment: ${truncate(kind, MAX_FUNCTION_LENGTH)}`;
   const names = functions.map((one) => truncate(one.replace(/ \(.*/s, ""), MAX_FUNCTION_LENGTH)).join(" \u2192 ");
   const share = isKnown(percent) ? ` (${asPercent(percent)} of ${samples ?? UNKNOWN} samples)` : "";
   return `${what}, +${asDuration(start)} to +${asDuration(end)}${names ? `: ${names}${share}` : ""}`;

@@ -2,7 +2,7 @@
 
 import { isNarrow } from "#page/charts.js";
 import { element, table } from "#page/elements.js";
-import { asDuration, asPercent, escapeControls, isKnown, truncate, UNKNOWN } from "#page/formats.js";
+import { asDuration, asPercent, isKnown, truncate, UNKNOWN } from "#page/formats.js";
 import { section } from "#page/run_tables.js";
 
 // In the order of profiler/html_report/page_activity.py.
@@ -19,9 +19,10 @@ const PARTS = [
 ];
 const NAME_OF = new Map(PARTS);
 const MAX_TARGET_LENGTH = 160;
+const MAX_KIND_LENGTH = 20;
 
 const TARGET_COLUMNS = [
-  { name: "Waited for", show: ([kind]) => escapeControls(NAME_OF.get(kind) ?? kind) },
+  { name: "Waited for", className: "target", show: ([kind]) => truncate(NAME_OF.get(kind) ?? kind, MAX_KIND_LENGTH) },
   {
     name: "Target",
     className: "target",
