@@ -5,14 +5,15 @@ own, which the page reads when the run is opened.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.html_report.limited_gzip import compressed_json
 from profiler.html_report.page_series import known_column
 from profiler.html_report.rounding import round_to
-from profiler.record.activity_model import StackMoment, StacksLine, TimeBreakdown
+from profiler.past_runs.sampled_functions import without_packages_folder
+from profiler.record.accelerators import short_processor_name
+from profiler.record.activity_model import StacksLine, TimeBreakdown
 from profiler.record.record_model import Record, Report
 
 StacksOf = Callable[[Report], StacksLine | None]
@@ -24,7 +25,6 @@ _MAX_RUNS_WITH_STACKS = 50
 _DIGITS = 3
 # Below that, nobody sees the line in the chart.
 _MIN_SHOWN_WAIT = 0.05
-_SHOWN_FUNCTIONS = 3
 
 
 def no_stacks(_report: Report) -> None:
@@ -37,7 +37,7 @@ def activity_fields(record: Record) -> dict[str, Any]:
     ``time`` are the percentages in the order of :class:`TimeBreakdown`. ``hasActivity``: the run has a text of
     :func:`activity_texts` if the page has room for it.
     """
-    breakdown, stacks, metrics = record.time_breakdown, record.stacks, record.metrics
+    breakdown, stacks, metrics, processor = record.time_breakdown, record.stacks, record.metrics, record.processor
     fields = {
         "time": None if breakdown is None else _parts(breakdown),
         "targets": None
@@ -46,17 +46,22 @@ def activity_fields(record: Record) -> dict[str, Any]:
         "covered": None if breakdown is None else round_to(breakdown.covered_percent, digits=1),
         "cpuWaitSeconds": round_to(metrics.cpu_wait_seconds),
         "cpuWait": round_to(metrics.cpu_wait_percent, digits=1),
-        "processor": None if record.processor is None else record.processor.model,
+        "processor": short_processor_name(processor.model) if processor and processor.model else None,
         "hasActivity": has_activity(record) or None,
         "stackSource": None if stacks is None else stacks.source,
         "functions": None
         if stacks is None
         else [
-            [one.function, one.file, one.line, round_to(one.self_percent, 1), round_to(one.total_percent, 1)]
+            [
+                one.function,
+                without_packages_folder(one.file),
+                one.line,
+                round_to(one.self_percent, 1),
+                round_to(one.total_percent, 1),
+            ]
             for one in stacks.top
         ]
         or None,
-        "stackMoments": None if stacks is None else list(_stack_moments(record, stacks.moments)) or None,
     }
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -123,11 +128,17 @@ def _processes(record: Record) -> dict[str, Any]:
 
 def _steps(stacks: StacksLine | None) -> dict[str, Any]:
     """Offset and length in ms of each step, and how often each stack was seen in it."""
-    steps = [
-        [step.offset_ms, step.duration_ms, {stack: count for stack, count in step.stacks.items() if count > 0}]
-        for step in (stacks.steps if stacks else ())
-    ]
+    steps = [(step.offset_ms, step.duration_ms, _counts(step.stacks)) for step in (stacks.steps if stacks else ())]
     return {"stacks": steps} if any(counts for _, _, counts in steps) else {}
+
+
+def _counts(stacks: Mapping[str, int]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for stack, count in stacks.items():
+        if count > 0:
+            name = without_packages_folder(stack)
+            counts[name] = counts.get(name, 0) + count
+    return counts
 
 
 def _parts(breakdown: TimeBreakdown) -> list[float | None] | None:
@@ -144,18 +155,3 @@ def _parts(breakdown: TimeBreakdown) -> list[float | None] | None:
     )
     parts = [round_to(percent, digits=1) for percent in percents]
     return parts if any(parts) else None
-
-
-def _stack_moments(record: Record, moments: Sequence[StackMoment]) -> Iterable[list[object]]:
-    """Kind, start and end in ms after the start, number of samples, share of the stack in percent, its functions."""
-    for moment in moments:
-        start_ms, end_ms = ms_after_start(record, moment.from_at), ms_after_start(record, moment.to_at)
-        if start_ms is not None and end_ms is not None and end_ms >= start_ms:
-            functions = moment.stack[-_SHOWN_FUNCTIONS:]
-            yield [moment.kind, start_ms, end_ms, moment.samples, round_to(moment.percent, digits=1), functions]
-
-
-def ms_after_start(record: Record, time: str | None) -> int | None:
-    """Return the milliseconds from the start of the run to a time; None if one is unknown, or for an earlier time."""
-    started_ns, at_ns = parse_ns(record.started_at), parse_ns(time)
-    return None if started_ns is None or at_ns is None or at_ns < started_ns else (at_ns - started_ns) // NS_PER_MS

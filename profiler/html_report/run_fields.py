@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.html_report.page_activity import activity_fields, ms_after_start
+from profiler.html_report.page_activity import activity_fields
 from profiler.html_report.page_runs import Run, series_of_steps
 from profiler.html_report.rounding import round_to
 from profiler.past_runs.moments import find_moments
@@ -90,7 +90,7 @@ def run_details(run: Run, now_ns: int) -> dict[str, Any]:
         {
             "verdict": [verdict.tone, verdict.text, *([verdict.evidence] if verdict.evidence else [])],
             "moments": _moments(run) or None,
-            "peakAt": ms_after_start(record, record.metrics.max_memory_used_at),
+            "peakAt": _peak_at_ms(record),
             "image": record.container.image,
             "logGroup": record.log_group,
             "logStream": record.log_stream,
@@ -113,6 +113,13 @@ def _moments(run: Run) -> list[list[object]]:
         [moment.kind, round(moment.start_ms), round(moment.end_ms), moment.text]
         for moment in find_moments(run.record, series)
     ]
+
+
+def _peak_at_ms(record: Record) -> int | None:
+    started_ns, at_ns = parse_ns(record.started_at), parse_ns(record.metrics.max_memory_used_at)
+    if started_ns is None or at_ns is None or at_ns < started_ns:
+        return None
+    return (at_ns - started_ns) // NS_PER_MS
 
 
 def _processes(processes: Sequence[Process]) -> list[list[object]]:

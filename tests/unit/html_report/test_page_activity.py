@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from profiler.html_report.page_activity import MAX_CHARACTERS, activity_fields, activity_texts, no_stacks
 from profiler.html_report.page_data import build_page_data
-from profiler.record.activity_model import ProcessSeries, StackMoment, Stacks, StacksLine, StackStep, TimeBreakdown
+from profiler.record.activity_model import ProcessSeries, StacksLine, StackStep, TimeBreakdown
 from profiler.record.record_model import Report
 from tests import shown_runs
 from tests.report_page import parsed, report, run_of
@@ -61,15 +61,13 @@ def test_a_run_that_nobody_looked_into_has_no_fields() -> None:
     assert activity_fields(replace(WAITING.record, time_breakdown=TimeBreakdown())).get("time") is None
 
 
-def test_moments_of_stacks_have_times_after_the_start_and_their_innermost_functions() -> None:
-    idle, memory = activity_fields(WAITING.record)["stackMoments"]
-    assert idle == ["idle", 420_000, 480_000, 58, 92, WAITING.record.stacks.moments[0].stack]  # type: ignore[union-attr]
-    assert memory[:3] == ["memory", 900_000, 960_000]
-
-
-def test_a_moment_without_times_is_left_out() -> None:
-    stacks = Stacks(source="py-spy", moments=(StackMoment(kind="idle"), StackMoment(kind="idle", from_at="x")))
-    assert "stackMoments" not in activity_fields(replace(WAITING.record, stacks=stacks))
+def test_functions_have_no_folder_of_packages() -> None:
+    step = StackStep(offset_ms=0, duration_ms=1, stacks={"f (/a/site-packages/b.py)": 1, "f (b.py)": 2, "g (c.py)": 0})
+    line = replace(shown_runs.waiting_stacks(), steps=(step,))
+    (found,) = lines(activity_texts([WAITING], lambda _report: line, MAX_CHARACTERS))
+    assert found["stacks"] == [[0, 1, {"f (b.py)": 3}]]
+    assert activity_fields(WAITING.record)["functions"][0] == ["parse_row", "etl/parse.py", 88, 31.2, 64]
+    assert activity_fields(WAITING.record)["processor"] == "Xeon 8259CL"
 
 
 def test_processes_and_stacks_are_a_text_for_each_run() -> None:

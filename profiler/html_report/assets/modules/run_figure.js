@@ -279,7 +279,9 @@ function limitParts(row, limit, isNear, axisName) {
   return { shapes, annotations };
 }
 
-// Moments in the chart: all vCPUs in use, idle, and the memory peak.
+const MOMENT_TONES = { saturated: "failure", memory: "memory" };
+
+// Moments in the charts: all vCPUs in use, idle, memory that rises, and the memory peak.
 function momentParts(run, axisOf) {
   const shapes = [];
   const traces = [];
@@ -296,7 +298,7 @@ function momentParts(run, axisOf) {
           hoverinfo: "skip",
           marker: { size: 8, color: colour("memory"), line: { color: colour("panel"), width: 1.5 } },
         });
-    } else if (axisOf.cpu) {
+    } else if (axisOf[kind === "memory" ? "memory" : "cpu"]) {
       shapes.push({
         type: "rect",
         name: kind,
@@ -305,10 +307,10 @@ function momentParts(run, axisOf) {
         xref: "x",
         y0: 0,
         y1: 1,
-        yref: `${axisOf.cpu} domain`,
+        yref: `${axisOf[kind === "memory" ? "memory" : "cpu"]} domain`,
         layer: "below",
         line: { width: 0 },
-        fillcolor: colour(kind === "saturated" ? "failure" : "unknown"),
+        fillcolor: colour(MOMENT_TONES[kind] ?? "unknown"),
         opacity: 0.14,
       });
     }
