@@ -84,7 +84,7 @@ def command(
         only_one=run_id is not None,
         price_overrides=price_overrides(os.environ, on_fargate),
         on_fargate=on_fargate,
-        stacks_of=_StacksReader(source).read,
+        stacks_of=StacksReader(source).read,
     )
     title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}" if run_id is not None else "Task report"
     text = render_page(data, assets, title=printable(title))
@@ -116,7 +116,7 @@ def _warn_about_omissions(data: PageData, runs: int) -> None:
         )
 
 
-class _StacksReader:
+class StacksReader:
     """Reads call stacks until that fails once: the page is worth more than they are."""
 
     def __init__(self, source: RunSource) -> None:
