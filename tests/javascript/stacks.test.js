@@ -195,6 +195,23 @@ test("processes have a chart for CPU and one for memory, with the limits and the
   assert.equal(layout.xaxis.anchor, "y5");
 });
 
+test("a stretch in which the memory rose is shaded in the chart of the memory", () => {
+  const moments = [
+    ["memory", 1000, 2000, "memory rose"],
+    ["idle", 0, 1000, "idle"],
+  ];
+  const shaded = runFigure({ ...RUN, moments }).layout.shapes.filter(
+    ({ name }) => name === "memory" || name === "idle",
+  );
+  assert.deepEqual(
+    shaded.map(({ yref, fillcolor }) => [yref, fillcolor]),
+    [
+      ["y2 domain", "memory"],
+      ["y domain", "unknown"],
+    ],
+  );
+});
+
 test("readings of processes come from their own steps", () => {
   assert.deepEqual(
     processesAt(RUN, 1200).map(({ command, texts }) => [command, ...texts]),
