@@ -50,6 +50,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 # The newest runs with stacks keep them. A line of 200 KB takes some 20 KB.
 MAX_RUNS_WITH_STACKS = 1000
+# The longest line of call stacks has 200 KB; a damaged one could be of any length.
+_MAX_STACKS_BYTES = 16 * 2**20
 # Runs are read in pages, so that a slow reader (a pager) does not lock the file.
 _PAGE_SIZE = 200
 _FIRST_CURSOR = ("~", 0)  # sorts after every time
@@ -352,7 +354,7 @@ def _decompressed(compressed: bytes) -> StacksLine | None:
     import zlib
 
     try:
-        return decode_stacks(zlib.decompress(compressed))
+        return decode_stacks(zlib.decompressobj().decompress(compressed, _MAX_STACKS_BYTES))
     except zlib.error:
         return None
 

@@ -21,8 +21,6 @@ _ARROW = " → "
 _PERCENT = 100
 # A stack in fewer samples than this has its share in brackets.
 _MOST_PERCENT = 90
-# A call in a socket waits for the peer that has this share of all waits for the network.
-_NEARLY_ALL = 0.8
 _SOCKET_MODULES = frozenset({"socket.py", "ssl.py"})
 _FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*?)(?P<line>:\d+)?\)", re.DOTALL)
 _PACKAGES = re.compile(r"(^|/)(site-packages|dist-packages|lib\d*/python\d[^/]*)/")
@@ -112,19 +110,17 @@ def _share(moment: StackMoment) -> str:
 def peer_waited_for(record: Record, stack: SampledStack, length_ms: float) -> str | None:
     """The address that an idle stretch waited for; None unless the record shows it.
 
-    The time breakdown is that of the whole run. It shows the peer of a stretch if a call in a socket can hardly be one
-    to another peer, or if all other waits of the run together are shorter than the stretch.
+    The time breakdown is that of the whole run. It shows the peer of a stretch if all other waits of the run together
+    are shorter than the stretch; of a stretch in a socket, all other waits for the network.
     """
     times, duration_ms = record.time_breakdown, record.metrics.duration_ms
     peers = [] if times is None else [one for one in times.waiting_for if one.kind == "network" and ":" in one.target]
     if times is None or not peers or not duration_ms:
         return None
     largest = max(peers, key=lambda peer: peer.percent)
-    if stack.is_in_socket:
-        is_shown = largest.percent >= _NEARLY_ALL * (times.network_percent or _PERCENT)
-    else:
-        is_shown = (_blocked_percent(times) - largest.percent) / _PERCENT * duration_ms < length_ms
-    return largest.target if is_shown else None
+    network = times.network_percent if stack.is_in_socket else None
+    others = (_blocked_percent(times) if network is None else network) - largest.percent
+    return largest.target if others / _PERCENT * duration_ms < length_ms else None
 
 
 def _blocked_percent(times: TimeBreakdown) -> float:

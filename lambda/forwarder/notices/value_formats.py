@@ -6,6 +6,7 @@ from operator import itemgetter
 
 from forwarder.notices.notice import Notice
 from forwarder.task.stop_classification import Outcome
+from profiler.record.activity_model import TimeBreakdown
 from profiler.record.outcome_sentences import describe_cause, describe_exit_code
 from profiler.record.record_model import Distribution, Process, Record, TaskSize
 from profiler.record.run_outcome import EndStatus
@@ -37,6 +38,10 @@ _WAITS = {
     "pipe": "waited for a pipe",
     "child": "waited for a child process",
 }
+# Each sample stands for an interval: of fewer, the shares are rough.
+_MIN_INTERVALS = 10
+# What samples do not cover is in the other time, so no part is longer than what they cover.
+_MOSTLY_COVERED_PERCENT = 95
 _IDLE_BELOW_PERCENT = 1
 _MAX_MS = 1e15
 
@@ -145,14 +150,15 @@ def cause(outcome: Outcome) -> str | None:
 def longest_wait(notice: Notice) -> str | None:
     """Return a sentence on what a failed or slow run did most of the time, if that was not work on a CPU.
 
-    It also names the target with the longest share. None if no known part took over half of the time.
+    It also names the target with the longest share. None if no known part took over half of the time, and if the
+    samples do not show that: a run that was seen for a shorter share, or for fewer than ten sampling intervals.
     """
     breakdown = None if notice.record is None else notice.record.time_breakdown
     if breakdown is None or not notice.went_wrong:
         return None
     shares = {kind: valid_number(getattr(breakdown, f"{kind}_percent")) or 0 for kind in _WAITS}
     kind, percent = max(shares.items(), key=itemgetter(1))
-    if percent <= _HALF_PERCENT:
+    if not _HALF_PERCENT < percent <= _WHOLE_PERCENT or not _is_well_sampled(notice, breakdown, percent):
         return None
     targets = {
         target.target: share
@@ -162,6 +168,13 @@ def longest_wait(notice: Notice) -> str | None:
     name = max(targets, key=targets.__getitem__, default=None)
     longest = "" if name is None else f", {_percent(targets[name])} for {name}"
     return f"{_percent(percent)} of the time it {_WAITS[kind]}{longest}."
+
+
+def _is_well_sampled(notice: Notice, breakdown: TimeBreakdown, percent: float) -> bool:
+    covered, sampling = breakdown.covered_percent, None if notice.record is None else notice.record.sampling
+    interval_ms = None if sampling is None else valid_number(sampling.interval_ms)
+    is_long = interval_ms is None or (notice.metrics.duration_ms or 0) >= _MIN_INTERVALS * interval_ms
+    return is_long and (covered is None or covered >= min(percent, _MOSTLY_COVERED_PERCENT))
 
 
 def memory_at_oom(notice: Notice) -> str | None:

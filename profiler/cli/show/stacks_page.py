@@ -7,6 +7,7 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.past_runs.moments import elapsed
 from profiler.past_runs.sampled_functions import frame_of, without_packages_folder
 from profiler.record.activity_model import WAITING_SUFFIX, StackFunction, StackMoment, Stacks, StacksLine
+from profiler.record.bounded_json_line import MAX_FRAMES, MAX_FUNCTIONS, MAX_MOMENTS
 from profiler.record.record_model import Record
 from profiler.record.units import format_count
 
@@ -70,8 +71,8 @@ def stacks_lines(record: Record, stacks: StacksLine, width: int, glyphs: Glyphs)
     parts = (
         wrapped(title, width, first="", style="bold"),
         _tree(root, width, glyphs),
-        _most_run(known.top, width),
-        *(_moment(moment, record, width, glyphs) for moment in known.moments),
+        _most_run(known.top[:MAX_FUNCTIONS], width),
+        *(_moment(moment, record, width, glyphs) for moment in known.moments[:MAX_MOMENTS]),
     )
     lines: list[Line] = []
     for part in map(list, parts):
@@ -190,6 +191,6 @@ def _moment(moment: StackMoment, record: Record, width: int, glyphs: Glyphs) -> 
     if moment.percent is not None and moment.samples:
         title += f", this stack in {moment.percent:.0f} % of {format_count(moment.samples, 'sample')}"
     yield from wrapped(title, width, first="", style="bold")
-    for text in moment.stack:
+    for text in moment.stack[-MAX_FRAMES:]:
         shown = shorten(without_packages_folder(text), width - len(INDENT), glyphs)
         yield line(INDENT, Span(shown, "bold" if frame_of(text).is_own else ""))

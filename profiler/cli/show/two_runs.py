@@ -16,6 +16,8 @@ _VALUE_WIDTH = 12
 _PERCENT = 100
 _MIN_CHANGE_PERCENT = 5
 _MIN_POINTS = 10
+# The first parts of the time, which the kernel counts.
+_CPU_PARTS = 2
 _MAX_ROWS = 6
 # These are shown whenever they changed, however much the others did.
 _IMPORTANT = frozenset({"revision", "image", "duration", "memory peak"})
@@ -122,12 +124,15 @@ def _size_rows(this: Record, that: Record) -> Iterator[Row]:
 
 
 def _time_rows(this: Record, that: Record) -> Iterator[Row]:
-    """The parts of the time whose shares differ much. What is not known of one run is in its other time."""
+    """The parts of the time whose shares differ much.
+
+    Of runs whose waits were not seen in the same way, only the CPU parts are compared: the others depend on the view.
+    """
     if this.time_breakdown is None or that.time_breakdown is None:
         return
     pairs = list(zip(time_parts(this.time_breakdown), time_parts(that.time_breakdown), strict=True))
     are_same_kinds = all((new is None) == (old is None) for (_, new), (_, old) in pairs)
-    for (name, new), (_, old) in pairs if are_same_kinds else pairs[:-1]:
+    for (name, new), (_, old) in pairs if are_same_kinds else pairs[:_CPU_PARTS]:
         if new is not None and old is not None and abs(new - old) >= _MIN_POINTS:
             this_text, other_text = _text(new, "%"), _text(old, "%")
             yield Row(name=f"time {name}", this=this_text, other=other_text, change_points=new - old)

@@ -218,6 +218,17 @@ def test_damaged_stacks_are_no_stacks(history: HistoryStore, file: Path, stored:
     assert ids(history) == [waiting().record.task_id]
 
 
+def test_stacks_of_any_length_do_not_exhaust_the_memory(
+    history: HistoryStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = msgspec.json.encode(waiting_stacks())
+    keep_with_stacks(history, waiting(), line)
+    monkeypatch.setattr(run_database, "_MAX_STACKS_BYTES", len(line))
+    assert history.stacks(waiting()) == waiting_stacks()
+    monkeypatch.setattr(run_database, "_MAX_STACKS_BYTES", len(line) - 1)
+    assert history.stacks(waiting()) is None
+
+
 def test_stacks_that_are_another_document_are_no_stacks(history: HistoryStore) -> None:
     keep_with_stacks(history, report("a"), encode(report("a")))
     assert history.stacks(report("a")) is None

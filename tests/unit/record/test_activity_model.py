@@ -21,7 +21,16 @@ def test_the_line_is_recognized_and_decoded() -> None:
 
 @pytest.mark.parametrize(
     "line",
-    [encode(waiting()), b"", b"{}", b'"task.stacks"', b'a log line with {"type":"task.stacks"}', b" " * 2000 + LINE],
+    [
+        encode(waiting()),
+        b"",
+        b"{}",
+        b'"task.stacks"',
+        b'a log line with {"type":"task.stacks"}',
+        b" " * 2000 + LINE,
+        b'{"topic":"task.stacks","text":"of another program"}',
+        b'{"text":"\\"type\\":\\"task.stacks\\""}',
+    ],
 )
 def test_other_lines_are_not(line: bytes) -> None:
     assert not is_stacks_line(line)

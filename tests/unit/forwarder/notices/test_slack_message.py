@@ -35,6 +35,7 @@ from profiler.record.record_model import (
     Record,
     RecordType,
     Report,
+    Sampling,
     Series,
     TaskSize,
 )
@@ -371,11 +372,20 @@ def test_the_longest_wait_of_a_failed_or_slow_run_is_named(breakdown: TimeBreakd
         TimeBreakdown(on_cpu_percent=100.0, disk_percent=0.0),
         TimeBreakdown(on_cpu_percent=1.0, disk_percent=0.0, other_percent=99.0),  # without SYS_PTRACE
         TimeBreakdown(network_percent=50.0, sleep_percent=50.0),
+        TimeBreakdown(network_percent=71.4, covered_percent=12.0),
+        TimeBreakdown(network_percent=500.0),
     ],
 )
 def test_no_wait_is_named_if_none_took_over_half_of_the_time(breakdown: TimeBreakdown | None) -> None:
     run = replace(recorded(ended(NOTICE, status="failure"), time_breakdown=breakdown), comparison=SLOW)
     assert "of the time" not in text_of(run)
+
+
+@pytest.mark.parametrize(("duration_ms", "is_named"), [(9_000, False), (10_000, True)])
+def test_no_wait_is_named_for_a_run_of_a_few_samples(duration_ms: int, *, is_named: bool) -> None:
+    record = {"metrics": Metrics(duration_ms=duration_ms), "sampling": Sampling(interval_ms=1000)}
+    run = recorded(ended(NOTICE, status="failure"), time_breakdown=waited(99.9, DATABASE), **record)
+    assert ("of the time" in text_of(run)) is is_named
 
 
 def test_no_wait_is_named_for_a_run_like_the_others() -> None:
