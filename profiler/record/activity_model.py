@@ -19,7 +19,7 @@ STACKS_FORMAT = "folded"
 # Follows a folded stack of threads that were not on a CPU.
 WAITING_SUFFIX = " [waiting]"
 # The beginning of a line names its type.
-_STACKS_TYPE, _MAX_HEAD_BYTES = re.compile(rb'[{,]\s*"type"\s*:\s*"task\.stacks"'), 1024
+_STACKS_TYPE, _MAX_HEAD_BYTES = rb'[{,]\s*"type"\s*:\s*"task\.stacks"', 1024
 
 # A reader keeps a word that only a newer writer knows.
 _AnyWaitKind = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(WaitKind))})]
@@ -131,7 +131,7 @@ class StacksLine(Model, frozen=True, kw_only=True):
 def is_stacks_line(line: bytes) -> bool:
     """Whether the line has the call stacks of a run. Decoding it would take longer than that of a report."""
     head = line[:_MAX_HEAD_BYTES].lstrip()
-    return head.startswith(b"{") and _STACKS_TYPE.search(head) is not None
+    return head.startswith(b"{") and re.search(_STACKS_TYPE, head) is not None
 
 
 @cache
