@@ -5,6 +5,7 @@ A negative number, NaN, a number beyond any machine and a time outside the years
 
 import math
 import re
+from collections.abc import Sequence
 from functools import cache
 from typing import TypeVar, cast, get_args, get_origin
 
@@ -126,7 +127,10 @@ def _possible_items(values: tuple[object, ...], limit: float) -> tuple[object, .
         kept = [without_impossible(item, limit) for item in values if isinstance(item, Struct)]
         is_same = all(after is before for after, before in zip(kept, values, strict=True))
         return values if is_same else tuple(item for item in kept if item is not None)
-    numbers = cast("list[float]", [value for value in values if value is not None])
-    if not numbers or (min(numbers) >= 0 and max(numbers) <= limit):
-        return values
-    return tuple(_possible("", value, limit) for value in values)
+    numbers = cast("Sequence[float]", values)
+    try:
+        are_possible = min(numbers) >= 0 and max(numbers) <= limit
+    except TypeError:  # some are None, which is slower to find out first
+        known = cast("list[float]", [value for value in values if value is not None])
+        are_possible = not known or (min(known) >= 0 and max(known) <= limit)
+    return values if are_possible else tuple(_possible("", value, limit) for value in values)
