@@ -32,6 +32,7 @@ _NO_DISTRIBUTION = Distribution()
 _MAX_SLOWDOWN = 1e6
 _SLOWDOWN_DIGITS = 3
 _WHOLE_PERCENT = 100
+_MIN_CPU_SECONDS = 1
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -197,8 +198,13 @@ def _percent(value: float | None) -> float | None:
 
 
 def _cpu_wait_percent(metrics: Metrics) -> float | None:
-    """The record's own share, else that of its sums: a search document has no share."""
+    """The record's own share, else that of its sums: a search document has no share.
+
+    None for a run that hardly needed a CPU: the wait of a start is most of its time.
+    """
     waited, used = metrics.cpu_wait_seconds, metrics.cpu_seconds
+    if waited is not None and used is not None and waited + used < _MIN_CPU_SECONDS:
+        return None
     if metrics.cpu_wait_percent is not None or waited is None or not used:
         return _percent(metrics.cpu_wait_percent)
     return _WHOLE_PERCENT * waited / (waited + used)

@@ -14,7 +14,7 @@ _PERCENT = 100
 # A smaller part is drawn as a part of the others.
 _MIN_PART_PERCENT = 1
 _MAX_TARGETS = 5
-_MIN_CPU_WAIT_PERCENT = 5
+_MIN_CPU_WAIT_PERCENT, _MIN_CPU_WAIT_SECONDS = 5, 0.1
 # If less of the run was sampled, this is said.
 _MIN_COVERED_PERCENT = 95
 _OTHER = "other"
@@ -139,7 +139,9 @@ def _waits(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Iterator[Line]:
 
 def _cpu_wait(metrics: Metrics) -> Iterator[Line]:
     percent, seconds = metrics.cpu_wait_percent, metrics.cpu_wait_seconds
-    if percent is None or seconds is None or percent < _MIN_CPU_WAIT_PERCENT:
+    if percent is None or seconds is None:
+        return
+    if percent < _MIN_CPU_WAIT_PERCENT or seconds < _MIN_CPU_WAIT_SECONDS:
         return
     label = Span(f"{INDENT}{'CPU wait':<{_LABEL_WIDTH}}", "dim")
     duration = format_duration(seconds * _MS_PER_SECOND)

@@ -99,6 +99,7 @@ def test_the_wait_for_a_cpu_is_shown_where_it_matters() -> None:
     wait = "  CPU wait  15 %  of the time that threads could run, 1m 01s in total"
     assert shown(metrics=metrics, time_breakdown=None) == [wait]
     assert shown(metrics=metrics)[-1] == wait
+    assert shown(metrics=Metrics(cpu_wait_percent=20, cpu_wait_seconds=0.002), time_breakdown=None) == []
 
 
 PERCENT = st.none() | st.floats(0, 120) | st.sampled_from([1e8, 1e-9])

@@ -268,6 +268,7 @@ def test_the_wait_of_a_document_follows_from_its_sums() -> None:
     assert facts_of(waiting(0, None, metrics={"cpu_wait_seconds": 1.0, "cpu_seconds": 3.0})).cpu_wait_percent == 25
     assert facts_of(waiting(0, None, metrics={"cpu_wait_seconds": 1.0, "cpu_seconds": None})).cpu_wait_percent is None
     assert facts_of(waiting(0, None, metrics={"cpu_wait_seconds": None, "cpu_seconds": 1.0})).cpu_wait_percent is None
+    assert facts_of(waiting(0, 20, metrics={"cpu_wait_seconds": 0.1, "cpu_seconds": 0.4})).cpu_wait_percent is None
 
 
 def test_runs_on_different_processors_are_named_with_their_numbers() -> None:
