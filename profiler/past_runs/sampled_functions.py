@@ -87,7 +87,7 @@ def sampled_stacks(record: Record) -> Iterator[SampledStack]:
     if record.stacks is None or started_ns is None:
         return
     for moment in record.stacks.moments[:_MAX_MOMENTS]:
-        from_ns, functions = parse_ns(moment.from_at), what_ran(moment.stack)
+        from_ns, functions, share = parse_ns(moment.from_at), what_ran(moment.stack), _share(moment)
         if from_ns is None or not functions:
             continue
         start_ms = max((from_ns - started_ns) / NS_PER_MS, 0)
@@ -97,8 +97,8 @@ def sampled_stacks(record: Record) -> Iterator[SampledStack]:
             start_ms=start_ms,
             end_ms=start_ms if to_ns is None else max((to_ns - started_ns) / NS_PER_MS, start_ms),
             functions=functions,
-            share=_share(moment),
-            is_in_socket=frame_of(moment.stack[-1]).file in _SOCKET_MODULES,
+            share=share,
+            is_in_socket=not share and frame_of(moment.stack[-1]).file in _SOCKET_MODULES,
         )
 
 
@@ -111,7 +111,7 @@ def peer_waited_for(record: Record, stack: SampledStack, length_ms: float) -> st
     """The address that an idle stretch waited for; None unless the record shows it.
 
     The time breakdown is that of the whole run. It shows the peer of a stretch if all other waits of the run together
-    are shorter than the stretch; of a stretch in a socket, all other waits for the network.
+    are shorter than the stretch; of a stretch in a socket, all that are or may be waits for the network.
     """
     times, duration_ms = record.time_breakdown, record.metrics.duration_ms
     peers = [] if times is None else [one for one in times.waiting_for if one.kind == "network" and ":" in one.target]
@@ -119,7 +119,8 @@ def peer_waited_for(record: Record, stack: SampledStack, length_ms: float) -> st
         return None
     largest = max(peers, key=lambda peer: peer.percent)
     network = times.network_percent if stack.is_in_socket else None
-    others = (_blocked_percent(times) if network is None else network) - largest.percent
+    waits = _blocked_percent(times) if network is None else network + (times.other_percent or 0)
+    others = waits - largest.percent
     return largest.target if others / _PERCENT * duration_ms < length_ms else None
 
 

@@ -35,7 +35,8 @@ def waits(target: str = "10.0.3.9:5432", percent: float = 48.3, **parts: Any) ->
     return TimeBreakdown(
         on_cpu_percent=40,
         network_percent=50,
-        other_percent=10,
+        sleep_percent=9,
+        other_percent=parts.pop("other_percent", 1),
         waiting_for=(
             WaitTarget(kind="network", target=target, percent=percent),
             WaitTarget(kind="disk", target="/data:1", percent=90),
@@ -141,6 +142,7 @@ def test_a_run_without_a_series_has_its_stacks() -> None:
         (LOAD, 60, waits(), True),
         (LOAD, 60, waits(percent=44), False),  # 71 s of waits for other peers
         (LOAD, 120, waits(percent=44), True),
+        (LOAD, 60, waits(other_percent=10, covered_percent=91), False),
         (LOAD, 60, waits("3 connections"), False),
         (LOAD, 60, waits("other"), False),
         (LOAD, 60, None, False),
