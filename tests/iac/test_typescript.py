@@ -12,6 +12,7 @@ import pytest
 
 import profiler
 from profiler.task_definitions.container_snippets import ContainerRequest, container_text
+from profiler.task_definitions.containers import StacksAccess
 
 PAGE = Path(profiler.__file__).parent.parent / "docs" / "how-to" / "infrastructure-as-code.md"
 PACKAGES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "cdk-typescript"
@@ -39,6 +40,8 @@ def test_the_extension_of_the_documentation_compiles(tmp_path: Path) -> None:
     compile_typescript(tmp_path, snippet)
 
 
-def test_what_the_command_prints_compiles(tmp_path: Path) -> None:
-    text = container_text(ContainerRequest(image="team/task-profiler:1", log_group="/ecs/etl"), "cdk")
+@pytest.mark.parametrize("stacks", [None, "on"])
+def test_what_the_command_prints_compiles(stacks: StacksAccess | None, tmp_path: Path) -> None:
+    request = ContainerRequest(image="team/task-profiler:1", log_group="/ecs/etl", stacks=stacks)
+    text = container_text(request, "cdk")
     compile_typescript(tmp_path, HEAD + text)
