@@ -117,8 +117,8 @@ stacks_option = click.option(
     metavar="[=MODE]",
     is_flag=False,
     flag_value="on",
-    help="Record call stacks of Python processes: on (as --stacks alone) or moments. The monitor gets shared process IDs, "
-    "SYS_PTRACE and user 0; off gives it these without call stacks.",
+    help="Record call stacks of Python processes: on (as --stacks alone) or moments. The monitor gets shared process "
+    "IDs, SYS_PTRACE and user 0; off gives it these without call stacks.",
 )
 on_fargate_option = click.option(
     "--on-fargate",
