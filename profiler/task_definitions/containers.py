@@ -27,6 +27,8 @@ DEFAULT_STREAM_PREFIX = "ecs"
 _MEMORY_MB = 128
 _MEMORY_WITH_GPU_MB = 192  # NVML's library and its Python module
 _MEMORY_WITH_NEURON_MB = 512  # neuron-monitor, which ran out of memory with less
+# The spellings of root's user.
+ROOT_USERS = ("0", "root", "0:0", "root:root")
 STOP_TIMEOUT_SECONDS = 120  # the maximum of Fargate
 USER = "65532"
 _ROOT = "root"  # by name: ECS's documentation allows only positive numbers
@@ -60,6 +62,14 @@ class Container(Struct, frozen=True, kw_only=True):
     depends_on: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     environment: Mapping[str, object] = {}
+    user: str | None = None
+    capabilities: frozenset[str] = frozenset()
+    is_privileged: bool = False
+
+    @property
+    def may_trace(self) -> bool:
+        """Whether it may read other processes: an added capability has no effect for another user than root."""
+        return self.user in ROOT_USERS and (self.is_privileged or bool(self.capabilities & {SYS_PTRACE, "ALL"}))
 
     @property
     def wraps_batch(self) -> bool:
@@ -204,6 +214,9 @@ def _container(raw: Mapping[str, object]) -> Container:
         depends_on=tuple(str(dependency.get("containerName")) for dependency in mappings(raw.get("dependsOn"))),
         command=(*_words(raw.get("entryPoint")), *_words(raw.get("command"))),
         environment=environment_of(raw),
+        user=text(raw.get("user")),
+        capabilities=frozenset(_words(mapping(mapping(raw.get("linuxParameters")).get("capabilities")).get("add"))),
+        is_privileged=raw.get("privileged") is True,
     )
 
 

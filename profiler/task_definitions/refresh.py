@@ -12,13 +12,13 @@ from profiler.core.json_fields import count, mapping, mappings, text
 from profiler.task_definitions.containers import (
     LOG_GROUP_VARIABLE,
     MULTILINE_OPTIONS,
+    ROOT_USERS,
     STACKS_VARIABLE,
     MonitorContainer,
     environment_of,
 )
 
 _START = "START"
-_ROOT_USERS = ("0", "root", "0:0", "root:root")
 _REPLACED = ("image", "essential")
 _RAISED = ("stopTimeout", "memoryReservation", "memory")
 _SIZES = ("memoryReservation", "memory")
@@ -71,7 +71,7 @@ def _present_value(field: str, container: Mapping[str, object], value: object, p
         case "logConfiguration":
             new = _present_log(container, mapping(old), mapping(value), present)
         case "user":
-            new = value if present.is_root and old not in _ROOT_USERS else old
+            new = value if present.is_root and old not in ROOT_USERS else old
         case _:
             new = old
     return new

@@ -1,8 +1,11 @@
 """``task-profiler doctor``: diagnoses this container, a task definition or a deployed forwarder."""
 
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import click
 import msgspec
@@ -21,6 +24,7 @@ from profiler.doctor.findings import Finding
 from profiler.doctor.task_checks import DoctorContext, Probes, diagnose
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import find_container_cgroup
+from profiler.readers.linux.kernel_view import read_kernel_view
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure, LogTarget
 from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, LogsClient, connect
@@ -147,12 +151,27 @@ def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -
         read_gpus=read_gpus,
         visible_devices=visible_devices,
         count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),
+        kernel_view=lambda docker_id: read_kernel_view(next(pids_of(docker_id), None) if docker_id else None),
+        py_spy_version=_py_spy_version,
         can_read_cgroup=_can_read_cgroup,
         find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),
         neuron_devices=neuron_devices,
         may_put=may_put,
         read_tags=read_tags,
     )
+
+
+def _py_spy_version() -> str | None:
+    program = shutil.which(
+        "py-spy", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    )
+    if program is None:
+        return None
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, timeout=5, check=True)  # noqa: S603  our own program
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode(errors="replace").strip()
 
 
 def _can_read_cgroup(docker_id: str) -> bool:
