@@ -33,7 +33,7 @@ _SOURCES_INTRODUCTION = "`show`, `history`, `report` and `recommend` take these 
 def text() -> str:
     """Generate the text of the page."""
     sections = "".join(_section(names, command) for names, command in leaves(group, ()))
-    return f"{_HEAD}{sections}\n## Select past runs\n\n{_SOURCES_INTRODUCTION}\n\n{_table(_source_options())}"
+    return f"{_HEAD}{sections}\n## Select past runs\n\n{_SOURCES_INTRODUCTION}\n\n{_list(_source_options())}"
 
 
 def leaves(command: click.Command, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -55,7 +55,7 @@ def _section(names: tuple[str, ...], command: click.Command) -> str:
     parts = [f"\n## {' '.join(names)}\n", f"`{usage}`\n", *_paragraphs(inspect.cleandoc(command.help or ""))]
     own, reads_runs = _without_sources(_options(command))
     if own:
-        parts.append(_table(own))
+        parts.append(_list(own))
     if reads_runs:
         parts.append("It also takes the options to [select past runs](#select-past-runs).\n")
     if command.epilog:
@@ -84,23 +84,23 @@ def _source_options() -> list[click.Option]:
 
 def _without_sources(options: list[click.Option]) -> tuple[list[click.Option], bool]:
     """Leave out the options that select past runs if the command has all of them, and tell whether it does."""
-    rows, shared = [_row(option) for option in options], {_row(option) for option in _source_options()}
-    if not shared <= set(rows):
+    items, shared = [_item(option) for option in options], {_item(option) for option in _source_options()}
+    if not shared <= set(items):
         return options, False
-    return [option for option, row in zip(options, rows, strict=True) if row not in shared], True
+    return [option for option, item in zip(options, items, strict=True) if item not in shared], True
 
 
-def _table(options: list[click.Option]) -> str:
-    return "| option | meaning |\n|---|---|\n" + "".join(_row(option) for option in options)
+def _list(options: list[click.Option]) -> str:
+    return "".join(_item(option) for option in options)
 
 
-def _row(option: click.Option) -> str:
-    return f"| {_option_names(option)} | {_description(option)} |\n"
+def _item(option: click.Option) -> str:
+    return f"- {_option_names(option)}: {_description(option)}\n"
 
 
 def _option_names(option: click.Option) -> str:
     value = "" if option.is_flag else f" {_value(option)}"
-    return ", ".join(f"`{name}{value}`" for name in option.opts).replace("|", "\\|")
+    return ", ".join(f"`{name}{value}`" for name in option.opts)
 
 
 def _value(option: click.Option) -> str:
@@ -121,8 +121,8 @@ def _example(epilog: str) -> str:
     return f"{word}: `{rest}`" if word == "Example" and "`" not in rest else _escaped(epilog)
 
 
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("*", "\\*")
+def _escaped(text: str) -> str:
+    return text.replace("*", "\\*")
 
 
 if __name__ == "__main__":

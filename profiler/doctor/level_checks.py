@@ -48,7 +48,7 @@ def stacks_finding(mode: StacksMode, *, may_trace: bool, py_spy: str | None) -> 
 
 def kernel_finding(view: KernelView) -> Finding:
     """What the kernel offers, whatever the monitor's privileges are."""
-    scope = "no Yama" if view.ptrace_scope is None else view.ptrace_scope
+    scope = "none" if view.ptrace_scope is None else view.ptrace_scope
     version = "none" if view.cgroup_version is None else f"version {view.cgroup_version}"
     rest = f"PSI: {'yes' if view.pressure else 'no'}. Yama's ptrace_scope: {scope}. Control groups: {version}."
     if view.schedstat:

@@ -53,4 +53,4 @@ def test_the_kernel_is_described_in_few_words() -> None:
     bare = replace(VIEW, schedstat=False, pressure=False, ptrace_scope=None, cgroup_version=None)
     found = kernel_finding(bare)
     assert (found.level, "does not count" in found.text) == ("note", True)
-    assert found.text.endswith("PSI: no. Yama's ptrace_scope: no Yama. Control groups: none.")
+    assert found.text.endswith("PSI: no. Yama's ptrace_scope: none. Control groups: none.")
