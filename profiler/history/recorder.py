@@ -113,21 +113,25 @@ class HistoryRecorder:
             lambda: _write(journal, line, report, series), self._clock, _MAX_WRITE_SECONDS
         )
 
-    def add(self, line: bytes, report: Report, series: RunSeries | None) -> tuple[str, ...]:
+    def add(
+        self, line: bytes, report: Report, series: RunSeries | None, stacks_line: bytes | None = None
+    ) -> tuple[str, ...]:
         """Add the run. Returns sentences about what failed; a failure affects nothing but the entry."""
         max_runs, warning = runs_to_keep(self._environment)
-        failure = self._add_to_history(line, report, series, max_runs) if max_runs else None
+        failure = self._add_to_history(line, report, series, max_runs, stacks_line) if max_runs else None
         missing = None if failure is None else f"This run is not in the history. {failure}"
         self._end_journal()
         return tuple(sentence for sentence in (warning, missing) if sentence is not None)
 
-    def _add_to_history(self, line: bytes, report: Report, series: RunSeries | None, max_runs: int) -> str | None:
+    def _add_to_history(
+        self, line: bytes, report: Report, series: RunSeries | None, max_runs: int, stacks_line: bytes | None
+    ) -> str | None:
         try:
             path = history_path(self._option, self._environment)
             from profiler.history.run_database import HistoryStore  # see the module's docstring
 
             store = HistoryStore(path, self._clock)
-            store.add(line, report, _points(report, series), max_runs=max_runs)
+            store.add(line, report, _points(report, series), max_runs=max_runs, stacks_line=stacks_line)
         except TaskProfilerError as error:
             return str(error)
         except ImportError as error:

@@ -19,6 +19,7 @@ from profiler.core.files import create_private_folders
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.history.history_points import Point, decode_points, encode_points
 from profiler.history.runs_in_progress import abandoned_runs, running_folder
+from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.record_model import Report, decode
 
 FilePath = str | os.PathLike[str]
@@ -41,7 +42,14 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         )""",
         "CREATE INDEX run_by_start ON run (started_at)",
     ),
+    (
+        "ALTER TABLE run ADD COLUMN stacks BLOB",
+        # Runs without stacks are not in the index.
+        "CREATE INDEX run_with_stacks ON run (started_at) WHERE stacks IS NOT NULL",
+    ),
 )
+# The newest runs with stacks keep them. A line of 200 KB takes some 20 KB.
+MAX_RUNS_WITH_STACKS = 1000
 # Runs are read in pages, so that a slow reader (a pager) does not lock the file.
 _PAGE_SIZE = 200
 _FIRST_CURSOR = ("~", 0)  # sorts after every time
@@ -205,7 +213,15 @@ class HistoryStore:
         self._file = HistoryDatabase(path, clock, migrations)
         self.unreadable_count = 0
 
-    def add(self, line: bytes, report: Report, points: Iterable[Point], *, max_runs: int) -> None:
+    def add(
+        self,
+        line: bytes,
+        report: Report,
+        points: Iterable[Point],
+        *,
+        max_runs: int,
+        stacks_line: bytes | None = None,
+    ) -> None:
         """Add a run and delete the oldest ones beyond ``max_runs``. A run that is stored already is not added again.
 
         Args:
@@ -213,11 +229,12 @@ class HistoryStore:
             report: The run that was encoded. To decode the line would take a tenth of the time of a short ``run``.
             points: The time series.
             max_runs: How many runs are kept.
+            stacks_line: The line of the run's call stacks. Only the newest 1,000 runs that have one keep it.
 
         Raises:
             TaskProfilerError: if the file cannot be written.
         """
-        self._add(StoredRun(line=line, report=report), encode_points(points), max_runs)
+        self._add(StoredRun(line=line, report=report), encode_points(points), max_runs, stacks_line)
 
     def add_abandoned_runs(self) -> None:
         """Add the runs whose profiler was killed, as far as they were written down. A failure leaves them for later."""
@@ -229,7 +246,7 @@ class HistoryStore:
                     self._add(StoredRun(line=so_far.line, report=report), so_far.points, max_runs=None)
                 run.remove()
 
-    def _add(self, run: StoredRun, points: bytes, max_runs: int | None) -> None:
+    def _add(self, run: StoredRun, points: bytes, max_runs: int | None, stacks_line: bytes | None = None) -> None:
         record = run.report.record
         row = (
             record.task_id,
@@ -238,13 +255,20 @@ class HistoryStore:
             record.status,
             run.line.decode(),
             points.decode(errors="replace"),
+            None if stacks_line is None else _compressed(stacks_line),
         )
         with self._file.write_transaction() as connection:
             connection.execute(
-                "INSERT INTO run (task_id, started_at, family, status, record, points) VALUES (?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (task_id, started_at) DO NOTHING",
+                "INSERT INTO run (task_id, started_at, family, status, record, points, stacks)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (task_id, started_at) DO NOTHING",
                 row,
             )
+            if stacks_line is not None:
+                connection.execute(
+                    "UPDATE run SET stacks = NULL WHERE id IN (SELECT id FROM run WHERE stacks IS NOT NULL"
+                    " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
+                    (MAX_RUNS_WITH_STACKS,),
+                )
             if max_runs is not None:
                 connection.execute(
                     "DELETE FROM run WHERE id IN (SELECT id FROM run"
@@ -296,17 +320,41 @@ class HistoryStore:
 
     def points(self, report: Report) -> tuple[Point, ...]:
         """The time series of a run; empty if the run has none or is not stored (any more)."""
-        with self._file.open_for_reading() as connection:
-            if connection is None:
-                return ()
-            row = connection.execute(
-                "SELECT CAST(points AS BLOB) FROM run WHERE task_id = ? AND started_at = ?",
-                (report.record.task_id, _start(report)),
-            ).fetchone()
+        text = self._column("points", report)
         try:
-            return () if row is None else decode_points(row[0])
+            return () if text is None else decode_points(text)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return ()
+
+    def stacks(self, report: Report) -> StacksLine | None:
+        """The call stacks of a run; None if the run has none (any more), or if they are damaged."""
+        compressed = self._column("stacks", report)
+        return None if compressed is None else _decompressed(compressed)
+
+    def _column(self, name: str, report: Report) -> bytes | None:
+        with self._file.open_for_reading() as connection:
+            if connection is None:
+                return None
+            row = connection.execute(
+                f"SELECT CAST({name} AS BLOB) FROM run WHERE task_id = ? AND started_at = ?",  # noqa: S608  our own names
+                (report.record.task_id, _start(report)),
+            ).fetchone()
+        return None if row is None else row[0]
+
+
+def _compressed(text: bytes) -> bytes:
+    import zlib  # most runs have no stacks
+
+    return zlib.compress(text)
+
+
+def _decompressed(compressed: bytes) -> StacksLine | None:
+    import zlib
+
+    try:
+        return decode_stacks(zlib.decompress(compressed))
+    except zlib.error:
+        return None
 
 
 def _start(report: Report) -> str:

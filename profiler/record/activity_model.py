@@ -4,8 +4,10 @@ The call stacks over time are in a line of their own, :class:`StacksLine`.
 """
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Literal, get_args
 
+import msgspec
 from msgspec import Meta, field
 
 from profiler.record.model_base import Model
@@ -15,6 +17,8 @@ MomentKind = Literal["memory", "idle", "saturated"]
 STACKS_FORMAT = "folded"
 # Follows a folded stack of threads that were not on a CPU.
 WAITING_SUFFIX = " [waiting]"
+# The beginning of a line names its type.
+_STACKS_MARKER, _MAX_HEAD_BYTES = b'"task.stacks"', 1024
 
 # A reader keeps a word that only a newer writer knows.
 _AnyWaitKind = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(WaitKind))})]
@@ -121,3 +125,24 @@ class StacksLine(Model, frozen=True, kw_only=True):
     container: str
     format: str = field(default_factory=lambda: STACKS_FORMAT)
     steps: tuple[StackStep, ...] = ()
+
+
+def is_stacks_line(line: bytes) -> bool:
+    """Whether the line has the call stacks of a run. Decoding it would take longer than that of a report."""
+    return _STACKS_MARKER in line[:_MAX_HEAD_BYTES]
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[StacksLine]:
+    """The decoder, which is slow to make: it is not for the programs that only write lines."""
+    return msgspec.json.Decoder(StacksLine)
+
+
+def decode_stacks(line: bytes) -> StacksLine | None:
+    """Decode the line without steps whose times are impossible. None: it is no such line, or it is damaged."""
+    from profiler.record.impossible_values import decode_leniently, without_impossible  # only for readers
+
+    try:
+        return without_impossible(decode_leniently(_decoder(), line))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

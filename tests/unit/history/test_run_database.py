@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,11 +17,13 @@ from profiler.cli.history_command import table_lines
 from profiler.cli.styled_text import render_lines
 from profiler.core.errors import TaskProfilerError
 from profiler.core.text import printable
+from profiler.history import run_database
 from profiler.history.history_points import Point
 from profiler.history.run_database import MIGRATIONS, HistoryStore
 from profiler.record.record_model import Container, Distribution, Metrics, Record, Report, encode
 from profiler.record.run_outcome import Status
 from tests.fakes import FakeClock
+from tests.shown_runs import waiting, waiting_stacks
 
 POINT = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
 NEXT_VERSION = (*MIGRATIONS, ("ALTER TABLE run ADD COLUMN host TEXT", "UPDATE run SET host = 'here'"))
@@ -188,6 +191,63 @@ def test_any_points_are_read_as_they_were_written(
     assert history.points(report("a")) == tuple(points)
 
 
+# --- call stacks ---------------------------------------------------------------------------------
+
+
+def keep_with_stacks(history: HistoryStore, one: Report, stacks_line: bytes | None) -> None:
+    history.add(encode(one), one, (), max_runs=5000, stacks_line=stacks_line)
+
+
+def test_stacks_are_read_as_they_were_written(history: HistoryStore, file: Path) -> None:
+    assert history.stacks(waiting()) is None
+    line = msgspec.json.encode(waiting_stacks())
+    keep_with_stacks(history, waiting(), line)
+    keep(history, report("a"))
+    assert history.stacks(waiting()) == waiting_stacks()
+    assert history.stacks(report("a")) is None
+    assert asked(file, "SELECT count(*) FROM run WHERE length(stacks) < 500") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "stored", ["NULL", "''", "x'00ff'", "'{}'", "17"], ids=["none", "empty", "bytes", "text", "number"]
+)
+def test_damaged_stacks_are_no_stacks(history: HistoryStore, file: Path, stored: str) -> None:
+    keep_with_stacks(history, waiting(), msgspec.json.encode(waiting_stacks()))
+    change(file, f"UPDATE run SET stacks = {stored}")
+    assert history.stacks(waiting()) is None
+    assert ids(history) == [waiting().record.task_id]
+
+
+def test_stacks_that_are_another_document_are_no_stacks(history: HistoryStore) -> None:
+    keep_with_stacks(history, report("a"), encode(report("a")))
+    assert history.stacks(report("a")) is None
+
+
+def test_only_the_newest_runs_with_stacks_keep_them(
+    history: HistoryStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_database, "MAX_RUNS_WITH_STACKS", 2)
+    for day in (2, 4, 3, 1, 5):
+        keep_with_stacks(history, report(str(day), day=day), b"{}")
+        keep(history, report(f"without{day}", day=day))
+    assert asked(file, "SELECT task_id FROM run WHERE stacks IS NOT NULL ORDER BY task_id") == [("4",), ("5",)]
+    assert asked(file, "SELECT count(*) FROM run") == [(10,)]
+
+
+def test_a_file_without_stacks_is_migrated(file: Path) -> None:
+    file.parent.mkdir(parents=True)
+    change(file, *MIGRATIONS[0], "PRAGMA user_version = 1")
+    row = ("a", "2026-11-01T06:00:00.000Z", "etl", "success", encode(report("a")).decode(), "[]")
+    with closing(sqlite3.connect(file)) as connection, connection:
+        names = "(task_id, started_at, family, status, record, points)"
+        connection.execute(f"INSERT INTO run {names} VALUES (?, ?, ?, ?, ?, ?)", row)
+    history = HistoryStore(file, FakeClock())
+    assert ids(history) == ["a"]
+    assert history.stacks(report("a")) is None
+    keep_with_stacks(history, waiting(), msgspec.json.encode(waiting_stacks()))
+    assert history.stacks(waiting()) == waiting_stacks()
+
+
 # --- the file ------------------------------------------------------------------------------------
 
 
@@ -229,7 +289,7 @@ def test_writing_migrates_an_older_file(history: HistoryStore, file: Path) -> No
     keep(history, report("a"))
     newer = HistoryStore(file, FakeClock(), NEXT_VERSION)
     keep(newer, report("b", day=2))
-    assert asked(file, "PRAGMA user_version") == [(2,)]
+    assert asked(file, "PRAGMA user_version") == [(len(NEXT_VERSION),)]
     assert asked(file, "SELECT task_id, host FROM run ORDER BY id") == [("a", "here"), ("b", None)]
     assert ids(newer) == ["b", "a"]
 
