@@ -5,8 +5,10 @@ from pathlib import Path
 
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.history.history_points import Point
-from profiler.history.run_database import HistoryStore
+from profiler.history.run_database import MAX_RUNS_WITH_STACKS, HistoryStore
 from profiler.past_runs.run_source import PastRun, RunFilter, RunSource
+from profiler.record.activity_model import StacksLine
+from profiler.record.record_model import Report
 from profiler.record.units import format_count
 
 
@@ -17,6 +19,8 @@ class LocalRuns(RunSource):
         "make one with task-profiler run -- CMD, or name another source (--from FILE, --elasticsearch URL, "
         "--log-group GROUP)"
     )
+
+    stacks_remedy = f"only the newest {MAX_RUNS_WITH_STACKS} runs with call stacks keep them"
 
     def __init__(self, path: Path, history: HistoryStore) -> None:
         self.place = str(path)
@@ -45,3 +49,7 @@ class LocalRuns(RunSource):
     def points(self, run: PastRun) -> tuple[Point, ...]:
         """The time series that the history has of a run."""
         return self._history.points(run.report)
+
+    def stacks(self, report: Report) -> StacksLine | None:
+        """The call stacks that the history has of a run."""
+        return self._history.stacks(report)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from profiler.core.timestamps import NS_PER_MS, format_ms
+from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.past_runs.run_source import (
     OpenProgress,
     PastRun,
@@ -24,6 +24,8 @@ from profiler.past_runs.run_source import (
     run_key,
     run_line,
 )
+from profiler.record.activity_model import StacksLine, decode_stacks
+from profiler.record.record_model import Report
 from profiler.record.units import format_count
 
 DEFAULT_DAYS = 30
@@ -35,6 +37,9 @@ _STRETCH_FACTOR = 4
 _CLOCK_SKEW_MS = 2 * 3_600_000
 _REPORT_MARKER = '"task.report"'
 _CHECKPOINT_MARKER = '"task.checkpoint"'
+_STACKS_MARKER = '"task.stacks"'
+# The line of call stacks is written after the end of the batch and before the report, by the same clock.
+_STACKS_MARGIN_MS = 10_000
 _MAX_PATTERN_LENGTH = 1024
 _NAME = re.compile(r"\w+", re.ASCII)
 
@@ -53,6 +58,8 @@ class LogGroupRuns(RunSource):
     """
 
     remedy = "use an earlier --since, or name the batches' log group, where the monitor writes its reports"
+
+    stacks_remedy = "check the retention of the batch's log stream, where their line is before the report"
 
     def __init__(
         self,
@@ -91,6 +98,35 @@ class LogGroupRuns(RunSource):
                 yield from newest_first(run for run in pending if is_last or run.started_ns >= begin_ms * NS_PER_MS)
                 pending = [run for run in pending if run.started_ns < begin_ms * NS_PER_MS]
                 end_ms, length_ms = begin_ms, length_ms * _STRETCH_FACTOR
+
+    def stacks(self, report: Report) -> StacksLine | None:
+        """The call stacks in the run's log stream, read around the end of the run; of several, the last ones."""
+        record = report.record
+        found: StacksLine | None = None
+        for message in self._messages_at_end(report):
+            # An implementation of CloudWatch Logs may ignore the filter pattern.
+            line = decode_stacks(message.encode(errors="replace")) if _STACKS_MARKER in message else None
+            if line is not None and (line.task_id, line.container) == (record.task_id, record.container.name):
+                found = line
+        return found
+
+    def _messages_at_end(self, report: Report) -> Iterator[str]:
+        record = report.record
+        ends_ns = [end_ns for end_ns in map(parse_ns, (record.finished_at, report.time)) if end_ns is not None]
+        if not ends_ns:
+            return
+        is_known = record.log_group in self._groups and record.log_stream is not None
+        for group in (record.log_group,) if is_known else self._groups:
+            pages = self._read_pages(
+                logGroupName=group,
+                startTime=max(min(ends_ns) // NS_PER_MS - _STACKS_MARGIN_MS, 0),
+                endTime=max(ends_ns) // NS_PER_MS + _STACKS_MARGIN_MS,
+                filterPattern=_stacks_pattern(record.task_id),
+                **({"logStreamNames": [record.log_stream]} if is_known else {}),
+            )
+            for page in pages:
+                for event in page["events"]:
+                    yield event["message"]
 
     def _start_ms(self, selection: RunFilter) -> int:
         if selection.since_ns is not None:
@@ -163,6 +199,11 @@ def filter_pattern(selection: RunFilter) -> str:
         conditions.append(_any_of((by_id, f"$.record.family = {_quoted(selection.run)}")))
     pattern = f"{{ {' && '.join(conditions)} }}"
     return pattern if len(pattern) <= _MAX_PATTERN_LENGTH else f"{{ $.type = {kinds} }}"
+
+
+def _stacks_pattern(task_id: str) -> str:
+    of_task = f" && $.taskId = {_quoted(task_id)}" if _is_simple(task_id) else ""
+    return f'{{ $.type = "task.stacks"{of_task} }}'
 
 
 def _any_of(conditions: Iterable[str]) -> str:

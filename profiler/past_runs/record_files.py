@@ -12,6 +12,8 @@ import msgspec
 
 from profiler.core.errors import TaskProfilerError
 from profiler.past_runs.run_source import PastRun, RunFilter, RunLine, RunLines, RunSource, group_lines, run_line
+from profiler.record.activity_model import StacksLine, decode_stacks, is_stacks_line
+from profiler.record.record_model import Report
 from profiler.record.units import format_count
 
 STANDARD_INPUT = "-"
@@ -20,12 +22,17 @@ _MESSAGE_FIELD = "@message"
 
 
 class FileRuns(RunSource):
-    """The runs of a file of record lines, or of standard input for ``-``."""
+    """The runs of a file of record lines, or of standard input for ``-``.
+
+    ``keeps_stacks``: the lines of call stacks stay in memory, up to 200 KB for each run.
+    """
 
     remedy = "it should contain the lines that task-profiler writes, or the JSON that aws logs prints"
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, keeps_stacks: bool = False) -> None:
         self._source = source
+        self._keeps_stacks = keeps_stacks
+        self._stacks_lines: list[bytes] = []
         self.place = source_name(source)
         self._invalid_lines: set[int] = set()
         self._runs: list[RunLines] | None = None
@@ -45,8 +52,15 @@ class FileRuns(RunSource):
         A line is decoded completely only if its run matches. So values of other lines are not checked.
         """
         if self._runs is None:
-            self._runs = group_lines(find_run_lines(read_lines(self._source), self._invalid_lines))
+            stacks_lines = self._stacks_lines if self._keeps_stacks else None
+            self._runs = group_lines(find_run_lines(read_lines(self._source), self._invalid_lines, stacks_lines))
         return self._matching(self._runs, selection)
+
+    def stacks(self, report: Report) -> StacksLine | None:
+        """The last stacks in the file that are those of the run's container."""
+        wanted = report.record.task_id, report.record.container.name
+        decoded = map(decode_stacks, reversed(self._stacks_lines))
+        return next((one for one in decoded if one is not None and (one.task_id, one.container) == wanted), None)
 
     def _matching(self, runs: Sequence[RunLines], selection: RunFilter) -> Iterator[PastRun]:
         for lines in runs:
@@ -132,8 +146,14 @@ def _encoded(text: str) -> bytes:
     return text.encode(errors="replace")
 
 
-def find_run_lines(lines: Iterable[bytes], invalid_lines: set[int]) -> Iterator[RunLine]:
-    """Find record lines. Empty lines are skipped; the numbers of invalid lines are added to ``invalid_lines``."""
+def find_run_lines(
+    lines: Iterable[bytes], invalid_lines: set[int], stacks_lines: list[bytes] | None = None
+) -> Iterator[RunLine]:
+    """Find record lines.
+
+    Empty lines and call stacks are skipped. The numbers of invalid lines are added to ``invalid_lines``, the lines of
+    call stacks to ``stacks_lines``.
+    """
     for number, line in enumerate(lines, start=1):
         text = line.strip()
         if not text:
@@ -141,7 +161,10 @@ def find_run_lines(lines: Iterable[bytes], invalid_lines: set[int]) -> Iterator[
         try:
             yield run_line(text, number)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            invalid_lines.add(number)
+            if not is_stacks_line(text):
+                invalid_lines.add(number)
+            elif stacks_lines is not None:
+                stacks_lines.append(text)
 
 
 def format_line_numbers(numbers: list[int]) -> str:

@@ -1,15 +1,23 @@
-"""All GPUs, or all NeuronCores, of a run together, and what to say about GPUs that a run did not use."""
+"""The processors of a run: the short name of the CPU's model, and all GPUs, or all NeuronCores, together.
 
+Unused GPUs get a sentence of advice.
+"""
+
+import re
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from profiler.core.optional_math import max_known, mean_known, sum_known
-from profiler.record.record_model import Distribution, Gpu, Neuron
+from profiler.record.record_model import Distribution, Gpu, Neuron, Record
 
 # The record's ``gpuScope`` if it is not known which of the instance's GPUs belong to the batch.
 WHOLE_INSTANCE = "instance"
 _NOT_MEASURED = Distribution()
+# What the names of all models have in common.
+_PROCESSOR_WORDS = re.compile(
+    r"\((?:R|TM)\)|\b(?:Intel|AMD|CPU|Processor|Platinum|Gold|Silver|Bronze|\d+-Core)\b", re.IGNORECASE
+)
 
 
 class GpuTotals(Struct, frozen=True, kw_only=True):
@@ -81,3 +89,30 @@ def idle_advice(gpus: Sequence[Gpu]) -> str | None:
     return (
         f"{subject} allocated but never used: run the task without {them}, or check why the batch did not find {them}."
     )
+
+
+def short_processor_name(model: str) -> str:
+    """The model without what most models have: ``Xeon 8259CL``, ``EPYC 7R13``, ``Neoverse-N1``.
+
+    The frequency is left out if the name has a number without it.
+    """
+    name, at, frequency = model.partition("@")
+    short = " ".join(_PROCESSOR_WORDS.sub(" ", name).split())
+    if at and not any(character.isdigit() for character in short):
+        short = f"{short} @ {frequency.strip()}".strip()
+    return short or model.strip()
+
+
+def processor_difference(record: Record, other: Record, other_name: str = "the other run") -> str | None:
+    """Name both models if the runs had different processors: ``ran on Xeon 8259CL, the other run on 8375C``.
+
+    None if one of them is unknown.
+    """
+    if record.processor is None or other.processor is None or not (record.processor.model and other.processor.model):
+        return None
+    own, others = short_processor_name(record.processor.model), short_processor_name(other.processor.model)
+    if own == others:
+        return None
+    brand, _, rest = others.partition(" ")
+    is_same_brand = bool(rest) and own.startswith(f"{brand} ")
+    return f"ran on {own}, {other_name} on {rest if is_same_brand else others}"

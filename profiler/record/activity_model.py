@@ -129,7 +129,8 @@ class StacksLine(Model, frozen=True, kw_only=True):
 
 def is_stacks_line(line: bytes) -> bool:
     """Whether the line has the call stacks of a run. Decoding it would take longer than that of a report."""
-    return _STACKS_MARKER in line[:_MAX_HEAD_BYTES]
+    head = line[:_MAX_HEAD_BYTES].lstrip()
+    return head.startswith(b"{") and _STACKS_MARKER in head
 
 
 @cache

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
@@ -22,6 +24,7 @@ from profiler.record.record_model import Report, encode
 from tests.aws import FakeAws, fake_aws
 from tests.run_sources import IDS, NOW_NS, RUNS, check_source
 from tests.runs import checkpoint, lines, report
+from tests.shown_runs import waiting_stacks
 
 GROUP, SECOND_GROUP = "/ecs/jobs", "/ecs/other"
 
@@ -193,3 +196,27 @@ def test_show_prints_the_log_at_the_moments(aws: FakeAws, tmp_path: Path) -> Non
     done = profiler(environment, "show", "--from", str(path), "--logs")
     assert done.returncode == 1
     assert f"The log of shown cannot be read: {GROUP} has no stream none: check the retention" in done.stderr
+
+
+def test_show_reads_the_stacks_in_the_batchs_stream(aws: FakeAws) -> None:
+    """From the log group alone; of two tasks with stacks, those of the one that is shown."""
+    stream = "ecs/batch/stacks"
+    aws.create_log_stream(GROUP, stream)
+    now_ms = NOW_NS // NS_PER_MS
+    times: dict[str, Any] = {"started_at": format_ms(NOW_NS - 600 * 10**9), "finished_at": format_ms(NOW_NS - 10**9)}
+    shown = report(task_id="withstacks", log_group=GROUP, log_stream=stream, **times)
+    lines = [
+        msgspec.json.encode(replace(waiting_stacks(), task_id=task_id, container="batch")).decode()
+        for task_id in ("withstacks", "another")
+    ]
+    messages = ["a batch's line", *lines, encode(replace(shown, time=format_ms(NOW_NS))).decode()]
+    events = [{"timestamp": now_ms - 10 + number, "message": text} for number, text in enumerate(messages)]
+    aws.client("logs").put_log_events(logGroupName=GROUP, logStreamName=stream, logEvents=events)
+    words = ("show", "withstacks", "--log-group", GROUP, "--since", "1d")
+    done = profiler(aws.environment(), *words, "--stacks")
+    assert done.returncode == 0, done.stderr
+    assert "parse_row" in done.stdout
+    done = profiler(aws.environment(), *words, "--logs", "5")
+    assert "a batch's line" in done.stdout
+    assert "task.stacks" not in done.stdout
+    assert "skipped 1 report that could not be read" in done.stderr  # that of the fixture

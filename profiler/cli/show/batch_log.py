@@ -13,7 +13,8 @@ from profiler.past_runs.moments import Moment, elapsed
 from profiler.past_runs.runtime_memory_errors import out_of_memory_message
 from profiler.record.record_model import Record
 
-_REPORT_MARKER = '"type":"task.report"'
+# The report and the call stacks are in the same stream.
+_OWN_LINES = '"type":"task.report"', '"type":"task.stacks"'
 _MS_PER_SECOND = 1000
 # A stack trace follows the message of most runtimes.
 _SEARCHED_LINES = 200
@@ -49,11 +50,10 @@ def log_lines(
             logGroupName=record.log_group,
             logStreamName=record.log_stream,
             endTime=place.until_ms + 1,
-            # One more: the report is in the same stream.
-            limit=max(count + 1, place.min_lines),
+            limit=max(count + len(_OWN_LINES), place.min_lines),
             startFromHead=False,
         )
-        events = [event for event in response["events"] if _REPORT_MARKER not in event["message"]]
+        events = [event for event in response["events"] if not any(own in event["message"] for own in _OWN_LINES)]
         read += [event["message"] for event in events]
         events = events[-count:]
         yield EMPTY

@@ -21,13 +21,18 @@ if TYPE_CHECKING:
 _LOGS_PERMISSION = "logs:FilterLogEvents on the log group"
 
 
-def open_source(options: SourceOptions, environment: Mapping[str, str], clock: Clock) -> RunSource:
-    """Open the source. Raises UsageError if the options name several, TaskProfilerError if it is not there."""
+def open_source(
+    options: SourceOptions, environment: Mapping[str, str], clock: Clock, *, keeps_stacks: bool = False
+) -> RunSource:
+    """Open the source. Raises UsageError if the options name several, TaskProfilerError if it is not there.
+
+    ``keeps_stacks``: call stacks will be asked for. A file is read only once.
+    """
     _check_only_one(options)
     if options.source is not None:
         from profiler.past_runs.record_files import FileRuns  # only for this source
 
-        return FileRuns(options.source)
+        return FileRuns(options.source, keeps_stacks=keeps_stacks)
     if options.url is not None:
         return _search_cluster(options, options.url, environment)
     if options.groups:
