@@ -1,11 +1,8 @@
 """``task-profiler doctor``: diagnoses this container, a task definition or a deployed forwarder."""
 
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import click
 import msgspec
@@ -152,7 +149,7 @@ def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -
         visible_devices=visible_devices,
         count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),
         kernel_view=lambda docker_id: read_kernel_view(next(pids_of(docker_id), None) if docker_id else None),
-        py_spy_version=_py_spy_version,
+        py_spy_version=lambda: _py_spy_version(clock),
         can_read_cgroup=_can_read_cgroup,
         find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),
         neuron_devices=neuron_devices,
@@ -161,17 +158,18 @@ def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -
     )
 
 
-def _py_spy_version() -> str | None:
-    program = shutil.which(
-        "py-spy", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    )
+def _py_spy_version(clock: Clock) -> str | None:
+    from profiler.collectors.stacks.py_spy import PySpy, find_py_spy  # only with call stacks
+
+    program = find_py_spy(os.environ.get("PATH"), sys.executable)
     if program is None:
         return None
+    py_spy = PySpy(program, clock.monotonic_ns)
+    py_spy.start()
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, timeout=5, check=True)  # noqa: S603  our own program
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.decode(errors="replace").strip()
+        return py_spy.version
+    finally:
+        py_spy.close()
 
 
 def _can_read_cgroup(docker_id: str) -> bool:
