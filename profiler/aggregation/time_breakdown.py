@@ -307,7 +307,8 @@ def _shown_by(sample: ThreadSample) -> _Shown | None:
     """What the sample shows; None if no thread is blocked."""
     if not sample.waits:
         return None
-    kinds = {wait.kind for wait in sample.waits}
+    waits = Counter(sample.waits)
+    kinds = {wait.kind for wait in waits}
     kind = next(kind for kind in _KINDS if kind in kinds)
-    targets = Counter(wait.target for wait in sample.waits if wait.kind == kind)
-    return _Shown(kind, tuple(targets.items()), is_hidden=sample.has_refused and kind == _OTHER)
+    targets = [(wait.target, count) for wait, count in waits.items() if wait.kind == kind]
+    return _Shown(kind, tuple(targets), is_hidden=sample.has_refused and kind == _OTHER)
