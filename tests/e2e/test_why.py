@@ -14,13 +14,20 @@ pytestmark = pytest.mark.e2e
 
 _PEER = "127.0.0.1:5432"
 _LOAD = ("--network-seconds", "12", "--cpu-seconds", "8")
-_NETWORK_PERCENT = 60.0  # of 20 s and what the machine's other load adds
+_NETWORK_MS = 12_000
+_POINTS = 5.0
 
 
 def findings(task: Task) -> dict[str, Any]:
     """What the doctor finds in the monitor's container; its exit code is 1 for a problem."""
     output = task[MONITOR].execute("sh", "-c", "task-profiler doctor --json --seconds 0 || true")
     return {finding["topic"]: finding for finding in map(json.loads, output.splitlines())}
+
+
+def waited(record: dict[str, Any]) -> float:
+    """The share of the run in which it waited for its peer; the machine's other load prolongs the rest."""
+    percent: float = 100 * _NETWORK_MS / record["metrics"]["durationMs"]
+    return percent
 
 
 def test_with_sys_ptrace_the_peer_and_the_functions_are_named(start: Start, aws: FakeAws) -> None:
@@ -34,9 +41,9 @@ def test_with_sys_ptrace_the_peer_and_the_functions_are_named(start: Start, aws:
     assert (stacks["type"], stacks["container"], report["type"]) == ("task.stacks", BATCH, "task.report")
     record = report["record"]
     assert stacks["taskId"] == record["taskId"]
-    time = record["timeBreakdown"]
-    assert time["networkPercent"] == pytest.approx(_NETWORK_PERCENT, abs=10)
-    assert time["onCpuPercent"] + time["waitingForCpuPercent"] == pytest.approx(100 - _NETWORK_PERCENT, abs=10)
+    time, waited_percent = record["timeBreakdown"], waited(record)
+    assert time["networkPercent"] == pytest.approx(waited_percent, abs=_POINTS)
+    assert time["onCpuPercent"] + time["waitingForCpuPercent"] == pytest.approx(100 - waited_percent, abs=_POINTS)
     assert (time["waitingFor"][0]["kind"], time["waitingFor"][0]["target"]) == ("network", _PEER)
     top = record["stacks"]["top"][0]
     assert (top["function"], top["file"]) == ("_spin", "batch_load.py")
@@ -56,7 +63,7 @@ def test_without_it_only_the_cpu_is_told_apart_and_the_missing_right_is_named(st
     record = report_in_stream(aws, task)
     time = record["timeBreakdown"]
     assert set(time) == {"onCpuPercent", "waitingForCpuPercent", "diskPercent", "otherPercent", "coveredPercent"}
-    assert time["otherPercent"] == pytest.approx(_NETWORK_PERCENT, abs=10)
+    assert time["otherPercent"] == pytest.approx(waited(record), abs=_POINTS)
     assert "stacks" not in record
     (warning,) = record["monitor"]["warnings"]
     assert "SYS_PTRACE" in warning
