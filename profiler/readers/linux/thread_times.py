@@ -7,7 +7,7 @@ A reading skips what cannot have changed: a thread that has not been on a CPU is
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
 
@@ -26,8 +26,7 @@ _MAX_ASKED = 64
 _MAX_CPU_SHARE = 0.002
 # What a reading may exceed this share by, as the first one that looks for a peer.
 _MAX_EXCESS_NS = 20 * NS_PER_MS
-_WORDS = 3  # the third is how often the thread was on a CPU
-_MAX_CALL_BYTES = 256
+_MAX_FILE_BYTES = 1024
 _DISK_STATE, _STOPPED_STATES, _NOT_BLOCKED = "D", ("T", "t"), ("R", "Z", "X", "x")
 _DISK, _OTHER = Wait("disk"), Wait("other")
 
@@ -72,16 +71,17 @@ class _Thread:
 
     def read(self) -> ThreadGrowth | None:
         """Read the counters; None if they are the same as before. Raises ProcessLookupError after the thread's end."""
-        path, descriptor = f"{self.path}/schedstat", self.descriptor
-        text = proc.read(path) or b"" if descriptor is None else proc.reread(descriptor)
+        descriptor = self.descriptor
+        text = proc.read(f"{self.path}/schedstat") or b"" if descriptor is None else proc.reread(descriptor)
         if text == self.text:
             self.is_stale = self.is_stale or not text  # without counters nothing shows that the thread did not run
             return None
-        words = text.split()
-        if len(words) < _WORDS:
+        run, _, rest = text.partition(b" ")
+        wait, separator, _ = rest.partition(b" ")
+        if not separator:
             raise ProcessLookupError(self.path)
-        run_ns, wait_ns = int(words[0]), int(words[1])
-        growth = ThreadGrowth(max(run_ns - self.run_ns, 0), max(wait_ns - self.wait_ns, 0))
+        run_ns, wait_ns = int(run), int(wait)
+        growth = ThreadGrowth(run_ns - self.run_ns, wait_ns - self.wait_ns)
         self.text, self.run_ns, self.wait_ns, self.is_stale = text, run_ns, wait_ns, True
         return growth
 
@@ -140,7 +140,10 @@ class ThreadReader:
 
     def read_last(self) -> ThreadSample:
         """Read the counters of all threads that were seen, for the last time: those of a zombie are readable."""
-        return self._sample([grown for process in self._processes.values() for grown in self._grow(process)], [])
+        growth: list[ThreadGrowth] = []
+        for process in self._processes.values():
+            self._grow(process, growth)
+        return self._sample(growth, [])
 
     def close(self) -> None:
         for process in self._processes.values():
@@ -184,23 +187,25 @@ class ThreadReader:
 
     def _update(self, process: _Process, growth: list[ThreadGrowth]) -> None:
         """Read the counters of a process whose threads may have run, and look for new threads."""
-        growth += self._grow(process)
+        self._grow(process, growth)
         if self._find_threads(process):
-            growth += self._grow(process)
+            self._grow(process, growth)
         self._stale[process.reading.pid] = process
         process.waits = ()
 
-    def _grow(self, process: _Process) -> Iterator[ThreadGrowth]:
-        for thread_id, thread in tuple(process.threads.items()):
+    def _grow(self, process: _Process, growth: list[ThreadGrowth]) -> None:
+        ended = []
+        for thread_id, thread in process.threads.items():
             try:
-                growth = thread.read()
-            except ProcessLookupError:
-                self._close_file(thread)
-                del process.threads[thread_id]
+                grown = thread.read()
+            except (ProcessLookupError, ValueError):
+                ended.append(thread_id)
                 continue
-            if growth is not None:
-                self._is_counting = self._is_counting or growth.run_ns > 0
-                yield growth
+            if grown is not None:
+                self._is_counting = self._is_counting or grown.run_ns > 0
+                growth.append(grown)
+        for thread_id in ended:
+            self._close_file(process.threads.pop(thread_id))
 
     def _find_threads(self, process: _Process) -> bool:
         """Look for new threads if the number of the known ones is not the process's; returns False if there is none."""
@@ -233,12 +238,14 @@ class ThreadReader:
         """Determine what the threads wait for that were on a CPU."""
         left = _MAX_ASKED
         for pid, process in tuple(self._stale.items()):
+            waits: list[Wait] = []
             for thread in process.threads.values():
                 if thread.is_stale and left:
                     thread.wait, thread.is_stale = self._ask(process, thread, now_ns), False
                     left -= 1
-            threads = process.threads.values()
-            process.waits = tuple([thread.wait for thread in threads if thread.wait and not thread.is_stale])
+                if thread.wait is not None and not thread.is_stale:
+                    waits.append(thread.wait)
+            process.waits = tuple(waits)
             if not left:
                 break
             del self._stale[pid]
@@ -266,8 +273,12 @@ class ThreadReader:
 
 
 def _state(thread: _Thread) -> str:
-    stat = proc.parse_stat(proc.read(f"{thread.path}/stat") or b"")
-    return "X" if stat is None else stat.state
+    """The letter of a thread's state; that of a dead one after its end."""
+    try:
+        text = _read_once(f"{thread.path}/stat")
+    except OSError:
+        return "X"
+    return text[text.rfind(b")") + 2 :][:1].decode(errors="replace")
 
 
 def _wait_in_state(state: str) -> Wait | None:
@@ -280,6 +291,6 @@ def _read_once(path: str) -> bytes:
     """The contents of a small file. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return os.read(descriptor, _MAX_CALL_BYTES)
+        return os.read(descriptor, _MAX_FILE_BYTES)
     finally:
         os.close(descriptor)
