@@ -278,7 +278,7 @@ class StackCollector(Collector):
         if identity not in batch.find() or self._thread.is_stopping:
             return dump  # it has ended meanwhile
         self._failures += 1
-        if batch.python.add_failure(identity, now_seconds, dump.failure):
+        if batch.python.add_failure(identity, now_seconds, dump.failure) or self._failures == _MAX_FAILURES:
             self._failure = self._failure or dump.failure.rstrip(".")
             self._log.warning("py-spy cannot read a Python process", reason=dump.failure)
         return dump

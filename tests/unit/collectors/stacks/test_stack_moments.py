@@ -137,6 +137,12 @@ def test_idle_workers_do_not_hide_the_main_thread() -> None:
     assert moment.percent == 100
 
 
+def test_a_deep_stack_is_cut() -> None:
+    (moment,) = Run().go_on(60, vcpu=0, stacks=(stack(*(f"f{index}" for index in range(500))),)).found()
+    assert len(moment.stack) == 39
+    assert (moment.stack[8], moment.stack[-1]) == ("…", "f499 (job.py:1)")
+
+
 def test_the_most_frequent_lines_are_shown() -> None:
     run = Run().go_on(35, vcpu=0, stacks=(stack("f", line=3),))
     run.go_on(36, vcpu=0, stacks=(stack("f", line=9),)).go_on(38, vcpu=0, stacks=(stack("g"),))
