@@ -70,8 +70,8 @@ def command(
 ) -> None:
     """Show what can be measured in this container and what to change in the task definition.
 
-    Checks the task metadata, the batch, its log stream and the permission to write to it, GPUs and
-    Neuron devices. To test the permission, the command sends an event that is too old for CloudWatch
+    Checks the task metadata, the batch, its processes, its log stream and the permission to write to
+    it, GPUs and Neuron devices. To test the permission, the command sends an event that is too old for CloudWatch
     Logs to accept, so nothing is written; only this test uses --region and --profile. The exit code
     is 1 if there is a problem.
 
