@@ -266,6 +266,7 @@ class StackCollector(Collector):
         """Read one process; again if its stacks changed meanwhile."""
         pid, cpu_ns = identity[0], 0
         self._start_reader(reader)
+        self._source = reader.version
         for _ in range(_MAX_ATTEMPTS):
             dump = reader.dump(pid)
             cpu_ns += dump.cpu_ns
@@ -287,7 +288,6 @@ class StackCollector(Collector):
         if not self._is_reader_started:
             self._is_reader_started = True
             reader.start()
-            self._source = reader.version
 
 
 def _with_known_activity(pid: int, stacks: tuple[ThreadStack, ...]) -> tuple[ThreadStack, ...]:
