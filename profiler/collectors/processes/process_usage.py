@@ -388,9 +388,3 @@ class BatchProcesses:
             is_new=self._is_new,
         )
         self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())
-
-    def _read_ns(self, context: ReadingContext) -> int:
-        """The time of a reading; no step of the wall clock shows in it."""
-        if self._wall_offset_ns is None:
-            self._wall_offset_ns = context.wall_ns - context.monotonic_ns
-        return context.monotonic_ns + self._wall_offset_ns
