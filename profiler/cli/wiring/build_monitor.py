@@ -19,7 +19,14 @@ from profiler.monitor.loop import Exporter, MonitorLoop, Runtime
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
-from profiler.readers.linux.host import Host, read_host, read_instance, read_own_usage, read_swap_counters
+from profiler.readers.linux.host import (
+    Host,
+    read_host,
+    read_instance,
+    read_own_usage,
+    read_swap_counters,
+    with_processor,
+)
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 
@@ -46,7 +53,7 @@ def run_monitor(stop: SignalHandler) -> int:
     accelerators = accelerator_collectors(settings, os.environ, clock, log)
     warnings = (SwapWarning(read_swap_counters), OutputWarning(stdout, stderr))
     collectors = (*warnings, processes, *accelerators, *requested_tags(settings, clock))
-    host = read_host()
+    host = with_processor(read_host())
     sampler = TaskSampler(
         source,
         clock,
