@@ -23,7 +23,7 @@ _MAX_OPEN_FILES = 256
 # The most threads whose system call or state is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
 # Without system calls there is little to see: processes with several threads are read in turn, so many threads a time.
-_MAX_IN_TURN = 5
+_MAX_IN_TURN = 4
 # Counters lose nothing in a pause. This bounds the cost of thousands of threads, and of an interval of milliseconds.
 _MAX_CPU_SHARE = 0.002
 # What a reading may exceed this share by, as the first one that looks for a peer.
@@ -264,7 +264,7 @@ class ThreadReader:
             for thread in process.threads.values():
                 if thread.is_stale and left:
                     thread.wait, thread.is_stale = self._ask(process, thread, now_ns), False
-                    left -= 1
+                    left -= not process.is_refused  # a state costs little
                 if thread.wait is not None and not thread.is_stale:
                     waits.append(thread.wait)
             process.waits = tuple(waits)
