@@ -8,6 +8,7 @@ A reading skips what cannot have changed: a thread that has not been on a CPU is
 
 import os
 from collections.abc import Callable, Collection, Sequence
+from resource import RLIMIT_NOFILE, getrlimit
 
 from msgspec import Struct
 
@@ -18,8 +19,8 @@ from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.system_calls import Calls, parse_system_call
 from profiler.readers.linux.waited_target import Wait, WaitResolver
 
-# Each thread keeps one file open; the usual limit is 1024 open files.
-_MAX_OPEN_FILES = 256
+# Each thread keeps one file open, up to a quarter of the files that may be open, usually 1024.
+_MAX_OPEN_FILES, _MAX_SHARE_OF_FILES = 256, 4
 # The most threads whose system call or state is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
 # Without system calls there is little to see: processes with several threads are read in turn, so many threads a time.
@@ -127,6 +128,7 @@ class ThreadReader:
         self._changed: dict[int, _Process] = {}
         self._stale: dict[int, _Process] = {}
         self._turns = 0
+        self._max_files = min(_MAX_OPEN_FILES, getrlimit(RLIMIT_NOFILE)[0] // _MAX_SHARE_OF_FILES)
         self._open_files = 0
         self._read_ns: int | None = None
         self._is_counting = False
@@ -240,7 +242,7 @@ class ThreadReader:
         for thread_id in [reading.pid] if reading.threads == 1 else proc.all_pids(folder):
             if thread_id not in known:
                 path = f"{folder}/{thread_id}"
-                descriptor = open_or_none(f"{path}/schedstat") if self._open_files < _MAX_OPEN_FILES else None
+                descriptor = open_or_none(f"{path}/schedstat") if self._open_files < self._max_files else None
                 self._open_files += descriptor is not None
                 known[thread_id] = _Thread(path, descriptor)
         return len(known) > before
