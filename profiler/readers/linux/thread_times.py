@@ -23,8 +23,9 @@ from profiler.readers.linux.waited_target import Wait, WaitResolver
 _MAX_OPEN_FILES, _MAX_SHARE_OF_FILES = 256, 4
 # The most threads whose system call or state is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
-# Without system calls there is little to see: processes with several threads are read in turn, so many threads a time.
-_MAX_IN_TURN = 4
+# Without system calls there is little to see: processes with several threads are read in turn, so many threads a time,
+# but each process at least every tenth time.
+_IN_TURN, _MAX_TURNS = 4, 10
 # Counters lose nothing in a pause. This bounds the cost of thousands of threads, and of an interval of milliseconds.
 _MAX_CPU_SHARE = 0.002
 # What a reading may exceed this share by, as the first one that looks for a peer.
@@ -200,7 +201,8 @@ class ThreadReader:
     def _read_changed(self) -> list[ThreadGrowth]:
         """Read the counters of the processes whose threads may have run, and look for new threads."""
         growth: list[ThreadGrowth] = []
-        self._turns += _MAX_IN_TURN
+        changed_threads = sum([process.reading.threads for process in self._changed.values()])
+        self._turns += max(_IN_TURN, -(-changed_threads // _MAX_TURNS))
         for pid, process in tuple(self._changed.items()):
             if process.is_refused and process.reading.threads > 1:
                 if process.reading.threads > self._turns:

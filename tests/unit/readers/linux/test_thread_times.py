@@ -197,6 +197,16 @@ def test_without_system_calls_processes_with_several_threads_take_turns(tmp_path
     assert sum(sum(counts) for counts in steps) == pytest.approx(12 * 29, abs=24)
 
 
+def test_every_process_has_its_turn_however_many_threads_it_has(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    readings = 0
+    for at in range(1, 42):
+        for tid in range(10, 110):
+            machine.thread(10, tid, run=0.001 * at)
+        readings += bool(machine.read(process(10, cpu=at, threads=100), at=at).growth)
+    assert readings == 5
+
+
 def test_expensive_readings_pause_but_a_required_one_is_made(machine: FakeMachine) -> None:
     machine.thread(7)
     machine.cost_ns = seconds(0.03)
