@@ -145,7 +145,7 @@ class ThreadReader:
             return None
         began_ns = self._own_cpu_ns()
         self._follow(processes)
-        growth = self._read_changed()
+        growth = self._read_changed(is_required=is_required)
         if self._read_ns is None or length_ns > sum([(grown.run_ns + grown.wait_ns) / grown.steps for grown in growth]):
             self._ask_stale(now_ns)
         waits = [wait for process in self._processes.values() for wait in process.waits]
@@ -198,13 +198,13 @@ class ThreadReader:
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
 
-    def _read_changed(self) -> list[ThreadGrowth]:
+    def _read_changed(self, *, is_required: bool) -> list[ThreadGrowth]:
         """Read the counters of the processes whose threads may have run, and look for new threads."""
         growth: list[ThreadGrowth] = []
         changed_threads = sum([process.reading.threads for process in self._changed.values()])
         self._turns += max(_IN_TURN, -(-changed_threads // _MAX_TURNS))
         for pid, process in tuple(self._changed.items()):
-            if process.is_refused and process.reading.threads > 1:
+            if process.is_refused and process.reading.threads > 1 and not is_required:
                 if process.reading.threads > self._turns:
                     process.steps += 1
                     continue

@@ -205,6 +205,8 @@ def test_every_process_has_its_turn_however_many_threads_it_has(tmp_path: Path) 
             machine.thread(10, tid, run=0.001 * at)
         readings += bool(machine.read(process(10, cpu=at, threads=100), at=at).growth)
     assert readings == 5
+    machine.thread(10, 11, run=1)
+    assert machine.read(process(10, cpu=42, threads=100), at=42, is_required=True).growth
 
 
 def test_expensive_readings_pause_but_a_required_one_is_made(machine: FakeMachine) -> None:
