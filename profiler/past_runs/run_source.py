@@ -198,7 +198,10 @@ class RunSource(ABC):
         """Yield the matching runs, newest start first. Raises TaskProfilerError if the source cannot be read."""
 
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:  # noqa: ARG002  for sources that can use it
-        """Yield the matching runs, at least the ``last`` newest ones of each family that have ended."""
+        """Yield the matching runs, at least the ``last`` newest ones of each family that have ended.
+
+        They are for recommendations of sizes: the time series, the call stacks and the time breakdown may be missing.
+        """
         return self.runs(selection)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:

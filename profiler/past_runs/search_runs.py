@@ -125,7 +125,7 @@ class IndexedRuns(RunSource):
         count = 0
         with self._open_progress() as show:
             for conditions in last_run_conditions(self._server, self._prefix, selection, last):
-                for run in self._pages(conditions, START, _LARGE_PAGE_SIZE):
+                for run in self._pages(conditions, START, _LARGE_PAGE_SIZE, has_course=False):
                     count += 1
                     show(count, 0)
                     if selection.matches(run.report):
@@ -148,12 +148,14 @@ class IndexedRuns(RunSource):
             if selection.matches(run.report):
                 yield run
 
-    def _pages(self, conditions: Sequence[JsonObject], order: str, size: int = _PAGE_SIZE) -> Iterator[PastRun]:
+    def _pages(
+        self, conditions: Sequence[JsonObject], order: str, size: int = _PAGE_SIZE, *, has_course: bool = True
+    ) -> Iterator[PastRun]:
         after: Sequence[Any] | None = None
         while True:
             hits = self._search("reports", conditions, order, size, after)
             for hit in hits:
-                yield self._run(hit.get("_source", _EMPTY))
+                yield self._run(hit.get("_source", _EMPTY), has_course=has_course)
             if len(hits) < size:
                 return
             after = hits[-1]["sort"]
@@ -177,12 +179,12 @@ class IndexedRuns(RunSource):
         hits: Sequence[Mapping[str, Any]] = search(self._server, indices_path(self._prefix, kind), body)["hits"]["hits"]
         return hits
 
-    def _run(self, source: Mapping[str, Any]) -> PastRun:
+    def _run(self, source: Mapping[str, Any], *, has_course: bool = True) -> PastRun:
         """The run of a document, with the status of ECS's event."""
         task = source.get("task", _EMPTY)
         reported = {name: task[name] for name in TaskEvent.__struct_fields__ if task.get(name) is not None}
         event = msgspec.convert(reported, TaskEvent, strict=False) if reported else None
-        read = self._read(source)
+        read = self._read(source, has_course=has_course)
         if read is None:
             return PastRun(report=_without_record(source), event=event)
         report, line = read
@@ -197,13 +199,13 @@ class IndexedRuns(RunSource):
             corrected = _ended(corrected, source)
         return PastRun(report=replace(report, record=corrected), line=line, event=event)
 
-    def _read(self, source: Mapping[str, Any]) -> tuple[Report, bytes] | None:
+    def _read(self, source: Mapping[str, Any], *, has_course: bool = True) -> tuple[Report, bytes] | None:
         """The report of a document and its line: the whole line, or restored from its record."""
         text = source.get("record")
         if not isinstance(text, str):
             return None
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
-            return decode(text), text.encode()
+            return decode(text, has_course=has_course), text.encode()
         with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
             decoded = _record_decoder.decode(text)
             kind = source.get("event", _EMPTY).get("dataset")

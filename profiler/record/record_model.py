@@ -426,8 +426,13 @@ def encode(report: Report) -> bytes:
     return _encoder.encode(report)
 
 
-def decode(line: bytes | str) -> Report:
+def decode(line: bytes | str, *, has_course: bool = True) -> Report:
     """Decode one JSON line. Impossible numbers and times count as missing.
+
+    Args:
+        line: The line.
+        has_course: False leaves out the time series, the call stacks and the time breakdown, which take most of the
+            time.
 
     Raises:
         msgspec.DecodeError: The line is not a report. The message names the invalid field if there is one
@@ -439,6 +444,8 @@ def decode(line: bytes | str) -> Report:
     )
 
     report = decode_leniently(_decoder(), line)
+    if not has_course:
+        report = replace(report, record=replace(report.record, series=None, stacks=None, time_breakdown=None))
     return without_impossible(report) or report
 
 

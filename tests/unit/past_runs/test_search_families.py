@@ -9,9 +9,11 @@ from profiler.past_runs.families import FoundFamilies, read_families
 from profiler.past_runs.run_source import RunFilter
 from profiler.past_runs.search_runs import IndexedRuns
 from profiler.record.family_identity import FamilyKey
-from profiler.record.record_model import TaskSize
+from profiler.record.record_model import TaskSize, encode
 from profiler.search_setup.template_install import Method, ServerResponse
+from profiler.sizing.run_facts import facts_of
 from tests.runs import lines, report
+from tests.shown_runs import waiting
 
 
 class PlayedCluster:
@@ -41,6 +43,18 @@ def test_the_record_of_a_document_is_the_evidence() -> None:
     assert found.evidence is not None
     assert (found.evidence.runs, found.evidence.latest.container) == (1, "batch")
     assert families.notes == ()
+
+
+def test_what_a_run_did_over_time_is_not_evidence() -> None:
+    """It is most of a record, and the runs of all families are read."""
+    text = encode(waiting()).decode()
+    source = IndexedRuns(PlayedCluster(text), "task")
+    (read,) = source.last_runs(RunFilter(), 50)
+    assert (read.report.record.series, read.report.record.stacks, read.report.record.time_breakdown) == (None,) * 3
+    assert read.line == text.encode()
+    assert facts_of(read.report) == facts_of(waiting())
+    whole, *_ = source.runs(RunFilter())
+    assert whole.report == waiting()
 
 
 def test_without_the_record_the_numbers_of_the_document_are_the_evidence() -> None:
