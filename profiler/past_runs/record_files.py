@@ -13,7 +13,7 @@ import msgspec
 
 from profiler.core.errors import TaskProfilerError
 from profiler.past_runs.run_source import PastRun, RunFilter, RunLine, RunLines, RunSource, group_lines, run_line
-from profiler.record.activity_model import StacksLine, decode_stacks, is_stacks_line
+from profiler.record.activity_model import STACKS_BEGINNING, StacksLine, decode_stacks, is_stacks_line
 from profiler.record.record_model import Report
 from profiler.record.units import format_count
 
@@ -180,13 +180,16 @@ def find_run_lines(
         text = line.strip()
         if not text:
             continue
+        is_stacks = text.startswith(STACKS_BEGINNING)  # to find an error in 200 KB takes milliseconds
         try:
-            yield run_line(text, number)
+            if not is_stacks:
+                yield run_line(text, number)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            if not is_stacks_line(text):
+            is_stacks = is_stacks_line(text)
+            if not is_stacks:
                 invalid_lines.add(number)
-            elif keep_stacks is not None:
-                keep_stacks(text)
+        if is_stacks and keep_stacks is not None:
+            keep_stacks(text)
 
 
 def format_line_numbers(numbers: list[int]) -> str:

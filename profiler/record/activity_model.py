@@ -18,6 +18,8 @@ MomentKind = Literal["memory", "idle", "saturated"]
 STACKS_FORMAT = "folded"
 # Follows a folded stack of threads that were not on a CPU.
 WAITING_SUFFIX = " [waiting]"
+# How the lines of the sampler begin.
+STACKS_BEGINNING = b'{"type":"task.stacks"'
 # The beginning of a line names its type.
 _STACKS_TYPE, _MAX_HEAD_BYTES = rb'[{,]\s*"type"\s*:\s*"task\.stacks"', 1024
 

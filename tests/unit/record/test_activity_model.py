@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.activity_model import decode_stacks, is_stacks_line
+from profiler.record.activity_model import STACKS_BEGINNING, decode_stacks, is_stacks_line
 from profiler.record.record_model import encode
 from tests.shown_runs import waiting, waiting_stacks
 
@@ -14,6 +14,7 @@ LINE = msgspec.json.encode(waiting_stacks())
 
 
 def test_the_line_is_recognized_and_decoded() -> None:
+    assert LINE.startswith(STACKS_BEGINNING)
     assert decode_stacks(LINE) == waiting_stacks()
     for line in (LINE, LINE.replace(b'":', b'": '), b"  " + LINE, LINE[:500]):
         assert is_stacks_line(line)
