@@ -111,7 +111,7 @@ def run_target() -> Iterator[subprocess.Popen[bytes]]:
 
 def attach(py_spy: str, pid: int) -> subprocess.Popen[bytes]:
     """Start py-spy as the sampler does."""
-    command = (py_spy, "dump", "--nonblocking", "--json", "--subprocesses", "--pid", str(pid))
+    command = (py_spy, "dump", "--nonblocking", "--json", "--pid", str(pid))
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
