@@ -17,10 +17,10 @@ from profiler.record.units import MIB, as_number
 
 _SIGNIFICANT_DIGITS = 3
 _MEMORY_COLUMN = "memory_used_mb"
-_COLUMNS = ("vcpu_used", _MEMORY_COLUMN, "gpu_utilization_percent", "neuron_utilization_percent")
+_COLUMNS = ("vcpu_used", _MEMORY_COLUMN, "gpu_utilization_percent", "neuron_utilization_percent", "cpu_wait")
 _Cell = TypeVar("_Cell")
 _Number = TypeVar("_Number", int, float)
-# (CPU nanoseconds, nanoseconds covered), or (sum, number of readings).
+# (nanoseconds on a CPU or waiting for one, nanoseconds covered), or (sum, number of readings).
 _Sum: TypeAlias = tuple[float, int]
 
 Column: TypeAlias = tuple[float | None, ...]
@@ -116,31 +116,43 @@ class RunSeries:
         self._neuron: _Column[_Sum] = _Column((0.0, 0), _add)
         self._read: _Column[int | None] = _Column(None, sum_known)
         self._written: _Column[int | None] = _Column(None, sum_known)
+        self._cpu_wait: _Column[_Sum] = _Column((0, 0), _add)
 
     @property
     def columns(self) -> "tuple[_Column[Any], ...]":
         """The cells of all quantities."""
-        return self._cpu, self._memory, self._gpu, self._gpus_memory, self._neuron, self._read, self._written
+        cpu = self._cpu, self._cpu_wait
+        return *cpu, self._memory, self._gpu, self._gpus_memory, self._neuron, self._read, self._written
 
     def add_cpu(self, start_ns: int, end_ns: int, cpu_ns: int) -> None:
         """Spread ``cpu_ns`` evenly over the time from ``start_ns`` to ``end_ns``; no CPU time is lost by rounding.
 
         A step that began before the run counts from the start of the run; one that ended before it is ignored.
         """
+        self._spread(self._cpu, start_ns, end_ns, cpu_ns)
+
+    def add_cpu_wait(self, start_ns: int, end_ns: int, wait_ns: int, *, is_late: bool = False) -> None:
+        """Spread the time that threads waited for a CPU like CPU time.
+
+        ``is_late`` is for a wait that was learned of after the step.
+        """
+        self._spread(self._cpu_wait, start_ns, end_ns, wait_ns, is_late=is_late)
+
+    def _spread(self, column: _Column[_Sum], start_ns: int, end_ns: int, sum_ns: int, *, is_late: bool = False) -> None:
         start_ns = max(start_ns, self._started_ns)
         if end_ns <= start_ns:
             return
         last = self._index(end_ns - 1)  # first: it may merge
         first = self._index(start_ns)
         if first == last:  # nearly always, once the steps have doubled a few times
-            self._cpu.add(last, (cpu_ns, end_ns - start_ns))
+            column.add(last, (sum_ns, 0 if is_late else end_ns - start_ns))
             return
         length_ns, spread_ns = end_ns - start_ns, 0
         for index in range(first, last + 1):
             cell_start_ns = max(start_ns, self._started_ns + index * self.step_ns)
             cell_end_ns = min(end_ns, self._started_ns + (index + 1) * self.step_ns)
-            until_ns = cpu_ns * (cell_end_ns - start_ns) // length_ns
-            self._cpu.add(index, (until_ns - spread_ns, cell_end_ns - cell_start_ns))
+            until_ns = sum_ns * (cell_end_ns - start_ns) // length_ns
+            column.add(index, (until_ns - spread_ns, 0 if is_late else cell_end_ns - cell_start_ns))
             spread_ns = until_ns
 
     def add_memory(self, at_ns: int, size_bytes: int, *, held_ns: int = 0) -> None:
@@ -176,6 +188,7 @@ class RunSeries:
             memory_used_mb=_optional(tuple(memory)),
             gpu_utilization_percent=_optional(_means(self._gpu, length)),
             neuron_utilization_percent=_optional(_means(self._neuron, length)),
+            cpu_wait=_optional(_means(self._cpu_wait, length)),
         )
 
     def steps(self) -> Iterator[SeriesStep]:

@@ -4,8 +4,10 @@ The run ends with the command's first process. Nothing here writes to the standa
 """
 
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -44,6 +46,10 @@ from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import MIB
 from profiler.settings import DEFAULT_SERIES_POINTS
 from profiler.sizing.prices import PriceOverrides
+
+if TYPE_CHECKING:
+    from profiler.aggregation.time_breakdown import TimeAccount
+    from profiler.readers.linux.thread_times import ThreadReader
 
 _ORPHANS_ARE_LOST = "Orphans of the command could not be tracked (prctl was refused); their CPU time may be missing."
 _CHILDREN_ARE_LOST = (
@@ -160,6 +166,8 @@ class _Session:
         points = max(plan.series_points, plan.max_history_steps // 2)
         self._samples = SampleBuffer(self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points)
         self._processes = ProcessTotals()
+        self._threads: ThreadReader | None = None
+        self._time: TimeAccount | None = None
         self._ticker = Ticker(started.started_ns, self._interval_ns)
 
     def sample_until_exit(self) -> RunResult:
@@ -175,8 +183,11 @@ class _Session:
             self._sample()
             plan.keep_so_far(self._so_far)
         finished_ns, finished_wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
+        last_threads = None if self._threads is None else self._threads.read_last()  # before the command is reaped
         ending = supervisor.finish()
         final = self._sampler.final_sample(self._read_ns(finished_ns), ending.reaped.cpu_ns)
+        if self._time is not None and last_threads is not None:
+            self._time.finish(final.read_ns, self._sampler.cpu_ns, last_threads, self._samples.usage.series)
         self._samples.finish(final, finished_ns)
         observed = self._observation(ending, finished_wall_ns, finished_ns - self._started.started_ns)
         final_readings(plan.collectors)
@@ -189,8 +200,20 @@ class _Session:
         self._samples.add(sample, now_ns)
         self._samples.add_devices(self._plan.collectors, now_ns)
         self._processes.add(self._sampler.processes)
+        self._add_threads(now_ns)
         if not isinstance(sample, Unavailable):
             self._plan.on_sample(sample)
+
+    def _add_threads(self, now_ns: int) -> None:
+        from profiler.aggregation.time_breakdown import TimeAccount  # the shortest runs have no sample
+        from profiler.readers.linux.thread_times import ThreadReader
+
+        if self._threads is None or self._time is None:
+            self._threads = ThreadReader(time.thread_time_ns)
+            self._time = TimeAccount(self._started.started_wall_ns, self._interval_ns)
+        sample = self._threads.read(self._sampler.processes, now_ns)
+        if sample is not None:
+            self._time.add(self._read_ns(now_ns), self._sampler.cpu_ns, sample, self._samples.usage.series)
 
     def _so_far(self) -> tuple[Report, RunSeries | None]:
         """The report of the command while it runs, and its time series."""
@@ -250,6 +273,8 @@ class _Session:
             monitor=_monitor(warnings),
             max_series_steps=2 * self._plan.series_points,
         )
+        if self._time is not None:
+            record = self._time.added_to(record, self._sampler.cpu_ns)
         return with_collected(record, self._plan.collectors)
 
     def _result(self, observed: RunObservation, ending: CommandExit) -> RunResult:

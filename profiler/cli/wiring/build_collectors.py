@@ -51,6 +51,7 @@ def _make_collector(arguments: Arguments, clock: Clock, interval_ns: int, series
     from profiler.collectors.processes.process_reader import ContainerProcesses
     from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
     from profiler.readers.linux.followed_process import ProcessExitWaiter
+    from profiler.readers.linux.thread_times import ThreadReader
 
     machine = ProcessAccess(
         open_processes=lambda docker_id: ContainerProcesses(
@@ -60,6 +61,7 @@ def _make_collector(arguments: Arguments, clock: Clock, interval_ns: int, series
         oom_kills=machine_oom_kills,
         own_cpu_ns=time.thread_time_ns,
         exit_waiter=ProcessExitWaiter(),
+        open_threads=lambda: ThreadReader(time.thread_time_ns),
     )
     return ProcessCollector(machine, clock, interval_ns, _argument_formatter(arguments), series_points)
 

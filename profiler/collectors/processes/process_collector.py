@@ -20,6 +20,7 @@ from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReadin
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
+from profiler.readers.linux.thread_times import ThreadReader, ThreadSample
 from profiler.record.record_model import Record
 
 # With thousands of processes a reading takes 10 to 50 ms of CPU time; this share makes it one every few seconds.
@@ -39,6 +40,7 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
         oom_kills: Reads the host's counter of OOM kills; None if it is not readable.
         own_cpu_ns: The CPU time of the calling thread.
         exit_waiter: The wait between readings.
+        open_threads: Opens the threads of a container's processes; None to read none.
     """
 
     open_processes: Callable[[str], ContainerProcesses]
@@ -46,6 +48,7 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
     oom_kills: Callable[[], int | None]
     own_cpu_ns: Callable[[], int]
     exit_waiter: ProcessExitWaiter
+    open_threads: Callable[[], ThreadReader] | None = None
 
 
 class _TrackedContainer:
@@ -60,6 +63,7 @@ class _TrackedContainer:
         self.docker_id = ""
         self.incarnation = 0
         self.source: ContainerProcesses | None = None
+        self.threads: ThreadReader | None = None
         self.group: ContainerCgroup | None = None
         self.is_group_gone = False
         self.attempts_left = 0
@@ -73,6 +77,7 @@ class _TrackedContainer:
         self.close()
         self.docker_id = docker_id
         self.source = machine.open_processes(docker_id)
+        self.threads = None if machine.open_threads is None else machine.open_threads()
         self._begin_incarnation()
 
     def _begin_incarnation(self) -> None:
@@ -95,6 +100,9 @@ class _TrackedContainer:
             self.group, self.group_main_pid = machine.open_cgroup(process.pid, self.docker_id), snapshot.main_pid
         return snapshot
 
+    def read_threads(self, snapshot: ProcessSnapshot, now_ns: int, *, is_required: bool) -> ThreadSample | None:
+        return None if self.threads is None else self.threads.read(snapshot.processes, now_ns, is_required=is_required)
+
     def read_group(self) -> GroupReading | None:
         """Read the control group; None if it was not found or is removed."""
         reading = None if self.group is None else self.group.read()
@@ -102,10 +110,10 @@ class _TrackedContainer:
         return reading
 
     def close(self) -> None:
-        for source in (self.source, self.group):
+        for source in (self.source, self.group, self.threads):
             if source is not None:
                 source.close()
-        self.source = self.group = None
+        self.source = self.group = self.threads = None
 
 
 class ProcessCollector(Collector):
@@ -235,18 +243,18 @@ class ProcessCollector(Collector):
     def _read(self, tracked: _TrackedContainer, *, force: bool) -> None:
         now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
         if tracked.duty_cycle.is_due(now_ns) or force:
-            self._read_processes(tracked, now_ns, wall_ns)
+            self._read_processes(tracked, now_ns, wall_ns, force=force)
         elif (group := tracked.read_group()) is not None:
             with self._lock:
                 tracked.batch.add_group(group, ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns))
 
-    def _read_processes(self, tracked: _TrackedContainer, now_ns: int, wall_ns: int) -> None:
+    def _read_processes(self, tracked: _TrackedContainer, now_ns: int, wall_ns: int, *, force: bool) -> None:
         cpu_before_ns = self._machine.own_cpu_ns()
         snapshot = tracked.read_processes(self._machine)
         group = tracked.read_group()
+        threads = tracked.read_threads(snapshot, now_ns, is_required=force)
         host_kills = self._machine.oom_kills()
+        context = ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns)
         with self._lock:
-            tracked.batch.add(
-                snapshot, group, host_kills, ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns)
-            )
+            tracked.batch.add(snapshot, group, host_kills, context, threads)
         tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns, now_ns)

@@ -11,12 +11,14 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import MonotonicCounter
+from profiler.aggregation.time_breakdown import TimeAccount
 from profiler.aggregation.usage_by_command import OomKillTracker, ProcessTotals, ShowArguments
 from profiler.collectors.processes.process_reader import ProcessSnapshot
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.linux.thread_times import ThreadSample
 from profiler.record.units import MIB
 
 # On Fargate the task stats are up to 10 s old on arrival.
@@ -231,6 +233,8 @@ class BatchProcesses:
         self.has_data = False
         self.usage = ContainerUsage(interval_ns, series_points)
         self.demand = CpuDemand()
+        self.time = TimeAccount(started_ns if is_new else None, interval_ns)
+        self._is_alive = False
         self.totals = ProcessTotals(show_arguments)
         self.kills = OomKillTracker()
         self.comparison = SourceComparison()
@@ -241,9 +245,14 @@ class BatchProcesses:
         self._stats_peak.on_sample(sample)
 
     def add(
-        self, snapshot: ProcessSnapshot, group: GroupReading | None, host_kills: int | None, context: ReadingContext
+        self,
+        snapshot: ProcessSnapshot,
+        group: GroupReading | None,
+        host_kills: int | None,
+        context: ReadingContext,
+        threads: ThreadSample | None = None,
     ) -> None:
-        """Add a reading of the processes and, if readable, of their control group."""
+        """Add a reading of the processes, of their threads and, if readable, of their control group."""
         if context.incarnation != self._incarnation:
             self._begin(context)
         processes = snapshot.processes
@@ -262,6 +271,10 @@ class BatchProcesses:
         if is_alive:
             self._threads = sum(process.threads for process in processes)
             self._add_sample(tree_bytes if used_bytes is None else used_bytes, self._threads, context)
+        if threads is not None and (is_alive or self._is_alive):
+            add_step = self.time.add if is_alive else self.time.finish
+            add_step(self._read_ns(context), self.cpu_ns, threads, self.usage.series)
+            self._is_alive = is_alive
 
     def add_early_group(self, group: GroupReading) -> None:
         """Add a reading of the control group before the processes are read. It adds no sample."""
@@ -345,9 +358,7 @@ class BatchProcesses:
         if self._last_added_ns is not None and context.monotonic_ns - self._last_added_ns < self._min_step_ns:
             return
         self._last_added_ns = context.monotonic_ns
-        if self._wall_offset_ns is None:
-            self._wall_offset_ns = context.wall_ns - context.monotonic_ns
-        read_ns = context.monotonic_ns + self._wall_offset_ns  # no step of the wall clock shows in it
+        read_ns = self._read_ns(context)
         sample = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, pids=threads)
         self.usage.add(
             sample,
@@ -356,3 +367,9 @@ class BatchProcesses:
             is_new=self._is_new,
         )
         self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())
+
+    def _read_ns(self, context: ReadingContext) -> int:
+        """The time of a reading; no step of the wall clock shows in it."""
+        if self._wall_offset_ns is None:
+            self._wall_offset_ns = context.wall_ns - context.monotonic_ns
+        return context.monotonic_ns + self._wall_offset_ns
