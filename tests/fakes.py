@@ -133,11 +133,14 @@ class FakeLogsSink(CloudWatchLogsSink):
     lines: list[tuple[LogTarget, bytes]] = field(default_factory=list)
     last_cause: str = "it throttles"
 
-    def put(self, line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
+    def put(
+        self, line: bytes, target: LogTarget, seconds: float, *, before: bytes | None = None
+    ) -> DeliveryFailure | None:
         assert seconds > 0
         if self.error is not None:
             raise self.error
         if self.failure is None:
+            self.lines += [] if before is None else [(target, before)]
             self.lines.append((target, line))
         return self.failure
 

@@ -8,13 +8,21 @@ from typing import Any
 import click
 
 from profiler.cli.options import Number, history_option
-from profiler.cli.run_options import MAX_INTERVAL_SECONDS, MIN_INTERVAL_SECONDS, RunOptions
+from profiler.cli.run_options import MAX_INTERVAL_SECONDS, MIN_INTERVAL_SECONDS, RunOptions, with_stacks_value
 
 _DEFAULTS = RunOptions(words=())
 
 
+class _RunCommand(click.Command):
+    """The command ``run``, with one option whose value is optional."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, with_stacks_value(args))
+
+
 @click.command(
     "run",
+    cls=_RunCommand,
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
     epilog="Example: task-profiler run --name nightly-etl --output runs.jsonl -- python etl.py --date 2026-11-20",
 )
@@ -43,6 +51,13 @@ _DEFAULTS = RunOptions(words=())
 @click.option("--no-history", is_flag=True, help="Do not add the run to the history.")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="Add a label to the run. Repeatable.")
 @click.option("--live", is_flag=True, help="Show CPU and memory at the bottom of the terminal while CMD runs.")
+@click.option(
+    "--stacks",
+    metavar="[=moments]",
+    type=click.Choice(["on", "moments"]),
+    default=_DEFAULTS.stacks,
+    help="Sample the call stacks of Python processes by py-spy, always or only in moments that need an explanation.",
+)
 @click.argument("words", metavar="-- CMD [ARG]...", nargs=-1, type=click.UNPROCESSED)
 def command(**options: Any) -> int:  # noqa: ANN401  click has checked the types
     """Run a command and report its CPU, memory and I/O.

@@ -7,8 +7,10 @@ from msgspec import Struct
 
 MIN_INTERVAL_SECONDS = 0.02
 MAX_INTERVAL_SECONDS = 3600.0
+_STACKS = "--stacks"
 
 Format = Literal["json", "text"]
+Stacks = Literal["off", "moments", "on"]
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
@@ -23,6 +25,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     no_history: bool = False
     labels: tuple[str, ...] = ()
     live: bool = False
+    stacks: Stacks = "off"
 
 
 def _parse_interval(text: str) -> float | None:
@@ -37,6 +40,10 @@ def _parse_format(text: str) -> str | None:
     return text if text in ("json", "text") else None
 
 
+def _parse_stacks(text: str) -> str | None:
+    return text if text in ("moments", "on") else None
+
+
 # The option's field, and its parser, which returns None for an invalid value.
 _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "--name": ("name", str),
@@ -45,13 +52,25 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "--output": ("output", str),
     "--history": ("history_file", str),
     "--label": ("labels", str),
+    _STACKS: ("stacks", _parse_stacks),
 }
 _FLAGS = {"--no-history": "no_history", "--live": "live"}
 
 
+def with_stacks_value(arguments: Sequence[str]) -> list[str]:
+    """The arguments with ``--stacks=on`` for ``--stacks``, which never takes the next word for its value."""
+    words = list(arguments)
+    position = 0
+    while position < len(words) and words[position].startswith("-") and words[position] not in ("-", "--"):
+        if words[position] == _STACKS:
+            words[position] += "=on"
+        position += 2 if words[position] in _OPTIONS else 1
+    return words
+
+
 def parse_usual(arguments: Sequence[str]) -> RunOptions | None:
     """Parse the arguments of ``run`` as click does; None for help and for errors, which click prints."""
-    rest = list(arguments)
+    rest = with_stacks_value(arguments)
     values: dict[str, object] = {}
     labels: list[str] = []
     while rest and rest[0].startswith("-") and rest[0] != "-":

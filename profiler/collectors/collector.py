@@ -64,6 +64,10 @@ class Collector:
         """Return the record with what is known so far: values, the name of the source, and warnings."""
         return record
 
+    def stacks_line(self, record: Record) -> bytes | None:  # noqa: ARG002  for subclasses
+        """Return the line of the call stacks that belongs to a final record; None without any."""
+        return None
+
     def stop(self, max_seconds: float) -> None:
         """Stop collecting and end the collector's thread and child process, within ``max_seconds``."""
 
@@ -98,6 +102,12 @@ def with_collected(record: Record, collectors: Iterable[Collector]) -> Record:
     for collector in collectors:
         record = collector.add_to_record(record)
     return record
+
+
+def stacks_line(record: Record, collectors: Iterable[Collector]) -> bytes | None:
+    """Return the line of the call stacks that belongs to a final record; None without any."""
+    lines = (collector.stacks_line(record) for collector in collectors)
+    return next((line for line in lines if line is not None), None)
 
 
 def with_source(record: Record, name: str | None, warnings: Sequence[str] = ()) -> Record:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from profiler.aggregation.task_record import ResourceLimits, build_sampling
 from profiler.aggregation.time_series import RunSeries
 from profiler.aggregation.usage_by_command import ProcessTotals
-from profiler.collectors.collector import Collector, final_readings, with_collected
+from profiler.collectors.collector import Collector, final_readings, stacks_line, with_collected
 from profiler.core.clock import Ticker
 from profiler.core.text import without_surrogates
 from profiler.core.threads import BackgroundCall
@@ -101,13 +101,14 @@ class RunResult(Struct, frozen=True, kw_only=True):
     """The result of a run.
 
     ``exit_code`` is the exit code for this process. ``startup_error`` is a sentence if the command did not start.
-    ``series`` is the time series for the history. ``warnings`` are sentences about required accelerators without
-    readings.
+    ``series`` is the time series for the history, ``stacks_line`` the line of the call stacks. ``warnings`` are
+    sentences about what was required and has no readings.
     """
 
     exit_code: int
     report: Report
     series: RunSeries | None = None
+    stacks_line: bytes | None = None
     startup_error: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -296,6 +297,7 @@ class _Session:
             exit_code=ending.exit_code,
             report=report(record, now_ns),
             series=self._history_series(),
+            stacks_line=stacks_line(record, plan.collectors),
             warnings=tuple(error for error in startup_errors if error is not None),
         )
 

@@ -300,19 +300,18 @@ class MonitorLoop:
             except Exception as second:  # noqa: BLE001  the same defect, or another one
                 self._log.error(f"The report has no measurements ({_describe(second)}).")
                 container = target.container or ContainerMetadata(name=target.name)
-                self._deliver(container, task, self._reporter.bare_report(container, task, outcome))
+                self._deliver(container, task, self._reporter.bare_report(container, task, outcome), None)
 
     def _report(self, target: ReportTarget, task: TaskMetadata, outcome: RunEnd) -> None:
         container = target.container or ContainerMetadata(name=target.name)
         final_readings(self._collectors)
         is_last = self._unreported_names() == (target.name,)
-        self._deliver(container, task, self._reporter.report(container, task, outcome, has_cost=is_last))
+        self._deliver(container, task, *self._reporter.report(container, task, outcome, has_cost=is_last))
         target.reported = True
 
-    def _deliver(self, container: ContainerMetadata, task: TaskMetadata, line: bytes) -> None:
-        self._delivery.deliver(
-            line, log_target(container, task, self._settings, self._sampler.own), self._budget_seconds()
-        )
+    def _deliver(self, container: ContainerMetadata, task: TaskMetadata, line: bytes, stacks: bytes | None) -> None:
+        target = log_target(container, task, self._settings, self._sampler.own)
+        self._delivery.deliver(line, target, self._budget_seconds(), stacks)
 
     def _budget_seconds(self) -> float:
         """The seconds left for an upload; part of the stop budget may be spent already."""

@@ -53,9 +53,16 @@ class Delivery:
         self._start_call = start_call
         self._uploads: list[_Upload] = []
 
-    def deliver(self, line: bytes, target: LogTarget | DeliveryFailure, seconds: float) -> None:
-        """Start to upload the line to its log stream within ``seconds``; print it if that cannot be done."""
+    def deliver(
+        self, line: bytes, target: LogTarget | DeliveryFailure, seconds: float, stacks: bytes | None = None
+    ) -> None:
+        """Start to upload the report to its log stream within ``seconds``; print it if that cannot be done.
+
+        The line of the call ``stacks`` comes before it in its log stream, and is not printed elsewhere.
+        """
         if isinstance(target, OwnStream):
+            if stacks is not None:
+                self.print(stacks)
             self._print_report(line)
         elif isinstance(target, DeliveryFailure):
             self._print_instead(line, target)
@@ -64,7 +71,7 @@ class Delivery:
             self._print_instead(line, DeliveryFailure(reason))
         else:
             self._uploads.append(
-                _Upload(line, seconds, self._start_call(seconds, lambda: self._upload(line, target, seconds)))
+                _Upload(line, seconds, self._start_call(seconds, lambda: self._upload(line, target, seconds, stacks)))
             )
 
     def print_failed(self) -> None:
@@ -108,9 +115,9 @@ class Delivery:
             self._log.info("Standard output takes lines again.")
         self._can_print = reason is None
 
-    def _upload(self, line: bytes, target: LogTarget, seconds: float) -> UploadResult:
+    def _upload(self, line: bytes, target: LogTarget, seconds: float, stacks: bytes | None) -> UploadResult:
         try:
-            return self._streams.put(line, target, seconds) or _ARRIVED
+            return self._streams.put(line, target, seconds, before=stacks) or _ARRIVED
         except Exception as error:  # noqa: BLE001  the line is printed after any error of the SDK
             return DeliveryFailure(f"The upload to CloudWatch Logs failed ({type(error).__name__}: {error}).")
 

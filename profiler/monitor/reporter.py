@@ -15,7 +15,7 @@ from profiler.aggregation.task_record import (
     with_devices,
 )
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collector, with_collected
+from profiler.collectors.collector import Collector, stacks_line, with_collected
 from profiler.core.clock import Clock, Ticker
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
@@ -58,8 +58,8 @@ class Reporter:
 
     def report(
         self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd, *, has_cost: bool = True
-    ) -> bytes:
-        """The final line of a batch.
+    ) -> tuple[bytes, bytes | None]:
+        """The final line of a batch, and the line of its call stacks if there are any.
 
         ``has_cost`` is False for all reports of a task but the last one: the task is paid once, and until then.
         """
@@ -72,7 +72,8 @@ class Reporter:
             record = replace(record, series=usage.series.values())
         record = with_collected(record, self._collectors)
         record = with_recommendation(record, self._settings.prices, time=format_ms(self._clock.wall_ns()))
-        return self._line("task.report", record if has_cost else replace(record, cost=None))
+        line = self._line("task.report", record if has_cost else replace(record, cost=None))
+        return line, stacks_line(record, self._collectors)
 
     def bare_report(self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd) -> bytes:
         """The final line without measurements, if the complete one cannot be built."""

@@ -4,7 +4,7 @@ botocore is imported with the first line: it takes 22 MiB, and until then the mo
 with the batch.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from profiler.core.clock import Clock
@@ -13,9 +13,11 @@ from profiler.sinks import DeliveryFailure, LogTarget, TransientFailure
 
 # The last attempt begins about this long before the time is over.
 _LAST_ATTEMPT_SECONDS = 2.0
+# The client gives an attempt up after about this long.
+_MIN_SECONDS_FOR_TWO = 20.0
 _FIRST_PAUSE_SECONDS = 0.5
 _MAX_PAUSE_SECONDS = 4.0
-_PROBE_MESSAGE = "task-profiler doctor checks whether it may write here"
+_PROBE_MESSAGE = b"task-profiler doctor checks whether it may write here"
 _PROBE_AGE_NS = 30 * 24 * 3600 * NS_PER_SECOND
 _REJECTIONS = {
     "tooNewLogEventStartIndex": "it is more than 2 hours ahead of CloudWatch's clock",
@@ -55,25 +57,35 @@ class CloudWatchLogsSink:
         self._clock = clock
         self.last_cause = "nothing was answered"
 
-    def put(self, line: bytes, target: LogTarget, seconds: float) -> DeliveryFailure | None:
+    def put(
+        self, line: bytes, target: LogTarget, seconds: float, *, before: bytes | None = None
+    ) -> DeliveryFailure | None:
         """Put a line within about ``seconds``; None means that CloudWatch has stored it.
 
         botocore repeats each call a few times. Its pauses grow up to 20 s, so the calls are repeated here: the last
         one begins near the end of the time.
+
+        The less important line ``before`` goes along in the first attempt only: it may be why that fails. It is left
+        out if there is no time for an attempt that fails.
         """
         deadline_ns = self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
         pause_seconds = _FIRST_PAUSE_SECONDS
         client: LogsClient | None = None
+        lines = (line,) if before is None or seconds < _MIN_SECONDS_FOR_TWO else (before, line)
         while True:
-            client, answer = self._send(client, line.decode(), self._clock.wall_ns(), target)
-            if not isinstance(answer, TransientFailure):
-                return answer if isinstance(answer, DeliveryFailure) else _rejection(answer, target)
-            self._note_cause(answer.reason)
-            if answer.has_expired:
+            client, answer = self._send(client, lines, self._clock.wall_ns(), target)
+            failure = answer if isinstance(answer, DeliveryFailure) else _rejection(answer, target)
+            had_two, lines = len(lines) > 1, (line,)
+            if not isinstance(failure, TransientFailure):
+                if failure is None or not had_two:
+                    return failure
+                continue
+            self._note_cause(failure.reason)
+            if failure.has_expired:
                 client = None
             left_seconds = (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND - _LAST_ATTEMPT_SECONDS
             if left_seconds <= 0:
-                return not_accepted(seconds, answer.reason)
+                return not_accepted(seconds, failure.reason)
             self._clock.sleep(min(pause_seconds, left_seconds))
             pause_seconds = min(2 * pause_seconds, _MAX_PAUSE_SECONDS)
 
@@ -83,7 +95,7 @@ class CloudWatchLogsSink:
         The event is so old that CloudWatch drops it, but only after it has checked the permission and
         found the log stream.
         """
-        _, answer = self._send(None, _PROBE_MESSAGE, self._clock.wall_ns() - _PROBE_AGE_NS, target)
+        _, answer = self._send(None, (_PROBE_MESSAGE,), self._clock.wall_ns() - _PROBE_AGE_NS, target)
         if isinstance(answer, TransientFailure):
             return DeliveryFailure(f"CloudWatch Logs cannot be reached: {answer.reason}.")
         return answer if isinstance(answer, DeliveryFailure) else None
@@ -92,15 +104,17 @@ class CloudWatchLogsSink:
         self.last_cause = cause
 
     def _send(
-        self, client: LogsClient | None, message: str, time_ns: int, target: LogTarget
+        self, client: LogsClient | None, lines: Sequence[bytes], time_ns: int, target: LogTarget
     ) -> tuple[LogsClient | None, Mapping[str, object] | DeliveryFailure]:
-        """Send a line with the client, or with a new one; returns the client and the answer."""
+        """Send lines with the client, or with a new one; returns the client and the answer."""
         from profiler.sinks.logs_client import SDK_ERRORS, failure_of, was_accepted  # see the module's docstring
 
-        event = {"timestamp": time_ns // NS_PER_MS, "message": message}
+        events: list[dict[str, object]] = [
+            {"timestamp": time_ns // NS_PER_MS, "message": line.decode()} for line in lines
+        ]
         try:
             client = client or self._connect(target.region, self._note_cause)
-            answer = client.put_log_events(logGroupName=target.group, logStreamName=target.stream, logEvents=[event])
+            answer = client.put_log_events(logGroupName=target.group, logStreamName=target.stream, logEvents=events)
         except SDK_ERRORS as error:
             return client, {} if was_accepted(error) else failure_of(error, target)
         return client, answer

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes, requested_tags
 from profiler.cli.wiring.task_endpoint import metadata_source
@@ -19,6 +19,7 @@ from profiler.monitor.loop import Exporter, MonitorLoop, Runtime
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
+from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.linux.host import Host, read_host, read_instance, read_own_usage, read_swap_counters
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks.report_upload import CloudWatchLogsSink, connect
@@ -45,14 +46,15 @@ def run_monitor(stop: SignalHandler) -> int:
     processes = batch_processes(settings.process_arguments, clock, interval_ns, settings.series_points)
     accelerators = accelerator_collectors(settings, os.environ, clock, log)
     warnings = (SwapWarning(read_swap_counters), OutputWarning(stdout, stderr))
-    collectors = (*warnings, processes, *accelerators, *requested_tags(settings, clock))
     host = read_host()
+    stacks = _stacks(settings, clock, log, host, lambda: sampler)
+    collectors = (*warnings, processes, *accelerators, *stacks, *requested_tags(settings, clock))
     sampler = TaskSampler(
         source,
         clock,
         log,
         interval_ns,
-        processes.on_sample,
+        _to_all(processes, *stacks),
         series_points=settings.series_points,
         host=host,
         devices=accelerators,
@@ -82,6 +84,29 @@ def run_monitor(stop: SignalHandler) -> int:
     for output in (stdout, stderr):
         output.drain(settings.stop_seconds - (clock.monotonic_ns() - stop_ns) / NS_PER_SECOND)
     return 0 if is_done else 1
+
+
+def _stacks(
+    settings: MonitorSettings, clock: SystemClock, log: JsonLog, host: Host, sampler: Callable[[], TaskSampler]
+) -> tuple[Collector, ...]:
+    """The collector of call stacks; none if it is off, and then its modules are not imported."""
+    if settings.stacks == "off":
+        return ()
+    from profiler.cli.wiring.build_stacks import task_stacks  # only where it is enabled
+
+    return (task_stacks(settings.stacks, clock, log, host, sampler),)
+
+
+def _to_all(*collectors: Collector) -> Callable[[str, ContainerSample], None]:
+    """A function that passes each sample to all collectors."""
+    if len(collectors) == 1:
+        return collectors[0].on_sample
+
+    def on_sample(name: str, sample: ContainerSample) -> None:
+        for collector in collectors:
+            collector.on_sample(name, sample)
+
+    return on_sample
 
 
 def _delivery(stdout: Output, clock: SystemClock, log: JsonLog) -> Delivery:

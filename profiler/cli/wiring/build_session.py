@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from profiler.cli.run_options import RunOptions
+from profiler.cli.run_options import RunOptions, Stacks
 from profiler.cli.wiring.build_collectors import local_collectors
 from profiler.cli.wiring.task_endpoint import task_lookup
 from profiler.collectors.collector import stop_collectors
@@ -37,6 +37,7 @@ class RunSession:
     def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock) -> None:
         self.stderr = Output(_STDERR)
         self._output_format = options.output_format
+        self._stacks = options.stacks
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
         self._view = _live_view(clock, self.stderr) if options.live else None
         settings = SettingsReader(os.environ)
@@ -61,6 +62,8 @@ class RunSession:
 
     def run(self, prepared: PreparedRun) -> RunResult:
         """Run the command to its end."""
+        if self._stacks != "off":
+            self._plan = _with_stacks(self._plan, self._stacks, prepared)
         result = run(prepared, self._plan)
         if self._view is not None:
             self._view.close()
@@ -73,11 +76,20 @@ class RunSession:
 
     def add_to_history(self, line: bytes, result: RunResult) -> tuple[str, ...]:
         """Add the run to the history, unless ``--no-history`` is given. Returns sentences about what failed."""
-        return () if self._recorder is None else self._recorder.add(line, result.report, result.series)
+        if self._recorder is None:
+            return ()
+        return self._recorder.add(line, result.report, result.series, result.stacks_line)
 
     def stop_collectors(self) -> None:
         """Stop the collectors of accelerators, which may take a while."""
         stop_collectors(self._plan.collectors)
+
+
+def _with_stacks(plan: RunPlan, mode: Stacks, prepared: PreparedRun) -> RunPlan:
+    """The plan with a collector of the call stacks, which is not in memory without it."""
+    from profiler.cli.wiring.build_stacks import with_local_stacks
+
+    return with_local_stacks(plan, mode, prepared)
 
 
 def _text_line(report: Report) -> bytes:

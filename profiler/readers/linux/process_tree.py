@@ -72,6 +72,10 @@ class ProcessTree:
             return self._read_with_fresh_pss(stats)
         return self._readings(stats)
 
+    def identities(self) -> tuple[tuple[int, int], ...]:
+        """The identities of all processes of the tree, without reading anything else of them."""
+        return tuple((pid, stat.started_ticks) for pid, stat in self._descendants().items())
+
     def _read_with_fresh_pss(self, stats: dict[int, proc.ProcessStat]) -> tuple[ProcessReading, ...]:
         self._shared_bytes.clear()
         began_ns = self._monotonic_ns()

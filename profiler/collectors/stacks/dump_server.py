@@ -1,0 +1,92 @@
+"""Runs py-spy for the profiler: one call at a time, for each line of arguments on the standard input.
+
+Runs as a program of its own (``python -I -S dump_server.py PARENT PROGRAM``) and is never imported. It has one thread,
+so between fork and exec it can ask the kernel to kill a call whose server has ended. In the profiler, which has
+threads, that would not be safe. ``run`` does not count the calls as the command's: they are children of this process.
+
+The answer to a line is a line with the exit status (negative: the signal), the CPU time of the call in microseconds and
+a length, followed by that many bytes: the standard output or, if the call failed, standard error.
+"""
+
+import ctypes
+import os
+import resource
+import select
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+_DEADLINE_SECONDS = 5
+_MAX_OUTPUT_BYTES = 8 * 1024 * 1024
+_CHUNK_BYTES = 65_536
+# Half the weight of a usual process and less: enough to read a stack before it has changed.
+_NICE = 5
+_NOT_EXECUTABLE = 126
+
+
+def main(parent: int, program: str) -> None:
+    """Answer each line until the standard input ends."""
+    libc = ctypes.CDLL(None)
+    _end_with(libc, parent)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.nice(_NICE)
+    for line in sys.stdin.buffer:
+        status, cpu_seconds, output = _call(libc, program, line.decode().split())
+        sys.stdout.buffer.write(b"%d %d %d\n" % (status, cpu_seconds * 1_000_000, len(output)) + output)
+        sys.stdout.buffer.flush()
+
+
+def _end_with(libc: ctypes.CDLL, parent: int) -> None:
+    """Let the kernel kill this process when its parent ends; exit if it has ended already."""
+    libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _call(libc: ctypes.CDLL, program: str, arguments: list[str]) -> tuple[int, float, bytes]:
+    own_pid = os.getpid()
+    (output, child_output), (errors, child_errors) = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _end_with(libc, own_pid)
+            signal.alarm(_DEADLINE_SECONDS)  # the alarm outlasts the exec and ends py-spy
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            for descriptor, standard in ((child_output, 1), (child_errors, 2)):
+                os.dup2(descriptor, standard)
+            os.execve(program, [program, *arguments], {})  # noqa: S606  running py-spy is the purpose
+        finally:
+            os._exit(_NOT_EXECUTABLE)
+    os.close(child_output)
+    os.close(child_errors)
+    out, err = _read_until_end(pid, output, errors)
+    _, status, used = os.wait4(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return code, used.ru_utime + used.ru_stime, bytes(out if code == 0 else err)
+
+
+def _read_until_end(pid: int, output: int, errors: int) -> tuple[bytearray, bytearray]:
+    """Read both pipes to their ends; kill the call if it writes too much."""
+    contents = {output: bytearray(), errors: bytearray()}
+    poll = select.poll()
+    for descriptor in contents:
+        poll.register(descriptor, select.POLLIN)
+    is_open = set(contents)
+    while is_open:
+        for descriptor, _ in poll.poll():
+            chunk = os.read(descriptor, _CHUNK_BYTES)
+            contents[descriptor] += chunk
+            if not chunk:
+                poll.unregister(descriptor)
+                is_open.discard(descriptor)
+        if sum(map(len, contents.values())) > _MAX_OUTPUT_BYTES:
+            os.kill(pid, signal.SIGKILL)
+            break
+    os.close(output)
+    os.close(errors)
+    return contents[output], contents[errors]
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2])
