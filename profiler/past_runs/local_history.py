@@ -5,7 +5,7 @@ from pathlib import Path
 
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.history.history_points import Point
-from profiler.history.run_database import HistoryStore
+from profiler.history.run_database import MAX_RUNS_WITH_STACKS, HistoryStore
 from profiler.past_runs.run_source import PastRun, RunFilter, RunSource
 from profiler.record.activity_model import StacksLine
 from profiler.record.record_model import Report
@@ -19,6 +19,8 @@ class LocalRuns(RunSource):
         "make one with task-profiler run -- CMD, or name another source (--from FILE, --elasticsearch URL, "
         "--log-group GROUP)"
     )
+
+    stacks_remedy = f"only the newest {MAX_RUNS_WITH_STACKS} runs with call stacks keep them"
 
     def __init__(self, path: Path, history: HistoryStore) -> None:
         self.place = str(path)

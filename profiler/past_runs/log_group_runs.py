@@ -59,6 +59,8 @@ class LogGroupRuns(RunSource):
 
     remedy = "use an earlier --since, or name the batches' log group, where the monitor writes its reports"
 
+    stacks_remedy = "check the retention of the batch's log stream, where their line is before the report"
+
     def __init__(
         self,
         read_pages: ReadPages,

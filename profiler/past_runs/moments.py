@@ -1,20 +1,22 @@
 """Moments of a run that stand out in its time series: the memory peak, stretches with all CPUs in use, idle stretches.
 
-Everything here is computed from the record alone. A step without a measurement ends every stretch: a gap is neither
-idle nor busy.
+The call stacks that were sampled in such moments say what ran. Everything here is computed from the record alone. A
+step without a measurement ends every stretch: a gap is neither idle nor busy.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.past_runs.stack_moments import SampledStack, peer_waited_for, sampled_stacks
 from profiler.record.record_model import Interval, Record, Report, Series
 from profiler.record.units import format_duration, format_memory, format_vcpu
 
-MomentKind = Literal["memory-peak", "saturated", "idle"]
+MomentKind = Literal["memory-peak", "memory", "saturated", "idle"]
 
 # The same share as in vcpuSaturatedPercent.
 SATURATED_SHARE = 0.95
@@ -47,17 +49,18 @@ class Moment(Struct, frozen=True, kw_only=True):
 
 
 def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, ...]:
-    """Find the moments of a run, in the order of time: at most one peak, and two stretches of each kind.
+    """Find the moments of a run, in the order of time: at most one peak, two stretches of each kind, and five stacks.
 
     Args:
         record: The record.
         series: The time series, if not the record's own.
     """
     series = series or record.series
-    if series is None or series.step_ms <= 0:
-        return ()
-    run = _Run(record, series)
-    moments = (*_memory_peak(run), *_stretches(run, "saturated"), *_stretches(run, "idle"))
+    moments: tuple[Moment, ...] = ()
+    if series is not None and series.step_ms > 0:
+        run = _Run(record, series)
+        moments = (*_memory_peak(run), *_stretches(run, "saturated"), *_stretches(run, "idle"))
+    moments = tuple(_with_stacks(moments, record))
     return tuple(sorted(moments, key=lambda moment: (moment.start_ms, moment.kind)))
 
 
@@ -194,3 +197,43 @@ def _runs_of_steps(shares: Sequence[float | None], matches: Callable[[float], bo
         if first is not None and step - first >= MIN_STRETCH_STEPS:
             yield first, step
         first = None
+
+
+def _with_stacks(moments: Iterable[Moment], record: Record) -> Iterator[Moment]:
+    """The moments with what ran in them, and moments of their own for all other stacks."""
+    stacks = list(sampled_stacks(record))
+    for moment in moments:
+        inside = [stack for stack in stacks if _is_in(stack, moment)]
+        # Of several stacks in one stretch, the first is that of the stretch.
+        for stack in [one for one in inside if one.functions == inside[0].functions]:
+            stacks.remove(stack)
+        yield _described(moment, inside[0], record) if inside else moment
+    for stack in stacks:
+        yield from _stack_moment(stack, record)
+
+
+def _is_in(stack: SampledStack, moment: Moment) -> bool:
+    return stack.kind == moment.kind and stack.start_ms < moment.end_ms and moment.start_ms < stack.end_ms
+
+
+def _stack_moment(stack: SampledStack, record: Record) -> Iterator[Moment]:
+    """A moment of its own for a stack; none for a kind that only a newer version knows."""
+    during = f"from {elapsed(stack.start_ms)} to {elapsed(stack.end_ms)}"
+    vcpu = record.metrics.vcpu_size
+    texts: Mapping[str, tuple[MomentKind, str]] = {
+        "memory": ("memory", f"memory rose {during} while {stack.functions} ran{stack.share}"),
+        "idle": ("idle", f"idle {during}"),
+        "saturated": ("saturated", f"used {f'all of its {format_vcpu(vcpu)}' if vcpu else 'all vCPUs'} {during}"),
+    }
+    if stack.kind in texts:
+        kind, text = texts[stack.kind]
+        moment = Moment(kind=kind, start_ms=stack.start_ms, end_ms=stack.end_ms, text=text)
+        yield moment if kind == "memory" else _described(moment, stack, record)
+
+
+def _described(moment: Moment, stack: SampledStack, record: Record) -> Moment:
+    """The moment with what ran in it."""
+    length_ms = moment.end_ms - moment.start_ms
+    peer = peer_waited_for(record, stack, length_ms) if moment.kind == "idle" else None
+    waited = "" if peer is None else f", waiting for {peer}"
+    return replace(moment, text=f"{moment.text}: {stack.functions}{stack.share}{waited}")

@@ -15,7 +15,7 @@ from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.activity_model import StacksLine
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.impossible_values import decode_leniently
-from profiler.record.record_model import Report, ReportHead, decode, encode, known_status
+from profiler.record.record_model import Record, Report, ReportHead, decode, encode, known_status
 
 CHECKPOINT = "task.checkpoint"
 _WILDCARDS = frozenset("*?[")
@@ -181,10 +181,12 @@ class RunSource(ABC):
     Attributes:
         place: The name of the source in a sentence.
         remedy: What to do if the source has no run.
+        stacks_remedy: What to do if the source does not have the call stacks of a run that had some.
     """
 
     place: str
     remedy: str
+    stacks_remedy = "add the line of type task.stacks, which is before the report in the batch's log stream"
 
     @property
     @abstractmethod
@@ -364,3 +366,14 @@ def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
     if not selection.is_empty:
         return f"No run in {source.place} matches: use fewer filters."
     return f"No runs in {source.place}: {source.remedy}."
+
+
+def no_stacks_sentence(source: RunSource, record: Record) -> str:
+    """Say that the source does not have the call stacks of a run, and what to do."""
+    run = f"{family_key(record).name} {record.task_id}"
+    if record.stacks is None:
+        return (
+            f"{run} has no call stacks: set TASK_PROFILER_STACKS=on for its monitor, or run the command with "
+            "task-profiler run --stacks."
+        )
+    return f"{source.place} has no call stacks of {run}: {source.stacks_remedy}."

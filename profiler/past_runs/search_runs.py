@@ -79,6 +79,7 @@ class IndexedRuns(RunSource):
     """The runs in the indices of a prefix."""
 
     remedy = REMEDY
+    stacks_remedy = "they are not indexed, so read the batch's log stream with --log-group"
 
     def __init__(self, server: SearchServer, prefix: str, open_progress: OpenProgress = no_progress) -> None:
         self._server = server

@@ -2,24 +2,26 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from profiler.cli.options import SourceOptions, WholeNumber, source_options
 from profiler.cli.printing import encodable, is_terminal, warn, write_out
 from profiler.cli.show.run_page import MAX_WIDTH, View, page_lines
 from profiler.cli.show.size_lines import find_advice
+from profiler.cli.show.time_lines import BLOCK_CHARACTERS
 from profiler.cli.show.two_runs import Comparison, compare
 from profiler.cli.styled_text import ASCII, BLOCKS, EMPTY, write_lines
 from profiler.cli.wiring.configured_prices import price_overrides
 from profiler.cli.wiring.open_past_runs import aws_options_of, open_source, run_filter
 from profiler.core.clock import SystemClock
-from profiler.core.errors import UsageError
+from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.past_runs.families import last_success
 from profiler.past_runs.moments import find_moments, series_of_checkpoints
-from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, find_runs
+from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, find_runs, no_stacks_sentence
 from profiler.record.family_identity import family_key
 from profiler.record.record_model import Record, Series, known_status
 
@@ -48,9 +50,10 @@ _COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
     type=WholeNumber(1, _MAX_LOG_LINES),
     help=f"Also show the batch's last N log lines ({_LOG_LINES}) before each moment and the end.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the report line.")
+@click.option("--stacks", "as_stacks", is_flag=True, help="Show the call stacks: functions with their shares.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report line; with --stacks, that of the call stacks.")
 def command(
-    options: SourceOptions, name: str | None, against: str | None, log_count: int | None, as_json: bool
+    options: SourceOptions, name: str | None, against: str | None, log_count: int | None, as_stacks: bool, as_json: bool
 ) -> None:
     """Show one run: verdict, resource usage, comparison, advice.
 
@@ -60,15 +63,20 @@ def command(
     """
     if name == "" or against == "":
         raise UsageError("The name of the run is empty: give a task ID or a family, or omit it.")
+    if as_stacks and not (against is None and log_count is None):
+        raise UsageError("--stacks shows nothing else: leave out --against and --logs.")
     clock = SystemClock()
     selection = run_filter(options, clock, run=name, reads_checkpoints=True)
-    source = open_source(options, os.environ, clock)
+    source = open_source(options, os.environ, clock, keeps_stacks=as_stacks)
     runs = find_runs(source, selection)
+    view = View(width=_width(), glyphs=BLOCKS if encodable("".join(_shown_glyphs())) else ASCII, now_ns=clock.wall_ns())
+    if as_stacks:
+        _show_stacks(runs, source, view, as_json=as_json)
+        return
     if as_json:
         _warn_about(source)
         write_out(b"".join(run.json_line() + b"\n" for run in runs))
         return
-    view = View(width=_width(), glyphs=BLOCKS if encodable("".join(_shown_glyphs())) else ASCII, now_ns=clock.wall_ns())
     prices = price_overrides(os.environ)
     pages = []
     for run in runs:
@@ -84,8 +92,25 @@ def command(
             _print_logs(record, series, log_count, options)
 
 
+def _show_stacks(runs: Sequence[PastRun], source: RunSource, view: View, *, as_json: bool) -> None:
+    """Show the stacks of each container that has some."""
+    found = [(run.report.record, stacks) for run in runs if (stacks := source.stacks(run.report)) is not None]
+    _warn_about(source)
+    if not found:
+        raise TaskProfilerError(no_stacks_sentence(source, runs[0].report.record))
+    if as_json:
+        write_out(b"".join(msgspec.json.encode(stacks) + b"\n" for _, stacks in found))
+        return
+    from profiler.cli.show.stacks_page import stacks_lines  # only for --stacks
+
+    for number, (record, stacks) in enumerate(found):
+        lines = stacks_lines(record, stacks, view.width, view.glyphs)
+        write_lines([EMPTY, *lines] if number else lines, os.environ)
+
+
 def _shown_glyphs() -> Iterator[str]:
     yield from (BLOCKS.average, BLOCKS.p95, BLOCKS.peak, BLOCKS.limit, BLOCKS.dot, BLOCKS.at_least, BLOCKS.arrow, "▁")
+    yield BLOCK_CHARACTERS
 
 
 def _warn_about(source: RunSource) -> None:

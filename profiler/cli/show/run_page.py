@@ -7,13 +7,14 @@ from msgspec import Struct
 
 from profiler.cli.show.sections import Section, arrange
 from profiler.cli.show.size_lines import advice_texts, what_if_texts
+from profiler.cli.show.time_lines import time_lines
 from profiler.cli.show.two_runs import Comparison, changed_rows, comparison_lines
-from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line, shorten, wrapped
+from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, line, shorten, wrapped
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.past_runs.moments import Moment, find_moments, series_length_ms
 from profiler.past_runs.run_source import PastRun
 from profiler.past_runs.verdict_sentence import Verdict, verdict_of
-from profiler.record.accelerators import gpu_totals, neuron_totals
+from profiler.record.accelerators import gpu_totals, neuron_totals, processor_difference, short_processor_name
 from profiler.record.record_model import Distribution, Metrics, Number, Process, Record, Series, TaskSize, known_status
 from profiler.record.sparkline import sparkline
 from profiler.record.units import (
@@ -39,6 +40,7 @@ _MIN_SHARE_OF_LIMIT = 0.3
 _MAX_PROCESSES = 3
 _MAX_GPUS = 4
 _MAX_WARNINGS = 3
+_MAX_NUMBERED = 9  # on the axis, where each number has one character
 _NO_DISTRIBUTION = Distribution()
 
 
@@ -69,9 +71,10 @@ def page_lines(
         Section(lines=tuple(_head(verdict_of(run, view.now_ns), view)), min_lines=1),
         Section(lines=tuple(_facts(record, view)), min_lines=1),
         Section(lines=tuple(_usage(record, view)), rank=1),
+        Section(lines=tuple(time_lines(record, view.width, view.glyphs)), rank=2),
         Section(lines=tuple(_series(record, series, moments, view)), rank=2),
         Section(lines=tuple(_others(record, view)), rank=5),
-        Section(lines=tuple(_compared(comparison, view)), rank=4),
+        Section(lines=tuple(_compared(record, comparison, view)), rank=4),
         Section(lines=tuple(_advice(record, advice, view)), rank=3),
     )
     # A complete comparison was asked for, so it is never cut.
@@ -108,7 +111,8 @@ def _facts(record: Record, view: View) -> Iterator[Line]:
     yield from _labelled("run", separator.join(part for part in identity if part), view)
     yield from _labelled("when", _when(record, view), view)
     place = record.availability_zone or record.region
-    parts = (format_task_size(limits.vcpu, limits.memory_mb), _devices(record, view.glyphs), launch, place)
+    size_text = format_task_size(limits.vcpu, limits.memory_mb)
+    parts = (size_text, _devices(record, view.glyphs), launch, _processor(record), place)
     yield from _labelled("size", separator.join(part for part in parts if part), view)
     yield from _labelled("cost", _cost(record), view)
 
@@ -120,6 +124,11 @@ def _labels(record: Record) -> Iterator[tuple[str, str]]:
             yield "commit", value[:_ID_LENGTH]
         elif name != "user":
             yield name, value
+
+
+def _processor(record: Record) -> str | None:
+    model = None if record.processor is None else record.processor.model
+    return model and short_processor_name(model)
 
 
 def _devices(record: Record, glyphs: Glyphs) -> str:
@@ -300,9 +309,16 @@ def _of_memory(used_mb: float | None, size_mb: Number | None) -> str:
 
 
 def _series(record: Record, series: Series | None, moments: Sequence[Moment], view: View) -> Iterator[Line]:
-    """The curves over the width of the terminal, the axis with the numbers of the moments, and the moments."""
-    if series is None:
-        return
+    """The curves with their axis, and the moments."""
+    if series is not None:
+        yield from _curves(record, series, moments, view)
+    for number, moment in enumerate(moments, start=1):
+        text = moment.text.replace(BLOCKS.arrow, view.glyphs.arrow).replace(BLOCKS.ellipsis, view.glyphs.ellipsis)
+        yield from wrapped(text, view.width, first=f"{' ' * (len(INDENT) + _LABEL_WIDTH)}{number} ")
+
+
+def _curves(record: Record, series: Series, moments: Sequence[Moment], view: View) -> Iterator[Line]:
+    """The curves over the width of the terminal, and the axis with the numbers of the moments."""
     metrics = record.metrics
     curves = [
         _Curve("CPU", series.vcpu_used, metrics.vcpu_size, format_vcpu),
@@ -320,8 +336,6 @@ def _series(record: Record, series: Series | None, moments: Sequence[Moment], vi
         drawn = sparkline(curve.stretched(width), width=width, top=curve.top, ascii_only=view.glyphs.is_ascii)
         yield line(Span(f"{INDENT}{curve.label:<{_LABEL_WIDTH}}", "bold"), f"{drawn:<{width}} ", Span(name, "dim"))
     yield _axis(series_length_ms(record, series), moments, width)
-    for number, moment in enumerate(moments, start=1):
-        yield from wrapped(moment.text, view.width, first=f"{' ' * (len(INDENT) + _LABEL_WIDTH)}{number} ")
 
 
 class _Curve:
@@ -367,7 +381,7 @@ def _percent_text(value: float) -> str:
 def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
     """The time axis: 0, the length of the run, and between them the number of each moment where it begins."""
     cells = [" "] * width
-    for number, moment in reversed(list(enumerate(moments, start=1))):
+    for number, moment in reversed(list(enumerate(moments[:_MAX_NUMBERED], start=1))):
         place = min(int(moment.start_ms / max(length_ms, 1) * width), width - 1)
         while place + 1 < width and cells[place] != " ":
             place += 1
@@ -389,8 +403,15 @@ def _others(record: Record, view: View) -> Iterator[Line]:
         yield from _labelled("killed", text + (f": {named}" if named else ""), view)
     yield from _labelled("I/O", _io(record.metrics, view.glyphs), view)
     yield from _labelled("largest", _processes(record, view.glyphs), view)
+    yield from _labelled("stacks", _stacks(record), view)
     for warning in () if record.monitor is None else record.monitor.warnings[:_MAX_WARNINGS]:
         yield from _labelled("warning", warning, view)
+
+
+def _stacks(record: Record) -> str:
+    if record.stacks is None or not record.stacks.samples:
+        return ""
+    return f"{format_count(record.stacks.samples, 'sample')}: --stacks shows the functions"
 
 
 def _io(metrics: Metrics, glyphs: Glyphs) -> str:
@@ -425,7 +446,7 @@ def _process_memory(process: Process) -> str | None:
     return format_memory(process.max_memory_used_mb) + together
 
 
-def _compared(comparison: Comparison | None, view: View) -> Iterator[Line]:
+def _compared(record: Record, comparison: Comparison | None, view: View) -> Iterator[Line]:
     if comparison is None:
         return
     if comparison.other is None:
@@ -441,6 +462,9 @@ def _compared(comparison: Comparison | None, view: View) -> Iterator[Line]:
     if not rows:
         yield line(Span(f"{INDENT}Every number differs by less than 5 %.", "dim"))
     yield from comparison_lines(rows, view.glyphs)
+    difference = processor_difference(record, other, f"the {comparison.name}")
+    if difference is not None:
+        yield from wrapped(f"This run {difference}.", view.width)
 
 
 def _advice(record: Record, advice: Advice | None, view: View) -> Iterator[Line]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from profiler.cli.show.time_lines import time_parts
 from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line
 from profiler.past_runs.run_source import PastRun
 from profiler.record.metric_catalogue import RunView, Unit, reader, view_of
@@ -14,19 +15,25 @@ _NAME_WIDTH = 20
 _VALUE_WIDTH = 12
 _PERCENT = 100
 _MIN_CHANGE_PERCENT = 5
+_MIN_POINTS = 10
 _MAX_ROWS = 6
 # These are shown whenever they changed, however much the others did.
 _IMPORTANT = frozenset({"revision", "image", "duration", "memory peak"})
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One number of both runs. ``change_percent`` is None if one is unknown or the other run's is 0."""
+    """One number of both runs.
+
+    ``change_percent`` is None if one is unknown or the other run's is 0. ``change_points`` is the difference of two
+    shares of the time, in percentage points.
+    """
 
     name: str
     this: str
     other: str
-    change_percent: float | None
-    is_changed: bool
+    change_percent: float | None = None
+    change_points: float | None = None
+    is_changed: bool = True
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
@@ -49,15 +56,20 @@ def compare(run: PastRun, other: PastRun, name: str, *, is_complete: bool) -> Co
     """Compare a run with another one."""
     this, that = view_of(run.report.record), view_of(other.report.record)
     rows = tuple(row for row in (_row(*metric, this, that) for metric in _METRICS) if row is not None)
-    rows = (*_size_rows(run.report.record, other.report.record), *rows)
+    this_record, that_record = run.report.record, other.report.record
+    rows = (*_size_rows(this_record, that_record), *rows, *_time_rows(this_record, that_record))
     return Comparison(other=other, name=name, rows=rows, is_complete=is_complete)
 
 
 def changed_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The numbers that changed by at least 5 %: the important ones and the largest changes, in the usual order."""
+    """The numbers that changed by at least 5 %: the important ones and the largest changes, in the usual order.
+
+    The parts of the time that changed come on top: they say why.
+    """
     changed = [row for row in rows if row.is_changed]
-    first = sorted(changed, key=lambda row: (row.name not in _IMPORTANT, -abs(row.change_percent or 0)))[:_MAX_ROWS]
-    return tuple(row for row in changed if row in first)
+    numbers = [row for row in changed if row.change_points is None]
+    first = sorted(numbers, key=lambda row: (row.name not in _IMPORTANT, -abs(row.change_percent or 0)))[:_MAX_ROWS]
+    return tuple(row for row in changed if row in first or row.change_points is not None)
 
 
 def comparison_lines(rows: Sequence[Row], glyphs: Glyphs) -> Iterator[Line]:
@@ -75,6 +87,8 @@ def comparison_lines(rows: Sequence[Row], glyphs: Glyphs) -> Iterator[Line]:
 
 def _change(row: Row, glyphs: Glyphs) -> str:
     percent = row.change_percent
+    if row.change_points is not None:
+        return f"{row.change_points:+.0f} points"
     if percent is None:
         return ""
     if abs(percent) >= 10 * _PERCENT:
@@ -104,7 +118,19 @@ def _size_rows(this: Record, that: Record) -> Iterator[Row]:
         ("image", _image(this), _image(that)),
     ):
         if new != old and (new or old):
-            yield Row(name=name, this=new or "-", other=old or "-", change_percent=None, is_changed=True)
+            yield Row(name=name, this=new or "-", other=old or "-")
+
+
+def _time_rows(this: Record, that: Record) -> Iterator[Row]:
+    """The parts of the time whose shares differ much. What is not known of one run is in its other time."""
+    if this.time_breakdown is None or that.time_breakdown is None:
+        return
+    pairs = list(zip(time_parts(this.time_breakdown), time_parts(that.time_breakdown), strict=True))
+    are_same_kinds = all((new is None) == (old is None) for (_, new), (_, old) in pairs)
+    for (name, new), (_, old) in pairs if are_same_kinds else pairs[:-1]:
+        if new is not None and old is not None and abs(new - old) >= _MIN_POINTS:
+            this_text, other_text = _text(new, "%"), _text(old, "%")
+            yield Row(name=f"time {name}", this=this_text, other=other_text, change_points=new - old)
 
 
 def _image(record: Record) -> str | None:

@@ -4,7 +4,7 @@ import base64
 import functools
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC
 from typing import Any
 
@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from profiler.cli.history_command import table_lines
 from profiler.cli.show.run_page import View, page_lines
 from profiler.cli.show.size_lines import find_advice
+from profiler.cli.show.stacks_page import stacks_lines
 from profiler.cli.show.two_runs import compare
-from profiler.cli.styled_text import BLOCKS
+from profiler.cli.styled_text import BLOCKS, render_lines
 from profiler.html_report.page_data import build_page_data
 from profiler.html_report.page_runs import Run, downsample, steps_of_series
 from profiler.past_runs.run_source import PastRun
+from profiler.record.activity_model import decode_stacks
 from profiler.record.record_model import decode, encode
 from profiler.sizing.advice import advise, as_json
 from profiler.sizing.choose_size import Policy
@@ -28,8 +30,9 @@ from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs
 from tests.shown_runs import NOW_NS
 
-KINDS = ("etl", "out_of_memory", "failure", "stopped", "running", "gpu", "neuron", "local", "unmeasured")
+KINDS = ("etl", "out_of_memory", "failure", "stopped", "running", "gpu", "neuron", "local", "unmeasured", "waiting")
 LINES = [json.loads(encode(getattr(shown_runs, kind)())) for kind in KINDS]
+STACKS_LINE = json.loads(msgspec.json.encode(shown_runs.waiting_stacks()))
 NUMBERS = st.sampled_from([0, -1, -1e9, 1e-300, 1e12, 1e300]) | st.integers() | st.floats(allow_nan=False, width=64)
 TIMES = st.sampled_from(["0001-01-01T00:00:00Z", "2026-11-20T03:12:44Z", "2200-12-31T23:59:59Z", ""])
 TEXTS = TIMES | st.text(max_size=9)
@@ -43,9 +46,9 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 @st.composite
-def changed_lines(draw: st.DrawFn) -> bytes:
-    """A record in which up to eight values are others of their kind, or missing."""
-    line = json.loads(json.dumps(draw(st.sampled_from(LINES))))
+def changed_lines(draw: st.DrawFn, lines: Sequence[Any] = LINES) -> bytes:
+    """A line in which up to eight values are others of their kind, or missing."""
+    line = json.loads(json.dumps(draw(st.sampled_from(lines))))
     for *parents, name in draw(st.lists(st.sampled_from(list(leaves(line))), max_size=8)):
         place = functools.reduce(lambda value, key: value[key], parents, line)
         place[name] = draw(st.none() | (TEXTS if isinstance(place[name], str) else NUMBERS))
@@ -72,3 +75,15 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
     page_data = build_page_data([drawn], generated_at="", version="")
     for text in (page_data.text, page_data.series):
         msgspec.json.decode(gzip.decompress(base64.b64decode(text)))  # JSON without NaN
+
+
+@given(changed_lines([STACKS_LINE]), changed_lines(LINES[-1:]))
+def test_any_stacks_are_shown_or_damaged(line: bytes, record_line: bytes) -> None:
+    stacks = decode_stacks(line)
+    try:
+        report = decode(record_line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    if stacks is not None:
+        shown = stacks_lines(report.record, stacks, 60, BLOCKS)
+        assert render_lines(shown, is_coloured=True, encoding="ascii")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from hypothesis import given
@@ -25,14 +26,23 @@ from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs, Line, line, render_l
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.past_runs.moments import find_moments, series_of_checkpoints
 from profiler.past_runs.run_source import PastRun
-from profiler.record.record_model import Container, OtherContainer, Process, Recommendation, Report, encode
+from profiler.record.activity_model import TimeBreakdown
+from profiler.record.record_model import (
+    Container,
+    OtherContainer,
+    Process,
+    Processor,
+    Recommendation,
+    Report,
+    encode,
+)
 from profiler.sizing.prices import PriceOverrides
 from tests import shown_runs
 from tests.documentation import ROOT
 from tests.runs import lines as record_lines
 from tests.shown_runs import NOW_NS, STARTED_NS, etl
 
-KINDS = ("out_of_memory", "failure", "stopped", "running", "gpu", "neuron", "local", "unmeasured")
+KINDS = ("out_of_memory", "failure", "stopped", "running", "gpu", "neuron", "local", "unmeasured", "waiting")
 
 
 def made(kind: str) -> Report:
@@ -58,6 +68,26 @@ def test_every_run_fits_into_forty_lines_of_the_terminal(kind: str, width: int) 
     assert len(shown) <= MAX_LINES
     assert max(map(len, shown)) <= width
     assert shown[0].startswith("● ")
+
+
+def test_a_run_that_waited() -> None:
+    shown = page(made("waiting"))
+    assert "  size     2 vCPU, 4 GB · Fargate X86_64 · Xeon 8259CL · us-west-2d" in shown
+    assert sum(one.startswith("  Time     ████") for one in shown) == 1
+    assert "  waits     48 %  10.0.3.9:5432 (network)" in shown
+    assert "           2 idle from +7m to +8m: load_orders → recv, waiting for 10.0.3.9:5432" in shown
+    assert "           2 idle from +7m to +8m: load_orders -> recv, waiting for 10.0.3.9:5432" in page(
+        made("waiting"), glyphs=ASCII, width=120
+    )
+
+
+def test_more_moments_than_the_axis_can_number() -> None:
+    stacks = made("waiting").record.stacks
+    assert stacks is not None
+    report = shown_runs.waiting(stacks=replace(stacks, moments=(*stacks.moments, *(
+        replace(stacks.moments[1], stack=(f"step{number} (job.py:1)",)) for number in range(9)))))  # fmt: skip
+    for width in (60, 80):
+        assert max(map(len, page(report, width=width))) <= width
 
 
 def test_a_long_record_loses_the_least_important_lines() -> None:
@@ -211,6 +241,39 @@ def test_a_number_that_only_one_run_has_and_one_that_was_zero() -> None:
     assert "GPU average" not in rows
 
 
+def test_parts_of_the_time_that_changed_are_shown_with_the_processors() -> None:
+    old = TimeBreakdown(
+        on_cpu_percent=41.1,
+        waiting_for_cpu_percent=4,
+        disk_percent=3,
+        network_percent=40,
+        sleep_percent=5,
+        lock_percent=5,
+        pipe_percent=0,
+        child_percent=0,
+        other_percent=1.9,
+    )
+    other = shown_runs.waiting(time_breakdown=old, processor=Processor(model="AMD EPYC 7R13 Processor"))
+    for is_complete in (False, True):
+        comparison = compare(PastRun(report=made("waiting")), PastRun(report=other), "run", is_complete=is_complete)
+        rows = {row.name: (row.this, row.other) for row in changed_rows(comparison.rows)}
+        assert rows == {"time network": ("55 %", "40 %")}
+    shown = page(made("waiting"), against=other)
+    assert "  time network                55 %        40 %  +15 points" in shown
+    assert "  This run ran on Xeon 8259CL, the last success on EPYC 7R13." in shown
+
+
+def test_other_time_is_not_compared_between_runs_that_were_seen_differently() -> None:
+    level_1 = TimeBreakdown(on_cpu_percent=11, waiting_for_cpu_percent=4, disk_percent=3, other_percent=82)
+    other = shown_runs.waiting(time_breakdown=level_1)
+    rows = compare(PastRun(report=made("waiting")), PastRun(report=other), "run", is_complete=False).rows
+    assert [row.name for row in changed_rows(rows)] == ["time on CPU"]
+    without = shown_runs.waiting(time_breakdown=None)
+    assert (
+        changed_rows(compare(PastRun(report=made("waiting")), PastRun(report=without), "", is_complete=True).rows) == ()
+    )
+
+
 # --- log lines ------------------------------------------------------------------------------------
 
 
@@ -220,7 +283,8 @@ class PlayedLogs:
     def __init__(self) -> None:
         start_ms = STARTED_NS // 1_000_000
         self.events = [{"timestamp": start_ms + 60_000 * n, "message": f"minute {n}\n"} for n in range(20)]
-        self.events.append({"timestamp": start_ms + 1_182_500, "message": encode(etl()).decode()})
+        own_lines = msgspec.json.encode(shown_runs.waiting_stacks()), encode(etl())
+        self.events += [{"timestamp": start_ms + 1_182_500, "message": line.decode()} for line in own_lines]
 
     def get_log_events(self, **parameters: Any) -> dict[str, Any]:
         assert parameters["startFromHead"] is False
@@ -239,7 +303,7 @@ def test_the_last_lines_before_each_moment_and_before_the_end() -> None:
     ]
     assert shown[-1] == "  before the end"  # its lines are those before the peak
     assert "  03:31:45 minute 19" in shown
-    assert not [one for one in shown if "task.report" in one]
+    assert not [one for one in shown if "task.report" in one or "task.stacks" in one]
 
 
 @pytest.mark.parametrize(
@@ -256,7 +320,7 @@ def test_the_message_of_a_runtime_is_found_above_its_stack_trace(message: str) -
     logs = PlayedLogs()
     end_ms = STARTED_NS // 1_000_000 + 1_182_000
     trace = [f"{message}\n", *[f"    at com.example.Etl.step{number}\n" for number in range(30)]]
-    logs.events[-1:-1] = [{"timestamp": end_ms, "message": text} for text in trace]
+    logs.events[-2:-2] = [{"timestamp": end_ms, "message": text} for text in trace]
     shown = texts(log_lines(logs.get_log_events, made("failure").record, (), 2, UTC))
     assert shown[-1] == f"The program reported that it ran out of memory: {message}"
     assert sum("com.example" in one for one in shown) == 2

@@ -1,0 +1,195 @@
+"""The call stacks of a run as text: the tree of its functions, the functions that ran most, and the moments."""
+
+from collections.abc import Iterator, Sequence
+
+from profiler.cli.styled_text import EMPTY, INDENT, Column, Glyphs, Line, Span, line, shorten, table, wrapped
+from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.past_runs.moments import elapsed
+from profiler.past_runs.stack_moments import frame_of
+from profiler.record.activity_model import WAITING_SUFFIX, StackFunction, StackMoment, Stacks, StacksLine
+from profiler.record.record_model import Record
+from profiler.record.units import format_count
+
+_PERCENT = 100
+_SEPARATOR = ";"
+# Functions in fewer stacks are left out; those in more, too, if the tree has too many lines.
+_MIN_SHARES = (0.01, 0.02, 0.05, 0.1)
+_MAX_TREE_LINES = 80
+# Of so many functions of Python and of packages in a row, only the number is shown.
+_MIN_FOLDED = 3
+_MAX_DEPTH = 1000
+_SHARE_WIDTH = 7
+_MIN_TEXT_WIDTH = 30
+_NO_STACKS = Stacks(source="")
+
+
+class Node:
+    """A function in the tree, with the number of stacks in which it was called this way."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.count = 0
+        self.below: dict[str, Node] = {}
+
+    @property
+    def waits(self) -> bool:
+        """Whether its thread was not on a CPU."""
+        return self.text.endswith(WAITING_SUFFIX)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the user's own function."""
+        return frame_of(self.text.removesuffix(WAITING_SUFFIX)).is_own
+
+
+def function_tree(stacks: StacksLine) -> Node:
+    """Add up the stacks of all steps, from the outermost function on. A function that calls itself is one node."""
+    root = Node("")
+    for step in stacks.steps:
+        for folded, count in step.stacks.items():
+            if count > 0:
+                _add(root, folded, count)
+    return root
+
+
+def _add(root: Node, folded: str, count: int) -> None:
+    functions = folded.removesuffix(WAITING_SUFFIX).split(_SEPARATOR)[:_MAX_DEPTH]
+    *outer, last = [name for place, name in enumerate(functions) if place == 0 or functions[place - 1] != name]
+    node = root
+    node.count += count
+    for name in (*outer, last + WAITING_SUFFIX if folded.endswith(WAITING_SUFFIX) else last):
+        node = node.below.setdefault(name, Node(name))
+        node.count += count
+
+
+def stacks_lines(record: Record, stacks: StacksLine, width: int, glyphs: Glyphs) -> list[Line]:
+    """All that is known of the stacks of a run."""
+    root, known = function_tree(stacks), record.stacks or _NO_STACKS
+    source = f" by {known.source}" if known.source else ""
+    title = f"{record.family or record.container.name} {record.task_id}: {format_count(root.count, 'stack')}{source}"
+    parts = (
+        wrapped(title, width, first="", style="bold"),
+        _tree(root, width, glyphs),
+        _most_run(known.top, width),
+        *(_moment(moment, record, width, glyphs) for moment in known.moments),
+    )
+    lines: list[Line] = []
+    for part in map(list, parts):
+        lines += [EMPTY, *part] if lines and part else part
+    return lines
+
+
+def _tree(root: Node, width: int, glyphs: Glyphs) -> list[Line]:
+    for share in _MIN_SHARES:
+        rows = list(_branches(root, root.count * share, width, glyphs))
+        if len(rows) <= _MAX_TREE_LINES:
+            break
+    head = f"Functions in {_PERCENT * share:.0f} % of the stacks or more, each below its caller"
+    if len(rows) > _MAX_TREE_LINES:
+        left_out = format_count(len(rows) - _MAX_TREE_LINES, "line")
+        rows[_MAX_TREE_LINES:] = [line(Span(f"{left_out} omitted: --json prints everything.", "dim"))]
+    return [*wrapped(head, width, first="", style="bold"), *rows] if rows else rows
+
+
+def _branches(root: Node, min_count: float, width: int, glyphs: Glyphs) -> Iterator[Line]:
+    """The functions below each other. Those that the function above always called are not indented further."""
+
+    def row(count: int | None, span: Span, indents: int) -> Line:
+        share = "" if count is None else f"{_PERCENT * count / root.count:>3.0f} %"
+        indent = INDENT * min(indents, max(width - _SHARE_WIDTH - _MIN_TEXT_WIDTH, 0) // len(INDENT))
+        start = f"{share:<{_SHARE_WIDTH}}{indent}"
+        return line(start, Span(shorten(span.text, width - len(start), glyphs), span.style))
+
+    pending: list[tuple[Node | Span, int, int]] = [(root, root.count, 0)]
+    while pending:
+        node, count, indents = pending.pop()
+        if isinstance(node, Span):
+            yield row(count, node, indents)
+            continue
+        chain = _chain(node)
+        if node is not root:
+            for number, span in enumerate(_folded(chain, glyphs)):
+                yield row(None if number else count, span, indents)
+            indents += 1
+        below = sorted(chain[-1].below.values(), key=lambda child: (-child.count, child.text))
+        shown = [child for child in below if child.count >= min_count]
+        rest = below[len(shown) :]
+        if rest:
+            more = Span(f"{glyphs.ellipsis} {len(rest)} more", "dim")
+            pending.append((more, sum(child.count for child in rest), indents))
+        pending += [(child, child.count, indents) for child in reversed(shown)]
+
+
+def _chain(node: Node) -> list[Node]:
+    """The function and those below it as long as each always called one other."""
+    chain = [node]
+    while node.text and len(node.below) == 1 and next(iter(node.below.values())).count == node.count:
+        node = next(iter(node.below.values()))
+        chain.append(node)
+    return chain
+
+
+def _folded(chain: Sequence[Node], glyphs: Glyphs) -> Iterator[Span]:
+    """The functions of a chain. Of a longer row of functions that are not the user's, only the number is shown."""
+    foreign: list[Node] = []
+    for place, node in enumerate(chain):
+        is_last = place == len(chain) - 1
+        if not node.is_own and not is_last:
+            foreign.append(node)
+            continue
+        if len(foreign) >= _MIN_FOLDED:
+            yield Span(f"{glyphs.ellipsis} {len(foreign)} calls in Python and packages", "dim")
+        else:
+            yield from (Span(one.text) for one in foreign)
+        foreign = []
+        yield Span(node.text, "cyan" if node.waits else "bold" if node.is_own else "")
+
+
+def _most_run(functions: Sequence[StackFunction], width: int) -> Iterator[Line]:
+    """The functions that ran most, as the record names them."""
+    if not functions:
+        return
+    yield from wrapped("Share of the stacks of running threads", width, first="", style="bold")
+    columns = (
+        Column("itself", is_right=True),
+        Column("with calls", is_right=True),
+        Column("function", folds=True),
+        Column("file", folds=True),
+    )
+    rows = [
+        (
+            _percent_text(one.self_percent),
+            _percent_text(one.total_percent),
+            one.function,
+            one.file if one.line is None else f"{one.file}:{one.line}",
+        )
+        for one in functions
+    ]
+    yield from table(columns, rows, gap=2, width=width)
+
+
+def _percent_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f} %"
+
+
+_MOMENTS = {
+    "memory": "What ran while the memory rose",
+    "idle": "Where it was idle",
+    "saturated": "What ran while all vCPUs were in use",
+}
+
+
+def _moment(moment: StackMoment, record: Record, width: int, glyphs: Glyphs) -> Iterator[Line]:
+    """A moment with its whole stack."""
+    started_ns = parse_ns(record.started_at)
+    from_ns, to_ns = parse_ns(moment.from_at), parse_ns(moment.to_at)
+    title = _MOMENTS.get(moment.kind, moment.kind)
+    if started_ns is not None and from_ns is not None and to_ns is not None:
+        start_ms, end_ms = ((one_ns - started_ns) / NS_PER_MS for one_ns in (from_ns, to_ns))
+        title += f" from {elapsed(max(start_ms, 0))} to {elapsed(max(end_ms, 0))}"
+    if moment.percent is not None and moment.samples:
+        title += f", this stack in {moment.percent:.0f} % of {format_count(moment.samples, 'sample')}"
+    yield from wrapped(title, width, first="", style="bold")
+    for text in moment.stack:
+        shown = shorten(text, width - len(INDENT), glyphs)
+        yield line(INDENT, Span(shown, "bold" if frame_of(text).is_own else ""))

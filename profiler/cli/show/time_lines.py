@@ -1,0 +1,144 @@
+"""Where the time of a run went: one bar with its parts, and what the run waited for."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line, shorten
+from profiler.record.activity_model import TimeBreakdown
+from profiler.record.record_model import Metrics, Record
+from profiler.record.units import format_duration
+
+_LABEL_WIDTH = 9
+_PERCENT = 100
+# A smaller part is drawn as a part of the others.
+_MIN_PART_PERCENT = 1
+_MAX_TARGETS = 5
+_MIN_CPU_WAIT_PERCENT = 5
+# If less of the run was sampled, this is said.
+_MIN_COVERED_PERCENT = 95
+_OTHER = "other"
+_MS_PER_SECOND = 1000
+
+
+class _Kind(Struct, frozen=True):
+    """A part of the time: its name, its character and the one in ASCII, and its style."""
+
+    name: str
+    block: str
+    ascii: str
+    style: str
+
+    def glyph(self, glyphs: Glyphs) -> str:
+        return self.ascii if glyphs.is_ascii else self.block
+
+
+_KINDS = (
+    _Kind("on CPU", "█", "#", "green"),
+    _Kind("waiting for CPU", "▓", "w", "red"),
+    _Kind("disk", "▒", "=", "yellow"),
+    _Kind("network", "░", "-", "cyan"),
+    _Kind("sleep", "z", "z", "dim"),
+    _Kind("lock", "!", "!", "yellow"),
+    _Kind("pipe", "|", "|", "cyan"),
+    _Kind("child", "+", "+", "dim"),
+    _Kind(_OTHER, "·", ".", "dim"),
+)
+BLOCK_CHARACTERS = "".join(kind.block for kind in _KINDS)
+
+
+class _Part(Struct, frozen=True):
+    kind: _Kind
+    percent: float
+
+
+def time_parts(times: TimeBreakdown) -> tuple[tuple[str, float | None], ...]:
+    """The names of all parts and their shares of the run's time in percent."""
+    shares = (
+        times.on_cpu_percent,
+        times.waiting_for_cpu_percent,
+        times.disk_percent,
+        times.network_percent,
+        times.sleep_percent,
+        times.lock_percent,
+        times.pipe_percent,
+        times.child_percent,
+        times.other_percent,
+    )
+    return tuple((kind.name, share) for kind, share in zip(_KINDS, shares, strict=True))
+
+
+def time_lines(record: Record, width: int, glyphs: Glyphs) -> Iterator[Line]:
+    """The bar, its legend, the largest waits, and the wait for a CPU if it matters."""
+    times = record.time_breakdown
+    parts = () if times is None else _parts(times)
+    if times is not None and parts:
+        room = width - len(INDENT) - _LABEL_WIDTH
+        yield line(Span(f"{INDENT}{'Time':<{_LABEL_WIDTH}}", "bold"), *_bar(parts, room, glyphs))
+        yield from _legend(parts, times.covered_percent, room, glyphs)
+        yield from _waits(times, room, glyphs)
+    yield from _cpu_wait(record.metrics)
+
+
+def _parts(times: TimeBreakdown) -> tuple[_Part, ...]:
+    """The parts to draw; the small ones count as other."""
+    known = [(kind, share or 0.0) for kind, (_, share) in zip(_KINDS, time_parts(times), strict=True)]
+    *parts, other = [_Part(kind, share) for kind, share in known]
+    shown = [part for part in parts if part.percent >= _MIN_PART_PERCENT]
+    rest = other.percent + sum(part.percent for part in parts if part.percent < _MIN_PART_PERCENT)
+    return (*shown, _Part(other.kind, rest)) if rest >= _MIN_PART_PERCENT else tuple(shown)
+
+
+def _bar(parts: Sequence[_Part], width: int, glyphs: Glyphs) -> Iterator[Span]:
+    """Each part has at least one character, and its end is where its share ends."""
+    total = max(sum(part.percent for part in parts), _PERCENT)
+    done, until = 0, 0.0
+    for number, part in enumerate(parts, start=1):
+        until += part.percent
+        end = max(int(until / total * width + 0.5), done + 1)
+        end = min(end, width - (len(parts) - number))
+        yield Span(part.kind.glyph(glyphs) * (end - done), part.kind.style)
+        done = end
+
+
+def _legend(parts: Sequence[_Part], covered_percent: float | None, width: int, glyphs: Glyphs) -> Iterator[Line]:
+    """The characters with their names and percentages, on as many lines as it takes."""
+    entries = [
+        (Span(f"{part.kind.glyph(glyphs)} ", part.kind.style), Span(f"{part.kind.name} {part.percent:.0f} %"))
+        for part in parts
+    ]
+    if covered_percent is not None and covered_percent < _MIN_COVERED_PERCENT:
+        entries.append((Span(""), Span(f"seen for {covered_percent:.0f} % of the run", "dim")))
+    row: list[Span] = []
+    used = 0
+    for entry in entries:
+        length = sum(len(span.text) for span in entry)
+        if row and used + 2 + length > width:
+            yield _below(*row)
+            row, used = [], 0
+        row += [Span("  "), *entry] if row else entry
+        used += length + (2 if used else 0)
+    yield _below(*row)
+
+
+def _waits(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Iterator[Line]:
+    """What the run waited for longest."""
+    by_time = sorted(times.waiting_for, key=lambda target: -target.percent)
+    shown = [target for target in by_time if target.percent >= _MIN_PART_PERCENT][:_MAX_TARGETS]
+    for number, target in enumerate(shown):
+        name = target.target if target.target == target.kind else f"{target.target} ({target.kind})"
+        label = Span(f"{INDENT}{'waits' if number == 0 else '':<{_LABEL_WIDTH}}", "dim")
+        yield line(label, f"{min(target.percent, _PERCENT):>3.0f} %  ", shorten(name, width - 7, glyphs))
+
+
+def _cpu_wait(metrics: Metrics) -> Iterator[Line]:
+    percent, seconds = metrics.cpu_wait_percent, metrics.cpu_wait_seconds
+    if percent is None or seconds is None or percent < _MIN_CPU_WAIT_PERCENT:
+        return
+    label = Span(f"{INDENT}{'CPU wait':<{_LABEL_WIDTH}}", "dim")
+    duration = format_duration(seconds * _MS_PER_SECOND)
+    yield line(label, f"{min(percent, _PERCENT):>3.0f} %  of the time that threads could run, {duration} in total")
+
+
+def _below(*spans: Span) -> Line:
+    return line(" " * (len(INDENT) + _LABEL_WIDTH), *spans)
