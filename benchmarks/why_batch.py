@@ -21,11 +21,12 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from benchmarks.endpoint import Task, serve
+from benchmarks.endpoint import TASK_ID, Task, serve
 from profiler.core.clock import SystemClock
 from profiler.history.run_database import HistoryStore
 from profiler.record.activity_model import StacksLine, decode_stacks
 from profiler.record.record_model import Record, Report, decode
+from tests.aws import fake_aws
 
 _PROGRAM = Path(__file__).with_name("why_programs.py")
 _PROFILER = (sys.executable, "-m", "profiler")
@@ -35,6 +36,9 @@ _DISK_BYTES_PER_SECOND = 2 << 20
 _PERIOD_US = 100_000
 _MAX_SECONDS = 600
 _GROUP = "bench-why"
+_LOG_GROUP, _LOG_STREAM = "/ecs/bench", f"ecs/batch/{TASK_ID}"
+# The monitor starts meanwhile, in a wait that counts as ``other``, as does the time before its first sample.
+_FIRST_PHASE = "pause:6"
 _CGROUPS = Path("/sys/fs/cgroup")
 _CONTROLLERS = ("cpu", "memory", "blkio", "pids")
 _HEAD_BYTES = 200  # of a line: its type
@@ -181,14 +185,15 @@ class Execution:
         """Run the program beside a monitor that watches it."""
         task = Task(2)
         task_group = control_group(Limits(), task.docker_id("batch"), self.folder)
-        environment = {
-            "PATH": os.environ["PATH"],
-            "AWS_EC2_METADATA_DISABLED": "true",
+        settings = {
             "TASK_PROFILER_CONTAINER": "batch",
             "TASK_PROFILER_INTERVAL_SECONDS": str(self.interval_seconds),
             **({"TASK_PROFILER_STACKS": "on"} if self.has_stacks else {}),
         }
         with contextlib.ExitStack() as stack:
+            aws = stack.enter_context(fake_aws())
+            aws.create_log_group(_LOG_GROUP)
+            aws.create_log_stream(_LOG_GROUP, _LOG_STREAM)
             server = serve(task)
             stack.callback(server.shutdown)
             folders = self.folders or stack.enter_context(task_group)
@@ -197,13 +202,14 @@ class Execution:
             address = f"http://127.0.0.1:{server.server_address[1]}/v4/own"
             monitor = subprocess.Popen(
                 [*(() if is_privileged else _WITHOUT_CAPABILITIES), *_PROFILER, "monitor"],
-                env={**environment, "ECS_CONTAINER_METADATA_URI_V4": address},
-                stdout=subprocess.PIPE,
+                env={**aws.environment(), **settings, "ECS_CONTAINER_METADATA_URI_V4": address},
+                stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
             batch.wait(_MAX_SECONDS)
             task.ended = time.time()
-            lines = monitor.communicate(timeout=_MAX_SECONDS)[0].splitlines()
+            monitor.wait(_MAX_SECONDS)
+            lines = [event.message.encode() for event in aws.events(_LOG_GROUP, _LOG_STREAM)]
         stacks = [decode_stacks(line) for line in lines if b'"task.stacks"' in line[:_HEAD_BYTES]]
         return _report(lines).record, stacks[-1] if stacks else None
 
@@ -251,8 +257,9 @@ def observe(
         name = _GROUP if mode == "run" else Task(2).docker_id("batch")
         groups = stack.enter_context(control_group(limits, name, disk_file)) if limits.are_any else ()
         port = stack.enter_context(answering_server())
+        first = () if mode == "run" else (_FIRST_PHASE,)
         execution = Execution(
-            program=(sys.executable, str(_PROGRAM), str(truth), str(port), str(disk_file), *phases),
+            program=(sys.executable, str(_PROGRAM), str(truth), str(port), str(disk_file), *first, *phases),
             bind=stack.enter_context(_neighbour(is_wanted=has_neighbour)),
             folders=groups,
             folder=folder,
