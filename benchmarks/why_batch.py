@@ -30,7 +30,7 @@ from tests.aws import fake_aws
 
 _PROGRAM = Path(__file__).with_name("why_programs.py")
 _PROFILER = (sys.executable, "-m", "profiler")
-_WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")
+WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")
 _DISK_FILE_BYTES = 8 << 20
 _DISK_BYTES_PER_SECOND = 2 << 20
 _PERIOD_US = 100_000
@@ -201,7 +201,7 @@ class Execution:
             batch = subprocess.Popen(_inside(folders, [*self.bind, *self.program]))
             address = f"http://127.0.0.1:{server.server_address[1]}/v4/own"
             monitor = subprocess.Popen(
-                [*(() if is_privileged else _WITHOUT_CAPABILITIES), *_PROFILER, "monitor"],
+                [*(() if is_privileged else WITHOUT_CAPABILITIES), *_PROFILER, "monitor"],
                 env={**aws.environment(), **settings, "ECS_CONTAINER_METADATA_URI_V4": address},
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -14,6 +14,7 @@ import itertools
 import json
 import mmap
 import os
+import random
 import resource
 import signal
 import socket
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _BLOCK_BYTES = 1 << 19
-_GRAIN_SECONDS = 0.05
+_MIN_GRAIN_SECONDS, _MAX_GRAIN_SECONDS = 0.02, 0.08
 _GROWTH_BYTES, _GROWTH_PAUSE_SECONDS = 1 << 20, 0.1
 _HOLD_SECONDS = 600
 _FIRST_OWN_ARGUMENT = 4
@@ -67,11 +68,11 @@ def compute(seconds: float, _: Surroundings) -> int:
 
 
 def compute_half(seconds: float, _: Surroundings) -> int:
-    """Half the time one thread computes, half the time it sleeps."""
-    until = time.monotonic() + seconds
+    """Half the time one thread computes, half the time it sleeps. A period would coincide with that of the samples."""
+    until, randomness = time.monotonic() + seconds, random.Random(1)
     while time.monotonic() < until:
-        _spin(_GRAIN_SECONDS)
-        time.sleep(_GRAIN_SECONDS)
+        _spin(randomness.uniform(_MIN_GRAIN_SECONDS, _MAX_GRAIN_SECONDS))
+        time.sleep(randomness.uniform(_MIN_GRAIN_SECONDS, _MAX_GRAIN_SECONDS))
     return 0
 
 
