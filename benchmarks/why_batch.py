@@ -7,6 +7,7 @@ The monitor watches a simulated task whose batch is the program. With root's cap
 import contextlib
 import json
 import os
+import secrets
 import socketserver
 import subprocess
 import sys
@@ -35,7 +36,6 @@ _DISK_FILE_BYTES = 8 << 20
 _DISK_BYTES_PER_SECOND = 2 << 20
 _PERIOD_US = 100_000
 _MAX_SECONDS = 600
-_GROUP = "bench-why"
 _LOG_GROUP, _LOG_STREAM = "/ecs/bench", f"ecs/batch/{TASK_ID}"
 # The monitor starts meanwhile, in a wait that counts as ``other``, as does the time before its first sample.
 _FIRST_PHASE = "pause:6"
@@ -84,6 +84,17 @@ class Observation(Struct, frozen=True, kw_only=True):
     throttled_seconds: float | None = None
     port: int
     disk_file: str
+
+
+class _OwnTask(Task):
+    """A task whose container ids, and so control groups, no other program on this machine has."""
+
+    def __init__(self) -> None:
+        self._random_id = secrets.token_hex(24)
+        super().__init__(2)
+
+    def docker_id(self, name: str) -> str:
+        return f"{self._random_id}{self.names.index(name):016x}"
 
 
 class _Answers(socketserver.BaseRequestHandler):
@@ -164,6 +175,7 @@ def _neighbour(*, is_wanted: bool) -> Iterator[tuple[str, ...]]:
 class Execution:
     """A program with its surroundings, ready to be run."""
 
+    task: Task
     program: tuple[str, ...]
     bind: tuple[str, ...]
     folders: tuple[Path, ...]
@@ -183,7 +195,7 @@ class Execution:
 
     def by_monitor(self, *, is_privileged: bool) -> tuple[Record, StacksLine | None]:
         """Run the program beside a monitor that watches it."""
-        task = Task(2)
+        task = self.task
         task_group = control_group(Limits(), task.docker_id("batch"), self.folder)
         settings = {
             "TASK_PROFILER_CONTAINER": "batch",
@@ -254,11 +266,14 @@ def observe(
         disk_file, truth = folder / "disk", folder / "truth.jsonl"
         disk_file.write_bytes(os.urandom(_DISK_FILE_BYTES))
         os.sync()
-        name = _GROUP if mode == "run" else Task(2).docker_id("batch")
-        groups = stack.enter_context(control_group(limits, name, disk_file)) if limits.are_any else ()
+        task = _OwnTask()
+        groups = (
+            stack.enter_context(control_group(limits, task.docker_id("batch"), disk_file)) if limits.are_any else ()
+        )
         port = stack.enter_context(answering_server())
         first = () if mode == "run" else (_FIRST_PHASE,)
         execution = Execution(
+            task=task,
             program=(sys.executable, str(_PROGRAM), str(truth), str(port), str(disk_file), *first, *phases),
             bind=stack.enter_context(_neighbour(is_wanted=has_neighbour)),
             folders=groups,

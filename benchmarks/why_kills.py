@@ -151,6 +151,8 @@ def kill_profilers(kills: int, counts: Counts, randomness: random.Random) -> Non
         profiler = subprocess.Popen([*command, "/dev/null", "--", sys.executable, "-c", _TARGET_CODE])
         time.sleep(randomness.uniform(_START_SECONDS, _MAX_PROFILER_SECONDS))
         batches = [pid for pid in list_children(profiler.pid, _MANY_THREADS) if _TARGET_CODE in _arguments(pid)]
+        if not batches:
+            raise SystemExit("task-profiler run did not start its command.")
         profiler.kill()
         profiler.wait()
         counts.killed_profilers += 1
