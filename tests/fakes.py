@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from profiler.collectors.stacks.py_spy import Dump
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
@@ -143,6 +144,34 @@ class FakeLogsSink(CloudWatchLogsSink):
             self.lines += [] if before is None else [(target, before)]
             self.lines.append((target, line))
         return self.failure
+
+
+@dataclass
+class FakeStackReader:
+    """Returns the same stacks for every process, after the ``failures``. Keeps the processes it was asked for."""
+
+    dumped: Dump
+    failures: list[str] = field(default_factory=list)
+    on_dump: Callable[[], object] = lambda: None
+    asked: list[int] = field(default_factory=list)
+    pid: int | None = None
+    version: str = "py-spy 9"
+    is_killed: bool = False
+    is_closed: bool = False
+
+    def start(self) -> None:
+        self.pid = 4242
+
+    def dump(self, pid: int) -> Dump:
+        self.asked.append(pid)
+        self.on_dump()
+        return Dump(failure=self.failures.pop(0)) if self.failures else self.dumped
+
+    def kill(self) -> None:
+        self.is_killed = True
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 @dataclass

@@ -54,7 +54,7 @@ class _RunCommand(click.Command):
 @click.option(
     "--stacks",
     metavar="[=moments]",
-    type=click.Choice(["on", "moments"]),
+    type=click.Choice(["off", "moments", "on"]),
     default=_DEFAULTS.stacks,
     help="Sample the call stacks of Python processes by py-spy, always or only in moments that need an explanation.",
 )

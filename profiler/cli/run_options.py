@@ -41,7 +41,7 @@ def _parse_format(text: str) -> str | None:
 
 
 def _parse_stacks(text: str) -> str | None:
-    return text if text in ("moments", "on") else None
+    return text if text in ("off", "moments", "on") else None
 
 
 # The option's field, and its parser, which returns None for an invalid value.

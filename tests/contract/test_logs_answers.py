@@ -132,6 +132,42 @@ def test_an_acceptance_is_not_repeated(portal: Portal, answer: Answer) -> None:
     assert portal.messages == ["line"]
 
 
+STACKS = b'{"type":"task.stacks"}'
+
+
+def test_the_line_before_the_report_goes_along_in_one_call(portal: Portal) -> None:
+    assert sink().put(b"line", TARGET, 24, before=STACKS) is None
+    assert portal.messages == [STACKS.decode(), "line"]
+    assert len(portal.tokens) == 1
+
+
+@pytest.mark.parametrize(
+    "answer", [refusal("InvalidParameterException"), Answer(413, PAGE), Answer(503, b""), Answer(200, PAGE)]
+)
+def test_the_report_arrives_alone_if_the_line_before_it_may_be_the_reason_of_a_failure(
+    portal: Portal, answer: Answer
+) -> None:
+    """botocore repeats a call that may succeed later up to three times."""
+    portal.answers = [*[answer] * (1 if answer.status == 400 else 3), ACCEPTED]
+    assert sink().put(b"line", TARGET, 24, before=STACKS) is None
+    assert portal.messages[-1] == "line"
+    assert portal.messages[-2] == "line"
+    assert portal.messages.count("line") == portal.messages.count(STACKS.decode()) + 1
+
+
+def test_a_refusal_that_has_another_reason_is_named(portal: Portal) -> None:
+    portal.answers = [refusal("AccessDeniedException")]
+    failure = sink().put(b"line", TARGET, 24, before=STACKS)
+    assert failure is not None
+    assert "logs:PutLogEvents" in failure.reason
+    assert portal.messages == [STACKS.decode(), "line", "line"]
+
+
+def test_without_time_for_an_attempt_that_fails_the_report_goes_alone(portal: Portal) -> None:
+    assert sink().put(b"line", TARGET, 10, before=STACKS) is None
+    assert portal.messages == ["line"]
+
+
 def test_a_final_refusal_is_not_repeated(portal: Portal) -> None:
     portal.answers = [refusal("AccessDeniedException")]
     failure = sink().put(b"line", TARGET, 20)

@@ -53,7 +53,8 @@ def _call(libc: ctypes.CDLL, program: str, arguments: list[str]) -> tuple[int, f
             signal.alarm(_DEADLINE_SECONDS)  # the alarm outlasts the exec and ends py-spy
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-            for descriptor, standard in ((child_output, 1), (child_errors, 2)):
+            nothing = os.open(os.devnull, os.O_RDONLY)
+            for descriptor, standard in ((nothing, 0), (child_output, 1), (child_errors, 2)):
                 os.dup2(descriptor, standard)
             os.execve(program, [program, *arguments], {})  # noqa: S606  running py-spy is the purpose
         finally:

@@ -4,6 +4,8 @@ import os
 import re
 from collections.abc import Callable, Iterable
 
+from profiler.collectors.stacks.thread_stacks import ThreadStack
+from profiler.collectors.stacks.torn_stacks import ThreadRoots
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import own_cpu_ns
 
@@ -12,6 +14,7 @@ MAX_PROCESSES = 8
 _PYTHON = re.compile(r"python[\d.]*[a-z]{0,2}(?: \(deleted\))?")
 _LIBRARY = b"/libpython"
 _MAX_FAILURES = 5
+_MAX_FAILURES_IN_BETWEEN = 20
 # What py-spy prints if it lacks the right to read a process.
 _REFUSAL = "Permission Denied"
 _MAX_PAUSE_SECONDS = 600
@@ -56,6 +59,8 @@ class _Process:
         self.cpu_ns = 0
         self.failures = 0
         self.next_try_seconds = 0.0
+        self.was_read = False
+        self.roots = ThreadRoots()
 
 
 class PythonProcesses:
@@ -106,18 +111,28 @@ class PythonProcesses:
         self.found_python = self.found_python or bool(process.is_python)
         self.is_refused = self.is_refused or process.is_python is None
 
-    def add_result(self, identity: Identity, now_seconds: float, *, is_good: bool, reason: str = "") -> bool:
-        """Note whether a process could be read; returns True once for one that keeps failing.
+    def add_stacks(self, identity: Identity, stacks: Iterable[ThreadStack]) -> tuple[ThreadStack, ...]:
+        """Note that a process was read; returns its stacks without those that cannot be right."""
+        process = self._known[identity]
+        process.failures, process.was_read = 0, True
+        return process.roots.without_torn(stacks)
 
-        It is then read less and less often. One that may not be read is not tried again.
+    def was_read(self, identity: Identity) -> bool:
+        """Whether the stacks of this process could be read before."""
+        return self._known[identity].was_read
+
+    def add_failure(self, identity: Identity, now_seconds: float, reason: str) -> bool:
+        """Note that a process could not be read; returns True once for one that keeps failing.
+
+        It is then read less and less often. One that may not be read is not tried again. One that could be read before
+        is only changing too fast at the moment.
         """
         process = self._known[identity]
-        if is_good:
-            process.failures = 0
-            return False
         if reason.startswith(_REFUSAL):
             process.is_python, self.is_refused = None, True
             return False
         process.failures += 1
+        if process.was_read and process.failures < _MAX_FAILURES_IN_BETWEEN:
+            return False
         process.next_try_seconds = now_seconds + min(2.0 ** min(process.failures - 2, 20), _MAX_PAUSE_SECONDS)
-        return process.failures == _MAX_FAILURES
+        return process.failures == (_MAX_FAILURES_IN_BETWEEN if process.was_read else _MAX_FAILURES)

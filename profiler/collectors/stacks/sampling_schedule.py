@@ -11,7 +11,7 @@ _FAST_AT_START_NS = 60 * NS_PER_SECOND
 _MAX_SHARE = 0.003
 _MIN_RUN_NS = 600 * NS_PER_SECOND
 # Of one core, while samples are taken at the fast and at the slow rate. This leaves some of the budget for moments.
-_FAST_SHARE, _SLOW_SHARE = 0.012, 0.0012
+_FAST_SHARE, _SLOW_SHARE = 0.018, 0.001
 
 
 class SamplingSchedule:

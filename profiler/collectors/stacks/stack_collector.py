@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.collector import Collector, failure_warnings
 from profiler.collectors.stacks.py_spy import Dump
-from profiler.collectors.stacks.python_processes import Identity, PythonProcesses
+from profiler.collectors.stacks.python_processes import Identity, PythonProcesses, runs_python
 from profiler.collectors.stacks.sampling_schedule import SamplingSchedule
 from profiler.collectors.stacks.stack_profile import StackProfile
 from profiler.collectors.stacks.thread_stacks import ThreadStack, with_activity
@@ -73,14 +73,15 @@ class StackAccess(Struct, frozen=True, kw_only=True):
     own_cpu_ns: Callable[[], int]
     advice: StackAdvice
     is_local: bool = False
+    runs_python: Callable[[int], tuple[str, bool | None]] = runs_python
 
 
 class _Batch:
     """One batch: how to find its processes, and what was seen in them."""
 
-    def __init__(self, find: FindProcesses) -> None:
+    def __init__(self, find: FindProcesses, python: PythonProcesses) -> None:
         self.find = find
-        self.python = PythonProcesses()
+        self.python = python
         self.profile = StackProfile()
         self.looks = 0
 
@@ -134,7 +135,7 @@ class StackCollector(Collector):
         with self._lock:
             batch = self._batches.get(name)
             if batch is None:
-                self._batches[name] = _Batch(find)
+                self._batches[name] = _Batch(find, PythonProcesses(self._access.runs_python))
             else:
                 batch.find = find
         self._waiter.wake()
@@ -206,20 +207,21 @@ class StackCollector(Collector):
         return tuple(sentence for applies, sentence in conditions if applies)[:1]
 
     def _run(self) -> None:
-        reader = self._reader
-        if reader is None:
-            return
         try:
             while not self._thread.is_stopping and self._failures < _MAX_FAILURES:
-                now_ns = self._clock.monotonic_ns()
-                due_ns = self._next_ns(now_ns)
-                if due_ns <= now_ns:
-                    self._sample(reader, now_ns)
-                else:
-                    self._waiter.wait(min(due_ns - now_ns, _MAX_WAIT_NS) / NS_PER_SECOND)
-                self._look_for_processes()
+                self._waiter.wait(self.tick())
         finally:
-            reader.close()
+            if self._reader is not None:
+                self._reader.close()
+
+    def tick(self) -> float:
+        """Take a sample if one is due; returns the seconds until the next one."""
+        now_ns = self._clock.monotonic_ns()
+        if self._reader is not None and self._next_ns(now_ns) <= now_ns:
+            self._sample(self._reader, now_ns)
+        self._look_for_processes()
+        now_ns = self._clock.monotonic_ns()
+        return min(self._next_ns(now_ns) - now_ns, _MAX_WAIT_NS) / NS_PER_SECOND
 
     def _next_ns(self, now_ns: int) -> int:
         with self._lock:
@@ -252,17 +254,20 @@ class StackCollector(Collector):
         self._schedule.add(now_ns, cost_ns + self._access.own_cpu_ns() - own_before_ns)
 
     def _dump(self, reader: StackReader, batch: _Batch, identity: Identity, now_seconds: float) -> Dump:
+        """Read one process; once more if that fails, because a stack may change while it is read."""
         pid = identity[0]
         self._start_reader(reader)
         dump = reader.dump(pid)
+        if dump.failure is not None and batch.python.was_read(identity) and not self._thread.is_stopping:
+            second = reader.dump(pid)
+            dump = replace(second, cpu_ns=dump.cpu_ns + second.cpu_ns)
         if dump.failure is None:
             self._failures = 0
-            batch.python.add_result(identity, now_seconds, is_good=True)
-            return replace(dump, stacks=_with_known_activity(pid, dump.stacks))
+            return replace(dump, stacks=batch.python.add_stacks(identity, _with_known_activity(pid, dump.stacks)))
         if identity not in batch.find() or self._thread.is_stopping:
             return dump  # it has ended meanwhile
         self._failures += 1
-        if batch.python.add_result(identity, now_seconds, is_good=False, reason=dump.failure):
+        if batch.python.add_failure(identity, now_seconds, dump.failure):
             self._failure = self._failure or dump.failure.rstrip(".")
             self._log.warning("py-spy cannot read a Python process", reason=dump.failure)
         return dump
@@ -276,9 +281,8 @@ class StackCollector(Collector):
 
 def _with_known_activity(pid: int, stacks: tuple[ThreadStack, ...]) -> tuple[ThreadStack, ...]:
     """The stacks with the states of threads that py-spy does not know for Python up to 3.10."""
-    unknown = [stack for stack in stacks if stack.thread_id is not None]
+    unknown = [stack for stack in stacks if not stack.is_activity_known]
     if not unknown:
         return stacks
-    ids = [stack.thread_id for stack in unknown if stack.thread_id is not None]
     main_id = next((stack.thread_id for stack in unknown if stack.is_main), None)
-    return with_activity(stacks, waiting_thread_ids(pid, ids, main_id))
+    return with_activity(stacks, waiting_thread_ids(pid, [stack.thread_id for stack in unknown], main_id))

@@ -19,7 +19,8 @@ _SAMPLED_NS = 60 * NS_PER_SECOND
 _PAUSE_NS = 600 * NS_PER_SECOND
 _HIGH_MEMORY = 0.8
 _RISE = 0.01  # of the size, within the window
-_IDLE_VCPU = 0.02
+# What a process uses that wakes up now and then, to look whether there is something to do.
+_IDLE_VCPU = 0.05
 _SATURATED = 0.95
 # Closer samples add nothing: the window would only become longer.
 _MIN_STEP_NS = NS_PER_SECOND * 9 // 10
@@ -67,6 +68,7 @@ class StackMoments:
 
     def __init__(self) -> None:
         self._window: deque[ContainerSample] = deque()
+        self._idle_since_ns: int | None = None
         self._present: dict[MomentKind, _Moment] = {}
         self._sampled_until_ns: dict[MomentKind, int] = {}
         self._past: list[_Moment] = []
@@ -78,6 +80,11 @@ class StackMoments:
             return
         if last is not None and sample.read_ns < last.read_ns:  # the clock was set
             self._window.clear()
+            self._idle_since_ns = None
+        elif last is not None:
+            vcpu = _vcpu_between(last, sample)
+            is_idle = vcpu is not None and vcpu <= _IDLE_VCPU
+            self._idle_since_ns = (self._idle_since_ns or last.read_ns) if is_idle else None
         self._window.append(sample)
         while len(self._window) > 1 and sample.read_ns - self._window[1].read_ns >= _WINDOW_NS:
             self._window.popleft()
@@ -108,13 +115,12 @@ class StackMoments:
 
     def _conditions(self, sample: ContainerSample, sizes: ResourceLimits) -> tuple[tuple[MomentKind, int | None], ...]:
         """For each kind, since when its condition holds; None if it does not."""
-        first = self._window[0]
-        span_ns = sample.read_ns - first.read_ns
-        idle_ns = saturated_ns = None
-        if span_ns >= _WINDOW_NS and sample.cpu_ns is not None and first.cpu_ns is not None:
-            vcpu = max(sample.cpu_ns - first.cpu_ns, 0) / span_ns
-            idle_ns = first.read_ns if vcpu <= _IDLE_VCPU else None
-            saturated_ns = first.read_ns if sizes.vcpu and vcpu >= _SATURATED * sizes.vcpu else None
+        first, idle_ns, saturated_ns = self._window[0], self._idle_since_ns, None
+        if idle_ns is not None and sample.read_ns - idle_ns < _WINDOW_NS:
+            idle_ns = None
+        vcpu = _vcpu_between(first, sample) if sample.read_ns - first.read_ns >= _WINDOW_NS else None
+        if vcpu is not None and sizes.vcpu and vcpu >= _SATURATED * sizes.vcpu:
+            saturated_ns = first.read_ns
         return ("memory", self._rising_since(sample, sizes)), ("idle", idle_ns), ("saturated", saturated_ns)
 
     def _rising_since(self, sample: ContainerSample, sizes: ResourceLimits) -> int | None:
@@ -140,3 +146,10 @@ class StackMoments:
     def _end(self, moment: _Moment) -> None:
         if moment.samples:
             self._past = sorted((*self._past, moment), key=lambda each: -each.samples)[:_MAX_KEPT_MOMENTS]
+
+
+def _vcpu_between(first: ContainerSample, last: ContainerSample) -> float | None:
+    """The vCPUs in use between two samples; None if that is unknown, or the counter began anew."""
+    if first.cpu_ns is None or last.cpu_ns is None or last.cpu_ns < first.cpu_ns or last.read_ns <= first.read_ns:
+        return None
+    return (last.cpu_ns - first.cpu_ns) / (last.read_ns - first.read_ns)

@@ -52,15 +52,16 @@ _LEFT_OUT = Frame("…", "")
 class ThreadStack(Struct, frozen=True, kw_only=True):
     """The stack of one thread, from the outermost function on. ``is_active``: it runs on a CPU, or could.
 
-    ``thread_id`` is set if py-spy did not know the kernel's id of the thread, and so not its state: the address of
-    its thread structure.
+    ``thread_id`` is Python's id: the address of the thread's structure. ``is_activity_known`` is false if py-spy did
+    not find the kernel's id of the thread, and so not its state.
     """
 
     frames: tuple[Frame, ...]
     is_active: bool
     is_main: bool = False
     owns_gil: bool = False
-    thread_id: int | None = None
+    thread_id: int = 0
+    is_activity_known: bool = True
 
     @property
     def folded(self) -> str:
@@ -109,7 +110,8 @@ def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailabl
             is_active=thread.active,
             is_main=thread.thread_name == _MAIN_THREAD or thread.os_thread_id == pid,
             owns_gil=thread.owns_gil,
-            thread_id=thread.thread_id if thread.os_thread_id is None else None,
+            thread_id=thread.thread_id,
+            is_activity_known=thread.os_thread_id is not None,
         )
         for thread in threads
         if thread.frames
@@ -124,7 +126,7 @@ def with_activity(stacks: Collection[ThreadStack], blocked: Collection[int] | No
     """
     return tuple(
         stack
-        if stack.thread_id is None
+        if stack.is_activity_known
         else msgspec.structs.replace(
             stack, is_active=stack.owns_gil if blocked is None else stack.thread_id not in blocked
         )

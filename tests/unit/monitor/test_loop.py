@@ -122,7 +122,7 @@ class World:
         self.task_at: Callable[[float], TaskMetadata | Unavailable] = self.usual_task
         self.stats_at: Callable[[float], StatsReading | Unavailable] = self.usual_stats
         self.others: tuple[ContainerMetadata, ...] = ()
-        self.collectors: tuple[FakeCollector, ...] = ()
+        self.collectors: tuple[Collector, ...] = ()
         self.devices: tuple[FakeDevices, ...] = ()
         self.exporter: FakeExporter | None = None
         self.on_sample: Callable[[str, ContainerSample], None] = lambda _name, _sample: None
@@ -1224,3 +1224,20 @@ def test_devices_are_in_the_interval_and_in_the_series() -> None:
     assert record["series"]["stepMs"] == 32_000
     assert record["series"]["gpuUtilizationPercent"] == [18.0, 33.8, 49.8, 59.4]
     assert record["series"]["neuronUtilizationPercent"] == [7.0] * 4
+
+
+class FakeStacks(Collector):
+    """Has a line of call stacks for the report."""
+
+    def stacks_line(self, record: Record) -> bytes | None:
+        return b'{"type":"task.stacks","taskId":"%s"}' % record.task_id.encode()
+
+
+def test_the_call_stacks_are_delivered_before_the_report_and_not_with_checkpoints() -> None:
+    world = World(checkpoint_seconds=10)
+    world.collectors = (FakeStacks(), Collector())
+    world.run()
+    (_, stacks), (_, report) = world.streams.lines
+    assert json.loads(stacks) == {"type": "task.stacks", "taskId": json.loads(report)["record"]["taskId"]}
+    assert json.loads(report)["type"] == "task.report"
+    assert {line["type"] for line in world.printed()} <= {"task.checkpoint"}

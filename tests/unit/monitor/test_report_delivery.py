@@ -181,3 +181,25 @@ def test_a_line_for_the_own_stream_is_printed_without_an_error() -> None:
     parts = Parts()
     parts.delivery.deliver(b"line", OwnStream(group="/ecs/own", stream="s"), 0)
     assert (parts.output.lines, parts.log.lines, parts.streams.lines) == ([b"line"], [], [])
+
+
+def test_the_line_of_the_stacks_comes_before_the_report() -> None:
+    parts = Parts()
+    parts.delivery.deliver(b"line", TARGET, 24, b"stacks")
+    parts.delivery.finish()
+    assert parts.streams.lines == [(TARGET, b"stacks"), (TARGET, b"line")]
+    assert parts.output.lines == []
+
+
+def test_in_the_monitors_own_stream_both_lines_are_printed() -> None:
+    parts = Parts()
+    parts.delivery.deliver(b"line", OwnStream(group="/ecs/jobs", stream="s"), 24, b"stacks")
+    assert parts.output.lines == [b"stacks", b"line"]
+
+
+@pytest.mark.parametrize("target", [TARGET, DeliveryFailure("Set the log group.")])
+def test_the_line_of_the_stacks_is_not_printed_elsewhere(target: LogTarget | DeliveryFailure) -> None:
+    parts = Parts(FakeLogsSink(failure=DeliveryFailure("The task role may not write.")))
+    parts.delivery.deliver(b"line", target, 24, b"stacks")
+    parts.delivery.finish()
+    assert parts.output.lines == [b"line"]

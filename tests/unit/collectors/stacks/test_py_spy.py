@@ -1,0 +1,143 @@
+"""The server and its caller, with programs that stand for py-spy."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
+from profiler.readers.linux import proc
+from tests.waiting import wait_until
+
+_THREADS = [
+    {
+        "thread_id": 1,
+        "os_thread_id": 5,
+        "active": True,
+        "frames": [{"name": "f", "filename": "/app/job.py", "short_filename": "job.py", "line": 2}],
+    }
+]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[[str], PySpy]]:
+    """Makes the caller of a program, which is the text of a shell script."""
+    made = []
+
+    def make(script: str) -> PySpy:
+        program = tmp_path / "py-spy"
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        spy = PySpy(str(program), time.monotonic_ns)
+        spy.start()
+        made.append(spy)
+        return spy
+
+    yield make
+    for spy in made:
+        spy.close()
+
+
+def test_the_program_beside_the_interpreter_comes_first(tmp_path: Path) -> None:
+    for folder in ("venv", "usr"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "py-spy").write_text("")
+    (tmp_path / "usr" / "py-spy").chmod(0o755)
+    path = f"relative:.:{tmp_path}/none:{tmp_path}/usr"
+    assert find_py_spy(path, f"{tmp_path}/venv/python") == f"{tmp_path}/usr/py-spy"
+    (tmp_path / "venv" / "py-spy").chmod(0o755)
+    assert find_py_spy(path, f"{tmp_path}/venv/python") == f"{tmp_path}/venv/py-spy"
+    assert find_py_spy(None, "") is None
+
+
+def test_the_stacks_of_a_process(make: Callable[[str], PySpy]) -> None:
+    spy = make(f'[ "$*" = "dump --nonblocking --json --pid 77" ] && echo \'{json.dumps(_THREADS)}\'')
+    dump = spy.dump(77)
+    assert dump.failure is None
+    assert [stack.folded for stack in dump.stacks] == ["f (job.py)"]
+    assert dump.cpu_ns > 0
+
+
+def test_the_version(make: Callable[[str], PySpy]) -> None:
+    spy = make('[ "$*" = --version ] && echo "py-spy 0.4.3"')
+    assert spy.version == "py-spy 0.4.3"
+
+
+def test_a_failure_is_the_first_line_of_what_it_prints(make: Callable[[str], PySpy]) -> None:
+    spy = make('echo "Error: Unsupported version of Python: 3.15.0" >&2; echo "Stack backtrace: /root/x" >&2; exit 1')
+    assert spy.dump(1).failure == "Unsupported version of Python: 3.15.0"
+    assert spy.version == "py-spy"
+
+
+@pytest.mark.parametrize("script", ["echo nonsense", "echo '{}'", "head -c 100000 /dev/urandom", ":"])
+def test_nonsense_is_a_failure(make: Callable[[str], PySpy], script: str) -> None:
+    assert make(script).dump(1).failure == "its output is not the JSON of py-spy"
+
+
+def test_output_without_an_end_is_cut(make: Callable[[str], PySpy]) -> None:
+    assert "signal 9" in (make("cat /dev/zero").dump(1).failure or "")
+
+
+def test_a_program_that_hangs_is_ended_by_its_alarm(make: Callable[[str], PySpy]) -> None:
+    spy = make("trap 'exit 3' ALRM; kill -ALRM $$; sleep 1")  # its alarm comes after 5 s; this one comes at once
+    assert spy.dump(1).failure == "exit code 3"
+    assert "signal 14" in (make("kill -ALRM $$").dump(1).failure or "")
+
+
+def test_a_program_that_cannot_be_executed(tmp_path: Path) -> None:
+    spy = PySpy(str(tmp_path / "none"), time.monotonic_ns)
+    assert spy.dump(1).failure == "it cannot be started"
+    spy.start()
+    assert spy.dump(1).failure == "exit code 126"
+    spy.close()
+    assert spy.dump(1).failure is not None
+
+
+def test_the_program_gets_no_environment_no_input_and_no_blocked_signals(make: Callable[[str], PySpy]) -> None:
+    previous = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        spy = make("exec >&2; env -u PWD -u SHLVL -u _ -u OLDPWD; grep -E 'SigBlk' /proc/self/status; exit 1")
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
+    assert spy.dump(1).failure == "SigBlk: 0000000000000000"
+
+
+def test_the_end_of_the_server_ends_the_call(make: Callable[[str], PySpy], tmp_path: Path) -> None:
+    """Also if the profiler is killed: the kernel kills the server then, and this way the call."""
+    spy = make(f"echo $$ > {tmp_path}/pid; exec sleep 1000")
+    assert spy.pid is not None
+    server = spy.pid
+    if (child := os.fork()) == 0:
+        # The call is made by another process, because it would wait for the answer.
+        spy.dump(1)
+        os._exit(0)
+    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), 60, "the call")
+    called = int((tmp_path / "pid").read_text())
+    os.kill(server, signal.SIGKILL)
+    os.waitpid(child, 0)
+    wait_until(lambda: has_ended(called), 60, "the end of the call")
+
+
+def has_ended(pid: int) -> bool:
+    stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
+    return stat is None or stat.is_exiting
+
+
+def test_the_server_ends_with_its_parent(tmp_path: Path) -> None:
+    code = (
+        "import time\nfrom profiler.collectors.stacks.py_spy import PySpy\n"
+        "spy = PySpy('/bin/true', time.monotonic_ns)\nspy.start()\nspy.version\nprint(spy.pid, flush=True)\n"
+        "time.sleep(1000)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        server = int(parent.stdout.readline())
+        assert not has_ended(server)
+        parent.kill()
+    wait_until(lambda: has_ended(server), 60, "the end of the server")

@@ -1,0 +1,127 @@
+import os
+from pathlib import Path
+
+from profiler.collectors.stacks.python_processes import (
+    MAX_PROCESSES,
+    Identity,
+    PythonProcesses,
+    living_processes,
+    runs_python,
+)
+from profiler.readers.linux import proc
+
+
+class Machine:
+    """Processes by their ids: the program, and what it used."""
+
+    def __init__(self) -> None:
+        self.programs: dict[int, str] = {}
+        self.cpu_ns: dict[int, int] = {}
+        self.decided: list[int] = []
+        self.processes = PythonProcesses(self.runs, lambda pid: self.programs[pid], lambda pid: self.cpu_ns.get(pid, 0))
+
+    def runs(self, pid: int) -> tuple[str, bool | None]:
+        self.decided.append(pid)
+        program = self.programs[pid]
+        return program, None if program == "secret" else "python" in program
+
+    def choose(self, at: float = 0, present: tuple[Identity, ...] | None = None) -> list[int]:
+        identities = present or tuple((pid, 1) for pid in self.programs)
+        return [pid for pid, _ in self.processes.choose(identities, at)]
+
+
+def test_only_python_processes_are_chosen_and_each_is_looked_at_once() -> None:
+    machine = Machine()
+    machine.programs = {1: "/bin/sh", 2: "/usr/bin/python3.11", 3: "/usr/bin/java"}
+    assert [machine.choose(), machine.choose()] == [[2], [2]]
+    assert machine.decided == [1, 2, 3]
+    assert machine.processes.found_python
+    assert not machine.processes.is_refused
+
+
+def test_a_process_that_executes_another_program_is_looked_at_again() -> None:
+    machine = Machine()
+    machine.programs = {1: "/bin/sh"}
+    assert machine.choose() == []
+    machine.programs = {1: "/usr/bin/python3"}
+    assert machine.choose() == [1]
+
+
+def test_the_busiest_since_the_last_sample_come_first() -> None:
+    machine = Machine()
+    machine.programs = dict.fromkeys(range(1, 21), "python3")
+    machine.cpu_ns = {pid: 1000 - pid for pid in machine.programs}
+    assert machine.choose() == list(range(1, MAX_PROCESSES + 1))
+    machine.cpu_ns[7] += 9
+    machine.cpu_ns[20] += 50
+    assert machine.choose()[:3] == [20, 7, 1]
+
+
+def test_a_process_that_may_not_be_read_is_not_tried_again() -> None:
+    machine = Machine()
+    machine.programs = {1: "secret", 2: "python3"}
+    assert machine.choose() == [2]
+    assert machine.processes.is_refused
+    assert not machine.processes.add_failure((2, 1), 0, "Permission Denied: Try running again with sudo")
+    assert machine.choose(1000) == []
+    assert machine.decided == [1, 2]
+
+
+def test_a_process_that_keeps_failing_is_tried_less_and_less_often() -> None:
+    machine = Machine()
+    machine.programs = {1: "python3"}
+    tried = []
+    reported = 0
+    for second in range(4000):
+        if machine.choose(second):
+            tried.append(second)
+            reported += machine.processes.add_failure((1, 1), second, "Unsupported version of Python: 3.15.0")
+    assert tried[:6] == [0, 1, 2, 4, 8, 16]
+    assert tried[-1] - tried[-2] == 600
+    assert reported == 1
+
+
+def test_a_process_that_was_read_before_goes_on_at_once_after_failures() -> None:
+    machine = Machine()
+    machine.programs = {1: "python3"}
+    machine.choose()
+    machine.processes.add_stacks((1, 1), ())
+    for _ in range(19):
+        assert not machine.processes.add_failure((1, 1), 5, "Failed to get stack traces")
+        assert machine.choose(5) == [1]
+    assert machine.processes.add_failure((1, 1), 5, "Failed to get stack traces")
+    assert machine.choose(5) == []
+
+
+def test_this_process_runs_python() -> None:
+    program, is_python = runs_python(os.getpid())
+    assert is_python
+    assert program.startswith("/")
+
+
+def process_folder(tmp_path: Path, program: str, maps: str = "") -> str:
+    folder = tmp_path / "1"
+    folder.mkdir()
+    (folder / "exe").symlink_to(program)
+    (folder / "maps").write_text(maps)
+    return str(tmp_path)
+
+
+def test_a_program_that_contains_python_is_known_by_its_library(tmp_path: Path) -> None:
+    maps = "7f00-7f01 r-xp 00000000 08:01 1 /usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0\n"
+    assert runs_python(1, process_folder(tmp_path, "/usr/sbin/uwsgi", maps)) == ("/usr/sbin/uwsgi", True)
+
+
+def test_other_programs_do_not_run_python(tmp_path: Path) -> None:
+    assert runs_python(1, process_folder(tmp_path, "/usr/bin/pypy3")) == ("/usr/bin/pypy3", False)
+    assert runs_python(2, str(tmp_path)) == ("", False)
+
+
+def test_a_replaced_interpreter_is_still_python(tmp_path: Path) -> None:
+    assert runs_python(1, process_folder(tmp_path, "/usr/bin/python3.12 (deleted)"))[1]
+
+
+def test_processes_have_their_start() -> None:
+    stat = proc.parse_stat(proc.read("/proc/self/stat") or b"")
+    assert stat is not None
+    assert living_processes([os.getpid(), 2**22 + 1]) == ((os.getpid(), stat.started_ticks),)

@@ -1,0 +1,238 @@
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.aggregation.task_record import ResourceLimits
+from profiler.collectors.stacks.py_spy import Dump
+from profiler.collectors.stacks.python_processes import Identity
+from profiler.collectors.stacks.stack_collector import COMMAND, StackAccess, StackAdvice, StackCollector
+from profiler.collectors.stacks.thread_stacks import Frame, ThreadStack
+from profiler.core.timestamps import format_ms
+from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.record.record_model import Container, Monitor, Record
+from profiler.settings import StacksMode
+from tests.fakes import START_NS, FakeClock, FakeLog, FakeStackReader, sample, seconds
+
+_ADVICE = StackAdvice(missing="Install py-spy.", invisible="Set pidMode.", refused="Add SYS_PTRACE.")
+_BATCH = ContainerMetadata(name="batch", docker_id="d1")
+_RECORD = Record(
+    task_id="t1",
+    container=Container(name="batch"),
+    status="success",
+    started_at=format_ms(START_NS - seconds(5)),
+    finished_at=format_ms(START_NS + seconds(100)),
+    monitor=Monitor(),
+)
+
+
+def stack(*names: str, is_active: bool = True) -> ThreadStack:
+    frames = tuple(Frame(name, "job.py", 7, is_own=True) for name in names)
+    return ThreadStack(frames=frames, is_active=is_active, is_main=True)
+
+
+@dataclass
+class World:
+    """A collector, its reader, and processes that all run Python."""
+
+    mode: StacksMode = "on"
+    is_installed: bool = True
+    clock: FakeClock = field(default_factory=FakeClock)
+    log: FakeLog = field(default_factory=FakeLog)
+    processes: dict[str, tuple[Identity, ...]] = field(default_factory=lambda: {"d1": ((10, 1),)})
+    programs: dict[int, tuple[str, bool | None]] = field(default_factory=dict)
+    used_cpu_seconds: float = 0
+
+    def __post_init__(self) -> None:
+        self.reader = FakeStackReader(Dump(stacks=(stack("<module>", "parse"),), cpu_ns=seconds(0.01)))
+        access = StackAccess(
+            reader=self.reader if self.is_installed else None,
+            find_processes=lambda docker_id: self.processes.get(docker_id, ()),
+            sizes=lambda _: ResourceLimits(vcpu=1, memory_bytes=1000),
+            own_cpu_ns=lambda: 0,
+            advice=_ADVICE,
+            runs_python=lambda pid: self.programs.get(pid, ("python3", True)),
+        )
+        self.collector = StackCollector(access, self.mode, self.clock, self.log)
+
+    def begin(self) -> "World":
+        self.collector.on_batch_started(_BATCH)
+        return self
+
+    def go_on(self, duration: float) -> "World":
+        end_ns = self.clock.now_ns + seconds(duration)
+        while (left_ns := end_ns - self.clock.now_ns) > 0:
+            self.clock.now_ns += min(seconds(self.collector.tick()), left_ns) or left_ns
+        return self
+
+    def record(self, of: Record = _RECORD) -> Record:
+        return self.collector.add_to_record(of)
+
+    def warnings(self) -> tuple[str, ...]:
+        monitor = self.record().monitor
+        return () if monitor is None else monitor.warnings
+
+    def line(self) -> dict[str, Any]:
+        line = self.collector.stacks_line(_RECORD)
+        assert line is not None
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+
+def test_a_run_of_100_seconds() -> None:
+    world = World().begin().go_on(100)
+    stacks = world.record().stacks
+    assert stacks is not None
+    assert stacks.source == "py-spy 9"
+    assert stacks.samples == 60 + 4
+    assert (stacks.top[0].function, stacks.top[0].self_percent) == ("parse", 100)
+    assert world.warnings() == ()
+    line = world.line()
+    assert {key: line[key] for key in ("type", "taskId", "container", "format")} == {
+        "type": "task.stacks",
+        "taskId": "t1",
+        "container": "batch",
+        "format": "folded",
+    }
+    assert line["steps"][0]["offsetMs"] == 5200
+    assert sum(step["stacks"]["<module> (job.py);parse (job.py)"] for step in line["steps"]) == 64
+    assert line["steps"][-1]["offsetMs"] + line["steps"][-1]["durationMs"] <= 105_000
+
+
+def test_a_container_of_another_name_has_no_stacks() -> None:
+    world = World().begin().go_on(5)
+    other = replace(_RECORD, container=Container(name="other"))
+    assert world.record(other) == other
+    assert world.collector.stacks_line(other) is None
+
+
+def test_the_command_of_run_has_any_name() -> None:
+    world = World()
+    world.collector.follow(COMMAND, lambda: ((10, 1),))
+    assert world.go_on(5).record().stacks is not None
+
+
+def test_a_restarted_container_goes_on_in_the_same_record() -> None:
+    world = World().begin().go_on(5)
+    world.processes = {"d2": ((20, 2),)}
+    world.collector.on_batch_started(replace(_BATCH, docker_id="d2"))
+    world.go_on(5)
+    stacks = world.record().stacks
+    assert stacks is not None
+    assert stacks.samples == 10
+    assert set(world.reader.asked) == {10, 20}
+
+
+def test_without_py_spy_one_warning_says_what_to_do() -> None:
+    world = World(is_installed=False).begin()
+    world.collector.start()
+    assert world.collector.startup_error == "Install py-spy."
+    assert world.warnings() == ("Install py-spy.",)
+    assert world.log.events("warning") == ["Install py-spy."]
+    world.collector.stop(1)
+
+
+def test_invisible_processes_are_looked_for_a_few_times() -> None:
+    world = World(processes={}).begin()
+    assert world.warnings() == ()
+    world.go_on(60)
+    assert world.warnings() == ("Set pidMode.",)
+    assert world.reader.asked == []
+
+
+def test_processes_that_may_not_be_read_are_not_tried_again() -> None:
+    world = World(programs={10: ("", None)}).begin().go_on(60)
+    assert world.warnings() == ("Add SYS_PTRACE.",)
+    assert world.reader.asked == []
+
+
+def test_a_refusal_by_py_spy_ends_the_attempts_too() -> None:
+    world = World()
+    world.reader.dumped = Dump(failure="Permission Denied: Try running again")
+    world.begin().go_on(60)
+    assert world.warnings() == ("Add SYS_PTRACE.",)
+    assert world.reader.asked == [10]
+
+
+def test_a_lasting_failure_is_one_warning_with_its_reason() -> None:
+    world = World()
+    world.reader.dumped = Dump(failure="Unsupported version of Python: 3.15.0")
+    world.begin().go_on(600)
+    assert world.warnings() == (
+        "py-spy could not read a Python process at several attempts: Unsupported version of Python: 3.15.0.",
+    )
+    assert len(world.reader.asked) < 15
+    assert len(world.log.lines) == 1
+
+
+def test_a_process_that_has_ended_meanwhile_is_no_failure() -> None:
+    world = World().begin().go_on(3)
+    world.reader.on_dump = world.processes.clear
+    world.reader.dumped = Dump(failure="Failed to get process executable name")
+    world.go_on(20)
+    assert world.warnings() == ()
+
+
+def test_a_single_failure_is_repeated_at_once() -> None:
+    world = World().begin().go_on(3)
+    before = len(world.reader.asked)
+    world.reader.failures = ["Failed to get stack traces"]
+    world.go_on(1)
+    stacks = world.record().stacks
+    assert stacks is not None
+    assert (len(world.reader.asked), stacks.samples) == (before + 2, 4)
+
+
+def test_other_programs_are_named_in_a_warning() -> None:
+    world = World(programs={10: ("java", False)}).begin().go_on(30)
+    assert world.warnings() == ("No Python process was seen, so there are no call stacks.",)
+    assert world.collector.stacks_line(_RECORD) is None
+
+
+def usage(world: World, duration: int, cpu_per_second: float, *, every: int = 1) -> None:
+    for _ in range(0, duration, every):
+        world.used_cpu_seconds += cpu_per_second * every
+        world.go_on(every)
+        now_ns = START_NS + world.clock.now_ns
+        world.collector.on_sample("batch", sample(now_ns, world.used_cpu_seconds, 100))
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_in_the_mode_of_moments_only_these_are_sampled(every: int) -> None:
+    world = World(mode="moments").begin()
+    usage(world, 100, 0.5, every=every)
+    assert world.reader.asked == []
+    world.reader.dumped = Dump(stacks=(stack("<module>", "recv", is_active=False),), cpu_ns=seconds(0.01))
+    usage(world, 60, 0.0, every=every)
+    usage(world, 100, 0.5, every=every)
+    stacks = world.record().stacks
+    assert stacks is not None
+    (moment,) = stacks.moments
+    assert moment.kind == "idle"
+    assert moment.stack[-1] == "recv (job.py:7)"
+    assert 25 <= (moment.samples or 0) <= 40
+    assert stacks.samples == moment.samples == len(world.reader.asked)
+
+
+def test_a_checkpoint_has_the_stacks_so_far() -> None:
+    world = World().begin().go_on(5)
+    assert world.record(replace(_RECORD, status="running", finished_at=None)).stacks is not None
+
+
+def test_the_reader_is_killed_at_the_end() -> None:
+    world = World().begin()
+    world.collector.start()
+    world.collector.stop(60)
+    assert world.reader.is_killed
+    assert world.reader.is_closed
+
+
+def test_the_reader_of_run_is_started_before_the_first_measurement() -> None:
+    world = World()
+    access = replace(world.collector._access, is_local=True)
+    collector = StackCollector(access, "moments", world.clock, world.log)
+    collector.start()
+    assert collector.child_pid == 4242
+    collector.stop(60)

@@ -1,0 +1,149 @@
+from collections.abc import Callable
+
+from profiler.aggregation.task_record import ResourceLimits
+from profiler.collectors.stacks.stack_moments import MAX_MOMENTS, StackMoments
+from profiler.collectors.stacks.thread_stacks import Frame, ThreadStack
+from profiler.core.timestamps import format_ms
+from profiler.record.activity_model import StackMoment
+from tests.fakes import START_NS, sample, seconds
+
+_SIZES = ResourceLimits(vcpu=2, memory_bytes=1000)
+
+
+def stack(*names: str, line: int = 1, is_main: bool = True, is_active: bool = False, own: bool = True) -> ThreadStack:
+    frames = tuple(Frame(name, "job.py", line, own) for name in names)
+    return ThreadStack(frames=frames, is_active=is_active, is_main=is_main)
+
+
+class Run:
+    """Feeds the usage of a run, second by second, and a sample of the stacks whenever one is to be taken."""
+
+    def __init__(self, step: float = 1) -> None:
+        self.moments = StackMoments()
+        self.step = step
+        self.at = 0.0
+        self.cpu = 0.0
+        self.sampled: list[float] = []
+
+    def go_on(
+        self,
+        until: float,
+        *,
+        vcpu: float = 0.5,
+        memory: Callable[[float], float] = lambda _: 100,
+        stacks: tuple[ThreadStack, ...] = (stack("<module>", "f"),),
+    ) -> "Run":
+        while self.at < until:
+            usage = sample(START_NS + seconds(self.at), self.cpu, int(memory(self.at)))
+            self.moments.add_usage(usage, _SIZES, seconds(self.at))
+            for tenth in range(round(self.step)):
+                if self.moments.is_sampling(seconds(self.at + tenth)):
+                    self.sampled.append(self.at + tenth)
+                    self.moments.add_stacks(stacks)
+            self.at += self.step
+            self.cpu += vcpu * self.step
+        return self
+
+    def found(self) -> tuple[StackMoment, ...]:
+        return self.moments.record()
+
+
+def test_a_usual_run_has_no_moments() -> None:
+    assert Run().go_on(600).found() == ()
+
+
+def test_nothing_on_a_cpu_for_30_seconds_is_a_moment_from_its_beginning() -> None:
+    (moment,) = Run().go_on(100).go_on(145, vcpu=0, stacks=(stack("<module>", "recv"),)).go_on(200).found()
+    assert moment.kind == "idle"
+    assert moment.from_at == format_ms(START_NS + seconds(100))
+    assert moment.to_at == format_ms(START_NS + seconds(145))
+    assert moment.samples == 16
+    assert moment.stack == ("<module> (job.py:1)", "recv (job.py:1)")
+    assert moment.percent == 93.8  # the last of them sees that it goes on
+
+
+def test_a_shorter_pause_is_no_moment() -> None:
+    assert Run().go_on(100).go_on(129, vcpu=0).go_on(200).found() == ()
+
+
+def test_all_vcpus_in_use_for_30_seconds() -> None:
+    (moment,) = Run().go_on(10, vcpu=0.1).go_on(60, vcpu=1.92).go_on(90).found()
+    assert (moment.kind, moment.from_at) == ("saturated", format_ms(START_NS + seconds(10)))
+
+
+def test_memory_that_is_high_and_rises() -> None:
+    run = Run().go_on(200, memory=lambda at: min(at * 5, 950))
+    (moment,) = run.found()
+    assert moment.kind == "memory"
+    assert moment.from_at == format_ms(START_NS + seconds(160))
+    assert run.sampled == [float(at) for at in range(160, 200)]
+
+
+def test_memory_that_is_high_and_does_not_rise_is_no_moment() -> None:
+    assert Run().go_on(200, memory=lambda _: 950).found() == ()
+
+
+def test_a_leap_of_the_memory_is_seen_at_once() -> None:
+    run = Run().go_on(50).go_on(53, memory=lambda _: 900)
+    assert run.sampled == [50.0, 51.0, 52.0]
+
+
+def test_a_long_moment_is_sampled_for_60_seconds_and_again_after_10_minutes() -> None:
+    run = Run().go_on(1600, vcpu=0)
+    assert run.sampled == [float(at) for first in (30, 690, 1350) for at in range(first, first + 60)]
+    (moment,) = run.found()
+    assert moment.samples == 180
+
+
+def test_a_moment_that_comes_back_soon_is_not_sampled_for_longer() -> None:
+    run = Run().go_on(40, vcpu=0).go_on(42, vcpu=2).go_on(200, vcpu=0)
+    assert run.sampled == [float(at) for at in (*range(30, 41), *range(72, 90))]
+
+
+def test_samples_of_fargate_every_ten_seconds_are_enough() -> None:
+    run = Run(step=10).go_on(100).go_on(200, vcpu=0)
+    (moment,) = run.found()
+    assert (moment.kind, moment.from_at) == ("idle", format_ms(START_NS + seconds(100)))
+    assert moment.samples is not None
+    assert moment.samples >= 50
+
+
+def test_close_samples_do_not_make_a_moment_of_a_short_pause() -> None:
+    assert Run(step=0.1).go_on(40).go_on(65, vcpu=0).found() == ()
+
+
+def test_a_clock_that_is_set_back_begins_anew() -> None:
+    moments = StackMoments()
+    for at in (0, 20, -3600, -3590):
+        moments.add_usage(sample(START_NS + seconds(at), 1, 1), _SIZES, seconds(abs(at)))
+    assert not moments.is_sampling(seconds(3600))
+
+
+def test_without_sizes_only_idleness_is_seen() -> None:
+    moments = StackMoments()
+    for at in range(40):
+        moments.add_usage(sample(START_NS + seconds(at), 8.0 * at, 10**12), ResourceLimits(), seconds(at))
+    assert not moments.is_sampling(seconds(39))
+
+
+def test_idle_workers_do_not_hide_the_main_thread() -> None:
+    workers = tuple(stack("_bootstrap", "_worker", is_main=False, own=False) for _ in range(16))
+    (moment,) = Run().go_on(60, vcpu=0, stacks=(*workers, stack("<module>", "load", "recv"))).found()
+    assert moment.stack[-1] == "recv (job.py:1)"
+    assert moment.percent == 100
+
+
+def test_the_most_frequent_lines_are_shown() -> None:
+    run = Run().go_on(35, vcpu=0, stacks=(stack("f", line=3),))
+    run.go_on(36, vcpu=0, stacks=(stack("f", line=9),)).go_on(38, vcpu=0, stacks=(stack("g"),))
+    (moment,) = run.found()
+    assert (moment.stack, moment.samples, moment.percent) == (("f (job.py:3)",), 8, 75.0)
+
+
+def test_of_many_moments_those_with_most_samples_are_kept_in_their_order() -> None:
+    run = Run()
+    for index in range(8):
+        run.go_on(run.at + 40 + index, vcpu=0).go_on(run.at + 700)
+    found = run.found()
+    assert len(found) == MAX_MOMENTS
+    assert [moment.samples for moment in found] == sorted(moment.samples or 0 for moment in found)
