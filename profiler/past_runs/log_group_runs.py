@@ -38,8 +38,8 @@ _CLOCK_SKEW_MS = 2 * 3_600_000
 _REPORT_MARKER = '"task.report"'
 _CHECKPOINT_MARKER = '"task.checkpoint"'
 _STACKS_MARKER = '"task.stacks"'
-# The line of call stacks is written after the end of the batch and before the report, by the same clock.
-_STACKS_MARGIN_MS = 10_000
+# The line of call stacks is written after the end of the batch, by the same clock, and uploaded with the report.
+_BEFORE_END_MS, _AFTER_REPORT_MS = 10_000, 60_000
 _MAX_PATTERN_LENGTH = 1024
 _NAME = re.compile(r"\w+", re.ASCII)
 
@@ -119,8 +119,8 @@ class LogGroupRuns(RunSource):
         for group in (record.log_group,) if is_known else self._groups:
             pages = self._read_pages(
                 logGroupName=group,
-                startTime=max(min(ends_ns) // NS_PER_MS - _STACKS_MARGIN_MS, 0),
-                endTime=max(ends_ns) // NS_PER_MS + _STACKS_MARGIN_MS,
+                startTime=max(min(ends_ns) // NS_PER_MS - _BEFORE_END_MS, 0),
+                endTime=max(ends_ns) // NS_PER_MS + _AFTER_REPORT_MS,
                 filterPattern=_stacks_pattern(record.task_id),
                 **({"logStreamNames": [record.log_stream]} if is_known else {}),
             )

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
-from profiler.past_runs.stack_moments import SampledStack, peer_waited_for, sampled_stacks
+from profiler.past_runs.sampled_functions import SampledStack, peer_waited_for, sampled_stacks
 from profiler.record.record_model import Interval, Record, Report, Series
 from profiler.record.units import format_duration, format_memory, format_vcpu
 

@@ -5,7 +5,8 @@
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,21 +19,21 @@ from profiler.record.units import format_count
 
 STANDARD_INPUT = "-"
 _MAX_LISTED_LINES = 5
+_MAX_STACKS_BYTES = 64 * 2**20
 _MESSAGE_FIELD = "@message"
 
 
 class FileRuns(RunSource):
     """The runs of a file of record lines, or of standard input for ``-``.
 
-    ``keeps_stacks``: the lines of call stacks stay in memory, up to 200 KB for each run.
+    ``keeps_stacks``: the last lines of call stacks stay in memory, up to 64 MB.
     """
 
     remedy = "it should contain the lines that task-profiler writes, or the JSON that aws logs prints"
 
     def __init__(self, source: str, *, keeps_stacks: bool = False) -> None:
         self._source = source
-        self._keeps_stacks = keeps_stacks
-        self._stacks_lines: list[bytes] = []
+        self._stacks = _LastStacks() if keeps_stacks else None
         self.place = source_name(source)
         self._invalid_lines: set[int] = set()
         self._runs: list[RunLines] | None = None
@@ -52,15 +53,13 @@ class FileRuns(RunSource):
         A line is decoded completely only if its run matches. So values of other lines are not checked.
         """
         if self._runs is None:
-            stacks_lines = self._stacks_lines if self._keeps_stacks else None
-            self._runs = group_lines(find_run_lines(read_lines(self._source), self._invalid_lines, stacks_lines))
+            keep = None if self._stacks is None else self._stacks.add
+            self._runs = group_lines(find_run_lines(read_lines(self._source), self._invalid_lines, keep))
         return self._matching(self._runs, selection)
 
     def stacks(self, report: Report) -> StacksLine | None:
         """The last stacks in the file that are those of the run's container."""
-        wanted = report.record.task_id, report.record.container.name
-        decoded = map(decode_stacks, reversed(self._stacks_lines))
-        return next((one for one in decoded if one is not None and (one.task_id, one.container) == wanted), None)
+        return None if self._stacks is None else self._stacks.find(report.record.task_id, report.record.container.name)
 
     def _matching(self, runs: Sequence[RunLines], selection: RunFilter) -> Iterator[PastRun]:
         for lines in runs:
@@ -70,6 +69,29 @@ class FileRuns(RunSource):
                 self._invalid_lines.update(line.number for line in invalid)
                 if run is not None and selection.matches(run.report):
                     yield run
+
+
+class _LastStacks:
+    """The last lines of call stacks of a file."""
+
+    def __init__(self) -> None:
+        self._lines: deque[bytes] = deque()
+        self._size_bytes = 0
+
+    def add(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._size_bytes += len(line)
+        while self._size_bytes > _MAX_STACKS_BYTES:
+            self._size_bytes -= len(self._lines.popleft())
+
+    def find(self, task_id: str, container: str) -> StacksLine | None:
+        text = msgspec.json.encode(task_id)
+        # To decode a line takes longer than to search all of them.
+        for line in reversed(self._lines):
+            stacks = decode_stacks(line) if text in line else None
+            if stacks is not None and (stacks.task_id, stacks.container) == (task_id, container):
+                return stacks
+        return None
 
 
 def source_name(source: str) -> str:
@@ -147,12 +169,12 @@ def _encoded(text: str) -> bytes:
 
 
 def find_run_lines(
-    lines: Iterable[bytes], invalid_lines: set[int], stacks_lines: list[bytes] | None = None
+    lines: Iterable[bytes], invalid_lines: set[int], keep_stacks: Callable[[bytes], None] | None = None
 ) -> Iterator[RunLine]:
     """Find record lines.
 
-    Empty lines and call stacks are skipped. The numbers of invalid lines are added to ``invalid_lines``, the lines of
-    call stacks to ``stacks_lines``.
+    Empty lines and call stacks are skipped; ``keep_stacks`` is called with the latter. The numbers of invalid lines are
+    added to ``invalid_lines``.
     """
     for number, line in enumerate(lines, start=1):
         text = line.strip()
@@ -163,8 +185,8 @@ def find_run_lines(
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             if not is_stacks_line(text):
                 invalid_lines.add(number)
-            elif stacks_lines is not None:
-                stacks_lines.append(text)
+            elif keep_stacks is not None:
+                keep_stacks(text)
 
 
 def format_line_numbers(numbers: list[int]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from profiler.cli.styled_text import EMPTY, INDENT, Column, Glyphs, Line, Span, line, shorten, table, wrapped
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.past_runs.moments import elapsed
-from profiler.past_runs.stack_moments import frame_of
+from profiler.past_runs.sampled_functions import frame_of, without_packages_folder
 from profiler.record.activity_model import WAITING_SUFFIX, StackFunction, StackMoment, Stacks, StacksLine
 from profiler.record.record_model import Record
 from profiler.record.units import format_count
@@ -92,13 +92,13 @@ def _tree(root: Node, width: int, glyphs: Glyphs) -> list[Line]:
 
 
 def _branches(root: Node, min_count: float, width: int, glyphs: Glyphs) -> Iterator[Line]:
-    """The functions below each other. Those that the function above always called are not indented further."""
+    """Each function below its caller, and further to the right as long as there is room."""
+    max_indents = (width - _SHARE_WIDTH - _MIN_TEXT_WIDTH) // len(INDENT)
 
-    def row(count: int | None, span: Span, indents: int) -> Line:
-        share = "" if count is None else f"{_PERCENT * count / root.count:>3.0f} %"
-        indent = INDENT * min(indents, max(width - _SHARE_WIDTH - _MIN_TEXT_WIDTH, 0) // len(INDENT))
-        start = f"{share:<{_SHARE_WIDTH}}{indent}"
-        return line(start, Span(shorten(span.text, width - len(start), glyphs), span.style))
+    def row(count: int, span: Span, indents: int) -> Line:
+        start = f"{_PERCENT * count / root.count:>3.0f} %  {INDENT * min(indents, max_indents)}"
+        text = without_packages_folder(span.text)
+        return line(start, Span(shorten(text, width - len(start), glyphs), span.style))
 
     pending: list[tuple[Node | Span, int, int]] = [(root, root.count, 0)]
     while pending:
@@ -108,9 +108,9 @@ def _branches(root: Node, min_count: float, width: int, glyphs: Glyphs) -> Itera
             continue
         chain = _chain(node)
         if node is not root:
-            for number, span in enumerate(_folded(chain, glyphs)):
-                yield row(None if number else count, span, indents)
-            indents += 1
+            for span in _folded(chain, glyphs):
+                yield row(count, span, indents)
+                indents += 1
         below = sorted(chain[-1].below.values(), key=lambda child: (-child.count, child.text))
         shown = [child for child in below if child.count >= min_count]
         rest = below[len(shown) :]
@@ -161,7 +161,7 @@ def _most_run(functions: Sequence[StackFunction], width: int) -> Iterator[Line]:
             _percent_text(one.self_percent),
             _percent_text(one.total_percent),
             one.function,
-            one.file if one.line is None else f"{one.file}:{one.line}",
+            without_packages_folder(one.file) + ("" if one.line is None else f":{one.line}"),
         )
         for one in functions
     ]
@@ -191,5 +191,5 @@ def _moment(moment: StackMoment, record: Record, width: int, glyphs: Glyphs) -> 
         title += f", this stack in {moment.percent:.0f} % of {format_count(moment.samples, 'sample')}"
     yield from wrapped(title, width, first="", style="bold")
     for text in moment.stack:
-        shown = shorten(text, width - len(INDENT), glyphs)
+        shown = shorten(without_packages_folder(text), width - len(INDENT), glyphs)
         yield line(INDENT, Span(shown, "bold" if frame_of(text).is_own else ""))

@@ -18,6 +18,9 @@ _MIN_CPU_WAIT_PERCENT = 5
 # If less of the run was sampled, this is said.
 _MIN_COVERED_PERCENT = 95
 _OTHER = "other"
+# If so much of the time has no known kind for want of privileges, this is said.
+_MIN_UNKNOWN_PERCENT = 25
+_UNKNOWN = "not known: see the level of task-profiler doctor"
 _MS_PER_SECOND = 1000
 
 
@@ -125,6 +128,9 @@ def _waits(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Iterator[Line]:
     """What the run waited for longest."""
     by_time = sorted(times.waiting_for, key=lambda target: -target.percent)
     shown = [target for target in by_time if target.percent >= _MIN_PART_PERCENT][:_MAX_TARGETS]
+    if not shown and times.network_percent is None and (times.other_percent or 0) >= _MIN_UNKNOWN_PERCENT:
+        label = Span(f"{INDENT}{'waits':<{_LABEL_WIDTH}}", "dim")
+        yield line(label, Span(shorten(_UNKNOWN, width, glyphs), "dim"))
     for number, target in enumerate(shown):
         name = target.target if target.target == target.kind else f"{target.target} ({target.kind})"
         label = Span(f"{INDENT}{'waits' if number == 0 else '':<{_LABEL_WIDTH}}", "dim")

@@ -48,11 +48,11 @@ def test_the_whole_page() -> None:
         "Functions in 1 % of the stacks or more, each below its caller",
         "100 %  <module> (job.py)",
         " 42 %    transform (etl/transform.py)",
-        "         parse_row (etl/parse.py)",
+        " 42 %      parse_row (etl/parse.py)",
         " 42 %    merge (etl/merge.py)",
-        "         concat (pandas/core/reshape/concat.py)",
+        " 42 %      concat (pandas/core/reshape/concat.py)",
         " 16 %    load_orders (etl/load.py)",
-        "         recv (socket.py) [waiting]",
+        " 16 %      recv (socket.py) [waiting]",
         "",
         "Share of the stacks of running threads",
         "itself  with calls  function   file",
@@ -94,7 +94,7 @@ def test_a_function_that_waits_differs_from_the_same_that_runs() -> None:
 
 def test_a_function_that_calls_itself_is_one() -> None:
     stacks = {";".join(["main (a.py)", *["fib (a.py)"] * depth]): depth for depth in range(1, 900)}
-    assert tree(stacks) == ["100 %  main (a.py)", "       fib (a.py)"]
+    assert tree(stacks) == ["100 %  main (a.py)", "100 %    fib (a.py)"]
 
 
 def test_calls_between_functions_of_packages_are_counted() -> None:
@@ -102,10 +102,10 @@ def test_calls_between_functions_of_packages_are_counted() -> None:
     text = ";".join(["main (manage.py)", *packages, "handle (shop/load.py)", "get (queue.py)", "wait (threading.py)"])
     assert tree({text: 1}) == [
         "100 %  main (manage.py)",
-        "       … 9 calls in Python and packages",
-        "       handle (shop/load.py)",
-        "       get (queue.py)",
-        "       wait (threading.py)",
+        "100 %    … 9 calls in Python and packages",
+        "100 %      handle (shop/load.py)",
+        "100 %        get (queue.py)",
+        "100 %          wait (threading.py)",
     ]
 
 

@@ -76,6 +76,13 @@ def test_a_run_that_was_seen_in_part() -> None:
     )
 
 
+def test_a_run_whose_waits_could_not_be_read_says_where_to_look() -> None:
+    times = TimeBreakdown(on_cpu_percent=31, waiting_for_cpu_percent=4, disk_percent=3, other_percent=62)
+    assert shown(60, time_breakdown=times)[-1] == "  waits    not known: see the level of task-profiler doctor"
+    for known in (replace(times, network_percent=0), replace(times, on_cpu_percent=83, other_percent=10)):
+        assert not [line for line in shown(time_breakdown=known) if "waits" in line]
+
+
 def test_only_five_waits_are_named_the_longest_first() -> None:
     targets = [WaitTarget(kind="disk", target=f"/{number}", percent=number) for number in range(8)]
     others = WaitTarget(kind="other", target="other", percent=50)

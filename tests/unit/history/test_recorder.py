@@ -1,9 +1,16 @@
 """The settings of the history: its file and the number of runs."""
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.history.recorder import DEFAULT_RUNS, history_path, runs_to_keep
+from profiler.history.recorder import DEFAULT_RUNS, HistoryRecorder, history_path, runs_to_keep
+from profiler.history.run_database import HistoryStore
+from profiler.record.record_model import encode
+from tests.fakes import FakeClock
+from tests.shown_runs import waiting, waiting_stacks
 
 
 @pytest.mark.parametrize(
@@ -38,3 +45,10 @@ def test_an_invalid_number_of_runs_is_reported(text: str) -> None:
     assert kept == DEFAULT_RUNS
     assert problem is not None
     assert "TASK_PROFILER_HISTORY_RUNS" in problem
+
+
+def test_the_stacks_of_a_run_are_added_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    recorder = HistoryRecorder(str(path), {}, FakeClock())
+    assert recorder.add(encode(waiting()), waiting(), None, msgspec.json.encode(waiting_stacks())) == ()
+    assert HistoryStore(path, FakeClock()).stacks(waiting()) == waiting_stacks()

@@ -45,7 +45,7 @@ def test_one_search_in_the_stream_around_the_end() -> None:
             "logGroupName": "/ecs/nightly-etl",
             "logStreamNames": [record.log_stream],
             "startTime": finished_ms - 10_000,
-            "endTime": finished_ms + 11_000,
+            "endTime": finished_ms + 61_000,
             "filterPattern": f'{{ $.type = "task.stacks" && $.taskId = "{record.task_id}" }}',
         }
     ]

@@ -14,6 +14,9 @@ _MAX_MOMENTS = 5
 _MAX_OWN_FUNCTIONS = 2
 _MAX_NAME_LENGTH = 40
 _MODULE = "<module>"
+# Ends the name of code without a name of its own: a module, a comprehension, a lambda.
+_UNNAMED = ">"
+_INNER = "<locals>."
 _ARROW = " → "
 _PERCENT = 100
 # A stack in fewer samples than this has its share in brackets.
@@ -23,6 +26,7 @@ _NEARLY_ALL = 0.8
 _SOCKET_MODULES = frozenset({"socket.py", "ssl.py"})
 _FRAME = re.compile(r"(?P<name>.*) \((?P<file>.*?)(?P<line>:\d+)?\)", re.DOTALL)
 _PACKAGES = re.compile(r"(^|/)(site-packages|dist-packages|lib\d*/python\d[^/]*)/")
+_PACKAGES_FOLDER = re.compile(r"(^|\()[^()]*?\b(?:site-packages|dist-packages)/")
 _FROZEN = "<frozen"
 
 
@@ -42,7 +46,8 @@ class Frame(Struct, frozen=True):
     @property
     def short_name(self) -> str:
         """The function, or the file of code outside functions."""
-        name = self.file.rpartition("/")[2] if self.name == _MODULE and self.file else self.name
+        is_file = self.name == _MODULE and self.file
+        name = self.file.rpartition("/")[2] if is_file else self.name.rpartition(_INNER)[2]
         return name if len(name) <= _MAX_NAME_LENGTH else name[: _MAX_NAME_LENGTH - 1] + "…"
 
 
@@ -52,11 +57,16 @@ def frame_of(text: str) -> Frame:
     return Frame(text, "") if found is None else Frame(found["name"], found["file"])
 
 
+def without_packages_folder(text: str) -> str:
+    """A function's text, or a file, without the folder of packages in which the file is."""
+    return _PACKAGES_FOLDER.sub(r"\1", text)
+
+
 def what_ran(stack: Sequence[str]) -> str:
     """The innermost own functions, followed by the innermost function if that is another one's."""
     frames = [frame_of(text) for text in stack]
     own = [frame for frame in frames if frame.is_own]
-    shown = ([frame for frame in own if frame.name != _MODULE] or own)[-_MAX_OWN_FUNCTIONS:]
+    shown = ([frame for frame in own if not frame.name.endswith(_UNNAMED)] or own)[-_MAX_OWN_FUNCTIONS:]
     if frames and not frames[-1].is_own:
         shown.append(frames[-1])
     return _ARROW.join(dict.fromkeys(frame.short_name for frame in shown))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.past_runs.moments import find_moments
-from profiler.past_runs.stack_moments import frame_of, sampled_stacks, what_ran
+from profiler.past_runs.sampled_functions import frame_of, sampled_stacks, what_ran, without_packages_folder
 from profiler.record.activity_model import StackMoment, Stacks, TimeBreakdown, WaitTarget
 from tests.shown_runs import STARTED_NS, waiting
 
@@ -76,6 +76,8 @@ def test_own_code_is_neither_python_nor_a_package(file: str, *, is_own: bool) ->
         (("<module> (job.py:1)", "a (a.py:1)", "b (b.py:2)", "c (c.py:3)"), "b → c"),
         (("a (a.py:1)", "b (b.py:2)", "get (queue.py:3)", "wait (threading.py:4)"), "a → b → wait"),
         (("a (a.py:1)", "run (asyncio/runners.py:1)", "b (b.py:2)", "recv (socket.py:3)"), "a → b → recv"),
+        (("main (a.py:1)", "main.<locals>.<listcomp> (a.py:1)", "main.<locals>.grow (a.py:2)"), "main → grow"),
+        (("main.<locals>.<lambda> (a.py:1)", "Lock.acquire (threading.py:2)"), "<lambda> → Lock.acquire"),
         (("fib (a.py:1)", "fib (a.py:1)", "fib (a.py:1)"), "fib"),
         (("wait (threading.py:4)",), "wait"),
         (("x" * 99,), "x" * 39 + "…"),
@@ -84,6 +86,20 @@ def test_own_code_is_neither_python_nor_a_package(file: str, *, is_own: bool) ->
 )
 def test_the_innermost_own_functions_name_a_stack(stack: tuple[str, ...], text: str) -> None:
     assert what_ran(stack) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("get (site-packages/requests/api.py:7)", "get (requests/api.py:7)"),
+        ("get (/venv/lib/python3.13/site-packages/requests/api.py)", "get (requests/api.py)"),
+        ("dist-packages/yaml/loader.py", "yaml/loader.py"),
+        ("load (etl/load.py:7)", "load (etl/load.py:7)"),
+        ("site-packages", "site-packages"),
+    ],
+)
+def test_the_folder_of_packages_is_not_shown(text: str, shown: str) -> None:
+    assert without_packages_folder(text) == shown
 
 
 def test_a_stretch_of_the_series_has_the_stack_that_was_sampled_in_it() -> None:
