@@ -336,7 +336,7 @@ def _xy_params(panel: Panel) -> Json:
         {
             "show": True,
             "type": shape,
-            "mode": "stacked" if panel.kind == "bars" else "normal",
+            "mode": "stacked" if panel.kind == "bars" or panel.is_stacked else "normal",
             "data": {"label": group[0].label, "id": name},
             "valueAxis": "ValueAxis-1",
             "drawLinesBetweenPoints": True,
@@ -371,7 +371,7 @@ def _xy_params(panel: Panel) -> Json:
                 "style": {},
                 "scale": _LOGARITHMIC if panel.is_logarithmic else {"type": "linear", "mode": "normal"},
                 "labels": {"show": True, "rotate": 0, "filter": sideways, "truncate": 100},
-                "title": {"text": ", ".join(metric.label for metric in panel.metrics)},
+                "title": {"text": "" if panel.is_stacked else ", ".join(metric.label for metric in panel.metrics)},
             }
         ],
         "seriesParams": series,

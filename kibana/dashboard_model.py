@@ -117,6 +117,7 @@ class Panel:
         condition: The documents that are counted; None: all.
         bands: The colours of a heatmap, or of a number.
         is_logarithmic: Whether the axis of the values is logarithmic.
+        is_stacked: Whether the bars of a ranking's metrics are stacked.
         width: Columns of 48.
         height: Rows of 20 pixels.
     """
@@ -133,6 +134,7 @@ class Panel:
     condition: Condition | None = None
     bands: tuple[Band, ...] = ()
     is_logarithmic: bool = False
+    is_stacked: bool = False
     width: int = 24
     height: int = 15
 

@@ -296,14 +296,14 @@ def _colours(panel: Panel) -> Iterator[tuple[str, str]]:
 def _xy(panel: Panel, layer: str) -> Json:
     shown = {"x": True, "yLeft": True, "yRight": True}
     split = {"splitAccessor": _terms_column(0)} if panel.terms and panel.has_time_axis else {}
-    series = _SERIES[panel.kind]
+    series = _SERIES[panel.kind] + ("_stacked" if panel.is_stacked else "")
     accessors = [name for name, column in _columns(panel) if not column["isBucketed"] and name != _COUNT_COLUMN]
     colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
     return {
         "legend": {"isVisible": panel.has_legend, "position": panel.legend_position},
         "valueLabels": "hide",
         "fittingFunction": "Linear" if panel.kind == "line" else "None",
-        "axisTitlesVisibilitySettings": {**shown, "x": False},
+        "axisTitlesVisibilitySettings": {**shown, "x": False, "yLeft": not panel.is_stacked},  # it names one metric
         "tickLabelsVisibilitySettings": shown,
         "gridlinesVisibilitySettings": shown,
         "labelsOrientation": {"x": 0, "yLeft": 0, "yRight": 0},

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
+from kibana.conditions import Exists
 from kibana.dashboard_model import (
     COUNT_BANDS,
     HIGH_COLOUR,
@@ -29,6 +30,7 @@ from kibana.panel_builders import (
     OUTCOMES,
     PLACE_CONTROLS,
     TASKS,
+    TIME_PARTS,
     WASTE,
     average,
     bars,
@@ -167,6 +169,17 @@ OVERVIEW: Final = Dashboard(
             "Cost by family (USD)",
             "Fargate list price by end time: the ten families with the most tasks, and all others.",
             COST,
+        ),
+        ranking(
+            "time-by-family",
+            "Where the time went by family (%)",
+            "Mean parts of the duration, for the 25 families with the most runs. A part is the mean of the runs in "
+            "which it is known.",
+            *TIME_PARTS,
+            terms=Terms(field="task.family", label="Family", size=25, is_by_count=True),
+            condition=Exists(TIME_PARTS[0].field),
+            is_stacked=True,
+            width=48,
         ),
         *_HEATMAPS,
         table(

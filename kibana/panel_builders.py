@@ -7,6 +7,7 @@ from kibana.dashboard_model import (
     FAILURE_COLOUR,
     OUT_OF_MEMORY_COLOUR,
     PERCENT_BANDS,
+    SIZE_COLOUR,
     STOPPED_COLOUR,
     SUCCESS_COLOUR,
     UNKNOWN_COLOUR,
@@ -143,6 +144,8 @@ def ranking(
     terms: Terms = FAMILIES,
     condition: Condition | None = None,
     is_logarithmic: bool = False,
+    is_stacked: bool = False,
+    width: int = 24,
 ) -> Panel:
     """Horizontal bars of families."""
     return Panel(
@@ -154,6 +157,8 @@ def ranking(
         terms=(terms,),
         condition=condition,
         is_logarithmic=is_logarithmic,
+        is_stacked=is_stacked,
+        width=width,
     )
 
 
@@ -208,4 +213,20 @@ def table(
     )
 
 
+def _part_of_the_time(part: str, label: str, colour: str) -> Metric:
+    return average(f"usage.time.{part}.percent", label, colour)
+
+
 LATEST_TASK: Final = latest("task.id", "Latest task")
+TIME_PARTS: Final = (
+    _part_of_the_time("on_cpu", "On CPU", "#1764ab"),
+    _part_of_the_time("waiting_for_cpu", "CPU wait", "#9fc9e2"),
+    _part_of_the_time("disk", "Disk", "#8e6c3a"),
+    _part_of_the_time("network", "Network", "#7b4fa3"),
+    _part_of_the_time("sleep", "Sleep", "#c5b4e3"),
+    _part_of_the_time("lock", "Lock", "#d4679b"),
+    _part_of_the_time("pipe", "Pipe", "#2a9d9d"),
+    _part_of_the_time("child", "Child", "#a8d5d5"),
+    _part_of_the_time("other", "Other", SIZE_COLOUR),
+)
+"""The parts of the wall time in percent. A run's parts add up to 100."""

@@ -14,6 +14,7 @@ from kibana.panel_builders import (
     TASK_CONTROL,
     TASK_ROWS,
     TASKS,
+    TIME_PARTS,
     average,
     heatmap,
     highest,
@@ -118,6 +119,7 @@ RUN: Final = Dashboard(
             highest("interval.memory_mb", "Used (MB)", USED_COLOUR),
             highest("usage.memory.size_mb", "Size (MB)", SIZE_COLOUR),
         ),
+        _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *TIME_PARTS),
         table(
             "run-containers",
             "Containers",

@@ -25,6 +25,7 @@ _UNIT_SUFFIXES: Final = {
     "_bytes": _BYTES_FORMAT,
     "usd": _DOLLAR_FORMAT,
     "_percent": _ONE_DIGIT_FORMAT,
+    ".percent": _ONE_DIGIT_FORMAT,
     "_mb": _ONE_DIGIT_FORMAT,
 }
 _STATISTICS: Final[Mapping[str, Json]] = {

@@ -23,6 +23,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "lambda")]  # run as a script, which puts only this folder on the path
 
 from forwarder.documents import Document, report_document  # noqa: E402
+from profiler.record.activity_model import TimeBreakdown  # noqa: E402
+from profiler.record.metric_catalogue import TIME_PARTS  # noqa: E402
 from profiler.record.record_model import (  # noqa: E402
     AverageAndMaximum,
     Distribution,
@@ -84,10 +86,21 @@ def _run(batch: Batch, started_at: datetime, progress: float, rng: random.Random
     record = replace(
         record,
         metrics=replace(metrics, vcpu_saturated_percent=round(saturated, 1), slowdown_at_vcpu=slowdowns),
+        time_breakdown=_time_breakdown(batch, profile),
         recommendation=_recommendation(batch, profile),
         neuron=_neuron(rng) if batch.family == _NEURON.family else None,
     )
     return replace(run, record=record)
+
+
+def _time_breakdown(batch: Batch, profile: RunProfile) -> TimeBreakdown:
+    """Each family waits for other things; how long a run waits depends on its CPU usage."""
+    rng = random.Random(batch.family)
+    on_cpu_percent = min(100 * profile.cpu, 95)
+    weights = {part: rng.expovariate(1) ** 2 for part in TIME_PARTS[1:]}
+    unit = (100 - on_cpu_percent) / sum(weights.values())
+    waits: dict[str, Any] = {f"{part}_percent": round(weight * unit, 1) for part, weight in weights.items()}
+    return TimeBreakdown(on_cpu_percent=round(on_cpu_percent, 1), **waits)
 
 
 def _recommendation(batch: Batch, profile: RunProfile) -> Recommendation | None:

@@ -23,7 +23,7 @@ _STATUS = f"{_RECORD}status"
 _STATISTICS = frozenset({"avg", "p50", "p95", "p99", "max"})
 # The objects of the document in the order in which they are filled.
 _OBJECTS: Final = (
-    *("task", "cloud", "orchestrator", "container", "aws", "event"),
+    *("task", "cloud", "orchestrator", "host", "container", "aws", "event"),
     *("usage", "interval", "cost", "recommendation", "monitor"),
 )
 # The memory peak waits here: its place is inside an object that is moved as a whole.

@@ -20,7 +20,7 @@ from forwarder.function_settings import ForwarderSettings
 from forwarder.index_names import index_name
 from forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult
 from forwarder.search_cluster.failure_store import Failure, KeepFailures
-from forwarder.task_lines import InvalidReport, read_line, replace_lone_surrogates
+from forwarder.task_lines import InvalidReport, has_stacks, read_line, replace_lone_surrogates
 from profiler.core.json_fields import Json, text
 from profiler.core.timestamps import format_datetime
 from profiler.record.record_model import Record
@@ -176,7 +176,8 @@ def _document(payload: Payload, event: LogEvent, settings: ForwarderSettings) ->
         return InvalidReport("The log event has no message.")
     report = read_line(event.message)
     if report is None:
-        return log_line_document(payload, event, settings) if settings.forward_log_lines else None
+        is_indexed = settings.forward_log_lines and not has_stacks(event.message)
+        return log_line_document(payload, event, settings) if is_indexed else None
     if isinstance(report, InvalidReport):
         return report
     foreign = _foreign_identity(payload, report.record)

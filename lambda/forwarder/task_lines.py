@@ -5,11 +5,13 @@ import re
 import msgspec
 from msgspec import Struct
 
+from profiler.record.activity_model import is_stacks_line
 from profiler.record.record_model import Report, decode
 
 _TYPES = frozenset({"task.report", "task.checkpoint"})
 _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"')
 _MAX_REASON_LENGTH = 500
+_MAX_HEAD_LENGTH = 1024
 _SURROGATE_MARKERS = ("\\ud", "\\uD")
 # Each escape of a JSON text; the group is a surrogate that is not half of a pair.
 _ESCAPE = re.compile(
@@ -53,6 +55,12 @@ def read_line(message: str) -> Report | InvalidReport | None:
         return decode(message)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         return InvalidReport(_reason(error))
+
+
+def has_stacks(message: str) -> bool:
+    """Whether a line has the call stacks of a run: up to 200 KB that are neither indexed nor shown."""
+    head = message[:_MAX_HEAD_LENGTH]
+    return head.lstrip().startswith("{") and is_stacks_line(head.encode(errors="replace"))
 
 
 def _reason(error: Exception) -> str:

@@ -18,7 +18,7 @@ from forwarder.function_settings import NoticeSettings
 from forwarder.index_names import IndexPeriod
 from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
 from forwarder.notices.idempotency import Idempotently
-from forwarder.notices.notice import Notice
+from forwarder.notices.notice import Comparison, Notice
 from forwarder.search_cluster.document_delivery import DeliverDocuments
 from forwarder.task.batch_log_stream import TaskContainers, identify_containers
 from forwarder.task.find_report import FindIndexedReport, ReportFinder, ReportLine
@@ -38,14 +38,14 @@ class Index(Struct, frozen=True, kw_only=True):
     """The search cluster: writes documents, finds reports, and compares runs with recent ones of their family.
 
     ``find`` returns the report of a task's batch; None if it is not there yet. It raises ForwarderError. ``compare``
-    returns a sentence, or None without a comparison.
+    returns None without a comparison.
     """
 
     prefix: str
     period: IndexPeriod = "month"
     deliver: DeliverDocuments
     find: Callable[[StoppedTask, EventContainer], ReportLine | None] | None = None
-    compare: Callable[[Notice], str | None] = lambda _notice: None
+    compare: Callable[[Notice], Comparison | None] = lambda _notice: None
 
 
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ TASK_PROFILER_GPU                   auto, on, off (auto)
 TASK_PROFILER_GPU_UUIDS             the batch's GPUs (all visible ones)
 TASK_PROFILER_NEURON                auto, on, off (auto)
 TASK_PROFILER_PROCESS_ARGUMENTS     off, redacted, all (off)
+TASK_PROFILER_STACKS                call stacks of Python: on, moments (off)
 TASK_PROFILER_EMF                   CloudWatch metrics: true, live (false)
 TASK_PROFILER_EMF_METRICS           names of these metrics
 TASK_PROFILER_PROMETHEUS_PORT       live metrics for Prometheus (off)

@@ -49,6 +49,8 @@ _INDEX_TYPES: Mapping[Unit, IndexType] = {
 }
 # The sizes in vCPU with a slowdown in the search document.
 SLOWDOWN_SIZES = ("0.25", "0.5", "1", "2", "4", "8", "16", "32")
+# The parts of the wall time, which add up to 100 %.
+TIME_PARTS = ("on_cpu", "waiting_for_cpu", "disk", "network", "sleep", "lock", "pipe", "child", "other")
 _NO_INTERVAL, _NO_COST, _NO_RECOMMENDATION, _NO_MONITOR = Interval(), Cost(), Recommendation(), Monitor()
 _NO_GPUS, _NO_NEURON = GpuTotals(), NeuronTotals()
 _NO_NAMES: Mapping[str, str] = {}
@@ -240,8 +242,11 @@ METRICS: tuple[Metric, ...] = (
         emf_names={"max": "maxCpuUtilizationPercent"},
     ),
     _value("%", "metrics.vcpu_saturated_percent", "usage.cpu.saturated_percent", field_type="double"),
+    _value("s", "metrics.cpu_wait_seconds", "usage.cpu.wait_seconds"),
     *_slowdowns("min"),
     *_slowdowns("max"),
+    # Where the time went
+    *(_value("%", f"record.time_breakdown.{part}_percent", f"usage.time.{part}.percent") for part in TIME_PARTS),
     # Memory
     _value("MB", "metrics.memory_size_mb", "usage.memory.size_mb", text_label="Memory Size"),
     # The maximum is the next row: the kernel's high-water mark may be above the sampled maximum.

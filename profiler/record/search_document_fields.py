@@ -74,6 +74,7 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     DocumentField(name="orchestrator.type", get=_on_ecs("ecs")),
     _copied("orchestrator.cluster.name", "cluster"),
     DocumentField(name="service.name", get=reader("record.family")),
+    _copied("host.cpu.model", "processor.model"),
     _copied("container.name", "container.name"),
     _copied("container.id", "container.id"),
     _copied("container.image.name", "container.image"),

@@ -15,12 +15,14 @@ from msgspec.structs import replace
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers.ecs.container_stats import StatsReading, decode_stats
 from profiler.readers.ecs.task_metadata import TaskMetadata, decode_task
+from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import (
     AverageAndMaximum,
     Distribution,
     Gpu,
     Neuron,
     NeuronCore,
+    Processor,
     Report,
     decode,
     encode,
@@ -118,6 +120,23 @@ SCRIPTS = (
 )
 
 
+TIME_BREAKDOWNS = {
+    "a": TimeBreakdown(
+        on_cpu_percent=30.0,
+        waiting_for_cpu_percent=10.0,
+        disk_percent=5.0,
+        network_percent=40.0,
+        sleep_percent=5.0,
+        lock_percent=2.0,
+        pipe_percent=1.5,
+        child_percent=0.5,
+        other_percent=6.0,
+    ),
+    # Without SYS_PTRACE.
+    "b": TimeBreakdown(on_cpu_percent=50.0, waiting_for_cpu_percent=10.0, disk_percent=0.0, other_percent=40.0),
+}
+
+
 def arn(script: Script) -> str:
     return f"arn:aws:ecs:{REGION}:{ACCOUNT}:task/{CLUSTER}/{script.task_id}"
 
@@ -131,13 +150,17 @@ def produced() -> tuple[Lines, ...]:
 def with_devices(line: bytes) -> str:
     """Add to a line of the monitor what it does not know in a played task, through the record's own model.
 
-    A played task has neither GPUs nor NeuronCores for its sources to read. The checkpoints and the batch's report of
-    the task `a` get two GPUs and a core, whose utilization is 10 % and 20 points more with each.
+    A played task has neither GPUs nor NeuronCores nor processes for its sources to read. The checkpoints and the
+    batch's report of the task `a` get two GPUs and a core, whose utilization is 10 % and 20 points more with each; the
+    batches `a` and `b` get a processor and a time breakdown.
     """
     report = decode(line)
     record = report.record
-    is_batch = record.task_id == "a" and record.container.name == "batch"
-    more = _devices(report) if is_batch else {}
+    is_batch = record.container.name == "batch"
+    more = _devices(report) if is_batch and record.task_id == "a" else {}
+    if is_batch and record.task_id in TIME_BREAKDOWNS:
+        more["time_breakdown"] = TIME_BREAKDOWNS[record.task_id]
+        more["processor"] = Processor(model="Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz", count=4)
     return encode(replace(report, record=replace(record, **more))).decode()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import requests
 
@@ -20,6 +21,7 @@ from tests.lambda_environment import forget_environment
 from tests.search.produced import produced
 from tests.search.server import SearchServer, remove_ours
 from tests.search.test_forwarder import Context, event, report
+from tests.shown_runs import waiting_stacks
 
 pytestmark = pytest.mark.search
 
@@ -209,6 +211,8 @@ def test_the_pipeline_creates_the_same_documents_as_the_forwarder(opensearch_wit
         {"message": "an ordinary line"},
         {"message": '{"type": "other"}'},
         {"message": '{"type": "task.report"}'},
+        {"message": msgspec.json.encode(waiting_stacks()).decode()},
+        msgspec.to_builtins(waiting_stacks()),
         {},
     ]
     for _ in range(2):

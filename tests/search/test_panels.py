@@ -286,6 +286,17 @@ def test_durations(ask: Ask) -> None:
     assert 0 < waste < cost
 
 
+def test_where_the_time_went(ask: Ask) -> None:
+    """Means of `a` and `b`; only `a` knows what it waited for. No run of hourly has a breakdown."""
+    by_family = table(ask("time-by-family"), "time-by-family")
+    known_by_both = (close(40), close(10), close(2.5))
+    assert by_family == {("nightly",): (*known_by_both, *map(close, (40, 5, 2, 1.5, 0.5)), close(23))}
+    of_one = table(ask("run-time"), "run-time")
+    assert of_one[("a", "batch")] == tuple(map(close, (30, 10, 5, 40, 5, 2, 1.5, 0.5, 6)))
+    assert of_one[("b", "batch")] == (close(50), close(10), 0, None, None, None, None, None, close(40))
+    assert of_one[("c", "batch")] == (None,) * 9
+
+
 def test_peaks(ask: Ask) -> None:
     """In percent of the container's limit of 1024 MiB: `killed` 1000 MiB, `d` 64, `failed` 128, `stopped` 256."""
     found = table(ask("task-peak-memory"), "task-peak-memory")

@@ -210,18 +210,28 @@ def test_a_cluster_outage_raises_after_slack_was_posted(
 def test_the_duration_is_compared_with_recent_runs(
     aws: Any, forward: Forward, slack: FakeSlack, search_server: SearchServer
 ) -> None:
-    """Those of the same account and Region."""
+    """Those of the same account and Region. The notice of a run that took longer says what it waited for."""
     own = parse_stopped_task(task_event())
     assert own is not None
     place = {"accountId": own.account_id, "region": own.region}
     elsewhere = {"accountId": "999988887777", "region": own.region}
-    recent = [report(f"{number}", metrics={"durationMs": 1000}, **place) for number in range(8)]
+    last = {"processor": {"model": "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"}}
+    recent = [report(f"{number}", metrics={"durationMs": 1000}, **place, **last) for number in range(8)]
     others = [report(f"other-{number}", metrics={"durationMs": 9000}, **elsewhere) for number in range(8)]
     forward(event(*recent, *others), Context())
     search(search_server)
-    put(aws, run_report(metrics={"durationMs": 3100}))
+    waited = {
+        "onCpuPercent": 20.0,
+        "networkPercent": 80.0,
+        "waitingFor": [{"kind": "network", "target": "10.0.3.9:5432", "percent": 75.0}],
+    }
+    processor = {"model": "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"}
+    put(aws, run_report(metrics={"durationMs": 3100}, timeBreakdown=waited, processor=processor))
     handler.task_stopped(task_event(containers=[{"name": "batch", "exitCode": 0}]), LambdaContext())
-    assert "3.1× longer than the median of the last 8 successful runs" in json.dumps(slack.messages, ensure_ascii=False)
+    posted = json.dumps(slack.messages, ensure_ascii=False)
+    assert "3.1× longer than the median of the last 8 successful runs. It ran on Xeon 8259CL, the last " in posted
+    assert "success on 8375C." in posted
+    assert "80 % of the time it waited for the network, 75 % for 10.0.3.9:5432." in posted
 
 
 def test_other_states_of_a_task_are_ignored(aws: Any, slack: FakeSlack) -> None:

@@ -1,13 +1,17 @@
-"""Compares the duration of a run with recent successful runs of its family."""
+"""Compares the duration of a run, and its processor, with recent successful runs of its family."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import median
 
+from msgspec.structs import replace
+
 from forwarder.delivery_errors import SearchClusterError
-from forwarder.notices.notice import Notice
+from forwarder.notices.notice import Comparison, Notice
 from forwarder.search_cluster.interface import SearchCluster
 from profiler.core.ecs_terms import arn_part
-from profiler.core.json_fields import mapping, mappings, number
+from profiler.core.json_fields import mapping, mappings, number, text
+from profiler.record.accelerators import processor_difference
+from profiler.record.record_model import Processor, Record
 
 COMPARISON_SECONDS = 5.0
 _MAX_RUNS = 20
@@ -18,14 +22,14 @@ _ACCOUNT_PART = 4
 
 def compare(
     cluster: SearchCluster, notice: Notice, *, prefix: str, timeout_seconds: float = COMPARISON_SECONDS
-) -> str | None:
+) -> Comparison | None:
     """Compare the duration with the median of the family's recent successful runs.
 
     The family's runs are those of the same account and Region. If there are enough of them, only runs in the same ECS
-    cluster count.
+    cluster count. A processor other than that of the latest one is named.
 
     Returns:
-        A sentence; None without a duration, with fewer than 5 runs, or if the search cluster does not respond in time.
+        None without a duration, with fewer than 5 runs, or if the search cluster does not respond in time.
     """
     duration_ms = notice.duration_ms
     if duration_ms is None or duration_ms <= 0:
@@ -34,9 +38,14 @@ def compare(
         response = cluster.search(f"{prefix}-reports-*", _recent_runs_query(notice), timeout_seconds)
     except SearchClusterError:
         return None
-    durations = _durations(response, notice.task.cluster)
+    runs = [mapping(hit.get("_source")) for hit in mappings(mapping(response.get("hits")).get("hits"))]
+    durations = _durations(runs, notice.task.cluster)
     median_ms = median(durations) if len(durations) >= _MIN_RUNS else 0
-    return _sentence(duration_ms / median_ms, len(durations)) if median_ms > 0 else None
+    if median_ms <= 0:
+        return None
+    ratio = duration_ms / median_ms
+    sentences = (_sentence(ratio, len(durations)), _processor_sentence(notice.record, runs[0]))
+    return Comparison(text=" ".join(filter(None, sentences)), is_slow=ratio >= _NOTABLE_RATIO)
 
 
 def _recent_runs_query(notice: Notice) -> dict[str, object]:
@@ -55,22 +64,30 @@ def _recent_runs_query(notice: Notice) -> dict[str, object]:
         query["should"] = [{"constant_score": {"filter": {"term": {"orchestrator.cluster.name": notice.task.cluster}}}}]
     return {
         "size": _MAX_RUNS,
-        "_source": ["usage.duration_ms", "orchestrator.cluster.name"],
+        "_source": ["usage.duration_ms", "orchestrator.cluster.name", "host.cpu.model"],
         "query": {"bool": query},
         "sort": [{"_score": {"order": "desc"}}, {"@timestamp": {"order": "desc", "unmapped_type": "date"}}],
     }
 
 
-def _durations(response: Mapping[str, object], ecs_cluster: str | None) -> list[float]:
+def _durations(sources: Iterable[Mapping[str, object]], ecs_cluster: str | None) -> list[float]:
     """Read the durations: those in the ECS cluster if there are enough of them, else all."""
-    hits = mappings(mapping(response.get("hits")).get("hits"))
     runs = [
         (mapping(mapping(source.get("orchestrator")).get("cluster")).get("name"), duration_ms)
-        for source in (mapping(hit.get("_source")) for hit in hits)
+        for source in sources
         if (duration_ms := number(mapping(source.get("usage")).get("duration_ms"))) is not None
     ]
     same = [duration_ms for name, duration_ms in runs if name == ecs_cluster]
     return same if len(same) >= _MIN_RUNS else [duration_ms for _, duration_ms in runs]
+
+
+def _processor_sentence(record: Record | None, last_success: Mapping[str, object]) -> str | None:
+    model = text(mapping(mapping(last_success.get("host")).get("cpu")).get("model"))
+    if record is None or model is None:
+        return None
+    other = replace(record, processor=Processor(model=model))
+    difference = processor_difference(record, other, "the last success")
+    return None if difference is None else f"It {difference}."
 
 
 def _sentence(ratio: float, runs: int) -> str:

@@ -13,6 +13,7 @@ from forwarder.notices.links import links_of
 from forwarder.notices.notice import Notice
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
+from profiler.record.activity_model import TimeBreakdown
 from profiler.record.outcome_sentences import PREDICATES
 from profiler.record.record_model import Cost, Metrics, Recommendation, describe_type
 from profiler.record.run_outcome import EndStatus, StopCategory
@@ -27,6 +28,7 @@ _MAX_WORD_LENGTH = 64
 _MAX_URL_LENGTH = 2048
 _MAX_ADVICE = 5
 _MAX_SIZES = 16
+_MAX_TARGETS = 3
 # The other ones, control characters, become spaces in every text.
 _ESCAPED_IN_JSON = str.maketrans({'"': "'", "\\": "/"})
 
@@ -42,11 +44,13 @@ class Links(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel
 class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """One ended run. What is unknown is left out.
 
-    ``text`` is one sentence about the run. It contains no quotation mark, backslash or control character: the input
-    transformers of EventBridge insert texts as they are, so that these would break the JSON of a template.
+    ``text`` is one sentence about the run, or two: the second says what a failed or slow run waited for most of the
+    time. It contains no quotation mark, backslash or control character: the input transformers of EventBridge insert
+    texts as they are, so that these would break the JSON of a template.
     ``container`` is the name of the batch container. ``stopCategory`` is the cause of the end, ``stoppedReason`` the
     text from ECS. ``metrics``, ``cost`` and ``recommendation`` are those of the run's report; without a report,
     ``metrics`` has the numbers of the last checkpoint, or only the duration, and ``cost`` is left out.
+    ``timeBreakdown`` is that of the report or the checkpoint, with at most three targets.
     """
 
     text: str
@@ -63,6 +67,7 @@ class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     started_at: str | None = None
     finished_at: str | None = None
     metrics: Metrics | None = None
+    time_breakdown: TimeBreakdown | None = None
     cost: Cost | None = None
     recommendation: Recommendation | None = None
     links: Links | None = None
@@ -90,23 +95,25 @@ def ended_run(notice: Notice, *, kibana_url: str | None) -> EndedRun:
         started_at=None if started_at is None else format_datetime(started_at),
         finished_at=_embeddable(notice.finished_at, _MAX_WORD_LENGTH),
         metrics=_metrics(notice),
+        time_breakdown=_time_breakdown(notice),
         cost=_cost(notice),
         recommendation=_recommendation(notice),
         links=_links(notice, kibana_url),
     )
     # Only numbers of thousands of digits can make it so large.
     is_small = len(msgspec.json.encode(run)) < MAX_DETAIL_BYTES
-    return run if is_small else replace(run, metrics=None, cost=None, recommendation=None)
+    return run if is_small else replace(run, metrics=None, time_breakdown=None, cost=None, recommendation=None)
 
 
 def _sentence(notice: Notice) -> str:
-    """Return a sentence with family and outcome, such as "nightly:5 failed with exit code 1: out of disk."."""
+    """Return a sentence such as "nightly:5 failed with exit code 1: out of disk.", and one about its longest wait."""
     revision = notice.task.revision
     name = notice.family if revision is None else f"{notice.family}:{revision}"
     code = value_formats.exit_code(notice.outcome.exit_code or None)
     exit_code = "" if code is None else f" with exit code {code}"
     reason = f": {notice.reason.strip().rstrip('.')}" if notice.reason else ""
-    return f"{name} {PREDICATES[notice.outcome.status]}{exit_code}{reason}."
+    wait = value_formats.longest_wait(notice)
+    return f"{name} {PREDICATES[notice.outcome.status]}{exit_code}{reason}.{f' {wait}' if wait else ''}"
 
 
 def _metrics(notice: Notice) -> Metrics | None:
@@ -128,6 +135,21 @@ def _metrics(notice: Notice) -> Metrics | None:
         max_memory_used_at=_cut(metrics.max_memory_used_at, _MAX_WORD_LENGTH),
         slowdown_at_vcpu=sizes,
     )
+
+
+def _time_breakdown(notice: Notice) -> TimeBreakdown | None:
+    breakdown = None if notice.record is None else notice.record.time_breakdown
+    if breakdown is None:
+        return None
+    targets = (
+        replace(
+            target,
+            kind=_embeddable(target.kind, _MAX_WORD_LENGTH) or "",
+            target=_embeddable(target.target, _MAX_NAME_LENGTH) or "",
+        )
+        for target in breakdown.waiting_for[:_MAX_TARGETS]
+    )
+    return replace(breakdown, waiting_for=tuple(targets))
 
 
 def _cost(notice: Notice) -> Cost | None:

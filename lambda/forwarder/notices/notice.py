@@ -12,12 +12,19 @@ from profiler.record.record_model import Metrics, Record
 _NOT_MEASURED = Metrics()
 
 
+class Comparison(Struct, frozen=True, kw_only=True):
+    """The run compared with recent runs of its family, in words, and whether it took notably longer."""
+
+    text: str
+    is_slow: bool = False
+
+
 class Notice(Struct, frozen=True, kw_only=True):
     """One stopped task.
 
     ``container`` is the name of the batch container; ``report_line`` is its report or checkpoint, and ``log`` is its
-    log stream. ``log_lines`` are the last lines of the batch, the newest one last. ``comparison`` is a sentence about
-    recent runs of the family.
+    log stream. ``log_lines`` are the last lines of the batch, the newest one last. ``comparison`` is None if there are
+    too few recent runs of the family.
     """
 
     task: StoppedTask
@@ -26,7 +33,7 @@ class Notice(Struct, frozen=True, kw_only=True):
     report_line: ReportLine | None = None
     log: LogStream | None = None
     log_lines: tuple[str, ...] = ()
-    comparison: str | None = None
+    comparison: Comparison | None = None
 
     @property
     def family(self) -> str:
@@ -42,6 +49,11 @@ class Notice(Struct, frozen=True, kw_only=True):
     def metrics(self) -> Metrics:
         """The metrics of the record."""
         return _NOT_MEASURED if self.record is None else self.record.metrics
+
+    @property
+    def went_wrong(self) -> bool:
+        """Whether the run failed or took notably longer than its family's recent runs."""
+        return self.outcome.status == "failure" or (self.comparison is not None and self.comparison.is_slow)
 
     @property
     def is_complete(self) -> bool:

@@ -101,7 +101,7 @@ def message(notice: Notice, *, kibana_url: str | None) -> SlackMessage:
         _section(_cause_lines(notice)),
         _log(notice.log_lines),
         _section(_advice(notice)),
-        _section([escape_text(notice.comparison or "", _MAX_SENTENCE_LENGTH)]),
+        _section(_why(notice)),
         _context(_note(notice)),
         _buttons(notice, kibana_url),
     )
@@ -248,6 +248,12 @@ def _advice(notice: Notice) -> list[str]:
     reasons = (escape_text(reason, _MAX_SENTENCE_LENGTH) for reason in advice.reasons[:_MAX_REASONS])
     suggested = None if size is None else value_formats.suggested_size(size, advice.saving_percent)
     return [suggested or "", *(f"• {reason}" for reason in reasons if reason)]
+
+
+def _why(notice: Notice) -> list[str]:
+    comparison = None if notice.comparison is None else notice.comparison.text
+    sentences = (comparison, value_formats.longest_wait(notice))
+    return [escape_text(sentence, _MAX_SENTENCE_LENGTH) for sentence in sentences if sentence]
 
 
 def _contradicts_out_of_memory(notice: Notice, size: TaskSize) -> bool:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from operator import itemgetter
 
 from forwarder.notices.notice import Notice
 from forwarder.task.stop_classification import Outcome
@@ -25,6 +26,17 @@ _SPARKLINE_WIDTH = 40
 _MIN_SPARKLINE_VALUES = 3
 _NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 _WHOLE_PERCENT = 100
+_HALF_PERCENT = 50
+# What a run did in the parts of its time in which it was not on a CPU.
+_WAITS = {
+    "waiting_for_cpu": "waited for a CPU",
+    "disk": "waited for the disk",
+    "network": "waited for the network",
+    "sleep": "slept",
+    "lock": "waited for a lock",
+    "pipe": "waited for a pipe",
+    "child": "waited for a child process",
+}
 _IDLE_BELOW_PERCENT = 1
 _MAX_MS = 1e15
 
@@ -128,6 +140,28 @@ def cause(outcome: Outcome) -> str | None:
         return _OOM_BUT_SUCCESS if outcome.category == "oom" else None
     sentence = describe_cause(outcome.category, outcome.exit_code)
     return None if sentence is None else f"{sentence}."
+
+
+def longest_wait(notice: Notice) -> str | None:
+    """Return a sentence on what a failed or slow run did most of the time, if that was not work on a CPU.
+
+    It also names the target with the longest share. None if no known part took over half of the time.
+    """
+    breakdown = None if notice.record is None else notice.record.time_breakdown
+    if breakdown is None or not notice.went_wrong:
+        return None
+    shares = {kind: valid_number(getattr(breakdown, f"{kind}_percent")) or 0 for kind in _WAITS}
+    kind, percent = max(shares.items(), key=itemgetter(1))
+    if percent <= _HALF_PERCENT:
+        return None
+    targets = {
+        target.target: share
+        for target in breakdown.waiting_for
+        if target.kind == kind and (share := valid_number(target.percent))
+    }
+    name = max(targets, key=targets.__getitem__, default=None)
+    longest = "" if name is None else f", {_percent(targets[name])} for {name}"
+    return f"{_percent(percent)} of the time it {_WAITS[kind]}{longest}."
 
 
 def memory_at_oom(notice: Notice) -> str | None:

@@ -79,7 +79,8 @@ def test_every_report_goes_through_the_function_once() -> None:
     function = FakeFunction()
     events = [event(number * 1000, f"ecs/batch/{number % 7}") for number in range(500)]
     windows: list[int] = []
-    counts = run([*events, event(5, message="plain line")], function, windows)
+    others = [event(5, message="plain line"), event(6, message='{"type":"task.stacks","taskId":"1"}')]
+    counts = run([*events, *others], function, windows)
     assert counts == ReplayCounts(read=500, indexed=500)
     assert sorted(function.ids) == sorted(event.id for event in events)
     assert windows == [WINDOW_MS, 2 * WINDOW_MS, 3 * WINDOW_MS]

@@ -17,6 +17,8 @@ from forwarder.function_settings import ForwarderSettings
 from forwarder.subscription import LogEvent, Payload, log_line_document
 from forwarder.task_lines import InvalidReport
 from profiler.core.timestamps import parse_datetime
+from profiler.record.activity_model import TimeBreakdown
+from profiler.record.metric_catalogue import TIME_PARTS
 from profiler.record.record_model import (
     Container,
     Cost,
@@ -32,6 +34,7 @@ from profiler.record.record_model import (
     Report,
     encode,
 )
+from tests.shown_runs import waiting
 
 TEMPLATES = Path(__file__).parents[3] / "kibana" / "index-templates"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -171,6 +174,24 @@ def test_the_document_has_exactly_the_expected_fields() -> None:
         "monitor": {"version": "0.1.0", "cpu_seconds": 1.5, "max_rss_mb": 30.5},
         "tags": ["team=data", "stage="],
     }
+
+
+def test_the_document_has_the_processor_the_wait_for_a_cpu_and_where_the_time_went() -> None:
+    fields = document(waiting().record).fields
+    parts = {"on_cpu": 31.2, "waiting_for_cpu": 4.1, "disk": 3.0, "network": 55.4, "sleep": 5.0, "lock": 0.2}
+    parts |= {"pipe": 0.0, "child": 0.0, "other": 1.1}
+    assert fields["usage"]["time"] == {name: {"percent": percent} for name, percent in parts.items()}
+    assert sum(parts.values()) == pytest.approx(100)
+    assert fields["usage"]["cpu"]["wait_seconds"] == 61.4
+    assert fields["host"] == {"cpu": {"model": "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"}}
+
+
+@given(st.dictionaries(st.sampled_from(TIME_PARTS), st.none() | st.floats(0, 100)))
+def test_a_part_of_the_time_is_in_the_document_if_and_only_if_it_is_known(parts: dict[str, float | None]) -> None:
+    values: dict[str, Any] = {f"{part}_percent": percent for part, percent in parts.items()}
+    fields = document(msgspec.structs.replace(FULL, time_breakdown=TimeBreakdown(**values))).fields
+    known = {part: {"percent": percent} for part, percent in parts.items() if percent is not None}
+    assert fields["usage"].get("time", {}) == known
 
 
 def test_the_index_is_the_month_in_which_the_pull_began() -> None:

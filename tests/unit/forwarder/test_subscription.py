@@ -7,9 +7,11 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from forwarder.delivery_errors import PayloadError
 from forwarder.documents import Document
@@ -17,10 +19,12 @@ from forwarder.function_settings import ForwarderSettings
 from forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from forwarder.search_cluster.failure_store import Failure, message_body
 from forwarder.search_cluster.interface import bulk_lines
-from forwarder.subscription import MAX_PAYLOAD_BYTES, LogEvent, Payload, decode_event, forward, read_event
+from forwarder.subscription import MAX_PAYLOAD_BYTES, Counts, LogEvent, Payload, decode_event, forward, read_event
 from forwarder.task_lines import InvalidReport, read_line
+from profiler.record.activity_model import StackStep
 from profiler.record.record_model import Report
 from tests.fakes import FakeInvocationTime
+from tests.shown_runs import waiting_stacks
 from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, takes_all
 
 DOCUMENT = {
@@ -342,6 +346,38 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
 )
 def test_lines_of_other_programs_are_skipped(line: str) -> None:
     assert read_line(line) is None
+
+
+STACKS = msgspec.json.encode(
+    replace(
+        waiting_stacks(),
+        steps=(
+            StackStep(offset_ms=0, duration_ms=1, stacks={f"<module> (job.py);f{n} (a.py)": n for n in range(5000)}),
+        ),
+    )
+).decode()
+
+
+@pytest.mark.parametrize("line", [STACKS, STACKS[: 16 * 1024], "  " + STACKS], ids=["whole", "cut", "indented"])
+@pytest.mark.parametrize("forward_log_lines", [True, False])
+def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) -> None:
+    """The line before the report may have 200 KB. A line that quotes one, or comes from another program, is a line."""
+    assert len(STACKS) > 150_000
+    quoted = [f"saw {STACKS}", json.dumps({"message": STACKS}), '{"type":"task.other"}']
+    store, documents = KeepingStore(), list[Document]()
+
+    def write(part: Sequence[Document]) -> DeliveryResult:
+        documents.extend(part)
+        return DeliveryResult(indexed=len(part))
+
+    lines = [line, json.dumps(REPORT), *quoted]
+    payload = Payload(log_events=tuple(LogEvent(str(number), 1, text) for number, text in enumerate(lines)))
+    counts = forward([payload], ForwarderSettings(forward_log_lines=forward_log_lines), write, store.keep, print)
+    skipped = 1 if forward_log_lines else 4
+    assert counts == Counts(indexed=5 - skipped, skipped=skipped)
+    assert store.kept == []
+    texts = [str(document.fields.get("message", document.fields.get("record"))) for document in documents]
+    assert texts == [json.dumps(REPORT), *(quoted if forward_log_lines else [])]
 
 
 def test_a_report_is_read() -> None:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from forwarder.delivery_errors import DeliveryError, ForwarderError, SearchClusterError, SettingsError
@@ -11,7 +12,7 @@ from forwarder.documents import Document
 from forwarder.function_settings import NoticeSettings
 from forwarder.notices.channel import NoticeChannel, NoticeKind
 from forwarder.notices.duration_comparison import compare
-from forwarder.notices.notice import Notice
+from forwarder.notices.notice import Comparison, Notice
 from forwarder.search_cluster.document_delivery import DeliveryResult
 from forwarder.search_cluster.failure_store import Failure
 from forwarder.task.batch_log_stream import LogStream
@@ -20,8 +21,9 @@ from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import EventContainer, StoppedTask
 from forwarder.task_lines import read_line
 from forwarder.task_stopped import Index, TaskStoppedHandler
-from profiler.record.record_model import Container, Distribution, Metrics, Record, Report
+from profiler.record.record_model import Container, Distribution, Metrics, Processor, Record, Report
 from tests.fakes import FakeInvocationTime
+from tests.shown_runs import waiting_stacks
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, task
 
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
@@ -49,6 +51,9 @@ def report(kind: str = "task.report", **record: Any) -> str:
         **record,
     }
     return json.dumps({"time": "2026-03-01T10:12:33Z", "type": kind, "record": whole})
+
+
+AS_EVER = Comparison(text="As long as ever.")
 
 
 class World:
@@ -117,10 +122,10 @@ class World:
             raise self.channel_error
         return True
 
-    def compare(self, notice: Notice) -> str | None:
+    def compare(self, notice: Notice) -> Comparison | None:
         if self.compare_error is not None:
             raise self.compare_error
-        return "As long as ever."
+        return AS_EVER
 
     def describe(self, arn: str) -> Mapping[str, object] | None:
         assert arn.endswith("nightly:5")
@@ -336,7 +341,7 @@ def test_a_failed_comparison_is_left_out_of_the_notice() -> None:
     world.compare_error = None
     world.done.clear()
     world.handle()
-    assert world.notices[1][0].comparison == "As long as ever."
+    assert world.notices[1][0].comparison == AS_EVER
 
 
 def report_line(**record: Any) -> ReportLine:
@@ -450,6 +455,14 @@ def test_a_failure_shows_the_last_lines_of_the_batch(count: int, shown: tuple[st
     assert world.notices[0][0].log_lines == shown
 
 
+def test_call_stacks_before_the_report_are_neither_in_its_way_nor_shown() -> None:
+    stacks = msgspec.json.encode(waiting_stacks()).decode()
+    world = World({BATCH_STREAM: ["one", stacks, report()]})
+    world.handle(log_lines=5)
+    ((notice, _),) = world.notices
+    assert (world.reads, notice.log_lines, notice.duration_ms) == (2, ("one",), 60000)
+
+
 @pytest.mark.parametrize("detail", [{"containers": [{"name": "batch", "exitCode": 0}]}, {"stopCode": "UserInitiated"}])
 def test_only_a_failure_shows_log_lines(detail: dict[str, Any]) -> None:
     world = World({BATCH_STREAM: LINES})
@@ -524,8 +537,9 @@ def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition
     assert world.notices[0][0].container == "batch"
 
 
-def ended(duration_ms: float | None, **of_task: Any) -> Notice:
-    record = Record(task_id="1", container=Container(name="batch"), metrics=Metrics(duration_ms=duration_ms))
+def ended(duration_ms: float | None, *, processor: Processor | None = None, **of_task: Any) -> Notice:
+    metrics = Metrics(duration_ms=duration_ms)
+    record = Record(task_id="1", container=Container(name="batch"), metrics=metrics, processor=processor)
     fields = {"arn": "1", "definition_arn": "nightly:1", **of_task}
     return Notice(
         task=StoppedTask(**fields),
@@ -537,8 +551,15 @@ def ended(duration_ms: float | None, **of_task: Any) -> Notice:
 class FakeCluster:
     """A search cluster with successful runs of these durations, some of them in the ECS cluster ``jobs``."""
 
-    def __init__(self, durations: list[float], error: SearchClusterError | None = None, in_jobs: int = 0) -> None:
+    def __init__(
+        self,
+        durations: list[float],
+        error: SearchClusterError | None = None,
+        in_jobs: int = 0,
+        models: Sequence[str | None] = (),
+    ) -> None:
         self._durations = durations
+        self._models = models or [None] * len(durations)
         self._error = error
         self._in_jobs = in_jobs
         self.body: Mapping[str, Any] = {}
@@ -552,8 +573,9 @@ class FakeCluster:
             {
                 "usage": {"duration_ms": value},
                 "orchestrator": {"cluster": {"name": "jobs" if number < self._in_jobs else "test"}},
+                **({} if model is None else {"host": {"cpu": {"model": model}}}),
             }
-            for number, value in enumerate(self._durations)
+            for number, (value, model) in enumerate(zip(self._durations, self._models, strict=True))
         ]
         return {"hits": {"hits": [{"_source": source} for source in sources]}}
 
@@ -570,13 +592,44 @@ class FakeCluster:
         ([1000.0] * 20, 3100, "3.1× longer than the median of the last 20 successful runs."),
         ([1000.0] * 5, 400, "2.5× shorter than the median of the last 5 successful runs."),
         ([1000.0] * 5, 1100, "About as long as the median of the last 5 successful runs."),
-        ([1000.0] * 4, 9000, None),
-        ([], 9000, None),
-        ([1000.0] * 20, None, None),
     ],
 )
-def test_the_comparison_with_recent_runs(durations: list[float], duration: float | None, sentence: str | None) -> None:
-    assert compare(FakeCluster(durations), ended(duration), prefix="task") == sentence
+def test_the_comparison_with_recent_runs(durations: list[float], duration: float, sentence: str) -> None:
+    comparison = compare(FakeCluster(durations), ended(duration), prefix="task")
+    assert comparison == Comparison(text=sentence, is_slow=duration > 3000)
+
+
+@pytest.mark.parametrize(
+    ("durations", "duration"), [([1000.0] * 4, 9000), ([], 9000), ([0.0] * 20, 9000), ([1000.0] * 20, None)]
+)
+def test_without_a_duration_or_enough_runs_there_is_no_comparison(
+    durations: list[float], duration: float | None
+) -> None:
+    assert compare(FakeCluster(durations), ended(duration), prefix="task") is None
+
+
+XEON_8259CL = "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"
+XEON_8375C = "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"
+
+
+@pytest.mark.parametrize(
+    ("own", "last_success", "words"),
+    [
+        (XEON_8259CL, XEON_8375C, " It ran on Xeon 8259CL, the last success on 8375C."),
+        (XEON_8259CL, XEON_8259CL, ""),
+        (None, XEON_8375C, ""),
+        (XEON_8259CL, None, ""),
+    ],
+)
+def test_a_processor_other_than_that_of_the_last_success_is_named(
+    own: str | None, last_success: str | None, words: str
+) -> None:
+    """The first answer of the search is the last success; what the runs before it ran on does not count."""
+    cluster = FakeCluster([1000.0] * 6, models=[last_success, *["Neoverse-N1"] * 5])
+    comparison = compare(cluster, ended(1000, processor=Processor(model=own)), prefix="task")
+    assert comparison is not None
+    assert comparison.text == "About as long as the median of the last 6 successful runs." + words
+    assert "host.cpu.model" in cluster.body["_source"]
 
 
 @pytest.mark.parametrize(
@@ -588,7 +641,7 @@ def test_the_comparison_with_recent_runs(durations: list[float], duration: float
 )
 def test_recent_runs_in_the_same_cluster_are_preferred(in_jobs: int, sentence: str) -> None:
     runs = FakeCluster([1000.0] * in_jobs + [4000.0] * (12 - in_jobs), in_jobs=in_jobs)
-    assert compare(runs, ended(1000, cluster="jobs"), prefix="task") == sentence
+    assert compare(runs, ended(1000, cluster="jobs"), prefix="task") == Comparison(text=sentence)
 
 
 def test_recent_runs_are_those_of_the_same_account_and_region() -> None:
@@ -615,6 +668,7 @@ def test_without_a_response_from_the_cluster_there_is_no_comparison() -> None:
         {"hits": {"hits": [{"_source": {"usage": None}}] * 9}},
         {"hits": {"hits": [{"_source": {"usage": {"duration_ms": "long"}}}] * 9}},
         {"hits": {"hits": [{}] * 9}},
+        {"hits": {"hits": [{"_source": {"host": {"cpu": "fast"}, "usage": {}}}] * 9}},
     ],
 )
 def test_an_unexpected_search_response_gives_no_comparison(answer: dict[str, Any]) -> None:

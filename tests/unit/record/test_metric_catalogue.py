@@ -7,8 +7,9 @@ from typing import Any, get_args
 import pytest
 
 from profiler.record.accelerators import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
+from profiler.record.activity_model import TimeBreakdown
 from profiler.record.emf import EMF_METRICS
-from profiler.record.metric_catalogue import METRICS, IndexType, Metric, view_of
+from profiler.record.metric_catalogue import METRICS, TIME_PARTS, IndexType, Metric, view_of
 from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
@@ -21,6 +22,7 @@ from profiler.record.record_model import (
     Monitor,
     Neuron,
     NeuronCore,
+    Processor,
     Recommendation,
     Record,
     Report,
@@ -40,6 +42,11 @@ def distribution() -> Distribution:
     return Distribution(**{name: float(next(NUMBERS)) for name in ("avg", "p50", "p95", "p99", "max")})
 
 
+def time_breakdown() -> TimeBreakdown:
+    parts: dict[str, Any] = {f"{part}_percent": float(next(NUMBERS)) for part in TIME_PARTS}
+    return TimeBreakdown(**parts)
+
+
 # Each number is there once, so that a getter that reads another field is noticed.
 FULL = Record(
     task_id="0123",
@@ -51,6 +58,7 @@ FULL = Record(
     account_id="111122223333",
     availability_zone="eu-west-1a",
     launch_type="FARGATE",
+    processor=Processor(model="Xeon", count=4),
     container=Container(name="batch", id="b", image="etl:7", image_digest="sha256:1"),
     log_group="/ecs/jobs",
     log_stream="ecs/batch/0123",
@@ -68,6 +76,7 @@ FULL = Record(
         init_duration_ms=next(NUMBERS),
         vcpu_size=next(NUMBERS),
         cpu_seconds=float(next(NUMBERS)),
+        cpu_wait_seconds=float(next(NUMBERS)),
         vcpu_used=distribution(),
         cpu_utilization_percent=distribution(),
         memory_used_mb=distribution(),
@@ -86,6 +95,7 @@ FULL = Record(
         block_write_bytes=next(NUMBERS),
         ephemeral_storage_used_mb=next(NUMBERS),
     ),
+    time_breakdown=time_breakdown(),
     interval=Interval(
         started_at="2026-03-01T00:01:00.000Z",
         finished_at="2026-03-01T00:02:00.000Z",
@@ -160,6 +170,25 @@ def test_every_metric_is_in_an_output() -> None:
 def test_a_field_of_the_documents_is_there_once_and_of_a_known_type() -> None:
     assert len({field.name for field in FIELDS}) == len(FIELDS)
     assert {field.index_type for field in FIELDS} <= set(get_args(IndexType))
+
+
+def test_every_part_of_the_time_is_in_the_document() -> None:
+    """So that the parts of a document add up to 100 % too."""
+    parts = {name for name in TimeBreakdown.__struct_fields__ if name.endswith("_percent")} - {"covered_percent"}
+    assert {f"{part}_percent" for part in TIME_PARTS} == parts
+    assert {f"usage.time.{part}.percent" for part in TIME_PARTS} <= {field.name for field in FIELDS}
+
+
+def test_a_part_of_the_time_that_is_not_known_is_absent() -> None:
+    breakdown = TimeBreakdown(on_cpu_percent=40.0, waiting_for_cpu_percent=0.0, disk_percent=1.0, other_percent=59.0)
+    seen = view_of(Record(task_id="1", container=Container(name="x"), time_breakdown=breakdown))
+    found = {metric.document_field: metric.get(seen) for metric in METRICS if metric.get(seen) is not None}
+    assert found == {
+        "usage.time.on_cpu.percent": 40.0,
+        "usage.time.waiting_for_cpu.percent": 0.0,
+        "usage.time.disk.percent": 1.0,
+        "usage.time.other.percent": 59.0,
+    }
 
 
 def test_gpus_are_combined() -> None:

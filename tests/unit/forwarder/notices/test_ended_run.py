@@ -15,6 +15,7 @@ from forwarder.delivery_errors import NoticeError
 from forwarder.notices.ended_run import MAX_DETAIL_BYTES, EndedRun, LogLineChannel, ended_run, json_schema
 from forwarder.notices.event_bus import EventBusChannel
 from forwarder.notices.notice import Notice
+from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Container, Cost, Metrics, Recommendation, Record
 from tests.documentation import ROOT
 from tests.unit.forwarder.notices.test_slack_message import NOTICE, NOTICES, OOM, ended, in_task, report_line
@@ -108,6 +109,20 @@ def test_the_detail_of_a_run_with_a_report() -> None:
     assert [len(reason) for reason in advice["reasons"]] == [400] * 5
 
 
+def test_the_time_breakdown_has_its_three_largest_targets_and_a_sentence() -> None:
+    targets = tuple(WaitTarget(kind="network", target=f"10.0.0.{n}:{'9' * 300}", percent=40.0 - n) for n in range(8))
+    breakdown = TimeBreakdown(on_cpu_percent=10.0, network_percent=90.0, other_percent=0.0, waiting_for=targets)
+    record = replace(RECORD, time_breakdown=breakdown)
+    run = detail(ended(replace(RUN, report_line=report_line(record)), status="failure", exit_code=1))
+    assert run["text"].startswith(
+        "etl_daily:7 failed with exit code 1: why. 90 % of the time it waited for the network"
+    )
+    found = run["timeBreakdown"]
+    assert (found["onCpuPercent"], found["networkPercent"], found["otherPercent"]) == (10, 90, 0)
+    assert "sleepPercent" not in found
+    assert [(each["percent"], len(each["target"])) for each in found["waitingFor"]] == [(40, 255), (39, 255), (38, 255)]
+
+
 def test_a_checkpoint_has_neither_cost_nor_billed_time() -> None:
     run = detail(replace(RUN, report_line=report_line(RECORD, "task.checkpoint")))
     assert "cost" not in run
@@ -174,6 +189,9 @@ HOSTILE = replace(
     RECORD,
     finished_at='"\\',
     recommendation=replace(RECORD.recommendation or Recommendation(), reasons=('say "more"\\\x07',)),
+    time_breakdown=TimeBreakdown(
+        network_percent=90.0, waiting_for=(WaitTarget(kind='a"', target='"/\\\x07', percent=1.0),)
+    ),
 )
 
 
@@ -189,7 +207,8 @@ def test_all_texts_but_the_stopped_reason_can_be_embedded_in_templates(notice: N
 
 
 def test_the_schema_in_the_docs_is_that_of_the_type() -> None:
-    assert json.loads((ROOT / "docs" / "task-run-ended.schema.json").read_text()) == json_schema()
+    written = json.loads((ROOT / "docs" / "task-run-ended.schema.json").read_text())
+    assert written == json.loads(json.dumps(json_schema()))
 
 
 def test_the_schema_names_the_fields_of_the_type() -> None:
@@ -202,6 +221,7 @@ SCHEMA = jsonschema.Draft202012Validator(json_schema())
 @settings(deadline=None)
 @given(NOTICES)
 def test_any_notice_becomes_a_bounded_detail_that_matches_the_schema(notice: Notice) -> None:
-    run = detail(replace(notice, report_line=report_line(RECORD)))
+    breakdown = None if notice.record is None else notice.record.time_breakdown
+    run = detail(replace(notice, report_line=report_line(replace(RECORD, time_breakdown=breakdown))))
     SCHEMA.validate(run)
     assert ended_run(notice, kibana_url=KIBANA).status == notice.outcome.status

@@ -14,12 +14,13 @@ from msgspec.structs import replace
 
 from forwarder.notices import links, value_formats
 from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
-from forwarder.notices.notice import Notice
+from forwarder.notices.notice import Comparison, Notice
 from forwarder.notices.slack_message import SlackMessage, escape_text, message
 from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.find_report import ReportLine
 from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import StoppedTask
+from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import (
     Container,
     Cost,
@@ -322,9 +323,65 @@ def test_gpus(count: int, utilization: Distribution | None, peak_mb: float | Non
 def test_comparison_and_advice() -> None:
     advice = Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7)
     comparison = "3.1× longer than the median of the last 20"
-    text = text_of(replace(recorded(NOTICE, recommendation=advice), comparison=comparison))
+    text = text_of(replace(recorded(NOTICE, recommendation=advice), comparison=Comparison(text=comparison)))
     assert comparison in text
     assert "Suggested size: 0.25 vCPU, 512 MB (saves 49 %)." in text
+
+
+def waited(network_percent: float, *targets: WaitTarget) -> TimeBreakdown:
+    return TimeBreakdown(
+        on_cpu_percent=100 - network_percent, network_percent=network_percent, other_percent=0.0, waiting_for=targets
+    )
+
+
+DATABASE = WaitTarget(kind="network", target="10.0.3.9:5432", percent=48.3)
+SLOW = Comparison(text="3.1× longer.", is_slow=True)
+
+
+@pytest.mark.parametrize(
+    ("breakdown", "sentence"),
+    [
+        (
+            waited(71.4, WaitTarget(kind="disk", target="/data/a", percent=60.0), DATABASE),
+            "71 % of the time it waited for the network, 48 % for 10.0.3.9:5432.",
+        ),
+        (
+            waited(71.4, WaitTarget(kind="other", target="other", percent=71.4)),
+            "71 % of the time it waited for the network.",
+        ),
+        (TimeBreakdown(sleep_percent=50.4, network_percent=49.6), "50 % of the time it slept."),
+        (TimeBreakdown(disk_percent=80.0), "80 % of the time it waited for the disk."),
+        (TimeBreakdown(waiting_for_cpu_percent=60.0), "60 % of the time it waited for a CPU."),
+        (TimeBreakdown(lock_percent=60.0), "60 % of the time it waited for a lock."),
+        (TimeBreakdown(pipe_percent=60.0), "60 % of the time it waited for a pipe."),
+        (TimeBreakdown(child_percent=60.0), "60 % of the time it waited for a child process."),
+    ],
+)
+def test_the_longest_wait_of_a_failed_or_slow_run_is_named(breakdown: TimeBreakdown, sentence: str) -> None:
+    run = recorded(NOTICE, time_breakdown=breakdown)
+    assert sentence in text_of(ended(run, status="failure", exit_code=1)).splitlines()
+    assert f"3.1× longer.\n{sentence}" in text_of(replace(run, comparison=SLOW))
+
+
+@pytest.mark.parametrize(
+    "breakdown",
+    [
+        None,
+        TimeBreakdown(),
+        TimeBreakdown(on_cpu_percent=100.0, disk_percent=0.0),
+        TimeBreakdown(on_cpu_percent=1.0, disk_percent=0.0, other_percent=99.0),  # without SYS_PTRACE
+        TimeBreakdown(network_percent=50.0, sleep_percent=50.0),
+    ],
+)
+def test_no_wait_is_named_if_none_took_over_half_of_the_time(breakdown: TimeBreakdown | None) -> None:
+    run = replace(recorded(ended(NOTICE, status="failure"), time_breakdown=breakdown), comparison=SLOW)
+    assert "of the time" not in text_of(run)
+
+
+def test_no_wait_is_named_for_a_run_like_the_others() -> None:
+    run = recorded(NOTICE, time_breakdown=waited(71.4, DATABASE))
+    for notice in (run, replace(run, comparison=Comparison(text="As long as ever.")), ended(run, status="stopped")):
+        assert "of the time" not in text_of(notice)
 
 
 def test_the_current_size_is_not_suggested() -> None:
@@ -382,9 +439,16 @@ def test_external_text_never_becomes_slack_markup() -> None:
         task_id=HOSTILE,
         container=Container(name=HOSTILE),
         recommendation=Recommendation(reasons=(HOSTILE,)),
+        time_breakdown=waited(90.0, WaitTarget(kind="network", target=HOSTILE, percent=90.0)),
         memory_kills=MemoryKills(count=1, processes=(Process(name=HOSTILE),)),
     )
-    notice = Notice(task=task, outcome=outcome, container=HOSTILE, report_line=report_line(record), comparison=HOSTILE)
+    notice = Notice(
+        task=task,
+        outcome=outcome,
+        container=HOSTILE,
+        report_line=report_line(record),
+        comparison=Comparison(text=HOSTILE),
+    )
     sent = message(notice, kibana_url=KIBANA)
     assert "<" not in "".join([sent.text, *texts(sent.blocks)])
     assert "channel" not in "".join(each["text"] for each in objects(sent.blocks) if each["type"] == "mrkdwn")
@@ -525,6 +589,19 @@ ANY_RECORD = st.builds(
         reasons=st.lists(ANY_TEXT).map(tuple),
     ),
     task_size=st.none() | st.builds(TaskSize, vcpu=ANY_FLOAT, memory_mb=ANY_FLOAT),
+    time_breakdown=st.none()
+    | st.builds(
+        TimeBreakdown,
+        on_cpu_percent=ANY_FLOAT,
+        network_percent=ANY_FLOAT,
+        sleep_percent=ANY_FLOAT,
+        other_percent=ANY_FLOAT,
+        waiting_for=st.lists(
+            st.builds(
+                WaitTarget, kind=st.sampled_from(["network", "other"]) | ANY_TEXT, target=ANY_TEXT, percent=st.floats()
+            )
+        ).map(tuple),
+    ),
     gpus=st.lists(
         st.builds(Gpu, uuid=ANY_TEXT, utilization_percent=ANY_DISTRIBUTION, memory_used_mb=ANY_DISTRIBUTION), max_size=2
     ).map(tuple),
@@ -572,7 +649,7 @@ NOTICES = st.builds(
     ),
     container=MAYBE_TEXT,
     report_line=st.none() | st.builds(report_line, ANY_RECORD, st.sampled_from(["task.report", "task.checkpoint"])),
-    comparison=MAYBE_TEXT,
+    comparison=st.none() | st.builds(Comparison, text=ANY_TEXT, is_slow=st.booleans()),
     log=st.none() | st.builds(LogStream, group=ANY_TEXT, stream=ANY_TEXT),
     log_lines=st.lists(ANY_TEXT, max_size=21).map(tuple),
 )
