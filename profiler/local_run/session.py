@@ -260,6 +260,8 @@ class _Session:
 
     def _record(self, observed: RunObservation, placement: Placement | None, warnings: tuple[str, ...]) -> Record:
         own = self._prepared.own_cgroup
+        if self._time is not None:
+            self._time.flush(observed.usage.series)
         record = build_run_record(
             replace(self._identity, placement=placement),
             observed,

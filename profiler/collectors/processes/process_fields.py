@@ -56,9 +56,10 @@ def with_processes(record: Record, batch: BatchProcesses, *, is_current: bool) -
     record = replace(record, metrics=_with_totals(record.metrics, batch, group_peak), processes=processes)
     if is_current and _is_finer(batch.usage, record.sampling):
         record = _with_series(record, batch, since, sizes)
+    batch.time.flush(batch.usage.series)
+    record = batch.time.added_to(record, batch.cpu_ns)
     if is_current and batch.usage.series is not None and record.status != "running":  # checkpoints have no series
         record = replace(record, series=with_columns(record.series, batch.usage.series, ["cpu_wait"]))
-    record = batch.time.added_to(record, batch.cpu_ns)
     peak_bytes, source = _peak(record.metrics, batch.peak_bytes, group_peak, sizes)
     metrics = with_peak(record.metrics, peak_bytes, source, sizes)
     verdict = out_of_memory(

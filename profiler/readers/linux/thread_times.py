@@ -7,7 +7,7 @@ A reading skips what cannot have changed: a thread that has not been on a CPU is
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
 
@@ -26,8 +26,7 @@ _MAX_ASKED = 64
 _MAX_CPU_SHARE = 0.002
 # What a reading may exceed this share by, as the first one that looks for a peer.
 _MAX_EXCESS_NS = 20 * NS_PER_MS
-_COUNTERS = 2  # and the number of times that the thread was on a CPU
-_MAX_CALL_BYTES = 256
+_MAX_FILE_BYTES = 1024
 _DISK_STATE, _STOPPED_STATES, _NOT_BLOCKED = "D", ("T", "t"), ("R", "Z", "X", "x")
 _DISK, _OTHER = Wait("disk"), Wait("other")
 
@@ -50,8 +49,8 @@ class ThreadSample(Struct, frozen=True, kw_only=True):
         sees_calls: Whether any system call was readable so far.
     """
 
-    growth: tuple[ThreadGrowth, ...] | None = ()
-    waits: tuple[Wait, ...] = ()
+    growth: Sequence[ThreadGrowth] | None = ()
+    waits: Sequence[Wait] = ()
     has_refused: bool = False
     sees_calls: bool = False
 
@@ -72,16 +71,17 @@ class _Thread:
 
     def read(self) -> ThreadGrowth | None:
         """Read the counters; None if they are the same as before. Raises ProcessLookupError after the thread's end."""
-        path, descriptor = f"{self.path}/schedstat", self.descriptor
-        text = proc.read(path) or b"" if descriptor is None else proc.reread(descriptor)
+        descriptor = self.descriptor
+        text = proc.read(f"{self.path}/schedstat") or b"" if descriptor is None else proc.reread(descriptor)
         if text == self.text:
             self.is_stale = self.is_stale or not text  # without counters nothing shows that the thread did not run
             return None
-        counters = proc.parse_pids(text)
-        if len(counters) < _COUNTERS:
+        run, _, rest = text.partition(b" ")
+        wait, separator, _ = rest.partition(b" ")
+        if not separator:
             raise ProcessLookupError(self.path)
-        run_ns, wait_ns = counters[:_COUNTERS]
-        growth = ThreadGrowth(max(run_ns - self.run_ns, 0), max(wait_ns - self.wait_ns, 0))
+        run_ns, wait_ns = int(run), int(wait)
+        growth = ThreadGrowth(run_ns - self.run_ns, wait_ns - self.wait_ns)
         self.text, self.run_ns, self.wait_ns, self.is_stale = text, run_ns, wait_ns, True
         return growth
 
@@ -89,23 +89,13 @@ class _Thread:
 class _Process:
     """One process with its threads, by their ids. ``is_refused``: its system calls are not readable."""
 
-    __slots__ = ("is_refused", "reading", "threads")
+    __slots__ = ("is_refused", "reading", "threads", "waits")
 
-    def __init__(self) -> None:
-        self.reading: ProcessReading | None = None
+    def __init__(self, reading: ProcessReading) -> None:
+        self.reading = reading
         self.threads: dict[int, _Thread] = {}
+        self.waits: tuple[Wait, ...] = ()
         self.is_refused = False
-
-    def has_changed(self, now: ProcessReading) -> bool:
-        """Whether a thread may have run since the last reading."""
-        before = self.reading
-        if before is now:  # the reader of another container's processes returns an unchanged reading again
-            return False
-        return before is None or (before.own_cpu_ns, before.state, before.threads) != (
-            now.own_cpu_ns,
-            now.state,
-            now.threads,
-        )
 
 
 class ThreadReader:
@@ -123,83 +113,103 @@ class ThreadReader:
         self._calls = Calls(os.uname().machine if machine is None else machine)
         self._resolver = WaitResolver(self._calls, proc_folder)
         self._excess_ns = 0.0
-        self._processes: dict[tuple[int, int], _Process] = {}
+        self._processes: dict[int, _Process] = {}
+        self._stale: dict[int, _Process] = {}
         self._open_files = 0
         self._read_ns: int | None = None
         self._is_counting = False
         self._sees_calls = False
+        self._has_refused = False
 
     def read(
-        self, processes: Iterable[ProcessReading], now_ns: int, *, is_required: bool = False
+        self, processes: Collection[ProcessReading], now_ns: int, *, is_required: bool = False
     ) -> ThreadSample | None:
         """Read the threads of these processes; None if that would cost too much now, unless it ``is_required``."""
         length_ns = now_ns - (now_ns if self._read_ns is None else self._read_ns)
         if self._excess_ns - length_ns * _MAX_CPU_SHARE > _MAX_EXCESS_NS and not is_required:
             return None
         began_ns = self._own_cpu_ns()
-        growth = tuple(self._follow(processes))
-        if self._read_ns is None or length_ns > sum(grown.run_ns + grown.wait_ns for grown in growth):
+        growth = self._follow(processes)
+        if self._read_ns is None or length_ns > sum([grown.run_ns + grown.wait_ns for grown in growth]):
             self._ask_stale(now_ns)
-        has_refused = any(process.is_refused for process in self._processes.values())
-        waits = tuple(
-            thread.wait
-            for process in self._processes.values()
-            for thread in process.threads.values()
-            if thread.wait is not None and not thread.is_stale
-        )
+        waits = [wait for process in self._processes.values() for wait in process.waits]
         self._read_ns = now_ns
         cost_ns = self._own_cpu_ns() - began_ns
         self._excess_ns = max(self._excess_ns - length_ns * _MAX_CPU_SHARE, 0) + cost_ns
-        return self._sample(growth, waits, has_refused=has_refused)
+        return self._sample(growth, waits)
 
     def read_last(self) -> ThreadSample:
         """Read the counters of all threads that were seen, for the last time: those of a zombie are readable."""
-        growth = tuple(grown for process in self._processes.values() for grown in self._grow(process))
-        return self._sample(growth, (), has_refused=False)
+        growth: list[ThreadGrowth] = []
+        for process in self._processes.values():
+            self._grow(process, growth)
+        return self._sample(growth, [])
 
     def close(self) -> None:
         for process in self._processes.values():
             self._forget(process)
         self._processes = {}
 
-    def _sample(self, growth: tuple[ThreadGrowth, ...], waits: tuple[Wait, ...], *, has_refused: bool) -> ThreadSample:
+    def _sample(self, growth: Sequence[ThreadGrowth], waits: Sequence[Wait]) -> ThreadSample:
         return ThreadSample(
             growth=growth if self._is_counting else None,
             waits=waits,
-            has_refused=has_refused,
+            has_refused=self._has_refused and any(process.is_refused for process in self._processes.values()),
             sees_calls=self._sees_calls,
         )
 
-    def _follow(self, processes: Iterable[ProcessReading]) -> Iterator[ThreadGrowth]:
-        """Update the processes and their threads; the growth of their counters."""
-        before, self._processes = self._processes, {}
+    def _follow(self, processes: Collection[ProcessReading]) -> list[ThreadGrowth]:
+        """Update the processes and their threads; returns the growth of their counters."""
+        growth: list[ThreadGrowth] = []
+        known = self._processes
         for reading in processes:
-            identity = reading.pid, reading.started_ticks
-            process = before.pop(identity, None) or _Process()
-            self._processes[identity] = process
-            if process.has_changed(reading):
-                process.reading = reading
-                yield from self._grow(process)
-                if self._find_threads(process, reading):
-                    yield from self._grow(process)
-        for process in before.values():
-            self._forget(process)
+            process = known.get(reading.pid)
+            if process is not None:
+                before = process.reading
+                if before is reading:  # the reader of another container's processes returns an unchanged one again
+                    continue
+                if before.started_ticks == reading.started_ticks:
+                    process.reading = reading
+                    if (before.own_cpu_ns, before.state, before.threads) != (
+                        reading.own_cpu_ns,
+                        reading.state,
+                        reading.threads,
+                    ):
+                        self._update(process, growth)
+                    continue
+                self._forget(process)
+            known[reading.pid] = _Process(reading)
+            self._update(known[reading.pid], growth)
+        if len(known) > len(processes):
+            for pid in known.keys() - {reading.pid for reading in processes}:
+                self._forget(known.pop(pid))
+        return growth
 
-    def _grow(self, process: _Process) -> Iterator[ThreadGrowth]:
-        for thread_id, thread in tuple(process.threads.items()):
+    def _update(self, process: _Process, growth: list[ThreadGrowth]) -> None:
+        """Read the counters of a process whose threads may have run, and look for new threads."""
+        self._grow(process, growth)
+        if self._find_threads(process):
+            self._grow(process, growth)
+        self._stale[process.reading.pid] = process
+        process.waits = ()
+
+    def _grow(self, process: _Process, growth: list[ThreadGrowth]) -> None:
+        ended = []
+        for thread_id, thread in process.threads.items():
             try:
-                growth = thread.read()
-            except ProcessLookupError:
-                self._close_file(thread)
-                del process.threads[thread_id]
+                grown = thread.read()
+            except (ProcessLookupError, ValueError):
+                ended.append(thread_id)
                 continue
-            if growth is not None:
-                self._is_counting = self._is_counting or growth.run_ns > 0
-                yield growth
+            if grown is not None:
+                self._is_counting = self._is_counting or grown.run_ns > 0
+                growth.append(grown)
+        for thread_id in ended:
+            self._close_file(process.threads.pop(thread_id))
 
-    def _find_threads(self, process: _Process, reading: ProcessReading) -> bool:
+    def _find_threads(self, process: _Process) -> bool:
         """Look for new threads if the number of the known ones is not the process's; returns False if there is none."""
-        known = process.threads
+        known, reading = process.threads, process.reading
         before = len(known)
         if before == reading.threads:
             if before == 1:  # its state may have changed without a run: a signal has stopped the process
@@ -215,6 +225,7 @@ class ThreadReader:
         return len(known) > before
 
     def _forget(self, process: _Process) -> None:
+        self._stale.pop(process.reading.pid, None)
         for thread in process.threads.values():
             self._close_file(thread)
 
@@ -226,19 +237,26 @@ class ThreadReader:
     def _ask_stale(self, now_ns: int) -> None:
         """Determine what the threads wait for that were on a CPU."""
         left = _MAX_ASKED
-        for process in self._processes.values():
+        for pid, process in tuple(self._stale.items()):
+            waits: list[Wait] = []
             for thread in process.threads.values():
-                if left and thread.is_stale:
+                if thread.is_stale and left:
                     thread.wait, thread.is_stale = self._ask(process, thread, now_ns), False
                     left -= 1
+                if thread.wait is not None and not thread.is_stale:
+                    waits.append(thread.wait)
+            process.waits = tuple(waits)
+            if not left:
+                break
+            del self._stale[pid]
 
     def _ask(self, process: _Process, thread: _Thread, now_ns: int) -> Wait | None:
         """What a thread waits for; None if it is not blocked or has ended."""
         reading = process.reading
-        if reading is None or reading.state in _STOPPED_STATES:
+        if reading.state in _STOPPED_STATES:
             return _OTHER
         if process.is_refused or not self._calls.are_known:
-            process.is_refused = True
+            process.is_refused = self._has_refused = True
             return _wait_in_state(reading.state if reading.threads == 1 else _state(thread))
         try:
             call = parse_system_call(_read_once(f"{thread.path}/syscall"))
@@ -255,8 +273,12 @@ class ThreadReader:
 
 
 def _state(thread: _Thread) -> str:
-    stat = proc.parse_stat(proc.read(f"{thread.path}/stat") or b"")
-    return "X" if stat is None else stat.state
+    """The letter of a thread's state; that of a dead one after its end."""
+    try:
+        text = _read_once(f"{thread.path}/stat")
+    except OSError:
+        return "X"
+    return text[text.rfind(b")") + 2 :][:1].decode(errors="replace")
 
 
 def _wait_in_state(state: str) -> Wait | None:
@@ -269,6 +291,6 @@ def _read_once(path: str) -> bytes:
     """The contents of a small file. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return os.read(descriptor, _MAX_CALL_BYTES)
+        return os.read(descriptor, _MAX_FILE_BYTES)
     finally:
         os.close(descriptor)

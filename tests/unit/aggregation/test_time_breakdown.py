@@ -1,0 +1,285 @@
+"""The division of a run's wall time into parts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.aggregation.time_breakdown import TimeAccount, percents_of
+from profiler.aggregation.time_series import RunSeries
+from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
+from profiler.readers.linux.waited_target import Wait
+from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.record_model import Container, Metrics, Record
+from tests.fakes import START_NS, seconds
+
+NETWORK = Wait("network", "10.0.3.9:5432")
+KINDS = ("disk", "network", "sleep", "pipe", "lock", "child", "other")
+PARTS = ("on_cpu", "waiting_for_cpu", *KINDS)
+
+
+class Run:
+    """A run whose steps are given one after the other."""
+
+    def __init__(self, *, is_new: bool = True, interval: float = 1, points: int = 0) -> None:
+        self.account = TimeAccount(START_NS if is_new else None, seconds(interval))
+        self.series = RunSeries(START_NS, seconds(interval), points) if points else None
+        self.at = 0.0
+        self.cpu = 0.0
+
+    def step(self, *waits: Wait, run: float = 0, wait: Any = (), length: float = 1, **sample: Any) -> "Run":
+        """A step in which one thread ran and waited for a CPU, or several waited: ``wait``."""
+        added = ThreadSample(growth=growth(run, wait), waits=waits, **{"sees_calls": True, **sample})
+        self.at, self.cpu = self.at + length, self.cpu + run
+        self.account.add(START_NS + seconds(self.at), seconds(self.cpu), added, self.series)
+        return self
+
+    def end(self, *, run: float = 0, wait: Any = (), length: float = 1) -> "Run":
+        self.at, self.cpu = self.at + length, self.cpu + run
+        last = ThreadSample(growth=growth(run, wait) if wait else (), sees_calls=True)
+        self.account.finish(START_NS + seconds(self.at), seconds(self.cpu), last, self.series)
+        return self
+
+    def record(self, duration: float | None = None) -> Record:
+        metrics = Metrics(duration_ms=None if duration is None else 1000 * duration)
+        record = Record(task_id="t", container=Container(name="c"), metrics=metrics)
+        self.account.flush(self.series)
+        return self.account.added_to(record, seconds(self.cpu))
+
+    @property
+    def breakdown(self) -> TimeBreakdown:
+        made = self.record().time_breakdown
+        assert made is not None
+        return made
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """The parts that are not 0."""
+        return {name: percent for name, percent in all_parts(self.breakdown).items() if percent}
+
+
+def growth(run: float, wait: float | Sequence[float]) -> list[ThreadGrowth]:
+    waits = [wait] if isinstance(wait, (int, float)) else list(wait)
+    return [ThreadGrowth(seconds(run) if not index else 0, seconds(one)) for index, one in enumerate(waits or [0])]
+
+
+def all_parts(made: TimeBreakdown) -> dict[str, float | None]:
+    return {name: getattr(made, f"{name}_percent") for name in PARTS}
+
+
+def test_a_step_is_divided_into_cpu_wait_and_what_it_was_blocked_by() -> None:
+    run = Run().step(NETWORK, run=0.25, wait=0.25)
+    assert run.parts == {"on_cpu": 25.0, "waiting_for_cpu": 25.0, "network": 50.0}
+    assert run.breakdown.waiting_for == (WaitTarget(kind="network", target="10.0.3.9:5432", percent=50.0),)
+    assert run.breakdown.covered_percent == 100.0
+
+
+def test_several_threads_fill_a_step_once() -> None:
+    assert Run().step(NETWORK, run=3, wait=[2, 2]).parts == {"on_cpu": 100.0}
+    assert Run().step(NETWORK, run=0.4, wait=[0.6, 0.6, 0.6]).parts == {"on_cpu": 40.0, "waiting_for_cpu": 60.0}
+
+
+@pytest.mark.parametrize("position", range(len(KINDS)))
+def test_the_first_kind_of_all_threads_counts(position: int) -> None:
+    kinds = KINDS[position:]
+    assert Run().step(*(Wait(kind) for kind in reversed(kinds))).parts == {kinds[0]: 100.0}
+
+
+def test_a_parent_of_a_child_that_waits_for_something_unknown_waits_for_its_child() -> None:
+    assert Run().step(Wait("child"), Wait("other")).parts == {"child": 100.0}
+
+
+def test_threads_that_wait_for_several_peers_share_the_time() -> None:
+    made = Run().step(NETWORK, NETWORK, Wait("network", "b:1"), Wait("network"), Wait("lock")).breakdown
+    assert made.network_percent == 100.0
+    assert [(row.target, row.percent) for row in made.waiting_for] == [("10.0.3.9:5432", 50.0), ("b:1", 25.0)]
+
+
+def test_a_step_without_a_blocked_thread_takes_the_nearest_kind() -> None:
+    run = Run().step(Wait("sleep")).step(run=0.5).step(run=0.5).step(run=0.5).step(Wait("lock"))
+    assert run.parts == {"on_cpu": 30.0, "sleep": 40.0, "lock": 30.0}
+
+
+def test_before_the_first_kind_the_next_one_counts_however_late_it_is() -> None:
+    run = Run()
+    for _ in range(200):
+        run.step(run=0.5)
+    assert run.parts == {"on_cpu": 50.0, "other": 50.0}
+    run.step(Wait("pipe"), run=0.5)
+    assert run.parts == {"on_cpu": 50.0, "pipe": 50.0}
+    for _ in range(200):
+        run.step(Wait("pipe"), run=0.5)
+    assert run.parts == {"on_cpu": 50.0, "pipe": 50.0}
+
+
+def test_a_wait_that_ends_belongs_to_the_steps_in_which_the_thread_waited() -> None:
+    run = Run().step(NETWORK).step().step().step(run=0.5, wait=2.5)
+    assert run.parts == {"on_cpu": 12.5, "waiting_for_cpu": 62.5, "network": 25.0}
+
+
+def test_the_part_of_a_wait_that_a_thread_cannot_have_spent_in_its_last_step_is_earlier() -> None:
+    assert Run().step(NETWORK).step(run=0.9, wait=0.6).parts == {
+        "on_cpu": 45.0,
+        "waiting_for_cpu": 30.0,
+        "network": 25.0,
+    }
+
+
+def test_a_wait_from_before_the_first_reading_does_not_count_in_the_division() -> None:
+    run = Run(is_new=False).step(wait=100).step(NETWORK, wait=0.5)
+    assert run.parts == {"waiting_for_cpu": 50.0, "network": 50.0}
+    assert run.record().metrics.cpu_wait_seconds == 100.5
+
+
+def test_the_sum_and_share_of_the_waits() -> None:
+    metrics = Run().step(NETWORK, run=0.5, wait=[0.25, 0.25, 1]).record().metrics
+    assert (metrics.cpu_wait_seconds, metrics.cpu_wait_percent) == (1.5, 75.0)
+
+
+def test_without_privileges_only_the_disk_is_told() -> None:
+    run = Run()
+    run.step(Wait("disk"), Wait("other"), run=0.5, has_refused=True, sees_calls=False)
+    run.step(Wait("other"), run=0.5, has_refused=True, sees_calls=False)
+    made = run.breakdown
+    assert {name: value for name, value in all_parts(made).items() if value is not None} == {
+        "on_cpu": 50.0,
+        "waiting_for_cpu": 0.0,
+        "disk": 25.0,
+        "other": 25.0,
+    }
+    assert made.waiting_for == ()
+
+
+def test_a_process_that_cannot_be_asked_for_long_hides_the_kinds() -> None:
+    run = Run()
+    for _ in range(10):
+        run.step(NETWORK)
+    assert run.step(Wait("other"), has_refused=True, length=0.1).breakdown.network_percent is not None
+    made = run.step(Wait("other"), has_refused=True).breakdown
+    assert (made.network_percent, made.other_percent) == (None, 100.0)
+
+
+def test_a_kernel_without_counters() -> None:
+    run = Run()
+    added = ThreadSample(growth=None, waits=(NETWORK,), sees_calls=True)
+    run.account.add(START_NS + seconds(1), seconds(0.25), added, None)
+    record = run.record()
+    assert record.time_breakdown is not None
+    assert record.time_breakdown.waiting_for_cpu_percent is None
+    assert record.time_breakdown.network_percent == 75.0
+    assert record.metrics == Metrics()
+
+
+def test_a_run_without_a_sample_has_no_division() -> None:
+    assert Run().record().time_breakdown is None
+    assert Run(is_new=False).step(NETWORK).record().time_breakdown is None
+
+
+def test_a_gap_between_readings_is_not_covered() -> None:
+    run = Run().step(NETWORK).step(NETWORK).step(NETWORK, run=2, length=8)
+    assert run.parts == {"on_cpu": 20.0, "network": 20.0, "other": 60.0}
+    assert run.breakdown.covered_percent == 20.0
+
+
+def test_readings_that_become_rare_are_covered_from_the_second_on() -> None:
+    run = Run().step(NETWORK).step(NETWORK, length=5)
+    for _ in range(10):
+        run.step(NETWORK, length=5)
+    assert run.breakdown.covered_percent == pytest.approx(100 * 51 / 56, abs=0.1)
+
+
+def test_the_time_after_the_last_reading_is_not_covered() -> None:
+    made = Run().step(NETWORK).record(duration=4).time_breakdown
+    assert made is not None
+    assert made.covered_percent == 25.0
+
+
+def test_short_steps_are_covered_when_readings_are_late() -> None:
+    assert Run(interval=0.02).step(NETWORK, length=0.02).step(NETWORK, length=0.2).breakdown.covered_percent == 100.0
+
+
+class TestTheEnd:
+    def test_the_counters_of_a_zombie(self) -> None:
+        assert Run().step(NETWORK).end(run=0.5, wait=0.5).parts == {
+            "on_cpu": 25.0,
+            "waiting_for_cpu": 25.0,
+            "network": 50.0,
+        }
+
+    def test_without_any_the_step_before_is_the_measure(self) -> None:
+        assert Run().step(run=0.2, wait=0.8).end(run=0.2).parts == {"on_cpu": 20.0, "waiting_for_cpu": 80.0}
+
+    def test_a_run_that_is_blocked_to_its_end(self) -> None:
+        assert Run().step(NETWORK, run=0.2).end().parts == {"on_cpu": 10.0, "network": 90.0}
+
+
+def test_at_most_eight_targets_and_one_row_for_the_rest() -> None:
+    run = Run()
+    for number in range(300):
+        run.step(Wait("disk", f"/data/{number}" if number % 3 else "/data/large"))
+    rows = run.breakdown.waiting_for
+    assert len(rows) == 9
+    assert rows[0] == WaitTarget(kind="disk", target="/data/large", percent=33.3)
+    assert (rows[-1].kind, rows[-1].target) == ("other", "other")
+    assert sum(row.percent for row in rows) == pytest.approx(100, abs=0.5)
+    assert len(run.account._parts.targets_ns) <= 65
+
+
+def test_the_series_has_the_mean_number_of_waiting_threads() -> None:
+    run = Run(points=10).step(wait=[0.5, 1]).step().step(run=0.5, wait=1)
+    run.account.flush(run.series)
+    values = run.series.values() if run.series else None
+    assert values is not None
+    assert values.cpu_wait == (1.5, 0.5, 0.5)
+
+
+def test_the_series_may_begin_later_than_the_run() -> None:
+    run = Run().step(wait=0.5).step(wait=0.25)
+    series = RunSeries(START_NS, seconds(1), 10)
+    run.account.flush(series)
+    run.account.flush(series)
+    values = series.values()
+    assert values is not None
+    assert values.cpu_wait == (0.5, 0.25)
+
+
+@given(st.dictionaries(st.sampled_from(PARTS), st.integers(0, 10**15), min_size=1).filter(lambda it: sum(it.values())))
+def test_percents_add_up_to_100_and_are_never_negative(parts: dict[str, int]) -> None:
+    percents = percents_of(parts)
+    assert sum(percents.values()) == pytest.approx(100, abs=1e-6)
+    for name, percent in percents.items():
+        assert percent >= 0
+        assert percent == pytest.approx(100 * parts[name] / sum(parts.values()), abs=0.1)
+
+
+STEPS = st.tuples(
+    st.lists(st.builds(Wait, st.sampled_from(KINDS), st.sampled_from((None, "a", "b"))), max_size=3),
+    st.floats(0, 3),
+    st.lists(st.floats(0, 5), max_size=3),
+    st.floats(0.001, 4),
+    st.booleans(),
+)
+
+
+@given(steps=st.lists(STEPS, min_size=1, max_size=100), sees_calls=st.booleans(), asks_between=st.booleans())
+def test_any_run_is_divided_completely(*, steps: list[Any], sees_calls: bool, asks_between: bool) -> None:
+    run, again = Run(points=5), Run(points=5)
+    for waits, used, waited, length, refused in steps:
+        for each in (run, again):
+            each.step(*waits, run=used, wait=waited, length=length, has_refused=refused, sees_calls=sees_calls)
+        if asks_between:
+            again.record()
+    made = run.breakdown
+    parts = [percent for percent in all_parts(made).values() if percent is not None]
+    assert sum(parts) == pytest.approx(100, abs=0.1)
+    assert min(parts) >= 0
+    assert 0 <= (made.covered_percent or 0) <= 100
+    assert len(made.waiting_for) <= 9
+    assert sum(row.percent for row in made.waiting_for) <= 100.5
+    if not sees_calls:
+        assert made.network_percent is None
+    assert again.breakdown == made
+    total = sum(seconds(wait) for step in steps for wait in step[2])
+    assert run.record().metrics.cpu_wait_seconds == pytest.approx(total / 1e9, abs=1e-5)

@@ -1,0 +1,217 @@
+"""The counters and waits of threads, from a folder that looks like ``/proc``."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.linux.thread_times import ThreadGrowth, ThreadReader, ThreadSample
+from profiler.readers.linux.waited_target import Wait
+from tests.fakes import seconds
+
+SLEEPING = "230 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffe 0x7f00\n"
+LOCKED = "202 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffe 0x7f00\n"
+IN_A_PAGE_FAULT = "-1 0x7ffe 0x7f00\n"
+
+
+class FakeMachine:
+    """A folder with threads. Their CPU clock is the sum of what they ran."""
+
+    def __init__(self, folder: Path, machine: str = "x86_64") -> None:
+        self.folder = folder
+        self.cost_ns = 0
+        self.reader = ThreadReader(self._own_cpu_ns, str(folder), machine)
+        self._cpu_ns = 0
+
+    def _own_cpu_ns(self) -> int:
+        self._cpu_ns += self.cost_ns
+        return self._cpu_ns
+
+    def thread(
+        self, pid: int, tid: int = 0, *, run: float = 1, wait: float = 0, state: str = "S", call: str | None = SLEEPING
+    ) -> None:
+        folder = self.folder / str(pid) / "task" / str(tid or pid)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "schedstat").write_text(f"{seconds(run)} {seconds(wait)} 5\n")
+        (folder / "stat").write_text(f"{tid or pid} (a job)) {state} 1 2 3\n")
+        if call is not None:
+            (folder / "syscall").write_text(call)
+
+    def read(self, *processes: ProcessReading, at: float = 1, is_required: bool = False) -> ThreadSample:
+        sample = self.reader.read(processes, seconds(at), is_required=is_required)
+        assert sample is not None
+        return sample
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> FakeMachine:
+    return FakeMachine(tmp_path)
+
+
+def process(pid: int = 7, *, cpu: float = 1, threads: int = 1, state: str = "S", start: int = 1) -> ProcessReading:
+    return ProcessReading(
+        pid=pid, started_ticks=start, own_cpu_ns=seconds(cpu), children_cpu_ns=0, threads=threads, state=state
+    )
+
+
+def test_the_growth_since_the_last_reading(machine: FakeMachine) -> None:
+    machine.thread(7, run=1, wait=0.5)
+    assert machine.read(process()).growth == [ThreadGrowth(seconds(1), seconds(0.5))]
+    machine.thread(7, run=1.25, wait=0.75)
+    assert machine.read(process(cpu=1.25), at=2).growth == [ThreadGrowth(seconds(0.25), seconds(0.25))]
+
+
+def test_a_process_that_did_not_run_is_not_read_and_waits_as_before(machine: FakeMachine) -> None:
+    machine.thread(7)
+    first = process()
+    assert machine.read(first).waits == [Wait("sleep")]
+    shutil.rmtree(machine.folder / "7")
+    for reading in (first, process()):
+        sample = machine.read(reading, at=2)
+        assert (sample.growth, sample.waits) == ([], [Wait("sleep")])
+
+
+def test_only_threads_that_ran_are_asked_again(machine: FakeMachine) -> None:
+    machine.thread(7, call=LOCKED)
+    machine.thread(7, 8)
+    assert sorted(wait.kind for wait in machine.read(process(threads=2)).waits) == ["lock", "sleep"]
+    machine.thread(7, call=SLEEPING)  # the change is not seen
+    machine.thread(7, 8, run=1.1, call=LOCKED)
+    assert machine.read(process(cpu=1.1, threads=2), at=2).waits == [Wait("lock"), Wait("lock")]
+
+
+def test_threads_that_begin_and_end(machine: FakeMachine) -> None:
+    machine.thread(7)
+    machine.read(process())
+    machine.thread(7, 8, run=0.25)
+    assert machine.read(process(cpu=1.25, threads=2), at=2).growth == [ThreadGrowth(seconds(0.25), 0)]
+    shutil.rmtree(machine.folder / "7" / "task" / "8")
+    os.truncate(machine.folder / "7" / "task" / "7" / "schedstat", 0)
+    assert machine.read(process(cpu=1.5), at=3).growth == []
+
+
+def test_a_thread_on_a_cpu_waits_for_nothing(machine: FakeMachine) -> None:
+    machine.thread(7, call="running\n", state="R")
+    sample = machine.read(process(state="R"))
+    assert sample.waits == []
+    assert sample.sees_calls
+
+
+def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) -> None:
+    machine.thread(7, run=1)
+    machine.read(process())
+    machine.thread(7, run=2)
+    assert machine.read(process(cpu=2), at=2).waits == []
+    assert machine.read(process(cpu=2), at=2.5).waits == [Wait("sleep")]
+
+
+@pytest.mark.parametrize(("state", "expected"), [("D", [Wait("disk")]), ("S", [Wait("other")]), ("R", [])])
+def test_without_the_system_call_the_state_shows_the_disk(tmp_path: Path, state: str, expected: list[Wait]) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    machine.thread(7, state=state)
+    machine.thread(8, 8, state=state)
+    machine.thread(8, 9, state=state)
+    sample = machine.read(process(state=state), process(8, threads=2, state="S"))
+    assert sample.waits == expected * 3
+    assert sample.has_refused
+    assert not sample.sees_calls
+
+
+def test_a_page_fault_from_the_disk(machine: FakeMachine) -> None:
+    machine.thread(7, state="D", call=IN_A_PAGE_FAULT)
+    assert machine.read(process(state="D")).waits == [Wait("disk")]
+
+
+def test_a_stopped_process_waits_for_something_else(machine: FakeMachine) -> None:
+    machine.thread(7)
+    machine.read(process())
+    assert machine.read(process(state="T"), at=2).waits == [Wait("other")]
+
+
+def test_a_refused_system_call(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.thread(7, state="D")
+    machine.thread(8)
+    opened = os.open
+
+    def refuse(path: str, flags: int) -> int:
+        if path.endswith("7/syscall"):
+            raise PermissionError(path)
+        return opened(path, flags)
+
+    monkeypatch.setattr(os, "open", refuse)
+    sample = machine.read(process(state="D"), process(8))
+    assert sample.waits == [Wait("disk"), Wait("sleep")]
+    assert (sample.has_refused, sample.sees_calls) == (True, True)
+    assert not machine.read(process(8), at=2).has_refused
+
+
+def test_a_kernel_that_does_not_count(machine: FakeMachine) -> None:
+    machine.thread(7, run=0)
+    assert machine.read(process()).growth is None
+    for name in ("7/task/7/schedstat", "7/task/7/stat"):
+        (machine.folder / name).unlink()
+    sample = machine.read(process(cpu=2, start=2), at=2)
+    assert sample.growth is None
+    assert sample.waits == [Wait("sleep")]
+
+
+def test_a_new_process_with_the_same_id_counts_from_the_beginning(machine: FakeMachine) -> None:
+    machine.thread(7, run=3)
+    machine.read(process(cpu=3))
+    machine.thread(7, run=0.5)
+    assert machine.read(process(cpu=0.5, start=2), at=5).growth == [ThreadGrowth(seconds(0.5), 0)]
+
+
+def test_the_last_reading_needs_no_list_of_processes(machine: FakeMachine) -> None:
+    machine.thread(7)
+    machine.read(process())
+    machine.thread(7, run=1.5, wait=2)
+    sample = machine.reader.read_last()
+    assert (sample.growth, sample.waits) == ([ThreadGrowth(seconds(0.5), seconds(2))], [])
+
+
+def test_many_threads_are_asked_in_turn(machine: FakeMachine) -> None:
+    for tid in range(7, 107):
+        machine.thread(7, tid)
+    reading = process(threads=100)
+    assert [len(machine.read(reading, at=at).waits) for at in (1, 2, 3)] == [64, 100, 100]
+
+
+def test_expensive_readings_pause_but_a_required_one_is_made(machine: FakeMachine) -> None:
+    machine.thread(7)
+    machine.cost_ns = seconds(0.03)
+    assert machine.read(process()).waits
+    assert machine.reader.read((process(),), seconds(2)) is None
+    assert machine.read(process(), at=2, is_required=True).waits
+    assert machine.read(process(), at=100).waits
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_files_are_closed(machine: FakeMachine) -> None:
+    before = open_files()
+    for pid in range(7, 400):
+        machine.thread(pid)
+    machine.read(*(process(pid) for pid in range(7, 400)))
+    assert before < open_files() <= before + 256
+    machine.read(process(), at=2)
+    machine.reader.close()
+    assert open_files() == before
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=40).filter(lambda text: b"\0" not in text))
+def test_any_counters_can_be_read(tmp_path: Path, text: bytes) -> None:
+    machine = FakeMachine(tmp_path)
+    machine.thread(7)
+    (tmp_path / "7" / "task" / "7" / "schedstat").write_bytes(text)
+    try:
+        machine.read(process())
+    finally:
+        machine.reader.close()

@@ -1,0 +1,233 @@
+"""What a blocked thread waits for, by its system call, its descriptors and the tables of sockets."""
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.readers.linux.sockets import Socket, Sockets, parse_inet, parse_unix
+from profiler.readers.linux.system_calls import Calls, SystemCall, numbers_of
+from profiler.readers.linux.waited_target import Wait, WaitResolver, poll_descriptors, select_descriptors
+from tests.fakes import seconds
+
+PID = 7
+NUMBERS = numbers_of("x86_64")
+INET_HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+UNIX_HEAD = "Num       RefCount Protocol Flags    Type St Inode Path\n"
+NOT_A_TIMEOUT = 0xFFFFFFFF
+
+
+def inet_line(remote: str, inode: int, state: str = "01") -> str:
+    return f"   0: 0100007F:9C40 {remote} {state} 00000000:00000000 00:00000000 00000000  1000        0 {inode} 1 0\n"
+
+
+class FakeProcess:
+    """The folder of a process with descriptors, socket tables and memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / str(PID)
+        for name in ("fd", "fdinfo", "net"):
+            (self.folder / name).mkdir(parents=True)
+        self.resolver = WaitResolver(Calls("x86_64"), str(folder))
+
+    def opens(self, **links: str) -> None:
+        for name, link in links.items():
+            (self.folder / "fd" / name.removeprefix("fd")).symlink_to(link)
+
+    def table(self, name: str, *lines: str) -> None:
+        (self.folder / "net" / name).write_text((UNIX_HEAD if name == "unix" else INET_HEAD) + "".join(lines))
+
+    def waits(self, name: str, *arguments: int, now: float = 0) -> Wait:
+        call = SystemCall(NUMBERS[name], (*arguments, 0, 0, 0, 0, 0, 0)[:6])
+        return self.resolver.resolve(PID, call, seconds(now))
+
+    def polls(self, descriptors: Iterable[int], timeout: int = NOT_A_TIMEOUT) -> Wait:
+        memory = b"".join(struct.pack("=ihh", number, 1, 0) for number in descriptors)
+        (self.folder / "mem").write_bytes(bytes(64) + memory)
+        return self.waits("poll", 64, len(memory) // 8, timeout)
+
+
+@pytest.fixture
+def process(tmp_path: Path) -> FakeProcess:
+    return FakeProcess(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "kind"),
+    [
+        ("clock_nanosleep", (), "sleep"),
+        ("futex", (), "lock"),
+        ("flock", (3,), "lock"),
+        ("fcntl", (3, 7), "lock"),
+        ("fcntl", (3, 1), "other"),
+        ("wait4", (), "child"),
+        ("vfork", (), "child"),
+        ("accept4", (3,), "network"),
+        ("io_getevents", (), "disk"),
+        ("poll", (0, 0, 5000), "sleep"),
+        ("select", (0, 0, 0, 0, 4096), "sleep"),
+        ("read", (99,), "other"),
+    ],
+)
+def test_calls_that_say_all(process: FakeProcess, name: str, arguments: tuple[int, ...], kind: str) -> None:
+    assert process.waits(name, *arguments) == Wait(kind)
+
+
+def test_a_call_that_is_in_no_table(process: FakeProcess) -> None:
+    assert process.resolver.resolve(PID, SystemCall(426, (3, 0, 1, 0, 0, 0)), 0) == Wait("other")
+    assert process.resolver.resolve(PID, SystemCall(-1), 0) == Wait("other")
+
+
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        ("/data/orders.parquet", Wait("disk", "/data/orders.parquet")),
+        ("/tmp/scratch (deleted)", Wait("disk", "/tmp/scratch")),
+        ("pipe:[88]", Wait("pipe")),
+        ("/dev/pts/0", Wait("other")),
+        ("/dev/null", Wait("other")),
+        ("anon_inode:[timerfd]", Wait("sleep")),
+        ("anon_inode:[pidfd]", Wait("child")),
+        ("anon_inode:[eventfd]", Wait("other")),
+    ],
+)
+def test_a_read_waits_for_its_descriptor(process: FakeProcess, link: str, expected: Wait) -> None:
+    process.opens(fd3=link)
+    assert process.waits("read", 3) == expected
+
+
+def test_a_long_path_is_cut_and_bytes_that_are_no_text_are_replaced(process: FakeProcess) -> None:
+    process.opens(fd3="/" + "a" * 400, fd4="/caf\udce9")
+    target = process.waits("fsync", 3).target
+    assert target is not None
+    assert len(target) == 256
+    assert target.endswith("…")
+    assert process.waits("fsync", 4).target == "/caf?"
+
+
+def test_a_socket_leads_to_its_peer(process: FakeProcess) -> None:
+    process.opens(fd3="socket:[501]", fd4="socket:[502]", fd5="socket:[503]")
+    process.table("tcp", inet_line("0903000A:1538", 501))
+    process.table(
+        "tcp6",
+        inet_line("00000000000000000000000001000000:1538", 502),
+        inet_line("0000000000000000FFFF00000903000A:01BB", 503),
+    )
+    assert process.waits("recvfrom", 3) == Wait("network", "10.0.3.9:5432")
+    assert process.waits("read", 4) == Wait("network", "[::1]:5432")
+    assert process.waits("connect", 5) == Wait("network", "10.0.3.9:443")
+
+
+def test_a_socket_in_no_table_has_no_peer_and_is_looked_up_again_later(process: FakeProcess) -> None:
+    process.opens(fd3="socket:[501]")
+    assert process.waits("recvfrom", 3) == Wait("network")
+    process.table("tcp", inet_line("0903000A:1538", 501))
+    assert process.waits("recvfrom", 3, now=5) == Wait("network")
+    assert process.waits("recvfrom", 3, now=11) == Wait("network", "10.0.3.9:5432")
+
+
+def test_a_number_in_another_column_is_not_the_inode(process: FakeProcess) -> None:
+    process.opens(fd3="socket:[1000]")
+    process.table("tcp", inet_line("0903000A:1538", 501), inet_line("0A03000A:1538", 1000))
+    assert process.waits("recvfrom", 3) == Wait("network", "10.0.3.10:5432")
+
+
+def test_a_unix_socket(process: FakeProcess) -> None:
+    process.opens(fd3="socket:[501]", fd4="socket:[502]")
+    process.table(
+        "unix",
+        "0000000000000000: 00000003 00000000 00000000 0001 03 501 /run/postgresql/.s.PGSQL.5432\n",
+        "0000000000000000: 00000003 00000000 00000000 0001 03 502\n",
+    )
+    assert process.waits("recvmsg", 3) == Wait("network", "/run/postgresql/.s.PGSQL.5432")
+    assert process.waits("recvmsg", 4) == Wait("network", "unix socket")
+
+
+class TestSeveralDescriptors:
+    def test_one_connection(self, process: FakeProcess) -> None:
+        process.opens(fd3="socket:[501]", fd4="pipe:[9]", fd5="socket:[777]")
+        process.table("tcp", inet_line("0903000A:1538", 501), inet_line("00000000:0000", 777, "0A"))
+        assert process.polls([3, 4, 5, -1], timeout=1000) == Wait("network", "10.0.3.9:5432")
+
+    def test_several_connections(self, process: FakeProcess) -> None:
+        process.opens(fd3="socket:[501]", fd4="socket:[502]")
+        process.table("tcp", inet_line("0903000A:1538", 501), inet_line("0903000A:1538", 502))
+        assert process.polls([3, 4]) == Wait("network", "2 connections")
+
+    def test_select(self, process: FakeProcess) -> None:
+        process.opens(fd3="socket:[501]", fd65="socket:[502]")
+        process.table("tcp", inet_line("0903000A:1538", 501), inet_line("0903000A:1538", 502))
+        (process.folder / "mem").write_bytes(bytes(64) + struct.pack("=QQ", 1 << 3, 1 << 1))
+        assert process.waits("select", 66, 64, 0, 0, 0) == Wait("network", "2 connections")
+        assert process.waits("select", 60, 64, 0, 0, 0) == Wait("network", "10.0.3.9:5432")
+
+    def test_an_asynchronous_loop_with_its_own_wake_up_sleeps(self, process: FakeProcess) -> None:
+        process.opens(fd4="anon_inode:[eventpoll]", fd5="socket:[900]", fd6="socket:[901]")
+        process.table(
+            "unix", *(f"0000000000000000: 00000003 00000000 00000000 0001 03 {inode}\n" for inode in (900, 901))
+        )
+        (process.folder / "fdinfo" / "4").write_text("pos:\t0\nflags:\t02\ntfd:        5 events:       19 data: 5\n")
+        assert process.waits("epoll_wait", 4, 0, 1, 2000) == Wait("sleep")
+
+    def test_an_asynchronous_loop_with_a_connection(self, process: FakeProcess) -> None:
+        process.opens(fd4="anon_inode:[eventpoll]", fd5="socket:[900]", fd6="socket:[901]", fd7="socket:[501]")
+        process.table("tcp", inet_line("0903000A:1538", 501))
+        lines = "".join(f"tfd:        {number} events:       19 data: 5\n" for number in (5, 7))
+        (process.folder / "fdinfo" / "4").write_text(f"pos:\t0\n{lines}")
+        assert process.waits("epoll_wait", 4, 0, 1, 2000) == Wait("network", "10.0.3.9:5432")
+
+    def test_a_pipe_from_another_process(self, process: FakeProcess) -> None:
+        process.opens(fd3="pipe:[9]")
+        assert process.polls([3], timeout=1000) == Wait("pipe")
+
+    def test_a_pipe_of_its_own(self, process: FakeProcess) -> None:
+        process.opens(fd3="pipe:[9]", fd4="pipe:[9]")
+        assert process.polls([3], timeout=1000) == Wait("sleep")
+
+    def test_a_listening_server(self, process: FakeProcess) -> None:
+        process.opens(fd3="socket:[777]")
+        process.table("tcp", inet_line("00000000:0000", 777, "0A"))
+        assert process.polls([3]) == Wait("network")
+
+    def test_the_end_of_a_child(self, process: FakeProcess) -> None:
+        process.opens(fd3="anon_inode:[pidfd]")
+        assert process.polls([3]) == Wait("child")
+
+    def test_a_list_that_is_not_readable(self, process: FakeProcess) -> None:
+        assert process.waits("poll", 64, 1, NOT_A_TIMEOUT) == Wait("other")
+        assert process.waits("epoll_wait", 4, 0, 1, 2000) == Wait("other")
+
+
+@given(st.lists(st.integers(0, 2000), unique=True))
+def test_the_descriptors_of_both_lists_are_read_back(numbers: list[int]) -> None:
+    memory = b"".join(struct.pack("=ihh", number, 1, 0) for number in numbers)
+    assert poll_descriptors(memory) == numbers
+    bits = sum(1 << number for number in numbers)
+    assert select_descriptors([bits.to_bytes(256, "little")]) == sorted(numbers)
+
+
+@given(st.binary(max_size=100))
+def test_any_memory_and_any_line_can_be_read(text: bytes) -> None:
+    assert all(number >= 0 for number in poll_descriptors(text))
+    select_descriptors([text])
+    for parse in (parse_inet, parse_unix):
+        socket = parse(text)
+        assert socket is None or isinstance(socket, Socket)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 65535))
+def test_every_address_is_shown_as_it_is_written(address: int, port: int) -> None:
+    packed = address.to_bytes(4, "big")
+    word = int.from_bytes(packed, "little")
+    socket = parse_inet(inet_line(f"{word:08X}:{port:04X}", 1).encode())
+    assert socket == Socket(f"{'.'.join(map(str, packed))}:{port}")
+
+
+def test_the_known_sockets_are_bounded(tmp_path: Path) -> None:
+    sockets = Sockets(str(tmp_path))
+    for start in range(0, 5000, 500):
+        sockets.find(PID, range(start, start + 500), 0)
+    assert len(sockets._known) <= 1024
