@@ -2,8 +2,9 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
+from profiler.collectors.stacks.py_spy import Dump
 from profiler.collectors.stacks.thread_stacks import ThreadStack
 from profiler.collectors.stacks.torn_stacks import ThreadRoots
 from profiler.readers.linux import proc
@@ -111,15 +112,16 @@ class PythonProcesses:
         self.found_python = self.found_python or bool(process.is_python)
         self.is_refused = self.is_refused or process.is_python is None
 
-    def add_stacks(self, identity: Identity, stacks: Iterable[ThreadStack]) -> tuple[ThreadStack, ...]:
+    def add_stacks(self, identity: Identity, stacks: Collection[ThreadStack]) -> tuple[ThreadStack, ...]:
         """Note that a process was read; returns its stacks without those that cannot be right."""
         process = self._known[identity]
         process.failures, process.was_read = 0, True
         return process.roots.without_torn(stacks)
 
-    def was_read(self, identity: Identity) -> bool:
-        """Whether the stacks of this process could be read before."""
-        return self._known[identity].was_read
+    def is_worth_repeating(self, identity: Identity, dump: Dump) -> bool:
+        """Whether another reading at once may be better, because the stacks changed during this one."""
+        process = self._known[identity]
+        return process.was_read if dump.failure is not None else process.roots.is_doubtful(dump.stacks)
 
     def add_failure(self, identity: Identity, now_seconds: float, reason: str) -> bool:
         """Note that a process could not be read; returns True once for one that keeps failing.

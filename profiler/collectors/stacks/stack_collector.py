@@ -33,6 +33,8 @@ _MAX_WAIT_NS = 60 * NS_PER_SECOND
 _MAX_LOOKS = 5
 # After so many failed calls in a row, py-spy is not called again.
 _MAX_FAILURES = 50
+# Of a reading; the process runs on meanwhile.
+_MAX_ATTEMPTS = 3
 _NO_PYTHON = "No Python process was seen, so there are no call stacks."
 
 FindProcesses = Callable[[], Iterable[Identity]]
@@ -254,16 +256,18 @@ class StackCollector(Collector):
         self._schedule.add(now_ns, cost_ns + self._access.own_cpu_ns() - own_before_ns)
 
     def _dump(self, reader: StackReader, batch: _Batch, identity: Identity, now_seconds: float) -> Dump:
-        """Read one process; once more if that fails, because a stack may change while it is read."""
-        pid = identity[0]
+        """Read one process; again if its stacks changed meanwhile."""
+        pid, cpu_ns = identity[0], 0
         self._start_reader(reader)
-        dump = reader.dump(pid)
-        if dump.failure is not None and batch.python.was_read(identity) and not self._thread.is_stopping:
-            second = reader.dump(pid)
-            dump = replace(second, cpu_ns=dump.cpu_ns + second.cpu_ns)
+        for _ in range(_MAX_ATTEMPTS):
+            dump = reader.dump(pid)
+            cpu_ns += dump.cpu_ns
+            dump = replace(dump, stacks=_with_known_activity(pid, dump.stacks), cpu_ns=cpu_ns)
+            if self._thread.is_stopping or not batch.python.is_worth_repeating(identity, dump):
+                break
         if dump.failure is None:
             self._failures = 0
-            return replace(dump, stacks=batch.python.add_stacks(identity, _with_known_activity(pid, dump.stacks)))
+            return replace(dump, stacks=batch.python.add_stacks(identity, dump.stacks))
         if identity not in batch.find() or self._thread.is_stopping:
             return dump  # it has ended meanwhile
         self._failures += 1
