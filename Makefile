@@ -159,7 +159,7 @@ bench-slowdown: $(VENV)/.dev ## Compare slowdownAtVcpu with real programs under 
 	$(BIN)/python -m benchmarks.slowdown --json build/bench/slowdown.json $(if $(QUICK),--quick)
 
 bench-why: $(VENV)/.dev ## Compare time breakdown and call stacks with known programs (25 minutes; QUICK=1: five; limits need root and cgroup v1)
-	$(BIN)/python -m benchmarks --only why why_cost why_kills --output build/bench/why $(if $(QUICK),--quick)
+	$(BIN)/python -m benchmarks --only why why_threads why_cost why_kills --output build/bench/why $(if $(QUICK),--quick)
 
 scale: $(VENV)/.dev ## Bring a million reports into a real Elasticsearch and time the dashboards (about half an hour)
 	mkdir -p build/bench

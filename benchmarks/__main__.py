@@ -48,6 +48,7 @@ def all_benchmarks(installed: Path, rivals: Path) -> tuple[Benchmark, ...]:
         Benchmark("html_report", "HTML report"),
         Benchmark("nvml", "NVIDIA GPUs"),
         Benchmark("neuron", "AWS Neuron", ("--lines", "20000"), ("--lines", "2000")),
+        Benchmark("why_threads", "Cost of the time breakdown", quick=("--ticks", "10")),
         Benchmark("why_cost", "Cost of the call stacks", ("--seconds", "60"), ("--seconds", "30", "--pairs", "2")),
         Benchmark("why", "Where the time went", quick=("--quick",), is_extra=True),
         Benchmark("why_kills", "Kills while call stacks are read", quick=("--attaches", "100"), is_extra=True),
@@ -97,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
         default=_ROOT / ".venv-rivals" / "bin",
         help="bin folder of the environment with the other profilers (see make bench)",
     )
-    parser.add_argument("--only", nargs="+", help="benchmarks to run, by module; why and why_kills only here")
+    parser.add_argument("--only", nargs="+", help="benchmarks to run, by module; why and why_kills run only if named")
     parser.add_argument(
         "--output", type=Path, default=_ROOT / "build" / "bench", help="folder for bench.json and bench.md"
     )

@@ -26,7 +26,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux import proc
 
 _MAX_TICK_MS = {50: 1.0}
-CONTAINER_ID = "b" * 64
+_CONTAINER_ID = "b" * 64
 _CGROUP_ROOTS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
 _BUSY_EVERY = 10
 _BUSY_CODE = "import time\nwhile True:\n    b = bytearray(1 << 20)\n    time.sleep(0.05)\n"
@@ -34,33 +34,35 @@ _WARM_UP_SECONDS = 1.0
 _PAUSE_SECONDS = 0.1
 
 
+def run_batch(count: int) -> contextlib.AbstractContextManager[str]:
+    """Run processes of which at most ten continuously allocate memory."""
+    busy = [sys.executable, "-c", _BUSY_CODE]
+    return run_commands(
+        [
+            busy if number % _BUSY_EVERY == 0 and number < _BUSY_EVERY * _BUSY_EVERY else ["sleep", "600"]
+            for number in range(count)
+        ]
+    )
+
+
 @contextlib.contextmanager
-def run_batch(commands: Sequence[Sequence[str]]) -> Iterator[None]:
-    """Run commands in a cgroup whose name is a container id."""
+def run_commands(commands: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Run commands in a cgroup whose name is a container id. Yields the id."""
     root = next(folder for folder in map(Path, _CGROUP_ROOTS) if (folder / "cgroup.procs").exists())
-    cgroup = root / CONTAINER_ID
+    cgroup = root / _CONTAINER_ID
     cgroup.mkdir()
     started = [subprocess.Popen(command) for command in commands]
     try:
         for process in started:
             (cgroup / "cgroup.procs").write_text(str(process.pid))
         time.sleep(_WARM_UP_SECONDS)
-        yield
+        yield _CONTAINER_ID
     finally:
         for process in started:
             process.kill()
         for process in started:
             process.wait()
         cgroup.rmdir()
-
-
-def mostly_idle(count: int) -> list[list[str]]:
-    """Commands of which at most ten continuously allocate memory; the others sleep."""
-    busy = [sys.executable, "-c", _BUSY_CODE]
-    return [
-        busy if number % _BUSY_EVERY == 0 and number < _BUSY_EVERY * _BUSY_EVERY else ["sleep", "600"]
-        for number in range(count)
-    ]
 
 
 def cpu_ms(work: Callable[[], object]) -> float:
@@ -72,13 +74,13 @@ def cpu_ms(work: Callable[[], object]) -> float:
 
 def measure(count: int, ticks: int) -> Iterator[Figure]:
     """Measure the ticks of one container with this number of processes: CPU time, and growth of resident memory."""
-    with run_batch(mostly_idle(count)):
+    with run_batch(count):
         batch_processes = BatchProcesses(NS_PER_SECOND, lambda _: None)
-        source = ContainerProcesses(CONTAINER_ID, time.monotonic_ns)
+        source = ContainerProcesses(_CONTAINER_ID, time.monotonic_ns)
 
         def tick() -> None:
             now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
-            moment = ReadingContext(docker_id=CONTAINER_ID, incarnation=1, monotonic_ns=now_ns, wall_ns=wall_ns)
+            moment = ReadingContext(docker_id=_CONTAINER_ID, incarnation=1, monotonic_ns=now_ns, wall_ns=wall_ns)
             batch_processes.add(source.read(), None, None, moment)
 
         before_mib = read_memory(os.getpid()).rss_mib

@@ -13,14 +13,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
-from benchmarks.processes import CONTAINER_ID, cpu_ms, mostly_idle, run_batch
+from benchmarks.processes import cpu_ms, run_batch, run_commands
 from benchmarks.why_batch import WITHOUT_CAPABILITIES
 from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
 from profiler.collectors.processes.process_reader import ContainerProcesses
@@ -30,6 +31,7 @@ from profiler.readers.cgroup.container_group import find_container_cgroup, machi
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader
+from profiler.settings import DEFAULT_SERIES_POINTS
 
 _MAX_MORE_PERCENT = 15
 _WARM_UP_TICKS = 5
@@ -43,9 +45,9 @@ for _ in range(7):
     threading.Thread(target=work).start()
 work()
 """
-_BATCHES: dict[str, list[list[str]]] = {
-    "50 processes": mostly_idle(50),
-    "4 processes with 8 threads each": [[sys.executable, "-c", _THREADS_CODE]] * 4,
+_BATCHES: dict[str, Callable[[], AbstractContextManager[str]]] = {
+    "50 processes": lambda: run_batch(50),
+    "4 processes with 8 threads each": lambda: run_commands([[sys.executable, "-c", _THREADS_CODE]] * 4),
 }
 
 
@@ -61,7 +63,7 @@ class TickCosts(Struct, frozen=True):
         return 100 * (sum(self.with_threads) / sum(self.without) - 1)
 
 
-def make_collector(*, reads_threads: bool) -> ProcessCollector:
+def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
     """The collector of the monitor that watches the batch, with or without the thread reader."""
     access = ProcessAccess(
         open_processes=lambda docker_id: ContainerProcesses(docker_id, time.monotonic_ns),
@@ -71,14 +73,16 @@ def make_collector(*, reads_threads: bool) -> ProcessCollector:
         exit_waiter=ProcessExitWaiter(),
         open_threads=(lambda: ThreadReader(time.thread_time_ns)) if reads_threads else None,
     )
-    collector = ProcessCollector(access, SystemClock(), NS_PER_SECOND, lambda _: None)
-    collector.on_batch_started(ContainerMetadata(docker_id=CONTAINER_ID, name="batch"))
+    collector = ProcessCollector(access, SystemClock(), NS_PER_SECOND, lambda _: None, DEFAULT_SERIES_POINTS)
+    collector.on_batch_started(ContainerMetadata(docker_id=docker_id, name="batch"))
     return collector
 
 
-def measure_ticks(ticks: int) -> TickCosts:
+def measure_ticks(docker_id: str, ticks: int) -> TickCosts:
     """Let both collectors read in turn, once a second. The first of them changes from second to second."""
-    collectors = {reads_threads: make_collector(reads_threads=reads_threads) for reads_threads in (True, False)}
+    collectors = {
+        reads_threads: make_collector(docker_id, reads_threads=reads_threads) for reads_threads in (True, False)
+    }
     costs: dict[bool, list[float]] = {True: [], False: []}
     for number in range(_WARM_UP_TICKS + ticks):
         for reads_threads in (True, False) if number % 2 else (False, True):
@@ -89,9 +93,9 @@ def measure_ticks(ticks: int) -> TickCosts:
     return TickCosts(costs[True], costs[False])
 
 
-def measure_in_process(ticks: int, prefix: Sequence[str]) -> TickCosts:
+def measure_in_process(docker_id: str, ticks: int, prefix: Sequence[str]) -> TickCosts:
     """Measure in a process of its own, which may have fewer privileges."""
-    command = [*prefix, sys.executable, "-m", "benchmarks.why_threads", "--only-ticks", "--ticks", str(ticks)]
+    command = [*prefix, sys.executable, "-m", "benchmarks.why_threads", "--batch", docker_id, "--ticks", str(ticks)]
     root = Path(__file__).resolve().parent.parent
     return msgspec.json.decode(
         subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout, type=TickCosts
@@ -100,10 +104,10 @@ def measure_in_process(ticks: int, prefix: Sequence[str]) -> TickCosts:
 
 def measure(ticks: int) -> Iterator[Figure]:
     """Both levels with both batches."""
-    for scope, commands in _BATCHES.items():
-        with run_batch(commands):
+    for scope, run in _BATCHES.items():
+        with run() as docker_id:
             for level, prefix in ((1, WITHOUT_CAPABILITIES), (2, ())):
-                costs = measure_in_process(ticks, prefix)
+                costs = measure_in_process(docker_id, ticks, prefix)
                 without_ms = statistics.mean(costs.without)
                 yield Figure(
                     name=f"more CPU of the process collector with threads, level {level}, {scope}",
@@ -119,15 +123,18 @@ def main(arguments: Sequence[str]) -> None:
     """Measure, print the results, and write them as JSON on request."""
     parser = argparse.ArgumentParser(description="Measure what reading the batch's threads costs.")
     parser.add_argument("--ticks", type=int, default=40, help="ticks per measurement, one a second")
-    parser.add_argument("--only-ticks", action="store_true", help="measure the running batch, print JSON")
+    parser.add_argument("--batch", help="id of a running batch: measure it in this process, and print JSON")
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
-    if options.only_ticks:
-        sys.stdout.buffer.write(msgspec.json.encode(measure_ticks(options.ticks)))
+    if options.batch is not None:
+        sys.stdout.buffer.write(msgspec.json.encode(measure_ticks(options.batch, options.ticks)))
         return
-    if os.geteuid() != 0:
-        raise SystemExit("This benchmark creates a cgroup: run it as root.")
-    print_and_save(BenchmarkResult(title="Cost of the threads", figures=tuple(measure(options.ticks))), options.json)
+    title = "Cost of the time breakdown"
+    if os.geteuid() == 0:
+        result = BenchmarkResult(title=title, figures=tuple(measure(options.ticks)))
+    else:
+        result = BenchmarkResult(title=title, tables=("Not measured, because it creates a cgroup: run it as root.",))
+    print_and_save(result, options.json)
 
 
 if __name__ == "__main__":
