@@ -129,7 +129,12 @@ class Row(Struct, frozen=True, kw_only=True):
         return max(abs(self.truth.get(part, 0) - self.said.get(part, 0)) for part in PARTS)
 
 
-def true_parts(phases: Sequence[PhaseTruth], *, is_privileged: bool) -> dict[str, float]:
+def is_privileged(mode: Mode) -> bool:
+    """Whether the profiler sees system calls."""
+    return mode != "monitor without SYS_PTRACE"
+
+
+def true_parts(phases: Sequence[PhaseTruth], *, sees_calls: bool) -> dict[str, float]:
     """The parts of a program's wall time in percent, as the record defines them."""
     seconds = dict.fromkeys(PARTS, 0.0)
     for phase in phases:
@@ -138,7 +143,7 @@ def true_parts(phases: Sequence[PhaseTruth], *, is_privileged: bool) -> dict[str
         kind = KINDS[phase.phase]
         seconds["onCpu"] += on_cpu
         seconds["waitingForCpu"] += waiting
-        seconds[kind if is_privileged or kind in _KNOWN_WITHOUT_PRIVILEGES else "other"] += (
+        seconds[kind if sees_calls or kind in _KNOWN_WITHOUT_PRIVILEGES else "other"] += (
             phase.seconds - on_cpu - waiting
         )
     total = sum(seconds.values())
@@ -196,7 +201,7 @@ def row_of(scenario: Scenario, mode: Mode, seen: Observation) -> Row:
     breakdown = seen.record.time_breakdown
     if breakdown is None:
         raise SystemExit(f"{scenario.name}, {mode}: the record has no time breakdown.")
-    truth = true_parts(seen.phases, is_privileged=mode != "monitor without SYS_PTRACE")
+    truth = true_parts(seen.phases, sees_calls=is_privileged(mode))
     return Row(scenario=scenario.name, mode=mode, truth=truth, said=said_parts(breakdown))
 
 
@@ -226,9 +231,12 @@ def _cell(said: float | None, truth: float | None) -> str:
 
 
 def named_target_percent(row: Row, seen: Observation) -> float | None:
-    """The time with the right address or path, as a share of the time for network and disk; None without such time."""
+    """The time with the right address or path, as a share of the time for network and disk.
+
+    None without such time, and without the privilege to see it.
+    """
     breakdown, true_percent = seen.record.time_breakdown, row.truth.get("network", 0) + row.truth.get("disk", 0)
-    if breakdown is None or not true_percent:
+    if breakdown is None or not true_percent or not is_privileged(row.mode):
         return None
     right = {f"127.0.0.1:{seen.port}", seen.disk_file}
     return 100 * sum(target.percent for target in breakdown.waiting_for if target.target in right) / true_percent

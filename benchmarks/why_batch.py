@@ -35,6 +35,7 @@ WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all
 _DISK_FILE_BYTES = 8 << 20
 _DISK_BYTES_PER_SECOND = 2 << 20
 _PERIOD_US = 100_000
+_MAX_CPU_SHARES = 262144
 _MAX_SECONDS = 600
 _LOG_GROUP, _LOG_STREAM = "/ecs/bench", f"ecs/batch/{TASK_ID}"
 # The monitor starts meanwhile, in a wait that counts as ``other``, as does the time before its first sample.
@@ -126,6 +127,8 @@ def control_group(limits: Limits, name: str, disk_file: Path) -> Iterator[tuple[
             folder.mkdir(exist_ok=True)
         if limits.cpus is not None:
             (folders["cpu"] / "cpu.cfs_quota_us").write_text(str(round(limits.cpus * _PERIOD_US)))
+            # So that the program waits for its quota and hardly for other programs.
+            (folders["cpu"] / "cpu.shares").write_text(str(_MAX_CPU_SHARES))
         if limits.memory_mib is not None:
             (folders["memory"] / "memory.limit_in_bytes").write_text(str(limits.memory_mib << 20))
         if limits.has_slow_disk:
@@ -184,12 +187,18 @@ class Execution:
     has_stacks: bool
 
     def by_run(self) -> tuple[Record, StacksLine | None]:
-        """Run the program by ``task-profiler run``. The whole is inside the control group."""
+        """Run the program by ``task-profiler run``.
+
+        The profiler shares the memory limit, which it reads. If it shared the CPU limit, the group would be throttled
+        for its sake, too.
+        """
+        own = [folder for folder in self.folders if folder.parent.name == "memory"]
+        others = [folder for folder in self.folders if folder not in own]
         output, history = self.folder / "report.json", self.folder / "history.sqlite3"
         options = ["--interval", str(self.interval_seconds), "--output", str(output), "--history", str(history)]
         stacks = ["--stacks"] if self.has_stacks else []
-        command = [*_PROFILER, "run", *options, *stacks, "--", *self.bind, *self.program]
-        subprocess.run(_inside(self.folders, command), check=False, timeout=_MAX_SECONDS)
+        command = [*_PROFILER, "run", *options, *stacks, "--", *_inside(others, [*self.bind, *self.program])]
+        subprocess.run(_inside(own, command), check=False, timeout=_MAX_SECONDS)
         report = _report(output.read_bytes().splitlines())
         return report.record, HistoryStore(history, SystemClock()).stacks(report)
 

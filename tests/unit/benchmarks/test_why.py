@@ -45,18 +45,18 @@ def line(*steps: StackStep) -> StacksLine:
 
 def test_a_phase_is_on_a_cpu_then_waits_for_one_and_the_rest_is_its_kind() -> None:
     phases = [phase("compute", 0, 4, cpu=3, wait=2), phase("receive", 4, 10, cpu=1)]
-    parts = true_parts(phases, is_privileged=True)
+    parts = true_parts(phases, sees_calls=True)
     assert parts == pytest.approx({**dict.fromkeys(PARTS, 0), "onCpu": 40, "waitingForCpu": 10, "network": 50})
 
 
 def test_more_than_one_thread_on_a_cpu_counts_as_the_whole_time() -> None:
-    parts = true_parts([phase("computing_process", 0, 4, cpu=7, wait=1)], is_privileged=True)
+    parts = true_parts([phase("computing_process", 0, 4, cpu=7, wait=1)], sees_calls=True)
     assert parts["onCpu"] == 100
 
 
 @pytest.mark.parametrize(("name", "part"), [("read_disk", "disk"), ("receive", "other"), ("sleep", "other")])
 def test_without_privileges_only_the_disk_is_known(name: str, part: str) -> None:
-    assert true_parts([phase(name, 0, 1)], is_privileged=False)[part] == 100
+    assert true_parts([phase(name, 0, 1)], sees_calls=False)[part] == 100
 
 
 def test_the_parts_of_the_record_are_those_that_it_has() -> None:
