@@ -24,6 +24,7 @@ from profiler.collectors.processes.process_reader import ContainerProcesses
 from profiler.collectors.processes.process_usage import BatchProcesses, ReadingContext
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux import proc
+from profiler.settings import DEFAULT_SERIES_POINTS
 
 _MAX_TICK_MS = {50: 1.0}
 _CONTAINER_ID = "b" * 64
@@ -75,7 +76,9 @@ def cpu_ms(work: Callable[[], object]) -> float:
 def measure(count: int, ticks: int) -> Iterator[Figure]:
     """Measure the ticks of one container with this number of processes: CPU time, and growth of resident memory."""
     with run_batch(count):
-        batch_processes = BatchProcesses(NS_PER_SECOND, lambda _: None)
+        batch_processes = BatchProcesses(
+            NS_PER_SECOND, lambda _: None, DEFAULT_SERIES_POINTS, started_ns=time.time_ns()
+        )
         source = ContainerProcesses(_CONTAINER_ID, time.monotonic_ns)
 
         def tick() -> None:

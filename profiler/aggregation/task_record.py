@@ -22,6 +22,7 @@ from profiler.record.record_model import (
     Metrics,
     OtherContainer,
     PeakSource,
+    Processor,
     Record,
     Sampling,
     TaskSize,
@@ -221,6 +222,7 @@ def build_batch_record(
         availability_zone=task.availability_zone,
         launch_type=task.launch_type,
         cpu_architecture=host.cpu_architecture,
+        processor=processor_of(host),
         container=_identity(container),
         status=end.status,
         exit_code=end.exit_code,
@@ -239,6 +241,13 @@ def build_batch_record(
         may_have_missed_a_kill=may_have_missed_a_kill(record),
     )
     return replace(record, likely_out_of_memory=memory.likely, out_of_memory_evidence=memory.evidence)
+
+
+def processor_of(host: Host) -> Processor | None:
+    """The machine's processor for the record; None if nothing is known of it."""
+    if host.processor_model is None and host.processor_count is None:
+        return None
+    return Processor(model=host.processor_model, count=host.processor_count)
 
 
 def _batch_metrics(container: ContainerMetadata, task: TaskMetadata, measured: Metrics, end: RunEnd) -> Metrics:

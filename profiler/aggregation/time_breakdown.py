@@ -263,6 +263,9 @@ class TimeAccount:
         """Add the waits to the step in which they ended; what they exceed it by belongs to the steps before."""
         late: list[int] = []
         for grown in growth:
+            if grown.steps > 1:
+                self._spread_wait(grown)
+                continue
             within_ns = min(grown.wait_ns, max(step.length_ns - grown.run_ns, 0))
             step.wait_ns += within_ns
             if grown.wait_ns > within_ns:
@@ -280,6 +283,16 @@ class TimeAccount:
         while series is not None and self._for_series:  # there is none before the second sample
             start_ns, end_ns, wait_ns, is_late = self._for_series.popleft()
             series.add_cpu_wait(start_ns, end_ns, wait_ns, is_late=is_late)
+
+    def _spread_wait(self, grown: ThreadGrowth) -> None:
+        """Add the wait of a thread that was not read in each step."""
+        steps = tuple(self._steps)[-grown.steps :]
+        length_ns = sum(step.length_ns for step in steps)
+        for step in steps:
+            part_ns = grown.wait_ns * step.length_ns // length_ns
+            step.wait_ns += part_ns
+            if step is not steps[-1]:
+                self._for_series.append((step.start_ns, step.end_ns, part_ns, True))
 
     def _close_first_step(self) -> None:
         following = self._following(0)

@@ -219,6 +219,26 @@ class RunSeries:
             copied.merge()
         return copied
 
+    def absorb(self, other: "RunSeries") -> None:
+        """Count the measurements of another series of the same run. The shorter steps of the two are merged."""
+        while self.step_ns < other.step_ns:
+            self.merge()
+        while other.step_ns < self.step_ns:
+            other.merge()
+        for column, added in zip(self.columns, other.columns, strict=True):
+            for index, cell in enumerate(added.cells):
+                column.add(index, cell)
+
+    @property
+    def cpu(self) -> _Column[_Sum]:
+        """CPU time, and the time that it was measured for."""
+        return self._cpu
+
+    @property
+    def memory(self) -> _Column[int | None]:
+        """The largest memory, in bytes."""
+        return self._memory
+
     @property
     def cpu_ns(self) -> float:
         """All CPU time that was added."""
@@ -265,15 +285,25 @@ def with_columns(series: Series | None, other: RunSeries, names: Collection[str]
         return Series(started_at=columns.started_at, step_ms=columns.step_ms, **taken)
     if series.started_at != columns.started_at:
         return series
-    factor = round(columns.step_ms / series.step_ms)
-    kept = {
+    kept = columns_of(series, columns.step_ms)
+    length = max(len(values) for values in (*kept.values(), *taken.values()))
+    padded: dict[str, Any] = {name: padded_column(values, length) for name, values in {**kept, **taken}.items()}
+    return Series(started_at=series.started_at, step_ms=columns.step_ms, **padded)
+
+
+def columns_of(series: Series, step_ms: float) -> dict[str, Column]:
+    """The columns of a series by their names, averaged over longer steps (memory: the maximum)."""
+    factor = round(step_ms / series.step_ms)
+    return {
         name: _coarsen(values, factor, use_maximum=name == _MEMORY_COLUMN)
         for name in _COLUMNS
-        if name not in taken and (values := getattr(series, name)) is not None
+        if (values := getattr(series, name)) is not None
     }
-    length = max(len(values) for values in (*kept.values(), *taken.values()))
-    padded = {name: values + (None,) * (length - len(values)) for name, values in {**kept, **taken}.items()}
-    return Series(started_at=series.started_at, step_ms=columns.step_ms, **padded)
+
+
+def padded_column(values: Column, length: int) -> Column:
+    """The values, followed by None up to ``length``."""
+    return values + (None,) * (length - len(values))
 
 
 def _coarsen(values: Column, factor: int, *, use_maximum: bool) -> Column:

@@ -1,6 +1,8 @@
-"""The batch's processes by command: totals, and out-of-memory kills."""
+"""The batch's processes by command: totals, time series, and out-of-memory kills."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -8,10 +10,15 @@ from profiler.aggregation.process_totals import TreeMemory
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.record_model import MemoryKills, Process
+from profiler.record.record_model import MemoryKills, Process, Series
 from profiler.record.units import CPU_SECONDS_DIGITS, mebibytes
 
+if TYPE_CHECKING:
+    from profiler.aggregation.series_by_command import SeriesByCommand
+
 _SHOWN_PER_RANKING = 5
+_MAX_SHOWN_OVER_TIME = 8
+_MAX_COMMAND_LENGTH = 200
 # Commands with different arguments count as different names: the smallest are dropped.
 _MAX_NAMES = 500
 _KEPT_PER_RANKING = 100
@@ -30,6 +37,12 @@ class _ProcessName(Struct, frozen=True):
     command: str
     arguments: str | None
 
+    @property
+    def text(self) -> str:
+        """The command and its shown arguments."""
+        words = self.command if self.arguments is None else f"{self.command} {self.arguments}"
+        return words if len(words) <= _MAX_COMMAND_LENGTH else words[: _MAX_COMMAND_LENGTH - 1] + "…"
+
 
 class _Total(Struct, frozen=True, gc=False):
     """The number and CPU time of the processes of one name."""
@@ -42,38 +55,70 @@ class _Total(Struct, frozen=True, gc=False):
 
 
 class ProcessTotals:
-    """Sums up all processes by name. A process that was never seen alive is not included."""
+    """Sums up all processes by name. A process that was never seen alive is not included.
 
-    def __init__(self, show_arguments: ShowArguments = lambda _: None) -> None:
+    Args:
+        show_arguments: How the arguments are shown.
+        make_series: Makes the time series of the commands, at the first reading that it has; None for no series.
+    """
+
+    def __init__(
+        self,
+        show_arguments: ShowArguments = lambda _: None,
+        make_series: "Callable[[], SeriesByCommand[_ProcessName]] | None" = None,
+    ) -> None:
         self._show_arguments = show_arguments
+        self._make_series = make_series
+        self._series: SeriesByCommand[_ProcessName] | None = None
+        self._held_bytes: dict[_ProcessName, int] = {}
         self._present: dict[tuple[int, int], tuple[_ProcessName, ProcessReading]] = {}
         self._ended: dict[_ProcessName, _Total] = {}
         self._memory: dict[_ProcessName, TreeMemory] = {}
 
-    def add(self, processes: Iterable[ProcessReading]) -> None:
-        """Add a reading of all processes."""
+    def add(self, processes: Iterable[ProcessReading], read_ns: int | None = None) -> None:
+        """Add a reading of all processes. ``read_ns`` is its time in the time series; None if it has none there."""
         before, now = self._present, dict[tuple[int, int], tuple[_ProcessName, ProcessReading]]()
         readings: dict[_ProcessName, list[ProcessReading]] = {}
         changed: set[_ProcessName] = set()
+        used_ns: dict[_ProcessName, int] = {}
         for process in processes:
-            name, last = before.get(process.identity, (None, None))
+            identity = process.identity
+            name, last = before.get(identity, (None, None))
             if name is None or last is None or (process.name, process.arguments) != (last.name, last.arguments):
+                if name is not None:
+                    changed.add(name)
                 name = _ProcessName(process.name, self._show_arguments(process))
             readings.setdefault(name, []).append(process)
             if process is not last:
                 changed.add(name)
             # A zombie has no memory any more: keep the last reading with its high-water mark.
-            is_zombie = process.peak_bytes is None and last is not None and last.peak_bytes is not None
-            now[process.identity] = before[process.identity] if is_zombie else (name, process)
+            if process is last or (last is not None and process.peak_bytes is None and last.peak_bytes is not None):
+                now[identity] = before[identity]
+                continue
+            now[identity] = name, process
+            growth_ns = process.own_cpu_ns - (0 if last is None else last.own_cpu_ns)
+            if growth_ns > 0:
+                used_ns[name] = used_ns.get(name, 0) + growth_ns
         for identity in before.keys() - now.keys():
             name, process = before[identity]
             self._ended[name] = self._ended.get(name, _Total()).plus(process)
             changed.add(name)
-        for name in changed:
-            self._memory.setdefault(name, TreeMemory()).add(readings.get(name, ()))
+        self._add_memory(changed, readings)
+        if self._make_series is not None and read_ns is not None:
+            self._series = self._series or self._make_series()
+            self._series.add(read_ns, used_ns, self._held_bytes)
         self._present = now
         if len(self._memory) - len(now) > _MAX_NAMES:
             self._drop_smallest()
+
+    def _add_memory(
+        self, changed: Iterable[_ProcessName], readings: Mapping[_ProcessName, Sequence[ProcessReading]]
+    ) -> None:
+        for name in changed:
+            held_bytes = self._memory.setdefault(name, TreeMemory()).add(readings.get(name, ()))
+            self._held_bytes[name] = held_bytes or 0
+        if self._held_bytes.keys() != readings.keys():
+            self._held_bytes = {name: self._held_bytes[name] for name in readings}
 
     def top(self, *, is_memory_shared: bool = False) -> tuple[Process, ...]:
         """The five names with the most CPU time and the five with the highest memory peak, by descending CPU time.
@@ -81,22 +126,40 @@ class ProcessTotals:
         With ``is_memory_shared`` the processes share memory that counts for each of them: the peak of a name is then
         the largest high-water mark of one process, not a sum.
         """
-        totals = dict(self._ended)
-        for name, process in self._present.values():
-            totals[name] = totals.get(name, _Total()).plus(process)
+        totals = self._totals()
         shown = sorted(self._top_names(totals, _SHOWN_PER_RANKING), key=lambda name: -totals[name].cpu_ns)
         return tuple(self._shown_totals(name, totals[name], is_memory_shared=is_memory_shared) for name in shown)
 
+    def with_commands(self, series: Series | None, *, is_memory_shared: bool = False) -> Series | None:
+        """Return the time series of the run with those of its commands, by descending CPU time, and of all others.
+
+        Shown are the commands of :meth:`top`, at most eight of them. With ``is_memory_shared`` they have no memory.
+        """
+        own = self._series
+        if series is None or own is None:
+            return series
+        totals = self._totals()
+        shown = [name for name in self._top_names(totals, _SHOWN_PER_RANKING) if name in own][:_MAX_SHOWN_OVER_TIME]
+        shown.sort(key=lambda name: -totals[name].cpu_ns)
+        return own.add_to(series, {name: name.text for name in shown}, with_memory=not is_memory_shared)
+
+    def _totals(self) -> Mapping[_ProcessName, _Total]:
+        totals = dict(self._ended)
+        for name, process in self._present.values():
+            totals[name] = totals.get(name, _Total()).plus(process)
+        return totals
+
     def _drop_smallest(self) -> None:
-        kept = self._top_names(self._ended, _KEPT_PER_RANKING)
+        kept = set(self._top_names(self._ended, _KEPT_PER_RANKING))
         self._ended = {name: self._ended[name] for name in kept}
         kept.update(name for name, _ in self._present.values())
         self._memory = {name: memory for name, memory in self._memory.items() if name in kept}
 
-    def _top_names(self, totals: Mapping[_ProcessName, _Total], count: int) -> set[_ProcessName]:
+    def _top_names(self, totals: Mapping[_ProcessName, _Total], count: int) -> Iterable[_ProcessName]:
+        """The largest names by CPU time and by memory peak, alternately."""
         by_cpu = sorted(totals, key=lambda name: -totals[name].cpu_ns)[:count]
         by_peak = sorted(totals, key=lambda name: -(self._memory[name].peak_bytes or 0))[:count]
-        return {*by_cpu, *by_peak}
+        return dict.fromkeys(chain.from_iterable(zip(by_cpu, by_peak, strict=True)))
 
     def _shown_totals(self, name: _ProcessName, total: _Total, *, is_memory_shared: bool) -> Process:
         memory = self._memory[name]

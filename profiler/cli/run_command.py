@@ -56,7 +56,8 @@ class _RunCommand(click.Command):
     metavar="[=moments]",
     type=click.Choice(["off", "moments", "on"]),
     default=_DEFAULTS.stacks,
-    help="Sample the call stacks of Python processes by py-spy, always or only in moments that need an explanation.",
+    help="Sample the call stacks of Python processes (py-spy); --stacks=moments only while memory rises, nothing runs "
+    "or all CPUs are in use.",
 )
 @click.argument("words", metavar="-- CMD [ARG]...", nargs=-1, type=click.UNPROCESSED)
 def command(**options: Any) -> int:  # noqa: ANN401  click has checked the types

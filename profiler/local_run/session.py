@@ -7,7 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -40,7 +40,7 @@ from profiler.local_run.sampler import CommandSampler, SampleBuffer, UnrelatedCh
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.linux import proc
-from profiler.readers.linux.host import read_host, read_own_usage
+from profiler.readers.linux.host import read_host, read_own_usage, with_processor
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import MIB
@@ -48,6 +48,7 @@ from profiler.settings import DEFAULT_SERIES_POINTS
 from profiler.sizing.prices import PriceOverrides
 
 if TYPE_CHECKING:
+    from profiler.aggregation.series_by_command import SeriesByCommand
     from profiler.aggregation.time_breakdown import TimeAccount
     from profiler.readers.linux.thread_times import ThreadReader
 
@@ -152,7 +153,8 @@ class _Session:
         self._placement_call = None
         if plan.fetch_placement is not None:
             self._placement_call = BackgroundCall(plan.fetch_placement, self._clock, _PLACEMENT_TIMEOUT_SECONDS)
-        self._identity = replace(identity, labels={**plan.find_labels(), **identity.labels})
+        labels = {**plan.find_labels(), **identity.labels}
+        self._identity = replace(identity, labels=labels, host=with_processor(identity.host))
         self._usable_cpus = usable_cpus = len(os.sched_getaffinity(0))
         self._sizes = self._read_sizes()
         unrelated_children = UnrelatedChildren(prepared.preexisting_children, plan.collectors)
@@ -166,7 +168,7 @@ class _Session:
         )
         points = max(plan.series_points, plan.max_history_steps // 2)
         self._samples = SampleBuffer(self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points)
-        self._processes = ProcessTotals()
+        self._processes = ProcessTotals(make_series=self._new_series if plan.series_points else None)
         self._threads: ThreadReader | None = None
         self._time: TimeAccount | None = None
         self._ticker = Ticker(started.started_ns, self._interval_ns)
@@ -197,10 +199,11 @@ class _Session:
 
     def _sample(self) -> None:
         now_ns, reaped = self._clock.monotonic_ns(), self._supervisor.reaped
-        sample = self._sampler.sample(self._read_ns(now_ns), reaped.cpu_ns, reaped.blocks)
+        read_ns = self._read_ns(now_ns)
+        sample = self._sampler.sample(read_ns, reaped.cpu_ns, reaped.blocks)
         self._samples.add(sample, now_ns)
         self._samples.add_devices(self._plan.collectors, now_ns)
-        self._processes.add(self._sampler.processes)
+        self._processes.add(self._sampler.processes, read_ns if self._sampler.processes else None)
         self._add_threads(now_ns)
         if not isinstance(sample, Unavailable):
             self._plan.on_sample(sample)
@@ -215,6 +218,11 @@ class _Session:
         sample = self._threads.read(self._sampler.processes, now_ns)
         if sample is not None:
             self._time.add(self._read_ns(now_ns), self._sampler.cpu_ns, sample, self._samples.usage.series)
+
+    def _new_series(self) -> "SeriesByCommand[Any]":
+        from profiler.aggregation.series_by_command import SeriesByCommand  # not for the shortest runs
+
+        return SeriesByCommand(self._started.started_wall_ns, self._interval_ns, self._plan.series_points)
 
     def _so_far(self) -> tuple[Report, RunSeries | None]:
         """The report of the command while it runs, and its time series."""
@@ -276,6 +284,7 @@ class _Session:
             monitor=_monitor(warnings),
             max_series_steps=2 * self._plan.series_points,
         )
+        record = replace(record, series=self._processes.with_commands(record.series))
         if self._time is not None:
             record = self._time.added_to(record, self._sampler.cpu_ns)
         return with_collected(record, self._plan.collectors)

@@ -15,9 +15,7 @@ from profiler.record.record_model import Distribution, Gpu, Neuron, Record
 WHOLE_INSTANCE = "instance"
 _NOT_MEASURED = Distribution()
 # What the names of all models have in common.
-_PROCESSOR_WORDS = re.compile(
-    r"\((?:R|TM)\)|\b(?:Intel|AMD|CPU|Processor|Platinum|Gold|Silver|Bronze|\d+-Core)\b", re.IGNORECASE
-)
+_PROCESSOR_WORDS = r"(?i)\((?:R|TM)\)|\b(?:Intel|AMD|CPU|Processor|Platinum|Gold|Silver|Bronze|\d+-Core)\b"
 
 
 class GpuTotals(Struct, frozen=True, kw_only=True):
@@ -97,7 +95,7 @@ def short_processor_name(model: str) -> str:
     The frequency is left out if the name has a number without it.
     """
     name, at, frequency = model.partition("@")
-    short = " ".join(_PROCESSOR_WORDS.sub(" ", name).split())
+    short = " ".join(re.sub(_PROCESSOR_WORDS, " ", name).split())
     if at and not any(character.isdigit() for character in short):
         short = f"{short} @ {frequency.strip()}".strip()
     return short or model.strip()

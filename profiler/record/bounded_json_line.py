@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from profiler.record.record_model import Monitor, Process, Record, Report, encode
+from profiler.record.activity_model import Stacks, TimeBreakdown
+from profiler.record.record_model import Monitor, Process, Record, Report, Series, encode
 
 MAX_LINE_BYTES = 64 * 1024
 MAX_CONTAINERS = 20
@@ -21,6 +22,12 @@ MAX_WARNINGS = 20
 MAX_WARNING_LENGTH = 2800  # enough for a warning that lists all settings, each with a bad value and the valid ones
 MAX_WARNING_CHARACTERS = 10_000  # of all warnings together
 MAX_ARGUMENTS_LENGTH = 500
+MAX_WAIT_TARGETS = 9
+MAX_COMMANDS = 9
+MAX_FUNCTIONS = 10
+MAX_MOMENTS = 5
+MAX_FRAMES = 50
+MAX_TEXT_LENGTH = 200  # of a target, a command, a function, a file and a frame
 # The limits of AWS; tags whose name begins with "aws:" do not count there.
 MAX_TAGS = 50
 MAX_TAG_NAME_LENGTH = 128
@@ -29,12 +36,14 @@ MAX_TAGS_BYTES = 20 * 1024  # of all tags together in JSON: enough for 50 of the
 # The parts of a record that are removed from a line that is too long, the least important one first.
 _REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
     {"series": None},
+    {"stacks": None},
     {"containers": ()},
     {"neuron": None},
     {"gpus": ()},
     {"processes": ()},
     {"interval": None},
     {"tags": None},
+    {"time_breakdown": None},
     {"monitor": None},
 )
 
@@ -57,7 +66,9 @@ def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> byt
 def _encode_within(report: Report, limit_bytes: int) -> bytes:
     shortened = replace(report, record=_within_limits(report.record))
     line = encode(shortened)
-    for empty_part in _REMOVABLE_PARTS:
+    series = shortened.record.series
+    without_commands: dict[str, object] = {"series": series and replace(series, processes=())}
+    for empty_part in (without_commands, *_REMOVABLE_PARTS):
         if len(line) < limit_bytes:
             break
         shortened = replace(shortened, record=replace(shortened.record, truncated=True, **empty_part))
@@ -74,6 +85,9 @@ def _within_limits(record: Record) -> Record:
         neuron=record.neuron and replace(record.neuron, cores=record.neuron.cores[:MAX_NEURON_CORES]),
         monitor=record.monitor and _truncate_warnings(record.monitor),
         tags=record.tags and _truncate_tags(record.tags),
+        time_breakdown=record.time_breakdown and _truncate_targets(record.time_breakdown),
+        stacks=record.stacks and _truncate_stacks(record.stacks),
+        series=record.series and _truncate_commands(record.series),
     )
     return shortened if shortened == record else replace(shortened, truncated=True)
 
@@ -99,6 +113,29 @@ def _truncate_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
         if bytes_left >= 0:
             kept[short_name] = short_value
     return kept
+
+
+def _truncate_targets(breakdown: TimeBreakdown) -> TimeBreakdown:
+    targets = (replace(row, target=_text(row.target)) for row in breakdown.waiting_for[:MAX_WAIT_TARGETS])
+    return replace(breakdown, waiting_for=tuple(targets))
+
+
+def _truncate_stacks(stacks: Stacks) -> Stacks:
+    """The stacks within their limits; of a long stack the innermost functions."""
+    top = (replace(row, function=_text(row.function), file=_text(row.file)) for row in stacks.top[:MAX_FUNCTIONS])
+    moments = (
+        replace(moment, stack=tuple(map(_text, moment.stack[-MAX_FRAMES:]))) for moment in stacks.moments[:MAX_MOMENTS]
+    )
+    return replace(stacks, source=_text(stacks.source), top=tuple(top), moments=tuple(moments))
+
+
+def _truncate_commands(series: Series) -> Series:
+    commands = (replace(row, command=_text(row.command)) for row in series.processes[:MAX_COMMANDS])
+    return replace(series, processes=tuple(commands))
+
+
+def _text(text: str) -> str:
+    return truncate_text(text, MAX_TEXT_LENGTH)
 
 
 def _truncate_arguments(process: Process) -> Process:

@@ -7,7 +7,7 @@ at most twice as long, so no quotient is more than current ÷ c. Of a family, th
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -100,15 +100,29 @@ def monotone(factors: Mapping[float, DurationFactor]) -> Mapping[float, Duration
 
 
 def saturated_percent(runs: Iterable[RunFacts], current_vcpu: float | None) -> float | None:
-    """Return the share of the time, in percent, in which the runs at the current size used all of their vCPUs.
+    """Return the share of the time, in percent, in which the runs at the current size used all of their vCPUs."""
+    return _mean_percent(runs, current_vcpu, lambda run: run.saturated_percent)
 
-    It is the mean weighted by the runs' durations. Runs at another vCPU size do not count: they say nothing about how
-    busy the task is now.
+
+def cpu_wait_percent(runs: Iterable[RunFacts], current_vcpu: float | None) -> float | None:
+    """Return how long threads of the runs at the current size waited for a CPU, as a share of the time they needed one.
+
+    It is the mean of the runs' percentages.
+    """
+    return _mean_percent(runs, current_vcpu, lambda run: run.cpu_wait_percent)
+
+
+def _mean_percent(
+    runs: Iterable[RunFacts], current_vcpu: float | None, read: Callable[[RunFacts], float | None]
+) -> float | None:
+    """The mean weighted by the runs' durations.
+
+    Runs at another vCPU size do not count: they say nothing about how busy the task is now.
     """
     known = [
-        (run.saturated_percent, UNKNOWN_DURATION_MS if run.duration_ms is None else run.duration_ms)
+        (percent, UNKNOWN_DURATION_MS if run.duration_ms is None else run.duration_ms)
         for run in runs
-        if run.saturated_percent is not None and run.task.vcpu == current_vcpu
+        if (percent := read(run)) is not None and run.task.vcpu == current_vcpu
     ]
     total_ms = math.fsum(duration_ms for _, duration_ms in known)
     if not total_ms:

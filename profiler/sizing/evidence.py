@@ -6,6 +6,7 @@ ignored and counted as such.
 """
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -13,7 +14,7 @@ from msgspec import Struct
 from profiler.core.optional_math import max_known
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import PeakSource, Report
-from profiler.sizing.duration_factors import DurationFactor, duration_factors, saturated_percent
+from profiler.sizing.duration_factors import DurationFactor, cpu_wait_percent, duration_factors, saturated_percent
 from profiler.sizing.on_fargate import facts_on_fargate
 from profiler.sizing.run_facts import RunFacts, Task
 
@@ -48,6 +49,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
             ``latest``; None if no run has such bounds.
         vcpu_without_slowdown: The largest vCPU requirement of the runs that have no such bounds (schema 1.0).
         saturated_percent: The share of the time in which the runs at the current vCPU size used all of it.
+        cpu_wait_percent: How long their threads waited for a CPU, as a share of the time they needed one.
+        processors: The number of runs on each processor, by its short name, the most frequent first.
         oom_size_mb: The largest memory size at which a run ran out of memory.
         reached_size_mb: The largest at which the usage reached the limit unseen, where a child may have been killed.
         peak_source: The least exact source of any peak. ``stats_period_ms``: the longest period.
@@ -73,6 +76,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     slowdowns: Mapping[float, DurationFactor] | None = None
     vcpu_without_slowdown: float | None = None
     saturated_percent: float | None = None
+    cpu_wait_percent: float | None = None
+    processors: tuple[tuple[str, int], ...] = ()
     oom_size_mb: float | None = None
     reached_size_mb: float | None = None
     peak_source: PeakSource | None = None
@@ -155,6 +160,8 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         slowdowns=duration_factors(runs, current_vcpu),
         vcpu_without_slowdown=max_known(*(run.needed_vcpu for run in runs if run.slowdown is None)),
         saturated_percent=saturated_percent(runs, current_vcpu),
+        cpu_wait_percent=cpu_wait_percent(runs, current_vcpu),
+        processors=tuple(Counter(run.processor for run in runs if run.processor is not None).most_common()),
         oom_size_mb=max_known(*(run.oom_size_mb for run in killed)),
         reached_size_mb=max_known(*(run.reached_size_mb for run in runs)),
         peak_source=_least_exact(run.peak_source for run in runs),

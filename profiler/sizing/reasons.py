@@ -12,7 +12,7 @@ from profiler.record.units import (
     format_vcpu,
 )
 from profiler.sizing.choose_size import SizeDecision
-from profiler.sizing.duration_factors import DurationFactor
+from profiler.sizing.duration_factors import SATURATED_PERCENT, DurationFactor
 from profiler.sizing.evidence import FEW_RUNS, MAX_FINE_PERIOD_MS, Evidence
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month
@@ -28,6 +28,8 @@ _MAX_NAMES = 5
 _MS_PER_HOUR = 3_600_000
 _FACTOR_TEXT_DIGITS = 2
 _MIN_PERCENT = 0.5
+# From this share on, threads wait for a CPU longer than a task of its own CPUs lets them.
+_MIN_WAIT_PERCENT = 10
 
 
 def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) -> tuple[str, ...]:
@@ -43,6 +45,7 @@ def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) ->
         *_memory(evidence, choice),
         *_cpu(evidence, choice),
         *_saturated(evidence, choice, brief=brief),
+        *_cpu_wait(evidence),
         *_limits(choice),
         *_cost(evidence, choice),
         *(() if brief else (*_memory_floor(choice), *_smaller_vcpu(evidence, choice))),
@@ -132,6 +135,24 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
         yield (
             f"The latest run never had more than {format_count(threads, 'thread')}, so more than {format_vcpu(vcpu)} "
             "would hardly make it faster."
+        )
+
+
+def _cpu_wait(evidence: Evidence) -> Iterator[str]:
+    """How long threads waited for a CPU: the evidence for more vCPUs, or that the task does not have its own."""
+    waited, saturated = evidence.cpu_wait_percent, evidence.saturated_percent
+    if waited is None or saturated is None:
+        return
+    sentence = f"Threads that could run waited for a CPU {waited:.0f} % of the time"
+    if saturated >= SATURATED_PERCENT:
+        if waited >= _MIN_PERCENT:
+            yield f"{sentence}."
+    elif waited >= _MIN_WAIT_PERCENT:
+        rarely = f"used all of its vCPUs for only {saturated:.0f} % of it"
+        although = "was never saturated" if saturated < _MIN_PERCENT else rarely
+        yield (
+            f"{sentence} although the task {although}: it shares its CPU with others, or its threads run in short "
+            "bursts."
         )
 
 
@@ -316,6 +337,10 @@ def _caveats(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterat
     if evidence.peak_source == "sampled" and (evidence.stats_period_ms or 0) > MAX_FINE_PERIOD_MS:
         period = format_duration(round(evidence.stats_period_ms or 0, -2))
         yield f"The statistics were refreshed only every {period}: shorter peaks are not included."
+    if len(evidence.processors) > 1:
+        shown = [f"{name} ({format_count(count, 'run')})" for name, count in evidence.processors[:_MAX_NAMES]]
+        listed = ", ".join(shown) + (", …" if len(evidence.processors) > _MAX_NAMES else "")
+        yield f"The runs had different processors, so their durations and CPU use are hard to compare: {listed}."
     if evidence.latest.unbounded:
         names = evidence.latest.unbounded
         listed = ", ".join(repr(name) for name in names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import parse_ns
-from profiler.record.accelerators import WHOLE_INSTANCE, is_idle
+from profiler.record.accelerators import WHOLE_INSTANCE, is_idle, short_processor_name
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.record_model import (
     Distribution,
@@ -72,6 +72,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
         slowdown: The bounds for each vCPU size at which the run would have been slower; None for records of schema 1.0
             and without CPU measurements.
         saturated_percent: The share of the time in which the task used all of its vCPUs.
+        cpu_wait_percent: How long threads waited for a CPU, as a share of this time and of the CPU time together.
+        processor: The short name of the machine's processor.
         oom_size_mb: The size that was too small if the run ran out of memory.
         reached_size_mb: The size at which a child may have been killed.
         gpus_idle: None without GPUs that are known to belong to the batch.
@@ -89,6 +91,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     memory_p99_mb: float | None = None
     slowdown: Mapping[float, SlowdownBounds] | None = None
     saturated_percent: float | None = None
+    cpu_wait_percent: float | None = None
+    processor: str | None = None
     out_of_memory: bool = False
     oom_size_mb: float | None = None
     reached_size_mb: float | None = None
@@ -123,6 +127,8 @@ def facts_of(report: Report) -> RunFacts:
         memory_p99_mb=(metrics.memory_used_mb or _NO_DISTRIBUTION).p99,
         slowdown=_slowdown(metrics),
         saturated_percent=_percent(metrics.vcpu_saturated_percent),
+        cpu_wait_percent=_cpu_wait_percent(metrics),
+        processor=_processor_of(record),
         out_of_memory=record.likely_out_of_memory is True,
         oom_size_mb=_oom_size_mb(record) if record.likely_out_of_memory else None,
         reached_size_mb=_memory_size_mb(record) if may_have_lost_a_child(metrics) else None,
@@ -188,6 +194,19 @@ def _slowdown(metrics: Metrics) -> Mapping[float, SlowdownBounds] | None:
 
 def _percent(value: float | None) -> float | None:
     return value if value is not None and 0 <= value <= _WHOLE_PERCENT else None
+
+
+def _cpu_wait_percent(metrics: Metrics) -> float | None:
+    """The record's own share, else that of its sums: a search document has no share."""
+    waited, used = metrics.cpu_wait_seconds, metrics.cpu_seconds
+    if metrics.cpu_wait_percent is not None or waited is None or not used:
+        return _percent(metrics.cpu_wait_percent)
+    return _WHOLE_PERCENT * waited / (waited + used)
+
+
+def _processor_of(record: Record) -> str | None:
+    model = None if record.processor is None else record.processor.model
+    return short_processor_name(model) if model else None
 
 
 def _bound(factor: float) -> float:

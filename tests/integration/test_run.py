@@ -523,6 +523,42 @@ def test_the_series_and_the_slowdown_of_a_busy_command() -> None:
     assert metrics.max_memory_used_at is None or metrics.max_memory_used_at >= (record.started_at or "")
 
 
+def test_two_scripts_have_their_cpu_time_and_memory_over_time(tmp_path: Path) -> None:
+    load, export, loaded = tmp_path / "load.py", tmp_path / "export.py", tmp_path / "loaded"
+    load.write_text(
+        f"block = bytearray(100 * 2**20)\n{_BURN.format(1)}"
+        f"time.sleep(0.4)\ndel block\nopen({str(loaded)!r}, 'w').close()\ntime.sleep(1)\n"
+    )
+    export.write_text(
+        f"import os, time\nwhile not os.path.exists({str(loaded)!r}): time.sleep(0.02)\n"
+        "block = bytearray(200 * 2**20)\ntime.sleep(0.6)\n"
+    )
+    both = f"{_PYTHON} {load} secret & {_PYTHON} {export} --password secret & wait"
+    record = _record("sh", "-c", both, options=("--interval", "0.1"))
+    series = record.series
+    assert series is not None
+    assert series.vcpu_used is not None
+    assert "secret" not in repr(series)
+    name = Path(_PYTHON).name
+    rows = {row.command: row for row in series.processes}
+    assert {f"{name} load.py", f"{name} export.py"} <= set(rows)
+    assert {len(row.vcpu_used or ()) for row in rows.values()} == {len(series.vcpu_used)}
+    assert {len(row.memory_used_mb or ()) for row in rows.values()} == {len(series.vcpu_used)}
+    used = {command: [vcpu or 0 for vcpu in row.vcpu_used or ()] for command, row in rows.items()}
+    held = {command: [size or 0 for size in row.memory_used_mb or ()] for command, row in rows.items()}
+    seconds = {command: sum(values) * series.step_ms / 1000 for command, values in used.items()}
+    assert 0.97 <= seconds[f"{name} load.py"] <= 1.5
+    assert seconds[f"{name} export.py"] <= 0.7
+    assert sum(seconds.values()) <= 1.05 * (record.metrics.cpu_seconds or 0)
+    assert 100 <= max(held[f"{name} load.py"]) <= 130
+    assert 200 <= max(held[f"{name} export.py"]) <= 230
+    last_busy = max(index for index, vcpu in enumerate(used[f"{name} load.py"]) if vcpu > 0.1)
+    assert held[f"{name} load.py"][last_busy] >= 95
+    assert held[f"{name} export.py"][last_busy] <= 30
+    peak = held[f"{name} export.py"].index(max(held[f"{name} export.py"]))
+    assert held[f"{name} load.py"][peak + 1] <= 30
+
+
 def test_many_samples_of_a_tree_that_changes_all_the_time() -> None:
     words = ("sh", "-c", "i=0; while [ $i -lt 200 ]; do (/bin/true & /bin/true); i=$((i+1)); done; wait")
     record = _record(*words, options=("--interval", "0.02"))

@@ -234,6 +234,12 @@ def test_right_sizing_takes_no_memory_while_the_batch_runs() -> None:
     assert not reached & {f"profiler.sizing.{name}" for name in modules_of_the_report}
 
 
+def test_call_stacks_take_neither_memory_nor_time_where_they_are_off() -> None:
+    for roots in (("profiler.cli.wiring.build_monitor",), (*RUN, "profiler.cli.wiring.build_session")):
+        reached = reached_by_top_level_imports(*roots, without="profiler.cli.wiring.build_stacks")
+        assert not [module for module in reached if module.startswith("profiler.collectors.stacks")]
+
+
 @pytest.mark.parametrize(
     "heavy",
     [

@@ -20,7 +20,14 @@ from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.container_stats import ContainerSample
-from profiler.readers.linux.host import Host, read_host, read_instance, read_own_usage, read_swap_counters
+from profiler.readers.linux.host import (
+    Host,
+    read_host,
+    read_instance,
+    read_own_usage,
+    read_swap_counters,
+    with_processor,
+)
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 
@@ -46,7 +53,7 @@ def run_monitor(stop: SignalHandler) -> int:
     processes = batch_processes(settings.process_arguments, clock, interval_ns, settings.series_points)
     accelerators = accelerator_collectors(settings, os.environ, clock, log)
     warnings = (SwapWarning(read_swap_counters), OutputWarning(stdout, stderr))
-    host = read_host()
+    host = with_processor(read_host())
     stacks = _stacks(settings, clock, log, host, lambda: sampler)
     collectors = (*warnings, processes, *accelerators, *stacks, *requested_tags(settings, clock))
     sampler = TaskSampler(

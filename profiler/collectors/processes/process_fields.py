@@ -50,7 +50,8 @@ def with_processes(record: Record, batch: BatchProcesses, *, is_current: bool) -
     """
     sizes = ResourceLimits(vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb))
     group_peak = batch.group_peak(is_running=record.status == "running")
-    processes = batch.totals.top(is_memory_shared=batch.comparison.counts_shared_memory_twice)
+    is_memory_shared = batch.counts_shared_memory_twice(sizes.memory_bytes)
+    processes = batch.totals.top(is_memory_shared=is_memory_shared)
     kills = batch.kills.kills(is_host_dedicated=record.launch_type == FARGATE)
     since = None if record.interval is None else batch.usage.end_interval()
     record = replace(record, metrics=_with_totals(record.metrics, batch, group_peak), processes=processes)
@@ -60,6 +61,9 @@ def with_processes(record: Record, batch: BatchProcesses, *, is_current: bool) -
     record = batch.time.added_to(record, batch.cpu_ns)
     if is_current and batch.usage.series is not None and record.status != "running":  # checkpoints have no series
         record = replace(record, series=with_columns(record.series, batch.usage.series, ["cpu_wait"]))
+    if record.status != "running":
+        series = batch.totals.with_commands(record.series, is_memory_shared=is_memory_shared)
+        record = replace(record, series=series)
     peak_bytes, source = _peak(record.metrics, batch.peak_bytes, group_peak, sizes)
     metrics = with_peak(record.metrics, peak_bytes, source, sizes)
     verdict = out_of_memory(

@@ -3,12 +3,15 @@
 :class:`SourceComparison` compares them with the task stats of the same container.
 """
 
+import math
 from collections import deque
+from functools import partial
 
 from msgspec import Struct
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.process_totals import GroupPeak, TreeCpu, TreeMemory
+from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.aggregation.time_breakdown import TimeAccount
@@ -233,9 +236,12 @@ class BatchProcesses:
         self.has_data = False
         self.usage = ContainerUsage(interval_ns, series_points)
         self.demand = CpuDemand()
+        make_series = None
+        if started_ns is not None and series_points:
+            make_series = partial(SeriesByCommand, started_ns, interval_ns, series_points, is_new=is_new)
+        self.totals = ProcessTotals(show_arguments, make_series)
         self.time = TimeAccount(started_ns if is_new else None, interval_ns)
         self._is_alive = False
-        self.totals = ProcessTotals(show_arguments)
         self.kills = OomKillTracker()
         self.comparison = SourceComparison()
         self._stats_peak = StatsPeak()
@@ -258,7 +264,7 @@ class BatchProcesses:
         processes = snapshot.processes
         is_alive = any(process.rss_bytes is not None for process in processes)
         self.has_data = self.has_data or is_alive
-        self.totals.add(processes)
+        self.totals.add(processes, self._read_ns(context) if is_alive else None)
         used_bytes = self._add_group(group, is_alive=is_alive)
         group_kills, self._group_kills = self._group_kills, None
         self.kills.add(group_kills, host_kills, snapshot.ended, snapshot.missed_pids)
@@ -316,6 +322,15 @@ class BatchProcesses:
             of_processes = min(of_processes, bound_bytes)
         return max_known(of_processes, self._group_used_bytes)
 
+    def counts_shared_memory_twice(self, size_bytes: float | None) -> bool:
+        """Whether the sum over the processes is more than the container can have used.
+
+        That is what most of the task stats say, or its high-water mark, or its size (``size_bytes``).
+        """
+        bounds = [bound for bound in (self._mark_bytes, self._stats_peak.size_bytes, size_bytes) if bound is not None]
+        largest_bytes = (1 + _MEMORY_TOLERANCE) * min(bounds, default=math.inf) + _MEMORY_TOLERANCE_BYTES
+        return self.comparison.counts_shared_memory_twice or (self._tree_memory.peak_bytes or 0) > largest_bytes
+
     def _begin(self, context: ReadingContext) -> None:
         if self._incarnation is not None:
             self._has_missed_end = self._has_missed_end or not self._is_end_observed
@@ -328,6 +343,12 @@ class BatchProcesses:
         self._group_cpu.restart()
         self.kills.restart()
         self._is_end_observed = self._is_mark_current = False
+
+    def _read_ns(self, context: ReadingContext) -> int:
+        """The time of a reading by the wall clock, whose later steps do not show in it."""
+        if self._wall_offset_ns is None:
+            self._wall_offset_ns = context.wall_ns - context.monotonic_ns
+        return context.monotonic_ns + self._wall_offset_ns
 
     def _add_group(self, group: GroupReading | None, *, is_alive: bool) -> int | None:
         """Add a reading of the control group; returns the memory in use, in bytes.
@@ -367,9 +388,3 @@ class BatchProcesses:
             is_new=self._is_new,
         )
         self.demand.add(self.usage.last_vcpu or 0.0, self.usage.take_ended_step_ns())
-
-    def _read_ns(self, context: ReadingContext) -> int:
-        """The time of a reading; no step of the wall clock shows in it."""
-        if self._wall_offset_ns is None:
-            self._wall_offset_ns = context.wall_ns - context.monotonic_ns
-        return context.monotonic_ns + self._wall_offset_ns

@@ -4,8 +4,8 @@ Runs as a program of its own (``python -I -S dump_server.py PARENT PROGRAM``) an
 so between fork and exec it can ask the kernel to kill a call whose server has ended. In the profiler, which has
 threads, that would not be safe. ``run`` does not count the calls as the command's: they are children of this process.
 
-The answer to a line is a line with the exit status (negative: the signal), the CPU time of the call in microseconds and
-a length, followed by that many bytes: the standard output or, if the call failed, standard error.
+The answer to a line is a line with the exit status (negative: the signal), the CPU time in microseconds and a length,
+followed by that many bytes: the standard output or, if the call failed, standard error.
 """
 
 import ctypes
@@ -14,6 +14,7 @@ import resource
 import select
 import signal
 import sys
+import time
 
 _PR_SET_PDEATHSIG = 1
 _DEADLINE_SECONDS = 5
@@ -30,8 +31,12 @@ def main(parent: int, program: str) -> None:
     _end_with(libc, parent)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.nice(_NICE)
+    before_seconds = time.process_time()
     for line in sys.stdin.buffer:
         status, cpu_seconds, output = _call(libc, program, line.decode().split())
+        own_seconds = time.process_time()
+        cpu_seconds += own_seconds - before_seconds
+        before_seconds = own_seconds
         sys.stdout.buffer.write(b"%d %d %d\n" % (status, cpu_seconds * 1_000_000, len(output)) + output)
         sys.stdout.buffer.flush()
 

@@ -35,6 +35,7 @@ _MAX_LOOKS = 5
 _MAX_FAILURES = 50
 # Of a reading; the process runs on meanwhile.
 _MAX_ATTEMPTS = 3
+_DEFECT = "The call stacks are left out because of an error in the profiler ({})."
 _NO_PYTHON = "No Python process was seen, so there are no call stacks."
 
 FindProcesses = Callable[[], Iterable[Identity]]
@@ -165,7 +166,10 @@ class StackCollector(Collector):
         """Return the record with ``stacks`` if there are samples, and with at most one warning."""
         with self._lock:
             batch = self._batch_of(record)
-            stacks = None if batch is None else batch.profile.record(self._source)
+            try:
+                stacks = None if batch is None else batch.profile.record(self._source)
+            except Exception as error:  # noqa: BLE001  whatever it is, the rest of the record is worth more
+                return with_warnings(record, (_DEFECT.format(type(error).__name__),))
         if stacks is not None:
             record = replace(record, stacks=stacks)
         return with_warnings(record, self._warnings(batch, has_samples=stacks is not None))
@@ -175,7 +179,10 @@ class StackCollector(Collector):
             batch = self._batch_of(record)
             if batch is None or not batch.profile.samples:
                 return None
-            steps = batch.profile.folded.steps(parse_ns(record.started_at) or 0, parse_ns(record.finished_at))
+            try:
+                steps = batch.profile.folded.steps(parse_ns(record.started_at) or 0, parse_ns(record.finished_at))
+            except Exception:  # noqa: BLE001  the report goes on without the line
+                return None
         line = StacksLine(type="task.stacks", task_id=record.task_id, container=record.container.name, steps=steps)
         return msgspec.json.encode(line)
 
@@ -271,7 +278,7 @@ class StackCollector(Collector):
         if identity not in batch.find() or self._thread.is_stopping:
             return dump  # it has ended meanwhile
         self._failures += 1
-        if batch.python.add_failure(identity, now_seconds, dump.failure):
+        if batch.python.add_failure(identity, now_seconds, dump.failure) or self._failures == _MAX_FAILURES:
             self._failure = self._failure or dump.failure.rstrip(".")
             self._log.warning("py-spy cannot read a Python process", reason=dump.failure)
         return dump

@@ -27,6 +27,8 @@ _MIN_STEP_NS = NS_PER_SECOND * 9 // 10
 _MAX_KEPT_MOMENTS = 20
 _MAX_STACKS = 200
 _PERCENT_DIGITS = 1
+# Of a very deep stack; the record's line has 64 KiB.
+_OUTER_FRAMES, _INNER_FRAMES = 8, 30
 
 
 class _Moment:
@@ -99,7 +101,7 @@ class StackMoments:
         """Count the stacks that say most about what the processes do, out of all that were read at one time."""
         if not self._present:
             return
-        ranked = [(stack.rank, shortened(stack.frames)) for stack in stacks]
+        ranked = [(stack.rank, shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES)) for stack in stacks]
         if not ranked:
             return
         best = min(rank for rank, _ in ranked)

@@ -134,11 +134,11 @@ def with_activity(stacks: Collection[ThreadStack], blocked: Collection[int] | No
     )
 
 
-def shortened(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+def shortened(frames: tuple[Frame, ...], outer: int = _MAX_OUTER, inner: int = _MAX_INNER) -> tuple[Frame, ...]:
     """The frames of a stack; of a very deep one, the outermost and the innermost."""
-    if len(frames) <= _MAX_OUTER + _MAX_INNER:
+    if len(frames) <= outer + inner:
         return frames
-    return (*frames[:_MAX_OUTER], _LEFT_OUT, *frames[-_MAX_INNER:])
+    return (*frames[:outer], _LEFT_OUT, *frames[-inner:])
 
 
 def _clean(frame: _Frame) -> Frame:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.readers import Unavailable
 from profiler.readers.linux import proc
@@ -14,6 +15,18 @@ MAX_DISKS = 16
 _MEMINFO = "/proc/meminfo"
 _VMSTAT = "/proc/vmstat"
 _MEMORY_TOTAL = "MemTotal"
+_ONLINE_CPUS = "/sys/devices/system/cpu/online"
+# The first CPU's block of /proc/cpuinfo begins with its model. The file has a block for each CPU.
+_CPUINFO_BYTES = 4096
+_MAX_MODEL_LENGTH = 200
+# ARM machines have no model's name, but the numbers of the implementer and the part.
+_ARM_MODELS = {
+    ("0x41", "0xd08"): "Cortex-A72",  # Graviton
+    ("0x41", "0xd0c"): "Neoverse-N1",  # Graviton2
+    ("0x41", "0xd40"): "Neoverse-V1",  # Graviton3
+    ("0x41", "0xd49"): "Neoverse-N2",
+    ("0x41", "0xd4f"): "Neoverse-V2",  # Graviton4
+}
 _BYTES_PER_MIB = 1024 * 1024
 # ECS has its own names for the machine types of uname.
 _ARCHITECTURES = {"x86_64": "X86_64", "amd64": "X86_64", "aarch64": "ARM64", "arm64": "ARM64"}
@@ -32,6 +45,8 @@ class Host(Struct, frozen=True, kw_only=True):
     vcpu: float | None = None
     memory_bytes: int | None = None
     cpu_architecture: str | None = None
+    processor_model: str | None = None
+    processor_count: int | None = None
 
 
 class OwnUsage(Struct, frozen=True, kw_only=True):
@@ -75,6 +90,34 @@ def read_host() -> Host:
         memory_bytes=parse_memory(proc.read_text(_MEMINFO)).get(_MEMORY_TOTAL),
         cpu_architecture=architecture(os.uname().machine),
     )
+
+
+def with_processor(host: Host) -> Host:
+    """Add the processor. Some kernels make a program wait 10 ms when it opens ``/proc/cpuinfo``."""
+    cpuinfo = proc.read_beginning("/proc/cpuinfo", _CPUINFO_BYTES).decode(errors="replace")
+    count = count_cpus(proc.read_text(_ONLINE_CPUS)) or os.cpu_count()
+    return replace(host, processor_model=parse_processor_model(cpuinfo), processor_count=count)
+
+
+def parse_processor_model(cpuinfo: str) -> str | None:
+    """The first CPU's model in ``/proc/cpuinfo``; None if it is unknown."""
+    fields: dict[str, str] = {}
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), value.strip())
+    of_arm = _ARM_MODELS.get((fields.get("CPU implementer", ""), fields.get("CPU part", "")))
+    return (of_arm or fields.get("model name", ""))[:_MAX_MODEL_LENGTH] or None
+
+
+def count_cpus(listed: str) -> int | None:
+    """The number of CPUs in a list of the kernel, such as ``0-3,8``; None if the text is not such a list."""
+    count = 0
+    for part in listed.strip().split(","):
+        first, _, last = part.partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            return None
+        count += max(int(last or first) - int(first) + 1, 0)
+    return count
 
 
 def architecture(machine: str) -> str:

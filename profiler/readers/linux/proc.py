@@ -196,13 +196,18 @@ def parse_arguments(cmdline: bytes) -> tuple[str, ...]:
 
 def read_arguments(process_folder: str) -> tuple[str, ...]:
     """The arguments of a process; see :func:`parse_arguments`."""
-    descriptor = open_or_none(f"{process_folder}/cmdline")
+    return parse_arguments(read_beginning(f"{process_folder}/cmdline", _MAX_CMDLINE_BYTES))
+
+
+def read_beginning(path: str, size_bytes: int) -> bytes:
+    """The first bytes of a file; empty if it cannot be read."""
+    descriptor = open_or_none(path)
     if descriptor is None:
-        return ()
+        return b""
     try:
-        return parse_arguments(os.read(descriptor, _MAX_CMDLINE_BYTES))
+        return os.read(descriptor, size_bytes)
     except OSError:
-        return ()
+        return b""
     finally:
         os.close(descriptor)
 

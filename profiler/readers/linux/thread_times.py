@@ -22,6 +22,8 @@ from profiler.readers.linux.waited_target import Wait, WaitResolver
 _MAX_OPEN_FILES = 256
 # The most threads whose system call or state is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
+# Without system calls there is little to see: processes with several threads are read in turn, so many threads a time.
+_MAX_IN_TURN = 5
 # Counters lose nothing in a pause. This bounds the cost of thousands of threads, and of an interval of milliseconds.
 _MAX_CPU_SHARE = 0.002
 # What a reading may exceed this share by, as the first one that looks for a peer.
@@ -32,10 +34,14 @@ _DISK, _OTHER = Wait("disk"), Wait("other")
 
 
 class ThreadGrowth(Struct, frozen=True, gc=False):
-    """By how much a thread's time on a CPU and its time waiting for one grew. A wait counts only when it has ended."""
+    """By how much a thread's time on a CPU and its time waiting for one grew. A wait counts only when it has ended.
+
+    ``steps`` is the number of readings since the thread was read: more than one if its process waited for its turn.
+    """
 
     run_ns: int
     wait_ns: int
+    steps: int = 1
 
 
 class ThreadSample(Struct, frozen=True, kw_only=True):
@@ -69,7 +75,7 @@ class _Thread:
         self.wait: Wait | None = None
         self.is_stale = True
 
-    def read(self) -> ThreadGrowth | None:
+    def read(self, steps: int) -> ThreadGrowth | None:
         """Read the counters; None if they are the same as before. Raises ProcessLookupError after the thread's end."""
         descriptor = self.descriptor
         text = proc.read(f"{self.path}/schedstat") or b"" if descriptor is None else proc.reread(descriptor)
@@ -81,21 +87,25 @@ class _Thread:
         if not separator:
             raise ProcessLookupError(self.path)
         run_ns, wait_ns = int(run), int(wait)
-        growth = ThreadGrowth(run_ns - self.run_ns, wait_ns - self.wait_ns)
+        growth = ThreadGrowth(run_ns - self.run_ns, wait_ns - self.wait_ns, steps)
         self.text, self.run_ns, self.wait_ns, self.is_stale = text, run_ns, wait_ns, True
         return growth
 
 
 class _Process:
-    """One process with its threads, by their ids. ``is_refused``: its system calls are not readable."""
+    """One process with its threads, by their ids.
 
-    __slots__ = ("is_refused", "reading", "threads", "waits")
+    ``is_refused``: its system calls are not readable. ``steps`` is the number of readings since its threads were read.
+    """
+
+    __slots__ = ("is_refused", "reading", "steps", "threads", "waits")
 
     def __init__(self, reading: ProcessReading) -> None:
         self.reading = reading
         self.threads: dict[int, _Thread] = {}
         self.waits: tuple[Wait, ...] = ()
         self.is_refused = False
+        self.steps = 1
 
 
 class ThreadReader:
@@ -114,7 +124,9 @@ class ThreadReader:
         self._resolver = WaitResolver(self._calls, proc_folder)
         self._excess_ns = 0.0
         self._processes: dict[int, _Process] = {}
+        self._changed: dict[int, _Process] = {}
         self._stale: dict[int, _Process] = {}
+        self._turns = 0
         self._open_files = 0
         self._read_ns: int | None = None
         self._is_counting = False
@@ -129,8 +141,9 @@ class ThreadReader:
         if self._excess_ns - length_ns * _MAX_CPU_SHARE > _MAX_EXCESS_NS and not is_required:
             return None
         began_ns = self._own_cpu_ns()
-        growth = self._follow(processes)
-        if self._read_ns is None or length_ns > sum([grown.run_ns + grown.wait_ns for grown in growth]):
+        self._follow(processes)
+        growth = self._read_changed()
+        if self._read_ns is None or length_ns > sum([(grown.run_ns + grown.wait_ns) / grown.steps for grown in growth]):
             self._ask_stale(now_ns)
         waits = [wait for process in self._processes.values() for wait in process.waits]
         self._read_ns = now_ns
@@ -158,9 +171,8 @@ class ThreadReader:
             sees_calls=self._sees_calls,
         )
 
-    def _follow(self, processes: Collection[ProcessReading]) -> list[ThreadGrowth]:
-        """Update the processes and their threads; returns the growth of their counters."""
-        growth: list[ThreadGrowth] = []
+    def _follow(self, processes: Collection[ProcessReading]) -> None:
+        """Update the processes, and note those whose threads may have run."""
         known = self._processes
         for reading in processes:
             process = known.get(reading.pid)
@@ -175,29 +187,38 @@ class ThreadReader:
                         reading.state,
                         reading.threads,
                     ):
-                        self._update(process, growth)
+                        self._changed[reading.pid] = process
                     continue
                 self._forget(process)
-            known[reading.pid] = _Process(reading)
-            self._update(known[reading.pid], growth)
+            known[reading.pid] = self._changed[reading.pid] = _Process(reading)
         if len(known) > len(processes):
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
-        return growth
 
-    def _update(self, process: _Process, growth: list[ThreadGrowth]) -> None:
-        """Read the counters of a process whose threads may have run, and look for new threads."""
-        self._grow(process, growth)
-        if self._find_threads(process):
+    def _read_changed(self) -> list[ThreadGrowth]:
+        """Read the counters of the processes whose threads may have run, and look for new threads."""
+        growth: list[ThreadGrowth] = []
+        self._turns += _MAX_IN_TURN
+        for pid, process in tuple(self._changed.items()):
+            if process.is_refused and process.reading.threads > 1:
+                if process.reading.threads > self._turns:
+                    process.steps += 1
+                    continue
+                self._turns -= process.reading.threads
             self._grow(process, growth)
-        self._stale[process.reading.pid] = process
-        process.waits = ()
+            if self._find_threads(process):
+                self._grow(process, growth)
+            process.steps, process.waits = 1, ()
+            self._stale[pid] = process
+            del self._changed[pid]
+        self._turns = min(self._turns, max((each.reading.threads for each in self._changed.values()), default=0))
+        return growth
 
     def _grow(self, process: _Process, growth: list[ThreadGrowth]) -> None:
         ended = []
         for thread_id, thread in process.threads.items():
             try:
-                grown = thread.read()
+                grown = thread.read(process.steps)
             except (ProcessLookupError, ValueError):
                 ended.append(thread_id)
                 continue
@@ -226,6 +247,7 @@ class ThreadReader:
 
     def _forget(self, process: _Process) -> None:
         self._stale.pop(process.reading.pid, None)
+        self._changed.pop(process.reading.pid, None)
         for thread in process.threads.values():
             self._close_file(thread)
 

@@ -22,6 +22,7 @@ from profiler.record.record_model import (
     Interval,
     Metrics,
     OtherContainer,
+    Processor,
     Record,
     TaskSize,
 )
@@ -231,7 +232,7 @@ def test_the_record_describes_the_batch_and_its_task() -> None:
     )
     side = OtherContainer(name="side")
     end = ended(3, START_NS + seconds(90), was_stopped=False)
-    host = replace(HOST, cpu_architecture="ARM64")
+    host = replace(HOST, cpu_architecture="ARM64", processor_model="Neoverse-N1", processor_count=4)
     assert build_batch_record(container, task, usage_with(0.123456789), end, host, others=[side]) == Record(
         task_id="0123",
         task_arn=arn,
@@ -243,6 +244,7 @@ def test_the_record_describes_the_batch_and_its_task() -> None:
         availability_zone="eu-west-1b",
         launch_type="FARGATE",
         cpu_architecture="ARM64",
+        processor=Processor(model="Neoverse-N1", count=4),
         container=Container(name="batch", id="0123-1", arn="arn:c", image="jobs:1", image_digest="sha256:0"),
         status="failure",
         exit_code=3,

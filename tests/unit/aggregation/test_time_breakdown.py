@@ -235,6 +235,16 @@ def test_the_series_has_the_mean_number_of_waiting_threads() -> None:
     assert values.cpu_wait == (1.5, 0.5, 0.5)
 
 
+def test_the_wait_of_a_thread_that_was_not_read_in_each_step_is_spread() -> None:
+    run = Run(points=10).step(NETWORK, run=0.5).step(NETWORK, run=0.5).step(NETWORK, run=0.5)
+    added = ThreadSample(growth=(ThreadGrowth(seconds(1.5), seconds(1.5), 3),), waits=(NETWORK,), sees_calls=True)
+    run.account.add(START_NS + seconds(4), seconds(2), added, run.series)
+    assert run.parts == {"on_cpu": 50.0, "waiting_for_cpu": 37.5, "network": 12.5}
+    values = run.series.values() if run.series else None
+    assert values is not None
+    assert values.cpu_wait == (0.0, 0.5, 0.5, 0.5)
+
+
 def test_the_series_may_begin_later_than_the_run() -> None:
     run = Run().step(wait=0.5).step(wait=0.25)
     series = RunSeries(START_NS, seconds(1), 10)

@@ -1,11 +1,16 @@
 import tracemalloc
+from collections.abc import Sequence
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.usage_by_command import ProcessTotals
+from profiler.aggregation.series_by_command import SeriesByCommand
+from profiler.aggregation.time_series import RunSeries
+from profiler.aggregation.usage_by_command import ProcessTotals, ShowArguments
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.record.record_model import Process
+from profiler.record.activity_model import ProcessSeries
+from profiler.record.record_model import Process, Series
 
 MIB = 2**20
 
@@ -118,6 +123,60 @@ def test_any_number_of_names_takes_the_same_memory() -> None:
         tracemalloc.stop()
     assert sizes[1] - sizes[0] < 100_000
     assert max(shown.max_memory_used_mb or 0 for shown in totals.top()) == 5999
+
+
+def with_series(
+    readings: Sequence[Sequence[ProcessReading]], show_arguments: ShowArguments = lambda _: None
+) -> ProcessTotals:
+    """Totals with the series of a run that begins at 0 and is read once a second."""
+    totals = ProcessTotals(show_arguments, lambda: SeriesByCommand(0, NS_PER_SECOND, 30))
+    for second, processes in enumerate(readings, start=1):
+        totals.add(processes, second * NS_PER_SECOND)
+    return totals
+
+
+def commands(totals: ProcessTotals, until: int, *, is_memory_shared: bool = False) -> dict[str, ProcessSeries]:
+    run = RunSeries(0, NS_PER_SECOND, 30)
+    run.add_cpu(0, until * NS_PER_SECOND, 0)
+    series = totals.with_commands(run.values(), is_memory_shared=is_memory_shared)
+    assert series is not None
+    return {row.command: row for row in series.processes}
+
+
+def test_cpu_time_is_that_between_two_readings_of_a_process_also_of_a_zombie_or_after_an_exec() -> None:
+    first = [process(1, "sh", cpu=0.25), process(2, "worker", cpu=0.5, held=5), process(3, "sh", cpu=0, held=1)]
+    zombie = process(2, "worker", cpu=0.75, mark=None)
+    later = [process(1, "java", cpu=1.25, held=7), zombie, first[2]]
+    found = commands(with_series([first, later, [later[0], zombie, later[2]]]), 3)
+    assert found == {
+        "java": ProcessSeries(command="java", vcpu_used=(0, 1, 0), memory_used_mb=(0, 7, 7)),
+        "worker": ProcessSeries(command="worker", vcpu_used=(0.5, 0, 0), memory_used_mb=(5, 0, 0)),
+        "sh": ProcessSeries(command="sh", vcpu_used=(0.25, 0, 0), memory_used_mb=(11, 1, 1)),
+    }
+
+
+def test_the_largest_by_cpu_time_and_by_peak_are_shown_at_most_eight_and_the_others_together() -> None:
+    totals = with_series([[process(pid, f"p{pid}", cpu=pid / 10, mark=100 - pid) for pid in range(20)]])
+    assert list(commands(totals, 1)) == ["p19", "p18", "p17", "p16", "p3", "p2", "p1", "p0", "other"]
+
+
+def test_the_arguments_that_are_shown_are_part_of_the_command() -> None:
+    readings = [process(1, "python3", arguments=("a.py", "x" * 500)), process(2, "python3", cpu=1)]
+    totals = with_series([readings], lambda shown: " ".join(shown.arguments) or None)
+    assert list(commands(totals, 1)) == ["python3", f"python3 a.py {'x' * 186}…"]
+    assert list(commands(with_series([readings]), 1)) == ["python3"]
+
+
+def test_shared_memory_that_cannot_be_told_apart_is_not_in_the_series() -> None:
+    totals = with_series([[process(pid, "worker", held=200, mark=210) for pid in range(8)]])
+    assert commands(totals, 1, is_memory_shared=True)["worker"].memory_used_mb is None
+    assert commands(totals, 1)["worker"].memory_used_mb == (1600,)
+
+
+def test_without_a_series_of_the_run_or_of_the_commands_there_is_none_to_add() -> None:
+    assert with_series([[process(1, "sh")]]).with_commands(None) is None
+    series = Series(started_at="1970-01-01T00:00:00.000Z", step_ms=1000, vcpu_used=(1,))
+    assert ProcessTotals().with_commands(series) == series
 
 
 _readings = st.lists(

@@ -42,6 +42,9 @@ def test_what_is_parsed_without_click_is_what_click_parses(arguments: list[str])
         ["--name", "etl", "--interval=0.5", "--format", "text", "--output", "runs.jsonl", "--", "true"],
         ["--history", "h.sqlite3", "--live", "--label", "team=data", "--label=a=b", "true"],
         ["--no-history", "--", "true"],
+        ["--stacks", "python", "etl.py"],
+        ["--stacks=moments", "--", "python", "etl.py", "--stacks"],
+        ["--name", "--stacks", "--stacks", "true"],
     ],
 )
 def test_the_usual_command_lines_are_parsed_without_click(arguments: list[str]) -> None:
@@ -61,6 +64,7 @@ def test_the_usual_command_lines_are_parsed_without_click(arguments: list[str]) 
         ["--interval", "fast", "true"],
         ["--format", "JSON", "true"],
         ["--live=yes", "true"],
+        ["--stacks=always", "true"],
         ["--name"],
     ],
 )

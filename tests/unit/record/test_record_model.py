@@ -7,12 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
 from profiler.record import record_model as record_module
+from profiler.record.activity_model import (
+    ProcessSeries,
+    StackFunction,
+    StackMoment,
+    Stacks,
+    TimeBreakdown,
+    WaitTarget,
+)
 from profiler.record.bounded_json_line import (
     MAX_ARGUMENTS_LENGTH,
     MAX_LINE_BYTES,
     MAX_TAGS,
+    MAX_TEXT_LENGTH,
     MAX_WARNING_CHARACTERS,
     MAX_WARNING_LENGTH,
     encode_line,
@@ -39,6 +49,7 @@ from profiler.record.record_model import (
     known_status,
 )
 from profiler.settings import MAX_SERIES_POINTS
+from tests.shown_runs import waiting
 
 SCHEMA_FILE = Path(record_module.__file__).parents[1] / "schema" / "task-report.v1.json"
 FULL = Distribution(avg=1.125, p50=2.25, p95=3.5, p99=4.75, max=123456.789)
@@ -212,6 +223,37 @@ def test_the_longest_series_fits_with_eight_gpus_and_three_containers() -> None:
     assert decode(encode_line(record)) == record
 
 
+def with_commands(series: Series, rows: int, command: str) -> Series:
+    row = ProcessSeries(command=command, vcpu_used=series.vcpu_used, memory_used_mb=series.memory_used_mb)
+    return replace(series, processes=(row,) * rows)
+
+
+def test_the_series_of_commands_goes_first() -> None:
+    long = with_commands(LONGEST_SERIES, 9, "python3 export.py")
+    stacks = Stacks(source="py-spy 0.4.3", moments=(StackMoment(kind="idle", stack=("main (job.py:1)",)),))
+    record = decode(encode_line(report(series=long, stacks=stacks))).record
+    assert record == report(series=LONGEST_SERIES, stacks=stacks, truncated=True).record
+
+
+def test_the_innermost_functions_of_a_long_stack_are_kept() -> None:
+    frames = tuple(f"f{number} (job.py:1)" for number in range(60))
+    stacks = Stacks(source="py-spy 0.4.3", moments=(StackMoment(kind="idle", stack=frames),))
+    record = decode(encode_line(report(stacks=stacks))).record
+    assert record.stacks is not None
+    assert record.stacks.moments[0].stack == frames[10:]
+    assert record.truncated
+
+
+def test_a_typical_record_with_nine_commands_and_stacks_is_not_cut() -> None:
+    whole = waiting().record
+    assert whole.series is not None
+    row = whole.series.processes[0]
+    record = replace(whole, series=replace(whole.series, processes=(row,) * 9))
+    line = encode_line(replace(waiting(), record=record))
+    assert decode(line).record == record
+    assert len(line) < MAX_LINE_BYTES // 2
+
+
 def test_a_small_record_is_not_cut() -> None:
     assert "truncated" not in json.loads(encode_line(report()))["record"]
 
@@ -246,10 +288,12 @@ def test_all_tags_that_aws_allows_in_ascii_are_kept() -> None:
 @given(
     containers=st.integers(0, 300), gpus=st.integers(0, 70), cores=st.integers(0, 400), warnings=st.integers(0, 60),
     long=st.integers(0, 100_000), processes=st.integers(0, 30), series=st.sampled_from([None, LONGEST_SERIES]),
+    activity=st.integers(0, 70),
 )  # fmt: skip
 def test_a_line_stays_below_its_limit_whatever_the_task(
-    containers: int, gpus: int, cores: int, warnings: int, long: int, processes: int, series: Series | None
-) -> None:
+    containers: int, gpus: int, cores: int, warnings: int, long: int, processes: int, series: Series | None,
+    activity: int,
+) -> None:  # fmt: skip
     metrics = Metrics(
         vcpu_used=FULL, memory_used_mb=FULL, cpu_utilization_percent=FULL, memory_utilization_percent=FULL
     )
@@ -267,7 +311,15 @@ def test_a_line_stays_below_its_limit_whatever_the_task(
         ),
         monitor=Monitor(warnings=tuple("é" * long for _ in range(warnings))),
         processes=tuple(Process(name=f"p{index}", arguments="\x01" * long) for index in range(processes)),
-        series=series,
+        time_breakdown=TimeBreakdown(
+            waiting_for=(WaitTarget(kind="disk", target="\x01" * long, percent=1.0),) * activity
+        ),
+        stacks=Stacks(
+            source="é" * long,
+            top=(StackFunction(function="\x01" * long, file="\x01" * long, line=1),) * activity,
+            moments=(StackMoment(kind="idle", stack=("\x01" * long,) * activity),) * activity,
+        ),
+        series=series and with_commands(series, activity, "\x01" * long),
     )
     line = encode_line(huge)
     assert len(line) < MAX_LINE_BYTES
@@ -277,7 +329,8 @@ def test_a_line_stays_below_its_limit_whatever_the_task(
     lists_are_cut = containers > 20 or gpus > 32 or cores > 128 or warnings > 20 or processes > 10
     warnings_are_cut = warnings and (long > MAX_WARNING_LENGTH or warnings * long > MAX_WARNING_CHARACTERS)
     assert record.truncated or record.series == huge.record.series
-    cut = lists_are_cut or warnings_are_cut or (processes and long > MAX_ARGUMENTS_LENGTH)
+    cut = lists_are_cut or warnings_are_cut or (processes and long > MAX_ARGUMENTS_LENGTH) or activity > 5
+    cut = cut or (activity > 0 and long > MAX_TEXT_LENGTH)
     assert record.truncated or not cut
 
 

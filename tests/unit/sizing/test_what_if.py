@@ -9,10 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.record.record_model import Metrics, Report, SlowdownBounds, TaskSize
+from profiler.record.record_model import Metrics, Processor, Report, SlowdownBounds, TaskSize
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.choose_size import DeploymentTarget, Policy
-from profiler.sizing.duration_factors import DurationFactor, duration_factors, monotone, quotient, saturated_percent
+from profiler.sizing.duration_factors import (
+    DurationFactor,
+    cpu_wait_percent,
+    duration_factors,
+    monotone,
+    quotient,
+    saturated_percent,
+)
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of
@@ -220,6 +227,61 @@ def test_one_thread_is_said_to_need_no_second_vcpu() -> None:
     )
     assert "thread" not in reasons(measured(0, saturated=90.0, metrics={"max_pids": 2}))
     assert "For 90 %" not in reasons(measured(0, saturated=4.9))
+
+
+def waiting(number: int, percent: float | None, *, saturated: float = 0.0, **more: Any) -> Report:
+    metrics = {"cpu_wait_percent": percent, **more.pop("metrics", {})}
+    return measured(number, saturated=saturated, metrics=metrics, **more)
+
+
+def test_a_task_that_waits_although_it_is_never_saturated_is_said_to_share_its_cpu() -> None:
+    shared = "it shares its CPU with others, or its threads run in short bursts."
+    waits = "Threads that could run waited for a CPU 14 % of the time although the task"
+    assert f"{waits} was never saturated: {shared}" in reasons(waiting(0, 14.2))
+    assert f"{waits} used all of its vCPUs for only 3 % of it: {shared}" in reasons(waiting(0, 14.2, saturated=3))
+    assert "waited" not in reasons(waiting(0, 9.9))
+    assert "waited" not in reasons(waiting(0, None))
+    assert "waited" not in reasons(report(0, metrics={"cpu_wait_percent": 50.0, "vcpu_saturated_percent": None}))
+
+
+def test_the_wait_of_a_saturated_task_is_named() -> None:
+    lines = reasons(waiting(0, 6.0, saturated=90.0)).splitlines()
+    index = lines.index("Threads that could run waited for a CPU 6 % of the time.")
+    assert lines[index - 1].startswith("For 90 % of the time, the task used all of its 1 vCPU")
+    assert "waited" not in reasons(waiting(0, 0.4, saturated=90.0))
+
+
+def test_the_wait_of_several_runs_is_the_mean_weighted_by_time_at_the_current_size() -> None:
+    runs = [
+        waiting(0, 30.0, metrics={"duration_ms": 3000}),
+        waiting(1, 10.0, metrics={"duration_ms": 1000}),
+        waiting(2, None),
+        waiting(3, 90.0, size=(2, 4096)),
+        waiting(4, None),
+    ]
+    assert cpu_wait_percent([facts_of(run) for run in runs], 1) == 25
+    assert evidence_of(runs).cpu_wait_percent == 25
+    assert evidence_of(runs[2:3]).cpu_wait_percent is None
+
+
+def test_the_wait_of_a_document_follows_from_its_sums() -> None:
+    assert facts_of(waiting(0, None, metrics={"cpu_wait_seconds": 1.0, "cpu_seconds": 3.0})).cpu_wait_percent == 25
+    assert facts_of(waiting(0, None, metrics={"cpu_wait_seconds": 1.0, "cpu_seconds": None})).cpu_wait_percent is None
+    assert facts_of(waiting(0, None, metrics={"cpu_wait_seconds": None, "cpu_seconds": 1.0})).cpu_wait_percent is None
+
+
+def test_runs_on_different_processors_are_named_with_their_numbers() -> None:
+    models = ["Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"] * 3 + ["Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"]
+    runs = [
+        replace(made, record=replace(made.record, processor=Processor(model=model, count=4)))
+        for made, model in zip(map(measured, range(4)), models, strict=True)
+    ]
+    text = reasons(*runs, measured(4))
+    assert (
+        "The runs had different processors, so their durations and CPU use are hard to compare: "
+        "Xeon 8259CL (3 runs), Xeon 8375C (1 run)." in text
+    )
+    assert "processor" not in reasons(*runs[:3], measured(4))
 
 
 def test_of_equal_costs_the_larger_vcpu_is_chosen() -> None:

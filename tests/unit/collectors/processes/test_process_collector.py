@@ -35,6 +35,13 @@ from profiler.record.run_outcome import Status
 from tests.fakes import START_NS, FakeClock, sample, seconds
 
 MIB = 2**20
+COARSE = Series(
+    started_at="2025-11-20T00:53:20.000Z",
+    step_ms=1000,
+    vcpu_used=(0.4,) * 60,
+    memory_used_mb=(90.0,) * 60,
+    gpu_utilization_percent=(7.0,) * 60,
+)
 BATCH = ContainerMetadata(name="batch", docker_id="b", known_status="RUNNING", started_ns=START_NS)
 
 
@@ -651,16 +658,50 @@ def test_the_aggregates_take_constant_memory() -> None:
 
 
 def test_the_series_of_a_report_is_that_of_the_processes_with_the_devices_of_the_record() -> None:
-    coarse = Series(
-        started_at="2025-11-20T00:53:20.000Z",
-        step_ms=1000,
-        vcpu_used=(0.4,) * 60,
-        memory_used_mb=(90.0,) * 60,
-        gpu_utilization_percent=(7.0,) * 60,
-    )
-    record = World().run(60).record(series=coarse)
-    assert record.series == replace(coarse, vcpu_used=(0.5,) * 60, memory_used_mb=(100.0,) * 60)
+    record = World().run(60).record(series=COARSE)
+    assert record.series is not None
+    assert replace(record.series, processes=()) == replace(COARSE, vcpu_used=(0.5,) * 60, memory_used_mb=(100.0,) * 60)
     assert record.metrics.max_memory_used_at == "2025-11-20T00:53:21.000Z"
+
+
+def test_the_commands_have_values_on_the_steps_of_the_series_before_and_after_a_restart() -> None:
+    world = World().run(20)
+    world.snapshot = lambda _: ProcessSnapshot()
+    world.run(24)
+    world.collector.on_batch_started(replace(BATCH, docker_id="c", started_ns=START_NS + seconds(24)))
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(8, cpu=(at - 24) / 2, held=50),), main_pid=8)
+    series = world.run(40).record(series=COARSE).series
+    assert series is not None
+    (shown,) = series.processes
+    assert shown.vcpu_used is not None
+    assert len(shown.vcpu_used) == len(series.vcpu_used or ()) == 60
+    assert shown.vcpu_used[:20] == (0.5,) * 20
+    assert shown.vcpu_used[25:] == (0.5,) * 15 + (None,) * 20
+    assert shown.memory_used_mb is not None
+    assert shown.memory_used_mb[:20] == (100,) * 20
+    assert shown.memory_used_mb[20:25] == (50,) * 5  # the next reading counts for the time since the last one
+    assert shown.memory_used_mb[25:] == (50,) * 15 + (None,) * 20
+
+
+@pytest.mark.parametrize("bound", ["mark", "size"])
+def test_a_sum_of_memory_that_the_container_cannot_have_used_is_not_shown(bound: str) -> None:
+    world = World()
+    workers = tuple(process(pid, held=130, name="worker") for pid in range(2, 12))
+    world.snapshot = lambda _: ProcessSnapshot(processes=workers, main_pid=2)
+    shown = world.run(5).record(series=COARSE, metrics=Metrics(memory_size_mb=8192))
+    assert [(one.max_memory_used_mb, one.max_memory_used_processes) for one in shown.processes] == [(1300, 10)]
+    if bound == "mark":
+        world.collector.on_batch_started(replace(BATCH, docker_id="c"))
+        world.group = lambda _: group(used=385, peak=390)
+    size_mb = 1000 if bound == "size" else 8192
+    shown = world.run(10).record(series=COARSE, metrics=Metrics(memory_size_mb=size_mb))
+    assert [(one.max_memory_used_mb, one.max_memory_used_processes) for one in shown.processes] == [(130, 1)]
+    assert shown.series is not None
+    assert [row.memory_used_mb for row in shown.series.processes] == [None]
+
+
+def test_a_record_without_a_series_has_none_of_commands() -> None:
+    assert World().run(20).record("running", None).series is None
 
 
 def test_a_checkpoint_has_no_series() -> None:

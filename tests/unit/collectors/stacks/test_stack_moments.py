@@ -1,9 +1,13 @@
 from collections.abc import Callable
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.stacks.stack_moments import MAX_MOMENTS, StackMoments
 from profiler.collectors.stacks.thread_stacks import Frame, ThreadStack
 from profiler.core.timestamps import format_ms
+from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.record.activity_model import StackMoment
 from tests.fakes import START_NS, sample, seconds
 
@@ -133,6 +137,12 @@ def test_idle_workers_do_not_hide_the_main_thread() -> None:
     assert moment.percent == 100
 
 
+def test_a_deep_stack_is_cut() -> None:
+    (moment,) = Run().go_on(60, vcpu=0, stacks=(stack(*(f"f{index}" for index in range(500))),)).found()
+    assert len(moment.stack) == 39
+    assert (moment.stack[8], moment.stack[-1]) == ("…", "f499 (job.py:1)")
+
+
 def test_the_most_frequent_lines_are_shown() -> None:
     run = Run().go_on(35, vcpu=0, stacks=(stack("f", line=3),))
     run.go_on(36, vcpu=0, stacks=(stack("f", line=9),)).go_on(38, vcpu=0, stacks=(stack("g"),))
@@ -147,3 +157,23 @@ def test_of_many_moments_those_with_most_samples_are_kept_in_their_order() -> No
     found = run.found()
     assert len(found) == MAX_MOMENTS
     assert [moment.samples for moment in found] == sorted(moment.samples or 0 for moment in found)
+
+
+_counts = st.none() | st.integers(0, 2**62)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**60), _counts, _counts), max_size=30),
+    st.none() | st.floats(0, 1000),
+    st.none() | st.floats(0, 1e15),
+)
+def test_no_usage_is_too_strange(
+    samples: list[tuple[int, int | None, int | None]], vcpu: float | None, memory_bytes: float | None
+) -> None:
+    moments = StackMoments()
+    for at, (read_ns, cpu_ns, used) in enumerate(samples):
+        usage = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=used)
+        moments.add_usage(usage, ResourceLimits(vcpu=vcpu, memory_bytes=memory_bytes), seconds(at))
+        moments.add_stacks([stack("f", line=at)])
+    for moment in moments.record():
+        assert 0 < (moment.percent or 0) <= 100

@@ -8,13 +8,17 @@ from hypothesis import strategies as st
 
 from profiler.readers.linux.host import (
     MAX_DISKS,
+    Host,
     SwapCounters,
     architecture,
+    count_cpus,
     disk_mounts,
     parse_memory,
+    parse_processor_model,
     parse_swap_counters,
     read_instance,
     read_own_usage,
+    with_processor,
 )
 
 MIB = 2**20
@@ -163,3 +167,57 @@ def test_of_many_mounts_sixteen_are_shown_and_each_disk_before_another_for_the_s
 @given(st.text(max_size=300))
 def test_any_text_of_mounts_gives_the_root_first(text: str) -> None:
     assert disk_mounts(text, everything_is_a_folder)[0] == "/"
+
+
+X86_CPU = """processor	: {number}
+vendor_id	: GenuineIntel
+cpu family	: 6
+model		: 85
+model name	: Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz
+stepping	: 7
+flags		: fpu vme de
+"""
+ARM_CPU = """processor	: 0
+BogoMIPS	: 243.75
+Features	: fp asimd evtstrm
+CPU implementer	: 0x41
+CPU architecture: 8
+CPU variant	: 0x3
+CPU part	: {part}
+CPU revision	: 1
+"""
+
+
+def test_the_model_of_an_x86_processor_has_its_name() -> None:
+    first = X86_CPU.format(number=0)
+    other = X86_CPU.format(number=1).replace("8259CL", "other")
+    assert parse_processor_model(f"{first}\n{other}") == "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"
+
+
+@pytest.mark.parametrize(
+    ("part", "model"),
+    [("0xd0c", "Neoverse-N1"), ("0xd40", "Neoverse-V1"), ("0xd4f", "Neoverse-V2"), ("0xfff", None), ("", None)],
+)
+def test_the_model_of_an_arm_processor_follows_from_its_part(part: str, model: str | None) -> None:
+    assert parse_processor_model(ARM_CPU.format(part=part)) == model
+
+
+@given(st.text())
+def test_any_text_of_processors_raises_nothing(text: str) -> None:
+    parse_processor_model(text)
+    parse_processor_model(f"model name: {text}")
+    count_cpus(text)
+
+
+@pytest.mark.parametrize(
+    ("listed", "count"),
+    [("0-3\n", 4), ("0\n", 1), ("0-1,4-7,9\n", 7), ("", None), ("a-b", None), ("0-", 1), ("0,", None)],
+)
+def test_cpus_are_counted_in_the_list_of_the_kernel(listed: str, count: int | None) -> None:
+    assert count_cpus(listed) == count
+
+
+def test_the_processor_of_this_machine_has_a_count() -> None:
+    host = with_processor(Host(vcpu=2))
+    assert host.vcpu == 2
+    assert (host.processor_count or 0) >= 1

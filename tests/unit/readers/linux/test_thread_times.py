@@ -181,6 +181,22 @@ def test_many_threads_are_asked_in_turn(machine: FakeMachine) -> None:
     assert [len(machine.read(reading, at=at).waits) for at in (1, 2, 3)] == [64, 100, 100]
 
 
+def test_without_system_calls_processes_with_several_threads_take_turns(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, machine="riscv64")
+    steps = []
+    for at in range(1, 30):
+        for pid in (10, 20, 30):
+            for tid in range(pid, pid + 4):
+                machine.thread(pid, tid, run=0.01 * at)
+        sample = machine.read(*(process(pid, cpu=at, threads=4) for pid in (10, 20, 30)), at=at)
+        assert len(sample.waits) == 12
+        assert sample.growth is not None
+        steps.append([grown.steps for grown in sample.growth])
+    assert {len(counts) for counts in steps[1:]} == {4, 8}
+    assert sum(len(counts) for counts in steps) == pytest.approx(12 + 5 * 28, abs=8)
+    assert sum(sum(counts) for counts in steps) == pytest.approx(12 * 29, abs=24)
+
+
 def test_expensive_readings_pause_but_a_required_one_is_made(machine: FakeMachine) -> None:
     machine.thread(7)
     machine.cost_ns = seconds(0.03)

@@ -1,0 +1,136 @@
+"""What real programs wait for, as ``task-profiler run`` divides their time."""
+
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from profiler.record.activity_model import TimeBreakdown
+from profiler.record.record_model import Record, decode
+
+_PYTHON = os.path.realpath(sys.executable)
+_LIMIT_SECONDS = 60
+_MOST = 60.0  # of the time; the machine may be busy, and the start of Python counts
+
+_CONNECTED = """
+import os, socket, time
+listening = socket.socket()
+listening.bind(("127.0.0.1", 0))
+listening.listen()
+if not os.fork():  # the peer begins no earlier than the wait, and is itself seen in a sleep, which counts for less
+    connection, _ = listening.accept()
+    time.sleep(2)
+    connection.send(b"x")
+    os._exit(0)
+connection = socket.create_connection(listening.getsockname())
+"""
+_PROGRAMS = {
+    "sleep": "import time; time.sleep(2)",
+    "lock": "import threading; lock = threading.Lock(); lock.acquire(); lock.acquire(timeout=2)",
+    "pipe": "import os, threading; r, w = os.pipe(); threading.Timer(2, os.write, (w, b'x')).start(); os.read(r, 1)",
+    "network": _CONNECTED + "connection.recv(1)",
+}
+_BURN = "import time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass\n"
+
+
+def _record(program: str, *prefix: str) -> Record:
+    command = (sys.executable, "-m", "profiler", "run", "--interval", "0.1", "--", *prefix, _PYTHON, "-c", program)
+    finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS)
+    assert finished.returncode == 0, finished.stderr
+    return decode(finished.stderr.splitlines()[-1]).record
+
+
+def _breakdown(program: str, *prefix: str) -> TimeBreakdown:
+    made = _record(textwrap.dedent(program), *prefix).time_breakdown
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize("kind", _PROGRAMS)
+def test_what_a_program_waits_for(kind: str) -> None:
+    made = _breakdown(_PROGRAMS[kind])
+    assert getattr(made, f"{kind}_percent") > _MOST
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        "import select\npoll = select.poll()\npoll.register(connection, 1)\npoll.poll()",
+        "import select\nselect.select([connection], [], [], 30)",
+        "import selectors\nloop = selectors.EpollSelector()\nloop.register(connection, 1)\nloop.select()",
+    ],
+)
+def test_the_peer_of_a_connection_is_named(wait: str) -> None:
+    made = _breakdown(_CONNECTED + "print(connection.getpeername())\n" + wait)
+    assert made.network_percent is not None
+    assert made.network_percent > _MOST
+    assert made.waiting_for[0].target.startswith("127.0.0.1:")
+
+
+def test_an_asynchronous_program_sleeps() -> None:
+    made = _breakdown("import asyncio; asyncio.run(asyncio.sleep(2))")
+    assert made.sleep_percent is not None
+    assert made.sleep_percent > _MOST
+
+
+def test_a_child_that_computes_is_on_the_cpu_and_not_waited_for() -> None:
+    made = _breakdown(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_BURN!r}])")
+    assert made.child_percent is not None
+    assert made.child_percent < _MOST
+    assert (made.on_cpu_percent or 0) + (made.waiting_for_cpu_percent or 0) > _MOST
+
+
+def test_writes_to_a_file(tmp_path: Path) -> None:
+    program = f"""
+    import os, time
+    end = time.monotonic() + 2
+    descriptor = os.open({str(tmp_path / "written")!r}, os.O_CREAT | os.O_WRONLY)
+    while time.monotonic() < end:
+        os.pwrite(descriptor, bytes(1 << 20), 0)
+        os.fsync(descriptor)
+    """
+    made = _breakdown(program)
+    parts = (made.on_cpu_percent, made.waiting_for_cpu_percent, made.disk_percent)
+    assert sum(part or 0 for part in parts) > _MOST
+    if made.disk_percent:  # a folder in memory has no waits
+        assert str(tmp_path / "written") in [row.target for row in made.waiting_for]
+
+
+@pytest.mark.skipif(shutil.which("taskset") is None, reason="needs taskset")
+def test_two_programs_on_one_cpu_wait_for_each_other() -> None:
+    cpu = str(min(os.sched_getaffinity(0)))
+    start = f"subprocess.Popen([sys.executable, '-c', {_BURN!r}])"
+    program = f"import subprocess, sys\nfor each in [{start}, {start}]: each.wait()"
+    record = _record(program, "taskset", "-c", cpu)
+    assert record.metrics.cpu_wait_seconds is not None
+    assert record.metrics.cpu_wait_seconds > 0.7  # each of them waits while the other one runs for a second
+    assert record.series is not None
+    assert max(value or 0 for value in record.series.cpu_wait or ()) > 0.5
+
+
+_AS_NOBODY = """
+import os, sys, time
+from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.linux.thread_times import ThreadReader
+os.setgid(65534)
+os.setuid(65534)
+reading = ProcessReading(pid=int(sys.argv[1]), started_ticks=1, own_cpu_ns=1, children_cpu_ns=0, state="S")
+sample = ThreadReader(time.thread_time_ns).read([reading], 1)
+print(len(sample.growth), [wait.kind for wait in sample.waits], sample.has_refused, sample.sees_calls)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_another_user_sees_the_counters_but_not_the_calls() -> None:
+    with subprocess.Popen(["sleep", "60"]) as sleeping:
+        try:
+            finished = subprocess.run(
+                (sys.executable, "-c", _AS_NOBODY, str(sleeping.pid)), capture_output=True, text=True, check=True
+            )
+        finally:
+            sleeping.kill()
+    assert finished.stdout == "1 ['other'] True False\n"

@@ -1,0 +1,134 @@
+"""The time breakdown of a batch in the sidecar: in reports, in checkpoints and in the time series."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
+from profiler.collectors.processes.process_reader import ProcessSnapshot
+from profiler.core.timestamps import format_ms
+from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
+from profiler.readers.linux.waited_target import Wait
+from profiler.record.record_model import Record, Series
+from tests.fakes import START_NS, FakeClock, seconds
+from tests.unit.collectors.processes.test_process_collector import BATCH, FakeExitWaiter, FakeSource, base, process
+
+
+class FakeThreads:
+    """Threads that run for a quarter of the time, wait for a CPU for another, and then for a peer."""
+
+    def __init__(self) -> None:
+        self.is_paused = False
+        self.was_required = False
+        self.is_closed = False
+        self._read_ns = 0
+
+    def read(
+        self, processes: Sequence[ProcessReading], now_ns: int, *, is_required: bool = False
+    ) -> ThreadSample | None:
+        self.was_required = is_required
+        if self.is_paused and not is_required:
+            return None
+        quarter_ns, self._read_ns = (now_ns - self._read_ns) // 4, now_ns
+        if not processes:
+            return ThreadSample(sees_calls=True)
+        growth = (ThreadGrowth(quarter_ns, quarter_ns),)
+        return ThreadSample(growth=growth, waits=(Wait("network", "10.0.3.9:5432"),), sees_calls=True)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.threads: Any = FakeThreads()
+        self.ends_at = 100.0
+        source: Any = FakeSource(self._read)
+        machine = ProcessAccess(
+            open_processes=lambda _: source,
+            open_cgroup=lambda _pid, _docker_id: None,
+            oom_kills=lambda: 0,
+            own_cpu_ns=lambda: 0,
+            exit_waiter=FakeExitWaiter(),
+            open_threads=lambda: self.threads,
+        )
+        self.collector = ProcessCollector(machine, self.clock, seconds(1), lambda _: None, series_points=30)
+        self.collector.on_batch_started(BATCH)
+
+    @property
+    def at(self) -> float:
+        return self.clock.now_ns / 1e9
+
+    def _read(self) -> ProcessSnapshot:
+        return ProcessSnapshot(processes=(process(cpu=self.at / 4),) if self.at < self.ends_at else ())
+
+    def run(self, until: float) -> "World":
+        while self.at < until:
+            self.clock.advance(1)
+            self.collector.tick(force=self.at >= self.ends_at)
+        return self
+
+    def record(self, **fields: Any) -> Record:
+        return self.collector.add_to_record(replace(base(), **fields))
+
+
+def test_the_report_has_the_division_and_the_waits() -> None:
+    record = World().run(60).record()
+    made = record.time_breakdown
+    assert made is not None
+    assert (made.on_cpu_percent, made.waiting_for_cpu_percent, made.network_percent) == (25.0, 25.0, 50.0)
+    assert [row.target for row in made.waiting_for] == ["10.0.3.9:5432"]
+    assert (record.metrics.cpu_wait_seconds, record.metrics.cpu_wait_percent) == (15.0, 50.0)
+
+
+def test_checkpoints_have_it_too_but_no_series() -> None:
+    record = World().run(60).record(status="running", exit_code=None)
+    assert record.time_breakdown is not None
+    assert record.metrics.cpu_wait_seconds == 15.0
+    assert record.series is None
+
+
+def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:
+    stats = Series(started_at=format_ms(START_NS), step_ms=4000, vcpu_used=(0.4,) * 15)
+    coarse = base().sampling
+    assert coarse is not None
+    record = World().run(60).record(series=stats, sampling=replace(coarse, stats_period_ms=1000))
+    assert record.series is not None
+    assert record.series.vcpu_used == (0.4,) * 15
+    assert record.series.cpu_wait == (0.25,) * 15
+
+
+def test_the_finer_series_of_the_processes_has_the_waits() -> None:
+    series = World().run(60).record().series
+    assert series is not None
+    assert series.step_ms == 1000
+    assert series.cpu_wait == (0.25,) * 60
+
+
+def test_the_time_after_the_end_does_not_count() -> None:
+    world = World()
+    world.ends_at = 31
+    made = world.run(60).record().time_breakdown
+    assert world.threads.was_required
+    assert made is not None
+    # Nothing is known of the last second: it is divided like the one before, but without time on a CPU.
+    assert (made.network_percent, made.covered_percent) == (50.5, 100.0)
+
+
+def test_a_pause_of_the_readings_makes_one_longer_step() -> None:
+    world = World().run(10)
+    world.threads.is_paused = True
+    world.run(11)
+    world.threads.is_paused = False
+    made = world.run(20).record().time_breakdown
+    assert made is not None
+    assert (made.network_percent, made.covered_percent) == (50.0, 100.0)
+
+
+def test_the_files_of_the_threads_are_closed_with_the_others() -> None:
+    world = World().run(1)
+    world.collector._close()
+    assert world.threads.is_closed
