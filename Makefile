@@ -158,7 +158,7 @@ bench-slowdown: $(VENV)/.dev ## Compare slowdownAtVcpu with real programs under 
 	mkdir -p build/bench
 	$(BIN)/python -m benchmarks.slowdown --json build/bench/slowdown.json $(if $(QUICK),--quick)
 
-bench-why: $(VENV)/.dev ## Compare time breakdown and call stacks with known programs, and kill them (half an hour; QUICK=1: nine minutes; most of it needs root)
+bench-why: $(VENV)/.dev ## Check time breakdown and call stacks against known programs, with costs and kills (half an hour; QUICK=1: nine minutes; most needs root)
 	$(BIN)/python -m benchmarks --only why why_threads why_cost why_kills --output build/bench/why $(if $(QUICK),--quick)
 
 scale: $(VENV)/.dev ## Bring a million reports into a real Elasticsearch and time the dashboards (about half an hour)
