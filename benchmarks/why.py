@@ -31,6 +31,7 @@ _QUICK_DIVISOR = 4
 
 # What a phase waits for, where it is not on a CPU.
 KINDS: dict[str, WaitKind] = {
+    "start": "other",
     "compute": "other",
     "compute_half": "sleep",
     "receive": "network",

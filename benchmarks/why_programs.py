@@ -31,6 +31,7 @@ _MIN_GRAIN_SECONDS, _MAX_GRAIN_SECONDS = 0.02, 0.08
 _GROWTH_BYTES, _GROWTH_PAUSE_SECONDS = 1 << 20, 0.1
 _HOLD_SECONDS = 600
 _FIRST_OWN_ARGUMENT = 4
+_START_TICKS = 19  # in /proc/self/stat, counted from the state
 
 
 @dataclass(frozen=True)
@@ -256,10 +257,19 @@ PHASES: dict[str, Phase] = {
 }
 
 
+def _start() -> dict[str, object]:
+    """The time from the start of the process until now as a phase of its own."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[_START_TICKS])
+    age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - round(1e9 * ticks / os.sysconf("SC_CLK_TCK"))
+    now_ns, times = time.time_ns(), {"cpu_seconds": _cpu_seconds(), "wait_seconds": cpu_wait_ns() / 1e9}
+    return {"phase": "start", "began_ns": now_ns - age_ns, "ended_ns": now_ns, **times}
+
+
 def main() -> None:
     """Run the phases one after the other."""
     surroundings = Surroundings(int(sys.argv[2]), sys.argv[3])
     with Path(sys.argv[1]).open("a") as truth:
+        print(json.dumps(_start()), file=truth, flush=True)
         for argument in sys.argv[_FIRST_OWN_ARGUMENT:]:
             name, _, seconds = argument.partition(":")
             before = time.time_ns(), _cpu_seconds(), cpu_wait_ns()
