@@ -71,7 +71,7 @@ const ROWS = [
   },
   {
     id: "wait",
-    title: "Threads that waited for a CPU, mean",
+    title: "Threads waiting for a CPU",
     seriesOf: (run) => run?.activity,
     show: (count) => `${asVcpuCount(count)} waiting for a CPU`,
     axis: (top) => plainAxis(top),
@@ -264,7 +264,7 @@ function limitParts(row, limit, isNear, axisName) {
     });
   } else if (isKnown(limit)) {
     annotations.push({
-      text: `limit ${row.show(limit)}, above the chart`,
+      text: isNarrow() ? `limit ${row.show(limit)} ↑` : `limit ${row.show(limit)}, above the chart`,
       x: 1,
       xref: "paper",
       xanchor: "right",
