@@ -69,7 +69,7 @@ def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
         open_processes=lambda docker_id: ContainerProcesses(docker_id, time.monotonic_ns),
         open_cgroup=find_container_cgroup,
         oom_kills=machine_oom_kills,
-        own_cpu_ns=time.thread_time_ns,
+        own_cpu_ns=lambda: 0,  # no pause after an expensive first tick, so that each tick is measured
         exit_waiter=ProcessExitWaiter(),
         open_threads=(lambda: ThreadReader(time.thread_time_ns)) if reads_threads else None,
     )
