@@ -20,7 +20,7 @@ from profiler.past_runs.local_history import LocalRuns
 from profiler.past_runs.log_group_runs import LogGroupRuns
 from profiler.past_runs.run_source import RunSource, no_stacks_sentence
 from profiler.past_runs.search_runs import IndexedRuns
-from profiler.record.activity_model import StackMoment, Stacks, StacksLine, StackStep
+from profiler.record.activity_model import StackFunction, StackMoment, Stacks, StacksLine, StackStep
 from profiler.record.record_model import Container, OtherContainer, encode
 from tests.run_sources import ListedRuns
 from tests.shown_runs import etl, waiting, waiting_stacks
@@ -70,6 +70,15 @@ def test_the_whole_page() -> None:
         "  merge (etl/merge.py:112)",
         "  concat (pandas/core/reshape/concat.py:372)",
     ]
+
+
+def test_a_record_with_more_rows_than_the_monitor_writes_is_cut() -> None:
+    function = StackFunction(function="f", file="a.py", self_percent=1.0)
+    moment = StackMoment(kind="idle", stack=("g (a.py)",) * 60)
+    rows = shown(waiting_stacks(), known=Stacks(source="", top=(function,) * 20, moments=(moment,) * 7))
+    assert sum(row.endswith("f         a.py") for row in rows) == 10
+    assert rows.count("Where it was idle") == 5
+    assert rows.count("  g (a.py)") == 5 * 50
 
 
 def test_one_stack() -> None:
