@@ -52,18 +52,20 @@ class Delivery:
         self._can_print = True
         self._start_call = start_call
         self._uploads: list[_Upload] = []
+        self._printed_last: list[bytes] = []
 
     def deliver(
         self, line: bytes, target: LogTarget | DeliveryFailure, seconds: float, stacks: bytes | None = None
     ) -> None:
         """Start to upload the report to its log stream within ``seconds``; print it if that cannot be done.
 
-        The line of the call ``stacks`` comes before it in its log stream, and is not printed elsewhere.
+        The line of the call ``stacks`` comes before it in its log stream, and is not printed elsewhere. Where both are
+        printed, it comes after all reports: it would fill the pipe of a log driver that hangs.
         """
         if isinstance(target, OwnStream):
-            if stacks is not None:
-                self.print(stacks)
             self._print_report(line)
+            if stacks is not None:
+                self._printed_last.append(stacks)
         elif isinstance(target, DeliveryFailure):
             self._print_instead(line, target)
         elif seconds <= 0:
@@ -82,9 +84,11 @@ class Delivery:
                 self._conclude(upload)
 
     def finish(self) -> None:
-        """Wait for all uploads, and print the lines of those that failed."""
+        """Wait for all uploads, and print the lines of those that failed; then the lines that may be lost."""
         while self._uploads:
             self._conclude(self._uploads.pop(0))
+        while self._printed_last:
+            self.print(self._printed_last.pop(0))
 
     def _conclude(self, upload: _Upload) -> None:
         result = upload.call.result()

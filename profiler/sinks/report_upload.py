@@ -74,7 +74,7 @@ class CloudWatchLogsSink:
         lines = (line,) if before is None or seconds < _MIN_SECONDS_FOR_TWO else (before, line)
         while True:
             client, answer = self._send(client, lines, self._clock.wall_ns(), target)
-            failure = answer if isinstance(answer, DeliveryFailure) else _rejection(answer, target)
+            failure = answer if isinstance(answer, DeliveryFailure) else _rejection(answer, target, len(lines))
             had_two, lines = len(lines) > 1, (line,)
             if not isinstance(failure, TransientFailure):
                 if failure is None or not had_two:
@@ -137,10 +137,16 @@ def not_accepted(seconds: float, cause: str) -> DeliveryFailure:
     )
 
 
-def _rejection(answer: Mapping[str, object], target: LogTarget) -> DeliveryFailure | None:
-    """The failure in a response with HTTP 200: CloudWatch drops events outside of the accepted time and lists them."""
+def _rejection(answer: Mapping[str, object], target: LogTarget, events: int) -> DeliveryFailure | None:
+    """The failure in a response with HTTP 200: CloudWatch drops events outside of the accepted time and lists them.
+
+    An ``…EndIndex`` is the first event that is not dropped. The report is the last one: it may be stored without the
+    line before it.
+    """
     rejected = answer.get("rejectedLogEventsInfo")
     if not isinstance(rejected, dict) or not rejected:
+        return None
+    if events > 1 and all(str(key).endswith("EndIndex") and end == events - 1 for key, end in rejected.items()):
         return None
     reasons = ", ".join(_REJECTIONS.get(str(key), str(key)) for key in rejected)
     return DeliveryFailure(f"CloudWatch Logs dropped the report for {target.stream}: {reasons}.")

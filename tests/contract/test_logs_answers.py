@@ -155,6 +155,22 @@ def test_the_report_arrives_alone_if_the_line_before_it_may_be_the_reason_of_a_f
     assert portal.messages.count("line") == portal.messages.count(STACKS.decode()) + 1
 
 
+@pytest.mark.parametrize("info", [{"tooOldLogEventEndIndex": 1}, {"expiredLogEventEndIndex": 1}])
+def test_a_report_is_not_sent_again_if_only_the_line_before_it_was_dropped(
+    portal: Portal, info: dict[str, int]
+) -> None:
+    portal.answers = [Answer(200, json.dumps({"rejectedLogEventsInfo": info}).encode())]
+    assert sink().put(b"line", TARGET, 24, before=STACKS) is None
+    assert portal.messages == [STACKS.decode(), "line"]
+
+
+@pytest.mark.parametrize("info", [{"tooNewLogEventStartIndex": 1}, {"tooOldLogEventEndIndex": 2}])
+def test_a_dropped_report_is_sent_again_without_the_line_before_it(portal: Portal, info: dict[str, int]) -> None:
+    portal.answers = [Answer(200, json.dumps({"rejectedLogEventsInfo": info}).encode()), ACCEPTED]
+    assert sink().put(b"line", TARGET, 24, before=STACKS) is None
+    assert portal.messages == [STACKS.decode(), "line", "line"]
+
+
 def test_a_refusal_that_has_another_reason_is_named(portal: Portal) -> None:
     portal.answers = [refusal("AccessDeniedException")]
     failure = sink().put(b"line", TARGET, 24, before=STACKS)

@@ -50,10 +50,14 @@ class FoldedStacks:
             step[stack] += count
         self._shrink()
 
-    def steps(self, started_ns: int, finished_ns: int | None = None) -> tuple[StackStep, ...]:
-        """The steps in which there were samples, with their offsets from the start of the run."""
+    def steps(self, started_ns: int | None, finished_ns: int | None = None) -> tuple[StackStep, ...]:
+        """The steps in which there were samples, with their offsets from the start of the run.
+
+        If this is unknown, they are from the first sample.
+        """
         if self._origin_ns is None:
             return ()
+        started_ns = self._origin_ns if started_ns is None else started_ns
         first_ns = self._origin_ns - started_ns
         indexes = sorted(self._steps)
         found = []

@@ -22,7 +22,7 @@ from profiler.core.threads import StoppableThread, Waiter
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.record.activity_model import StacksLine
+from profiler.record.activity_model import Stacks, StacksLine
 from profiler.record.record_model import Record, with_warnings
 from profiler.settings import StacksMode
 
@@ -36,6 +36,8 @@ _LOOK_NS = NS_PER_SECOND
 _MAX_FAILURES = 50
 # Of a reading; the process runs on meanwhile.
 _MAX_ATTEMPTS = 3
+# Of the stack of a moment.
+_CHECKPOINT_FRAMES = 8
 _DEFECT = "The call stacks are left out because of an error in the profiler ({})."
 _NO_PYTHON = "No Python process was seen, so there are no call stacks."
 
@@ -172,7 +174,7 @@ class StackCollector(Collector):
             except Exception as error:  # noqa: BLE001  whatever it is, the rest of the record is worth more
                 return with_warnings(record, (_DEFECT.format(type(error).__name__),))
         if stacks is not None:
-            record = replace(record, stacks=stacks)
+            record = replace(record, stacks=_short(stacks) if record.status == "running" else stacks)
         return with_warnings(record, self._warnings(batch, has_samples=stacks is not None))
 
     def stacks_line(self, record: Record) -> bytes | None:
@@ -181,11 +183,12 @@ class StackCollector(Collector):
             if batch is None or not batch.profile.samples:
                 return None
             try:
-                steps = batch.profile.folded.steps(parse_ns(record.started_at) or 0, parse_ns(record.finished_at))
+                steps = batch.profile.folded.steps(parse_ns(record.started_at), parse_ns(record.finished_at))
+                name = record.container.name
+                line = StacksLine(type="task.stacks", task_id=record.task_id, container=name, steps=steps)
+                return msgspec.json.encode(line)
             except Exception:  # noqa: BLE001  the report goes on without the line
                 return None
-        line = StacksLine(type="task.stacks", task_id=record.task_id, container=record.container.name, steps=steps)
-        return msgspec.json.encode(line)
 
     def stop(self, max_seconds: float) -> None:
         self._thread.is_stopping = True
@@ -294,6 +297,12 @@ class StackCollector(Collector):
         if not self._is_reader_started:
             self._is_reader_started = True
             reader.start()
+
+
+def _short(stacks: Stacks) -> Stacks:
+    """The stacks for a checkpoint. Log drivers split a line at 16 KB, and it is written again and again."""
+    moments = (replace(moment, stack=moment.stack[-_CHECKPOINT_FRAMES:]) for moment in stacks.moments)
+    return replace(stacks, moments=tuple(moments))
 
 
 def _with_known_activity(pid: int, stacks: tuple[ThreadStack, ...]) -> tuple[ThreadStack, ...]:

@@ -191,10 +191,14 @@ def test_the_line_of_the_stacks_comes_before_the_report() -> None:
     assert parts.output.lines == []
 
 
-def test_in_the_monitors_own_stream_both_lines_are_printed() -> None:
+def test_in_the_monitors_own_stream_the_stacks_are_printed_after_all_reports() -> None:
+    """A log driver that hangs leaves room for 64 KB: that is for the reports."""
     parts = Parts()
-    parts.delivery.deliver(b"line", OwnStream(group="/ecs/jobs", stream="s"), 24, b"stacks")
-    assert parts.output.lines == [b"stacks", b"line"]
+    for line, stacks in ((b"one", b"stacks of one"), (b"two", b"stacks of two")):
+        parts.delivery.deliver(line, OwnStream(group="/ecs/jobs", stream="s"), 24, stacks)
+    assert parts.output.lines == [b"one", b"two"]
+    parts.delivery.finish()
+    assert parts.output.lines == [b"one", b"two", b"stacks of one", b"stacks of two"]
 
 
 @pytest.mark.parametrize("target", [TARGET, DeliveryFailure("Set the log group.")])

@@ -222,6 +222,25 @@ def test_a_checkpoint_has_the_stacks_so_far() -> None:
     assert world.record(replace(_RECORD, status="running", finished_at=None)).stacks is not None
 
 
+def test_a_checkpoint_has_only_the_innermost_functions_of_a_moment() -> None:
+    """It is printed every minute, and log drivers split long lines."""
+    world = World().begin()
+    world.reader.dumped = Dump(stacks=(stack(*(f"f{index}" for index in range(30))),), cpu_ns=0)
+    usage(world, 60, 1)
+    report, checkpoint = world.record().stacks, world.record(replace(_RECORD, status="running")).stacks
+    assert report is not None
+    assert checkpoint is not None
+    assert len(report.moments[0].stack) == 30
+    assert checkpoint.moments[0].stack == report.moments[0].stack[-8:]
+
+
+def test_without_a_known_start_the_offsets_are_from_the_first_sample() -> None:
+    world = World().begin().go_on(5)
+    line = world.collector.stacks_line(replace(_RECORD, started_at=None))
+    assert line is not None
+    assert json.loads(line)["steps"][0]["offsetMs"] == 0
+
+
 def test_the_reader_is_killed_at_the_end() -> None:
     world = World().begin()
     world.collector.start()
