@@ -13,6 +13,7 @@ from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, arn_pa
 from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.record.bounded_json_line import short_line
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure, LogTarget
 from profiler.sinks.report_upload import CloudWatchLogsSink, not_accepted
@@ -103,7 +104,7 @@ class Delivery:
 
     def _print_report(self, line: bytes) -> None:
         """Write a line, which is not dropped: it is written as soon as the output is read."""
-        reason = self._own_output.keep(line + b"\n")
+        reason = self._own_output.keep(short_line(line) + b"\n")
         if reason is not None:
             self._log.error(f"The report is not printed: Standard output {reason}.")
 

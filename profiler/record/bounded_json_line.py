@@ -14,6 +14,7 @@ from profiler.record.activity_model import Stacks, TimeBreakdown
 from profiler.record.record_model import Monitor, Process, Record, Report, Series, encode
 
 MAX_LINE_BYTES = 64 * 1024
+MAX_PART_BYTES = 16 * 1024
 MAX_CONTAINERS = 20
 MAX_GPUS = 32
 MAX_NEURON_CORES = 128
@@ -61,6 +62,21 @@ def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> byt
     added = b"," + msgspec.json.encode(members)[1:-1]
     line = _encode_within(report, MAX_LINE_BYTES - len(added))[:-1] + added + b"}"
     return line if len(line) < MAX_LINE_BYTES else _encode_within(report, MAX_LINE_BYTES)
+
+
+def short_line(line: bytes) -> bytes:
+    """A report line for a log driver that splits lines of more than 16 KiB: above that, without the commands over time.
+
+    Docker gives lines to its drivers in parts of that size, and not all of them put the parts together again.
+    """
+    if len(line) <= MAX_PART_BYTES:
+        return line
+    document = msgspec.json.decode(line)
+    record = document["record"]
+    if record.get("series", {}).pop("processes", None) is None:
+        return line
+    record["truncated"] = True
+    return msgspec.json.encode(document)
 
 
 def _encode_within(report: Report, limit_bytes: int) -> bytes:

@@ -1,7 +1,11 @@
 import pytest
+from msgspec.structs import replace
 
 from profiler.monitor.report_delivery import Delivery, OwnStream, log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.record.activity_model import ProcessSeries
+from profiler.record.bounded_json_line import encode_line
+from profiler.record.record_model import Container, Record, Report, Series, decode
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure, LogTarget
 from tests.fakes import FakeCalls, FakeLog, FakeLogsSink, FakeStdout
@@ -207,3 +211,19 @@ def test_the_line_of_the_stacks_is_not_printed_elsewhere(target: LogTarget | Del
     parts.delivery.deliver(b"line", target, 24, b"stacks")
     parts.delivery.finish()
     assert parts.output.lines == [b"line"]
+
+
+def test_a_long_line_is_printed_without_the_commands_over_time() -> None:
+    """Log drivers split what is longer than 16 KiB, and a part of a report is none."""
+    values = tuple(step + 0.123 for step in range(1000))
+    commands = tuple(ProcessSeries(command=name, vcpu_used=values, memory_used_mb=values) for name in ("a", "b"))
+    series = Series(started_at="2026-11-20T03:00:00.000Z", step_ms=1000, vcpu_used=values[:100], processes=commands)
+    record = Record(task_id="0123", container=Container(name="batch"), series=series)
+    report = Report(time="2026-11-20T03:12:00.000Z", type="task.report", record=record)
+    line = encode_line(report, {"failed": 0})
+    parts = Parts()
+    parts.delivery.deliver(line, OwnStream(group="/ecs/own", stream="s"), 0)
+    (printed,) = parts.output.lines
+    assert len(line) > 16 * 1024 > len(printed)
+    assert decode(printed).record == replace(record, series=replace(series, processes=()), truncated=True)
+    assert printed.endswith(b'"failed":0}')
