@@ -87,7 +87,8 @@ class _Thread:
         if not separator:
             raise ProcessLookupError(self.path)
         run_ns, wait_ns = int(run), int(wait)
-        growth = ThreadGrowth(run_ns - self.run_ns, wait_ns - self.wait_ns, steps)
+        # A thread that executes a program takes the id of the first thread, but keeps its own smaller counters.
+        growth = ThreadGrowth(max(run_ns - self.run_ns, 0), max(wait_ns - self.wait_ns, 0), steps)
         self.text, self.run_ns, self.wait_ns, self.is_stale = text, run_ns, wait_ns, True
         return growth
 

@@ -166,6 +166,15 @@ def test_a_new_process_with_the_same_id_counts_from_the_beginning(machine: FakeM
     assert machine.read(process(cpu=0.5, start=2), at=5).growth == [ThreadGrowth(seconds(0.5), 0)]
 
 
+def test_nothing_is_negative_after_another_thread_has_executed_a_program(machine: FakeMachine) -> None:
+    machine.thread(7, run=2, wait=3)
+    machine.read(process(cpu=2))
+    machine.thread(7, run=0.5, wait=0)
+    assert machine.read(process(cpu=2.5), at=2).growth == [ThreadGrowth(0, 0)]
+    machine.thread(7, run=0.75, wait=0.25)
+    assert machine.read(process(cpu=2.75), at=3).growth == [ThreadGrowth(seconds(0.25), seconds(0.25))]
+
+
 def test_the_last_reading_needs_no_list_of_processes(machine: FakeMachine) -> None:
     machine.thread(7)
     machine.read(process())
