@@ -115,6 +115,7 @@ class StackCollector(Collector):
         self._is_reader_started = False
         self._source = self.name
         self._failures = 0
+        self._last_failure: str | None = None
         self._failure: str | None = None
 
     @property
@@ -204,13 +205,11 @@ class StackCollector(Collector):
         if stopped or batch is None:
             return stopped
         python = batch.python
+        failure = self._failure if has_samples else self._failure or self._last_failure
         conditions = (
             (not has_samples and python.is_refused, advice.refused),
             (not has_samples and not python.scans and batch.looks >= _MAX_LOOKS, advice.invisible),
-            (
-                self._failure is not None,
-                f"py-spy could not read a Python process at several attempts: {self._failure}.",
-            ),
+            (failure is not None, f"py-spy could not read a Python process: {failure}."),
             (python.scans >= _MAX_LOOKS and not python.found_python, _NO_PYTHON),
         )
         return tuple(sentence for applies, sentence in conditions if applies)[:1]
@@ -278,8 +277,9 @@ class StackCollector(Collector):
         if identity not in batch.find() or self._thread.is_stopping:
             return dump  # it has ended meanwhile
         self._failures += 1
+        self._last_failure = dump.failure.rstrip(".")
         if batch.python.add_failure(identity, now_seconds, dump.failure) or self._failures == _MAX_FAILURES:
-            self._failure = self._failure or dump.failure.rstrip(".")
+            self._failure = self._failure or self._last_failure
             self._log.warning("py-spy cannot read a Python process", reason=dump.failure)
         return dump
 
