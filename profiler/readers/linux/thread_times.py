@@ -7,6 +7,7 @@ A reading skips what cannot have changed: a thread that has not been on a CPU is
 """
 
 import os
+import resource
 from collections.abc import Callable, Collection, Sequence
 
 from msgspec import Struct
@@ -18,8 +19,9 @@ from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.system_calls import Calls, parse_system_call
 from profiler.readers.linux.waited_target import Wait, WaitResolver
 
-# Each thread keeps one file open; the usual limit is 1024 open files.
+# Each thread keeps one file open, as far as the limit of open files leaves enough for everything else.
 _MAX_OPEN_FILES = 256
+_MAX_OPEN_SHARE = 4
 # The most threads whose system call or state is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
 # Without system calls there is little to see: processes with several threads are read in turn, so many threads a time.
@@ -129,6 +131,7 @@ class ThreadReader:
         self._stale: dict[int, _Process] = {}
         self._turns = 0
         self._open_files = 0
+        self._max_open_files = min(_MAX_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _MAX_OPEN_SHARE)
         self._read_ns: int | None = None
         self._is_counting = False
         self._sees_calls = False
@@ -241,7 +244,7 @@ class ThreadReader:
         for thread_id in [reading.pid] if reading.threads == 1 else proc.all_pids(folder):
             if thread_id not in known:
                 path = f"{folder}/{thread_id}"
-                descriptor = open_or_none(f"{path}/schedstat") if self._open_files < _MAX_OPEN_FILES else None
+                descriptor = open_or_none(f"{path}/schedstat") if self._open_files < self._max_open_files else None
                 self._open_files += descriptor is not None
                 known[thread_id] = _Thread(path, descriptor)
         return len(known) > before

@@ -219,6 +219,16 @@ def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+def test_few_files_are_opened_where_few_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("resource.getrlimit", lambda _: (20, 4096))
+    machine, before = FakeMachine(tmp_path), open_files()
+    for pid in range(7, 17):
+        machine.thread(pid)
+    sample = machine.read(*(process(pid) for pid in range(7, 17)))
+    assert (len(sample.growth or ()), open_files()) == (10, before + 5)
+    machine.reader.close()
+
+
 def test_files_are_closed(machine: FakeMachine) -> None:
     before = open_files()
     for pid in range(7, 400):
