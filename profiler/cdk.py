@@ -22,11 +22,14 @@ from profiler.task_definitions.containers import (
     GPU_VARIABLES,
     LOG_GROUP_VARIABLE,
     MULTILINE_OPTIONS,
+    PTRACE_USER,
     RESERVATION_MB,
+    STACKS_VARIABLE,
     STOP_TIMEOUT_SECONDS,
     USER,
     Container,
     MonitorContainer,
+    StacksAccess,
 )
 
 _ID = "TaskMonitor"
@@ -44,6 +47,7 @@ class TaskMonitor:
         image: The monitor's image; None: ``task-profiler:VERSION`` in the ECR registry of the stack's account.
         log_group: The log group of the monitor's own stream.
         gpu: Whether the batch has GPUs, which the monitor then reads.
+        stacks: When to read call stacks; grants SYS_PTRACE and sets ``pidMode: task``.
         environment: Settings of the monitor.
     """
 
@@ -54,12 +58,14 @@ class TaskMonitor:
         image: ecs.ContainerImage | None = None,
         log_group: logs.ILogGroup | None = None,
         gpu: bool = False,
+        stacks: StacksAccess | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._container = container
         self._image = image
         self._log_group = log_group
         self._gpu = gpu
+        self._stacks = stacks
         self._environment = dict(environment or {})
 
     def extend(self, task_definition: ecs.TaskDefinition) -> None:
@@ -68,6 +74,9 @@ class TaskMonitor:
         driver = batch.log_driver_config
         options = dict(driver.options or {}) if driver is not None and driver.log_driver == AWSLOGS else {}
         variables = GPU_VARIABLES if self._gpu else {}
+        if self._stacks is not None:
+            variables = {**variables, STACKS_VARIABLE: self._stacks}
+            _share_pids(task_definition)
         environment = {CONTAINER_VARIABLE: batch.container_name} | variables | self._environment
         if options and self._log_group is None:
             kept = {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}
@@ -108,13 +117,27 @@ class TaskMonitor:
             stop_timeout=Duration.seconds(STOP_TIMEOUT_SECONDS),
             memory_reservation_mib=RESERVATION_MB,
             memory_limit_mib=documented.memory_mb,
-            user=USER,
+            user=USER if self._stacks is None else PTRACE_USER,
+            linux_parameters=None if self._stacks is None else _ptrace(task_definition),
             readonly_root_filesystem=True,
             environment=environment,
             logging=logging,
         )
         start = ecs.ContainerDependencyCondition.START
         monitor.add_container_dependencies(ecs.ContainerDependency(container=batch, condition=start))
+
+
+def _share_pids(task_definition: ecs.TaskDefinition) -> None:
+    if task_definition.pid_mode is None:
+        resource = task_definition.node.default_child
+        if isinstance(resource, ecs.CfnTaskDefinition):
+            resource.pid_mode = "task"
+
+
+def _ptrace(task_definition: ecs.TaskDefinition) -> ecs.LinuxParameters:
+    parameters = ecs.LinuxParameters(task_definition, f"{_ID}Linux")
+    parameters.add_capabilities(ecs.Capability.SYS_PTRACE)
+    return parameters
 
 
 def _allow_put(task_definition: ecs.TaskDefinition, batch: ecs.ContainerDefinition, options: Mapping[str, str]) -> None:

@@ -4,13 +4,16 @@ import base64
 import gzip
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
+from profiler.html_report.html_document import read_assets, render_page
 from profiler.html_report.page_data import build_page_data
 from profiler.html_report.page_runs import Run, Step
 from profiler.past_runs.run_source import PastRun
+from profiler.record.activity_model import StacksLine
 from profiler.record.record_model import Container, Distribution, Interval, Metrics, Record, RecordType, Report, encode
 from profiler.record.run_outcome import Status
 
@@ -76,3 +79,17 @@ def unpacked(data: str) -> Any:
     details = found.pop("details")
     found["runs"] = [run | (more or {}) for run, more in zip(found["runs"], details, strict=True)]
     return found
+
+
+def write_page(file: Path, runs: Sequence[Run], lines: Sequence[StacksLine] = (), *, only_one: bool = False) -> Path:
+    """Write the page of runs whose call stacks are in the lines."""
+    by_task = {line.task_id: line for line in lines}
+    data = build_page_data(
+        runs,
+        generated_at="2026-11-20T10:00:00.000Z",
+        version="1",
+        only_one=only_one,
+        stacks_of=lambda report: by_task.get(report.record.task_id),
+    )
+    file.write_text(render_page(data, read_assets(), title="Test"), "utf-8")
+    return file

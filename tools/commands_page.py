@@ -4,15 +4,14 @@ python tools/commands_page.py
 """
 
 import inspect
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
 from profiler.cli.app import group
-from profiler.cli.options import source_options
+from profiler.cli.options import aws_options, source_options
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 _PROGRAM = "task-profiler"
@@ -23,17 +22,17 @@ _HEAD = """\
 
 `--help` after a command prints its help. Errors are one sentence on stderr; the exit code is 2 for an invalid command
 line and 1 for a later failure. `run` exits with its command's exit code. The global options `--version` and `--debug`
-(print a traceback on failure) precede the command.
+(print a traceback on failure) precede the command. `--region` (default: AWS_REGION, else the profile's) and `--profile`
+(default: AWS_PROFILE) select the AWS account.
 
 `make commands` generates this page.
 """
-_SOURCES_INTRODUCTION = "`show`, `history`, `report` and `recommend` take these options ([Past runs](past-runs.md))."
+_SETTINGS = "[The monitor](monitor.md#settings) lists them."
 
 
 def text() -> str:
     """Generate the text of the page."""
-    sections = "".join(_section(names, command) for names, command in leaves(group, ()))
-    return f"{_HEAD}{sections}\n## Select past runs\n\n{_SOURCES_INTRODUCTION}\n\n{_table(_source_options())}"
+    return _HEAD + "".join(_section(names, command) for names, command in leaves(group, ()))
 
 
 def leaves(command: click.Command, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -53,22 +52,25 @@ def _section(names: tuple[str, ...], command: click.Command) -> str:
     arguments = [option.make_metavar(context) for option in command.params if isinstance(option, click.Argument)]
     usage = " ".join([_PROGRAM, *names, *(["[OPTION]…"] if _options(command) else []), *arguments])
     parts = [f"\n## {' '.join(names)}\n", f"`{usage}`\n", *_paragraphs(inspect.cleandoc(command.help or ""))]
-    own, reads_runs = _without_sources(_options(command))
+    own, reads_runs = _without(source_options, _options(command))
+    own, calls_aws = _without(aws_options, own)
     if own:
-        parts.append(_table(own))
+        parts.append(_list(own))
     if reads_runs:
-        parts.append("It also takes the options to [select past runs](#select-past-runs).\n")
+        parts.append("It also takes the options to [select past runs](past-runs.md).\n")
+    if calls_aws:
+        parts.append("It also takes `--region` and `--profile`.\n")
     if command.epilog:
         parts.append(f"{_example(command.epilog)}\n")
     return "\n".join(parts)
 
 
 def _paragraphs(help_text: str) -> Iterator[str]:
-    """Yield the paragraphs of a help text. Paragraphs that click does not wrap become code blocks."""
+    """Yield the paragraphs of a help text. The list of settings, which click does not wrap, is on a page of its own."""
     for paragraph in help_text.split("\n\n"):
         lines = paragraph.strip("\n")
         if lines.startswith(_NO_WRAP_MARK):
-            yield f"```text\n{lines.removeprefix(_NO_WRAP_MARK)}\n```\n"
+            yield f"{_SETTINGS}\n"
         else:
             yield f"{_escaped(' '.join(lines.split()))}\n"
 
@@ -77,30 +79,27 @@ def _options(command: click.Command) -> list[click.Option]:
     return [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
 
 
-@cache
-def _source_options() -> list[click.Option]:
-    return _options(click.command("any")(source_options(lambda options: None)))  # noqa: ARG005  never called
-
-
-def _without_sources(options: list[click.Option]) -> tuple[list[click.Option], bool]:
-    """Leave out the options that select past runs if the command has all of them, and tell whether it does."""
-    rows, shared = [_row(option) for option in options], {_row(option) for option in _source_options()}
-    if not shared <= set(rows):
+def _without(
+    add_options: Callable[[Callable[..., None]], Callable[..., int | None]], options: list[click.Option]
+) -> tuple[list[click.Option], bool]:
+    """Leave out the options that this decorator adds if all of them are there, and tell whether they are."""
+    shared = {_item(option) for option in _options(click.command("any")(add_options(lambda **_: None)))}
+    if not shared <= {_item(option) for option in options}:
         return options, False
-    return [option for option, row in zip(options, rows, strict=True) if row not in shared], True
+    return [option for option in options if _item(option) not in shared], True
 
 
-def _table(options: list[click.Option]) -> str:
-    return "| option | meaning |\n|---|---|\n" + "".join(_row(option) for option in options)
+def _list(options: list[click.Option]) -> str:
+    return "".join(_item(option) for option in options)
 
 
-def _row(option: click.Option) -> str:
-    return f"| {_option_names(option)} | {_description(option)} |\n"
+def _item(option: click.Option) -> str:
+    return f"- {_option_names(option)}: {_description(option)}\n"
 
 
 def _option_names(option: click.Option) -> str:
     value = "" if option.is_flag else f" {_value(option)}"
-    return ", ".join(f"`{name}{value}`" for name in option.opts).replace("|", "\\|")
+    return ", ".join(f"`{name}{value}`" for name in option.opts)
 
 
 def _value(option: click.Option) -> str:
@@ -121,8 +120,8 @@ def _example(epilog: str) -> str:
     return f"{word}: `{rest}`" if word == "Example" and "`" not in rest else _escaped(epilog)
 
 
-def _escaped(cell: str) -> str:
-    return cell.replace("|", "\\|").replace("*", "\\*")
+def _escaped(text: str) -> str:
+    return text.replace("*", "\\*")
 
 
 if __name__ == "__main__":

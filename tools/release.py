@@ -30,7 +30,7 @@ COMMANDS = (
     ("kibana", "import", "--dry-run", "--url", "http://127.0.0.1:9", "--flavour", "lens"),
     ("schema",),
 )
-_IMAGE_REQUIREMENTS = tuple(ROOT / "taskdef" / "requirements" / name for name in ("core.txt", "gpu.txt"))
+_IMAGE_REQUIREMENTS = tuple(ROOT / "taskdef" / "requirements" / name for name in ("core.txt", "gpu.txt", "stacks.txt"))
 _FIRST_COMMANDS = re.compile(r"^## Install\n.*?^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

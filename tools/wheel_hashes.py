@@ -28,6 +28,8 @@ IMAGE_REQUIREMENTS = ROOT / "taskdef" / "requirements"
 _C_LIBRARY_TAGS = (("manylinux2014", "manylinux_2_17", "manylinux_2_28"), ("musllinux_1_1", "musllinux_1_2"))
 _COMPILED_ONLY = {"msgspec"}
 _COMPILED_AND_PURE = {"charset-normalizer"}
+# Compiled, for every version of Python. Without a wheel for musl.
+_PROGRAMS = {"py-spy"}
 
 # Sets of requirements, each with the pip options that select the wheels of one platform.
 WheelSets = Iterator[tuple[Sequence[str], Sequence[str]]]
@@ -51,7 +53,13 @@ def write(path: Path, wheel_sets: WheelSets) -> None:
 
 def image_wheels(pins: Sequence[str]) -> WheelSets:
     """The wheels for every Python version, processor and C library of a base image."""
-    yield [pin for pin in pins if _package_name(pin) not in _COMPILED_ONLY], PURE_WHEEL_OPTIONS
+    pure = [pin for pin in pins if _package_name(pin) not in _COMPILED_ONLY | _PROGRAMS]
+    if pure:
+        yield pure, PURE_WHEEL_OPTIONS
+    programs = [pin for pin in pins if _package_name(pin) in _PROGRAMS]
+    for processor in PROCESSORS if programs else ():
+        platforms = [f"--platform={tag}_{processor}" for tag in _C_LIBRARY_TAGS[0]]
+        yield programs, [*platforms, "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}"]
     compiled = [pin for pin in pins if _package_name(pin) in _COMPILED_ONLY | _COMPILED_AND_PURE]
     for python in PYTHONS if compiled else ():
         for processor in PROCESSORS:

@@ -49,6 +49,14 @@ class Number(click.FloatRange):
         return number
 
 
+class StacksCommand(click.Command):
+    """A command with ``--stacks[=MODE]``: the mode is never the next word, which may be a file."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line."""
+        return super().parse_args(ctx, ["--stacks=on" if word == "--stacks" else word for word in args])
+
+
 class _HistoryOption(click.Option):
     """``--history``: its help names the file that is used without it."""
 
@@ -102,6 +110,15 @@ ca_file_option = click.option(
 aws_options = add_options(
     click.option("--region", metavar="REGION", help="AWS Region (default: AWS_REGION, else the profile's)."),
     click.option("--profile", metavar="NAME", help="AWS profile (default: AWS_PROFILE)."),
+)
+stacks_option = click.option(
+    "--stacks",
+    type=click.Choice(["on", "moments", "off"]),
+    metavar="[=MODE]",
+    is_flag=False,
+    flag_value="on",
+    help="Record call stacks of Python processes: on (as --stacks alone) or moments. The monitor gets shared process "
+    "IDs, SYS_PTRACE and user 0; off gives it these without call stacks.",
 )
 on_fargate_option = click.option(
     "--on-fargate",

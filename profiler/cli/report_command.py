@@ -12,7 +12,7 @@ from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, on_fargat
 from profiler.cli.printing import STANDARD_OUTPUT, warn, write_out
 from profiler.cli.wiring.configured_prices import price_overrides
 from profiler.cli.wiring.open_past_runs import open_source, run_filter
-from profiler.core.clock import Clock, SystemClock
+from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import write_atomically
 from profiler.core.text import printable
@@ -32,6 +32,8 @@ from profiler.html_report.page_series import steps_per_run
 from profiler.past_runs.families import last_success
 from profiler.past_runs.local_history import LocalRuns
 from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, no_run_sentence
+from profiler.record.activity_model import StacksLine
+from profiler.record.record_model import Report
 from profiler.record.units import format_count, format_memory
 
 _BYTES_PER_MB = 1_000_000
@@ -73,7 +75,8 @@ def command(
         raise UsageError("--open needs a file: name one with --output.")
     assets = read_assets()
     clock = SystemClock()
-    runs = _read_runs(options, clock, last, run_id)
+    source = open_source(options, os.environ, clock, keeps_stacks=True)
+    runs = _read_runs(source, run_filter(options, clock, run=run_id), last)
     data = build_page_data(
         runs,
         generated_at=format_ms(clock.wall_ns()),
@@ -81,9 +84,10 @@ def command(
         only_one=run_id is not None,
         price_overrides=price_overrides(os.environ, on_fargate),
         on_fargate=on_fargate,
+        stacks_of=StacksReader(source).read,
     )
     title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}" if run_id is not None else "Task report"
-    text = render_page(data.text, data.series, assets, title=printable(title))
+    text = render_page(data, assets, title=printable(title))
     page = text.encode("utf-8", errors="replace")
     path = Path(out)
     if out == STANDARD_OUTPUT:
@@ -112,10 +116,25 @@ def _warn_about_omissions(data: PageData, runs: int) -> None:
         )
 
 
-def _read_runs(options: SourceOptions, clock: Clock, last: int | None, run_id: str | None) -> tuple[Run, ...]:
-    selected = run_filter(options, clock, run=run_id)
-    source = open_source(options, os.environ, clock)
-    past = tuple(islice(source.runs(selected), last)) if run_id is None else _run_and_last_success(source, selected)
+class StacksReader:
+    """Reads call stacks until that fails once: the page is worth more than they are."""
+
+    def __init__(self, source: RunSource) -> None:
+        self._source: RunSource | None = source
+
+    def read(self, report: Report) -> StacksLine | None:
+        """Return the stacks of a run; None if it has none, or after a failure."""
+        try:
+            return None if self._source is None else self._source.stacks(report)
+        except TaskProfilerError as error:
+            self._source = None
+            warn(f"The page lacks call stacks. {error}")
+            return None
+
+
+def _read_runs(source: RunSource, selected: RunFilter, last: int | None) -> tuple[Run, ...]:
+    is_one = selected.run is not None
+    past = _run_and_last_success(source, selected) if is_one else tuple(islice(source.runs(selected), last))
     for note in source.notes:
         warn(note)
     if not past:

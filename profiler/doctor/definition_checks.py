@@ -9,6 +9,7 @@ from profiler.aws_account.schedules import ScheduledTarget
 from profiler.core.ecs_terms import CONTAINER_VARIABLE
 from profiler.core.errors import TaskProfilerError
 from profiler.doctor.findings import Finding, note, ok, problem
+from profiler.doctor.level_checks import level_finding, stacks_finding
 from profiler.doctor.task_checks import (
     GPU_ADVICE,
     GPUS,
@@ -111,6 +112,7 @@ def definition_findings(definition: Mapping[str, object], add_command: str, *, d
         described = _as_container(batch)
         yield from limits_findings(described, task, own)
         yield _processes(batch, definition)
+        yield from _levels(monitor, definition, settings)
         yield from _accelerators(batch, monitor, containers)
         yield _log_finding(described, task, settings, own)
     for text in unreachable_notes(definition, monitor.environment):
@@ -182,6 +184,14 @@ def _processes(batch: Container, definition: Mapping[str, object]) -> Finding:
     if mode in _VISIBLE_PIDS:
         return ok(PIDS, f"The processes of {batch.name} will be visible (pidMode {mode}).")
     return processes_not_visible(batch.name)
+
+
+def _levels(monitor: Container, definition: Mapping[str, object], settings: MonitorSettings) -> Iterator[Finding]:
+    sees_processes = definition.get("pidMode") in _VISIBLE_PIDS
+    may_trace = sees_processes and monitor.may_trace
+    yield level_finding(sees_processes=sees_processes, may_trace=may_trace)
+    if settings.stacks != "off":
+        yield stacks_finding(settings.stacks, may_trace=may_trace, py_spy="")
 
 
 def _accelerators(batch: Container, monitor: Container, containers: tuple[Container, ...]) -> Iterator[Finding]:

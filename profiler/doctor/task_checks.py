@@ -13,11 +13,13 @@ from profiler.core.clock import Clock
 from profiler.core.ecs_terms import task_id
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.doctor.findings import Finding, note, ok, problem
+from profiler.doctor.level_checks import kernel_finding, level_finding, stacks_finding
 from profiler.monitor.report_delivery import OwnStream, log_target
 from profiler.readers import Unavailable
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.reported_containers import BatchSelection, select_batch
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.kernel_view import KernelView
 from profiler.record.units import MIB, format_duration, format_memory
 from profiler.settings import MonitorSettings
 from profiler.sinks import DeliveryFailure, LogTarget
@@ -51,6 +53,9 @@ class Probes(Struct, frozen=True, kw_only=True):
     read_gpus: Callable[[], DriverReading | Unavailable | None]
     visible_devices: Callable[[str], str | None]
     count_processes: Callable[[str], int]
+    # Of the first process of a container, by its Docker id; None: of this process.
+    kernel_view: Callable[[str | None], KernelView]
+    py_spy_version: Callable[[], str | None]
     can_read_cgroup: Callable[[str], bool]
     find_neuron_monitor: Callable[[], str | None]
     neuron_devices: Callable[[], Collection[str]]
@@ -76,6 +81,7 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
     """
     if context is None:
         yield outside_of_ecs()
+        yield kernel_finding(probes.kernel_view(None))
         yield from _devices(GpuSelection(), probes)
         return
     settings = context.settings
@@ -93,9 +99,7 @@ def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]
     for batch in batches:
         yield from limits_findings(batch, task, own)
         lookup_id = batch.docker_id or batch.name
-        yield processes_finding(
-            batch, probes.count_processes(lookup_id), can_read_cgroup=probes.can_read_cgroup(lookup_id)
-        )
+        yield from _activity(batch, lookup_id, settings, probes)
     yield from _devices(_gpu_selection(batches, settings, probes), probes)
     if settings.tags:
         yield tags_finding(probes.read_tags())
@@ -287,6 +291,18 @@ def refresh_finding(source: TaskMetadataSource, docker_id: str, clock: Clock, ma
     if seconds <= _OK_SECONDS:
         return ok(_STATS, f"{text}.")
     return note(_STATS, f"{text}: shorter memory peaks can be missed. Fargate refreshes the stats every 10 s.")
+
+
+def _activity(batch: ContainerMetadata, lookup_id: str, settings: MonitorSettings, probes: Probes) -> Iterator[Finding]:
+    """What can be seen of the batch's processes."""
+    visible = probes.count_processes(lookup_id)
+    yield processes_finding(batch, visible, can_read_cgroup=probes.can_read_cgroup(lookup_id))
+    view = probes.kernel_view(lookup_id if visible else None)
+    may_trace = visible > 0 and view.system_calls
+    yield level_finding(sees_processes=visible > 0, may_trace=may_trace)
+    if settings.stacks != "off":
+        yield stacks_finding(settings.stacks, may_trace=may_trace, py_spy=probes.py_spy_version())
+    yield kernel_finding(view)
 
 
 def _devices(selection: GpuSelection, probes: Probes) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ from importlib import resources
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
+from profiler.html_report.page_data import PageData
 
 # Modules import each other by these names: in the page by its import map, in Node by package.json.
 _MODULE_PREFIX = "#page/"
@@ -53,8 +54,8 @@ def read_assets() -> Assets:
     )
 
 
-def render_page(data: str, series: str, assets: Assets, *, title: str) -> str:
-    """Render the document around the texts of ``build_page_data``."""
+def render_page(data: PageData, assets: Assets, *, title: str) -> str:
+    """Render the document around the data."""
     return "\n".join(
         (
             "<!DOCTYPE html>",
@@ -71,8 +72,9 @@ def render_page(data: str, series: str, assets: Assets, *, title: str) -> str:
             "</head>",
             "<body>",
             assets.body,
-            f'<script type="application/gzip" id="task-data">{data}</script>',
-            f'<script type="application/gzip" id="task-series">{series}</script>',
+            f'<script type="application/gzip" id="task-data">{data.text}</script>',
+            f'<script type="application/gzip" id="task-series">{data.series}</script>',
+            f'<script type="text/plain" id="task-activity">{data.activity}</script>',
             f"<script>{_escape_end_tag(assets.browser_check)}</script>",
             f"<script>{_escape_end_tag(assets.plotly)}</script>",
             f'<script type="importmap">{import_map(assets.modules)}</script>',

@@ -21,6 +21,11 @@ def to_json(value: object) -> str:
     return _encoder.encode(value)
 
 
+def compressed_json(value: object) -> str:
+    """Encode as JSON, compressed, as base64."""
+    return base64.b64encode(zlib.compress(to_json(value).encode("ascii"), _LEVEL, _GZIP_FORMAT)).decode("ascii")
+
+
 class LimitedGzip:
     """Compresses JSON piece by piece, and refuses a piece that might not fit.
 

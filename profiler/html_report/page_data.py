@@ -1,5 +1,7 @@
 """The data of the report page: JSON, compressed by gzip, as base64. The time series are a separate text.
 
+What the processes did is a text for each run, of the newest runs as far as there is room.
+
 The page must stay below 8 MB. If the data does not fit, details of runs and time series are left out first, then
 the oldest runs.
 """
@@ -11,6 +13,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.timestamps import parse_ns
 from profiler.html_report.limited_gzip import LimitedGzip, to_json
+from profiler.html_report.page_activity import StacksOf, activity_texts, no_stacks
 from profiler.html_report.page_runs import Run
 from profiler.html_report.page_series import digits_of_values, series_columns
 from profiler.html_report.page_sizes import size_rows
@@ -34,6 +37,7 @@ class PageData(Struct, frozen=True, kw_only=True):
 
     text: str
     series: str
+    activity: str
     runs: int
     without_details: int
 
@@ -46,6 +50,7 @@ def build_page_data(
     only_one: bool = False,
     price_overrides: PriceOverrides | None = None,
     on_fargate: str | None = None,
+    stacks_of: StacksOf = no_stacks,
     max_bytes: int = MAX_BYTES,
 ) -> PageData:
     """Build the data of the page.
@@ -57,7 +62,8 @@ def build_page_data(
         only_one: Whether the page shows the first run alone; the others are only for comparison.
         price_overrides: Prices from the settings.
         on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
-        max_bytes: Limit on the length of both texts.
+        stacks_of: Reads the call stacks of a run.
+        max_bytes: Limit on the length of all texts.
     """
     now_ns = parse_ns(generated_at) or 0
     overrides = price_overrides or PriceOverrides()
@@ -82,7 +88,15 @@ def build_page_data(
     series = LimitedGzip(max_bytes - len(text))
     digits = digits_of_values(len(shown))
     series.write_array((series_columns(run.steps, digits) or None for run in shown), has_gaps=True)
-    return PageData(text=text, series=series.finish(), runs=len(shown), without_details=len(shown) - details)
+    packed = series.finish()
+    opened = [run.past.report for run in (shown[:1] if only_one else shown)]
+    return PageData(
+        text=text,
+        series=packed,
+        activity=activity_texts(opened, stacks_of, max_bytes - len(text) - len(packed)),
+        runs=len(shown),
+        without_details=len(shown) - details,
+    )
 
 
 def _cost(record: Record, price_overrides: PriceOverrides, on_fargate: str | None) -> Cost | None:

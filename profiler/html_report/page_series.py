@@ -53,6 +53,11 @@ def series_columns(steps: Sequence[Step], digits: int) -> dict[str, Column]:
     return {**_times(ends_ms), **known} if known else {}
 
 
+def known_column(column: Column | None, digits: int) -> Column | None:
+    """Round the values of a column; None for a column without any value."""
+    return None if column is None or _is_empty(column) else _rounded(column, digits)
+
+
 def _times(ends_ms: Sequence[int]) -> Mapping[str, Column]:
     length_ms = ends_ms[0]
     if len(ends_ms) > 1 and list(ends_ms[:-1]) == [number * length_ms for number in range(1, len(ends_ms))]:

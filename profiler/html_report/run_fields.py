@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.html_report.page_activity import activity_fields
 from profiler.html_report.page_runs import Run, series_of_steps
 from profiler.html_report.rounding import round_to
 from profiler.past_runs.moments import find_moments
@@ -13,7 +14,6 @@ from profiler.record.record_model import (
     Distribution,
     Gpu,
     MemoryKills,
-    Metrics,
     Neuron,
     Process,
     Record,
@@ -90,7 +90,7 @@ def run_details(run: Run, now_ns: int) -> dict[str, Any]:
         {
             "verdict": [verdict.tone, verdict.text, *([verdict.evidence] if verdict.evidence else [])],
             "moments": _moments(run) or None,
-            "peakAt": _peak_at_ms(record, record.metrics),
+            "peakAt": _peak_at_ms(record),
             "image": record.container.image,
             "logGroup": record.log_group,
             "logStream": record.log_stream,
@@ -101,6 +101,7 @@ def run_details(run: Run, now_ns: int) -> dict[str, Any]:
             "labels": _pairs(record.labels),
             "tags": _pairs(record.tags),
             "warnings": list(record.monitor.warnings) or None if record.monitor else None,
+            **activity_fields(record),
         }
     )
 
@@ -114,8 +115,8 @@ def _moments(run: Run) -> list[list[object]]:
     ]
 
 
-def _peak_at_ms(record: Record, metrics: Metrics) -> int | None:
-    started_ns, at_ns = parse_ns(record.started_at), parse_ns(metrics.max_memory_used_at)
+def _peak_at_ms(record: Record) -> int | None:
+    started_ns, at_ns = parse_ns(record.started_at), parse_ns(record.metrics.max_memory_used_at)
     if started_ns is None or at_ns is None or at_ns < started_ns:
         return None
     return (at_ns - started_ns) // NS_PER_MS

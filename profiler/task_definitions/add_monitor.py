@@ -21,6 +21,7 @@ from profiler.task_definitions.containers import (
     Container,
     MonitorContainer,
     OwnLog,
+    StacksAccess,
     default_image,
     depends_on,
     environment_of,
@@ -49,6 +50,7 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
         container: The batch container; None: the only one that can be the batch.
         image: The monitor's image; None: the default for a new monitor, and no change of an existing monitor.
         shared_pids: Whether to set ``pidMode: task``.
+        stacks: When to read call stacks. Grants SYS_PTRACE, and sets ``pidMode: task`` too.
         log_group: The log group of the monitor, into whose own stream the report is written; None: the batch's.
         region: The Region of the log group, if the definition does not contain it. In a template, it is a reference.
     """
@@ -56,6 +58,7 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     container: str | None = None
     image: str | None = None
     shared_pids: bool = False
+    stacks: StacksAccess | None = None
     log_group: str | None = None
     region: str | Mapping[str, object] | None = None
 
@@ -79,7 +82,9 @@ def add_monitor(
         added = _with_existing_monitor(definition, containers, existing, options)
     else:
         added = _with_new_monitor(definition, containers, options, default_image)
-    return _with_shared_pids(added, options.image or default_image) if options.shared_pids else added
+    if options.shared_pids or options.stacks is not None:
+        return _with_shared_pids(added, options.image or default_image)
+    return added
 
 
 def add_monitor_to(
@@ -201,6 +206,7 @@ def _monitor(
         uses_gpu=any(container.uses_gpu for container in others),
         uses_neuron=batch.uses_neuron,
         own_log=_own_log(definition, batch, options),
+        stacks=options.stacks,
     )
 
 

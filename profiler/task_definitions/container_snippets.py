@@ -6,8 +6,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE
-from profiler.task_definitions.containers import DEFAULT_STREAM_PREFIX, Container, MonitorContainer
+from profiler.core.ecs_terms import AWSLOGS
+from profiler.task_definitions.containers import (
+    DEFAULT_STREAM_PREFIX,
+    Container,
+    MonitorContainer,
+    StacksAccess,
+    environment_of,
+)
 
 ContainerFormat = Literal["json", "terraform", "cloudformation", "cdk"]
 DEFAULT_CONTAINER = "batch"
@@ -17,13 +23,17 @@ _FREE_KEYS = frozenset({"options", "dockerLabels"})
 
 
 class ContainerRequest(Struct, frozen=True, kw_only=True):
-    """What ``taskdef container`` puts into the monitor's container. ``region`` None: the Region of the deployment."""
+    """What ``taskdef container`` puts into the monitor's container.
+
+    ``region`` None: the Region of the deployment. ``stacks`` needs ``pidMode: task`` in the task definition, too.
+    """
 
     image: str
     container: str = DEFAULT_CONTAINER
     log_group: str
     region: str | None = None
     stream_prefix: str = DEFAULT_STREAM_PREFIX
+    stacks: StacksAccess | None = None
 
 
 def monitor_container(request: ContainerRequest, *, default_region: str | None = None) -> Mapping[str, object]:
@@ -34,7 +44,7 @@ def monitor_container(request: ContainerRequest, *, default_region: str | None =
         options["awslogs-region"] = region
     options["awslogs-stream-prefix"] = request.stream_prefix
     batch = Container(name=request.container, log_driver=AWSLOGS, log_options=options)
-    return MonitorContainer(image=request.image, batch=batch).definition()
+    return MonitorContainer(image=request.image, batch=batch, stacks=request.stacks).definition()
 
 
 def container_text(request: ContainerRequest, container_format: ContainerFormat) -> str:
@@ -107,6 +117,12 @@ def _with_case(value: object, change: Callable[[str], str]) -> object:
     return [_with_case(item, change) for item in value] if isinstance(value, list) else value
 
 
+_CDK_ACCESS = """\
+monitor.linuxParameters!.addCapabilities(ecs.Capability.SYS_PTRACE);
+(taskDefinition.node.defaultChild as ecs.CfnTaskDefinition).pidMode = "task";
+"""
+
+
 def _cdk(request: ContainerRequest) -> str:
     """TypeScript that adds the monitor to a ``taskDefinition`` of aws-cdk-lib/aws-ecs."""
     image, container, group, prefix = (
@@ -114,6 +130,11 @@ def _cdk(request: ContainerRequest) -> str:
         for text in (request.image, request.container, request.log_group, request.stream_prefix)
     )
     monitor = monitor_container(request)
+    variables = ", ".join(
+        f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in environment_of(monitor).items()
+    )
+    is_granted = request.stacks is not None
+    access = '  linuxParameters: new ecs.LinuxParameters(taskDefinition, "TaskMonitorLinux"),\n' if is_granted else ""
     return f"""\
 const monitor = taskDefinition.addContainer({json.dumps(monitor["name"])}, {{
   image: ecs.ContainerImage.fromRegistry({image}),
@@ -124,7 +145,7 @@ const monitor = taskDefinition.addContainer({json.dumps(monitor["name"])}, {{
   memoryLimitMiB: {monitor["memory"]},
   user: {json.dumps(monitor["user"])},
   readonlyRootFilesystem: true,
-  environment: {{ {CONTAINER_VARIABLE}: {container} }},
+{access}  environment: {{ {variables} }},
   logging: ecs.LogDrivers.awsLogs({{
     logGroup: logs.LogGroup.fromLogGroupName(taskDefinition, "TaskMonitorLogGroup", {group}),
     streamPrefix: {prefix},
@@ -134,7 +155,7 @@ monitor.addContainerDependencies({{
   container: taskDefinition.findContainer({container})!,
   condition: ecs.ContainerDependencyCondition.START,
 }});
-"""
+{_CDK_ACCESS if is_granted else ""}"""
 
 
 _FORMATS: Mapping[ContainerFormat, Callable[[ContainerRequest], str]] = {

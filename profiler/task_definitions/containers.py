@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -11,9 +12,14 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, mappings, text
 from profiler.core.version import __version__
 
+# When the monitor reads call stacks. "off" grants the access without the stacks, for the kinds of waiting.
+StacksAccess = Literal["on", "moments", "off"]
+
 RESERVATION_MB = 32
 # The monitor's setting that names the log group of the report.
 LOG_GROUP_VARIABLE = "TASK_PROFILER_LOG_GROUP"
+STACKS_VARIABLE = "TASK_PROFILER_STACKS"
+SYS_PTRACE = "SYS_PTRACE"
 # The label that remembers that pidMode was not set before the monitor was added.
 PID_MODE_LABEL = "task-profiler.pid-mode"
 PID_MODE_ADDED = "added"
@@ -21,9 +27,13 @@ DEFAULT_STREAM_PREFIX = "ecs"
 _MEMORY_MB = 128
 _MEMORY_WITH_GPU_MB = 192  # NVML's library and its Python module
 _MEMORY_WITH_NEURON_MB = 512  # neuron-monitor, which ran out of memory with less
+# The spellings of root's user.
+ROOT_USERS = ("0", "root", "0:0", "root:root")
 STOP_TIMEOUT_SECONDS = 120  # the maximum of Fargate
 USER = "65532"
-_ROOT = "root"  # by name: ECS accepts only positive numbers
+_ROOT = "root"  # by name: ECS's documentation allows only positive numbers
+# An added capability has no effect for another user. By number: not every base image has a list of users.
+PTRACE_USER = "0"
 GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
 # They would join the monitor's one-line records to one event, which no subscription filter matches.
 MULTILINE_OPTIONS = frozenset({"awslogs-datetime-format", "awslogs-multiline-pattern"})
@@ -52,6 +62,14 @@ class Container(Struct, frozen=True, kw_only=True):
     depends_on: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     environment: Mapping[str, object] = {}
+    user: str | None = None
+    capabilities: frozenset[str] = frozenset()
+    is_privileged: bool = False
+
+    @property
+    def may_trace(self) -> bool:
+        """Whether it may read other processes: an added capability has no effect for another user than root."""
+        return self.user in ROOT_USERS and (self.is_privileged or bool(self.capabilities & {SYS_PTRACE, "ALL"}))
 
     @property
     def wraps_batch(self) -> bool:
@@ -196,6 +214,9 @@ def _container(raw: Mapping[str, object]) -> Container:
         depends_on=tuple(str(dependency.get("containerName")) for dependency in mappings(raw.get("dependsOn"))),
         command=(*_words(raw.get("entryPoint")), *_words(raw.get("command"))),
         environment=environment_of(raw),
+        user=text(raw.get("user")),
+        capabilities=frozenset(_words(mapping(mapping(raw.get("linuxParameters")).get("capabilities")).get("add"))),
+        is_privileged=raw.get("privileged") is True,
     )
 
 
@@ -236,7 +257,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
     """The monitor's container for a batch.
 
     TASK_PROFILER_CONTAINER always names the batch: at run time nothing else tells it from other containers. Without
-    ``own_log``, the report is written into the batch's log stream.
+    ``own_log``, the report is written into the batch's log stream. Without ``stacks``, the monitor has no privileges.
     """
 
     image: str
@@ -244,6 +265,12 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
     uses_gpu: bool = False
     uses_neuron: bool = False
     own_log: OwnLog | None = None
+    stacks: StacksAccess | None = None
+
+    @property
+    def is_root(self) -> bool:
+        """Whether the monitor must be root."""
+        return self.uses_neuron or self.stacks is not None
 
     @property
     def memory_mb(self) -> int:
@@ -256,6 +283,8 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         """The container definition for RegisterTaskDefinition."""
         log_group = {} if self.own_log is None else {LOG_GROUP_VARIABLE: self.own_log.group}
         variables = {CONTAINER_VARIABLE: self.batch.name} | log_group | (GPU_VARIABLES if self.uses_gpu else {})
+        if self.stacks is not None:
+            variables[STACKS_VARIABLE] = self.stacks
         definition: dict[str, object] = {
             "name": MONITOR_NAME,
             "image": self.image,
@@ -265,12 +294,12 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             "stopTimeout": STOP_TIMEOUT_SECONDS,
             "memoryReservation": RESERVATION_MB,
             "memory": self.memory_mb,
-            "user": _ROOT if self.uses_neuron else USER,
+            "user": _ROOT if self.uses_neuron else PTRACE_USER if self.stacks is not None else USER,
             "readonlyRootFilesystem": True,
             "environment": [{"name": name, "value": value} for name, value in variables.items()],
         }
-        if self.uses_neuron:
-            definition["linuxParameters"] = self._neuron_access()
+        if self.is_root:
+            definition["linuxParameters"] = self._access()
         if self.own_log is not None:
             definition["logConfiguration"] = self.own_log.configuration()
         elif self.batch.log_driver == AWSLOGS:
@@ -278,8 +307,10 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
             definition["logConfiguration"] = {"logDriver": AWSLOGS, "options": options}
         return definition
 
-    def _neuron_access(self) -> dict[str, object]:
-        access: dict[str, object] = {"capabilities": {"add": ["IPC_LOCK"]}}
+    def _access(self) -> dict[str, object]:
+        neuron = ["IPC_LOCK"] if self.uses_neuron else []
+        ptrace = [SYS_PTRACE] if self.stacks is not None else []
+        access: dict[str, object] = {"capabilities": {"add": [*neuron, *ptrace]}}
         if self.batch.neuron_devices:
             access["devices"] = [dict(device) for device in self.batch.neuron_devices]
         return access

@@ -1,17 +1,24 @@
 """Upgrades an existing monitor, field by field, and keeps what its owner added.
 
 A field that is missing is added. A limit below that of a new monitor is raised, and a higher one is kept. ``user`` and
-``readonlyRootFilesystem`` are kept, because the documentation names reasons to change them.
+``readonlyRootFilesystem`` are kept, because the documentation names reasons to change them, unless the monitor must be
+root.
 """
 
 from collections.abc import Iterator, Mapping
 
 from profiler.core.ecs_terms import AWSLOGS
 from profiler.core.json_fields import count, mapping, mappings, text
-from profiler.task_definitions.containers import LOG_GROUP_VARIABLE, MULTILINE_OPTIONS, MonitorContainer, environment_of
+from profiler.task_definitions.containers import (
+    LOG_GROUP_VARIABLE,
+    MULTILINE_OPTIONS,
+    ROOT_USERS,
+    STACKS_VARIABLE,
+    MonitorContainer,
+    environment_of,
+)
 
 _START = "START"
-_ROOT_USERS = ("0", "root", "0:0", "root:root")
 _REPLACED = ("image", "essential")
 _RAISED = ("stopTimeout", "memoryReservation", "memory")
 _SIZES = ("memoryReservation", "memory")
@@ -60,11 +67,11 @@ def _present_value(field: str, container: Mapping[str, object], value: object, p
         case "environment":
             new = _with_variables(list(mappings(old)), list(mappings(value)), present)
         case "linuxParameters":
-            new = _with_neuron_access(mapping(old), mapping(value))
+            new = _with_access(mapping(old), mapping(value))
         case "logConfiguration":
             new = _present_log(container, mapping(old), mapping(value), present)
         case "user":
-            new = value if present.uses_neuron and old not in _ROOT_USERS else old
+            new = value if present.is_root and old not in ROOT_USERS else old
         case _:
             new = old
     return new
@@ -83,12 +90,13 @@ def _with_variables(
     names = {variable.get("name") for variable in old}
     is_own_log_set = bool(names & {LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM"})
     own_log = present.own_log
-    kept = old
+    requested: dict[object, object] = {} if present.stacks is None else {STACKS_VARIABLE: present.stacks}
     if own_log is not None and (own_log.is_requested or not is_own_log_set):
-        kept = [
-            variable if variable.get("name") != LOG_GROUP_VARIABLE else {**variable, "value": own_log.group}
-            for variable in old
-        ]
+        requested[LOG_GROUP_VARIABLE] = own_log.group
+    kept = [
+        {**variable, "value": requested[name]} if (name := variable.get("name")) in requested else variable
+        for variable in old
+    ]
     missing = [
         variable
         for variable in new
@@ -97,7 +105,7 @@ def _with_variables(
     return [*kept, *missing]
 
 
-def _with_neuron_access(old: Mapping[str, object], new: Mapping[str, object]) -> Mapping[str, object]:
+def _with_access(old: Mapping[str, object], new: Mapping[str, object]) -> Mapping[str, object]:
     capabilities = mapping(old.get("capabilities"))
     present = mapping(new.get("capabilities")).get("add")
     added = _joined(capabilities.get("add"), present)

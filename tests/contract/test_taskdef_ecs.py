@@ -56,7 +56,7 @@ def test_a_file_registers_as_it_is(ecs: Any, name: str) -> None:
 
 def test_a_revision_with_the_monitor_and_its_tags_is_registered_once(aws: FakeAws, ecs: Any) -> None:
     ecs.register_task_definition(family="nightly", containerDefinitions=[BATCH], tags=TAGS, cpu="512", memory="2048")
-    words = ["--family", "nightly", "--image", "own:1", "--pid", "--register"]
+    words = ["--family", "nightly", "--image", "own:1", "--stacks", "--register"]
     program = [sys.executable, "-m", "profiler", "taskdef", "add-monitor"]
     first = subprocess.run([*program, *words], capture_output=True, text=True, check=False, env=aws.environment())
     assert first.returncode == 0, first.stderr
@@ -72,6 +72,7 @@ def test_a_revision_with_the_monitor_and_its_tags_is_registered_once(aws: FakeAw
         "task-monitor",
         "own:1",
     )
+    assert (monitor["user"], monitor["linuxParameters"]) == ("0", {"capabilities": {"add": ["SYS_PTRACE"]}})
 
     second = add_monitor(aws.environment(), *words)
     assert second.returncode == 0, second.stderr

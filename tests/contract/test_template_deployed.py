@@ -17,7 +17,7 @@ import handler
 from forwarder.function_settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
 from forwarder.notices.ended_run import ended_run
 from tests.cloudformation import MotoStack, create_stack, lint_template, validate_arguments
-from tests.documentation import ROOT, blocks
+from tests.documentation import ROOT
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
 from tests.lambda_environment import forget_environment
@@ -510,9 +510,7 @@ def test_a_report_in_a_log_group_reaches_the_cluster_through_the_stream(monkeypa
     assert body["upsert"]["task"]["complete"] is True
 
 
-DESTINATION = next(
-    block.text for block in blocks(ROOT / "docs" / "deployment.md", "yaml") if "Destination:" in block.text
-)
+DESTINATION = (ROOT / "lambda" / "destination.yaml").read_text()
 
 
 def test_the_linter_finds_nothing_in_the_destination_for_other_accounts() -> None:

@@ -1,13 +1,15 @@
 """A batch with known needs, run inside the base image: uses CPU and memory as told, idles, and exits as told.
 
 It needs the standard library only. The steps come in this order: hold memory (anonymous, shared, mapped), read a file,
-spin, wait, spike, children, idle, end.
+wait for a peer, spin, wait, spike, children, idle, end.
 """
 
 import argparse
+import contextlib
 import mmap
 import os
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -19,6 +21,7 @@ _OOM_CHUNK_MIB = 8
 _OOM_CAP_MIB = 2048  # where the container has no limit, the machine must survive
 _NOT_KILLED = 3
 _READ_SECONDS = 2.5
+_PORT = 5432
 
 
 def main() -> int:
@@ -32,6 +35,7 @@ def main() -> int:
         mappings.append(_mapped(options.mapped_mib))
     if options.file_mib:
         _read_twice(options.file_mib)
+    _wait_for_peer(options.network_seconds)
     _spin(options.cpu_seconds)
     time.sleep(options.wait_seconds)
     if options.spike_mib:
@@ -53,6 +57,7 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--network-seconds", type=float, default=0.0, help="time to wait for a peer that never answers")
     parser.add_argument("--cpu-seconds", type=float, default=0.0, help="CPU time to use")
     parser.add_argument("--memory-mib", type=int, default=0, help="memory to hold until the end")
     parser.add_argument("--shared-mib", type=int, default=0, help="shared memory to hold until the end")
@@ -117,6 +122,15 @@ def _on_term(number: int, _frame: FrameType | None) -> None:
 def _say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+def _wait_for_peer(seconds: float) -> None:
+    if not seconds:
+        return
+    with socket.create_server(("127.0.0.1", _PORT)), socket.create_connection(("127.0.0.1", _PORT)) as connection:
+        connection.settimeout(seconds)
+        with contextlib.suppress(TimeoutError):
+            connection.recv(1)
 
 
 def _spin(seconds: float) -> None:

@@ -214,6 +214,7 @@ def _creation(spec: ContainerSpec, placement: Placement) -> dict[str, Any]:
         "MemorySwap": memory,
         "NanoCpus": round((spec.cpus or 0) * _NANO_CPUS),
         "ReadonlyRootfs": spec.read_only,
+        "CapAdd": list(spec.add_capabilities),
         "CapDrop": ["ALL"] if spec.drop_capabilities else [],
         "SecurityOpt": ["no-new-privileges"] if spec.no_new_privileges else [],
         "Binds": [f"{source}:{target}:ro" for source, target in spec.read_only_mounts],

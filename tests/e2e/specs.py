@@ -28,6 +28,7 @@ class ContainerSpec:
     user: str = ""
     read_only: bool = False
     drop_capabilities: bool = False
+    add_capabilities: tuple[str, ...] = ()
     no_new_privileges: bool = False
     read_only_mounts: tuple[tuple[Path, str], ...] = ()
     log_group: str | None = None
@@ -87,10 +88,12 @@ def monitor_container(
     stop_timeout_seconds: int = 120,
     log_group: str | None = None,
     as_root: bool = False,
+    ptrace: bool = False,
 ) -> ContainerSpec:
     """Describe the product beside the batch, with no more rights than its task definition gives it.
 
-    As root it has the capabilities that Docker gives, as a container without any settings does.
+    As root it has the capabilities that Docker gives, as a container without any settings does. With ``ptrace`` it is
+    root and has SYS_PTRACE too, as ``--stacks`` sets it.
     """
     return ContainerSpec(
         name=MONITOR,
@@ -101,9 +104,10 @@ def monitor_container(
         depends_on=depends_on,
         memory_mib=memory_mib,
         stop_timeout_seconds=stop_timeout_seconds,
-        user="0" if as_root else "65532",
+        user="0" if as_root or ptrace else "65532",
         read_only=True,
-        drop_capabilities=not as_root,
+        drop_capabilities=not (as_root or ptrace),
+        add_capabilities=("SYS_PTRACE",) if ptrace else (),
         no_new_privileges=True,
         log_group=log_group,
     )

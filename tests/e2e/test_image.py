@@ -20,6 +20,7 @@ from tests.nvidia_driver import compile_driver
 pytestmark = pytest.mark.e2e
 
 PYTHON = "/opt/task-profiler/bin/python3"
+ROOT = Path(profiler.__file__).parent.parent
 _MB = 1_000_000
 _PLAIN_IMAGE = "task-profiler-e2e-plain:latest"
 _NEURON_IMAGE = "task-profiler-e2e-neuron:latest"
@@ -138,14 +139,24 @@ def test_the_image_finds_gpus(start: Start, monitor_image: str, aws: FakeAws, tm
     assert [gpu["utilizationPercent"]["max"] for gpu in report_in_stream(aws, task)["gpus"]] == [75, 0]
 
 
-@pytest.mark.parametrize(("extras", "found"), [("", [True, False, False]), ("gpu,prometheus", [True, True, True])])
+def test_the_image_has_py_spy_beside_python(engine: Engine, monitor_image: str) -> None:
+    version = in_container(engine, monitor_image, "--version", entrypoint="/opt/task-profiler/bin/py-spy")
+    assert version.strip() in (ROOT / "taskdef" / "requirements" / "stacks.txt").read_text().replace("==", " ")
+
+
+@pytest.mark.parametrize(
+    ("extras", "found"), [("", [True, False, False, False]), ("gpu,prometheus", [True, True, True, False])]
+)
 def test_extras_are_chosen_when_the_image_is_built(
     engine: Engine, request: pytest.FixtureRequest, extras: str, found: list[bool]
 ) -> None:
     modules = ("profiler", "pynvml", "prometheus_client")
     try:
         make_monitor_image(engine, Path(request.config.rootpath), _PLAIN_IMAGE, {"EXTRAS": extras})
-        code = f"import importlib.util as u; print([u.find_spec(m) is not None for m in {modules}])"
+        code = (
+            "import importlib.util as u, os.path as p; "
+            f"print([*(u.find_spec(m) is not None for m in {modules}), p.exists('/opt/task-profiler/bin/py-spy')])"
+        )
         assert in_container(engine, _PLAIN_IMAGE, "-c", code).strip() == str(found)
     finally:
         remove_image(engine, _PLAIN_IMAGE)

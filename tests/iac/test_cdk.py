@@ -62,6 +62,20 @@ def test_the_monitor_in_a_scheduled_task_is_the_one_that_the_command_adds() -> N
     assert ":log-stream:Nightly/ScheduledContainer/*" in json.dumps(put["Resource"])
 
 
+def test_stacks_are_those_of_the_command() -> None:
+    stack = Stack(App(), "Jobs")
+    image = ecs.ContainerImage.from_registry("team/task-profiler:1")
+    scheduled_task(stack).task_definition.add_extension(TaskMonitor(image=image, stacks="moments"))
+    properties, _ = synthesised(stack)
+    batch, monitor = properties["ContainerDefinitions"]
+    definition: Any = camel_case({"ContainerDefinitions": [batch], "TaskRoleArn": "x"})
+    options = AddMonitorOptions(image="team/task-profiler:1", stacks="moments")
+    added: Any = add_monitor(definition, options, default_image="").definition
+    assert properties["PidMode"] == added["pidMode"]
+    expected = added["containerDefinitions"][1]
+    assert camel_case(monitor) == {name: value for name, value in expected.items() if name != "dockerLabels"}
+
+
 def test_the_permission_is_for_the_region_of_the_log_group() -> None:
     stack = Stack(App(), "Jobs", env=Environment(account="111122223333", region="us-east-1"))
     definition = ecs.FargateTaskDefinition(stack, "Definition")

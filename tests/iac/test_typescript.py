@@ -1,10 +1,9 @@
-"""The TypeScript of the documentation and of ``taskdef container``, compiled against the real AWS CDK.
+"""The TypeScript of the examples and of ``taskdef container``, compiled against the real AWS CDK.
 
 ``make iac`` installs the packages of npm.
 """
 
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -12,8 +11,9 @@ import pytest
 
 import profiler
 from profiler.task_definitions.container_snippets import ContainerRequest, container_text
+from profiler.task_definitions.containers import StacksAccess
 
-PAGE = Path(profiler.__file__).parent.parent / "docs" / "how-to" / "infrastructure-as-code.md"
+EXTENSION = Path(profiler.__file__).parent.parent / "examples" / "task-monitor.ts"
 PACKAGES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "cdk-typescript"
 HEAD = """\
 import * as cdk from "aws-cdk-lib";
@@ -34,11 +34,12 @@ def compile_typescript(folder: Path, text: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
-def test_the_extension_of_the_documentation_compiles(tmp_path: Path) -> None:
-    (snippet,) = re.findall(r"```ts\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    compile_typescript(tmp_path, snippet)
+def test_the_extension_compiles(tmp_path: Path) -> None:
+    compile_typescript(tmp_path, EXTENSION.read_text())
 
 
-def test_what_the_command_prints_compiles(tmp_path: Path) -> None:
-    text = container_text(ContainerRequest(image="team/task-profiler:1", log_group="/ecs/etl"), "cdk")
+@pytest.mark.parametrize("stacks", [None, "on"])
+def test_what_the_command_prints_compiles(stacks: StacksAccess | None, tmp_path: Path) -> None:
+    request = ContainerRequest(image="team/task-profiler:1", log_group="/ecs/etl", stacks=stacks)
+    text = container_text(request, "cdk")
     compile_typescript(tmp_path, HEAD + text)

@@ -47,6 +47,12 @@ def test_the_definition_is_printed_and_the_file_left_alone(file: Path) -> None:
     assert file.read_bytes() == before
 
 
+def test_the_mode_of_the_stacks_is_not_the_next_word(file: Path) -> None:
+    always, moments = add_monitor("--stacks", file), add_monitor("--stacks=moments", file)
+    assert always.stdout.replace(b'"value": "on"', b'"value": "moments"') == moments.stdout
+    assert json.loads(moments.stdout)["pidMode"] == "task"
+
+
 def test_a_hyphen_is_standard_input(file: Path) -> None:
     done = add_monitor("-", "--image", "own:1", standard_input=file.read_bytes())
     assert done.stdout == add_monitor(file, "--image", "own:1").stdout

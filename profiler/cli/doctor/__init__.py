@@ -21,6 +21,7 @@ from profiler.doctor.findings import Finding
 from profiler.doctor.task_checks import DoctorContext, Probes, diagnose
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.container_group import find_container_cgroup
+from profiler.readers.linux.kernel_view import read_kernel_view
 from profiler.settings import endpoint_address, read_settings
 from profiler.sinks import DeliveryFailure, LogTarget
 from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, LogsClient, connect
@@ -69,8 +70,8 @@ def command(
 ) -> None:
     """Show what can be measured in this container and what to change in the task definition.
 
-    Checks the task metadata, the batch, its log stream and the permission to write to it, GPUs and
-    Neuron devices. To test the permission, the command sends an event that is too old for CloudWatch
+    Checks the task metadata, the batch, its processes, its log stream and the permission to write to
+    it, GPUs and Neuron devices. To test the permission, the command sends an event that is too old for CloudWatch
     Logs to accept, so nothing is written; only this test uses --region and --profile. The exit code
     is 1 if there is a problem.
 
@@ -147,12 +148,28 @@ def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -
         read_gpus=read_gpus,
         visible_devices=visible_devices,
         count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),
+        kernel_view=lambda docker_id: read_kernel_view(next(pids_of(docker_id), None) if docker_id else None),
+        py_spy_version=lambda: _py_spy_version(clock),
         can_read_cgroup=_can_read_cgroup,
         find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),
         neuron_devices=neuron_devices,
         may_put=may_put,
         read_tags=read_tags,
     )
+
+
+def _py_spy_version(clock: Clock) -> str | None:
+    from profiler.collectors.stacks.py_spy import PySpy, find_py_spy  # only with call stacks
+
+    program = find_py_spy(os.environ.get("PATH"), sys.executable)
+    if program is None:
+        return None
+    py_spy = PySpy(program, clock.monotonic_ns)
+    py_spy.start()
+    try:
+        return py_spy.version
+    finally:
+        py_spy.close()
 
 
 def _can_read_cgroup(docker_id: str) -> bool:

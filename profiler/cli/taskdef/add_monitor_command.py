@@ -4,7 +4,7 @@ import click
 
 from profiler.aws_account.rollout import RolloutRequest
 from profiler.aws_account.rollout_plan import plan_addition
-from profiler.cli.options import aws_options
+from profiler.cli.options import StacksCommand, aws_options, stacks_option
 from profiler.cli.printing import warn
 from profiler.cli.taskdef.definition_output import change_files
 from profiler.cli.taskdef.rollout_output import check_destination, roll_out, rollout_options
@@ -12,10 +12,12 @@ from profiler.cli.wiring.aws_options import region_of_environment
 from profiler.core.errors import UsageError
 from profiler.core.version import __version__
 from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor_to, default_image_note
+from profiler.task_definitions.containers import StacksAccess
 
 
 @click.command(
     "add-monitor",
+    cls=StacksCommand,
     epilog="Example: task-profiler taskdef add-monitor nightly-etl.json "
     "--image 111122223333.dkr.ecr.us-west-2.amazonaws.com/task-profiler:0.1.0 --in-place",
 )
@@ -48,6 +50,7 @@ from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
     is_flag=True,
     help="Share process IDs within the task, which makes the kernel's peaks readable.",
 )
+@stacks_option
 @click.option("-o", "--output", "out", metavar="OUT", help="Write the new definition to a file.")
 @click.option("--in-place", is_flag=True, help="Write the new definition to FILE.")
 @aws_options
@@ -59,6 +62,7 @@ def add_monitor_(
     image: str | None,
     log_group: str | None,
     shared_pids: bool,
+    stacks: StacksAccess | None,
     out: str | None,
     in_place: bool,
     region: str | None,
@@ -80,6 +84,7 @@ def add_monitor_(
         container=container,
         image=image,
         shared_pids=shared_pids,
+        stacks=stacks,
         log_group=log_group,
         region=region_of_environment(region),
     )

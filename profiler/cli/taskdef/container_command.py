@@ -2,6 +2,8 @@
 
 import click
 
+from profiler.cli.options import StacksCommand, stacks_option
+from profiler.cli.printing import warn
 from profiler.cli.wiring.aws_options import region_of_environment
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import UsageError
@@ -12,11 +14,12 @@ from profiler.task_definitions.container_snippets import (
     ContainerRequest,
     container_text,
 )
-from profiler.task_definitions.containers import DEFAULT_STREAM_PREFIX
+from profiler.task_definitions.containers import DEFAULT_STREAM_PREFIX, StacksAccess
 
 
 @click.command(
     "container",
+    cls=StacksCommand,
     epilog="Example: task-profiler taskdef container --format terraform --container etl --log-group /ecs/etl",
 )
 @click.option(
@@ -50,6 +53,7 @@ from profiler.task_definitions.containers import DEFAULT_STREAM_PREFIX
     show_default=True,
     help="The batch's awslogs-stream-prefix.",
 )
+@stacks_option
 def container_(
     *,
     container_format: ContainerFormat,
@@ -58,6 +62,7 @@ def container_(
     log_group: str | None,
     region: str | None,
     stream_prefix: str,
+    stacks: StacksAccess | None,
 ) -> None:
     """Print the monitor's container definition, to paste into a definition that is kept in code."""
     for name, value in (("--container", container), ("--image", image), ("--stream-prefix", stream_prefix)):
@@ -69,5 +74,8 @@ def container_(
         log_group=log_group or f"/ecs/{container}",
         region=region_of_environment(region),
         stream_prefix=stream_prefix,
+        stacks=stacks,
     )
+    if stacks is not None and container_format != "cdk":
+        warn("Set pidMode to task in the task definition, too, because the monitor must see the batch's processes.")
     click.echo(container_text(request, container_format), nl=False)

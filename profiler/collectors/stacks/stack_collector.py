@@ -31,6 +31,7 @@ COMMAND = ""
 _MAX_WAIT_NS = 60 * NS_PER_SECOND
 # A batch whose processes were not seen so often has none that are visible.
 _MAX_LOOKS = 5
+_LOOK_NS = NS_PER_SECOND
 # After so many failed calls in a row, py-spy is not called again.
 _MAX_FAILURES = 50
 # Of a reading; the process runs on meanwhile.
@@ -227,9 +228,9 @@ class StackCollector(Collector):
         now_ns = self._clock.monotonic_ns()
         if self._reader is not None and self._next_ns(now_ns) <= now_ns:
             self._sample(self._reader, now_ns)
-        self._look_for_processes()
+        max_wait_ns = _LOOK_NS if self._look_for_processes() else _MAX_WAIT_NS
         now_ns = self._clock.monotonic_ns()
-        return min(self._next_ns(now_ns) - now_ns, _MAX_WAIT_NS) / NS_PER_SECOND
+        return min(self._next_ns(now_ns) - now_ns, max_wait_ns) / NS_PER_SECOND
 
     def _next_ns(self, now_ns: int) -> int:
         with self._lock:
@@ -238,12 +239,17 @@ class StackCollector(Collector):
         due_ns = self._schedule.next_ns(now_ns, is_moment=is_moment) if batches else None
         return now_ns + _MAX_WAIT_NS if due_ns is None else due_ns
 
-    def _look_for_processes(self) -> None:
-        """See early whether processes are visible and readable, also if no sample is due for long."""
-        for batch in list(self._batches.values()):
+    def _look_for_processes(self) -> bool:
+        """See early whether processes are visible and readable, also if no sample is due for long.
+
+        Returns True if there are batches to look for again.
+        """
+        batches = list(self._batches.values())
+        for batch in batches:
             if batch.is_to_look_for:
                 batch.looks += 1
                 batch.python.choose(batch.find(), self._clock.monotonic_ns() / NS_PER_SECOND)
+        return any(batch.is_to_look_for for batch in batches)
 
     def _sample(self, reader: StackReader, now_ns: int) -> None:
         """Read the Python processes of all batches once."""
@@ -265,6 +271,7 @@ class StackCollector(Collector):
         """Read one process; again if its stacks changed meanwhile."""
         pid, cpu_ns = identity[0], 0
         self._start_reader(reader)
+        self._source = reader.version
         for _ in range(_MAX_ATTEMPTS):
             dump = reader.dump(pid)
             cpu_ns += dump.cpu_ns
@@ -287,7 +294,6 @@ class StackCollector(Collector):
         if not self._is_reader_started:
             self._is_reader_started = True
             reader.start()
-            self._source = reader.version
 
 
 def _with_known_activity(pid: int, stacks: tuple[ThreadStack, ...]) -> tuple[ThreadStack, ...]:

@@ -7,8 +7,8 @@ A reading skips what cannot have changed: a thread that has not been on a CPU is
 """
 
 import os
-import resource
 from collections.abc import Callable, Collection, Sequence
+from resource import RLIMIT_NOFILE, getrlimit
 
 from msgspec import Struct
 
@@ -19,13 +19,13 @@ from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.system_calls import Calls, parse_system_call
 from profiler.readers.linux.waited_target import Wait, WaitResolver
 
-# Each thread keeps one file open, as far as the limit of open files leaves enough for everything else.
-_MAX_OPEN_FILES = 256
-_MAX_OPEN_SHARE = 4
+# Each thread keeps one file open, up to a quarter of the files that may be open, usually 1024.
+_MAX_OPEN_FILES, _MAX_SHARE_OF_FILES = 256, 4
 # The most threads whose system call or state is read at once. The others follow in the next readings.
 _MAX_ASKED = 64
-# Without system calls there is little to see: processes with several threads are read in turn, so many threads a time.
-_MAX_IN_TURN = 5
+# Without system calls there is little to see: processes with several threads are read in turn, so many threads a time,
+# but each process at least every tenth time.
+_IN_TURN, _MAX_TURNS = 4, 10
 # Counters lose nothing in a pause. This bounds the cost of thousands of threads, and of an interval of milliseconds.
 _MAX_CPU_SHARE = 0.002
 # What a reading may exceed this share by, as the first one that looks for a peer.
@@ -130,8 +130,8 @@ class ThreadReader:
         self._changed: dict[int, _Process] = {}
         self._stale: dict[int, _Process] = {}
         self._turns = 0
+        self._max_files = min(_MAX_OPEN_FILES, getrlimit(RLIMIT_NOFILE)[0] // _MAX_SHARE_OF_FILES)
         self._open_files = 0
-        self._max_open_files = min(_MAX_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _MAX_OPEN_SHARE)
         self._read_ns: int | None = None
         self._is_counting = False
         self._sees_calls = False
@@ -146,7 +146,7 @@ class ThreadReader:
             return None
         began_ns = self._own_cpu_ns()
         self._follow(processes)
-        growth = self._read_changed()
+        growth = self._read_changed(is_required=is_required)
         if self._read_ns is None or length_ns > sum([(grown.run_ns + grown.wait_ns) / grown.steps for grown in growth]):
             self._ask_stale(now_ns)
         waits = [wait for process in self._processes.values() for wait in process.waits]
@@ -199,12 +199,13 @@ class ThreadReader:
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
 
-    def _read_changed(self) -> list[ThreadGrowth]:
+    def _read_changed(self, *, is_required: bool) -> list[ThreadGrowth]:
         """Read the counters of the processes whose threads may have run, and look for new threads."""
         growth: list[ThreadGrowth] = []
-        self._turns += _MAX_IN_TURN
+        changed_threads = sum([process.reading.threads for process in self._changed.values()])
+        self._turns += max(_IN_TURN, -(-changed_threads // _MAX_TURNS))
         for pid, process in tuple(self._changed.items()):
-            if process.is_refused and process.reading.threads > 1:
+            if process.is_refused and process.reading.threads > 1 and not is_required:
                 if process.reading.threads > self._turns:
                     process.steps += 1
                     continue
@@ -244,7 +245,7 @@ class ThreadReader:
         for thread_id in [reading.pid] if reading.threads == 1 else proc.all_pids(folder):
             if thread_id not in known:
                 path = f"{folder}/{thread_id}"
-                descriptor = open_or_none(f"{path}/schedstat") if self._open_files < self._max_open_files else None
+                descriptor = open_or_none(f"{path}/schedstat") if self._open_files < self._max_files else None
                 self._open_files += descriptor is not None
                 known[thread_id] = _Thread(path, descriptor)
         return len(known) > before
@@ -268,7 +269,7 @@ class ThreadReader:
             for thread in process.threads.values():
                 if thread.is_stale and left:
                     thread.wait, thread.is_stale = self._ask(process, thread, now_ns), False
-                    left -= 1
+                    left -= not process.is_refused  # a state costs little
                 if thread.wait is not None and not thread.is_stale:
                     waits.append(thread.wait)
             process.waits = tuple(waits)

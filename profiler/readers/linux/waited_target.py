@@ -146,7 +146,7 @@ class WaitResolver:
             return Wait("network", f"{len(connections)} connections")
         if any(link.startswith(_PIPE) and not self._is_own_pair(pid, link) for link in links):
             return Wait("pipe")
-        if watched.has_timeout:
+        if watched.has_timeout or not watched.descriptors:
             return Wait("sleep")
         if sockets:
             return Wait("network")

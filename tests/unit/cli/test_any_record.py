@@ -73,7 +73,7 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
             msgspec.json.encode(as_json(advise(evidence, Policy(), PriceOverrides())))
     drawn = Run(past=run, steps=downsample(steps_of_series(report.record), 60))
     page_data = build_page_data([drawn], generated_at="", version="")
-    for text in (page_data.text, page_data.series):
+    for text in (page_data.text, page_data.series, *page_data.activity.split()):
         msgspec.json.decode(gzip.decompress(base64.b64decode(text)))  # JSON without NaN
 
 

@@ -7,17 +7,21 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from profiler.cli.report_command import command
+from profiler.cli.report_command import StacksReader, command
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.history.history_points import Point
 from profiler.history.run_database import HistoryStore
-from profiler.record.record_model import Container, OtherContainer, encode
+from profiler.record.activity_model import StacksLine
+from profiler.record.record_model import Container, OtherContainer, Report, encode
+from tests import shown_runs
 from tests.fakes import FakeClock
 from tests.report_page import checkpoint, labelled, parsed, report, unpacked
+from tests.run_sources import ListedRuns
 
 
 @pytest.fixture
@@ -192,3 +196,32 @@ def test_a_page_can_go_into_a_pipe_or_device(here: Path) -> None:
     keep(here / "history.sqlite3", "a")
     assert call("-o", "/dev/null").exit_code == 0
     assert Path("/dev/null").is_char_device()
+
+
+def test_the_page_has_the_call_stacks_of_the_file(here: Path) -> None:
+    lines = (msgspec.json.encode(shown_runs.waiting_stacks()), encode(shown_runs.waiting()))
+    (here / "lines").write_bytes(b"\n".join(line.strip() for line in lines))
+    result = call("--from", "lines")
+    assert result.exit_code == 0
+    text = re.search('id="task-activity">([^<]*)<', Path("task-report.html").read_text())
+    assert text is not None
+    assert len(parsed(text[1])["stacks"]) == 3
+    assert "skipped" not in result.stderr
+
+
+class BrokenStacks(ListedRuns):
+    """A source that cannot read call stacks."""
+
+    asked = 0
+
+    def stacks(self, report: Report) -> StacksLine | None:
+        self.asked += 1
+        raise TaskProfilerError(f"No stacks of {report.record.task_id} could be read.")
+
+
+def test_a_source_that_cannot_read_stacks_is_asked_once(capsys: pytest.CaptureFixture[str]) -> None:
+    source = BrokenStacks([])
+    reader = StacksReader(source)
+    assert [reader.read(shown_runs.waiting()) for _ in range(3)] == [None] * 3
+    assert source.asked == 1
+    assert capsys.readouterr().err.count("The page lacks call stacks.") == 1

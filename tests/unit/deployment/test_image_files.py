@@ -72,13 +72,13 @@ def test_the_context_holds_what_the_wheel_is_made_of_and_nothing_else() -> None:
 
 def test_whatever_goes_into_the_image_is_pinned_with_hashes() -> None:
     pinned = {path.name for path in PINNED.glob("*.txt")}
-    assert pinned == {"build.txt", "core.txt", "gpu.txt", "prometheus.txt"}
+    assert pinned == {"build.txt", "core.txt", "gpu.txt", "prometheus.txt", "stacks.txt"}
     for name in pinned:
         for line in requirements_with_hashes(PINNED / name):
             assert re.fullmatch(r"[\w.-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", line), line
 
 
-@pytest.mark.parametrize("extra", ["", "gpu", "prometheus"])
+@pytest.mark.parametrize("extra", ["", "gpu", "prometheus", "stacks"])
 def test_the_pinned_versions_are_those_that_the_package_takes(extra: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = project["optional-dependencies"][extra] if extra else project["dependencies"]

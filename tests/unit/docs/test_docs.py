@@ -227,7 +227,7 @@ def test_a_field_that_is_not_there_and_one_that_is_missing_would_be_noticed() ->
         documented_fields("| `a.b.c`, `f` | x |", fields)
 
 
-@pytest.mark.parametrize("page", ["gpu", "neuron", "how-to/clusters"])
+@pytest.mark.parametrize("page", ["gpu", "how-to/clusters"])
 def test_a_task_on_ec2_waits_for_an_instance(page: str) -> None:
     """With a launch type it does not get the cluster's capacity provider, and fails where no instance runs yet."""
     runs = [script for script in scripts(Path("docs") / f"{page}.md") if "aws ecs run-task" in script]

@@ -37,24 +37,12 @@ def nightly_etl(number: int) -> Report:
     )
 
 
-def thumbnails(number: int) -> Report:
-    bounds = {"v0_25": (3.61, 4), "v0_5": (1.83, 2)}
-    return report(
-        number,
-        family="thumbnails",
-        task_id=f"thumbnails-{number}",
-        peak_mb=1510,
-        p95=0.99,
-        metrics={"slowdown_at_vcpu": slowdown(**bounds), "vcpu_saturated_percent": 83.0, "max_pids": 12},
-    )
-
-
-RUNS = [*map(nightly_etl, range(30)), *map(thumbnails, range(8))]
+RUNS = [nightly_etl(number) for number in range(30)]
 BLOCKS = BLOCK.findall(PAGE.read_text())
 
 
 def test_there_are_examples() -> None:
-    assert len(BLOCKS) == 2
+    assert len(BLOCKS) == 1
 
 
 @pytest.mark.parametrize(("command", "shown"), BLOCKS)

@@ -43,9 +43,41 @@ def test_what_add_monitor_made_has_no_problem() -> None:
         ("batch", "ok"),
         ("memory limit", "ok"),
         ("processes", "ok"),
+        ("level", "note"),
         ("log stream", "ok"),
     ]
     assert found[-1].text == "The report goes to the batch's stream: /ecs/etl, stream ecs/etl/TASK_ID."
+
+
+def test_stacks_have_level_2() -> None:
+    found = {one.topic: one for one in findings(with_monitor(definition(BATCH), stacks="moments"))}
+    assert (found["level"].level, found["call stacks"].text) == ("ok", "TASK_PROFILER_STACKS is moments.")
+    assert problems(with_monitor(definition(BATCH), stacks="off")) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "level"),
+    [
+        ({"user": "65532"}, "level 1"),
+        ({"linuxParameters": {"capabilities": {"drop": ["ALL"]}}}, "level 1"),
+        ({"linuxParameters": {}, "privileged": True}, "level 2"),
+        ({"linuxParameters": {"capabilities": {"add": ["ALL"]}}, "user": "root"}, "level 2"),
+    ],
+)
+def test_stacks_without_their_rights_are_a_problem(changed: dict[str, Any], level: str) -> None:
+    given = with_monitor(definition(BATCH), stacks="on")
+    given["containerDefinitions"][1].update(changed)
+    found = {one.topic: one for one in findings(given)}
+    assert level in found["level"].text
+    assert (found["call stacks"].level == "problem") is (level == "level 1")
+
+
+def test_stacks_without_shared_process_ids_are_a_problem() -> None:
+    given = with_monitor(definition(BATCH), stacks="on")
+    del given["pidMode"]
+    found = {one.topic: one for one in findings(given)}
+    assert "no time breakdown" in found["level"].text
+    assert found["call stacks"].level == "problem"
 
 
 @pytest.mark.parametrize("kind", definitions_with_sidecars())

@@ -9,6 +9,7 @@ from profiler.doctor.task_checks import DoctorContext, Probes, diagnose
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.kernel_view import KernelView
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks import DeliveryFailure
 from tests.fakes import START_NS, FakeClock, FakeTaskSource, sample, seconds, stats
@@ -32,11 +33,14 @@ TASK = TaskMetadata(
     containers=(BATCH, OWN),
 )
 GPU = GpuFacts(uuid="GPU-a", index=0, name="NVIDIA A10G")
+VIEW = KernelView(schedstat=True, system_calls=True, pressure=True, ptrace_scope=None, cgroup_version=2)
 HEALTHY = Probes(
     read_gpus=lambda: None,
     visible_devices=lambda _: None,
     count_processes=lambda _: 3,
     can_read_cgroup=lambda _: True,
+    kernel_view=lambda _: VIEW,
+    py_spy_version=lambda: "py-spy 0.4.3",
     find_neuron_monitor=lambda: None,
     neuron_devices=lambda: (),
     may_put=lambda _: None,
@@ -80,6 +84,8 @@ def test_a_healthy_task_has_no_problem() -> None:
         "batch": ["ok"],
         "memory limit": ["ok"],
         "processes": ["ok"],
+        "level": ["ok"],
+        "kernel": ["ok"],
         "GPUs": ["note"],
         "Neuron": ["note"],
         "log stream": ["ok"],
@@ -257,3 +263,29 @@ def test_the_tags_are_read_if_they_are_enabled(tags: dict[str, str] | Unavailabl
     assert stated in finding.text
     assert level == "ok" or "ecs:ListTagsForResource" in (finding.advice or "")
     assert "tags" not in found(context(), probes)
+
+
+def test_without_the_right_to_trace_it_is_level_1_and_stacks_are_a_problem() -> None:
+    probes = replace(HEALTHY, kernel_view=lambda _: replace(VIEW, system_calls=False))
+    findings = found(context(settings=replace(SETTINGS, stacks="moments")), probes)
+    assert "level 1" in findings["level"][0].text
+    assert findings["call stacks"][0].level == "problem"
+
+
+def test_this_process_is_not_taken_for_the_batch() -> None:
+    asked: list[str | None] = []
+
+    def kernel_view(docker_id: str | None) -> KernelView:
+        asked.append(docker_id)
+        return VIEW
+
+    findings = found(context(), replace(HEALTHY, kernel_view=kernel_view, count_processes=lambda _: 0))
+    assert asked == [None]
+    assert "no time breakdown" in findings["level"][0].text
+    assert "call stacks" not in findings
+
+
+def test_stacks_without_py_spy_are_a_problem() -> None:
+    probes = replace(HEALTHY, py_spy_version=lambda: None)
+    (finding,) = found(context(settings=replace(SETTINGS, stacks="on")), probes)["call stacks"]
+    assert (finding.level, "py-spy" in finding.text) == ("problem", True)

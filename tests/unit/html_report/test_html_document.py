@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from profiler.html_report.html_document import Assets, import_map, read_assets, render_page
-from profiler.html_report.page_data import build_page_data
+from profiler.html_report.page_data import PageData, build_page_data
 from tests.report_page import report, run_of, unpacked
 from tools.chart_library import BUNDLE, SHA256, VERSION
 
@@ -33,6 +33,9 @@ ASSETS = Assets(
 )
 
 
+EMPTY = PageData(text="", series="", activity="", runs=0, without_details=0)
+
+
 class _Tags(HTMLParser):
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -44,7 +47,7 @@ class _Tags(HTMLParser):
 
 
 def test_the_page_fetches_nothing() -> None:
-    tags = _Tags(render_page("", "", ASSETS, title="a")).found
+    tags = _Tags(render_page(EMPTY, ASSETS, title="a")).found
     assert {value for _, attributes in tags for name, value in attributes.items() if name in {"src", "href"}} == {
         "data:,"
     }
@@ -57,15 +60,15 @@ def test_the_page_fetches_nothing() -> None:
 @pytest.mark.parametrize("text", INJECTIONS)
 def test_no_text_adds_an_element(text: str) -> None:
     def tags(family: str) -> list[str]:
-        data = build_page_data([run_of(report(family=family))], generated_at="", version="").text
-        return [tag for tag, _ in _Tags(render_page(data, "", ASSETS, title=family)).found]
+        data = build_page_data([run_of(report(family=family))], generated_at="", version="")
+        return [tag for tag, _ in _Tags(render_page(data, ASSETS, title=family)).found]
 
     assert tags(text) == tags("etl")
 
 
 def test_a_script_with_an_end_tag_is_not_cut_short() -> None:
-    text = render_page("", "", ASSETS, title="a")
-    assert text.count("</script>") == 6
+    text = render_page(EMPTY, ASSETS, title="a")
+    assert text.count("</script>") == 7
     assert r"var a = '<\/script>';" in text
 
 

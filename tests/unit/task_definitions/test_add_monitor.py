@@ -137,6 +137,58 @@ def test_pid_does_not_change_pid_mode_host() -> None:
     assert "pidMode is host" in result.notes[0]
 
 
+MODES = ["on", "moments", "off"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_stacks_get_shared_process_ids_the_capability_and_root(mode: str) -> None:
+    result = added(definition(BATCH), stacks=mode)
+    plain = monitor_in(added(definition(BATCH)))
+    assert result.definition["pidMode"] == "task"
+    assert monitor_in(result) == plain | {
+        "user": "0",
+        "environment": [*NAMES_BATCH, {"name": "TASK_PROFILER_STACKS", "value": mode}],
+        "linuxParameters": {"capabilities": {"add": ["SYS_PTRACE"]}},
+        "dockerLabels": {"task-profiler.pid-mode": "added"},
+    }
+    assert json.dumps(remove_monitor(result.definition).definition) == json.dumps(definition(BATCH))
+
+
+def test_stacks_of_a_neuron_task_keep_its_devices() -> None:
+    batch = {**BATCH, "linuxParameters": {"devices": [NEURON_0]}}
+    monitor = monitor_in(added(definition(batch), stacks="on"))
+    assert monitor["linuxParameters"] == {
+        "capabilities": {"add": ["IPC_LOCK", "SYS_PTRACE"]},
+        "devices": [NEURON_0],
+    }
+    assert monitor["user"] == "root"
+
+
+def test_an_existing_monitor_gets_and_changes_stacks_and_keeps_its_other_parameters() -> None:
+    own = {"initProcessEnabled": True, "capabilities": {"drop": ["ALL"], "add": ["KILL"]}}
+    old = {**monitor_in(added(definition(BATCH))), "linuxParameters": own}
+    on = added(definition(BATCH, old), stacks="on")
+    assert monitor_in(on)["linuxParameters"] == {
+        "initProcessEnabled": True,
+        "capabilities": {"drop": ["ALL"], "add": ["KILL", "SYS_PTRACE"]},
+    }
+    assert monitor_in(on)["user"] == "0"
+    assert on.changes == (
+        "The monitor's user changes from 65532 to 0.",
+        "The monitor's environment changes: TASK_PROFILER_STACKS.",
+        "The monitor's linuxParameters changes: capabilities.",
+    )
+    moments = added(dict(on.definition), stacks="moments")
+    assert {"name": "TASK_PROFILER_STACKS", "value": "moments"} in monitor_in(moments)["environment"]
+    assert monitor_in(moments)["linuxParameters"] == monitor_in(on)["linuxParameters"]
+    assert added(dict(moments.definition)).definition == moments.definition
+
+
+def test_stacks_are_refused_on_windows() -> None:
+    given_definition = definition(BATCH, runtimePlatform={"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"})
+    assert "does not work" in refusal(given_definition, stacks="on")
+
+
 def test_the_log_options_are_those_of_the_batch_without_multiline_options() -> None:
     options = {
         **LOGS["options"],  # type: ignore[dict-item]
@@ -503,10 +555,13 @@ definitions = st.builds(
 )
 
 
-@given(definitions, st.booleans())
-def test_only_the_monitor_is_added_to_any_definition(before: dict[str, Any], shared_pids: bool) -> None:  # noqa: FBT001  hypothesis passes by name
+access = st.fixed_dictionaries({}, optional={"shared_pids": st.booleans(), "stacks": st.sampled_from(MODES)})
+
+
+@given(definitions, access)
+def test_only_the_monitor_is_added_to_any_definition(before: dict[str, Any], options: dict[str, Any]) -> None:
     kept = copy.deepcopy(before)
-    after: Any = added(before, shared_pids=shared_pids).definition
+    after: Any = added(before, **options).definition
     own = {"containerDefinitions", "pidMode"}
     assert {name: value for name, value in after.items() if name not in own} == {
         name: value for name, value in kept.items() if name not in own
@@ -516,15 +571,16 @@ def test_only_the_monitor_is_added_to_any_definition(before: dict[str, Any], sha
     assert before == kept
 
 
-@given(definitions, st.booleans())
-def test_doing_it_twice_is_doing_it_once(before: dict[str, Any], shared_pids: bool) -> None:  # noqa: FBT001  as above
-    once = added(before, shared_pids=shared_pids).definition
-    assert added(dict(once), shared_pids=shared_pids).definition == once
+@given(definitions, access)
+def test_doing_it_twice_is_doing_it_once(before: dict[str, Any], options: dict[str, Any]) -> None:
+    once = added(before, **options).definition
+    assert added(dict(once), **options).definition == once
+    assert added(dict(once)).definition == once
 
 
-@given(definitions, st.booleans())
-def test_removing_gives_back_any_definition(before: dict[str, Any], shared_pids: bool) -> None:  # noqa: FBT001  as above
-    once = added(before, shared_pids=shared_pids)
+@given(definitions, access)
+def test_removing_gives_back_any_definition(before: dict[str, Any], options: dict[str, Any]) -> None:
+    once = added(before, **options)
     removed = remove_monitor(once.definition)
     assert json.dumps(removed.definition) == json.dumps(before)
     assert (removed.had_monitor, remove_monitor(before).had_monitor) == (True, False)

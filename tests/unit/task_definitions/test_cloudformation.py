@@ -200,15 +200,17 @@ scalars = st.sampled_from(
     st.lists(st.tuples(scalars, comments), min_size=1, max_size=4),
     st.sampled_from(["", "      PidMode: task\n", "      PidMode: host  # as ever\n"]),
     st.booleans(),
+    st.sampled_from([None, "on"]),
 )
 def test_any_yaml_is_given_back_to_the_byte(
     fields: list[tuple[str, str]],
     mode: str,
     shared_pids: bool,  # noqa: FBT001  hypothesis passes by name
+    stacks: str | None,
 ) -> None:
     lines = "".join(f"          X{n}: {value}{comment}\n" for n, (value, comment) in enumerate(fields))
     before = YAML.replace("          Environment:\n", f"{lines}          Environment:\n")
     before = before.replace("      Memory: '1024'\n", f"      Memory: '1024'\n{mode}")
-    added = add(before.encode(), shared_pids=shared_pids).after
+    added = add(before.encode(), shared_pids=shared_pids, stacks=stacks).after
     assert b"task-monitor" in added
     assert remove(added).decode() == before

@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 import profiler
 from profiler.task_definitions.container_snippets import ContainerRequest, camel_case, container_text, pascal_case
+from profiler.task_definitions.containers import StacksAccess
 
 FILE = Path(profiler.__file__).parent.parent / "taskdef" / "monitor-container.json"
 REQUEST = ContainerRequest(
@@ -18,7 +20,16 @@ REQUEST = ContainerRequest(
     region="us-west-2",
 )
 names = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=12)
-asked = st.builds(ContainerRequest, image=names, container=names, log_group=names, region=names, stream_prefix=names)
+modes = st.sampled_from([None, "on", "moments", "off"])
+asked = st.builds(
+    ContainerRequest,
+    image=names,
+    container=names,
+    log_group=names,
+    region=names,
+    stream_prefix=names,
+    stacks=modes,
+)
 
 
 def test_json_is_the_documented_file() -> None:
@@ -42,6 +53,18 @@ def test_cloudformation_is_the_same_container(request: ContainerRequest) -> None
 def test_cloudformation_takes_the_stacks_region() -> None:
     text = container_text(ContainerRequest(image="i", log_group="g"), "cloudformation")
     assert "awslogs-region: !Ref AWS::Region\n" in text
+
+
+@pytest.mark.parametrize("mode", ["on", "moments", "off"])
+def test_stacks_are_in_every_format(mode: StacksAccess) -> None:
+    request = ContainerRequest(image="i", log_group="g", stacks=mode)
+    container = json.loads(container_text(request, "json"))
+    assert (container["user"], container["linuxParameters"]) == ("0", {"capabilities": {"add": ["SYS_PTRACE"]}})
+    assert container["environment"][-1] == {"name": "TASK_PROFILER_STACKS", "value": mode}
+    assert 'add = ["SYS_PTRACE"]' in container_text(request, "terraform")
+    cdk = container_text(request, "cdk")
+    for part in (f'TASK_PROFILER_STACKS: "{mode}" }}', 'user: "0"', "Capability.SYS_PTRACE", 'pidMode = "task"'):
+        assert part in cdk
 
 
 def test_terraform_escapes_interpolation() -> None:

@@ -2,7 +2,17 @@
 
 import { content, hasSeries } from "#page/content.js";
 import { element, table } from "#page/elements.js";
-import { asBytes, asDuration, asMemory, asTime, asUsd, asVcpuCount, isKnown, UNKNOWN } from "#page/formats.js";
+import {
+  asBytes,
+  asDuration,
+  asMemory,
+  asTime,
+  asUsd,
+  asVcpuCount,
+  escapeControls,
+  isKnown,
+  UNKNOWN,
+} from "#page/formats.js";
 import { familyOf } from "#page/run_values.js";
 
 const earlierRuns = (run) =>
@@ -65,6 +75,13 @@ export function changeText(value, otherValue) {
   const percent = Math.round(Math.abs((100 * (value - otherValue)) / otherValue));
   if (!percent) return "=";
   return `${value >= otherValue ? "+" : "−"}${percent} %`;
+}
+
+/** A note if both runs had different processors. */
+export function processorNote(run, other) {
+  if (!run.processor || !other.processor || run.processor === other.processor) return [];
+  const text = `This run ran on ${run.processor}, the other on ${other.processor}.`;
+  return [element("p", { className: "note", textContent: escapeControls(text) })];
 }
 
 export function comparisonTable(run, other) {

@@ -15,6 +15,15 @@ export async function loadSeries() {
   if (!content.series.length) content.series = await parseContent(byId("task-series").textContent);
 }
 
+let activityLines;
+
+/** Reads what the processes of a run did, if the page has it. Each run has a compressed text of its own. */
+export async function loadActivity(run) {
+  activityLines ??= byId("task-activity").textContent.split("\n");
+  const line = activityLines[run.row];
+  if (line && !run.activity) run.activity = unpackSeries(await parseContent(line));
+}
+
 /** Decompresses and parses the text of a data element. */
 export async function parseContent(base64) {
   const characters = atob(base64);
@@ -34,7 +43,7 @@ export const hasSeries = (run) => Boolean(content.series[run.row]);
 /** Returns the time series of a run. Equal steps are packed as [number, length in ms, end of the last step in ms]. */
 export function unpackSeries(packed) {
   const { ms, steps, ...columns } = packed;
-  if (ms) return packed;
+  if (ms || !steps) return packed;
   const [count, length, end] = steps;
   return { ms: Array.from({ length: count }, (_, at) => (at === count - 1 ? end : (at + 1) * length)), ...columns };
 }

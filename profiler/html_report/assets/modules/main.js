@@ -1,7 +1,7 @@
 // The page: reads the data, draws the overview or one run, and draws again when the selection or the theme changes.
 
 import { drawFigure } from "#page/charts.js";
-import { content, loadContent, loadSeries } from "#page/content.js";
+import { content, loadActivity, loadContent, loadSeries } from "#page/content.js";
 import { countFigure } from "#page/count_chart.js";
 import { durationFigure } from "#page/duration_chart.js";
 import { byId, element } from "#page/elements.js";
@@ -90,6 +90,7 @@ async function startOneRun() {
   const panel = element("section", { className: "panel" });
   byId("one").append(panel);
   await loadSeries();
+  await loadActivity(content.runs[0]);
   drawRunPage(panel, content.runs[0]);
   markTime("ready");
 }

@@ -2,15 +2,37 @@
 
 import { drawPlot, isNarrow, removePlot } from "#page/charts.js";
 import { button, element } from "#page/elements.js";
-import { asDuration, isKnown } from "#page/formats.js";
-import { lengthOf, readingsAt, runFigure, timeTicks } from "#page/run_figure.js";
+import { asDuration, asTime, escapeControls, isKnown } from "#page/formats.js";
+import { lengthOf, processesAt, readingsAt, runFigure, timeTicks } from "#page/run_figure.js";
 
 const MIN_VISIBLE_STEPS = 3;
+const asSentence = ({ command, texts }) => `${escapeControls(command)} ${texts.join(", ")}`;
+
+// The commands in the colours of their layers.
+function legendOf(run) {
+  const processes = processesAt(run, 0);
+  if (!processes.length) return [];
+  return [
+    element(
+      "ul",
+      { className: "legend", attributes: { "aria-label": "Processes" } },
+      ...processes.map(({ command, tone }) =>
+        element("li", {
+          textContent: escapeControls(command),
+          title: escapeControls(command),
+          style: { "--part": `var(--${tone})` },
+        }),
+      ),
+    ),
+  ];
+}
 
 export class RunChart {
   constructor(run, other) {
     this.run = run;
     this.other = other;
+    this.onShow = () => {};
+    this.card = element("div", { className: "card", hidden: true, attributes: { "aria-hidden": "true" } });
     this.readout = element("p", { className: "readout" });
     this.plot = element("div", { className: "chart", id: "run-plot" });
     this.line = element("div", { className: "cursor", hidden: true });
@@ -27,6 +49,7 @@ export class RunChart {
       },
       this.plot,
       this.line,
+      this.card,
     );
     const zoom = (text, name, act) => button(text, act, { attributes: { "aria-label": name, title: name } });
     this.controls = element(
@@ -38,7 +61,11 @@ export class RunChart {
       zoom("←", "Earlier", () => this.pan(-0.5)),
       zoom("→", "Later", () => this.pan(0.5)),
     );
-    this.elements = [element("div", { className: "plot-head" }, this.controls, this.readout), this.place];
+    this.elements = [
+      element("div", { className: "plot-head" }, this.controls, this.readout),
+      this.place,
+      ...legendOf(run),
+    ];
   }
   draw() {
     const figure = runFigure(this.run, this.other);
@@ -66,6 +93,7 @@ export class RunChart {
     const start = Math.min(Math.max((from + until - length) / 2, this.full[0]), this.full[1] - length);
     this.range = [start, start + length];
     this.setCursor(this.cursorMs);
+    this.onShow(length < this.full[1] - this.full[0] ? this.range : undefined);
     const { tickvals, ticktext } = timeTicks(this.range);
     return Plotly.relayout(this.plot, {
       "xaxis.range": [...this.range],
@@ -84,7 +112,9 @@ export class RunChart {
   moveTo(event) {
     const axis = this.plot._fullLayout?.xaxis;
     if (!axis) return;
-    const left = event.clientX - this.plot.getBoundingClientRect().left - axis._offset;
+    const box = this.plot.getBoundingClientRect();
+    const left = event.clientX - box.left - axis._offset;
+    this.pointerTop = event.clientY - box.top;
     this.setCursor(left >= 0 && left <= axis._length ? axis.p2d(left) : undefined);
   }
   onKey(event) {
@@ -127,8 +157,40 @@ export class RunChart {
       ? `+${asDuration(this.cursorMs)}: ${readingsAt(this.run, this.other, this.cursorMs).join(", ")}`
       : "";
     this.readout.textContent = text || hint;
+    const processes = isKnown(this.cursorMs) ? processesAt(this.run, this.cursorMs) : [];
+    this.showCard(isInside ? processes : []);
     this.place.setAttribute("aria-valuenow", String(Math.round(this.cursorMs ?? 0)));
-    this.place.setAttribute("aria-valuetext", text || "no time selected");
+    this.place.setAttribute(
+      "aria-valuetext",
+      [text, ...processes.map(asSentence)].filter(Boolean).join("; ") || "no time selected",
+    );
+  }
+  // What the processes used at the cursor, on the side of it that has more room.
+  showCard(processes) {
+    this.card.hidden = !processes.length;
+    if (!processes.length) return;
+    const clock = isKnown(this.run.began) ? ` (${asTime(this.run.began + this.cursorMs).slice(11)})` : "";
+    this.card.replaceChildren(
+      element("b", { textContent: `+${asDuration(this.cursorMs)}${clock}` }),
+      element(
+        "div",
+        {},
+        ...processes.map(({ command, tone, texts }) =>
+          element(
+            "p",
+            { style: { "--part": `var(--${tone})` } },
+            element("span", { textContent: escapeControls(command) }),
+            ...texts.map((textContent) => element("span", { textContent })),
+          ),
+        ),
+      ),
+    );
+    const { offsetLeft } = this.line;
+    const free = this.place.clientWidth - this.card.offsetWidth;
+    const left = offsetLeft < this.place.clientWidth / 2 ? offsetLeft + 12 : offsetLeft - 12 - this.card.offsetWidth;
+    this.card.style.left = `${Math.max(Math.min(left, free), 0)}px`;
+    const lowest = Math.max(this.place.clientHeight - this.card.offsetHeight - 8, 0);
+    this.card.style.top = `${Math.min(Math.max((this.pointerTop ?? 0) - 20, 8), lowest)}px`;
   }
   remove() {
     removePlot(this.plot);

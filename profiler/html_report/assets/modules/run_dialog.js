@@ -1,6 +1,6 @@
 // The dialog that shows one run on top of the overview.
 
-import { content, loadSeries, nameOf } from "#page/content.js";
+import { content, loadActivity, loadSeries, nameOf } from "#page/content.js";
 import { button, byId } from "#page/elements.js";
 import { asTime } from "#page/formats.js";
 import { clearRunPage, drawRunPage } from "#page/run_page.js";
@@ -18,6 +18,7 @@ export async function openRun(run, { isNewPage = true } = {}) {
   const dialog = byId("detail");
   if (!dialog.open) dialog.showModal();
   await loadSeries();
+  await loadActivity(run);
   if (selection.run !== name) return; // closed, or another run was opened
   drawRunPage(byId("detail-body"), run, { onOpen: openRun });
   dialog.scrollTop = 0;

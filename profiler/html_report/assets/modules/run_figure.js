@@ -2,8 +2,18 @@
 // of the step that ends there. Each measured quantity has a chart.
 
 import { chartLayout, isNarrow } from "#page/charts.js";
-import { asDuration, asMemory, asPercent, asRate, asVcpu, asWholeDuration, isKnown } from "#page/formats.js";
+import {
+  asDuration,
+  asMemory,
+  asPercent,
+  asRate,
+  asVcpu,
+  asVcpuCount,
+  asWholeDuration,
+  isKnown,
+} from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
+import { layerTones, outlineOf, stackColumns } from "#page/process_layers.js";
 import { known, max, total } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
 import { DAY, HOUR, MINUTE } from "#page/time_units.js";
@@ -59,6 +69,32 @@ const ROWS = [
     axis: () => percentAxis(),
     lines: [{ column: "neuron", name: "NeuronCores", tone: "device" }],
   },
+  {
+    id: "wait",
+    title: "Threads waiting for a CPU",
+    seriesOf: (run) => run?.activity,
+    show: (count) => `${asVcpuCount(count)} waiting for a CPU`,
+    axis: (top) => plainAxis(top),
+    lines: [{ column: "wait", name: "", tone: "failure" }],
+  },
+  {
+    id: "processes-cpu",
+    title: "CPU by process, in vCPU",
+    limit: (run) => (hasVcpuSize(run) ? run.vcpuSize : undefined),
+    show: asVcpu,
+    axis: (top) => plainAxis(top),
+    lines: [],
+    layer: 1,
+  },
+  {
+    id: "processes-memory",
+    title: "Memory by process",
+    limit: (run) => run.size,
+    show: asMemory,
+    axis: (top) => memoryAxis(top),
+    lines: [],
+    layer: 2,
+  },
 ];
 
 const ROW_HEIGHT = 120;
@@ -76,7 +112,12 @@ const TIME_STEPS = [
 ];
 
 const MEMORY_STEPS_MB = [1, 2, 5, 10, 20, 50, 100, 200, 512, 1024, 2048, 5120, 10240, 20480, 51200, 102400];
-const rowsOf = (run) => ROWS.filter(({ lines }) => lines.some(({ column }) => run.series?.[column]));
+const seriesOf = (run, row) => (row.seriesOf ? row.seriesOf(run) : run?.series);
+const layersOf = (run, row) => (row.layer && run.activity?.processes?.map((process) => process[row.layer])) || [];
+const rowsOf = (run) =>
+  ROWS.filter(
+    (row) => row.lines.some(({ column }) => seriesOf(run, row)?.[column]) || layersOf(run, row).some(Boolean),
+  );
 export const lengthOf = (run) => Math.max(run.series.ms.at(-1), run.outcome === "running" ? 0 : (run.ms ?? 0), 1);
 const plainAxis = (top) => ({ range: [0, top], nticks: 4, tickformat: "~r" });
 const percentAxis = () => ({ range: [0, 105], tickvals: [0, 50, 100], ticktext: ["0 %", "50 %", "100 %"] });
@@ -137,22 +178,43 @@ function lineOf(series, { column, name, tone, gapMs }, yaxis, { pale, fill }) {
 }
 
 function highest(run, row) {
-  return max(row.lines.flatMap(({ column }) => (run?.series?.[column] ?? []).filter(isKnown))) ?? 0;
+  return max(row.lines.flatMap(({ column }) => (seriesOf(run, row)?.[column] ?? []).filter(isKnown))) ?? 0;
+}
+
+// The processes as layers, and the highest sum. Plotly's own stacks would draw a gap as zero.
+function layerParts(run, row, yaxis) {
+  const columns = layersOf(run, row);
+  const tones = layerTones((run.activity?.processes ?? []).map(([command]) => command));
+  const stacked = stackColumns(columns);
+  const traces = stacked.map(([bottoms, tops], at) => ({
+    type: "scatter",
+    mode: "lines",
+    name: `layer ${at}`,
+    ...outlineOf(run.activity.ms, bottoms, tops),
+    yaxis,
+    hoverinfo: "skip",
+    fill: "toself",
+    fillcolor: colour(tones[at]),
+    line: { color: colour("panel"), width: 0.5 },
+  }));
+  return { traces, highest: max(stacked.flatMap(([, tops]) => tops.filter(isKnown))) ?? 0 };
 }
 
 // A row: its lines, its axis, and its limit as a line or in words.
 function rowParts(run, other, row, axisName) {
   const limit = row.limit?.(run);
   const peak = row.id === "memory" ? (run.peak ?? 0) : 0;
-  const values = Math.max(highest(run, row), highest(other, row), peak);
+  const layers = layerParts(run, row, axisName);
+  const values = Math.max(highest(run, row), highest(other, row), peak, layers.highest);
   const isNear = isKnown(limit) && values >= NEAR_LIMIT * limit;
   const top = Math.max(isNear ? limit : 0, values, row.id === "memory" ? 1 : 0.001) * 1.1;
-  const lines = row.lines.filter(({ column }) => run.series[column]);
-  const traces = [];
-  for (const line of row.lines.filter(({ column }) => other?.series?.[column])) {
-    traces.push(lineOf(other.series, line, axisName, { pale: true }));
+  const [series, otherSeries] = [seriesOf(run, row), seriesOf(other, row)];
+  const lines = row.lines.filter(({ column }) => series?.[column]);
+  const traces = layers.traces;
+  for (const line of row.lines.filter(({ column }) => otherSeries?.[column])) {
+    traces.push(lineOf(otherSeries, line, axisName, { pale: true }));
   }
-  traces.push(...lines.map((line) => lineOf(run.series, line, axisName, { fill: lines.length === 1 })));
+  traces.push(...lines.map((line) => lineOf(series, line, axisName, { fill: lines.length === 1 })));
   const { shapes, annotations } = limitParts(row, limit, isNear, axisName);
   return { traces, shapes, annotations: [titleOf(row, lines, axisName), ...annotations], axis: row.axis(top) };
 }
@@ -202,7 +264,7 @@ function limitParts(row, limit, isNear, axisName) {
     });
   } else if (isKnown(limit)) {
     annotations.push({
-      text: `limit ${row.show(limit)}, above the chart`,
+      text: isNarrow() ? `limit ${row.show(limit)} ↑` : `limit ${row.show(limit)}, above the chart`,
       x: 1,
       xref: "paper",
       xanchor: "right",
@@ -217,7 +279,9 @@ function limitParts(row, limit, isNear, axisName) {
   return { shapes, annotations };
 }
 
-// Moments in the chart: all vCPUs in use, idle, and the memory peak.
+const MOMENT_TONES = { saturated: "failure", memory: "memory" };
+
+// Moments in the charts: all vCPUs in use, idle, memory that rises, and the memory peak.
 function momentParts(run, axisOf) {
   const shapes = [];
   const traces = [];
@@ -234,7 +298,7 @@ function momentParts(run, axisOf) {
           hoverinfo: "skip",
           marker: { size: 8, color: colour("memory"), line: { color: colour("panel"), width: 1.5 } },
         });
-    } else if (axisOf.cpu) {
+    } else if (axisOf[kind === "memory" ? "memory" : "cpu"]) {
       shapes.push({
         type: "rect",
         name: kind,
@@ -243,10 +307,10 @@ function momentParts(run, axisOf) {
         xref: "x",
         y0: 0,
         y1: 1,
-        yref: `${axisOf.cpu} domain`,
+        yref: `${axisOf[kind === "memory" ? "memory" : "cpu"]} domain`,
         layer: "below",
         line: { width: 0 },
-        fillcolor: colour(kind === "saturated" ? "failure" : "unknown"),
+        fillcolor: colour(MOMENT_TONES[kind] ?? "unknown"),
         opacity: 0.14,
       });
     }
@@ -348,14 +412,29 @@ export function runFigure(run, other) {
   return { traces, layout: { ...layout, ...axes }, full, end };
 }
 
+const stepAt = (series, ms) => series.ms.findIndex((end) => end >= ms);
+
+/** Returns what the processes used at a time: { command, tone, texts }. */
+export function processesAt(run, ms) {
+  const processes = run.activity?.processes ?? [];
+  const tones = layerTones(processes.map(([command]) => command));
+  const rows = rowsOf(run).filter(({ layer }) => layer);
+  const text = (value, row) => (isKnown(value) ? row.show(value) : "not measured");
+  return processes.map((process, at) => ({
+    command: process[0],
+    tone: tones[at],
+    texts: rows.map((row) => text(process[row.layer]?.[stepAt(run.activity, ms)], row)),
+  }));
+}
+
 /** Returns the texts of what was measured at a time, with the other run's value in brackets. */
 export function readingsAt(run, other, ms) {
-  const stepAt = (series) => series.ms.findIndex((end) => end >= ms);
   const texts = [];
   for (const row of rowsOf(run)) {
-    for (const { column, name } of row.lines.filter((line) => run.series[line.column])) {
-      const value = run.series[column][stepAt(run.series)];
-      const otherValue = other?.series?.[column]?.[stepAt(other.series)];
+    const [series, otherSeries] = [seriesOf(run, row), seriesOf(other, row)];
+    for (const { column, name } of row.lines.filter((line) => series?.[line.column])) {
+      const value = series[column][stepAt(series, ms)];
+      const otherValue = otherSeries?.[column]?.[stepAt(otherSeries, ms)];
       const text = isKnown(value) ? row.show(value) : "not measured";
       const otherText = isKnown(otherValue) ? `(${row.show(otherValue)})` : "";
       texts.push([name, text, otherText].filter(Boolean).join(" "));

@@ -1,6 +1,6 @@
 // One run: verdict, charts with moments, numbers, processes, devices, sizes.
 
-import { comparisonChoice, comparisonTable, lastSuccess } from "#page/comparison.js";
+import { comparisonChoice, comparisonTable, lastSuccess, processorNote } from "#page/comparison.js";
 import { logStreamLink, taskLink } from "#page/console_links.js";
 import { content, hasSeries, isSibling, unpackSeries } from "#page/content.js";
 import { button, element, emptyNote, link, outcomeCell, table } from "#page/elements.js";
@@ -19,8 +19,10 @@ import {
 } from "#page/formats.js";
 import { RunChart } from "#page/run_chart.js";
 import { lengthOf } from "#page/run_figure.js";
+import { activityNote, flameGraph, stacksPart } from "#page/run_stacks.js";
 import { devices, kills, PROCESS_COLUMNS, section } from "#page/run_tables.js";
 import { familyOf, shareOf } from "#page/run_values.js";
+import { timeLane } from "#page/time_lane.js";
 import { adviceDetails, adviceOf, adviceText } from "#page/what_if_table.js";
 
 function facts(run) {
@@ -28,6 +30,7 @@ function facts(run) {
     ["Started", isKnown(run.began) && asTime(run.began)],
     ["Duration", asDuration(run.ms)],
     ["Image pull and start", isKnown(run.init) && asDuration(run.init)],
+    ["Processor", run.processor],
     ["Task size", run.taskSize && asTaskSize({ vcpu: run.taskSize[0], mb: run.taskSize[1] })],
     ["Cost", isKnown(run.usd) && asUsd(run.usd)],
     ["vCPU size", isKnown(run.vcpuSize) && asVcpuCount(run.vcpuSize)],
@@ -100,15 +103,18 @@ function verdictOf(run) {
 
 const upperFirst = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
-function momentsOf(run, chart) {
+function momentsOf(run, chart, flame) {
   if (!run.moments) return [];
   const item = ([, start, end, text]) => {
     const words = upperFirst(escapeControls(text));
-    if (!chart) return element("li", { textContent: words });
+    if (!chart && !flame) return element("li", { textContent: words });
     const zoom = () => {
-      const margin = Math.max((end - start) * 0.5, lengthOf(run) * 0.05);
-      chart.show([start - margin, end + margin]);
-      chart.setCursor(start);
+      if (chart) {
+        const margin = Math.max((end - start) * 0.5, lengthOf(run) * 0.05);
+        chart.show([start - margin, end + margin]);
+        chart.setCursor(start);
+      }
+      if (end > start) flame?.show({ range: [start, end] });
     };
     return element("li", {}, button(words, zoom, { className: "link" }));
   };
@@ -160,6 +166,7 @@ export function drawRunPage(place, run, { other = lastSuccess(run), onOpen } = {
   for (const one of [run, other]) if (one && hasSeries(one)) one.series ??= unpackSeries(content.series[one.row]);
   const drawnOther = run.series && other?.series ? other : undefined;
   const chart = run.series ? new RunChart(run, drawnOther) : undefined;
+  const flame = flameGraph(run, chart);
   drawn = { place, run, other: other ?? null, onOpen, chart };
   const links = [
     [logStreamLink(run), "Log stream"],
@@ -185,12 +192,19 @@ export function drawRunPage(place, run, { other = lastSuccess(run), onOpen } = {
     ),
     ...siblingsOf(run, onOpen),
     verdictOf(run),
+    ...timeLane(run),
     ...(chart ? [element("div", { className: "plot-block" }, ...choice, ...chart.elements)] : [emptyNote(NO_SERIES)]),
+    ...activityNote(run),
+    // Next to the flame graph, which shows a moment on a click.
+    ...(flame ? momentsOf(run, chart, flame) : []),
+    ...stacksPart(run, flame),
     element(
       "div",
       { className: "parts" },
-      ...momentsOf(run, chart),
-      ...(drawnOther ? [section(`Compared with ${asTime(other.began)}`, comparisonTable(run, other))] : []),
+      ...(flame ? [] : momentsOf(run, chart)),
+      ...(drawnOther
+        ? [section(`Compared with ${asTime(other.began)}`, comparisonTable(run, other), ...processorNote(run, other))]
+        : []),
       ...listSection("Warnings", run.warnings),
     ),
     section("Numbers", facts(run)),

@@ -134,10 +134,11 @@ def test_without_py_spy_one_warning_says_what_to_do() -> None:
     world.collector.stop(1)
 
 
-def test_invisible_processes_are_looked_for_a_few_times() -> None:
-    world = World(processes={}).begin()
+@pytest.mark.parametrize("mode", ["on", "moments"])
+def test_invisible_processes_are_looked_for_a_few_times(mode: StacksMode) -> None:
+    world = World(mode=mode, processes={}).begin()
     assert world.warnings() == ()
-    world.go_on(60)
+    world.go_on(10)
     assert world.warnings() == ("Set pidMode.",)
     assert world.reader.asked == []
 

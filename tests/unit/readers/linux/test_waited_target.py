@@ -68,6 +68,7 @@ def process(tmp_path: Path) -> FakeProcess:
         ("accept4", (3,), "network"),
         ("io_getevents", (), "disk"),
         ("poll", (0, 0, 5000), "sleep"),
+        ("poll", (0, 0, NOT_A_TIMEOUT), "sleep"),
         ("select", (0, 0, 0, 0, 4096), "sleep"),
         ("read", (99,), "other"),
     ],

@@ -1,0 +1,90 @@
+// Where the time of a run went: one bar with a part for each kind, and what the run waited for.
+
+import { isNarrow } from "#page/charts.js";
+import { element, table } from "#page/elements.js";
+import { asDuration, asPercent, isKnown, truncate, UNKNOWN } from "#page/formats.js";
+import { section } from "#page/run_tables.js";
+
+// In the order of profiler/html_report/page_activity.py.
+const PARTS = [
+  ["onCpu", "on a CPU"],
+  ["waitingForCpu", "waiting for a CPU"],
+  ["disk", "disk"],
+  ["network", "network"],
+  ["sleep", "sleep"],
+  ["lock", "lock"],
+  ["pipe", "pipe"],
+  ["child", "child process"],
+  ["other", "other"],
+];
+const NAME_OF = new Map(PARTS);
+const MAX_TARGET_LENGTH = 160;
+const MAX_KIND_LENGTH = 20;
+
+const TARGET_COLUMNS = [
+  { name: "Waited for", className: "target", show: ([kind]) => truncate(NAME_OF.get(kind) ?? kind, MAX_KIND_LENGTH) },
+  {
+    name: "Target",
+    className: "target",
+    show: ([kind, target]) =>
+      kind === "other" && target === "other" ? "all other targets" : truncate(target, MAX_TARGET_LENGTH),
+  },
+  { name: "Share of the time", className: "number", show: ([, , percent]) => asShare(percent) },
+];
+
+const asShare = (percent) => (isKnown(percent) ? `${percent.toFixed(1)} %` : UNKNOWN);
+
+/** Returns the parts that are known: { kind, name, percent }. */
+export const partsOf = (run) =>
+  PARTS.map(([kind, name], at) => ({ kind, name, percent: run.time?.[at] })).filter(({ percent }) => isKnown(percent));
+
+function notesOf(run) {
+  const hasKinds = isKnown(run.time[3]);
+  return [
+    !hasKinds && "The monitor had no permission to see what kind of waiting the time in \u201cother\u201d was.",
+    isKnown(run.cpuWaitSeconds) &&
+      `Threads waited ${asDuration(run.cpuWaitSeconds * 1000)} in all for a CPU` +
+        `${isKnown(run.cpuWait) ? `, ${asPercent(run.cpuWait)} of the time in which they could have run` : ""}.`,
+    run.covered < 99.95 && `Samples cover ${asPercent(run.covered)} of the run.`,
+  ].filter(Boolean);
+}
+
+/** Returns the section about the time, or nothing if it is not known. */
+export function timeLane(run) {
+  const parts = partsOf(run);
+  if (!parts.length) return [];
+  const tone = (kind) => ({ "--part": `var(--time-${kind})` });
+  // The list below the bar is its text.
+  const bar = element(
+    "div",
+    { className: "time-bar", attributes: { "aria-hidden": "true" } },
+    ...parts
+      .filter(({ percent }) => percent > 0)
+      .map(({ kind, name, percent }) =>
+        element(
+          "span",
+          {
+            title: `${name} ${asShare(percent)}`,
+            style: { "flex-grow": String(percent), ...tone(kind) },
+          },
+          ...(percent >= (isNarrow() ? 12 : 5) ? [element("i", { textContent: asShare(percent) })] : []),
+        ),
+      ),
+  );
+  const list = element(
+    "ul",
+    { className: "legend" },
+    ...parts.map(({ kind, name, percent }) =>
+      element("li", { style: tone(kind) }, `${name} `, element("b", { textContent: asShare(percent) })),
+    ),
+  );
+  return [
+    section(
+      "Time",
+      bar,
+      list,
+      ...(run.targets ? [table(TARGET_COLUMNS, run.targets, { label: "What the run waited for" })] : []),
+      ...notesOf(run).map((textContent) => element("p", { className: "note", textContent })),
+    ),
+  ];
+}

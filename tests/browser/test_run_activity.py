@@ -1,0 +1,255 @@
+"""What the processes of a run did, on the page: the time, the processes over time, and the flame graph."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+from playwright.sync_api import Locator, Page
+
+from profiler.html_report.page_runs import steps_of_series
+from profiler.record.activity_model import (
+    ProcessSeries,
+    StackMoment,
+    Stacks,
+    StacksLine,
+    StackStep,
+    TimeBreakdown,
+    WaitTarget,
+)
+from profiler.record.record_model import Report, encode
+from tests import shown_runs
+from tests.browser.conftest import Opener, make_page
+from tests.browser.test_accessibility import serious_findings
+from tests.browser.test_report import INJECTIONS, OVERFLOW
+from tests.report_page import run_of, write_page
+
+pytestmark = pytest.mark.browser
+WAITING = shown_runs.waiting()
+ADDRESS = f"#run={WAITING.record.task_id}"
+LAYOUT = "document.getElementById('run-plot').layout"
+DIALOG_OVERFLOW = "((one) => one.scrollWidth - one.clientWidth)(document.getElementById('detail'))"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page that the command made of a record, its stacks, and an older run."""
+    file = tmp_path_factory.mktemp("activity") / "lines"
+    texts = (encode(shown_runs.etl(days_ago=1)), msgspec.json.encode(shown_runs.waiting_stacks()), encode(WAITING))
+    file.write_bytes(b"\n".join(text.strip() for text in texts))
+    return make_page(file.with_name("page.html"), "--from", str(file))
+
+
+def written(file: Path, report: Report, stacks: StacksLine) -> Path:
+    run = replace(run_of(report), steps=steps_of_series(report.record))
+    return write_page(file, [run], [stacks])
+
+
+def frame(tab: Page, name: str) -> Locator:
+    return tab.locator(".frame", has_text=name)
+
+
+def share(tab: Page, name: str) -> float:
+    """The width of a frame as a share of the flame graph."""
+    width: float = frame(tab, name).evaluate("(one) => one.offsetWidth / one.parentElement.clientWidth")
+    return width
+
+
+def deep_run() -> tuple[Report, StacksLine]:
+    """3,000 stacks of 60 functions, and nine commands with names of 80 characters."""
+    series = WAITING.record.series
+    assert series is not None
+    processes = [
+        ProcessSeries(
+            command=f"python3 {'long_name_' * 7}{number}"[:80],
+            vcpu_used=tuple(None if step == 30 else 0.2 for step in range(119)),
+            memory_used_mb=(100.0,) * 119,
+        )
+        for number in range(8)
+    ]
+    processes.append(ProcessSeries(command="other", vcpu_used=(0.1,) * 119, memory_used_mb=None))
+    record = replace(WAITING.record, series=replace(series, processes=tuple(processes)))
+    stacks = {
+        ";".join(f"function_{(number * depth) % 97} (package/module_{depth}.py)" for depth in range(60)): 1 + number % 9
+        for number in range(3000)
+    }
+    step = StackStep(offset_ms=0, duration_ms=1_182_000, stacks=stacks)
+    return replace(WAITING, record=record), replace(shown_runs.waiting_stacks(), steps=(step,))
+
+
+def test_the_time_is_one_bar_in_the_proportions_of_the_breakdown(opened: Opener, page: Path) -> None:
+    tab = opened(page, ADDRESS)
+    widths: Sequence[float] = tab.evaluate(
+        "[...document.querySelectorAll('.time-bar span')].map((one) => one.getBoundingClientRect().width)"
+    )
+    expected = [31.2, 4.1, 3.0, 55.4, 5.0, 0.2, 1.1]
+    assert [100 * width / sum(widths) for width in widths] == pytest.approx(expected, abs=0.5)
+    shown = tab.inner_text("section:has(.time-bar)").replace("\u00a0", " ")
+    for text in (
+        *("on a CPU 31.2 %", "waiting for a CPU 4.1 %", "network 55.4 %", "pipe 0.0 %", "other 1.1 %"),
+        *("10.0.3.9:5432", "48.3 %", "[2600:1f14::7]:443", "/data/orders-2025.parquet"),
+        *("Threads waited 1m 01s in all for a CPU", "Samples cover 99 % of the run."),
+    ):
+        assert text in shown
+
+
+def test_processes_are_layers_with_a_legend_and_a_card_at_the_cursor(opened: Opener, page: Path) -> None:
+    tab = opened(page, ADDRESS)
+    titles = tab.evaluate(f"{LAYOUT}.annotations.map((one) => one.text.trim())")
+    assert {"<b>CPU by process, in vCPU</b>", "<b>Memory by process</b>"} <= set(titles)
+    assert titles.count("limit 4 GB") == 2
+    assert tab.locator(".legend[aria-label=Processes] li").all_inner_texts() == ["python3 export.py", "gzip", "other"]
+    slider = tab.get_by_role("slider")
+    slider.focus()
+    tab.keyboard.press("End")
+    card = tab.locator(".card")
+    assert card.is_visible()
+    assert card.inner_text().replace("\n", " ").split()[:2] == ["+19m", "42s"]
+    assert "python3 export.py" in card.inner_text()
+    assert "python3 export.py" in (slider.get_attribute("aria-valuetext") or "")
+    box, place = card.bounding_box(), tab.locator(".run-plot").bounding_box()
+    assert box is not None
+    assert place is not None
+    assert place["x"] <= box["x"]
+    assert box["x"] + box["width"] <= place["x"] + place["width"]
+
+
+def test_a_frame_is_as_wide_as_its_share_of_the_samples(opened: Opener, page: Path) -> None:
+    tab = opened(page, ADDRESS)
+    assert "412 samples in the whole run" in tab.inner_text("#detail")
+    assert share(tab, "parse_row") == pytest.approx(174 / 412, abs=0.01)
+    assert share(tab, "load_orders") == pytest.approx(66 / 412, abs=0.01)
+    name = frame(tab, "recv").get_attribute("aria-label")
+    assert name == "recv (socket.py): 66 samples, 16 %, waiting"
+    heights = tab.evaluate("[...document.querySelectorAll('.frame')].map((one) => one.offsetHeight)")
+    assert len(set(heights)) == 1
+    tab.click("button:text-is('Running only')")
+    assert frame(tab, "recv").count() == 0
+    assert share(tab, "parse_row") == pytest.approx(174 / 346, abs=0.01)
+
+
+def test_the_flame_graph_is_that_of_the_zoomed_range(opened: Opener, page: Path) -> None:
+    tab = opened(page, ADDRESS)
+    tab.click("button:has-text('Memory rose from')")
+    tab.wait_for_function(f"{LAYOUT}.xaxis.range[0] > 400000")
+    assert "262 samples from +15m 00s to +16m 00s" in tab.inner_text("#detail")
+    assert share(tab, "merge") == pytest.approx(172 / 262, abs=0.01)
+    tab.click(".part button:text-is('Whole run')")
+    tab.wait_for_function(f"{LAYOUT}.xaxis.range[0] <= 0")
+    assert "412 samples in the whole run" in tab.inner_text("#detail")
+    slider = tab.get_by_role("slider")
+    slider.focus()
+    tab.keyboard.press("Home")
+    for _ in range(2):
+        tab.keyboard.press("+")
+    tab.wait_for_function(f"{LAYOUT}.xaxis.range[1] < 400000")
+    assert "92 samples from +0 ms" in tab.inner_text("#detail")
+
+
+def test_the_flame_graph_is_used_by_keyboard_alone(opened: Opener, page: Path) -> None:
+    tab = opened(page, ADDRESS)
+    tab.focus(".frame[tabindex='0']")
+
+    def focused() -> str:
+        return str(tab.evaluate("document.activeElement.textContent"))
+
+    assert focused() == "all samples"
+    for key, name in (
+        ("ArrowDown", "<module> (job.py)"),
+        ("ArrowDown", "transform (etl/transform.py)"),
+        ("ArrowRight", "merge (etl/merge.py)"),
+        ("ArrowRight", "load_orders (etl/load.py)"),
+        ("ArrowRight", "load_orders (etl/load.py)"),
+        ("ArrowLeft", "merge (etl/merge.py)"),
+        ("ArrowUp", "<module> (job.py)"),
+        ("Home", "all samples"),
+    ):
+        tab.keyboard.press(key)
+        assert focused() == name
+    assert tab.inner_text(".flame-text").startswith("all samples: 412 samples")
+    for key in ("ArrowDown", "ArrowDown", "ArrowRight", "Enter"):
+        tab.keyboard.press(key)
+    assert focused() == "merge (etl/merge.py)"
+    assert share(tab, "merge") == pytest.approx(1, abs=0.01)
+    assert frame(tab, "parse_row").count() == 0
+    tab.keyboard.press("Escape")
+    assert tab.locator("#detail[open]").count() == 1
+    assert frame(tab, "parse_row").count() == 1
+    assert focused() == "all samples"
+    tab.keyboard.press("Escape")
+    assert tab.locator("#detail[open]").count() == 0
+
+
+def test_a_click_zooms_and_search_marks_frames(opened: Opener, page: Path, tmp_path: Path) -> None:
+    tab = opened(page, ADDRESS)
+    tab.get_by_label("Search", exact=True).last.fill("ETL/load")
+    assert tab.locator(".frame.match").all_inner_texts() == ["load_orders (etl/load.py)"]
+    assert "16 % of the samples match" in tab.inner_text("#detail")
+    tab.screenshot(path=tmp_path / "search.png")
+    tab.keyboard.press("Escape")
+    assert tab.locator(".frame.match").count() == 0
+    frame(tab, "load_orders").click()
+    assert share(tab, "load_orders") == pytest.approx(1, abs=0.01)
+    assert tab.locator(".frame.caller").all_inner_texts() == ["all samples", "<module> (job.py)"]
+    frame(tab, "all samples").click()
+    assert share(tab, "load_orders") < 0.2
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_deep_stacks_and_long_names_fit(opened: Opener, tmp_path: Path, width: int, theme: str) -> None:
+    tab = opened(written(tmp_path / "page.html", *deep_run()), ADDRESS, width=width, theme=theme)
+    assert 100 < tab.locator(".frame").count() <= 1500
+    assert tab.evaluate(OVERFLOW) <= 0
+    assert tab.evaluate(DIALOG_OVERFLOW) <= 0
+    tab.locator(".frame").nth(40).click()
+    tab.get_by_role("slider").focus()
+    tab.keyboard.press("PageDown")
+    assert tab.evaluate(DIALOG_OVERFLOW) <= 0
+    assert serious_findings(tab) == []
+    tab.locator(".flame").screenshot(path=tmp_path / f"deep-{width}-{theme}.png")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_parts_have_no_serious_finding(opened: Opener, page: Path, theme: str) -> None:
+    tab = opened(page, ADDRESS, theme=theme)
+    tab.get_by_label("Search", exact=True).last.fill("load")
+    frame(tab, "load_orders").click()
+    assert serious_findings(tab) == []
+
+
+@pytest.mark.parametrize("text", INJECTIONS)
+def test_no_text_of_a_process_or_function_becomes_html(opened: Opener, tmp_path: Path, text: str) -> None:
+    series = WAITING.record.series
+    assert series is not None
+    moment = StackMoment(
+        kind=text, from_at="2026-11-20T03:13:00Z", to_at="2026-11-20T03:14:00Z", stack=(text,), percent=1.0
+    )
+    record = replace(
+        WAITING.record,
+        series=replace(series, processes=(ProcessSeries(command=text, vcpu_used=(1.0,) * 119),)),
+        time_breakdown=TimeBreakdown(
+            on_cpu_percent=100.0, waiting_for=(WaitTarget(kind=text, target=text, percent=1.0),)
+        ),
+        stacks=Stacks(source=text, moments=(moment,)),
+    )
+    step = StackStep(offset_ms=0, duration_ms=1_182_000, stacks={text: 1, f"{text};{text}": 1})
+    stacks = replace(shown_runs.waiting_stacks(), steps=(step,))
+    tab = opened(written(tmp_path / "page.html", replace(WAITING, record=record), stacks), ADDRESS)
+    assert tab.locator(".frame").count() >= 2
+    tab.hover(".frame >> nth=1")
+    tab.get_by_role("slider").focus()
+    tab.keyboard.press("End")
+    assert tab.evaluate("window.hurt") is None
+    assert tab.locator("#detail :is(img, b > a, script)").count() == 0
+    assert tab.evaluate(DIALOG_OVERFLOW) <= 0
+
+
+def test_without_the_line_of_stacks_the_functions_of_the_record_are_shown(opened: Opener, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(encode(WAITING))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines"), "--run", WAITING.record.task_id))
+    assert tab.locator(".frame").count() == 0
+    functions = tab.locator("table[aria-label=Functions]").inner_text()
+    assert "parse_row" in functions
+    assert "etl/parse.py:88" in functions
