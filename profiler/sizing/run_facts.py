@@ -32,6 +32,9 @@ _NO_DISTRIBUTION = Distribution()
 _MAX_SLOWDOWN = 1e6
 _SLOWDOWN_DIGITS = 3
 _WHOLE_PERCENT = 100
+_MS_PER_SECOND = 1000
+# Threads that waited for less of a run hardly made it longer, whatever their share of the CPU time was.
+_MIN_WAIT_SHARE = 0.01
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -197,8 +200,10 @@ def _percent(value: float | None) -> float | None:
 
 
 def _cpu_wait_percent(metrics: Metrics) -> float | None:
-    """The record's own share, else that of its sums: a search document has no share."""
-    waited, used = metrics.cpu_wait_seconds, metrics.cpu_seconds
+    """The record's own share, else that of its sums: a search document has no share. 0 for a wait that is too short."""
+    waited, used, duration_ms = metrics.cpu_wait_seconds, metrics.cpu_seconds, metrics.duration_ms
+    if waited is not None and duration_ms and waited * _MS_PER_SECOND < _MIN_WAIT_SHARE * duration_ms:
+        return 0.0
     if metrics.cpu_wait_percent is not None or waited is None or not used:
         return _percent(metrics.cpu_wait_percent)
     return _WHOLE_PERCENT * waited / (waited + used)
