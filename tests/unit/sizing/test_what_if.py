@@ -271,14 +271,14 @@ def test_the_wait_of_several_runs_is_the_mean_weighted_by_time_at_the_current_si
 
 
 def test_the_wait_of_a_document_follows_from_its_sums() -> None:
-    assert (
-        facts_of(
-            waiting(0, None, metrics={"cpu_wait_seconds": 1.0, "cpu_seconds": 3.0, "duration_ms": 10_000.0})
-        ).cpu_wait_percent
-        == 25
-    )
-    assert facts_of(waiting(0, None, metrics={"cpu_wait_seconds": 1.0, "cpu_seconds": None})).cpu_wait_percent is None
-    assert facts_of(waiting(0, None, metrics={"cpu_wait_seconds": None, "cpu_seconds": 1.0})).cpu_wait_percent is None
+    def percent(waited: float | None, used: float | None) -> float | None:
+        metrics = {"cpu_wait_seconds": waited, "cpu_seconds": used, "duration_ms": 10_000.0}
+        return facts_of(waiting(0, None, metrics=metrics)).cpu_wait_percent
+
+    assert percent(1, 3) == 25
+    assert percent(0.09, 0.09) == 0
+    assert percent(1, None) is None
+    assert percent(None, 1) is None
 
 
 def test_runs_on_different_processors_are_named_with_their_numbers() -> None:
