@@ -205,8 +205,8 @@ class _Session:
         self._samples.add(sample, now_ns)
         self._samples.add_devices(self._plan.collectors, now_ns)
         self._processes.add(self._sampler.processes, read_ns if self._sampler.processes else None)
-        self._add_threads(now_ns)
         if not isinstance(sample, Unavailable):
+            self._add_threads(now_ns)
             self._plan.on_sample(sample)
 
     def _add_threads(self, now_ns: int) -> None:
