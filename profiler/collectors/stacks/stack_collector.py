@@ -115,6 +115,7 @@ class StackCollector(Collector):
         self._thread = StoppableThread("stacks", self._run, self._waiter.wake, clock)
         self._is_reader_started = False
         self._source = self.name
+        self._reader_cpu_ns = 0
         self._failures = 0
         self._last_failure: str | None = None
         self._failure: str | None = None
@@ -174,6 +175,7 @@ class StackCollector(Collector):
                 return with_warnings(record, (_DEFECT.format(type(error).__name__),))
         if stacks is not None:
             record = replace(record, stacks=stacks)
+        record = _with_cost(record, self._reader_cpu_ns)
         return with_warnings(record, self._warnings(batch, has_samples=stacks is not None))
 
     def stacks_line(self, record: Record) -> bytes | None:
@@ -275,6 +277,7 @@ class StackCollector(Collector):
         for _ in range(_MAX_ATTEMPTS):
             dump = reader.dump(pid)
             cpu_ns += dump.cpu_ns
+            self._reader_cpu_ns += dump.cpu_ns
             dump = replace(dump, stacks=_with_known_activity(pid, dump.stacks), cpu_ns=cpu_ns)
             if self._thread.is_stopping or not batch.python.is_worth_repeating(identity, dump):
                 break
@@ -294,6 +297,15 @@ class StackCollector(Collector):
         if not self._is_reader_started:
             self._is_reader_started = True
             reader.start()
+
+
+def _with_cost(record: Record, cpu_ns: int) -> Record:
+    """The record with the CPU time of py-spy as a part of the monitor's."""
+    monitor = record.monitor
+    if monitor is None or monitor.cpu_seconds is None or not cpu_ns:
+        return record
+    seconds = round(monitor.cpu_seconds + cpu_ns / NS_PER_SECOND, 3)
+    return replace(record, monitor=replace(monitor, cpu_seconds=seconds))
 
 
 def _with_known_activity(pid: int, stacks: tuple[ThreadStack, ...]) -> tuple[ThreadStack, ...]:

@@ -101,6 +101,14 @@ def test_a_run_of_100_seconds() -> None:
     assert line["steps"][-1]["offsetMs"] + line["steps"][-1]["durationMs"] <= 105_000
 
 
+def test_the_monitor_pays_for_py_spy() -> None:
+    world = World().begin().go_on(10)
+    used = world.record(replace(_RECORD, monitor=Monitor(version="1", cpu_seconds=1.5))).monitor
+    assert used is not None
+    assert used.cpu_seconds == 1.6
+    assert world.record().monitor == Monitor()
+
+
 def test_a_container_of_another_name_has_no_stacks() -> None:
     world = World().begin().go_on(5)
     other = replace(_RECORD, container=Container(name="other"))
