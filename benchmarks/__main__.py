@@ -26,12 +26,16 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 class Benchmark(Struct, frozen=True):
-    """A benchmark: its module, its title, its options, and its options for a quick run."""
+    """A benchmark: its module, its title, its options, and its options for a quick run.
+
+    One with ``is_extra`` runs only if it is named.
+    """
 
     module: str
     title: str
     options: tuple[str, ...] = ()
     quick: tuple[str, ...] = ()
+    is_extra: bool = False
 
 
 def all_benchmarks(installed: Path, rivals: Path) -> tuple[Benchmark, ...]:
@@ -44,6 +48,10 @@ def all_benchmarks(installed: Path, rivals: Path) -> tuple[Benchmark, ...]:
         Benchmark("html_report", "HTML report"),
         Benchmark("nvml", "NVIDIA GPUs"),
         Benchmark("neuron", "AWS Neuron", ("--lines", "20000"), ("--lines", "2000")),
+        Benchmark("why_threads", "Cost of the time breakdown", quick=("--ticks", "10")),
+        Benchmark("why_cost", "Cost of the call stacks", ("--seconds", "60"), ("--seconds", "30", "--pairs", "2")),
+        Benchmark("why", "Where the time went", quick=("--quick",), is_extra=True),
+        Benchmark("why_kills", "Kills while call stacks are read", quick=("--attaches", "100"), is_extra=True),
     )
 
 
@@ -90,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
         default=_ROOT / ".venv-rivals" / "bin",
         help="bin folder of the environment with the other profilers (see make bench)",
     )
-    parser.add_argument("--only", nargs="+", help="benchmarks to run: monitor local forwarder html_report nvml neuron")
+    parser.add_argument("--only", nargs="+", help="benchmarks to run, by module; why and why_kills run only if named")
     parser.add_argument(
         "--output", type=Path, default=_ROOT / "build" / "bench", help="folder for bench.json and bench.md"
     )
@@ -99,7 +107,7 @@ def main(arguments: Sequence[str]) -> int:
     selected = [
         benchmark
         for benchmark in all_benchmarks(options.installed, options.rivals)
-        if options.only is None or benchmark.module in options.only
+        if (not benchmark.is_extra if options.only is None else benchmark.module in options.only)
     ]
     if not selected:
         parser.error(f"unknown benchmark {' '.join(options.only)}: see --help")

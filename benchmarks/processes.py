@@ -35,22 +35,29 @@ _WARM_UP_SECONDS = 1.0
 _PAUSE_SECONDS = 0.1
 
 
+def run_batch(count: int) -> contextlib.AbstractContextManager[str]:
+    """Run processes of which at most ten continuously allocate memory."""
+    busy = [sys.executable, "-c", _BUSY_CODE]
+    return run_commands(
+        [
+            busy if number % _BUSY_EVERY == 0 and number < _BUSY_EVERY * _BUSY_EVERY else ["sleep", "600"]
+            for number in range(count)
+        ]
+    )
+
+
 @contextlib.contextmanager
-def run_batch(count: int) -> Iterator[None]:
-    """Run processes in a cgroup whose name is a container id."""
+def run_commands(commands: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Run commands in a cgroup whose name is a container id. Yields the id."""
     root = next(folder for folder in map(Path, _CGROUP_ROOTS) if (folder / "cgroup.procs").exists())
     cgroup = root / _CONTAINER_ID
     cgroup.mkdir()
-    busy = [sys.executable, "-c", _BUSY_CODE]
-    started = [
-        subprocess.Popen(busy if number % _BUSY_EVERY == 0 and number < _BUSY_EVERY * _BUSY_EVERY else ["sleep", "600"])
-        for number in range(count)
-    ]
+    started = [subprocess.Popen(command) for command in commands]
     try:
         for process in started:
             (cgroup / "cgroup.procs").write_text(str(process.pid))
         time.sleep(_WARM_UP_SECONDS)
-        yield
+        yield _CONTAINER_ID
     finally:
         for process in started:
             process.kill()

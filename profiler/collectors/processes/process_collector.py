@@ -60,6 +60,7 @@ class _TrackedContainer:
     def __init__(self, batch: BatchProcesses) -> None:
         self.batch = batch
         self.duty_cycle = DutyCycle(_MAX_CPU_FRACTION)
+        self.has_opened = False
         self.docker_id = ""
         self.incarnation = 0
         self.source: ContainerProcesses | None = None
@@ -257,4 +258,6 @@ class ProcessCollector(Collector):
         context = ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns)
         with self._lock:
             tracked.batch.add(snapshot, group, host_kills, context, threads)
-        tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns, now_ns)
+        if tracked.has_opened:
+            tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns, now_ns)
+        tracked.has_opened = True  # the first reading opens the files of all processes, which no other one does

@@ -110,8 +110,9 @@ def test_every_benchmark_has_a_module() -> None:
     found = all_benchmarks(Path("installed"), Path("rivals"))
     folder = Path(__file__).parents[3] / "benchmarks"
     assert all((folder / f"{benchmark.module}.py").exists() for benchmark in found)
-    modules = {benchmark.module for benchmark in found}
-    assert modules == {"monitor", "local", "html_report", "forwarder", "nvml", "neuron"}
+    usual = {benchmark.module for benchmark in found if not benchmark.is_extra}
+    assert usual == {"monitor", "local", "html_report", "forwarder", "nvml", "neuron", "why_threads", "why_cost"}
+    assert {benchmark.module for benchmark in found} - usual == {"why", "why_kills"}
 
 
 def test_a_number_that_a_tool_does_not_report_is_a_dash() -> None:

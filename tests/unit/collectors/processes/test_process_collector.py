@@ -586,6 +586,15 @@ def test_thousands_of_processes_are_read_less_often_and_the_group_every_second()
     assert record.sampling.samples == 60
 
 
+def test_an_expensive_first_reading_does_not_delay_the_next() -> None:
+    world = World()
+    world.cost_ns = 150_000_000
+    world.run(1)
+    world.cost_ns = 0
+    world.run(5)
+    assert world.process_reads == 5
+
+
 def test_the_end_of_the_first_process_is_read_at_any_cost() -> None:
     world = World()
     world.cost_ns = 20_000_000

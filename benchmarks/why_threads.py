@@ -1,0 +1,141 @@
+"""Measure what reading the batch's threads costs, relative to the process collector without it.
+
+    python -m benchmarks.why_threads [--ticks 40] [--json FILE]
+
+Two collectors, one with and one without the thread reader, read the same real processes in turn, once a second as in a
+task. Their CPU times are compared, without SYS_PTRACE and with it. The processes run in a cgroup of their own, which
+represents the batch's container (this requires root).
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from benchmarks.processes import cpu_ms, run_batch, run_commands
+from benchmarks.why_batch import WITHOUT_CAPABILITIES
+from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
+from profiler.collectors.processes.process_reader import ContainerProcesses
+from profiler.core.clock import SystemClock
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.readers.cgroup.container_group import find_container_cgroup, machine_oom_kills
+from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.readers.linux.followed_process import ProcessExitWaiter
+from profiler.readers.linux.thread_times import ThreadReader
+from profiler.settings import DEFAULT_SERIES_POINTS
+
+_MAX_MORE_PERCENT = 15
+_WARM_UP_TICKS = 5
+_THREADS_CODE = """
+import threading, time
+def work():
+    while True:
+        sum(range(2000))
+        time.sleep(0.1)
+for _ in range(7):
+    threading.Thread(target=work).start()
+work()
+"""
+_BATCHES: dict[str, Callable[[], AbstractContextManager[str]]] = {
+    "50 processes": lambda: run_batch(50),
+    "4 processes with 8 threads each": lambda: run_commands([[sys.executable, "-c", _THREADS_CODE]] * 4),
+}
+
+
+class TickCosts(Struct, frozen=True):
+    """The CPU times of single ticks in milliseconds."""
+
+    with_threads: list[float]
+    without: list[float]
+
+    @property
+    def more_percent(self) -> float:
+        """How much more CPU time the thread reader takes. New processes on the machine make single ticks expensive."""
+        return 100 * (statistics.median(self.with_threads) / statistics.median(self.without) - 1)
+
+
+def make_collector(docker_id: str, *, reads_threads: bool) -> ProcessCollector:
+    """The collector of the monitor that watches the batch, with or without the thread reader."""
+    access = ProcessAccess(
+        open_processes=lambda docker_id: ContainerProcesses(docker_id, time.monotonic_ns),
+        open_cgroup=find_container_cgroup,
+        oom_kills=machine_oom_kills,
+        own_cpu_ns=lambda: 0,  # no pause after an expensive first tick, so that each tick is measured
+        exit_waiter=ProcessExitWaiter(),
+        open_threads=(lambda: ThreadReader(time.thread_time_ns)) if reads_threads else None,
+    )
+    collector = ProcessCollector(access, SystemClock(), NS_PER_SECOND, lambda _: None, DEFAULT_SERIES_POINTS)
+    collector.on_batch_started(ContainerMetadata(docker_id=docker_id, name="batch"))
+    return collector
+
+
+def measure_ticks(docker_id: str, ticks: int) -> TickCosts:
+    """Let both collectors read in turn, once a second. The first of them changes from second to second."""
+    collectors = {
+        reads_threads: make_collector(docker_id, reads_threads=reads_threads) for reads_threads in (True, False)
+    }
+    costs: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(_WARM_UP_TICKS + ticks):
+        for reads_threads in (True, False) if number % 2 else (False, True):
+            cost_ms = cpu_ms(collectors[reads_threads].tick)
+            if number >= _WARM_UP_TICKS:
+                costs[reads_threads].append(cost_ms)
+        time.sleep(1)
+    return TickCosts(costs[True], costs[False])
+
+
+def measure_in_process(docker_id: str, ticks: int, prefix: Sequence[str]) -> TickCosts:
+    """Measure in a process of its own, which may have fewer privileges."""
+    command = [*prefix, sys.executable, "-m", "benchmarks.why_threads", "--batch", docker_id, "--ticks", str(ticks)]
+    root = Path(__file__).resolve().parent.parent
+    return msgspec.json.decode(
+        subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE).stdout, type=TickCosts
+    )
+
+
+def measure(ticks: int) -> Iterator[Figure]:
+    """Both levels with both batches."""
+    for scope, run in _BATCHES.items():
+        with run() as docker_id:
+            for level, prefix in ((1, WITHOUT_CAPABILITIES), (2, ())):
+                costs = measure_in_process(docker_id, ticks, prefix)
+                without_ms, with_ms = statistics.median(costs.without), statistics.median(costs.with_threads)
+                yield Figure(
+                    name=f"more CPU of the process collector with threads, level {level}, {scope}",
+                    value=costs.more_percent,
+                    unit="%",
+                    digits=1,
+                    at_most=_MAX_MORE_PERCENT if level == 1 else None,
+                    note=f"{without_ms:.2f} → {with_ms:.2f} ms a tick",
+                )
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure, print the results, and write them as JSON on request."""
+    parser = argparse.ArgumentParser(description="Measure what reading the batch's threads costs.")
+    parser.add_argument("--ticks", type=int, default=40, help="ticks per measurement, one a second")
+    parser.add_argument("--batch", help="id of a running batch: measure it in this process, and print JSON")
+    parser.add_argument("--json", type=Path, help="file for the results")
+    options = parser.parse_args(arguments)
+    if options.batch is not None:
+        sys.stdout.buffer.write(msgspec.json.encode(measure_ticks(options.batch, options.ticks)))
+        return
+    title = "Cost of the time breakdown"
+    if os.geteuid() == 0:
+        result = BenchmarkResult(title=title, figures=tuple(measure(options.ticks)))
+    else:
+        result = BenchmarkResult(title=title, tables=("Not measured, because it creates a cgroup: run it as root.",))
+    print_and_save(result, options.json)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
