@@ -12,8 +12,8 @@ from profiler.html_report.limited_gzip import compressed_json
 from profiler.html_report.page_series import known_column
 from profiler.html_report.rounding import round_to
 from profiler.past_runs.sampled_functions import without_packages_folder
-from profiler.record.accelerators import short_processor_name
 from profiler.record.activity_model import StacksLine, TimeBreakdown
+from profiler.record.hardware import short_processor_name
 from profiler.record.record_model import Record, Report
 
 StacksOf = Callable[[Report], StacksLine | None]

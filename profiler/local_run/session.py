@@ -186,7 +186,8 @@ class _Session:
             self._sample()
             plan.keep_so_far(self._so_far)
         finished_ns, finished_wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
-        last_threads = None if self._threads is None else self._threads.read_last()  # before the command is reaped
+        # Before the command is reaped.
+        last_threads = None if self._threads is None else self._threads.read_last(finished_ns)
         ending = supervisor.finish()
         final = self._sampler.final_sample(self._read_ns(finished_ns), ending.reaped.cpu_ns)
         if self._time is not None and last_threads is not None:
@@ -204,8 +205,8 @@ class _Session:
         self._samples.add(sample, now_ns)
         self._samples.add_devices(self._plan.collectors, now_ns)
         self._processes.add(self._sampler.processes, read_ns if self._sampler.processes else None)
-        self._add_threads(now_ns)
         if not isinstance(sample, Unavailable):
+            self._add_threads(now_ns)
             self._plan.on_sample(sample)
 
     def _add_threads(self, now_ns: int) -> None:

@@ -18,8 +18,8 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.core.version import __version__
 from profiler.prometheus.snapshot import ContainerSnapshot, Snapshot
 from profiler.readers.linux.host import InstanceReading
-from profiler.record.accelerators import WHOLE_INSTANCE
 from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
+from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.units import MIB
 
 PREFIX = "task_profiler_"

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from profiler.record.accelerators import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
+from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.model_base import json_name
 from profiler.record.record_model import (
     Cost,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record.accelerators import WHOLE_INSTANCE, idle_advice
+from profiler.record.hardware import WHOLE_INSTANCE, idle_advice
 from profiler.record.impossible_values import without_impossible
 from profiler.record.record_model import Recommendation, Record, Report, TaskSize
 from profiler.record.units import VCPU_DIGITS, as_number, format_count, format_memory

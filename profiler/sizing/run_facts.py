@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import parse_ns
-from profiler.record.accelerators import WHOLE_INSTANCE, is_idle, short_processor_name
 from profiler.record.family_identity import FamilyKey, family_key
+from profiler.record.hardware import WHOLE_INSTANCE, is_idle, short_processor_name
 from profiler.record.record_model import (
     Distribution,
     Metrics,
@@ -32,7 +32,9 @@ _NO_DISTRIBUTION = Distribution()
 _MAX_SLOWDOWN = 1e6
 _SLOWDOWN_DIGITS = 3
 _WHOLE_PERCENT = 100
-_MIN_CPU_SECONDS = 1
+_MS_PER_SECOND = 1000
+# Threads that waited for less of a run, or for less time, hardly made it longer, whatever the share of the wait was.
+_MIN_WAIT_SHARE, _MIN_WAIT_SECONDS = 0.01, 0.5
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -198,13 +200,10 @@ def _percent(value: float | None) -> float | None:
 
 
 def _cpu_wait_percent(metrics: Metrics) -> float | None:
-    """The record's own share, else that of its sums: a search document has no share.
-
-    None for a run that hardly needed a CPU: the wait of a start is most of its time.
-    """
-    waited, used = metrics.cpu_wait_seconds, metrics.cpu_seconds
-    if waited is not None and used is not None and waited + used < _MIN_CPU_SECONDS:
-        return None
+    """The record's own share, else that of its sums: a search document has no share. 0 for a wait that is too short."""
+    waited, used, duration_ms = metrics.cpu_wait_seconds, metrics.cpu_seconds, metrics.duration_ms
+    if waited is not None and waited < max(_MIN_WAIT_SECONDS, _MIN_WAIT_SHARE * (duration_ms or 0) / _MS_PER_SECOND):
+        return 0.0
     if metrics.cpu_wait_percent is not None or waited is None or not used:
         return _percent(metrics.cpu_wait_percent)
     return _WHOLE_PERCENT * waited / (waited + used)

@@ -134,3 +134,33 @@ def test_another_user_sees_the_counters_but_not_the_calls() -> None:
         finally:
             sleeping.kill()
     assert finished.stdout == "1 ['other'] True False\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("unshare") is None, reason="unshare needs root")
+def test_without_proc_nothing_is_known() -> None:
+    without_proc = ("unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh")
+    command = (sys.executable, "-m", "profiler", "run", "--interval", "0.1", "--", "sleep", "0.5")
+    finished = subprocess.run((*without_proc, *command), capture_output=True, check=False, timeout=_LIMIT_SECONDS)
+    assert finished.returncode == 0, finished.stderr
+    assert decode(finished.stderr.splitlines()[-1]).record.time_breakdown is None
+
+
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
+def test_another_thread_may_execute_a_program(tmp_path: Path) -> None:
+    source, program = tmp_path / "job.c", tmp_path / "job"
+    source.write_text(
+        """
+        #include <pthread.h>
+        #include <time.h>
+        #include <unistd.h>
+        static void *next(void *_) { usleep(700000); execlp("sleep", "sleep", "1", (char *)0); return 0; }
+        int main(void) { pthread_t it; pthread_create(&it, 0, next, 0); for (;;) { } }
+        """
+    )
+    subprocess.run(("gcc", "-pthread", "-o", program, source), check=True)
+    command = (sys.executable, "-m", "profiler", "run", "--interval", "0.1", "--", program)
+    finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS)
+    assert finished.returncode == 0, finished.stderr
+    record = decode(finished.stderr.splitlines()[-1]).record
+    assert record.time_breakdown is not None
+    assert min(record.time_breakdown.waiting_for_cpu_percent or 0, record.metrics.cpu_wait_seconds or 0) >= 0

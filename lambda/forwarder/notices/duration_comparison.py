@@ -10,7 +10,7 @@ from forwarder.notices.notice import Comparison, Notice
 from forwarder.search_cluster.interface import SearchCluster
 from profiler.core.ecs_terms import arn_part
 from profiler.core.json_fields import mapping, mappings, number, text
-from profiler.record.accelerators import processor_difference
+from profiler.record.hardware import processor_difference
 from profiler.record.record_model import Processor, Record
 
 COMPARISON_SECONDS = 5.0

@@ -9,7 +9,7 @@ from forwarder.notices import value_formats
 from forwarder.notices.links import links_of
 from forwarder.notices.notice import Notice
 from profiler.core.text import on_one_line
-from profiler.record.accelerators import gpu_totals, neuron_totals
+from profiler.record.hardware import gpu_totals, neuron_totals
 from profiler.record.record_model import Distribution, MemoryKills, Record, TaskSize
 
 JsonObject = dict[str, Any]

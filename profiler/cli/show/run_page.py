@@ -14,7 +14,7 @@ from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.past_runs.moments import Moment, find_moments, series_length_ms
 from profiler.past_runs.run_source import PastRun
 from profiler.past_runs.verdict_sentence import Verdict, verdict_of
-from profiler.record.accelerators import gpu_totals, neuron_totals, processor_difference, short_processor_name
+from profiler.record.hardware import gpu_totals, neuron_totals, processor_difference, short_processor_name
 from profiler.record.record_model import Distribution, Metrics, Number, Process, Record, Series, TaskSize, known_status
 from profiler.record.sparkline import sparkline
 from profiler.record.units import (

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from profiler.cli.styled_text import Glyphs
 from profiler.past_runs.families import read_families
 from profiler.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource
-from profiler.record.accelerators import idle_advice
 from profiler.record.family_identity import family_key
+from profiler.record.hardware import idle_advice
 from profiler.record.record_model import Record
 from profiler.record.units import format_task_size, format_vcpu
 from profiler.sizing.advice import Advice, advise

@@ -18,7 +18,7 @@ from profiler.core.threads import PeriodicReader, Waiter
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
-from profiler.record.accelerators import WHOLE_INSTANCE
+from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.record_model import Record
 
 _HANG_THRESHOLD_NS = 5 * NS_PER_SECOND

@@ -117,7 +117,9 @@ class StackCollector(Collector):
         self._thread = StoppableThread("stacks", self._run, self._waiter.wake, clock)
         self._is_reader_started = False
         self._source = self.name
+        self._reader_cpu_ns = 0
         self._failures = 0
+        self._last_failure: str | None = None
         self._failure: str | None = None
 
     @property
@@ -175,6 +177,7 @@ class StackCollector(Collector):
                 return with_warnings(record, (_DEFECT.format(type(error).__name__),))
         if stacks is not None:
             record = replace(record, stacks=_short(stacks) if record.status == "running" else stacks)
+        record = _with_cost(record, self._reader_cpu_ns)
         return with_warnings(record, self._warnings(batch, has_samples=stacks is not None))
 
     def stacks_line(self, record: Record) -> bytes | None:
@@ -208,13 +211,11 @@ class StackCollector(Collector):
         if stopped or batch is None:
             return stopped
         python = batch.python
+        failure = self._failure if has_samples else self._failure or self._last_failure
         conditions = (
             (not has_samples and python.is_refused, advice.refused),
             (not has_samples and not python.scans and batch.looks >= _MAX_LOOKS, advice.invisible),
-            (
-                self._failure is not None,
-                f"py-spy could not read a Python process at several attempts: {self._failure}.",
-            ),
+            (failure is not None, f"py-spy could not read a Python process: {failure}."),
             (python.scans >= _MAX_LOOKS and not python.found_python, _NO_PYTHON),
         )
         return tuple(sentence for applies, sentence in conditions if applies)[:1]
@@ -279,6 +280,7 @@ class StackCollector(Collector):
         for _ in range(_MAX_ATTEMPTS):
             dump = reader.dump(pid)
             cpu_ns += dump.cpu_ns
+            self._reader_cpu_ns += dump.cpu_ns
             dump = replace(dump, stacks=_with_known_activity(pid, dump.stacks), cpu_ns=cpu_ns)
             if self._thread.is_stopping or not batch.python.is_worth_repeating(identity, dump):
                 break
@@ -288,8 +290,9 @@ class StackCollector(Collector):
         if identity not in batch.find() or self._thread.is_stopping:
             return dump  # it has ended meanwhile
         self._failures += 1
+        self._last_failure = dump.failure.rstrip(".")
         if batch.python.add_failure(identity, now_seconds, dump.failure) or self._failures == _MAX_FAILURES:
-            self._failure = self._failure or dump.failure.rstrip(".")
+            self._failure = self._failure or self._last_failure
             self._log.warning("py-spy cannot read a Python process", reason=dump.failure)
         return dump
 
@@ -303,6 +306,15 @@ def _short(stacks: Stacks) -> Stacks:
     """The stacks for a checkpoint. Log drivers split a line at 16 KB, and it is written again and again."""
     moments = (replace(moment, stack=moment.stack[-_CHECKPOINT_FRAMES:]) for moment in stacks.moments)
     return replace(stacks, moments=tuple(moments))
+
+
+def _with_cost(record: Record, cpu_ns: int) -> Record:
+    """The record with the CPU time of py-spy as a part of the monitor's."""
+    monitor = record.monitor
+    if monitor is None or monitor.cpu_seconds is None or not cpu_ns:
+        return record
+    seconds = round(monitor.cpu_seconds + cpu_ns / NS_PER_SECOND, 3)
+    return replace(record, monitor=replace(monitor, cpu_seconds=seconds))
 
 
 def _with_known_activity(pid: int, stacks: tuple[ThreadStack, ...]) -> tuple[ThreadStack, ...]:

@@ -97,9 +97,11 @@ def parse_system_call(text: bytes) -> SystemCall | None:
         number = int(words[0]) if words else None
         if number is None:
             return None
-        arguments = tuple(int(word, 16) for word in words[1 : 1 + _ARGUMENTS])
+        values = tuple(int(word, 16) for word in words[1:])
     except ValueError:
         return None
-    if number < 0:
+    # The last two are the stack pointer and the instruction pointer. Below 4 GiB they are those of a 32-bit program,
+    # whose calls have other numbers.
+    if number < 0 or (values and max(values[-2:]) <= _MAX_UINT):
         return SystemCall(-1)
-    return SystemCall(number, arguments) if len(arguments) == _ARGUMENTS else None
+    return SystemCall(number, values[:_ARGUMENTS]) if len(values) == _ARGUMENTS + 2 else None

@@ -28,6 +28,10 @@ _MAX_ASKED = 64
 _IN_TURN, _MAX_TURNS = 4, 10
 # Counters lose nothing in a pause. This bounds the cost of thousands of threads, and of an interval of milliseconds.
 _MAX_CPU_SHARE = 0.002
+# Linux 6.18 sometimes counts the time in which a thread was blocked as a wait for a CPU, on a machine with much to do.
+# So a thread that was blocked when it was asked, and has not run since, can have waited for at most the last step or
+# this time. A longer wait does not count.
+_MAX_UNSEEN_WAIT_NS = 500 * NS_PER_MS
 # What a reading may exceed this share by, as the first one that looks for a peer.
 _MAX_EXCESS_NS = 20 * NS_PER_MS
 _MAX_FILE_BYTES = 1024
@@ -77,8 +81,13 @@ class _Thread:
         self.wait: Wait | None = None
         self.is_stale = True
 
-    def read(self, steps: int) -> ThreadGrowth | None:
-        """Read the counters; None if they are the same as before. Raises ProcessLookupError after the thread's end."""
+    def read(self, steps: int, length_ns: int) -> ThreadGrowth | None:
+        """Read the counters; None if they are the same as before. Raises ProcessLookupError after the thread's end.
+
+        Args:
+            steps: The number of readings since the last one of this thread.
+            length_ns: The time of all these readings.
+        """
         descriptor = self.descriptor
         text = proc.read(f"{self.path}/schedstat") or b"" if descriptor is None else proc.reread(descriptor)
         if text == self.text:
@@ -89,7 +98,11 @@ class _Thread:
         if not separator:
             raise ProcessLookupError(self.path)
         run_ns, wait_ns = int(run), int(wait)
-        growth = ThreadGrowth(run_ns - self.run_ns, wait_ns - self.wait_ns, steps)
+        # A thread that executes a program takes the id of the first thread, but keeps its own smaller counters.
+        waited_ns = max(wait_ns - self.wait_ns, 0)
+        if waited_ns > max(length_ns, _MAX_UNSEEN_WAIT_NS) and self.wait is not None and not self.is_stale:
+            waited_ns = 0
+        growth = ThreadGrowth(max(run_ns - self.run_ns, 0), waited_ns, steps)
         self.text, self.run_ns, self.wait_ns, self.is_stale = text, run_ns, wait_ns, True
         return growth
 
@@ -145,7 +158,7 @@ class ThreadReader:
             return None
         began_ns = self._own_cpu_ns()
         self._follow(processes)
-        growth = self._read_changed(is_required=is_required)
+        growth = self._read_changed(length_ns, is_required=is_required)
         if self._read_ns is None or length_ns > sum([(grown.run_ns + grown.wait_ns) / grown.steps for grown in growth]):
             self._ask_stale(now_ns)
         waits = [wait for process in self._processes.values() for wait in process.waits]
@@ -154,11 +167,12 @@ class ThreadReader:
         self._excess_ns = max(self._excess_ns - length_ns * _MAX_CPU_SHARE, 0) + cost_ns
         return self._sample(growth, waits)
 
-    def read_last(self) -> ThreadSample:
+    def read_last(self, now_ns: int) -> ThreadSample:
         """Read the counters of all threads that were seen, for the last time: those of a zombie are readable."""
+        length_ns = now_ns - (now_ns if self._read_ns is None else self._read_ns)
         growth: list[ThreadGrowth] = []
         for process in self._processes.values():
-            self._grow(process, growth)
+            self._grow(process, growth, length_ns)
         return self._sample(growth, [])
 
     def close(self) -> None:
@@ -198,7 +212,7 @@ class ThreadReader:
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
 
-    def _read_changed(self, *, is_required: bool) -> list[ThreadGrowth]:
+    def _read_changed(self, length_ns: int, *, is_required: bool) -> list[ThreadGrowth]:
         """Read the counters of the processes whose threads may have run, and look for new threads."""
         growth: list[ThreadGrowth] = []
         changed_threads = sum([process.reading.threads for process in self._changed.values()])
@@ -209,20 +223,20 @@ class ThreadReader:
                     process.steps += 1
                     continue
                 self._turns -= process.reading.threads
-            self._grow(process, growth)
+            self._grow(process, growth, length_ns)
             if self._find_threads(process):
-                self._grow(process, growth)
+                self._grow(process, growth, length_ns)
             process.steps, process.waits = 1, ()
             self._stale[pid] = process
             del self._changed[pid]
         self._turns = min(self._turns, max((each.reading.threads for each in self._changed.values()), default=0))
         return growth
 
-    def _grow(self, process: _Process, growth: list[ThreadGrowth]) -> None:
+    def _grow(self, process: _Process, growth: list[ThreadGrowth], length_ns: int) -> None:
         ended = []
         for thread_id, thread in process.threads.items():
             try:
-                grown = thread.read(process.steps)
+                grown = thread.read(process.steps, process.steps * length_ns)
             except (ProcessLookupError, ValueError):
                 ended.append(thread_id)
                 continue

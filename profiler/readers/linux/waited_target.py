@@ -135,11 +135,8 @@ class WaitResolver:
         links = [link for link in links if link]
         socket_links = [link for link in links if link.startswith(_SOCKET)]
         sockets = dict(zip(socket_links, self._find(pid, socket_links, now_ns), strict=True))
-        connections = [
-            socket
-            for link, socket in sockets.items()
-            if socket.peer is not None and not (socket.is_unix and self._is_own_pair(pid, link))
-        ]
+        others = [socket for link, socket in sockets.items() if not (socket.is_unix and self._is_own_pair(pid, link))]
+        connections = [socket for socket in others if socket.peer is not None]
         if len(connections) == 1:
             return Wait("network", connections[0].peer)
         if connections:
@@ -148,7 +145,7 @@ class WaitResolver:
             return Wait("pipe")
         if watched.has_timeout or not watched.descriptors:
             return Wait("sleep")
-        if sockets:
+        if others:
             return Wait("network")
         kinds = {_ANONYMOUS_KINDS.get(link, "other") for link in links}
         return Wait(next((kind for kind in ("sleep", "child") if kind in kinds), "other"))

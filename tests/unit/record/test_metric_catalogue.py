@@ -6,9 +6,9 @@ from typing import Any, get_args
 
 import pytest
 
-from profiler.record.accelerators import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.emf import EMF_METRICS
+from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.metric_catalogue import METRICS, TIME_PARTS, IndexType, Metric, view_of
 from profiler.record.record_model import (
     AverageAndMaximum,

@@ -244,6 +244,12 @@ def test_a_task_that_waits_although_it_is_never_saturated_is_said_to_share_its_c
     assert "waited" not in reasons(report(0, metrics={"cpu_wait_percent": 50.0, "vcpu_saturated_percent": None}))
 
 
+def test_a_wait_that_did_not_make_the_run_longer_does_not_count() -> None:
+    metrics = {"duration_ms": 600_000.0, "cpu_wait_seconds": 5.9, "cpu_seconds": 0.6}
+    assert "waited" not in reasons(waiting(0, 91, metrics=metrics))
+    assert "waited for a CPU 91 %" in reasons(waiting(0, 91, metrics={**metrics, "cpu_wait_seconds": 6.1}))
+
+
 def test_the_wait_of_a_saturated_task_is_named() -> None:
     lines = reasons(waiting(0, 6.0, saturated=90.0)).splitlines()
     index = lines.index("Threads that could run waited for a CPU 6 % of the time.")
@@ -265,10 +271,19 @@ def test_the_wait_of_several_runs_is_the_mean_weighted_by_time_at_the_current_si
 
 
 def test_the_wait_of_a_document_follows_from_its_sums() -> None:
-    assert facts_of(waiting(0, None, metrics={"cpu_wait_seconds": 1.0, "cpu_seconds": 3.0})).cpu_wait_percent == 25
-    assert facts_of(waiting(0, None, metrics={"cpu_wait_seconds": 1.0, "cpu_seconds": None})).cpu_wait_percent is None
-    assert facts_of(waiting(0, None, metrics={"cpu_wait_seconds": None, "cpu_seconds": 1.0})).cpu_wait_percent is None
-    assert facts_of(waiting(0, 20, metrics={"cpu_wait_seconds": 0.1, "cpu_seconds": 0.4})).cpu_wait_percent is None
+    def percent(waited: float | None, used: float | None) -> float | None:
+        metrics = {"cpu_wait_seconds": waited, "cpu_seconds": used, "duration_ms": 10_000.0}
+        return facts_of(waiting(0, None, metrics=metrics)).cpu_wait_percent
+
+    assert percent(1, 3) == 25
+    assert percent(0.4, 0.4) == 0
+    assert percent(1, None) is None
+    assert percent(None, 1) is None
+
+
+def test_a_wait_of_a_small_part_of_a_run_counts_as_none() -> None:
+    metrics = {"cpu_wait_seconds": 9.0, "cpu_seconds": 9.0, "duration_ms": 1_000_000.0}
+    assert facts_of(waiting(0, 50.0, metrics=metrics)).cpu_wait_percent == 0
 
 
 def test_runs_on_different_processors_are_named_with_their_numbers() -> None:

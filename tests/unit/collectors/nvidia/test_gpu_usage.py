@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample, Xid
 from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, GpuUsage
-from profiler.record.accelerators import idle_advice, is_idle
+from profiler.record.hardware import idle_advice, is_idle
 from profiler.record.record_model import AverageAndMaximum, Distribution, Gpu
 from tests.fakes import START_NS, seconds
 

@@ -101,6 +101,14 @@ def test_a_run_of_100_seconds() -> None:
     assert line["steps"][-1]["offsetMs"] + line["steps"][-1]["durationMs"] <= 105_000
 
 
+def test_the_monitor_pays_for_py_spy() -> None:
+    world = World().begin().go_on(10)
+    used = world.record(replace(_RECORD, monitor=Monitor(version="1", cpu_seconds=1.5))).monitor
+    assert used is not None
+    assert used.cpu_seconds == 1.6
+    assert world.record().monitor == Monitor()
+
+
 def test_a_container_of_another_name_has_no_stacks() -> None:
     world = World().begin().go_on(5)
     other = replace(_RECORD, container=Container(name="other"))
@@ -161,11 +169,16 @@ def test_a_lasting_failure_is_one_warning_with_its_reason() -> None:
     world = World()
     world.reader.dumped = Dump(failure="Unsupported version of Python: 3.15.0")
     world.begin().go_on(600)
-    assert world.warnings() == (
-        "py-spy could not read a Python process at several attempts: Unsupported version of Python: 3.15.0.",
-    )
+    assert world.warnings() == ("py-spy could not read a Python process: Unsupported version of Python: 3.15.0.",)
     assert len(world.reader.asked) < 15
     assert len(world.log.lines) == 1
+
+
+def test_a_short_run_without_a_sample_says_why() -> None:
+    world = World()
+    world.reader.dumped = Dump(failure="exit code 126")
+    world.begin().go_on(1)
+    assert world.warnings() == ("py-spy could not read a Python process: exit code 126.",)
 
 
 def test_a_process_that_has_ended_meanwhile_is_no_failure() -> None:

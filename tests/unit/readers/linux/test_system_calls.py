@@ -68,6 +68,13 @@ def test_a_thread_that_is_blocked_in_a_page_fault() -> None:
     assert parse_system_call(b"-1 0x7ffd8c1b0e20 0x7f2b5e51a007\n") == SystemCall(-1)
 
 
+def test_a_call_of_a_32_bit_program_has_another_number() -> None:
+    assert parse_system_call(b"162 0x0 0xffb0e520 0x0 0x0 0x0 0x0 0xffb0e510 0x8049020\n") == SystemCall(-1)
+    at_low_address = parse_system_call(b"35 0x0 0x7ffd8c1b0e40 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x401020\n")
+    assert at_low_address is not None
+    assert at_low_address.number == 35
+
+
 @given(st.binary(max_size=200))
 def test_any_text_is_a_call_or_none(text: bytes) -> None:
     call = parse_system_call(text)
@@ -76,7 +83,7 @@ def test_any_text_is_a_call_or_none(text: bytes) -> None:
 
 @given(st.integers(0, 600), st.lists(st.integers(0, 2**64 - 1), min_size=6, max_size=6))
 def test_every_line_of_the_kernel_is_read(number: int, arguments: list[int]) -> None:
-    line = " ".join([str(number), *map(hex, arguments), "0x7ffe", "0x7f00"]).encode()
+    line = " ".join([str(number), *map(hex, arguments), "0x7ffd8c1b0e20", "0x7f2b5e51a007"]).encode()
     call = parse_system_call(line)
     assert call == SystemCall(number, tuple(arguments))
     assert call is not None

@@ -13,9 +13,9 @@ from profiler.readers.linux.thread_times import ThreadGrowth, ThreadReader, Thre
 from profiler.readers.linux.waited_target import Wait
 from tests.fakes import seconds
 
-SLEEPING = "230 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffe 0x7f00\n"
-LOCKED = "202 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffe 0x7f00\n"
-IN_A_PAGE_FAULT = "-1 0x7ffe 0x7f00\n"
+SLEEPING = "230 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
+LOCKED = "202 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
+IN_A_PAGE_FAULT = "-1 0x7ffd8c1b0e20 0x7f2b5e51a007\n"
 
 
 class FakeMachine:
@@ -166,11 +166,41 @@ def test_a_new_process_with_the_same_id_counts_from_the_beginning(machine: FakeM
     assert machine.read(process(cpu=0.5, start=2), at=5).growth == [ThreadGrowth(seconds(0.5), 0)]
 
 
+def test_nothing_is_negative_after_another_thread_has_executed_a_program(machine: FakeMachine) -> None:
+    machine.thread(7, run=2, wait=3)
+    machine.read(process(cpu=2))
+    machine.thread(7, run=0.5, wait=0)
+    assert machine.read(process(cpu=2.5), at=2).growth == [ThreadGrowth(0, 0)]
+    machine.thread(7, run=0.75, wait=0.25)
+    assert machine.read(process(cpu=2.75), at=3).growth == [ThreadGrowth(seconds(0.25), seconds(0.25))]
+
+
+def test_a_blocked_thread_did_not_wait_for_a_cpu(machine: FakeMachine) -> None:
+    machine.thread(7)
+    machine.read(process())
+    for at in (2, 3):
+        machine.read(process(), at=at)
+    machine.thread(7, run=1.1, wait=4)
+    assert machine.read(process(cpu=1.1), at=5).growth == [ThreadGrowth(seconds(0.1), 0)]
+    machine.thread(7, run=1.2, wait=4.5)
+    assert machine.read(process(cpu=1.2), at=6).growth == [ThreadGrowth(seconds(0.1), seconds(0.5))]
+    machine.thread(7, run=1.3, wait=9)
+    assert machine.reader.read_last(seconds(6.1)).growth == [ThreadGrowth(seconds(0.1), 0)]
+
+
+def test_a_thread_that_was_not_blocked_may_have_waited_for_long(machine: FakeMachine) -> None:
+    machine.thread(7, call="running\n")
+    machine.read(process(state="R"))
+    machine.read(process(state="R"), at=2)
+    machine.thread(7, run=1.1, wait=2, call="running\n")
+    assert machine.read(process(cpu=1.1, state="R"), at=3).growth == [ThreadGrowth(seconds(0.1), seconds(2))]
+
+
 def test_the_last_reading_needs_no_list_of_processes(machine: FakeMachine) -> None:
     machine.thread(7)
     machine.read(process())
     machine.thread(7, run=1.5, wait=2)
-    sample = machine.reader.read_last()
+    sample = machine.reader.read_last(seconds(3))
     assert (sample.growth, sample.waits) == ([ThreadGrowth(seconds(0.5), seconds(2))], [])
 
 

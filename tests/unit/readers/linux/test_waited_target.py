@@ -172,6 +172,7 @@ class TestSeveralDescriptors:
         )
         (process.folder / "fdinfo" / "4").write_text("pos:\t0\nflags:\t02\ntfd:        5 events:       19 data: 5\n")
         assert process.waits("epoll_wait", 4, 0, 1, 2000) == Wait("sleep")
+        assert process.waits("epoll_wait", 4, 0, 1, NOT_A_TIMEOUT) == Wait("other")
 
     def test_an_asynchronous_loop_with_a_connection(self, process: FakeProcess) -> None:
         process.opens(fd4="anon_inode:[eventpoll]", fd5="socket:[900]", fd6="socket:[901]", fd7="socket:[501]")

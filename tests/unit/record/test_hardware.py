@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler.record.accelerators import processor_difference, short_processor_name
+from profiler.record.hardware import processor_difference, short_processor_name
 from profiler.record.record_model import Container, Processor, Record
 
 
