@@ -254,5 +254,5 @@ def test_the_page_on_changes_names_code_that_exists() -> None:
     names = set(re.findall(r"`(?:\w+\.)?([A-Za-z]\w*)(?:\(\w*\))?`", page))
     files = [path for folder in ("profiler", "lambda", "tests") for path in (ROOT / folder).rglob("*.py")]
     words = {word for path in files for word in re.findall(r"\w+", path.read_text())}
-    assert {"RunSource", "decode_data", "accepts"} <= names
+    assert {"RunSource", "accepts"} <= names
     assert names - words - {"py"} == set()
