@@ -8,7 +8,8 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,9 +77,9 @@ globals()[sys.argv[1]](time.time() + float(sys.argv[2]))
 """
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    file = tmp_path / "job.py"
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("program") / "job.py"
     file.write_text(_PROGRAM)
     return file
 
@@ -90,17 +91,32 @@ def interpreters() -> list[str]:
     return [str(python) for python in others if not python.parts[-3].startswith(is_old)]
 
 
-def run_with_stacks(history: Path, *command: object) -> tuple[dict[str, Any], Counter[str]]:
-    """The record, and how often each stack was seen."""
-    words = [*_RUN, "--stacks", "--", *map(str, command)]
+class Seen(NamedTuple):
+    """The record of a run, and how often each stack was seen."""
+
+    record: dict[str, Any]
+    stacks: Counter[str]
+
+
+def run_with_stacks(history: Path, *command: object) -> Seen:
+    words = [*_RUN, "--history", str(history), "--stacks", "--", *map(str, command)]
     finished = subprocess.run(words, stderr=subprocess.PIPE, check=True, timeout=120)
     line = finished.stderr.splitlines()[-1]
     kept = HistoryStore(history, SystemClock()).stacks(decode(line))
     counted: Counter[str] = Counter()
     for step in kept.steps if kept is not None else ():
         counted.update(step.stacks)
-    record: dict[str, Any] = json.loads(line)["record"]
-    return record, counted
+    return Seen(json.loads(line)["record"], counted)
+
+
+def run_together(folder: Path, commands: Mapping[str, Sequence[object]]) -> dict[str, Seen]:
+    """Run all commands at the same time, because most of their time is a wait."""
+    with ThreadPoolExecutor(max_workers=len(commands)) as pool:
+        calls = {
+            name: pool.submit(run_with_stacks, folder / f"{number}.sqlite3", *command)
+            for number, (name, command) in enumerate(commands.items())
+        }
+    return {name: call.result() for name, call in calls.items()}
 
 
 def without_start(record: dict[str, Any]) -> float:
@@ -109,9 +125,31 @@ def without_start(record: dict[str, Any]) -> float:
     return 100 * (1 - 2 / samples) - 0.1
 
 
-@pytest.mark.parametrize("what", ["burn", "burn_in_thread", "burn_in_child"])
-def test_the_function_that_runs_is_named(program: Path, history_file: Path, what: str) -> None:
-    record, _ = run_with_stacks(history_file, sys.executable, program, what, 5)
+_RUNNING = ("burn", "burn_in_thread", "burn_in_child")
+_WAITING = ("wait_for_socket", "sleep", "wait_for_lock", "wait_for_child")
+
+
+@pytest.fixture(scope="module")
+def running(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+    commands = {what: (sys.executable, program, what, 5) for what in _RUNNING}
+    return run_together(tmp_path_factory.mktemp("running"), commands)
+
+
+@pytest.fixture(scope="module")
+def waiting(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+    commands = {what: (sys.executable, program, what, 5) for what in _WAITING}
+    return run_together(tmp_path_factory.mktemp("waiting"), {**commands, "another program": ("sleep", 7)})
+
+
+@pytest.fixture(scope="module")
+def elsewhere(program: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
+    commands = {python: (python, program, "everything", 8) for python in interpreters()}
+    return run_together(tmp_path_factory.mktemp("elsewhere"), commands)
+
+
+@pytest.mark.parametrize("what", _RUNNING)
+def test_the_function_that_runs_is_named(program: Path, running: dict[str, Seen], what: str) -> None:
+    record, _ = running[what]
     assert record["monitor"]["warnings"] == []
     stacks = record["stacks"]
     assert stacks["source"].startswith("py-spy 0.")
@@ -123,9 +161,9 @@ def test_the_function_that_runs_is_named(program: Path, history_file: Path, what
     assert "time.time() < until" in line or "sum(" in line
 
 
-@pytest.mark.parametrize("what", ["wait_for_socket", "sleep", "wait_for_lock", "wait_for_child"])
-def test_the_function_that_waits_is_named(program: Path, history_file: Path, what: str) -> None:
-    record, stacks = run_with_stacks(history_file, sys.executable, program, what, 5)
+@pytest.mark.parametrize("what", _WAITING)
+def test_the_function_that_waits_is_named(waiting: dict[str, Seen], what: str) -> None:
+    record, stacks = waiting[what]
     assert what not in {top["function"] for top in record["stacks"].get("top", ())}
     right = sum(
         count for stack, count in stacks.items() if f"{what} (job.py)" in stack and stack.endswith(WAITING_SUFFIX)
@@ -135,13 +173,13 @@ def test_the_function_that_waits_is_named(program: Path, history_file: Path, wha
 
 
 @pytest.mark.parametrize("python", interpreters())
-def test_each_thread_is_named_in_other_interpreters(program: Path, history_file: Path, python: str) -> None:
+def test_each_thread_is_named_in_other_interpreters(elsewhere: dict[str, Seen], python: str) -> None:
     """Up to Python 3.10, py-spy does not know which of the threads run."""
-    record, stacks = run_with_stacks(history_file, python, program, "everything", 6)
+    record, stacks = elsewhere[python]
     assert record["stacks"]["samples"] >= 3
     assert [top["function"] for top in record["stacks"]["top"][:1]] == ["burn"]
     assert record["stacks"]["top"][0]["selfPercent"] >= without_start(record)
-    for what in ("wait_for_socket", "sleep", "wait_for_lock", "wait_for_child"):
+    for what in _WAITING:
         counts = {stack: count for stack, count in stacks.items() if f"{what} (job.py)" in stack}
         waiting = sum(count for stack, count in counts.items() if stack.endswith(WAITING_SUFFIX))
         assert waiting >= sum(counts.values()) - 1 > 0, what
@@ -154,9 +192,8 @@ def test_the_server_of_py_spy_is_not_measured(program: Path, history_file: Path)
     assert record["metrics"]["memoryPeakSource"] == "kernel"
 
 
-def test_a_program_that_is_not_python_has_one_warning(history_file: Path) -> None:
-    finished = subprocess.run([*_RUN, "--stacks", "--", "sleep", "7"], stderr=subprocess.PIPE, check=True, timeout=120)
-    record = json.loads(finished.stderr.splitlines()[-1])["record"]
+def test_a_program_that_is_not_python_has_one_warning(waiting: dict[str, Seen]) -> None:
+    record, _ = waiting["another program"]
     assert "stacks" not in record
     assert record["monitor"]["warnings"] == ["No Python process was seen, so there are no call stacks."]
 
