@@ -98,8 +98,9 @@ def _branches(root: Node, min_count: float, width: int, glyphs: Glyphs) -> Itera
 
     def row(count: int, span: Span, indents: int) -> Line:
         start = f"{_PERCENT * count / root.count:>3.0f} %  {INDENT * min(indents, max_indents)}"
-        text = without_packages_folder(span.text)
-        return line(start, Span(shorten(text, width - len(start), glyphs), span.style))
+        name = without_packages_folder(span.text.removesuffix(WAITING_SUFFIX))
+        suffix = WAITING_SUFFIX if span.text.endswith(WAITING_SUFFIX) else ""  # it stays when the name is cut
+        return line(start, Span(shorten(name, width - len(start) - len(suffix), glyphs) + suffix, span.style))
 
     pending: list[tuple[Node | Span, int, int]] = [(root, root.count, 0)]
     while pending:

@@ -101,6 +101,11 @@ def test_a_function_that_waits_differs_from_the_same_that_runs() -> None:
     assert tree({"a (a.py) [waiting]": 3, "a (a.py)": 1}) == [" 75 %  a (a.py) [waiting]", " 25 %  a (a.py)"]
 
 
+def test_a_name_that_is_cut_still_waits() -> None:
+    rows = tree({"a_function_with_a_long_name (job.py) [waiting]": 1}, width=40)
+    assert rows[-1] == "100 %  a_function_with_a_long… [waiting]"
+
+
 def test_a_function_that_calls_itself_is_one() -> None:
     stacks = {";".join(["main (a.py)", *["fib (a.py)"] * depth]): depth for depth in range(1, 900)}
     assert tree(stacks) == ["100 %  main (a.py)", "100 %    fib (a.py)"]
