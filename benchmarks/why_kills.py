@@ -11,7 +11,6 @@ may be stopped (state T or t) or traced, and each process must go on computing.
 import argparse
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
+from profiler.collectors.stacks.py_spy import find_py_spy
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import list_children
 
@@ -205,20 +205,13 @@ def figures_of(counts: Counts) -> Iterator[Figure]:
 
 def measure(attaches: int, seed: int) -> BenchmarkResult:
     """Attach and kill."""
-    py_spy = find_py_spy()
+    py_spy = find_py_spy(os.environ.get("PATH"), sys.executable)
+    if py_spy is None:
+        raise SystemExit("py-spy is not installed: run make bench-why, or pip install 'task-profiler[stacks]'")
     counts, randomness = Counts(), random.Random(seed)
     kill_readers(py_spy, attaches, counts, randomness)
     kill_profilers(round(attaches * _PROFILER_KILLS_PER_ATTACH), counts, randomness)
     return BenchmarkResult(title="Kills while call stacks are read", figures=tuple(figures_of(counts)))
-
-
-def find_py_spy() -> str:
-    """The program, from this environment or the PATH."""
-    beside = Path(sys.executable).with_name("py-spy")
-    path = str(beside) if beside.exists() else shutil.which("py-spy")
-    if path is None:
-        raise SystemExit("py-spy is not installed: run make bench-why, or pip install 'task-profiler[stacks]'")
-    return path
 
 
 def main(arguments: Sequence[str]) -> None:

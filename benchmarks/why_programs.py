@@ -161,7 +161,7 @@ def read_pipe(seconds: float, _: Surroundings) -> int:
 
 
 def pause(seconds: float, _: Surroundings) -> int:
-    """Wait for a signal, which is no kind of its own."""
+    """Wait for a signal, which counts as other."""
     signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     signal.pause()

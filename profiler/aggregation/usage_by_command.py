@@ -10,6 +10,7 @@ from profiler.aggregation.process_totals import TreeMemory
 from profiler.aggregation.statistics import MonotonicCounter
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.record.bounded_json_line import MAX_TEXT_LENGTH, truncate_text
 from profiler.record.record_model import MemoryKills, Process, Series
 from profiler.record.units import CPU_SECONDS_DIGITS, mebibytes
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 _SHOWN_PER_RANKING = 5
 _MAX_SHOWN_OVER_TIME = 8
-_MAX_COMMAND_LENGTH = 200
 # Commands with different arguments count as different names: the smallest are dropped.
 _MAX_NAMES = 500
 _KEPT_PER_RANKING = 100
@@ -41,7 +41,7 @@ class _ProcessName(Struct, frozen=True):
     def text(self) -> str:
         """The command and its shown arguments."""
         words = self.command if self.arguments is None else f"{self.command} {self.arguments}"
-        return words if len(words) <= _MAX_COMMAND_LENGTH else words[: _MAX_COMMAND_LENGTH - 1] + "…"
+        return truncate_text(words, MAX_TEXT_LENGTH)
 
 
 class _Total(Struct, frozen=True, gc=False):
