@@ -17,6 +17,14 @@ from profiler.record.activity_model import (
     TimeBreakdown,
     WaitTarget,
 )
+from profiler.record.notice_model import (
+    Notice,
+    NoticedSchedule,
+    NoticeEvidence,
+    NoticeLine,
+    ScheduleNotice,
+    ScheduleNoticeLine,
+)
 from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
@@ -369,3 +377,48 @@ def unmeasured() -> Report:
 def night() -> tuple[Report, ...]:
     """The last three nights of nightly-etl."""
     return (out_of_memory(), etl(days_ago=1), etl("2f6b7788", days_ago=2))
+
+
+def stuck_notice() -> NoticeLine:
+    """The batch of :func:`waiting` has waited for its database for half an hour."""
+    run, found_ns = waiting().record, STARTED_NS + 45 * 60 * NS_PER_SECOND
+    since = format_ms(STARTED_NS + 15 * 60 * NS_PER_SECOND)
+    return NoticeLine(
+        time=format_ms(found_ns),
+        notice=Notice(
+            kind="stuck",
+            message="The run used less than 0.01 vCPU and 1 KB/s of network and disk for 30 minutes; "
+            "it has waited mostly for network 10.0.3.9:5432.",
+            since=since,
+            evidence=NoticeEvidence(
+                minutes=30,
+                vcpu_used=0.004,
+                network_bytes_per_second=212,
+                block_bytes_per_second=0,
+                waiting_for="network 10.0.3.9:5432",
+            ),
+        ),
+        record=replace(running().record, task_id=run.task_id, task_arn=run.task_arn, log_stream=run.log_stream),
+    )
+
+
+def missed_notice() -> ScheduleNoticeLine:
+    """The schedule of nightly-etl started no task."""
+    due_at = "2026-11-20T03:00:00.000Z"
+    return ScheduleNoticeLine(
+        time="2026-11-20T03:15:12.000Z",
+        notice=ScheduleNotice(
+            kind="missed",
+            message="nightly-etl was due at 03:00 and no task was started: "
+            "RunTask was refused, because the capacity is unavailable at this time.",
+            due_at=due_at,
+            reason="RunTask was refused, because the capacity is unavailable at this time.",
+        ),
+        schedule=NoticedSchedule(
+            kind="schedule", name="nightly-etl", group="default", expression="cron(0 3 * * ? *)", time_zone="UTC"
+        ),
+        cluster="jobs",
+        family="nightly-etl",
+        region="us-west-2",
+        account_id="111122223333",
+    )

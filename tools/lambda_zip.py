@@ -29,6 +29,7 @@ _SHARED_PATTERNS = (
     "profiler/__init__.py",
     "profiler/core/*.py",
     "profiler/record/*.py",
+    "profiler/schedules/*.py",
 )
 _EXCLUDED_FOLDERS = {"__pycache__", "tests", "bin"}
 _EXCLUDED_SUFFIXES = {".pyc", ".pyi"}

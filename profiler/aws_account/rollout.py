@@ -12,7 +12,7 @@ from profiler.aws_account.monitor_log_groups import LogGroups
 from profiler.aws_account.registered_definitions import TaskDefinitions, previous_revision, revision_of
 from profiler.aws_account.role_policies import attach_policy
 from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily, Planner
-from profiler.aws_account.schedules import ScheduledTarget, Schedules
+from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
 from profiler.task_definitions.permissions import POLICY_NAME

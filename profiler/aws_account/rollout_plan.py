@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aws_account.registered_definitions import revision_of
-from profiler.aws_account.schedules import ScheduledTarget
+from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.add_monitor import (
     AddMonitorOptions,

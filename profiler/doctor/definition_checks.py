@@ -5,7 +5,7 @@ The findings are those of :mod:`profiler.doctor.task_checks` that a task definit
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from profiler.aws_account.schedules import ScheduledTarget
+from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.core.ecs_terms import CONTAINER_VARIABLE
 from profiler.core.errors import TaskProfilerError
 from profiler.doctor.findings import Finding, note, ok, problem

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.past_runs.run_source import CHECKPOINT, PastRun, TaskEvent
-from profiler.record.outcome_sentences import describe_cause, describe_exit_code
 from profiler.record.record_model import Metrics, Record, known_status
+from profiler.record.run_outcome import describe_cause, describe_exit_code
 from profiler.record.units import format_duration, format_memory
 
 Tone = Literal["good", "bad", "warning", "neutral"]

@@ -287,6 +287,13 @@ class Monitor(Model, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = field(default_factory=lambda: ())
 
 
+class RaisedNotice(Model, frozen=True, kw_only=True):
+    """A notice that was raised while the batch ran: its kind and its time."""
+
+    kind: str
+    at: str
+
+
 class Record(Model, frozen=True, kw_only=True):
     """One run of one batch container.
 
@@ -334,6 +341,7 @@ class Record(Model, frozen=True, kw_only=True):
     gpu_scope: str | None = None
     neuron: Neuron | None = None
     stacks: Stacks | None = None
+    notices: tuple[RaisedNotice, ...] = ()
     tags: Mapping[str, str] | None = None
     series: Series | None = None
     truncated: bool | None = None

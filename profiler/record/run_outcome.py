@@ -1,8 +1,10 @@
-"""How a run ended: the words of records, documents and notifications.
+"""How a run ended: the words of records, documents and notifications, and their sentences.
 
 The lists are closed for writers. A reader treats a word that only a newer version knows as unknown.
 """
 
+import signal
+from collections.abc import Mapping
 from typing import Literal
 
 EndStatus = Literal["success", "failure", "stopped", "unknown"]
@@ -14,6 +16,23 @@ OutOfMemoryEvidence = Literal["kernel-counter", "exit-137-at-limit", "memory-at-
 FIRST_SIGNAL_EXIT_CODE = 128
 SIGKILL_EXIT_CODE = 137  # from the kernel's OOM killer, or from ECS after the stop timeout
 SIGTERM_EXIT_CODE = 143  # from ECS, to stop a container
+
+PREDICATES: Mapping[Status, str] = {
+    "success": "succeeded",
+    "failure": "failed",
+    "stopped": "was stopped",
+    "running": "is running",
+    "unknown": "ended with an unknown result",
+}
+_CAUSES: Mapping[str, str] = {
+    "oom": "Out of memory: the container was killed because it exceeded its memory limit",
+    "spot": "AWS reclaimed the Spot capacity",
+    "user": "A person or a program stopped the task",
+    "scheduler": "The ECS scheduler stopped the task",
+    "infrastructure": "AWS stopped the task because of a problem with the underlying infrastructure",
+    "image": "The container's image could not be pulled",
+    "resources": "ECS could not get the resources that the task needs to start",
+}
 
 
 def end_status(exit_code: int | None, *, was_stopped: bool, has_failed: bool = False) -> EndStatus:
@@ -30,3 +49,18 @@ def end_status(exit_code: int | None, *, was_stopped: bool, has_failed: bool = F
     if exit_code == 0:
         return "success"
     return "failure" if exit_code is not None or has_failed else "unknown"
+
+
+def describe_cause(category: str | None, exit_code: int | None = None) -> str | None:
+    """Why the task stopped, or why it did not start: a sentence without its full stop; None if the cause is unknown."""
+    if category == "exit" and exit_code is not None:
+        return f"The container exited with code {describe_exit_code(exit_code)}"
+    return _CAUSES.get(category or "")
+
+
+def describe_exit_code(exit_code: int) -> str:
+    """The exit code, with the name of the signal that it reports: ``1``, ``137 (SIGKILL)``."""
+    try:
+        return f"{exit_code} ({signal.Signals(exit_code - FIRST_SIGNAL_EXIT_CODE).name})"
+    except ValueError:
+        return str(exit_code)

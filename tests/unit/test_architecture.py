@@ -20,7 +20,7 @@ LAYERS = (
     ("core",),
     ("record",),
     ("readers", "sinks"),
-    ("aggregation", "sizing", "task_definitions", "search_setup"),
+    ("aggregation", "sizing", "task_definitions", "search_setup", "schedules"),
     ("settings",),
     ("collectors", "history", "past_runs", "aws_account"),
     ("monitor", "local_run"),
@@ -30,7 +30,7 @@ LAYERS = (
 )
 LEVELS = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 # The part of the profiler that ships in the Lambda zip.
-SHIPPED = ("profiler", "profiler.core", "profiler.record")
+SHIPPED = ("profiler", "profiler.core", "profiler.record", "profiler.schedules")
 # The rooms of lambda/forwarder, from the bottom to the top; the modules of a folder are one room.
 FORWARDER_ROOMS = (
     ("delivery_errors", "index_names", "invocation_time", "function_settings"),

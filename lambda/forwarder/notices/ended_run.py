@@ -14,9 +14,8 @@ from forwarder.notices.notice import Notice
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.outcome_sentences import PREDICATES
 from profiler.record.record_model import Cost, Metrics, Recommendation, describe_type
-from profiler.record.run_outcome import EndStatus, StopCategory
+from profiler.record.run_outcome import PREDICATES, EndStatus, StopCategory
 
 LINE_TYPE = "task.ended"
 MAX_DETAIL_BYTES = 32 * 1024

@@ -7,9 +7,8 @@ from operator import itemgetter
 from forwarder.notices.notice import Notice
 from forwarder.task.stop_classification import Outcome
 from profiler.record.activity_model import TimeBreakdown
-from profiler.record.outcome_sentences import describe_cause, describe_exit_code
 from profiler.record.record_model import Distribution, Process, Record, TaskSize
-from profiler.record.run_outcome import EndStatus
+from profiler.record.run_outcome import EndStatus, describe_cause, describe_exit_code
 from profiler.record.sparkline import GAP, sparkline
 from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
 

@@ -5,7 +5,7 @@ from shlex import quote
 
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.registered_definitions import TaskDefinitions, revision_of
-from profiler.aws_account.schedules import ScheduledTarget, Schedules
+from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.cli.taskdef.definition_output import STANDARD_INPUT, read_input, source_name
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.errors import TaskProfilerError

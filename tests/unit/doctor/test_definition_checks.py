@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from profiler.aws_account.schedules import ScheduledTarget
+from profiler.aws_account.scheduled_targets import ScheduledTarget
 from profiler.doctor.definition_checks import definition_findings, schedule_findings
 from profiler.doctor.findings import Finding
 from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor

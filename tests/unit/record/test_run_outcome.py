@@ -2,8 +2,7 @@
 
 import pytest
 
-from profiler.record.outcome_sentences import describe_cause, describe_exit_code
-from profiler.record.run_outcome import EndStatus, end_status
+from profiler.record.run_outcome import EndStatus, describe_cause, describe_exit_code, end_status
 
 
 @pytest.mark.parametrize(

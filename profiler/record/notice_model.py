@@ -1,0 +1,127 @@
+"""Notices: a line about a run that may need attention, and a line about a schedule that did not run.
+
+The monitor writes :class:`NoticeLine`; the forwarder's ``watch_schedules`` writes :class:`ScheduleNoticeLine`.
+"""
+
+from functools import cache
+from typing import Annotated, Literal, TypeAlias, get_args
+
+import msgspec
+from msgspec import Meta, field
+
+from profiler.record.model_base import Model
+from profiler.record.record_model import SCHEMA_VERSION, Record
+
+NoticeKind = Literal["stuck", "overdue", "memory", "disk"]
+ScheduleNoticeKind = Literal["missed", "late", "overlapped", "slow"]
+Number: TypeAlias = int | float
+
+# A reader passes a word on that only a newer writer knows.
+_AnyNoticeKind = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(NoticeKind))})]
+_AnyScheduleNoticeKind = Annotated[str, Meta(extra_json_schema={"examples": list(get_args(ScheduleNoticeKind))})]
+
+
+class NoticeEvidence(Model, frozen=True, kw_only=True):
+    """The numbers behind a notice; what does not belong to its kind is absent.
+
+    ``stuck``: the largest values of any step since ``since``. ``overdue``: the time since the start and the expected
+    one. ``memory`` and ``disk``: what is used of the size, its growth, and the minutes until it reaches the size at
+    this growth. ``waitingFor`` is the target of the longest wait since the start of the run.
+    """
+
+    minutes: Number | None = None
+    vcpu_used: float | None = None
+    network_bytes_per_second: Number | None = None
+    block_bytes_per_second: Number | None = None
+    waiting_for: str | None = None
+    elapsed_seconds: Number | None = None
+    expected_seconds: Number | None = None
+    used_mb: Number | None = field(default=None, name="usedMB")
+    size_mb: Number | None = field(default=None, name="sizeMB")
+    growth_mb_per_minute: float | None = field(default=None, name="growthMBPerMinute")
+    minutes_left: float | None = None
+
+
+class Notice(Model, frozen=True, kw_only=True):
+    """Why a running batch may need attention.
+
+    ``message`` is one sentence with the numbers. ``since`` is the time from which on the condition was met.
+    """
+
+    kind: _AnyNoticeKind
+    message: str
+    since: str | None = None
+    evidence: NoticeEvidence | None = None
+
+
+class NoticeLine(Model, frozen=True, kw_only=True, tag_field="type", tag="task.notice"):
+    """A notice as a JSON line. ``record`` has the identity of the run and its metrics so far."""
+
+    time: str
+    schema_version: str = field(default_factory=lambda: SCHEMA_VERSION)
+    notice: Notice
+    record: Record
+
+
+class NoticedSchedule(Model, frozen=True, kw_only=True):
+    """A schedule of EventBridge Scheduler (``kind``: ``schedule``; ``group``: its group) or a rule (its event bus)."""
+
+    kind: str
+    name: str
+    group: str | None = None
+    expression: str | None = None
+    time_zone: str | None = None
+
+
+class ScheduleNotice(Model, frozen=True, kw_only=True):
+    """What became of a due time. ``reason`` is AWS's reason where there is one; ``taskId`` is the task concerned."""
+
+    kind: _AnyScheduleNoticeKind
+    message: str
+    due_at: str | None = None
+    reason: str | None = None
+    task_id: str | None = None
+
+
+class ScheduleNoticeLine(Model, frozen=True, kw_only=True, tag_field="type", tag="schedule.notice"):
+    """A notice about a schedule as a JSON line."""
+
+    time: str
+    schema_version: str = field(default_factory=lambda: SCHEMA_VERSION)
+    notice: ScheduleNotice
+    schedule: NoticedSchedule
+    cluster: str | None = None
+    family: str | None = None
+    region: str | None = None
+    account_id: str | None = None
+
+
+AnyNoticeLine: TypeAlias = NoticeLine | ScheduleNoticeLine
+
+_encoder = msgspec.json.Encoder()
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[AnyNoticeLine]:
+    """The decoder, which is slow to make: it is not for the programs that only write lines."""
+    return msgspec.json.Decoder(AnyNoticeLine)
+
+
+def encode_notice(line: AnyNoticeLine) -> bytes:
+    """Encode a notice as one JSON line, without newline."""
+    return _encoder.encode(line)
+
+
+def decode_notice(line: bytes | str) -> AnyNoticeLine:
+    """Decode one JSON line. Impossible numbers and times of the record count as missing.
+
+    Raises:
+        msgspec.DecodeError: The line is not a notice.
+    """
+    from profiler.record.impossible_values import (  # not for the programs that only write lines
+        decode_leniently,
+        without_impossible,
+    )
+
+    notice: AnyNoticeLine = decode_leniently(_decoder(), line)
+    return without_impossible(notice) or notice
