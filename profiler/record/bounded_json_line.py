@@ -64,6 +64,15 @@ def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> byt
     return line if len(line) < MAX_LINE_BYTES else _encode_within(report, MAX_LINE_BYTES)
 
 
+def without_lists(record: Record) -> Record:
+    """The record for the line of a notice: the identity, the metrics and what the run waited for, within the limits.
+
+    What is left fits into a line below 64 KiB.
+    """
+    lists: dict[str, object] = dict.fromkeys(("series", "stacks", "neuron", "interval", "monitor"))
+    return _within_limits(replace(record, **lists, containers=(), gpus=(), processes=()))
+
+
 def short_line(line: bytes) -> bytes:
     """A report line for a log driver that splits lines of more than 16 KiB: above that, without the commands over time.
 
