@@ -1,8 +1,8 @@
 """Finds a quantity that grows towards its limit, in constant memory.
 
 Growth is the rise of the lowest values over the last quarter of the run: those of a garbage collector's sawtooth stay
-where they are. It must go on in all parts of the last 15 minutes, and lead above everything before: a step up, a plateau
-and a quantity that has come down from there before are no such growth.
+where they are. It must go on in all parts of the last 15 minutes, and lead above everything before: a step up, a
+plateau and a quantity that has come down from there before are no such growth.
 """
 
 from array import array
