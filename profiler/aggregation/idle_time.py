@@ -22,8 +22,8 @@ _BURST_FACTOR = 5
 _SILENT_BYTES_PER_SECOND = 10
 # A request takes more CPU time than this, 0.05 ms in 10 s; waiting takes none.
 _BURST_VCPU = 5e-6
-# Beside a line of the monitor, which hides its bytes, a request is a step with this many times the CPU time of any other
-# idle step. Health checks and garbage collections take as much in other steps, too.
+# Beside a line of the monitor, which hides its bytes, a request is a step with this many times the CPU time of any
+# other idle step. Health checks and garbage collections take as much in other steps, too.
 _HIDDEN_BURST_FACTOR = 2
 # A line of the monitor passes through the network within this time.
 _OWN_LINE_NS = 20 * NS_PER_SECOND
