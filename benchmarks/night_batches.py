@@ -16,11 +16,10 @@ from profiler.readers.ecs.container_stats import ContainerSample
 
 MIB = 2**20
 EC2_PERIOD, FARGATE_PERIOD = 1, 10
-_CHECKPOINT_SECONDS = 60
-_CHECKPOINT_BYTES = (3_000, 5_500)  # with TLS; on Fargate, log lines leave through the task's own interface
+_LINE_BYTES = (3_000, 5_500)  # with TLS; on Fargate, log lines leave through the task's own interface
 _KEEPALIVE_SECONDS = 75
 _KEEPALIVE_BYTES = 132
-_ARP_BYTES = 60
+_ARP_BYTES, _ARP_RATE = 60, 0.02
 
 
 class Point(Struct, frozen=True):
@@ -68,34 +67,39 @@ class Course:
         for _ in range(seconds):
             self.add(self.rng.uniform(50, 900), self.rng.uniform(0, 4e6), self.rng.choice((0, 0, 2e5)))
 
-    def points(
-        self, period: int, *, is_fargate: bool, gaps: Mapping[int, int], without_network: bool
-    ) -> Iterator[Point]:
-        """The readings, except in the gaps (first second -> seconds). Fargate refreshes them at any second's part."""
-        rng, noise, gap_until = Random(self.rng.random()), 0, -1
-        starts = sorted(self.restarts)
-        base = [0, 0]
+    def points(self, period: int, traits: "Traits", prints: Callable[[int], bool]) -> Iterator[Point]:
+        """The readings, except in the gaps. ``prints`` returns whether the monitor prints a line in this second."""
+        rng, noise, gap_until = Random(self.rng.random()), 0, 0
+        restarts, before = sorted(self.restarts), (0, 0)
         for second in range(1, self.seconds + 1):
-            noise += _ARP_BYTES * (rng.random() < 0.02) + _KEEPALIVE_BYTES * (second % _KEEPALIVE_SECONDS == 0)
-            if is_fargate and second % _CHECKPOINT_SECONDS == 3:
-                noise += rng.randint(*_CHECKPOINT_BYTES)
-            if starts and second >= starts[0]:
-                base = [self._cpu_ns[second - 1], self._block[second - 1]]
-                starts.pop(0)
-            gap_until = max(gap_until, second + gaps.get(second, -second - 1))
+            noise += _ARP_BYTES * (rng.random() < _ARP_RATE) + _KEEPALIVE_BYTES * (second % _KEEPALIVE_SECONDS == 0)
+            if prints(second) and traits.is_fargate:
+                noise += rng.randint(*_LINE_BYTES)
+            if restarts and second >= restarts[0]:
+                restarts.pop(0)
+                before = (self._cpu_ns[second - 1], self._block[second - 1])
+            gap_until = max(gap_until, second + traits.gaps.get(second, 0))
             if second % period or second < gap_until:
                 continue
-            network = None if without_network else self._network[second] + noise
+            network = None if traits.has_no_network else self._network[second] + noise
             sample = ContainerSample(
                 read_ns=second * NS_PER_SECOND,
-                cpu_ns=self._cpu_ns[second] - base[0],
+                cpu_ns=self._cpu_ns[second] - before[0],
                 memory_used_bytes=round(self._memory[second] * MIB),
                 network_rx_bytes=None if network is None else network // 3 * 2,
                 network_tx_bytes=None if network is None else network // 3,
-                block_read_bytes=self._block[second] - base[1],
+                block_read_bytes=self._block[second] - before[1],
                 block_write_bytes=0,
             )
-            yield Point(second, sample, round(self._disk[second]) if is_fargate else None)
+            yield Point(second, sample, round(self._disk[second]) if traits.is_fargate else None)
+
+
+class Traits(Struct, frozen=True, kw_only=True):
+    """How a run is measured. ``gaps`` are seconds without readings, by their first second."""
+
+    is_fargate: bool
+    gaps: Mapping[int, int] = {}
+    has_no_network: bool = False
 
 
 Program = Callable[[Course], None]
@@ -111,26 +115,17 @@ class Batch(Struct, frozen=True, kw_only=True):
     fault: str | None
     since_seconds: int
     course: Course
-    is_fargate: bool
+    traits: Traits
     expected_seconds: int | None
-    gaps: Mapping[int, int]
-    without_network: bool
 
     @property
     def end_seconds(self) -> int:
         """The length of the run."""
         return self.course.seconds
 
-    @property
-    def period(self) -> int:
-        """The period of the statistics."""
-        return FARGATE_PERIOD if self.is_fargate else EC2_PERIOD
-
-    def points(self) -> Iterator[Point]:
-        """The readings."""
-        return self.course.points(
-            self.period, is_fargate=self.is_fargate, gaps=self.gaps, without_network=self.without_network
-        )
+    def points(self, prints: Callable[[int], bool]) -> Iterator[Point]:
+        """The readings; ``prints`` returns whether the monitor prints a line in a second."""
+        return self.course.points(FARGATE_PERIOD if self.traits.is_fargate else EC2_PERIOD, self.traits, prints)
 
 
 def _etl(course: Course) -> None:
@@ -381,10 +376,8 @@ def _batch(rng: Random, name: str, program: Program, fault: str | None) -> Batch
         fault=fault,
         since_seconds=_fault_start(fault, course, expected_seconds),
         course=course,
-        is_fargate=is_fargate,
+        traits=Traits(is_fargate=is_fargate, gaps=gaps, has_no_network=fault is None and rng.random() < 0.05),
         expected_seconds=expected_seconds,
-        gaps=gaps,
-        without_network=fault is None and rng.random() < 0.05,
     )
 
 
