@@ -16,10 +16,10 @@ import msgspec
 from forwarder.delivery_errors import ForwarderError, SettingsError
 from forwarder.function_settings import NoticeSettings, read_notice_settings
 from forwarder.invocation_time import InvocationTime
-from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
+from forwarder.notices.channel import ChannelKind, NoticeChannel, announce
 from forwarder.notices.configured_channels import configured_channels
 from forwarder.notices.ended_run import ended_run
-from forwarder.notices.notice import Notice
+from forwarder.notices.ended_task import EndedTask
 from forwarder.notices.slack_message import message
 from forwarder.task.find_report import ReportFinder
 from forwarder.task.task_event import parse_stopped_task
@@ -36,12 +36,12 @@ class _PreviewChannel:
     is_selective = True
 
     def __init__(self) -> None:
-        self.posted: tuple[Notice, NoticeKind] | None = None
+        self.posted: tuple[EndedTask, ChannelKind] | None = None
 
-    def accepts(self, kind: NoticeKind) -> bool:  # noqa: ARG002  part of the interface
+    def accepts(self, kind: ChannelKind) -> bool:  # noqa: ARG002  part of the interface
         return True
 
-    def post(self, notice: Notice, kind: NoticeKind) -> None:
+    def post(self, notice: EndedTask, kind: ChannelKind) -> None:
         self.posted = notice, kind
 
 
@@ -55,7 +55,7 @@ class _PreviewContext:
         return _BUDGET_MS - round((time.monotonic() - self._started) * 1000)
 
 
-def preview(event: object) -> tuple[Notice, NoticeKind]:
+def preview(event: object) -> tuple[EndedTask, ChannelKind]:
     """Return the notice of an event and its kind. Raises SettingsError for an event without a notice."""
     task = parse_stopped_task(event)
     if task is None:
@@ -83,14 +83,14 @@ def channels(settings: NoticeSettings) -> list[NoticeChannel]:
     return configured_channels(settings, os.environ, budget, lambda: bounded_client("events"))
 
 
-def show(notice: Notice, kind: NoticeKind, settings: NoticeSettings) -> str:
+def show(notice: EndedTask, kind: ChannelKind, settings: NoticeSettings) -> str:
     """Return the JSON of the Slack message, and of the event's detail, which the ``task.ended`` line has as well."""
     slack = message(notice, kibana_url=settings.kibana_url)
     detail = msgspec.to_builtins(ended_run(notice, kibana_url=settings.kibana_url))
     return json.dumps({"channel": kind, "text": slack.text, "blocks": slack.blocks, "detail": detail}, indent=2)
 
 
-def send(notice: Notice, kind: NoticeKind, settings: NoticeSettings) -> None:
+def send(notice: EndedTask, kind: ChannelKind, settings: NoticeSettings) -> None:
     """Send the notice to every channel that is configured.
 
     Raises:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 from forwarder.delivery_errors import ForwarderError
+from forwarder.notices.ended_task import EndedTask
 from forwarder.notices.idempotency import Idempotently
-from forwarder.notices.notice import Notice
 
-NoticeKind = Literal["success", "failure"]
+ChannelKind = Literal["success", "failure"]
 
 
 class NoticeChannel(Protocol):
@@ -26,19 +26,19 @@ class NoticeChannel(Protocol):
         """Whether NOTIFY, NOTIFY_FAMILIES and NOTIFY_SERVICES select the tasks; False: all tasks."""
         ...
 
-    def accepts(self, kind: NoticeKind) -> bool:
+    def accepts(self, kind: ChannelKind) -> bool:
         """Whether the channel is configured for successes, or for all other outcomes. Raises SettingsError."""
         ...
 
-    def post(self, notice: Notice, kind: NoticeKind) -> None:
+    def post(self, notice: EndedTask, kind: ChannelKind) -> None:
         """Post the notice. Raises DeliveryError if it was not accepted; Lambda must retry the event."""
         ...
 
 
 def announce(
     channels: Sequence[NoticeChannel],
-    notice: Notice,
-    kind: NoticeKind,
+    notice: EndedTask,
+    kind: ChannelKind,
     once: Idempotently,
     errors: list[ForwarderError],
 ) -> tuple[str, ...]:
@@ -60,7 +60,7 @@ def announce(
     return tuple(posted)
 
 
-def _posting(channel: NoticeChannel, notice: Notice, kind: NoticeKind) -> Callable[[], bool]:
+def _posting(channel: NoticeChannel, notice: EndedTask, kind: ChannelKind) -> Callable[[], bool]:
     def post() -> bool:
         channel.post(notice, kind)
         return True

@@ -8,9 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from forwarder.notices import value_formats
-from forwarder.notices.channel import NoticeKind
+from forwarder.notices.channel import ChannelKind
+from forwarder.notices.ended_task import EndedTask
 from forwarder.notices.links import links_of
-from forwarder.notices.notice import Notice
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
 from profiler.record.activity_model import TimeBreakdown
@@ -76,7 +76,7 @@ class EndedLine(EndedRun, frozen=True, kw_only=True, tag_field="type", tag=LINE_
     """The same run as a line of the function's log."""
 
 
-def ended_run(notice: Notice, *, kibana_url: str | None) -> EndedRun:
+def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:
     """Return the run of a notice, with all texts truncated; its JSON is smaller than 32 KB."""
     started_at = notice.task.started_at
     run = EndedRun(
@@ -104,7 +104,7 @@ def ended_run(notice: Notice, *, kibana_url: str | None) -> EndedRun:
     return run if is_small else replace(run, metrics=None, time_breakdown=None, cost=None, recommendation=None)
 
 
-def _sentence(notice: Notice) -> str:
+def _sentence(notice: EndedTask) -> str:
     """Return a sentence such as "nightly:5 failed with exit code 1: out of disk.", and one about its longest wait."""
     revision = notice.task.revision
     name = notice.family if revision is None else f"{notice.family}:{revision}"
@@ -115,7 +115,7 @@ def _sentence(notice: Notice) -> str:
     return f"{name} {PREDICATES[notice.outcome.status]}{exit_code}{reason}.{f' {wait}' if wait else ''}"
 
 
-def _metrics(notice: Notice) -> Metrics | None:
+def _metrics(notice: EndedTask) -> Metrics | None:
     duration_ms = notice.duration_ms
     if notice.record is None:
         return None if duration_ms is None else Metrics(duration_ms=duration_ms)
@@ -136,7 +136,7 @@ def _metrics(notice: Notice) -> Metrics | None:
     )
 
 
-def _time_breakdown(notice: Notice) -> TimeBreakdown | None:
+def _time_breakdown(notice: EndedTask) -> TimeBreakdown | None:
     breakdown = None if notice.record is None else notice.record.time_breakdown
     if breakdown is None:
         return None
@@ -151,12 +151,12 @@ def _time_breakdown(notice: Notice) -> TimeBreakdown | None:
     return replace(breakdown, waiting_for=tuple(targets))
 
 
-def _cost(notice: Notice) -> Cost | None:
+def _cost(notice: EndedTask) -> Cost | None:
     cost = None if notice.record is None or not notice.is_complete else notice.record.cost
     return None if cost is None else replace(cost, price_basis=_cut(cost.price_basis, _MAX_SENTENCE_LENGTH))
 
 
-def _recommendation(notice: Notice) -> Recommendation | None:
+def _recommendation(notice: EndedTask) -> Recommendation | None:
     advice = None if notice.record is None else notice.record.recommendation
     if advice is None:
         return None
@@ -166,7 +166,7 @@ def _recommendation(notice: Notice) -> Recommendation | None:
     )
 
 
-def _links(notice: Notice, kibana_url: str | None) -> Links | None:
+def _links(notice: EndedTask, kibana_url: str | None) -> Links | None:
     addresses = links_of(notice, kibana_url)
     links = Links(
         **{name: url if url is not None and len(url) <= _MAX_URL_LENGTH else None for name, url in addresses.items()}
@@ -199,11 +199,11 @@ class LogLineChannel:
         self._write = write
         self._kibana_url = kibana_url
 
-    def accepts(self, kind: NoticeKind) -> bool:  # noqa: ARG002  part of the interface
+    def accepts(self, kind: ChannelKind) -> bool:  # noqa: ARG002  part of the interface
         """See ``NoticeChannel``: every run."""
         return True
 
-    def post(self, notice: Notice, kind: NoticeKind) -> None:  # noqa: ARG002  part of the interface
+    def post(self, notice: EndedTask, kind: ChannelKind) -> None:  # noqa: ARG002  part of the interface
         """Print the line."""
         run = ended_run(notice, kibana_url=self._kibana_url)
         line = EndedLine(**{name: getattr(run, name) for name in run.__struct_fields__})

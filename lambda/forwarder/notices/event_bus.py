@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from forwarder.delivery_errors import NoticeError
-from forwarder.notices.channel import NoticeKind
+from forwarder.notices.channel import ChannelKind
 from forwarder.notices.ended_run import ended_run
-from forwarder.notices.notice import Notice
+from forwarder.notices.ended_task import EndedTask
 
 SOURCE = "task-profiler"
 DETAIL_TYPE = "Task Run Ended"
@@ -32,11 +32,11 @@ class EventBusChannel:
         self._client = client
         self._kibana_url = kibana_url
 
-    def accepts(self, kind: NoticeKind) -> bool:  # noqa: ARG002  part of the interface
+    def accepts(self, kind: ChannelKind) -> bool:  # noqa: ARG002  part of the interface
         """See ``NoticeChannel``: every kind, because the rules on the bus select."""
         return True
 
-    def post(self, notice: Notice, kind: NoticeKind) -> None:  # noqa: ARG002  part of the interface
+    def post(self, notice: EndedTask, kind: ChannelKind) -> None:  # noqa: ARG002  part of the interface
         """Put the event. Raises NoticeError."""
         from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and not always needed
 

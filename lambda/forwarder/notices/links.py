@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
-from forwarder.notices.notice import Notice
+from forwarder.notices.ended_task import EndedTask
 from profiler.core.text import on_one_line
 
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
@@ -24,7 +24,7 @@ _MARGIN_BEFORE_START = timedelta(hours=1)
 _MARGIN_AFTER_END = timedelta(minutes=5)
 
 
-def links_of(notice: Notice, kibana_url: str | None) -> dict[str, str | None]:
+def links_of(notice: EndedTask, kibana_url: str | None) -> dict[str, str | None]:
     """Return the addresses of the log stream, the ECS task, and the dashboard "Task run"; None where unknown."""
     task, log = notice.task, notice.log
     return {

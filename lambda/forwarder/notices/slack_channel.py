@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 from forwarder.delivery_errors import SettingsError
 from forwarder.invocation_time import TimeBudget
-from forwarder.notices.channel import NoticeKind
-from forwarder.notices.notice import Notice
+from forwarder.notices.channel import ChannelKind
+from forwarder.notices.ended_task import EndedTask
 from forwarder.notices.slack_message import message
 from forwarder.notices.slack_settings import SlackTarget
 
@@ -25,7 +25,7 @@ class SlackNoticeChannel:
 
     def __init__(
         self,
-        targets: Callable[[], Mapping[NoticeKind, SlackTarget]],
+        targets: Callable[[], Mapping[ChannelKind, SlackTarget]],
         budget: TimeBudget,
         *,
         kibana_url: str | None = None,
@@ -34,11 +34,11 @@ class SlackNoticeChannel:
         self._budget = budget
         self._kibana_url = kibana_url
 
-    def accepts(self, kind: NoticeKind) -> bool:
+    def accepts(self, kind: ChannelKind) -> bool:
         """Whether Slack has a target for this kind."""
         return kind in self._targets()
 
-    def post(self, notice: Notice, kind: NoticeKind) -> None:
+    def post(self, notice: EndedTask, kind: ChannelKind) -> None:
         """Send the message."""
         from forwarder.notices.slack_sender import send  # imports slack_sdk, which is not always needed
 

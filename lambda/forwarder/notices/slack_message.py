@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from forwarder.notices import value_formats
+from forwarder.notices.ended_task import EndedTask
 from forwarder.notices.links import links_of
-from forwarder.notices.notice import Notice
 from profiler.core.text import on_one_line
 from profiler.record.hardware import gpu_totals, neuron_totals
 from profiler.record.record_model import Distribution, MemoryKills, Record, TaskSize
@@ -91,7 +91,7 @@ def _escaped_length(text: str) -> int:
     return utf16_length(text.translate(_ESCAPES))
 
 
-def message(notice: Notice, *, kibana_url: str | None) -> SlackMessage:
+def message(notice: EndedTask, *, kibana_url: str | None) -> SlackMessage:
     """Build the message of one stopped task. Never raises, because an error here would lose the notice."""
     blocks = (
         {"type": "header", "text": plain_text(_title(notice))},
@@ -108,14 +108,14 @@ def message(notice: Notice, *, kibana_url: str | None) -> SlackMessage:
     return SlackMessage(text=_fallback(notice), blocks=[block for block in blocks if block is not None])
 
 
-def _title(notice: Notice) -> str:
+def _title(notice: EndedTask) -> str:
     revision = "" if notice.task.revision is None else f":{notice.task.revision}"
     tail = escape_text(revision, _MAX_REVISION_LENGTH)
     head = f"{value_formats.TITLES[notice.outcome.status]} · "
     return head + escape_text(notice.family, MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)) + tail
 
 
-def _fallback(notice: Notice) -> str:
+def _fallback(notice: EndedTask) -> str:
     duration, outcome = value_formats.duration(notice.duration_ms), notice.outcome
     parts = (
         _title(notice),
@@ -126,7 +126,7 @@ def _fallback(notice: Notice) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _location(notice: Notice) -> str:
+def _location(notice: EndedTask) -> str:
     named = (
         ("cluster", notice.task.cluster),
         ("", notice.task.region),
@@ -137,7 +137,7 @@ def _location(notice: Notice) -> str:
     return "  ·  ".join(f"{name} {text}".strip() for name, text in texts if text)
 
 
-def _fields(notice: Notice) -> JsonObject | None:
+def _fields(notice: EndedTask) -> JsonObject | None:
     started = notice.task.started_at
     named = (
         ("Duration", value_formats.duration(notice.duration_ms)),
@@ -157,7 +157,7 @@ def _billed(record: Record) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _usage(notice: Notice) -> list[str]:
+def _usage(notice: EndedTask) -> list[str]:
     metrics = notice.metrics
     cpu = metrics.cpu_utilization_percent or _NOT_MEASURED
     memory = metrics.memory_utilization_percent or _NOT_MEASURED
@@ -216,7 +216,7 @@ def _log(lines: Sequence[str]) -> JsonObject | None:
     return _section([f"{_LOG_TITLE}\n{_CODE_FENCE}\n{text}\n{_CODE_FENCE}"], formatted=True) if text.strip() else None
 
 
-def _cause_lines(notice: Notice) -> list[str]:
+def _cause_lines(notice: EndedTask) -> list[str]:
     outcome = notice.outcome
     lines = [value_formats.cause(outcome)]
     if outcome.category == "oom":
@@ -238,7 +238,7 @@ def _killed(kills: MemoryKills) -> str:
     return f"The kernel killed {number} of the run's processes because memory ran out{f': {text}' if text else ''}."
 
 
-def _advice(notice: Notice) -> list[str]:
+def _advice(notice: EndedTask) -> list[str]:
     record = notice.record
     if record is None or record.recommendation is None:
         return []
@@ -250,13 +250,13 @@ def _advice(notice: Notice) -> list[str]:
     return [suggested or "", *(f"• {reason}" for reason in reasons if reason)]
 
 
-def _why(notice: Notice) -> list[str]:
+def _why(notice: EndedTask) -> list[str]:
     comparison = None if notice.comparison is None else notice.comparison.text
     sentences = (comparison, value_formats.longest_wait(notice))
     return [escape_text(sentence, _MAX_SENTENCE_LENGTH) for sentence in sentences if sentence]
 
 
-def _contradicts_out_of_memory(notice: Notice, size: TaskSize) -> bool:
+def _contradicts_out_of_memory(notice: EndedTask, size: TaskSize) -> bool:
     """Whether the size gives no more memory to a run that ran out of memory: its numbers are from before the end."""
     limit, memory = (
         value_formats.valid_number(notice.metrics.memory_size_mb),
@@ -265,7 +265,7 @@ def _contradicts_out_of_memory(notice: Notice, size: TaskSize) -> bool:
     return notice.outcome.category == "oom" and limit is not None and memory is not None and memory <= limit
 
 
-def _note(notice: Notice) -> str:
+def _note(notice: EndedTask) -> str:
     if notice.is_complete:
         return ""
     if notice.record is not None and _is_measured(notice.record):
@@ -281,7 +281,7 @@ def _is_measured(record: Record) -> bool:
     return any(value is not None for value in values) or any(_accelerators(record))
 
 
-def _buttons(notice: Notice, kibana_url: str | None) -> JsonObject | None:
+def _buttons(notice: EndedTask, kibana_url: str | None) -> JsonObject | None:
     names = {"log_stream": "Log stream", "ecs_task": "ECS task", "kibana": "Kibana"}
     buttons = [
         {"type": "button", "action_id": action, "text": plain_text(names[action]), "url": url}
