@@ -5,7 +5,6 @@ attempts, so that Lambda retries the event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from msgspec import Struct
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from forwarder.delivery_errors import DeliveryError, ForwarderError
 from forwarder.documents import Document
 from forwarder.event_document import event_documents
-from forwarder.function_settings import NoticeSettings
+from forwarder.function_settings import NoticeSettings, Subject
 from forwarder.index_names import IndexPeriod
 from forwarder.notices.channel import ChannelKind, NoticeChannel, announce
 from forwarder.notices.ended_task import Comparison, EndedTask
@@ -204,6 +203,5 @@ def should_notify(notice: EndedTask, settings: NoticeSettings) -> bool:
     """Whether the settings select this task for a notice."""
     if notice.task.is_service_task and not settings.services:
         return False
-    if settings.only_failures and notice.outcome.status == "success":
-        return False
-    return not settings.families or any(fnmatchcase(notice.family, pattern) for pattern in settings.families)
+    subject: Subject = "success" if notice.outcome.status == "success" else "failure"
+    return settings.selects(subject, notice.family)
