@@ -1,0 +1,156 @@
+"""Whether a batch is idle, over series of rates in steps of 1 s (EC2) and 10 s (Fargate)."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiler.aggregation.idle_time import IdleTime
+from tests.fakes import seconds
+
+Rates = tuple[float, float, float]  # vCPU, bytes a second of network and of disk
+WINDOW_SECONDS = 30 * 60
+IDLE: Rates = (0.0, 0.0, 0.0)
+
+
+def stuck_after(
+    rates_at: Callable[[float], Rates], *, step: float = 10, minutes: float = 90, window: float = WINDOW_SECONDS
+) -> float | None:
+    """The seconds after which a batch with these rates is stuck; None if it never is."""
+    idle = IdleTime(seconds(window), max_step_ns=seconds(30))
+    cpu = network = block = 0.0
+    at = 0.0
+    while at <= 60 * minutes:
+        if idle.add(seconds(at), round(cpu), round(network), round(block)):
+            return at
+        at += step
+        rates = rates_at(at)
+        cpu, network, block = cpu + 1e9 * rates[0] * step, network + rates[1] * step, block + rates[2] * step
+    return None
+
+
+def polling(
+    every: float, size: float, *, step: float = 10, floor: float = 0, disk: bool = False
+) -> Callable[[float], Rates]:
+    """A poll of so many bytes every so many seconds, in the steps of the statistics."""
+
+    def rates_at(at: float) -> Rates:
+        polls = int(at / every) - int((at - step) / every)
+        rate = floor + polls * size / step
+        return (0.001, 0, rate) if disk else (0.001, rate, 0)
+
+    return rates_at
+
+
+@pytest.mark.parametrize("step", [1, 10])
+def test_a_batch_that_does_nothing_is_stuck_after_the_window(step: float) -> None:
+    assert stuck_after(lambda _: IDLE, step=step) == WINDOW_SECONDS
+
+
+@pytest.mark.parametrize("rates", [(0.0099, 0, 0), (0, 1000, 0), (0, 0, 1000), (0.009, 1000, 1000)])
+def test_a_steady_background_below_the_limits_is_idle(rates: Rates) -> None:
+    assert stuck_after(lambda _: rates) == WINDOW_SECONDS
+
+
+@pytest.mark.parametrize("rates", [(0.0101, 0, 0), (0, 1025, 0), (0, 0, 1025)])
+def test_one_step_at_a_limit_starts_the_time_again(rates: Rates) -> None:
+    assert stuck_after(lambda at: rates if at == 600 else IDLE) == 600 + WINDOW_SECONDS
+    assert stuck_after(lambda _: rates) is None
+
+
+@given(
+    step=st.sampled_from([1, 5, 10]),
+    every=st.floats(12, 1200),
+    size=st.floats(400, 100_000),
+    floor=st.floats(0, 8),
+    disk=st.booleans(),
+)
+@settings(max_examples=10, deadline=None)
+def test_a_batch_that_polls_is_not_stuck(step: float, every: float, size: float, floor: float, *, disk: bool) -> None:
+    rates_at = polling(every, size, step=step, floor=floor, disk=disk)
+    assert stuck_after(rates_at, step=step, minutes=45) is None
+
+
+@given(seed=st.integers(0, 1000), low=st.floats(0, 300), high=st.floats(300, 900))
+@settings(max_examples=10, deadline=None)
+def test_a_background_that_varies_is_idle(seed: int, low: float, high: float) -> None:
+    """An occasional step that looks like a poll only delays the notice."""
+    noise = random.Random(seed)
+    assert stuck_after(lambda _: (0.005, noise.uniform(low, high), noise.uniform(0, 50)), minutes=240) is not None
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_missing_reading_starts_the_time_again(missing: int) -> None:
+    idle = IdleTime(seconds(60), max_step_ns=seconds(30))
+    counters: list[int | None] = [0, 0, 0]
+    for at in range(0, 60, 10):
+        assert not idle.add(seconds(at), 0, 0, 0)
+    counters[missing] = None
+    assert not idle.add(seconds(60), *counters)
+    assert idle.since_ns is None
+    assert not idle.add(seconds(70), 0, 0, 0)
+    assert idle.since_ns == seconds(70)
+
+
+def test_a_counter_that_is_never_known_is_not_idleness() -> None:
+    idle = IdleTime(seconds(60), max_step_ns=seconds(30))
+    assert not any(idle.add(seconds(at), 0, None, 0) for at in range(0, 600, 10))
+
+
+def test_a_gap_is_not_idleness() -> None:
+    idle = IdleTime(seconds(60), max_step_ns=seconds(30))
+    assert [idle.add(seconds(at), 0, 0, 0) for at in (0, 30, 61, 91, 120, 121)] == [False] * 5 + [True]
+
+
+def test_steps_of_clock_ticks_are_merged() -> None:
+    """A tick of 10 ms in a step of 0.5 s is no activity of 2 % of a vCPU."""
+    cpu_ns = 0
+    for min_step, expected in ((0, False), (10, True)):
+        idle = IdleTime(seconds(60), max_step_ns=seconds(30), min_step_ns=seconds(min_step))
+        found = False
+        for step in range(400):
+            cpu_ns += 10_000_000 if step % 10 == 0 else 0
+            found = found or idle.add(seconds(step / 2), cpu_ns, 0, 0)
+        assert found == expected
+
+
+def test_the_largest_values_of_the_idle_time() -> None:
+    idle = IdleTime(seconds(60), max_step_ns=seconds(30))
+    cpu_ns = network = block = 0
+    for at in range(0, 80, 10):
+        idle.add(seconds(at), cpu_ns, network, block)
+        cpu_ns, network, block = cpu_ns + 10_000_000 + at * 100_000, network + 1000, block + 500
+    assert idle.vcpu == pytest.approx(0.0016)
+    assert (idle.network, idle.block) == (100, 50)
+
+
+def run_with_own_lines(polls: Callable[[int], bool], *, is_silent: bool) -> int | None:
+    """The monitor writes 20 KB a minute through the batch's interface unless it is silent near the end."""
+    idle = IdleTime(seconds(WINDOW_SECONDS), max_step_ns=seconds(30))
+    network, line_ns = 0, None
+    for at in range(0, 3 * WINDOW_SECONDS, 10):
+        if idle.add(seconds(at), 0, network, 0, line_ns):
+            return at
+        if at % 60 == 0 and not (is_silent and idle.wants_silence(seconds(at))):
+            line_ns, network = seconds(at), network + 20_000
+        network += 2000 if polls(at) else 0
+    return None
+
+
+def test_the_lines_of_the_monitor_are_not_the_activity_of_the_batch() -> None:
+    assert run_with_own_lines(lambda _: False, is_silent=True) == WINDOW_SECONDS
+    assert run_with_own_lines(lambda _: False, is_silent=False) is None
+    assert run_with_own_lines(lambda at: at % 60 == 0, is_silent=True) is None
+    assert run_with_own_lines(lambda at: at % 60 == 30, is_silent=True) is None
+
+
+def test_silence_is_only_for_a_batch_that_is_nearly_stuck() -> None:
+    idle = IdleTime(seconds(WINDOW_SECONDS), max_step_ns=seconds(30))
+    assert not idle.wants_silence(0)
+    for at in range(0, WINDOW_SECONDS - 20, 10):
+        assert idle.wants_silence(seconds(at)) == (at >= WINDOW_SECONDS - 180)
+        idle.add(seconds(at), 0, 0, 0)
+    assert idle.wants_silence(seconds(WINDOW_SECONDS))
+    assert not idle.wants_silence(seconds(WINDOW_SECONDS + 60))  # readings are missing
