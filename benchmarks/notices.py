@@ -16,13 +16,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from benchmarks.figures import BenchmarkResult, Figure, markdown_table, print_and_save
-from benchmarks.night_batches import FAULTS, HEALTHY, MIB, POLLS_WITH_IO, SILENT_POLLS, Batch, night
-from profiler.aggregation.growth import GrowthToLimit
-from profiler.aggregation.idle_time import IdleTime
+from benchmarks.night_batches import FAULTS, HEALTHY, MIB, POLLS_WITH_IO, SILENT_POLLS, Batch, Point, night
+from profiler.aggregation.run_notices import NoticeReading, NoticeSettings, RunNotices
 from profiler.core.timestamps import NS_PER_SECOND
 
 KINDS = ("stuck", "overdue", "memory", "disk")
-_STUCK_NS = 30 * 60 * NS_PER_SECOND
 _CHECKPOINT_SECONDS = 60
 
 
@@ -37,40 +35,50 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def watch(batch: Batch) -> Outcome:
-    """Run the detectors over a batch's readings, as the monitor does."""
-    idle = IdleTime(_STUCK_NS, max_step_ns=60 * NS_PER_SECOND)
-    memory, disk = GrowthToLimit(0), GrowthToLimit(0)
-    own_line_ns = None
-    is_fargate = batch.traits.is_fargate
+    """Run the detectors over a batch's readings, as the monitor does. On Fargate, its lines pass the same network."""
+    notices = RunNotices(NoticeSettings(expected_seconds=batch.expected_seconds), 0)
+    is_fargate, own_line_ns = batch.traits.is_fargate, None
 
     def prints(second: int) -> bool:
         nonlocal own_line_ns
-        if second % _CHECKPOINT_SECONDS or (is_fargate and idle.wants_silence(second * NS_PER_SECOND)):
+        now_ns = second * NS_PER_SECOND
+        if second % _CHECKPOINT_SECONDS or (is_fargate and notices.wants_silence(now_ns)):
             return False
-        own_line_ns = second * NS_PER_SECOND
+        own_line_ns = now_ns if is_fargate else None
         return True
 
-    notices: dict[str, int] = {}
+    found: dict[str, int] = {}
     for point in batch.points(prints):
-        sample, now_ns = point.sample, point.sample.read_ns
-        network = None if sample.network_rx_bytes is None else sample.network_rx_bytes + (sample.network_tx_bytes or 0)
-        block = (sample.block_read_bytes or 0) + (sample.block_write_bytes or 0)
-        found = {
-            "stuck": idle.add(now_ns, sample.cpu_ns, network, block, own_line_ns if is_fargate else None),
-            "memory": memory.add(now_ns, (sample.memory_used_bytes or 0) / MIB, batch.course.memory_limit_mb),
-            "disk": point.disk_used_mb is not None and disk.add(now_ns, point.disk_used_mb, batch.course.disk_size_mb),
-            "overdue": batch.expected_seconds is not None and point.at_seconds > batch.expected_seconds,
-        }
-        for kind, is_found in found.items():
-            if is_found:
-                notices.setdefault(kind, point.at_seconds)
+        reading = _reading(point, batch, own_line_ns)
+        overdue = notices.overdue(reading.at_ns)
+        for finding in (*notices.add(reading), *(() if overdue is None else (overdue,))):
+            found.setdefault(finding.kind, point.at_seconds)
     return Outcome(
         name=batch.name,
         fault=batch.fault,
         since_seconds=batch.since_seconds,
         end_seconds=batch.end_seconds,
-        notices=notices,
+        notices=found,
     )
+
+
+def _reading(point: Point, batch: Batch, own_line_ns: int | None) -> NoticeReading:
+    sample = point.sample
+    return NoticeReading(
+        at_ns=sample.read_ns,
+        cpu_ns=sample.cpu_ns,
+        network_bytes=_sum(sample.network_rx_bytes, sample.network_tx_bytes),
+        block_bytes=_sum(sample.block_read_bytes, sample.block_write_bytes),
+        memory_used_bytes=sample.memory_used_bytes,
+        memory_size_bytes=batch.course.memory_limit_mb * MIB,
+        disk_used_mb=point.disk_used_mb,
+        disk_size_mb=batch.course.disk_size_mb,
+        own_line_ns=own_line_ns,
+    )
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
 
 
 def expected_kind(outcome: Outcome) -> str | None:
