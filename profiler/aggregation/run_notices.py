@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from profiler.record.activity_model import TimeBreakdown
     from profiler.record.notice_model import Notice, NoticeKind
 
-DEFAULT_STUCK_MINUTES = 30.0
 # Stats are refreshed every 20 s at least; a longer time between two readings is a gap, unless the interval is longer.
 _MAX_STEP_NS = 30 * NS_PER_SECOND
 _MAX_INTERVALS = 2.5
@@ -25,7 +24,7 @@ _WAIT_NAMES = {"lock": "a lock", "pipe": "a pipe", "child": "a child process", "
 class NoticeSettings(Struct, frozen=True, kw_only=True):
     """After how many idle minutes a batch is stuck (0: never), and after how many seconds it is overdue."""
 
-    stuck_minutes: float = DEFAULT_STUCK_MINUTES
+    stuck_minutes: float = 30.0
     expected_seconds: float | None = None
 
 

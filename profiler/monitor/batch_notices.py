@@ -1,0 +1,115 @@
+"""Looks for notices of the batches on each tick, from the samples that the monitor has taken."""
+
+from collections.abc import Iterator
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.run_notices import Finding, NoticeReading, NoticeSettings, RunNotices
+from profiler.aggregation.task_record import container_limits
+from profiler.core.clock import Clock
+from profiler.core.ecs_terms import FARGATE
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.monitor.task_sampler import TaskSampler
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.settings import MonitorSettings
+
+
+class _Batch:
+    """One batch: its notices, and what was seen of it last."""
+
+    def __init__(self, notices: RunNotices) -> None:
+        self.notices = notices
+        self.samples = 0
+        self.attempt: tuple[str | None, int] | None = None
+
+
+class BatchNotices:
+    """The notices of all batches of the task."""
+
+    def __init__(self, settings: MonitorSettings, sampler: TaskSampler, clock: Clock) -> None:
+        self._settings = NoticeSettings(
+            stuck_minutes=settings.stuck_minutes, expected_seconds=settings.expected_seconds
+        )
+        self._interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
+        self._sampler = sampler
+        self._clock = clock
+        self._batches: dict[str, _Batch] = {}
+        self._own_line_ns: int | None = None
+
+    def find(self, container: ContainerMetadata, task: TaskMetadata) -> Iterator[tuple[RunNotices, Finding]]:
+        """What is found of a running batch for the first time, with its notices so far."""
+        batch = self._batches.get(container.name)
+        if batch is None:
+            if container.started_ns is None:
+                return
+            notices = RunNotices(self._settings, container.started_ns, interval_ns=self._interval_ns)
+            batch = self._batches[container.name] = _Batch(notices)
+        usage = self._sampler.usages.get(container.name)
+        if usage is not None and usage.samples != batch.samples:
+            batch.samples = usage.samples
+            attempt = (container.docker_id, container.restart_count)
+            reading = self._reading(container, task, usage, is_new=attempt != batch.attempt)
+            batch.attempt = attempt
+            if reading is not None:
+                for finding in batch.notices.add(reading):
+                    yield batch.notices, finding
+        overdue = batch.notices.overdue(self._now_ns(container.name))
+        if overdue is not None:
+            yield batch.notices, overdue
+
+    def on_line(self) -> None:
+        """The monitor has written a line."""
+        self._own_line_ns = self._clock.monotonic_ns()
+
+    @property
+    def want_silence(self) -> bool:
+        """Whether the monitor's own lines would hide whether a batch is stuck, and should wait."""
+        task = self._sampler.task
+        if task is None or task.launch_type != FARGATE:
+            return False
+        return any(batch.notices.wants_silence(self._now_ns(name)) for name, batch in self._batches.items())
+
+    def _now_ns(self, name: str) -> int:
+        """The wall clock as it was set at the start of the batch."""
+        return self._clock.wall_ns() - self._sampler.clock_shift_ns(name)
+
+    def _reading(
+        self, container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage, *, is_new: bool
+    ) -> NoticeReading | None:
+        """The last sample; the CPU time counts as missing if the container was restarted: that is no idleness."""
+        sample, at_ns = usage.last_sample, usage.last_read_by_start_ns
+        if sample is None or at_ns is None:
+            return None
+        cpu_seconds = None if is_new or sample.cpu_ns is None else usage.cpu_seconds
+        own_line_ns = None
+        # There, the log driver uses the network of the task.
+        if self._own_line_ns is not None and task.launch_type == FARGATE and container.shares_network:
+            own_line_ns = self._now_ns(container.name) - (self._clock.monotonic_ns() - self._own_line_ns)
+        is_network_known = sample.network_rx_bytes is not None and sample.network_tx_bytes is not None
+        return NoticeReading(
+            at_ns=at_ns,
+            cpu_ns=None if cpu_seconds is None else round(cpu_seconds * NS_PER_SECOND),
+            network_bytes=_sum(usage.network_rx_bytes, usage.network_tx_bytes) if is_network_known else None,
+            block_bytes=_sum(usage.block_read_bytes, usage.block_write_bytes) if self._has_blocks(usage) else None,
+            own_line_ns=own_line_ns,
+            memory_used_bytes=sample.memory_used_bytes,
+            memory_size_bytes=container_limits(container, task, usage, self._sampler.host).memory_bytes,
+            disk_used_mb=task.ephemeral_storage_used_mib,
+            disk_size_mb=task.ephemeral_storage_size_mib,
+        )
+
+    def _has_blocks(self, usage: ContainerUsage) -> bool:
+        """Whether the bytes of block devices are known.
+
+        A container without I/O so far has no counters (cgroup v2). Where no container has any, they are not measured.
+        """
+        sample = usage.last_sample
+        if sample is not None and (sample.block_read_bytes is not None or sample.block_write_bytes is not None):
+            return True
+        return any(
+            one.block_read_bytes is not None or one.block_write_bytes is not None
+            for one in self._sampler.usages.values()
+        )
+
+
+def _sum(first: int | None, second: int | None) -> int:
+    return (first or 0) + (second or 0)
