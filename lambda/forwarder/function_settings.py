@@ -63,12 +63,14 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
 class NoticeSettings(Struct, frozen=True, kw_only=True):
     """The settings of ``task_stopped``: which tasks get a notice, its content and channels, and the wait for a report.
 
-    ``log_lines`` is how many lines of the batch's log the notice of a failure shows.
+    ``log_lines`` is how many lines of the batch's log the notice of a failure shows. ``unusual_as_failures`` selects
+    and posts a success that is unlike its family as a failure.
     """
 
     only_failures: bool = False
     families: tuple[str, ...] = ()
     services: bool = False
+    unusual_as_failures: bool = False
     report_wait_seconds: float = _DEFAULT_WAIT_SECONDS
     kibana_url: str | None = None
     idempotency_table: str | None = None
@@ -92,6 +94,7 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
         only_failures=notify == "failure",
         families=tuple(family.strip() for family in families if family.strip()),
         services=_boolean(environment, "NOTIFY_SERVICES"),
+        unusual_as_failures=_boolean(environment, "NOTIFY_UNUSUAL"),
         report_wait_seconds=_seconds(environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS),
         kibana_url=environment.get("KIBANA_URL", "").strip().rstrip("/") or None,
         idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,

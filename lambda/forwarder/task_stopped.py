@@ -131,11 +131,12 @@ class TaskStoppedHandler:
                 report_line=report_line,
                 log=containers.batch_log,
             )
+            if may_notify(notice, settings):
+                if outcome.status == "failure":
+                    notice = replace(notice, log_lines=run_log.last_lines(containers.batch_log, settings.log_lines))
+                if index is not None:
+                    notice = _with_comparison(notice, index)
             is_selected = should_notify(notice, settings)
-            if is_selected and outcome.status == "failure":
-                notice = replace(notice, log_lines=run_log.last_lines(containers.batch_log, settings.log_lines))
-            if is_selected and index is not None:
-                notice = _with_comparison(notice, index)
             notified = self._notify(notice, settings, errors, is_selected=is_selected)
         if len(errors) == 1:
             raise errors[0]
@@ -153,7 +154,7 @@ class TaskStoppedHandler:
         self, notice: EndedTask, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
     ) -> ChannelKind | None:
         """Post the notice. Returns its kind if a channel that selects tasks has it."""
-        kind: ChannelKind = "success" if notice.outcome.status == "success" else "failure"
+        kind = _kind(notice, settings)
         channels = [channel for channel in self._channels(settings) if is_selected or not channel.is_selective]
         posted = announce(channels, notice, kind, self._once(settings), errors)
         return kind if any(channel.is_selective and channel.name in posted for channel in channels) else None
@@ -200,10 +201,22 @@ def _with_comparison(notice: EndedTask, index: Index) -> EndedTask:
     return notice if comparison is None else replace(notice, comparison=comparison)
 
 
+def _kind(notice: EndedTask, settings: NoticeSettings) -> ChannelKind:
+    is_plain = notice.outcome.status == "success" and not (settings.unusual_as_failures and notice.unusual)
+    return "success" if is_plain else "failure"
+
+
+def may_notify(notice: EndedTask, settings: NoticeSettings) -> bool:
+    """Whether the settings select this task for a notice, or would do so if it were unlike its family."""
+    return should_notify(
+        notice, replace(settings, only_failures=settings.only_failures and not settings.unusual_as_failures)
+    )
+
+
 def should_notify(notice: EndedTask, settings: NoticeSettings) -> bool:
     """Whether the settings select this task for a notice."""
     if notice.task.is_service_task and not settings.services:
         return False
-    if settings.only_failures and notice.outcome.status == "success":
+    if settings.only_failures and _kind(notice, settings) == "success":
         return False
     return not settings.families or any(fnmatchcase(notice.family, pattern) for pattern in settings.families)

@@ -11,7 +11,7 @@ from forwarder.delivery_errors import DeliveryError, ForwarderError, SearchClust
 from forwarder.documents import Document
 from forwarder.function_settings import NoticeSettings
 from forwarder.notices.channel import ChannelKind, NoticeChannel
-from forwarder.notices.duration_comparison import compare
+from forwarder.notices.family_comparison import compare
 from forwarder.notices.ended_task import Comparison, EndedTask
 from forwarder.search_cluster.document_delivery import DeliveryResult
 from forwarder.search_cluster.failure_store import Failure
