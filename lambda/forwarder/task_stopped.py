@@ -5,7 +5,6 @@ attempts, so that Lambda retries the event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from msgspec import Struct
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from forwarder.delivery_errors import DeliveryError, ForwarderError
 from forwarder.documents import Document
 from forwarder.event_document import event_documents
-from forwarder.function_settings import NoticeSettings
+from forwarder.function_settings import NoticeSettings, Subject
 from forwarder.index_names import IndexPeriod
 from forwarder.notices.channel import ChannelKind, NoticeChannel, announce
 from forwarder.notices.ended_task import Comparison, EndedTask
@@ -131,7 +130,7 @@ class TaskStoppedHandler:
                 report_line=report_line,
                 log=containers.batch_log,
             )
-            if may_notify(notice, settings):
+            if should_notify(notice, settings, if_unusual=True):
                 if outcome.status == "failure":
                     notice = replace(notice, log_lines=run_log.last_lines(containers.batch_log, settings.log_lines))
                 if index is not None:
@@ -154,7 +153,8 @@ class TaskStoppedHandler:
         self, notice: EndedTask, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
     ) -> ChannelKind | None:
         """Post the notice. Returns its kind if a channel that selects tasks has it."""
-        kind = _kind(notice, settings)
+        is_success = notice.outcome.status == "success" and not (settings.unusual_as_failures and notice.unusual)
+        kind: ChannelKind = "success" if is_success else "failure"
         channels = [channel for channel in self._channels(settings) if is_selected or not channel.is_selective]
         posted = announce(channels, notice, kind, self._once(settings), errors)
         return kind if any(channel.is_selective and channel.name in posted for channel in channels) else None
@@ -201,22 +201,10 @@ def _with_comparison(notice: EndedTask, index: Index) -> EndedTask:
     return notice if comparison is None else replace(notice, comparison=comparison)
 
 
-def _kind(notice: EndedTask, settings: NoticeSettings) -> ChannelKind:
-    is_plain = notice.outcome.status == "success" and not (settings.unusual_as_failures and notice.unusual)
-    return "success" if is_plain else "failure"
-
-
-def may_notify(notice: EndedTask, settings: NoticeSettings) -> bool:
-    """Whether the settings select this task for a notice, or would do so if it were unlike its family."""
-    return should_notify(
-        notice, replace(settings, only_failures=settings.only_failures and not settings.unusual_as_failures)
-    )
-
-
-def should_notify(notice: EndedTask, settings: NoticeSettings) -> bool:
-    """Whether the settings select this task for a notice."""
+def should_notify(notice: EndedTask, settings: NoticeSettings, *, if_unusual: bool = False) -> bool:
+    """Whether the settings select this task for a notice; with ``if_unusual``, also a success unlike its family."""
     if notice.task.is_service_task and not settings.services:
         return False
-    if settings.only_failures and _kind(notice, settings) == "success":
-        return False
-    return not settings.families or any(fnmatchcase(notice.family, pattern) for pattern in settings.families)
+    subject: Subject = "success" if notice.outcome.status == "success" else "failure"
+    is_failure = settings.unusual_as_failures and (if_unusual or bool(notice.unusual))
+    return settings.selects(subject, notice.family) or (is_failure and settings.selects("failure", notice.family))

@@ -10,9 +10,9 @@ import pytest
 from forwarder.delivery_errors import DeliveryError, ForwarderError, SearchClusterError, SettingsError
 from forwarder.documents import Document
 from forwarder.function_settings import NoticeSettings
-from forwarder.notices.channel import ChannelKind, NoticeChannel
-from forwarder.notices.family_comparison import compare
+from forwarder.notices.channel import Announcement, ChannelKind, NoticeChannel, announcement_key
 from forwarder.notices.ended_task import Comparison, EndedTask
+from forwarder.notices.family_comparison import compare
 from forwarder.search_cluster.document_delivery import DeliveryResult
 from forwarder.search_cluster.failure_store import Failure
 from forwarder.task.batch_log_stream import LogStream
@@ -137,10 +137,11 @@ class World:
         self.documents += documents
         return DeliveryResult(indexed=len(documents) - len(self.rejected), rejected=self.rejected)
 
-    def post(self, notice: EndedTask, kind: ChannelKind) -> None:
+    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
+        assert isinstance(announcement, EndedTask)
         if self.slack_error is not None:
             raise self.slack_error
-        self.notices.append((notice, kind))
+        self.notices.append((announcement, kind))
 
     def handle(
         self, ended: StoppedTask | None = None, *, cluster: bool = True, **settings: Any
@@ -403,10 +404,10 @@ class OtherChannel:
     def accepts(self, kind: ChannelKind) -> bool:
         return True
 
-    def post(self, notice: EndedTask, kind: ChannelKind) -> None:
+    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
         if self.error is not None:
             raise self.error
-        self.posted.append(notice.task.id)
+        self.posted.append(announcement_key(announcement).rpartition("/")[2])
 
 
 def test_a_failed_channel_raises_after_the_other_channels_posted() -> None:
@@ -494,8 +495,8 @@ def test_without_a_cluster_the_notice_is_posted() -> None:
     [
         ({}, {}, "failure"),
         ({"containers": [{"name": "batch", "exitCode": 0}]}, {}, "success"),
-        ({"containers": [{"name": "batch", "exitCode": 0}]}, {"only_failures": True}, None),
-        ({"stopCode": "UserInitiated"}, {"only_failures": True}, "failure"),
+        ({"containers": [{"name": "batch", "exitCode": 0}]}, {"subjects": frozenset({"failure"})}, None),
+        ({"stopCode": "UserInitiated"}, {"subjects": frozenset({"failure"})}, "failure"),
         ({}, {"families": ("week*", "night*")}, "failure"),
         ({}, {"families": ("week*",)}, None),
         ({"group": "service:web"}, {}, None),

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from forwarder.notices import links, value_formats
 from forwarder.notices.ended_task import Comparison, EndedTask
 from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
-from forwarder.notices.slack_message import SlackMessage, escape_text, message
+from forwarder.notices.slack_blocks import SlackMessage, escape_text
+from forwarder.notices.slack_message import message
 from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.find_report import ReportLine
 from forwarder.task.stop_classification import Outcome
