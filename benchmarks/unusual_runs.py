@@ -1,6 +1,6 @@
 """Generate families of runs, and count the successes that the forwarder announces as unlike their family.
 
-    python -m benchmarks.unusual_runs [--families 150] [--runs 200] [--json FILE]
+    python -m benchmarks.unusual_runs [--families 100] [--runs 200] [--json FILE]
 
 No run of these families is unusual, so each announcement is a false alarm. The measures of a run are its duration, CPU
 seconds, and bytes read and written. All of them follow the amount of the run's work, which has log-normal noise, and
@@ -39,13 +39,15 @@ class Kind:
     """How the work of a family changes from run to run.
 
     ``growth`` is the largest change per run. Every ``period``-th run does up to 30 times as much or as little work, and
-    each run does so with a probability of up to ``other_share``.
+    each run does so with a probability of up to ``other_share``. With ``is_unforeseen``, the first of these runs comes
+    after the comparison begins, and its announcement cannot be avoided.
     """
 
     name: str
     growth: float = 0.0
     period: int = 0
     other_share: float = 0.0
+    is_unforeseen: bool = False
 
 
 KINDS: Final = (
@@ -54,7 +56,7 @@ KINDS: Final = (
     Kind(name="shrinking", growth=-0.03),
     Kind(name="weekly larger or smaller run", period=7),
     Kind(name="weekly and growing", period=7, growth=0.05),
-    Kind(name="monthly larger or smaller run", period=30),
+    Kind(name="monthly larger or smaller run", period=30, is_unforeseen=True),
     Kind(name="two sorts of runs at random", other_share=0.5),
     Kind(name="two sorts of runs, weekly, and growing", other_share=0.5, period=7, growth=0.05),
 )
@@ -161,20 +163,20 @@ def _nothing(run: Measures, rng: random.Random) -> Measures:
 
 def measure(*, families: int, runs: int) -> BenchmarkResult:
     """Count for all kinds of families."""
-    counted = {kind.name: count_alarms(kind, families=families, runs=runs) for kind in KINDS}
+    counted = {kind: count_alarms(kind, families=families, runs=runs) for kind in KINDS}
     figures = [
         Figure(
-            name=f"False alarms per 1,000 runs, {name}",
+            name=f"False alarms per 1,000 runs, {kind.name}",
             value=counts.per_thousand,
             unit="",
-            at_most=MAX_FALSE_ALARMS,
+            at_most=None if kind.is_unforeseen else MAX_FALSE_ALARMS,
             note=f"{counts.false_alarms} of {counts.runs:,} runs",
         )
-        for name, counts in counted.items()
+        for kind, counts in counted.items()
     ]
     rows = [
-        [name, *(f"{counts.recall_percent(injected):.0f} %" for injected in INJECTED)]
-        for name, counts in counted.items()
+        [kind.name, *(f"{counts.recall_percent(injected):.0f} %" for injected in INJECTED)]
+        for kind, counts in counted.items()
     ]
     table = markdown_table(["announced", *INJECTED], rows, right_aligned=range(1, len(INJECTED) + 1))
     return BenchmarkResult(title="Successes unlike their family", figures=tuple(figures), tables=(table,))
@@ -183,7 +185,7 @@ def measure(*, families: int, runs: int) -> BenchmarkResult:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--families", type=int, default=150, help="of each kind (default 150)")
+    parser.add_argument("--families", type=int, default=100, help="of each kind (default 100)")
     parser.add_argument("--runs", type=int, default=200, help="of each family (default 200)")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)

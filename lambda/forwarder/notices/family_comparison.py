@@ -163,20 +163,24 @@ def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMea
     for name, (json_name, small) in _MEASURES.items():
         value = own.get(name)
         values = [amount for run in earlier if (amount := run.get(name)) is not None]
-        if value is not None and len(values) >= MIN_RUNS and _is_far(value, values, small):
-            usual = as_number(median(values))
-            found.append(UnusualMeasure(metric=json_name, value=as_number(value) or 0, usual=usual or 0))
+        if value is None or len(values) < MIN_RUNS:
+            continue
+        usual = median(values)
+        if _is_far(value, usual, values, small):
+            found.append(UnusualMeasure(metric=json_name, value=as_number(value) or 0, usual=as_number(usual) or 0))
     return tuple(found) if len(found) >= _MIN_UNUSUAL else ()
 
 
-def _is_far(value: float, earlier: Sequence[float], small: float) -> bool:
-    level, *levels = (math.log(amount + small) for amount in (value, *earlier))
+def _is_far(value: float, usual: float, earlier: Sequence[float], small: float) -> bool:
+    level, usual_level, *levels = (math.log(amount + small) for amount in (value, usual, *earlier))
     middle = median(levels)
     deviation = median(abs(other - middle) for other in levels)
-    if abs(level - middle) <= max(_MAX_DEVIATIONS * deviation, math.log(_MIN_RATIO)):
-        return False
-    beyond = level - max(levels[1:]) if level > middle else min(levels[1:]) - level
-    return beyond > math.log(_MIN_RATIO_TO_ALL)
+    beyond_all = level - max(levels[1:]) if level > usual_level else min(levels[1:]) - level
+    return (
+        abs(level - middle) > _MAX_DEVIATIONS * deviation
+        and abs(level - usual_level) > math.log(_MIN_RATIO)
+        and beyond_all > math.log(_MIN_RATIO_TO_ALL)
+    )
 
 
 def _processor_sentence(record: Record | None, model: str | None) -> str | None:
