@@ -11,8 +11,8 @@ from profiler.schedules.schedule_model import Schedule, StartedTask
 # What ECS stores as ``startedBy``: the starter, then the name of the schedule, cut at this length.
 _STARTERS = {"schedule": "chronos-schedule/", "rule": "events-rule/"}
 _MAX_STARTED_BY = 36
-# The clock of the scheduler may be ahead of that of ECS.
-SKEW_NS = 5 * NS_PER_SECOND
+# EventBridge may start a task of a rate at the full minute before its due time, and clocks differ.
+SKEW_NS = 60 * NS_PER_SECOND
 # EventBridge starts a task within a minute of its due time, and retries for at most a day.
 _PROMPT_NS = 60 * NS_PER_SECOND
 MAX_RETRY_NS = 86_400 * NS_PER_SECOND
