@@ -1,9 +1,10 @@
 """Precision and recall of the notices over generated nights with injected faults.
 
-    python -m benchmarks.notices [--nights 30] [--seed 1] [--json FILE]
+    python -m benchmarks.notices [--nights 30] [--monitor-nights 2] [--seed 1] [--json FILE]
 
 The batches come from benchmarks/night_batches.py, and know nothing of the detectors. A notice is right if the run has
-the fault that it names. The same seed gives the same nights.
+the fault that it names. The same seed gives the same nights. The batches of the first nights also go through the
+monitor's loop, on a fake clock, which must print the same notices.
 """
 
 import argparse
@@ -284,14 +285,25 @@ def main(arguments: Sequence[str]) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="Precision and recall of the notices over generated nights.")
     parser.add_argument("--nights", type=int, default=30)
+    parser.add_argument("--monitor-nights", type=int, default=2, help="nights that also go through the monitor's loop")
     parser.add_argument("--seed", type=int, default=1, help="the first night")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     outcomes = measure(range(options.seed, options.seed + options.nights))
-    title = f"Notices: {len(outcomes)} runs of {options.nights} nights"
-    result = BenchmarkResult(
-        title=title, figures=tuple(figures(outcomes)), tables=(fault_table(outcomes), healthy_table(outcomes))
+    count, different = differences(range(options.seed, options.seed + options.monitor_nights))
+    for line in different:
+        print(line, file=sys.stderr)
+    by_monitor = Figure(
+        name="batches whose notices the monitor's loop prints differently",
+        value=len(different),
+        unit="",
+        digits=0,
+        at_most=0,
+        note=f"of {count}",
     )
+    title = f"Notices of running batches: {len(outcomes)} runs of {options.nights} generated nights"
+    tables = (fault_table(outcomes), healthy_table(outcomes))
+    result = BenchmarkResult(title=title, figures=(*figures(outcomes), by_monitor), tables=tables)
     print_and_save(result, options.json)
     return 0
 

@@ -50,7 +50,7 @@ def test_the_price_table_is_that_of_the_code() -> None:
     rows = {
         cells[0]: cells[1:4]
         for line in page.splitlines()
-        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 5
+        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 4
     }
     assert PRICE_TABLE_DATE in page
     for region in {region for region, _ in PRICE_TABLE}:
