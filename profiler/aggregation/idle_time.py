@@ -35,13 +35,11 @@ class IdleTime:
     Args:
         window_ns: A batch that is idle for this long is stuck.
         max_step_ns: A longer time between two readings is a gap.
-        min_step_ns: Shorter steps are merged.
     """
 
-    def __init__(self, window_ns: int, *, max_step_ns: int, min_step_ns: int = 0) -> None:
+    def __init__(self, window_ns: int, *, max_step_ns: int) -> None:
         self._window_ns = window_ns
         self._max_step_ns = max_step_ns
-        self._min_step_ns = max(min_step_ns, 1)
         self._burst_step_ns = min(_BURST_STEP_NS, window_ns // _MIN_WINDOW_STEPS)
         self._silence_ns = min(_SILENCE_NS, window_ns // 2)
         self._before: tuple[int, int, int, int] | None = None
@@ -67,7 +65,7 @@ class IdleTime:
             self._before = self.since_ns = None
             return False
         before, now = self._before, (at_ns, cpu_ns, network_bytes, block_bytes)
-        if before is not None and at_ns - before[0] < self._min_step_ns:
+        if before is not None and at_ns <= before[0]:
             return False
         self._before = now
         if before is None or at_ns - before[0] > self._max_step_ns:

@@ -66,8 +66,7 @@ class RunNotices:
     Args:
         settings: The limits.
         started_ns: The start of the run.
-        interval_ns: The sampling interval.
-        min_step_ns: Shorter steps are too coarse for the CPU time.
+        interval_ns: The usual time between two readings.
     """
 
     def __init__(
@@ -76,13 +75,12 @@ class RunNotices:
         started_ns: int,
         *,
         interval_ns: int = NS_PER_SECOND,
-        min_step_ns: int = 0,
     ) -> None:
         self._started_ns = started_ns
         self._expected_seconds = settings.expected_seconds
         window_ns = round(settings.stuck_minutes * 60 * NS_PER_SECOND)
-        max_step_ns = max(_MAX_STEP_NS, min_step_ns, round(_MAX_INTERVALS * interval_ns))
-        self._idle = IdleTime(window_ns, max_step_ns=max_step_ns, min_step_ns=min_step_ns) if window_ns else None
+        max_step_ns = max(_MAX_STEP_NS, round(_MAX_INTERVALS * interval_ns))
+        self._idle = IdleTime(window_ns, max_step_ns=max_step_ns) if window_ns else None
         self._memory: GrowthToLimit | None = GrowthToLimit(started_ns)
         self._disk: GrowthToLimit | None = GrowthToLimit(started_ns)
         self.raised: tuple[RaisedNotice, ...] = ()

@@ -104,18 +104,6 @@ def test_a_gap_is_not_idleness() -> None:
     assert [idle.add(seconds(at), 0, 0, 0) for at in (0, 30, 61, 91, 120, 121)] == [False] * 5 + [True]
 
 
-def test_steps_of_clock_ticks_are_merged() -> None:
-    """A tick of 10 ms in a step of 0.5 s is no activity of 2 % of a vCPU."""
-    cpu_ns = 0
-    for min_step, expected in ((0, False), (10, True)):
-        idle = IdleTime(seconds(60), max_step_ns=seconds(30), min_step_ns=seconds(min_step))
-        found = False
-        for step in range(400):
-            cpu_ns += 10_000_000 if step % 10 == 0 else 0
-            found = found or idle.add(seconds(step / 2), cpu_ns, 0, 0)
-        assert found == expected
-
-
 def test_the_largest_values_of_the_idle_time() -> None:
     idle = IdleTime(seconds(60), max_step_ns=seconds(30))
     cpu_ns = network = block = 0
