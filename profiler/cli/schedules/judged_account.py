@@ -10,7 +10,7 @@ from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.cli.printing import warn
 from profiler.core.clock import Clock
-from profiler.core.ecs_terms import cluster_name
+from profiler.core.ecs_terms import cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.past_runs.past_tasks import past_tasks
@@ -91,7 +91,7 @@ def _judged_with_past(
     families = {family_of_schedule(one.schedule) for one in forgotten}
     oldest_ns = min(due.due_ns for one in forgotten for due in one.due_times) - SKEW_NS
     past = past_tasks(source, families, max(oldest_ns, now_ns - _MAX_PAST_NS))
-    known = {arn: {task.arn for task in cluster.tasks or ()} for arn, cluster in clusters.items()}
+    known = {arn: {task_id(task.arn) for task in cluster.tasks or ()} for arn, cluster in clusters.items()}
     merged = {
         arn: cluster
         if cluster.tasks is None
@@ -99,7 +99,7 @@ def _judged_with_past(
             cluster,
             tasks=(
                 *cluster.tasks,
-                *(task for task in past.get(cluster_name(arn) or "", ()) if task.arn not in known[arn]),
+                *(task for task in past.get(cluster_name(arn) or "", ()) if task_id(task.arn) not in known[arn]),
             ),
         )
         for arn, cluster in clusters.items()
@@ -116,7 +116,7 @@ def _judged_with_past(
 
 def _without_guess(due: DueTime, known: set[str]) -> DueTime:
     """A past run does not tell when its task was created, so it does not tell that the task is late."""
-    if due.outcome == "late" and due.task is not None and due.task.arn not in known:
+    if due.outcome == "late" and due.task is not None and task_id(due.task.arn) not in known:
         return replace(due, outcome="unknown", reason=TOO_OLD, task=None)
     return due
 
