@@ -33,7 +33,7 @@ _MAX_NAMES = 3
 _MAX_CONTEXT_NS = 7 * 86_400 * NS_PER_SECOND
 _UNREAD = ClusterTasks(problem="The tasks of its cluster were not read.")
 _NO_ANCHOR = "AWS does not return when a rule was created, so the due times of its rate are unknown."
-_TOO_OLD = "ECS shows a stopped task for about an hour, so a task of this time is no longer known."
+TOO_OLD = "ECS shows a stopped task for about an hour, so a task of this time is no longer known."
 CHANGED = "The schedule was changed after this time."
 
 DueTimes = Callable[[Schedule, int, int], Iterable[int]]
@@ -204,7 +204,7 @@ class _Judge:
         if self._now_ns < slot.window_end_ns + self._grace_ns:
             return "due", some
         if slot.due_ns < cluster.known_since_ns:
-            return (None, None) if some else ("unknown", _TOO_OLD)
+            return (None, None) if some else ("unknown", TOO_OLD)
         if _was_changed(slot):
             return "unknown", CHANGED
         return "missed", " ".join(filter(None, (some, _similar(others)))) or None
