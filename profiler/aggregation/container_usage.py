@@ -390,6 +390,11 @@ class ContainerUsage:
         total = self._counters[name].total
         return total if total is not None and total <= MAX_COUNT else None
 
+    def traffic_bytes(self) -> tuple[int, int]:
+        """The bytes of the network and of block devices in both directions so far; 0 if unknown."""
+        rx, tx, read, written = (counter.total or 0 for counter in self._counters.values())
+        return rx + tx, read + written
+
     @property
     def median_step_ms(self) -> float | None:
         """The median time between samples."""

@@ -57,16 +57,17 @@ class GrowthToLimit:
         while index >= _STEPS:
             self._halve()
             index = max(at_ns - self._started_ns, 0) // self._step_ns
-        for values, empty in ((self._lows, inf), (self._highs, -inf)):
-            values.extend((empty,) * (index + 1 - len(values)))
-        self._lows[index] = min(self._lows[index], used)
-        self._highs[index] = max(self._highs[index], used)
-        recent_ns = at_ns // _RECENT_STEP_NS
-        if self._recent and self._recent[-1][0] == recent_ns:
-            used_before = self._recent.pop()[1]
-            self._recent.append((recent_ns, min(used_before, used)))
-        else:
-            self._recent.append((recent_ns, used))
+        lows, highs = self._lows, self._highs
+        if index >= len(lows):
+            lows.extend((inf,) * (index + 1 - len(lows)))
+            highs.extend((-inf,) * (index + 1 - len(highs)))
+        lows[index] = min(lows[index], used)
+        highs[index] = max(highs[index], used)
+        step = at_ns // _RECENT_STEP_NS
+        if not self._recent or self._recent[-1][0] != step:
+            self._recent.append((step, used))
+        elif used < self._recent[-1][1]:
+            self._recent[-1] = (step, used)
         if not size or used < MIN_USED * size or at_ns < self._next_check_ns:
             return None
         self._next_check_ns = at_ns + _RECENT_STEP_NS

@@ -95,17 +95,17 @@ class IdleTime:
         self._burst_ns = self._burst_bytes = 0
 
     def _is_quiet(self, before: tuple[int, int, int, int], now: tuple[int, int, int, int], *, is_seen: bool) -> bool:
-        step_ns, cpu_ns, network_bytes, block_bytes = (new - old for new, old in zip(now, before, strict=True))
-        if not is_seen:
-            network_bytes = 0
-        vcpu = cpu_ns / step_ns
-        network, block = (NS_PER_SECOND * count / step_ns for count in (network_bytes, block_bytes))
-        if vcpu >= QUIET_VCPU or max(network, block) >= QUIET_BYTES_PER_SECOND:
+        step_ns, vcpu = now[0] - before[0], (now[1] - before[1]) / (now[0] - before[0])
+        if vcpu >= QUIET_VCPU:
+            return False
+        network_bytes, block_bytes = now[2] - before[2] if is_seen else 0, now[3] - before[3]
+        network, block = NS_PER_SECOND * network_bytes / step_ns, NS_PER_SECOND * block_bytes / step_ns
+        if max(network, block) >= QUIET_BYTES_PER_SECOND:
             return False
         self.vcpu, self.network, self.block = max(self.vcpu, vcpu), max(self.network, network), max(self.block, block)
         if not is_seen:  # nothing is known of its bytes
             self._burst_ns = self._burst_bytes = 0
-            return not self._is_burst(NS_PER_SECOND * block_bytes / step_ns)
+            return not self._is_burst(block)
         self._burst_ns += step_ns
         self._burst_bytes += network_bytes + block_bytes
         if self._burst_ns < self._burst_step_ns:

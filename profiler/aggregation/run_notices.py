@@ -1,6 +1,5 @@
 """Finds what a running batch may need attention for: that it is stuck, overdue, or about to exhaust memory or disk."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -85,17 +84,17 @@ class RunNotices:
         self._disk: GrowthToLimit | None = GrowthToLimit(started_ns)
         self.raised: tuple[RaisedNotice, ...] = ()
 
-    def add(self, reading: NoticeReading) -> tuple[Finding, ...]:
+    def add(self, reading: NoticeReading) -> list[Finding]:
         """Add a reading; returns what is found for the first time."""
-        return tuple(self._found(reading))
-
-    def _found(self, reading: NoticeReading) -> Iterator[Finding]:
-        at_ns, idle = reading.at_ns, self._idle
-        if idle is not None:
-            is_stuck = idle.add(at_ns, reading.cpu_ns, reading.network_bytes, reading.block_bytes, reading.own_line_ns)
-            if is_stuck and idle.since_ns is not None:
-                self._idle = None
-                yield Finding(
+        findings, at_ns, idle = [], reading.at_ns, self._idle
+        if (
+            idle is not None
+            and idle.add(at_ns, reading.cpu_ns, reading.network_bytes, reading.block_bytes, reading.own_line_ns)
+            and idle.since_ns is not None
+        ):
+            self._idle = None
+            findings.append(
+                Finding(
                     kind="stuck",
                     since_ns=idle.since_ns,
                     at_ns=at_ns,
@@ -103,16 +102,18 @@ class RunNotices:
                     network=idle.network,
                     block=idle.block,
                 )
+            )
         if self._memory is not None and reading.memory_used_bytes is not None:
             growth = self._memory.add(at_ns, reading.memory_used_bytes, reading.memory_size_bytes)
             if growth is not None:
                 self._memory = None
-                yield Finding(kind="memory", since_ns=growth.since_ns, at_ns=at_ns, growth=growth)
+                findings.append(Finding(kind="memory", since_ns=growth.since_ns, at_ns=at_ns, growth=growth))
         if self._disk is not None and reading.disk_used_mb is not None:
             growth = self._disk.add(at_ns, reading.disk_used_mb, reading.disk_size_mb)
             if growth is not None:
                 self._disk = None
-                yield Finding(kind="disk", since_ns=growth.since_ns, at_ns=at_ns, growth=growth)
+                findings.append(Finding(kind="disk", since_ns=growth.since_ns, at_ns=at_ns, growth=growth))
+        return findings
 
     def overdue(self, now_ns: int) -> Finding | None:
         """Whether the run takes longer than expected, found once. It needs no reading."""

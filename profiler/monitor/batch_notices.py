@@ -20,6 +20,8 @@ class _Batch:
         self.notices = notices
         self.samples = 0
         self.attempt: tuple[str | None, int] | None = None
+        self.task: TaskMetadata | None = None
+        self.memory_size_bytes: float | None = None
 
 
 class BatchNotices:
@@ -46,15 +48,14 @@ class BatchNotices:
         usage = self._sampler.usages.get(container.name)
         if usage is not None and usage.samples != batch.samples:
             batch.samples = usage.samples
-            attempt = (container.docker_id, container.restart_count)
-            reading = self._reading(container, task, usage, is_new=attempt != batch.attempt)
-            batch.attempt = attempt
+            reading = self._reading(batch, container, task, usage)
             if reading is not None:
                 for finding in batch.notices.add(reading):
                     yield batch.notices, finding
-        overdue = batch.notices.overdue(self._now_ns(container.name))
-        if overdue is not None:
-            yield batch.notices, overdue
+        if self._settings.expected_seconds is not None:
+            overdue = batch.notices.overdue(self._now_ns(container.name))
+            if overdue is not None:
+                yield batch.notices, overdue
 
     def on_line(self) -> None:
         """The monitor has written a line."""
@@ -73,26 +74,32 @@ class BatchNotices:
         return self._clock.wall_ns() - self._sampler.clock_shift_ns(name)
 
     def _reading(
-        self, container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage, *, is_new: bool
+        self, batch: _Batch, container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage
     ) -> NoticeReading | None:
         """The last sample; the CPU time counts as missing if the container was restarted: that is no idleness."""
         sample, at_ns = usage.last_sample, usage.last_read_by_start_ns
         if sample is None or at_ns is None:
             return None
-        cpu_seconds = None if is_new or sample.cpu_ns is None else usage.cpu_seconds
+        cpu_seconds = None if sample.cpu_ns is None else usage.cpu_seconds
+        if task is not batch.task:  # it is read every few seconds
+            batch.task, attempt = task, (container.docker_id, container.restart_count)
+            batch.memory_size_bytes = container_limits(container, task, usage, self._sampler.host).memory_bytes
+            if attempt != batch.attempt:
+                batch.attempt, cpu_seconds = attempt, None
         own_line_ns = None
         # There, the log driver uses the network of the task.
         if self._own_line_ns is not None and task.launch_type == FARGATE and container.shares_network:
             own_line_ns = self._now_ns(container.name) - (self._clock.monotonic_ns() - self._own_line_ns)
+        network_bytes, block_bytes = usage.traffic_bytes()
         is_network_known = sample.network_rx_bytes is not None and sample.network_tx_bytes is not None
         return NoticeReading(
             at_ns=at_ns,
             cpu_ns=None if cpu_seconds is None else round(cpu_seconds * NS_PER_SECOND),
-            network_bytes=_sum(usage.network_rx_bytes, usage.network_tx_bytes) if is_network_known else None,
-            block_bytes=_sum(usage.block_read_bytes, usage.block_write_bytes) if self._has_blocks(usage) else None,
+            network_bytes=network_bytes if is_network_known else None,
+            block_bytes=block_bytes if self._has_blocks(usage) else None,
             own_line_ns=own_line_ns,
             memory_used_bytes=sample.memory_used_bytes,
-            memory_size_bytes=container_limits(container, task, usage, self._sampler.host).memory_bytes,
+            memory_size_bytes=batch.memory_size_bytes,
             disk_used_mb=task.ephemeral_storage_used_mib,
             disk_size_mb=task.ephemeral_storage_size_mib,
         )
@@ -109,7 +116,3 @@ class BatchNotices:
             one.block_read_bytes is not None or one.block_write_bytes is not None
             for one in self._sampler.usages.values()
         )
-
-
-def _sum(first: int | None, second: int | None) -> int:
-    return (first or 0) + (second or 0)
