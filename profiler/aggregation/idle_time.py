@@ -1,8 +1,9 @@
 """Finds a batch that has done nothing for a while, in constant memory.
 
 A step is quiet if the batch used less than 1 % of a vCPU, and less than 1 KB/s of network and of disk. The statistics
-spread a poll of a few hundred bytes over a step of up to 10 s, which is below that: so bytes clearly above those of
-most other quiet steps are activity, too. A steady background below the limits is not.
+spread a poll of a few hundred bytes over a step of up to 10 s, which is below that: so bytes for which the batch used
+CPU time are activity, too, and so are bytes clearly above those of most other steps. A background below the limits that
+costs the batch nothing is not: in awsvpc mode, the network is that of all containers of the task.
 """
 
 from collections import deque
@@ -20,6 +21,8 @@ _USUAL_STEPS = 180
 _BURST_BYTES_PER_SECOND = 30
 _BURST_FACTOR = 5
 _SILENT_BYTES_PER_SECOND = 10
+# A request takes more CPU time than this, 0.5 ms in 10 s; waiting takes next to none.
+_BURST_VCPU = 5e-5
 # A line of the monitor passes through the network within this time.
 _OWN_LINE_NS = 20 * NS_PER_SECOND
 # The end of the idle time must be free of the monitor's lines: a poll may come at the same time as each of them.
@@ -43,8 +46,9 @@ class IdleTime:
         self._burst_step_ns = min(_BURST_STEP_NS, window_ns // _MIN_WINDOW_STEPS)
         self._silence_ns = min(_SILENCE_NS, window_ns // 2)
         self._before: tuple[int, int, int, int] | None = None
-        self._burst_ns = self._burst_bytes = 0
+        self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
         self._usual: deque[float] = deque(maxlen=_USUAL_STEPS)
+        self._usual_vcpu: deque[float] = deque(maxlen=_USUAL_STEPS)
         self._unseen_ns: int | None = None  # the end of the last step whose network the monitor's own lines hide
         self.since_ns: int | None = None
         self.vcpu = self.network = self.block = 0.0
@@ -92,7 +96,7 @@ class IdleTime:
     def _restart(self, at_ns: int) -> None:
         self.since_ns = at_ns
         self.vcpu = self.network = self.block = 0.0
-        self._burst_ns = self._burst_bytes = 0
+        self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
 
     def _is_quiet(self, before: tuple[int, int, int, int], now: tuple[int, int, int, int], *, is_seen: bool) -> bool:
         step_ns, vcpu = now[0] - before[0], (now[1] - before[1]) / (now[0] - before[0])
@@ -103,19 +107,25 @@ class IdleTime:
         if max(network, block) >= QUIET_BYTES_PER_SECOND:
             return False
         self.vcpu, self.network, self.block = max(self.vcpu, vcpu), max(self.network, network), max(self.block, block)
-        if not is_seen:  # nothing is known of its bytes
-            self._burst_ns = self._burst_bytes = 0
-            return not self._is_burst(block)
         self._burst_ns += step_ns
         self._burst_bytes += network_bytes + block_bytes
+        self._burst_cpu_ns += now[1] - before[1]
         if self._burst_ns < self._burst_step_ns:
             return True
-        rate = NS_PER_SECOND * self._burst_bytes / self._burst_ns
-        self._burst_ns = self._burst_bytes = 0
-        self._usual.append(rate)
-        return not self._is_burst(rate)
+        rate, vcpu = NS_PER_SECOND * self._burst_bytes / self._burst_ns, self._burst_cpu_ns / self._burst_ns
+        self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
+        self._usual_vcpu.append(vcpu)
+        if is_seen:
+            self._usual.append(rate)
+        return not self._is_burst(rate, vcpu, is_seen=is_seen)
 
-    def _is_burst(self, rate: float) -> bool:
+    def _is_burst(self, rate: float, vcpu: float, *, is_seen: bool) -> bool:
+        if vcpu > _BURST_VCPU:
+            if rate > _BURST_BYTES_PER_SECOND:
+                return True
+            usual_vcpu = sorted(self._usual_vcpu)[len(self._usual_vcpu) // 4]
+            if not is_seen and vcpu > _BURST_FACTOR * usual_vcpu:
+                return True  # a poll beside a line of the monitor
         if rate <= _BURST_BYTES_PER_SECOND or not self._usual:
             return False
         rates = sorted(self._usual)

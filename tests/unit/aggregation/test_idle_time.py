@@ -39,7 +39,7 @@ def polling(
     def rates_at(at: float) -> Rates:
         polls = int(at / every) - int((at - step) / every)
         rate = floor + polls * size / step
-        return (0.001, 0, rate) if disk else (0.001, rate, 0)
+        return (0, 0, rate) if disk else (0, rate, 0)
 
     return rates_at
 
@@ -49,7 +49,7 @@ def test_a_batch_that_does_nothing_is_stuck_after_the_window(step: float) -> Non
     assert stuck_after(lambda _: IDLE, step=step) == WINDOW_SECONDS
 
 
-@pytest.mark.parametrize("rates", [(0.0099, 0, 0), (0, 1000, 0), (0, 0, 1000), (0.009, 1000, 1000)])
+@pytest.mark.parametrize("rates", [(0.0099, 0, 0), (0, 1000, 0), (0, 0, 1000), (0.00004, 1000, 1000), (0.009, 20, 9)])
 def test_a_steady_background_below_the_limits_is_idle(rates: Rates) -> None:
     assert stuck_after(lambda _: rates) == WINDOW_SECONDS
 
@@ -73,12 +73,20 @@ def test_a_batch_that_polls_is_not_stuck(step: float, every: float, size: float,
     assert stuck_after(rates_at, step=step, minutes=45) is None
 
 
+@given(step=st.sampled_from([1, 10]), every=st.floats(1, 10), size=st.floats(350, 2000), cpu_ms=st.floats(1, 8))
+@settings(max_examples=10, deadline=None)
+def test_a_batch_that_polls_in_every_step_is_not_stuck(step: float, every: float, size: float, cpu_ms: float) -> None:
+    """Its bytes look like a background, but they take CPU time."""
+    rates_at = polling(every, size, step=step)
+    assert stuck_after(lambda at: (rates_at(at)[1] / size * cpu_ms / 1000, *rates_at(at)[1:]), step=step) is None
+
+
 @given(seed=st.integers(0, 1000), low=st.floats(0, 300), high=st.floats(300, 900))
 @settings(max_examples=10, deadline=None)
 def test_a_background_that_varies_is_idle(seed: int, low: float, high: float) -> None:
     """An occasional step that looks like a poll only delays the notice."""
     noise = random.Random(seed)
-    assert stuck_after(lambda _: (0.005, noise.uniform(low, high), noise.uniform(0, 50)), minutes=240) is not None
+    assert stuck_after(lambda _: (0.00004, noise.uniform(low, high), noise.uniform(0, 50)), minutes=240) is not None
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
@@ -109,29 +117,36 @@ def test_the_largest_values_of_the_idle_time() -> None:
     cpu_ns = network = block = 0
     for at in range(0, 80, 10):
         idle.add(seconds(at), cpu_ns, network, block)
-        cpu_ns, network, block = cpu_ns + 10_000_000 + at * 100_000, network + 1000, block + 500
+        cpu_ns, network, block = cpu_ns + 10_000_000 + at * 100_000, network + 100, block + 50
     assert idle.vcpu == pytest.approx(0.0016)
-    assert (idle.network, idle.block) == (100, 50)
+    assert (idle.network, idle.block) == (10, 5)
 
 
-def run_with_own_lines(polls: Callable[[int], bool], *, is_silent: bool) -> int | None:
+def run_with_own_lines(polls: Callable[[int], bool], *, is_silent: bool = True, poll_ms: float = 0) -> int | None:
     """The monitor writes 20 KB a minute through the batch's interface unless it is silent near the end."""
     idle = IdleTime(seconds(WINDOW_SECONDS), max_step_ns=seconds(30))
-    network, line_ns = 0, None
+    cpu_ns, network, line_ns = 0, 0, None
     for at in range(0, 3 * WINDOW_SECONDS, 10):
-        if idle.add(seconds(at), 0, network, 0, line_ns):
+        if idle.add(seconds(at), cpu_ns, network, 0, line_ns):
             return at
         if at % 60 == 0 and not (is_silent and idle.wants_silence(seconds(at))):
             line_ns, network = seconds(at), network + 20_000
-        network += 2000 if polls(at) else 0
+        if polls(at):
+            cpu_ns, network = cpu_ns + round(1e6 * poll_ms), network + 2000
     return None
 
 
 def test_the_lines_of_the_monitor_are_not_the_activity_of_the_batch() -> None:
-    assert run_with_own_lines(lambda _: False, is_silent=True) == WINDOW_SECONDS
+    assert run_with_own_lines(lambda _: False) == WINDOW_SECONDS
     assert run_with_own_lines(lambda _: False, is_silent=False) is None
-    assert run_with_own_lines(lambda at: at % 60 == 0, is_silent=True) is None
-    assert run_with_own_lines(lambda at: at % 60 == 30, is_silent=True) is None
+
+
+def test_a_poll_beside_a_line_of_the_monitor_is_seen() -> None:
+    """While no line is written, or by its CPU time."""
+    assert run_with_own_lines(lambda at: at % 60 == 0) is None
+    assert run_with_own_lines(lambda at: at % 60 == 30) is None
+    assert run_with_own_lines(lambda at: at % 300 == 0) == WINDOW_SECONDS
+    assert run_with_own_lines(lambda at: at % 300 == 0, poll_ms=2) is None
 
 
 def test_silence_is_only_for_a_batch_that_is_nearly_stuck() -> None:
