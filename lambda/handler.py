@@ -27,8 +27,8 @@ from forwarder.function_settings import (
 from forwarder.invocation_time import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
 from forwarder.kinesis_records import forward_records, is_stream_event
 from forwarder.notices.channel import NoticeChannel
-from forwarder.notices.duration_comparison import COMPARISON_SECONDS, compare
 from forwarder.notices.ended_task import Comparison, EndedTask
+from forwarder.notices.family_comparison import COMPARISON_SECONDS, compare
 from forwarder.notices.idempotency import Idempotently, run_idempotently
 from forwarder.run_notices import RunNotices
 from forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult, deliver

@@ -71,12 +71,14 @@ class NoticeSettings(Struct, frozen=True, kw_only=True):
     """The settings of notices: which tasks get one, its content and channels, and the wait for a report.
 
     ``subjects`` are what is announced: a failure is every end but a success, and a schedule that did not run.
-    ``log_lines`` is how many lines of the batch's log the notice of a failure shows.
+    ``log_lines`` is how many lines of the batch's log the notice of a failure shows. ``unusual_as_failures`` announces
+    a success that is unlike its family as a failure.
     """
 
     subjects: frozenset[Subject] = ALL_SUBJECTS
     families: tuple[str, ...] = ()
     services: bool = False
+    unusual_as_failures: bool = False
     report_wait_seconds: float = _DEFAULT_WAIT_SECONDS
     kibana_url: str | None = None
     idempotency_table: str | None = None
@@ -101,6 +103,7 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
         subjects=_subjects(_words(environment.get("NOTIFY", ""))),
         families=_words(environment.get("NOTIFY_FAMILIES", "")),
         services=_boolean(environment, "NOTIFY_SERVICES"),
+        unusual_as_failures=_boolean(environment, "NOTIFY_UNUSUAL"),
         report_wait_seconds=_seconds(environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS),
         kibana_url=environment.get("KIBANA_URL", "").strip().rstrip("/") or None,
         idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,
