@@ -127,7 +127,8 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     Raises:
         ForwarderError: a part failed after all were tried; the next invocation repeats it.
     """
-    from forwarder.schedule_notices import ScheduleAnnouncer  # the other functions need none of these
+    from forwarder.notices.configured_channels import configured_channels  # the other functions seldom need these
+    from forwarder.schedule_notices import ScheduleAnnouncer
     from forwarder.schedule_watch import Account, ScheduleWatch
     from profiler.aws_account.missed_reasons import MissedReasons
     from profiler.aws_account.started_tasks import read_clusters
@@ -153,7 +154,11 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
             usual=partial(_family_durations, storing) if _has_cluster() else None,
         ),
         ScheduleAnnouncer(
-            settings, _channels(settings, posting), once, partial(_store_notice, storing), _finished_notices()
+            settings,
+            configured_channels(settings, os.environ, posting, _events_client),
+            once,
+            partial(_store_notice, storing),
+            _finished_notices(),
         ),
         grace_minutes=read_grace_minutes(os.environ),
         now_ns=time.time_ns,
