@@ -24,8 +24,8 @@ from forwarder.invocation_time import RESERVED_SECONDS, Context, InvocationTime,
 from forwarder.kinesis_records import forward_records, is_stream_event
 from forwarder.notices.channel import NoticeChannel
 from forwarder.notices.duration_comparison import COMPARISON_SECONDS, compare
+from forwarder.notices.ended_task import Comparison, EndedTask
 from forwarder.notices.idempotency import Idempotently, run_idempotently
-from forwarder.notices.notice import Comparison, Notice
 from forwarder.search_cluster.document_delivery import DeliverDocuments, deliver
 from forwarder.search_cluster.failure_store import (
     Failure,
@@ -154,8 +154,8 @@ def _has_cluster() -> bool:
         return True
 
 
-def _comparison(cluster: SearchCluster, prefix: str, context: Context) -> Callable[[Notice], Comparison | None]:
-    def compare_notice(notice: Notice) -> Comparison | None:
+def _comparison(cluster: SearchCluster, prefix: str, context: Context) -> Callable[[EndedTask], Comparison | None]:
+    def compare_notice(notice: EndedTask) -> Comparison | None:
         left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
         if left_seconds <= 0:
             return None

@@ -5,7 +5,6 @@ attempts, so that Lambda retries the event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from msgspec import Struct
@@ -14,11 +13,11 @@ from msgspec.structs import replace
 from forwarder.delivery_errors import DeliveryError, ForwarderError
 from forwarder.documents import Document
 from forwarder.event_document import event_documents
-from forwarder.function_settings import NoticeSettings
+from forwarder.function_settings import NoticeSettings, Subject
 from forwarder.index_names import IndexPeriod
-from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
+from forwarder.notices.channel import ChannelKind, NoticeChannel, announce
+from forwarder.notices.ended_task import Comparison, EndedTask
 from forwarder.notices.idempotency import Idempotently
-from forwarder.notices.notice import Comparison, Notice
 from forwarder.search_cluster.document_delivery import DeliverDocuments
 from forwarder.task.batch_log_stream import TaskContainers, identify_containers
 from forwarder.task.find_report import FindIndexedReport, ReportFinder, ReportLine
@@ -45,7 +44,7 @@ class Index(Struct, frozen=True, kw_only=True):
     period: IndexPeriod = "month"
     deliver: DeliverDocuments
     find: Callable[[StoppedTask, EventContainer], ReportLine | None] | None = None
-    compare: Callable[[Notice], Comparison | None] = lambda _notice: None
+    compare: Callable[[EndedTask], Comparison | None] = lambda _notice: None
 
 
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):
@@ -53,7 +52,7 @@ class TaskStoppedResult(Struct, frozen=True, kw_only=True):
 
     status: EndStatus | None = None
     indexed: bool = False
-    notified: NoticeKind | None = None
+    notified: ChannelKind | None = None
 
     def as_response(self) -> Mapping[str, object]:
         """Return the response of ``task_stopped``."""
@@ -122,9 +121,9 @@ class TaskStoppedHandler:
             task,
             errors,
         )
-        notified: NoticeKind | None = None
+        notified: ChannelKind | None = None
         if settings is not None:
-            notice = Notice(
+            notice = EndedTask(
                 task=task,
                 outcome=outcome,
                 container=containers.batch,
@@ -150,10 +149,10 @@ class TaskStoppedHandler:
         return _deliver(index, documents, errors)
 
     def _notify(
-        self, notice: Notice, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
-    ) -> NoticeKind | None:
+        self, notice: EndedTask, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
+    ) -> ChannelKind | None:
         """Post the notice. Returns its kind if a channel that selects tasks has it."""
-        kind: NoticeKind = "success" if notice.outcome.status == "success" else "failure"
+        kind: ChannelKind = "success" if notice.outcome.status == "success" else "failure"
         channels = [channel for channel in self._channels(settings) if is_selected or not channel.is_selective]
         posted = announce(channels, notice, kind, self._once(settings), errors)
         return kind if any(channel.is_selective and channel.name in posted for channel in channels) else None
@@ -191,7 +190,7 @@ def _deliver(index: Index, documents: Sequence[Document], errors: _Errors) -> bo
     return delivered.indexed > 0
 
 
-def _with_comparison(notice: Notice, index: Index) -> Notice:
+def _with_comparison(notice: EndedTask, index: Index) -> EndedTask:
     """Add the comparison; if it fails, the notice is posted without it."""
     try:
         comparison = index.compare(notice)
@@ -200,10 +199,9 @@ def _with_comparison(notice: Notice, index: Index) -> Notice:
     return notice if comparison is None else replace(notice, comparison=comparison)
 
 
-def should_notify(notice: Notice, settings: NoticeSettings) -> bool:
+def should_notify(notice: EndedTask, settings: NoticeSettings) -> bool:
     """Whether the settings select this task for a notice."""
     if notice.task.is_service_task and not settings.services:
         return False
-    if settings.only_failures and notice.outcome.status == "success":
-        return False
-    return not settings.families or any(fnmatchcase(notice.family, pattern) for pattern in settings.families)
+    subject: Subject = "success" if notice.outcome.status == "success" else "failure"
+    return settings.selects(subject, notice.family)

@@ -34,6 +34,7 @@ COMMANDS = {
         "profiler.cli.show",
         "Show one run: verdict, resource usage, comparison, advice.",
     ),
+    "watch": ("profiler.cli.watch", "Show what runs now: time, CPU, memory, notices."),
     "history": ("profiler.cli.history_command", "List past runs, newest first."),
     "report": (
         "profiler.cli.report_command",

@@ -99,7 +99,7 @@ def _search_cluster(options: SourceOptions, url: str, environment: Mapping[str, 
 def _log_groups(options: SourceOptions, environment: Mapping[str, str], clock: Clock) -> RunSource:
     from profiler.past_runs.log_group_runs import LogGroupRuns  # only for this source
 
-    read_pages = _open_pages(options, environment)
+    read_pages = open_pages(options, environment)
     return LogGroupRuns(read_pages, options.groups, clock.wall_ns(), partial(_open_progress, environment))
 
 
@@ -111,7 +111,9 @@ def _open_progress(environment: Mapping[str, str]) -> Iterator[Callable[[int, fl
         yield lambda runs, share: show(format_count(runs, "run"), share)
 
 
-def _open_pages(options: SourceOptions, environment: Mapping[str, str]) -> "ReadPages":
+def open_pages(options: SourceOptions, environment: Mapping[str, str]) -> "ReadPages":
+    """The function that reads log groups."""
+
     @cache  # a client is slow to make
     def client() -> Any:  # noqa: ANN401  boto3 makes its clients at run time
         from profiler.cli.wiring.aws_options import aws_client  # botocore, only for this source
