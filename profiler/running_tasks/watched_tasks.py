@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import parse_ns
+from profiler.past_runs.usual_times import UsualDuration, UsualDurations
 from profiler.record.family_identity import family_key
 from profiler.running_tasks.cluster_tasks import ClusterTasks
 from profiler.running_tasks.followed_logs import FollowedLogs
 from profiler.running_tasks.running_runs import RunningRun, RunningRuns
-from profiler.running_tasks.usual_durations import UsualDuration, UsualDurations
 
 
 class WatchedRun(Struct, frozen=True, kw_only=True):

@@ -10,10 +10,10 @@ from profiler.cli.wiring.open_past_runs import open_pages, open_source
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.past_runs.run_source import RunFilter, RunSource
+from profiler.past_runs.usual_times import UsualDurations
 from profiler.running_tasks.cluster_tasks import ClusterTasks
 from profiler.running_tasks.followed_logs import FollowedLogs
 from profiler.running_tasks.running_runs import RunningRuns
-from profiler.running_tasks.usual_durations import UsualDurations
 from profiler.running_tasks.watched_tasks import WatchedTasks
 
 _NS_PER_DAY = 86_400 * NS_PER_SECOND

@@ -10,7 +10,7 @@ from profiler.cli.watch.alternate_screen import cut_line
 from profiler.cli.watch.watch_lines import json_lines, watch_lines
 from profiler.record.record_model import Interval, Report
 from profiler.running_tasks.running_runs import RunningRun, SeenNotice
-from profiler.running_tasks.usual_durations import UsualDuration
+from profiler.past_runs.usual_times import UsualDuration
 from profiler.running_tasks.watched_tasks import WatchedRun
 from tests.command_line import run_here
 from tests.fakes import START_NS

@@ -11,7 +11,7 @@ from profiler.past_runs.run_source import PastRun, RunFilter
 from profiler.record.record_model import RaisedNotice
 from profiler.running_tasks.followed_logs import PATTERN, FollowedLogs
 from profiler.running_tasks.running_runs import RunningRuns
-from profiler.running_tasks.usual_durations import UsualDurations
+from profiler.past_runs.usual_times import UsualDurations
 from profiler.running_tasks.watched_tasks import WatchedTasks
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import ListedRuns

@@ -26,20 +26,15 @@ def at(minutes: float) -> int:
 def schedule(name: str = "nightly", expression: str = "cron(0 * * * ? *)", **values: Any) -> Schedule:
     family = values.pop("family", "etl")
     arn = f"arn:aws:ecs:eu-west-1:123456789012:task-definition/{family}"
-    return Schedule(
-        **{"kind": "schedule", "created_ns": at(-10_000), "cluster_arn": CLUSTER, "definition_arn": arn}
-        | {"name": name, "expression": expression}
-        | values
-    )
+    identity: dict[str, Any] = {"kind": "schedule", "name": name, "cluster_arn": CLUSTER, "definition_arn": arn}
+    return Schedule(**identity | {"expression": expression, "created_ns": at(-10_000)} | values)
 
 
 def task(created: float, stopped: float | None = None, **values: Any) -> StartedTask:
     by = values.pop("by", "chronos-schedule/nightly")
-    return StartedTask(
-        **{"arn": f"arn:task/{created}-{by}", "family": "etl", "started_by": by, "created_ns": at(created)}
-        | {"stopped_ns": None if stopped is None else at(stopped)}
-        | values
-    )
+    identity: dict[str, Any] = {"arn": f"arn:task/{created}-{by}", "family": "etl", "started_by": by}
+    stopped_ns = None if stopped is None else at(stopped)
+    return StartedTask(**identity | {"created_ns": at(created), "stopped_ns": stopped_ns} | values)
 
 
 def known(*tasks: StartedTask, now: float, since: float | None = None) -> dict[str, ClusterTasks]:
@@ -228,6 +223,16 @@ def test_a_task_belongs_to_the_similar_schedule_that_was_due() -> None:
     by = started_by(hourly)
     judged = judge([hourly, daily], task(0.1, 1, by=by), task(60.1, 61, by=by), since=0, now=80, known_since=0)
     assert [[due.outcome for due in row.due_times] for row in judged] == [["ran", "ran"], ["missed"]]
+
+
+def test_the_previous_run_of_a_similar_schedule_is_from_before_the_first_due_time() -> None:
+    first, second = (
+        schedule(f"{LONG}-a", "rate(6 hours)", created_ns=at(0)),
+        schedule(f"{LONG}-b", "at(2030-01-01T00:00:00)"),
+    )
+    by = started_by(first)
+    judged = judge([first, second], task(0.1, 400, by=by), task(360.1, by=by), since=350, now=420)
+    assert [[due.outcome for due in row.due_times] for row in judged] == [["overlapped"], []]
 
 
 def test_the_last_due_time_of_each() -> None:

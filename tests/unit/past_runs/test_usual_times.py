@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from profiler.past_runs.run_source import PastRun
 from profiler.record.family_identity import FamilyKey
-from profiler.running_tasks.usual_durations import UsualDuration, UsualDurations, usual_duration
+from profiler.past_runs.usual_times import UsualDuration, UsualDurations, usual_duration
 from tests.run_sources import ListedRuns
 from tests.runs import report
 
