@@ -1,10 +1,13 @@
 """A simulated year of 300 schedules in three time zones: what the watcher of schedules announces, and what it should.
 
-    python -m benchmarks.schedules [--schedules 300] [--days 365] [--seed 1] [--json FILE]
+    python -m benchmarks.schedules [--schedules 300] [--days 365] [--seed 1] [--memory] [--json FILE]
 
 The tasks are those of a simulated AWS that uses the tests' oracle for its due times. Every five minutes the due times
 of the last 55 minutes are judged by the tasks that ECS shows then. One call in 100 does not take place, and now and
 then the tasks of a cluster cannot be read for a quarter of an hour.
+
+With ``--memory``, the due times of the last 25 hours are judged, with the tasks that were read before, too, as
+``handler.watch_schedules`` does; one call in 100 starts with an empty memory. That takes ten times as long.
 """
 
 import argparse
@@ -25,11 +28,14 @@ from benchmarks.simulated_schedules import GRACE_NS, HOUR_NS, MINUTE_NS, SECOND_
 from profiler.schedules.due_outcomes import judge_schedules
 from profiler.schedules.due_times import due_times
 from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
+from profiler.schedules.task_memory import TaskMemory
 from tests.schedule_oracle import DAY
 
 FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)
 _EVERY_NS = 5 * MINUTE_NS
 _LOOK_BACK_NS = 55 * MINUTE_NS
+_LONG_LOOK_BACK_NS = 25 * HOUR_NS
+_COLD_STARTS = 0.01
 _KEPT_NS = HOUR_NS
 _SKIPPED_CALLS = 0.01
 _OUTAGES = 0.001
@@ -67,12 +73,14 @@ class VisibleTasks:
 class Watcher:
     """Judges the schedules every five minutes, and collects what it would announce."""
 
-    def __init__(self, simulated: Sequence[Simulated], due_ns: Sequence[Sequence[int]]) -> None:
+    def __init__(self, simulated: Sequence[Simulated], due_ns: Sequence[Sequence[int]], *, has_memory: bool) -> None:
         self.announced: set[Announcement] = set()
         self.outcomes: Counter[str] = Counter()
         self.calls = 0
         self._simulated = simulated
         self._due_ns = due_ns
+        self._look_back_ns = _LONG_LOOK_BACK_NS if has_memory else _LOOK_BACK_NS
+        self._memory = TaskMemory() if has_memory else None
         self._numbers = {one.schedule.name: number for number, one in enumerate(simulated)}
         self._groups: dict[tuple[str, ...], list[int]] = {}
         for number, one in enumerate(simulated):
@@ -88,7 +96,7 @@ class Watcher:
         for now_ns in range(since_ns, until_ns, _EVERY_NS):
             if randomness.random() < _SKIPPED_CALLS:
                 continue
-            clusters = {}
+            clusters: dict[str, ClusterTasks] = {}
             for arn, shown in visible.items():
                 if randomness.random() < _OUTAGES:
                     unread_until[arn] = now_ns + _OUTAGE_NS
@@ -97,11 +105,15 @@ class Watcher:
                 clusters[arn] = ClusterTasks(
                     tasks=seen if is_read else None, read_ns=now_ns, known_since_ns=now_ns - _KEPT_NS
                 )
+            if self._memory is not None:
+                if randomness.random() < _COLD_STARTS:
+                    self._memory = TaskMemory()
+                clusters = self._memory.add(clusters)
             self._judge(now_ns, clusters)
 
     def _judge(self, now_ns: int, clusters: dict[str, ClusterTasks]) -> None:
         self.calls += 1
-        since_ns = now_ns - _LOOK_BACK_NS
+        since_ns = now_ns - self._look_back_ns
         judged = judge_schedules(
             self._to_judge(since_ns, now_ns),
             clusters,
@@ -177,7 +189,9 @@ def compare(
     return false, overlooked, twins
 
 
-def measure(count: int, days: int, seed: int, since: datetime = FIRST_DAY) -> tuple[BenchmarkResult, list[str]]:
+def measure(
+    count: int, days: int, seed: int, since: datetime = FIRST_DAY, *, has_memory: bool = False
+) -> tuple[BenchmarkResult, list[str]]:
     """Simulate and watch; the second value describes what went wrong."""
     randomness = random.Random(seed)
     until = since + days * DAY
@@ -189,7 +203,7 @@ def measure(count: int, days: int, seed: int, since: datetime = FIRST_DAY) -> tu
         len(set(one.due_ns).symmetric_difference(filter(one.runs_at, due_ns)))
         for one, due_ns in zip(simulated, found, strict=True)
     )
-    watcher = Watcher(simulated, found)
+    watcher = Watcher(simulated, found, has_memory=has_memory)
     began = time.monotonic()
     watcher.watch(in_ns(since), in_ns(until), randomness)
     seconds = time.monotonic() - began
@@ -242,9 +256,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--schedules", type=int, default=300)
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--memory", action="store_true", help="judge 25 hours with the tasks that were read before")
     parser.add_argument("--json", type=Path, help="file for the results")
     options = parser.parse_args(arguments)
-    result, problems = measure(options.schedules, options.days, options.seed)
+    result, problems = measure(options.schedules, options.days, options.seed, has_memory=options.memory)
     for problem in problems:
         print(problem)
     print_and_save(result, options.json)
