@@ -16,7 +16,7 @@ import sys
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from heapq import heappop, heappush
 from pathlib import Path
@@ -154,16 +154,22 @@ def true_announcements(simulated: Sequence[Simulated]) -> set[Announcement]:
         if fate in {"missed", "partly missed", "late", "refused"}
     }
     for number, one in enumerate(simulated):
-        end_ns = 0
-        seen: set[int] = set()
-        for task in sorted(one.tasks, key=lambda task: task.created_ns):
-            due_ns = int(task.arn.rpartition("/")[2].partition("-")[0])
-            is_first, is_in_time = due_ns not in seen, one.fates[due_ns] in {"in time", "retried", "overlapped"}
-            if is_first and is_in_time and task.created_ns < end_ns:
-                truth.add((number, due_ns, "overlapped"))
-            seen.add(due_ns)
-            end_ns = max(end_ns, task.stopped_ns or 0)
+        overlapped = (due for due in _overlapped([(number, one)]) if one.fates[due[1]] not in {"late", "refused"})
+        truth.update(overlapped)
     return truth
+
+
+def _overlapped(members: Iterable[tuple[int, Simulated]]) -> Iterator[Announcement]:
+    """The due times of whose tasks the first starts while another one of these schedules still runs."""
+    tasks = [(task, number) for number, one in members for task in one.tasks]
+    end_ns = 0
+    seen: set[tuple[int, int]] = set()
+    for task, number in sorted(tasks, key=lambda started: started[0].created_ns):
+        due = (number, int(task.arn.rpartition("/")[2].partition("-")[0]))
+        if due not in seen and task.created_ns < end_ns:
+            yield (*due, "overlapped")
+        seen.add(due)
+        end_ns = max(end_ns, task.stopped_ns or 0)
 
 
 def compare(
@@ -172,10 +178,15 @@ def compare(
     """What was announced wrongly, what was overlooked, and how often one of two schedules stood for the other.
 
     Nobody can distinguish the tasks of schedules that look the same. A late run was missed at first, and a task that
-    does not start overlaps the previous run until it stops.
+    does not start overlaps the previous run until it stops. The previous run may be one of the other schedule.
     """
     before = {"late": "missed", "refused": "overlapped"}
     allowed = {(number, due_ns, before[outcome]) for number, due_ns, outcome in truth if outcome in before}
+    looks: dict[tuple[str, ...], list[tuple[int, Simulated]]] = {}
+    for number, simulated_one in enumerate(simulated):
+        looks.setdefault(look(simulated_one.schedule), []).append((number, simulated_one))
+    for members in looks.values():
+        allowed.update(_overlapped(members))
     false, overlooked, twins = announced - truth - allowed, truth - announced, 0
     for one in sorted(false):
         number, due_ns, outcome = one

@@ -30,7 +30,7 @@ _LATEST_NS = 35 * MINUTE_NS
 # How often each fate befalls a run of a schedule with at most a run an hour; the others are started in time.
 _FATES = {"missed": 0.006, "late": 0.004, "retried": 0.02, "overlapped": 0.01, "refused": 0.003, "partly missed": 0.01}
 _EXPRESSIONS = (
-    (2, ("cron(0/15 * * * ? *)", "cron({m} 0/1 ? * MON-FRI *)", "rate(20 minutes)", "cron(0/30 8-17 ? * 2-6 *)")),
+    (2, ("cron(0/15 * * * ? *)", "cron({m} 0/1 ? * MON-FRI *)", "rate(20 minutes)", "cron(0/5 8-9 * * ? *)")),
     (6, ("cron({m} * * * ? *)", "rate(1 hour)", "rate(90 minutes)", "cron({m} 20-4 * * ? *)", "cron({m} */2 * * ? *)")),
     (10, ("cron({m} 0/4 * * ? *)", "rate(6 hours)", "rate(1 day)", "rate(3 days)", "cron({m} 1,13 * * ? *)")),
     (45, ("cron({m} {h} * * ? *)", "cron({m} {night} * * ? *)", "cron({m} {night} ? * MON-FRI *)")),
@@ -142,7 +142,7 @@ def _simulated(number: int, since: datetime, until: datetime, randomness: random
         created_ns = middle_ns + second_ns
     elif change == 1:
         starts_ns, ends_ns = min(middle_ns, end_ns - 90 * 24 * HOUR_NS), end_ns - 20 * 24 * HOUR_NS
-    is_frequent = "0/15" in expression or "0/30" in expression or "20 minutes" in expression
+    is_frequent = "0/15" in expression or "0/5" in expression or "20 minutes" in expression
     schedule = Schedule(
         kind=kind,
         name=f"{name}{number}",
