@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from benchmarks.schedules import VisibleTasks, compare, measure, true_announcements
-from benchmarks.simulated_schedules import GRACE_NS, HOUR_NS, MINUTE_NS, ZONES, Simulated, simulate
+from benchmarks.schedules import VisibleTasks, Watcher, compare, measure, true_announcements
+from benchmarks.simulated_schedules import GRACE_NS, HOUR_NS, MINUTE_NS, ZONES, Simulated, in_ns, simulate
 from profiler.schedules.schedule_model import Schedule, StartedTask
 from tests.schedule_oracle import DAY, utc
 
@@ -58,3 +58,13 @@ def test_ecs_shows_a_stopped_task_for_an_hour() -> None:
     assert visible.at(DUE_NS + GRACE_NS) == (task,)
     assert visible.at(DUE_NS + GRACE_NS + HOUR_NS - 1) == (task,)
     assert visible.at(DUE_NS + GRACE_NS + HOUR_NS) == ()
+
+
+def test_wrong_due_times_are_noticed() -> None:
+    since = utc("2026-03-28T00:00")
+    simulated = simulate(60, since, since + DAY, random.Random(1))
+    late_by_an_hour = [[due_ns + HOUR_NS for due_ns in one.due_ns] for one in simulated]
+    watcher = Watcher(simulated, late_by_an_hour, has_memory=False)
+    watcher.watch(in_ns(since), in_ns(since + DAY), random.Random(1))
+    false, _, _ = compare(simulated, true_announcements(simulated), watcher.announced)
+    assert {outcome for _, _, outcome in false} >= {"missed"}
