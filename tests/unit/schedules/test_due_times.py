@@ -78,6 +78,7 @@ def following(of: Schedule, after: str, number: int) -> list[str | None]:
         ("0 0 31W * ? *", ["2026-01-30T00:00", "2026-03-31T00:00", "2026-05-29T00:00"]),
         ("0 0 LW * ? *", ["2026-01-30T00:00", "2026-02-27T00:00"]),
         ("0 0 L-3 * ? *", ["2026-01-28T00:00", "2026-02-25T00:00"]),
+        ("0 1 L-30 * ? *", ["2026-01-01T01:00", "2026-03-01T01:00", "2026-05-01T01:00"]),
         ("0 0 L 2 ? *", ["2026-02-28T00:00", "2027-02-28T00:00", "2028-02-29T00:00"]),
         ("0 0 15,L * ? *", ["2026-01-15T00:00", "2026-01-31T00:00", "2026-02-15T00:00"]),
         ("0 0 ? * L *", ["2026-01-03T00:00", "2026-01-10T00:00"]),
@@ -407,6 +408,14 @@ def test_a_rate_lives_as_long(dates: dict[str, str], expected: list[str]) -> Non
     assert times(of, "2026-01-01T00:00", "2026-01-05T00:00") == expected
     last_ns = last_due(of, ns("2026-01-04T23:59"))
     assert (last_ns and format_ms(last_ns)[:16]) == (expected[-1] if expected else None)
+
+
+@pytest.mark.parametrize("expression", ["cron(0 12 * * ? *)", "rate(1 day)", "at(2026-01-01T12:00:00)"])
+def test_since_is_inclusive_and_until_is_not(expression: str) -> None:
+    of, due_ns = schedule(expression, created_ns=ns("2026-01-01T12:00")), ns("2026-01-01T12:00")
+    assert list(due_times(of, due_ns, due_ns + 1)) == [due_ns]
+    assert not [*due_times(of, due_ns + 1, due_ns + 2), *due_times(of, due_ns - 1, due_ns)]
+    assert (next_due(of, due_ns - 1), last_due(of, due_ns), last_due(of, due_ns - 1)) == (due_ns, due_ns, None)
 
 
 def test_an_at_ignores_the_start_and_end_dates_but_not_the_creation() -> None:
