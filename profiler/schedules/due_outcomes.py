@@ -155,8 +155,12 @@ class _Judge:
         rows: list[list[TaskSlot] | str] = []
         for schedule in members:
             try:
-                dues = [*dues_of(schedule, self._context_ns(schedule, tasks) if len(members) > 1 else self._now_ns)]
-                rows.append(_slots(schedule, dues) if dues or are_times_known(schedule) else _NO_ANCHOR)
+                context_ns = self._context_ns(schedule, tasks) if len(members) > 1 else self._now_ns
+                dues = [*dues_of(schedule, context_ns)]
+                is_known = bool(dues) or are_times_known(schedule)
+                if not is_known and len(members) == 1:
+                    dues = self._inferred(schedule, tasks)
+                rows.append(_slots(schedule, dues) if is_known or dues else _NO_ANCHOR)
             except ScheduleExpressionError as error:
                 rows.append(str(error))
         slots = sorted((slot for row in rows if not isinstance(row, str) for slot in row), key=lambda slot: slot.due_ns)
@@ -182,6 +186,23 @@ class _Judge:
         window_ns = schedule.window_minutes * 60 * NS_PER_SECOND
         oldest_ns = max(tasks[0].created_ns + SKEW_NS, self._now_ns - _MAX_CONTEXT_NS) - window_ns
         return last_due(schedule, oldest_ns) or oldest_ns
+
+    def _inferred(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> list[int]:
+        """The due times of a rule's rate: when it started tasks, and the ends of the periods without a task since.
+
+        A task that was itself late makes the next due time later than it is, so none is missed too early.
+        """
+        starts_ns = [
+            task.created_ns
+            for place, task in enumerate(tasks)
+            if not place or task.created_ns - tasks[place - 1].created_ns > SKEW_NS
+        ]
+        ends_ns = [*(start_ns - self._grace_ns for start_ns in starts_ns[1:]), self._now_ns]
+        return [
+            due_ns
+            for start_ns, end_ns in zip(starts_ns, ends_ns, strict=False)
+            for due_ns in due_times(replace(schedule, starts_ns=start_ns), start_ns, max(end_ns, start_ns) + 1)
+        ]
 
     def _due_time(
         self, slot: TaskSlot, cluster: ClusterTasks, last_ends: _LatestEnds, others: Sequence[str]

@@ -93,7 +93,7 @@ def account() -> Iterator[Account]:
 def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
     start, end = (datetime(2030, month, 1, tzinfo=UTC) for month in (1, 2))
     window = {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 5}
-    whole = {"GroupName": "etl", "FlexibleTimeWindow": window, "StartDate": start, "EndDate": end}
+    whole: dict[str, Any] = {"GroupName": "etl", "FlexibleTimeWindow": window, "StartDate": start, "EndDate": end}
     account.schedule("whole", "cron(0 2 * * ? *)", ScheduleExpressionTimezone="Asia/Tokyo", State="DISABLED", **whole)
     account.schedule("plain", "rate(5 minutes)")
     account.schedule("queue", "rate(5 minutes)", "arn:aws:sqs:us-east-1:123456789012:other")

@@ -196,6 +196,28 @@ def test_what_cannot_be_read_does_not_hide_the_others() -> None:
     assert [due.outcome for due in judged[2].due_times] == ["missed"]
 
 
+RATE_RULE: dict[str, Any] = {"kind": "rule", "expression": "rate(20 minutes)", "created_ns": None}
+
+
+def test_the_rate_of_a_rule_counts_from_its_tasks() -> None:
+    rule, by = schedule(**RATE_RULE), "events-rule/nightly"
+    first, second, third = (task(minute, minute + 1, by=by) for minute in (3.3, 23.5, 43.1))
+    assert outcomes(rule, first, second, third, now=50) == ["ran", "ran", "ran"]
+    assert outcomes(rule, first, second, now=50) == ["ran", "ran", "due"]
+    assert outcomes(rule, first, second, now=59) == ["ran", "ran", "missed"]
+    assert outcomes(rule, first, third, now=50) == ["ran", "missed", "ran"]
+    assert outcomes(rule, first, task(30, 31, by=by), now=45) == ["ran", "ran"]
+    assert outcomes(rule, task(3.3, by=by), second, now=30) == ["running", "overlapped"]
+    assert judge(rule, now=50)[0].problem is not None
+
+
+def test_the_tasks_of_a_rate_that_start_together_are_of_one_due_time() -> None:
+    pair = schedule(**RATE_RULE, task_count=2)
+    tasks = [task(minute, minute + 1, by="events-rule/nightly") for minute in (3.3, 3.4, 23.5)]
+    assert outcomes(pair, *tasks, now=30) == ["ran", "due"]
+    assert outcomes(pair, *tasks, now=40) == ["ran", "missed"]
+
+
 LONG = "prod-batch-runner-customers"
 
 
