@@ -27,7 +27,8 @@ from profiler.schedules.task_matching import (
     started_by,
 )
 
-KEPT_NS = 3600 * NS_PER_SECOND  # ECS shows a stopped task for at least an hour
+# ECS shows a stopped task for an hour; the rest is for differing clocks and the time that reading takes.
+KEPT_NS = 55 * 60 * NS_PER_SECOND
 _FAILED_TO_START = "TaskFailedToStart"
 _MAX_NAMES = 3
 _MAX_CONTEXT_NS = 7 * 86_400 * NS_PER_SECOND
@@ -254,7 +255,7 @@ class _Judge:
 def _by_starter(tasks: Iterable[StartedTask]) -> dict[tuple[str, str], list[StartedTask]]:
     """The tasks by family and ``startedBy``, in order of their creation."""
     found: dict[tuple[str, str], list[StartedTask]] = {}
-    for task in sorted(tasks, key=_created):
+    for task in sorted(tasks, key=lambda task: (task.created_ns, task.arn)):
         found.setdefault((task.family, cut_started_by(task.started_by)), []).append(task)
     return found
 
