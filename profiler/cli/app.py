@@ -35,7 +35,7 @@ COMMANDS = {
         "Show one run: verdict, resource usage, comparison, advice.",
     ),
     "schedules": (
-        "profiler.cli.schedules_command",
+        "profiler.cli.schedules",
         "List the schedules that start ECS tasks, and what became of them.",
     ),
     "watch": ("profiler.cli.watch", "Show what runs now: time, CPU, memory, notices."),

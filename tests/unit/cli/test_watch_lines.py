@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from profiler.cli.styled_text import ASCII, BLOCKS, Line, Span
 from profiler.cli.watch.alternate_screen import cut_line
 from profiler.cli.watch.watch_lines import json_lines, watch_lines
+from profiler.past_runs.usual_times import UsualDuration
 from profiler.record.record_model import Interval, Report
 from profiler.running_tasks.running_runs import RunningRun, SeenNotice
-from profiler.past_runs.usual_times import UsualDuration
 from profiler.running_tasks.watched_tasks import WatchedRun
 from tests.command_line import run_here
 from tests.fakes import START_NS

@@ -5,8 +5,8 @@ from itertools import count
 from msgspec.structs import replace
 
 from profiler.past_runs.run_source import PastRun
-from profiler.record.family_identity import FamilyKey
 from profiler.past_runs.usual_times import UsualDuration, UsualDurations, usual_duration
+from profiler.record.family_identity import FamilyKey
 from tests.run_sources import ListedRuns
 from tests.runs import report
 

@@ -8,10 +8,10 @@ import pytest
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.past_runs.run_source import PastRun, RunFilter
+from profiler.past_runs.usual_times import UsualDurations
 from profiler.record.record_model import RaisedNotice
 from profiler.running_tasks.followed_logs import PATTERN, FollowedLogs
 from profiler.running_tasks.running_runs import RunningRuns
-from profiler.past_runs.usual_times import UsualDurations
 from profiler.running_tasks.watched_tasks import WatchedTasks
 from tests.fakes import START_NS, FakeClock
 from tests.run_sources import ListedRuns
