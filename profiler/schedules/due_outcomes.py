@@ -19,7 +19,6 @@ from profiler.record.units import format_duration
 from profiler.schedules.due_times import ScheduleExpressionError, are_times_known, due_times, last_due
 from profiler.schedules.schedule_model import ClusterTasks, DueOutcome, DueTime, Schedule, StartedTask
 from profiler.schedules.task_matching import (
-    MAX_RETRY_NS,
     SKEW_NS,
     TaskSlot,
     assign_tasks,
@@ -28,13 +27,15 @@ from profiler.schedules.task_matching import (
     started_by,
 )
 
-KEPT_NS = 3600 * NS_PER_SECOND  # ECS shows a stopped task for at least an hour
+# ECS shows a stopped task for an hour; the rest is for differing clocks and the time that reading takes.
+KEPT_NS = 55 * 60 * NS_PER_SECOND
 _FAILED_TO_START = "TaskFailedToStart"
 _MAX_NAMES = 3
+_MAX_CONTEXT_NS = 7 * 86_400 * NS_PER_SECOND
 _UNREAD = ClusterTasks(problem="The tasks of its cluster were not read.")
 _NO_ANCHOR = "AWS does not return when a rule was created, so the due times of its rate are unknown."
-_TOO_OLD = "ECS shows a stopped task for about an hour, so a task of this time is no longer known."
-_CHANGED = "The schedule was changed after this time."
+TOO_OLD = "ECS shows a stopped task for about an hour, so a task of this time is no longer known."
+CHANGED = "The schedule was changed after this time."
 
 DueTimes = Callable[[Schedule, int, int], Iterable[int]]
 
@@ -68,8 +69,12 @@ def judge_schedules(
         grace_ns: A task that starts later after its due time, or after its window, is late.
         due_times: The due times of a schedule; as ``due_times.due_times()``.
     """
-    judge = _Judge(clusters, now_ns, grace_ns)
-    return judge.judged(schedules, lambda schedule, _: due_times(schedule, since_ns, now_ns + SKEW_NS + 1))
+
+    def dues_of(schedule: Schedule, context_ns: int) -> Iterable[int]:
+        return due_times(schedule, min(since_ns, context_ns), now_ns + SKEW_NS + 1)
+
+    judged = _Judge(clusters, now_ns, grace_ns).judged(schedules, dues_of)
+    return [replace(one, due_times=tuple(due for due in one.due_times if due.due_ns >= since_ns)) for one in judged]
 
 
 def judge_last(
@@ -78,8 +83,9 @@ def judge_last(
     """Judge the last due time of each schedule; parameters as of :func:`judge_schedules`."""
 
     def dues_of(schedule: Schedule, context_ns: int) -> Iterable[int]:
-        since_ns = last_due(schedule, min(context_ns, now_ns))
-        return due_times(schedule, context_ns if since_ns is None else since_ns, now_ns + SKEW_NS + 1)
+        last_ns = last_due(schedule, now_ns)
+        since_ns = context_ns if last_ns is None else min(last_ns, context_ns)
+        return due_times(schedule, since_ns, now_ns + SKEW_NS + 1)
 
     judged = _Judge(clusters, now_ns, grace_ns).judged(schedules, dues_of)
     return [replace(one, due_times=one.due_times[-1:]) for one in judged]
@@ -147,15 +153,15 @@ class _Judge:
         tasks: Sequence[StartedTask],
         dues_of: Callable[[Schedule, int], Iterable[int]],
     ) -> Iterator[JudgedSchedule]:
-        context_ns = self._now_ns
-        if len(members) > 1 and tasks:  # the due times of all members explain the tasks of all members
-            longest_ns = max(schedule.window_minutes for schedule in members) * 60 * NS_PER_SECOND
-            context_ns = max(tasks[0].created_ns + SKEW_NS, self._now_ns - MAX_RETRY_NS) - longest_ns
         rows: list[list[TaskSlot] | str] = []
         for schedule in members:
             try:
+                context_ns = self._context_ns(schedule, tasks) if len(members) > 1 else self._now_ns
                 dues = [*dues_of(schedule, context_ns)]
-                rows.append(_slots(schedule, dues) if dues or are_times_known(schedule) else _NO_ANCHOR)
+                is_known = bool(dues) or are_times_known(schedule)
+                if not is_known and len(members) == 1:
+                    dues = self._inferred(schedule, tasks)
+                rows.append(_slots(schedule, dues) if is_known or dues else _NO_ANCHOR)
             except ScheduleExpressionError as error:
                 rows.append(str(error))
         slots = sorted((slot for row in rows if not isinstance(row, str) for slot in row), key=lambda slot: slot.due_ns)
@@ -173,6 +179,31 @@ class _Judge:
                     self._due_time(slot, cluster, last_ends, others) for slot in row if slot.due_ns <= self._now_ns
                 ),
             )
+
+    def _context_ns(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> int:
+        """The first due time of a schedule that explains tasks, which also others can have started."""
+        if not tasks:
+            return self._now_ns
+        window_ns = schedule.window_minutes * 60 * NS_PER_SECOND
+        oldest_ns = max(tasks[0].created_ns + SKEW_NS, self._now_ns - _MAX_CONTEXT_NS) - window_ns
+        return last_due(schedule, oldest_ns) or oldest_ns
+
+    def _inferred(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> list[int]:
+        """The due times of a rule's rate: when it started tasks, and the ends of the periods without a task since.
+
+        A task that was itself late makes the next due time later than it is, so none is missed too early.
+        """
+        starts_ns = [
+            task.created_ns
+            for place, task in enumerate(tasks)
+            if not place or task.created_ns - tasks[place - 1].created_ns > SKEW_NS
+        ]
+        ends_ns = [*(start_ns - self._grace_ns for start_ns in starts_ns[1:]), self._now_ns]
+        return [
+            due_ns
+            for start_ns, end_ns in zip(starts_ns, ends_ns, strict=False)
+            for due_ns in due_times(replace(schedule, starts_ns=start_ns), start_ns, max(end_ns, start_ns) + 1)
+        ]
 
     def _due_time(
         self, slot: TaskSlot, cluster: ClusterTasks, last_ends: _LatestEnds, others: Sequence[str]
@@ -195,9 +226,9 @@ class _Judge:
         if self._now_ns < slot.window_end_ns + self._grace_ns:
             return "due", some
         if slot.due_ns < cluster.known_since_ns:
-            return (None, None) if some else ("unknown", _TOO_OLD)
+            return (None, None) if some else ("unknown", TOO_OLD)
         if _was_changed(slot):
-            return "unknown", _CHANGED
+            return "unknown", CHANGED
         return "missed", " ".join(filter(None, (some, _similar(others)))) or None
 
     def _with_task(self, slot: TaskSlot, last_ends: _LatestEnds) -> tuple[DueOutcome, str | None]:
@@ -206,7 +237,7 @@ class _Judge:
             return "refused", f"The task failed to start: {first.stopped_reason or 'ECS gives no reason'}"
         if last.created_ns >= slot.window_end_ns + self._grace_ns:
             if _was_changed(slot):
-                return "unknown", _CHANGED
+                return "unknown", CHANGED
             after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)
             return (
                 "late",
@@ -224,7 +255,7 @@ class _Judge:
 def _by_starter(tasks: Iterable[StartedTask]) -> dict[tuple[str, str], list[StartedTask]]:
     """The tasks by family and ``startedBy``, in order of their creation."""
     found: dict[tuple[str, str], list[StartedTask]] = {}
-    for task in sorted(tasks, key=_created):
+    for task in sorted(tasks, key=lambda task: (task.created_ns, task.arn)):
         found.setdefault((task.family, cut_started_by(task.started_by)), []).append(task)
     return found
 
