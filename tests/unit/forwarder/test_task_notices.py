@@ -15,9 +15,9 @@ from forwarder.documents import Document
 from forwarder.function_settings import ForwarderSettings, NoticeSettings
 from forwarder.kinesis_records import forward_records
 from forwarder.notices.channel import Announcement, ChannelKind, announcement_key
-from forwarder.run_notices import MAX_AGE, MAX_NOTICES_OF_A_TASK, RunNotices
 from forwarder.search_cluster.document_delivery import DeliveryResult
 from forwarder.subscription import Counts, decode_event, forward
+from forwarder.task_notices import MAX_AGE, MAX_NOTICES_OF_A_TASK, TaskNotices
 from profiler.aws_account.replay import LogEvent, build_subscription_event
 from profiler.core.timestamps import parse_datetime
 from profiler.record.notice_model import NoticeLine, encode_notice
@@ -76,8 +76,8 @@ class World:
             self.done.add(key)
         return True
 
-    def notices(self) -> RunNotices:
-        return RunNotices(
+    def notices(self) -> TaskNotices:
+        return TaskNotices(
             lambda: self.settings,
             channels=lambda _settings: [self.slack, self.bus],
             once=lambda _settings: self.once,
@@ -263,7 +263,7 @@ def test_settings_that_are_invalid_are_named_after_the_notice_is_indexed() -> No
     def refuse() -> NoticeSettings:
         raise SettingsError("NOTIFY must be.")
 
-    notices = RunNotices(refuse, channels=lambda _settings: [], now=lambda: NOW)
+    notices = TaskNotices(refuse, channels=lambda _settings: [], now=lambda: NOW)
     items = decode_event({"awslogs": {"data": packed(json.loads(packed_lines(line())))}})
     with pytest.raises(SettingsError, match="NOTIFY must be"):
         forward(items, ForwarderSettings(), world.deliver, world.store.keep, print, notices=notices)

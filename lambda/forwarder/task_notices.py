@@ -21,7 +21,7 @@ _UNKNOWN = "unknown"
 _MAX_SHOWN_LENGTH = 100
 
 
-class RunNotices:
+class TaskNotices:
     """Holds the notices of an invocation, and announces them.
 
     Args:
