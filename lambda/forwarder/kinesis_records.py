@@ -67,7 +67,7 @@ def forward_records(
     if counts is None:
         raise_errors([*errors, *channel_errors])
     for error in channel_errors:
-        warn(f"A notice was not announced and its record is reported as failed: {error}")
+        warn(f"A notice was not announced; its record is delivered again while the notice is new: {error}")
     return StreamResult(counts=counts or Counts(), repeated=tuple(dict.fromkeys(repeated)))
 
 

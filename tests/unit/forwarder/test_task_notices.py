@@ -317,6 +317,31 @@ def test_only_the_record_of_a_stream_whose_notice_failed_is_delivered_again() ->
     assert (len(world.slack.posted), len(world.bus.posted)) == (3, 3)
 
 
+@pytest.mark.parametrize("minutes", [20, -20])
+def test_a_channel_that_stays_away_does_not_hold_up_a_shard(minutes: int) -> None:
+    world = World()
+    world.slack = ChannelThatRefuses(2)
+    world.now = NOW + timedelta(minutes=minutes)
+    deliver, keep, warn = world.deliver, world.store.keep, world.warnings.append
+    result = forward_records(stream_event(1, 2), ForwarderSettings(), deliver, keep, warn, notices=world.notices())
+    assert result.as_response() == {"batchItemFailures": []}
+    assert "Slack is away." in world.warnings[0]
+
+
+def test_invalid_settings_fail_the_records_with_notices_alone() -> None:
+    world = World()
+
+    def refuse() -> NoticeSettings:
+        raise SettingsError("NOTIFY must be.")
+
+    notices = TaskNotices(refuse, channels=lambda _settings: [], now=lambda: NOW)
+    event = stream_event(1)
+    event["Records"].append(record(2, packed(json.loads(packed_lines("hello")))))
+    deliver, keep, warn = world.deliver, world.store.keep, world.warnings.append
+    result = forward_records(event, ForwarderSettings(), deliver, keep, warn, notices=notices)
+    assert result.repeated == ("1",)
+
+
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.integers(0, 5), max_size=8), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 5)))
 def test_every_notice_is_posted_once_however_often_channels_fail(
