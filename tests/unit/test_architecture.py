@@ -39,7 +39,7 @@ FORWARDER_ROOMS = (
     ("event_document", "notice_documents"),
     ("search_cluster",),
     ("notices",),
-    ("run_notices", "schedule_notices", "task_stopped"),
+    ("schedule_announcements", "task_notices", "task_stopped"),
     ("schedule_watch", "subscription"),
     ("kinesis_records",),
     ("preview", "handler"),
