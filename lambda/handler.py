@@ -30,7 +30,6 @@ from forwarder.notices.channel import NoticeChannel
 from forwarder.notices.ended_task import Comparison, EndedTask
 from forwarder.notices.family_comparison import COMPARISON_SECONDS, compare
 from forwarder.notices.idempotency import Idempotently, run_idempotently
-from forwarder.run_notices import RunNotices
 from forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult, deliver
 from forwarder.search_cluster.failure_store import (
     Failure,
@@ -45,6 +44,7 @@ from forwarder.subscription import Counts, decode_event, forward
 from forwarder.task.find_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from forwarder.task.task_event import parse_stopped_task
 from forwarder.task_lines import InvalidReport
+from forwarder.task_notices import TaskNotices
 from forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
 from profiler.core.aws_clients import AwsClient, bounded_client
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
@@ -71,7 +71,7 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         ForwarderError: the event cannot be decoded, or Lambda must retry it.
     """
     configure_library_logging()
-    notices = _run_notices(context)
+    notices = _task_notices(context)
     if is_stream_event(event):
         settings = _settings()
         keep_failures = _failure_store(settings.failed_items_queue_url)
@@ -127,7 +127,8 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     Raises:
         ForwarderError: a part failed after all were tried; the next invocation repeats it.
     """
-    from forwarder.schedule_notices import ScheduleAnnouncer  # the other functions need none of these
+    from forwarder.notices.configured_channels import configured_channels  # the other functions seldom need these
+    from forwarder.schedule_announcements import ScheduleAnnouncer
     from forwarder.schedule_watch import Account, ScheduleWatch
     from profiler.aws_account.missed_reasons import MissedReasons
     from profiler.aws_account.started_tasks import read_clusters
@@ -153,7 +154,11 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
             usual=partial(_family_durations, storing) if _has_cluster() else None,
         ),
         ScheduleAnnouncer(
-            settings, _channels(settings, posting), once, partial(_store_notice, storing), _finished_notices()
+            settings,
+            configured_channels(settings, os.environ, posting, _events_client),
+            once,
+            partial(_store_notice, storing),
+            _finished_notices(),
         ),
         grace_minutes=read_grace_minutes(os.environ),
         now_ns=time.time_ns,
@@ -188,14 +193,14 @@ def _family_durations(budget: InvocationTime, families: Collection[str], place: 
     )
 
 
-def _lazy_delivery(settings: ForwarderSettings, context: Context, notices: RunNotices) -> DeliverDocuments:
+def _lazy_delivery(settings: ForwarderSettings, context: Context, notices: TaskNotices) -> DeliverDocuments:
     """Connect to the search cluster only if there are documents for it: most lines are not reports.
 
-    Without a cluster, a function that announces notices indexes nothing.
+    Without a cluster, the notices alone are not indexed: they are announced.
     """
 
     def deliver_documents(documents: Sequence[Document]) -> DeliveryResult:
-        if settings.url is None and not notices.is_empty:
+        if settings.url is None and all(document.notice is not None for document in documents):
             return DeliveryResult(indexed=0)
         budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
         return deliver(_cluster(settings), budget, random.random, documents)
@@ -203,8 +208,8 @@ def _lazy_delivery(settings: ForwarderSettings, context: Context, notices: RunNo
     return deliver_documents
 
 
-def _run_notices(context: Context) -> RunNotices:
-    return RunNotices(
+def _task_notices(context: Context) -> TaskNotices:
+    return TaskNotices(
         lambda: read_notice_settings(os.environ),
         channels=lambda settings: _channels(settings, InvocationTime(context)),
         once=lambda settings: _idempotently(settings.idempotency_table, context),

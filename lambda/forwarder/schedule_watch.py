@@ -11,7 +11,7 @@ from functools import partial
 from msgspec import Struct
 
 from forwarder.delivery_errors import DeliveryError, ForwarderError, ReadError
-from forwarder.schedule_notices import (
+from forwarder.schedule_announcements import (
     Complete,
     ScheduleAnnouncer,
     elapsed_ms,

@@ -1,8 +1,10 @@
 """``task-profiler schedules`` and its readers, with moto behind a proxy that plays what moto does not know."""
 
 import json
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -10,10 +12,12 @@ import pytest
 
 from profiler.aws_account.account_schedules import AccountSchedules
 from profiler.aws_account.started_tasks import read_clusters
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.record.record_model import encode
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
+from tests.runs import report
 
 ARN = "arn:aws:ecs:us-east-1:123456789012"
 CLUSTER = f"{ARN}:cluster/jobs"
@@ -93,7 +97,7 @@ def account() -> Iterator[Account]:
 def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
     start, end = (datetime(2030, month, 1, tzinfo=UTC) for month in (1, 2))
     window = {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 5}
-    whole = {"GroupName": "etl", "FlexibleTimeWindow": window, "StartDate": start, "EndDate": end}
+    whole: dict[str, Any] = {"GroupName": "etl", "FlexibleTimeWindow": window, "StartDate": start, "EndDate": end}
     account.schedule("whole", "cron(0 2 * * ? *)", ScheduleExpressionTimezone="Asia/Tokyo", State="DISABLED", **whole)
     account.schedule("plain", "rate(5 minutes)")
     account.schedule("queue", "rate(5 minutes)", "arn:aws:sqs:us-east-1:123456789012:other")
@@ -153,7 +157,7 @@ def test_the_tasks_of_clusters(account: Account) -> None:
     assert (running.family, running.started_by, running.stopped_ns) == ("etl", "me", None)
     assert abs(running.created_ns / NS_PER_SECOND - NOW.timestamp()) < 0.002
     assert (ended.exit_code, ended.stop_code) == (3, "EssentialContainerExited")
-    assert clusters[CLUSTER].known_since_ns == now_ns - 3600 * NS_PER_SECOND
+    assert clusters[CLUSTER].known_since_ns == now_ns - 55 * 60 * NS_PER_SECOND
     account.proxy.refused = {"DescribeTasks"}
     unread = read_clusters(account.client("ecs"), [CLUSTER], now_ns)[CLUSTER]
     assert unread.tasks is None
@@ -207,13 +211,31 @@ def test_the_command_shows_what_came_of_each_schedule(account: Account) -> None:
         "usualDurationMs": None,
         "overlap": None,
     }
+    account.events.remove_targets(Rule="lost", Ids=["0", "queue"])  # it asks CloudTrail, which takes a second
     table = account.run("--cluster", "jobs").stdout.splitlines()
     assert table[0].split() == ["Schedule", "Expression", "Last", "due", "Outcome", "Next", "due"]
-    assert [line.split()[0] for line in table[1:7]] == ["lost", "forgotten", "nightly", "broken", "later", "etl/off"]
-    assert table[7:] == [
+    assert [line.split()[0] for line in table[1:6]] == ["forgotten", "nightly", "broken", "later", "etl/off"]
+    assert table[6:] == [
         "",
         "- forgotten: ECS shows a stopped task for about an hour, so a task of this time is no longer known.",
     ]
+
+
+def test_the_usual_duration_comes_from_past_runs(account: Account, tmp_path: Path) -> None:
+    account.schedule("hourly", "rate(1 hour)")
+    family: dict[str, Any] = {"family": "etl", "account_id": "123456789012", "region": "us-east-1"}
+    started = format_ms(time.time_ns() - 7200 * NS_PER_SECOND)
+    runs = [
+        report(task_id=f"a{minutes}", metrics={"duration_ms": minutes * 60_000}, started_at=started, **family)
+        for minutes in (69, 70, 71)
+    ]
+    file = tmp_path / "runs.jsonl"
+    file.write_bytes(b"".join(encode(run) + b"\n" for run in runs))
+    (row,) = map(json.loads, account.run("--json", "--from", str(file)).stdout.splitlines())
+    assert (row["usualDurationMs"], row["overlap"]) == (4_200_000, "takes 1h 10m, due every 1h 00m")
+    lacking = account.run("--json", "--from", str(tmp_path / "other"))
+    assert json.loads(lacking.stdout)["usualDurationMs"] is None
+    assert "The usual durations are unknown. " in lacking.stderr
 
 
 def test_a_fleet_without_schedules_is_a_sentence(account: Account) -> None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from forwarder.delivery_errors import DeliveryError, ForwarderError, NoticeError, ReadError, SearchClusterError
 from forwarder.function_settings import ALL_SUBJECTS, NoticeSettings, Subject
 from forwarder.notices.channel import Announcement, ChannelKind
-from forwarder.schedule_notices import ScheduleAnnouncer
+from forwarder.schedule_announcements import ScheduleAnnouncer
 from forwarder.schedule_watch import Account, ScheduleWatch
 from forwarder.search_cluster.family_durations import FamilyDuration, FamilyDurations
 from profiler.aws_account.account_schedules import FoundSchedules

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from profiler.core.timestamps import parse_ns
@@ -196,6 +196,28 @@ def test_what_cannot_be_read_does_not_hide_the_others() -> None:
     assert [due.outcome for due in judged[2].due_times] == ["missed"]
 
 
+RATE_RULE: dict[str, Any] = {"kind": "rule", "expression": "rate(20 minutes)", "created_ns": None}
+
+
+def test_the_rate_of_a_rule_counts_from_its_tasks() -> None:
+    rule, by = schedule(**RATE_RULE), "events-rule/nightly"
+    first, second, third = (task(minute, minute + 1, by=by) for minute in (3.3, 23.5, 43.1))
+    assert outcomes(rule, first, second, third, now=50) == ["ran", "ran", "ran"]
+    assert outcomes(rule, first, second, now=50) == ["ran", "ran", "due"]
+    assert outcomes(rule, first, second, now=59) == ["ran", "ran", "missed"]
+    assert outcomes(rule, first, third, now=50) == ["ran", "missed", "ran"]
+    assert outcomes(rule, first, task(30, 31, by=by), now=45) == ["ran", "ran"]
+    assert outcomes(rule, task(3.3, by=by), second, now=30) == ["running", "overlapped"]
+    assert judge(rule, now=50)[0].problem is not None
+
+
+def test_the_tasks_of_a_rate_that_start_together_are_of_one_due_time() -> None:
+    pair = schedule(**RATE_RULE, task_count=2)
+    tasks = [task(minute, minute + 1, by="events-rule/nightly") for minute in (3.3, 3.4, 23.5)]
+    assert outcomes(pair, *tasks, now=30) == ["ran", "due"]
+    assert outcomes(pair, *tasks, now=40) == ["ran", "missed"]
+
+
 LONG = "prod-batch-runner-customers"
 
 
@@ -260,6 +282,7 @@ def test_a_reason_makes_a_missed_one_a_refusal() -> None:
     assert as_refused(ran, "RunTask failed.") is ran
 
 
+@settings(max_examples=40)
 @given(st.data())
 def test_every_due_time_with_its_task_ran_and_every_one_without_is_missed(data: st.DataObject) -> None:
     period = data.draw(st.sampled_from([10, 30, 60, 180]), "period")
@@ -282,3 +305,42 @@ def test_every_due_time_with_its_task_ran_and_every_one_without_is_missed(data: 
     assert sum(due.outcome in ("missed", "late") for due in found) == lost
     used = [due.task.arn for due in found if due.task is not None]
     assert len(used) == len(set(used)) == len(tasks)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_whatever_the_tasks_nothing_is_missed_by_guess(data: st.DataObject) -> None:
+    minutes = st.floats(0, 400)
+    rows = [
+        schedule(
+            name,
+            data.draw(st.sampled_from(["rate(7 minutes)", "cron(0 * * * ? *)", "cron(0/30 * * * ? *)"])),
+            window_minutes=data.draw(st.sampled_from([0, 10, 45])),
+            task_count=data.draw(st.integers(1, 2)),
+            is_enabled=data.draw(st.booleans()),
+            modified_ns=data.draw(st.one_of(st.none(), minutes.map(at))),
+        )
+        for name in data.draw(st.sampled_from([["nightly"], [f"{LONG}-a", f"{LONG}-b"]]))
+    ]
+    starts = data.draw(st.lists(st.tuples(minutes, st.floats(0, 90)), max_size=12))
+    tasks = [
+        task(created, created + length, by=started_by(rows[0]), arn=f"t/{number}")
+        for number, (created, length) in enumerate(starts)
+    ]
+    now, known_since = 400, data.draw(minutes)
+    judged = judge(rows, *tasks, now=now, known_since=known_since)
+    used = [due.task.arn for row in judged for due in row.due_times if due.task is not None]
+    assert len(used) == len(set(used)) <= len(tasks)
+    for row in judged:
+        for due in row.due_times:
+            window = row.schedule.window_minutes
+            assert due.due_ns <= at(now)
+            assert (due.task is None) <= (due.outcome in ("missed", "due", "unknown", "disabled"))
+            if due.outcome == "missed":
+                assert at(known_since) <= due.due_ns <= at(now - window - GRACE)
+                assert row.schedule.is_enabled
+                assert row.schedule.modified_ns is None or row.schedule.modified_ns <= due.due_ns
+            if due.outcome == "late":
+                assert due.task is not None
+                assert due.task.created_ns >= due.due_ns - MINUTE
+    assert judge(rows, *tasks[::-1], now=now, known_since=known_since) == judged

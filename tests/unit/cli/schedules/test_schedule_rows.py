@@ -38,7 +38,7 @@ def rows() -> list[ScheduleRow]:
     made = [
         schedule_row(
             JudgedSchedule(schedule=one, due_times=(last,)),
-            (minutes and UsualDuration(median_ms=minutes * MINUTE_MS, p95_ms=minutes * MINUTE_MS, runs=9)) or None,
+            UsualDuration(median_ms=minutes * MINUTE_MS, p95_ms=minutes * MINUTE_MS, runs=9) if minutes else None,
             NOW,
         )
         for one, last, minutes in judged
