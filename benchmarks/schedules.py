@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.simulated_schedules import GRACE_NS, HOUR_NS, MINUTE_NS, SECOND_NS, Simulated, in_ns, look, simulate
 from profiler.schedules.due_outcomes import judge_schedules
-from profiler.schedules.due_times import due_times
+from profiler.schedules.due_times import are_times_known, due_times
 from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
 from profiler.schedules.task_memory import TaskMemory
 from tests.schedule_oracle import DAY
@@ -41,6 +41,7 @@ _SKIPPED_CALLS = 0.01
 _OUTAGES = 0.001
 _OUTAGE_NS = 15 * MINUTE_NS
 _ANNOUNCED = ("missed", "late", "overlapped", "refused")
+_NOT_OVERLAPPED = {"late", "refused", "partly missed"}  # these win
 
 Announcement = tuple[int, int, str]
 """The number of a schedule, a due time and its outcome."""
@@ -129,10 +130,12 @@ class Watcher:
                     self.announced.add((self._numbers[one.schedule.name], due.due_ns, due.outcome))
 
     def _to_judge(self, since_ns: int, now_ns: int) -> list[Schedule]:
-        """The schedules of which one has a due time now. Of the others, nothing can be said."""
+        """The schedules of which one has a due time now, or no known one. Of the others, nothing can be said."""
         found = []
         for numbers in self._groups.values():
-            if any(self._between(number, since_ns, now_ns + MINUTE_NS) for number in numbers):
+            if any(
+                not self._due_ns[number] or self._between(number, since_ns, now_ns + MINUTE_NS) for number in numbers
+            ):
                 found += [self._simulated[number].at(now_ns) for number in numbers]
         return [schedule for schedule in found if schedule is not None]
 
@@ -154,7 +157,7 @@ def true_announcements(simulated: Sequence[Simulated]) -> set[Announcement]:
         if fate in {"missed", "partly missed", "late", "refused"}
     }
     for number, one in enumerate(simulated):
-        overlapped = (due for due in _overlapped([(number, one)]) if one.fates[due[1]] not in {"late", "refused"})
+        overlapped = (due for due in _overlapped([(number, one)]) if one.fates[due[1]] not in _NOT_OVERLAPPED)
         truth.update(overlapped)
     return truth
 
@@ -188,6 +191,13 @@ def compare(
     for members in looks.values():
         allowed.update(_overlapped(members))
     false, overlooked, twins = announced - truth - allowed, truth - announced, 0
+    # AWS does not return from when the rate of a rule counts: its due times are about those of its tasks, or unknown.
+    rates = {n for n, one in enumerate(simulated) if one.schedule.kind == "rule" and "rate" in one.schedule.expression}
+    faults = [(number, due_ns) for number, due_ns, _ in truth if number in rates]
+    false = {
+        one for one in false if all(one[0] != number or abs(one[1] - due_ns) > HOUR_NS for number, due_ns in faults)
+    }
+    overlooked = {one for one in overlooked if one[0] not in rates}
     for one in sorted(false):
         number, due_ns, outcome = one
         for other in sorted(overlooked):
@@ -211,7 +221,7 @@ def measure(
     found = [[*due_times(one.schedule, in_ns(since), in_ns(until))] for one in simulated]
     found_seconds = time.monotonic() - began
     wrong_times = sum(
-        len(set(one.due_ns).symmetric_difference(filter(one.runs_at, due_ns)))
+        len({*one.due_ns * are_times_known(one.schedule)}.symmetric_difference(filter(one.runs_at, due_ns)))
         for one, due_ns in zip(simulated, found, strict=True)
     )
     watcher = Watcher(simulated, found, has_memory=has_memory)

@@ -127,7 +127,7 @@ def _simulated(number: int, since: datetime, until: datetime, randomness: random
         month=randomness.randint(1, 12),
         year=since.year,
     )
-    if kind == "rule" and not expression.startswith("cron"):
+    if kind == "rule" and expression.startswith("at"):
         expression = f"cron({randomness.randrange(60)} 2 * * ? *)"
     # ECS stores the first 19 characters of a schedule's name: these look the same, by pairs in their family, too.
     twins = {8: ("nightly-report-customer-", "report"), 9: ("nightly-report-customer-", f"report-{number}")}
