@@ -6,7 +6,7 @@ from statistics import median
 from msgspec.structs import replace
 
 from forwarder.delivery_errors import SearchClusterError
-from forwarder.notices.notice import Comparison, Notice
+from forwarder.notices.ended_task import Comparison, EndedTask
 from forwarder.search_cluster.interface import SearchCluster
 from profiler.core.ecs_terms import arn_part
 from profiler.core.json_fields import mapping, mappings, number, text
@@ -21,7 +21,7 @@ _ACCOUNT_PART = 4
 
 
 def compare(
-    cluster: SearchCluster, notice: Notice, *, prefix: str, timeout_seconds: float = COMPARISON_SECONDS
+    cluster: SearchCluster, notice: EndedTask, *, prefix: str, timeout_seconds: float = COMPARISON_SECONDS
 ) -> Comparison | None:
     """Compare the duration with the median of the family's recent successful runs.
 
@@ -48,7 +48,7 @@ def compare(
     return Comparison(text=" ".join(filter(None, sentences)), is_slow=ratio >= _NOTABLE_RATIO)
 
 
-def _recent_runs_query(notice: Notice) -> dict[str, object]:
+def _recent_runs_query(notice: EndedTask) -> dict[str, object]:
     """Build the query for the newest successful runs of the family; those in the same ECS cluster come first."""
     values = {
         "task.family": notice.family,

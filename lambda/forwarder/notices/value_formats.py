@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from operator import itemgetter
 
-from forwarder.notices.notice import Notice
+from forwarder.notices.ended_task import EndedTask
 from forwarder.task.stop_classification import Outcome
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Distribution, Process, Record, TaskSize
@@ -146,7 +146,7 @@ def cause(outcome: Outcome) -> str | None:
     return None if sentence is None else f"{sentence}."
 
 
-def longest_wait(notice: Notice) -> str | None:
+def longest_wait(notice: EndedTask) -> str | None:
     """Return a sentence on what a failed or slow run did most of the time, if that was not work on a CPU.
 
     It also names the target with the longest share. None if no known part took over half of the time, and if the
@@ -169,14 +169,14 @@ def longest_wait(notice: Notice) -> str | None:
     return f"{_percent(percent)} of the time it {_WAITS[kind]}{longest}."
 
 
-def _is_well_sampled(notice: Notice, breakdown: TimeBreakdown, percent: float) -> bool:
+def _is_well_sampled(notice: EndedTask, breakdown: TimeBreakdown, percent: float) -> bool:
     covered, sampling = breakdown.covered_percent, None if notice.record is None else notice.record.sampling
     interval_ms = None if sampling is None else valid_number(sampling.interval_ms)
     is_long = interval_ms is None or (notice.metrics.duration_ms or 0) >= _MIN_INTERVALS * interval_ms
     return is_long and (covered is None or covered >= min(percent, _MOSTLY_COVERED_PERCENT))
 
 
-def memory_at_oom(notice: Notice) -> str | None:
+def memory_at_oom(notice: EndedTask) -> str | None:
     """Return the memory peak and limit of a run that ran out of memory, as far as known."""
     peak, limit = memory(notice.metrics.max_memory_used_mb), memory(notice.metrics.memory_size_mb)
     parts = [None if peak is None else f"measured peak {peak}", None if limit is None else f"limit {limit}"]

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from forwarder.notices import links, value_formats
+from forwarder.notices.ended_task import Comparison, EndedTask
 from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
-from forwarder.notices.notice import Comparison, Notice
-from forwarder.notices.slack_message import SlackMessage, escape_text, message
+from forwarder.notices.slack_blocks import SlackMessage, escape_text
+from forwarder.notices.slack_message import message
 from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.find_report import ReportLine
 from forwarder.task.stop_classification import Outcome
@@ -70,7 +71,7 @@ def report_line(record: Record, kind: RecordType = "task.report") -> ReportLine:
     return ReportLine(Report(time="2026-03-01T12:13:03Z", type=kind, record=record), "")
 
 
-NOTICE = Notice(
+NOTICE = EndedTask(
     task=TASK,
     outcome=Outcome(status="success", category="exit", out_of_memory=False, exit_code=0),
     container="batch",
@@ -79,17 +80,17 @@ NOTICE = Notice(
 )
 
 
-def recorded(notice: Notice, **changes: Any) -> Notice:
+def recorded(notice: EndedTask, **changes: Any) -> EndedTask:
     """The notice with other fields of the record."""
     return replace(notice, report_line=report_line(replace(notice.record or RECORD, **changes)))
 
 
-def ended(notice: Notice, **changes: Any) -> Notice:
+def ended(notice: EndedTask, **changes: Any) -> EndedTask:
     """The notice with another outcome."""
     return replace(notice, outcome=replace(notice.outcome, **changes))
 
 
-def in_task(notice: Notice, **changes: Any) -> Notice:
+def in_task(notice: EndedTask, **changes: Any) -> EndedTask:
     return replace(notice, task=replace(notice.task, **changes))
 
 
@@ -114,7 +115,7 @@ def texts(value: Any) -> list[str]:
     return [text for each in value for text in texts(each)] if isinstance(value, list) else []
 
 
-def text_of(notice: Notice) -> str:
+def text_of(notice: EndedTask) -> str:
     return "\n".join(texts(message(notice, kibana_url=KIBANA).blocks))
 
 
@@ -280,7 +281,7 @@ def test_a_record_without_kills_has_no_sentence_about_them() -> None:
     assert text_of(recorded(NOTICE, memory_kills=MemoryKills(count=0))) == text_of(NOTICE)
 
 
-BARE = Notice(
+BARE = EndedTask(
     task=StoppedTask(arn="1", definition_arn="f"),
     outcome=Outcome(status="unknown", category="unknown", out_of_memory=False),
 )
@@ -452,7 +453,7 @@ def test_external_text_never_becomes_slack_markup() -> None:
         time_breakdown=waited(90.0, WaitTarget(kind="network", target=HOSTILE, percent=90.0)),
         memory_kills=MemoryKills(count=1, processes=(Process(name=HOSTILE),)),
     )
-    notice = Notice(
+    notice = EndedTask(
         task=task,
         outcome=outcome,
         container=HOSTILE,
@@ -639,7 +640,7 @@ CATEGORIES: list[StopCategory] = [
 MAYBE_TEXT = st.none() | ANY_TEXT
 ANY_TIME = st.none() | st.datetimes(timezones=st.just(UTC))
 NOTICES = st.builds(
-    Notice,
+    EndedTask,
     task=st.builds(
         StoppedTask,
         arn=ANY_TEXT,
@@ -667,7 +668,7 @@ NOTICES = st.builds(
 
 @settings(deadline=None)  # a text of 21,000 characters takes long on a busy machine
 @given(NOTICES, MAYBE_TEXT | ANY_TEXT.map(lambda text: f"https://{text}"))
-def test_any_notice_becomes_a_valid_slack_message(notice: Notice, kibana_url: str | None) -> None:
+def test_any_notice_becomes_a_valid_slack_message(notice: EndedTask, kibana_url: str | None) -> None:
     sent = message(notice, kibana_url=kibana_url)
     as_sent = json.loads(
         json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False).encode()

@@ -1,4 +1,4 @@
-"""The notice of a stopped task: the task, its outcome, its report, and a comparison with recent runs of the family."""
+"""A stopped task to announce: the task, its outcome, its report, and a comparison with recent runs of the family."""
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
     is_slow: bool = False
 
 
-class Notice(Struct, frozen=True, kw_only=True):
+class EndedTask(Struct, frozen=True, kw_only=True):
     """One stopped task.
 
     ``container`` is the name of the batch container; ``report_line`` is its report or checkpoint, and ``log`` is its
