@@ -5,12 +5,11 @@ attempts, so that Lambda retries the event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forwarder.delivery_errors import DeliveryError, ForwarderError
+from forwarder.delivery_errors import DeliveryError, ForwarderError, attempt, raise_errors
 from forwarder.documents import Document
 from forwarder.event_document import event_documents
 from forwarder.function_settings import NoticeSettings, Subject
@@ -25,7 +24,6 @@ from forwarder.task.stop_classification import judge
 from forwarder.task.task_event import EventContainer, StoppedTask
 from profiler.record.run_outcome import EndStatus
 
-_Result = TypeVar("_Result")
 _Errors = list[ForwarderError]
 
 
@@ -99,7 +97,7 @@ class TaskStoppedHandler:
                 was tried.
         """
         errors: _Errors = []
-        settings = _attempt(self._settings, errors)
+        settings = attempt(self._settings, errors)
         definition = None if task.definition_arn is None else self._describe(task.definition_arn)
         identified = identify_containers(definition, task)
         judgement = judge(task, identified)
@@ -107,7 +105,7 @@ class TaskStoppedHandler:
             self._warn(judgement.warning)
         batch, outcome = judgement.batch, judgement.outcome
         containers = replace(identified, batch=None if batch is None else batch.name)
-        index = _attempt(self._open_index, errors)
+        index = attempt(self._open_index, errors)
         run_log = self._run_log(task, containers.batch)
         report_line = run_log.find(
             containers.batch_log,
@@ -136,10 +134,7 @@ class TaskStoppedHandler:
             if is_selected and index is not None:
                 notice = _with_comparison(notice, index)
             notified = self._notify(notice, settings, errors, is_selected=is_selected)
-        if len(errors) == 1:
-            raise errors[0]
-        if errors:
-            raise DeliveryError(" ".join(str(error) for error in errors)) from errors[0]
+        raise_errors(errors)
         return TaskStoppedResult(status=outcome.status, indexed=indexed, notified=notified)
 
     def _write(self, index: Index, documents: Sequence[Document], task: StoppedTask, errors: _Errors) -> bool:
@@ -172,17 +167,8 @@ def _find_indexed(index: Index | None, task: StoppedTask, batch: EventContainer 
     return lambda: find(task, batch)
 
 
-def _attempt(call: Callable[[], _Result], errors: _Errors) -> _Result | None:
-    """Return the result of the call; if it fails, add its error to ``errors`` and return None."""
-    try:
-        return call()
-    except ForwarderError as error:
-        errors.append(error)
-        return None
-
-
 def _deliver(index: Index, documents: Sequence[Document], errors: _Errors) -> bool:
-    delivered = _attempt(lambda: index.deliver(documents), errors)
+    delivered = attempt(lambda: index.deliver(documents), errors)
     if delivered is None:
         return False
     if delivered.rejected:

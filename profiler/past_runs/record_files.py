@@ -15,7 +15,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.past_runs.run_source import PastRun, RunFilter, RunLine, RunLines, RunSource, group_lines, run_line
 from profiler.past_runs.schedule_notices import read_notice, select_notices
 from profiler.record.activity_model import STACKS_BEGINNING, StacksLine, decode_stacks, is_stacks_line
-from profiler.record.notice_model import ScheduleNoticeLine
+from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
 from profiler.record.record_model import Report
 from profiler.record.units import format_count
 
@@ -197,11 +197,13 @@ def find_run_lines(
                 yield run_line(text, number)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             is_stacks = is_stacks_line(text)
-            notice = None if is_stacks else read_notice(text)
-            if not is_stacks and notice is None:
+            is_notice = not is_stacks and is_notice_line(text)
+            if not (is_stacks or is_notice):
                 invalid_lines.add(number)
-            if notices is not None and isinstance(notice, ScheduleNoticeLine):
-                notices.append(notice)
+            if is_notice and notices is not None:
+                notice = read_notice(text)
+                if isinstance(notice, ScheduleNoticeLine):
+                    notices.append(notice)
         if is_stacks and keep_stacks is not None:
             keep_stacks(text)
 

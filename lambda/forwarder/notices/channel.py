@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Protocol, TypeAlias
 
 from forwarder.delivery_errors import ForwarderError
+from forwarder.notice_documents import schedule_notice_id
 from forwarder.notices.ended_task import EndedTask
 from forwarder.notices.idempotency import Idempotently
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
@@ -74,13 +75,6 @@ def announcement_key(announcement: Announcement) -> str:
         record = announcement.record
         return f"{record.task_arn or record.task_id}#{record.container.name}#{notice.kind}"
     return f"schedule#{schedule_notice_id(announcement)}"
-
-
-def schedule_notice_id(line: ScheduleNoticeLine) -> str:
-    """Return the schedule, the due time (the task of a notice without one), and the kind of the notice."""
-    schedule, notice = line.schedule, line.notice
-    subject = notice.due_at or notice.task_id or ""
-    return "/".join((schedule.kind, schedule.group or "", schedule.name, subject, notice.kind))
 
 
 def _posting(channel: NoticeChannel, announcement: Announcement, kind: ChannelKind) -> Callable[[], bool]:

@@ -57,14 +57,12 @@ def run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMess
 def schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None) -> SlackMessage:
     """Build the message of a notice of a schedule."""
     schedule, notice = line.schedule, line.notice
+    name = schedule.name if schedule.group is None else f"{schedule.group}/{schedule.name}"
     location = (
         ("cluster", cluster_name(line.cluster)),
         ("", line.region),
         ("family", line.family),
-        (
-            "rule" if schedule.kind == "rule" else "schedule",
-            schedule.name if schedule.group is None else f"{schedule.group}/{schedule.name}",
-        ),
+        ("rule" if schedule.kind == "rule" else "schedule", name),
         ("task", notice.task_id),
     )
     is_said = notice.reason is None or notice.reason.rstrip(".") in notice.message

@@ -31,7 +31,7 @@ from tests.unit.kibana.saved_object_rules import lint_file
 CLASSIC, LENS = "opensearch-dashboards.ndjson", "kibana.ndjson"
 FILES = (CLASSIC, LENS)
 OTHER_FILES = (
-    *(f"index-templates/task-{name}.json" for name in ("reports", "checkpoints", "logs")),
+    *(f"index-templates/task-{name}.json" for name in ("reports", "checkpoints", "logs", "notices")),
     "ingest/task-profiler.json",
 )
 HEATMAP = object_id("lens", "task-usage-cpu")
