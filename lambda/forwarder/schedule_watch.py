@@ -1,6 +1,6 @@
-"""Watches schedules: announces due times of the last hour that started no task, and tasks that are late or slow.
+"""Watches schedules: announces due times that started no task, and tasks that are late, overlap or are slow.
 
-Every invocation looks at the whole hour again, so that the next one repeats what failed. One part that cannot be read
+Every invocation looks at the last day again, so that the next one repeats what failed. One part that cannot be read
 does not hide the others: the errors are raised after all of them.
 """
 
@@ -11,7 +11,7 @@ from functools import partial
 from msgspec import Struct
 
 from forwarder.delivery_errors import DeliveryError, ForwarderError, ReadError
-from forwarder.schedule_notices import (
+from forwarder.schedule_announcements import (
     Complete,
     ScheduleAnnouncer,
     elapsed_ms,
@@ -21,7 +21,7 @@ from forwarder.schedule_notices import (
     slow_line,
     with_reason,
 )
-from forwarder.search_cluster.usual_durations import UsualDurations
+from forwarder.search_cluster.family_durations import FamilyDurations
 from profiler.aws_account.account_schedules import FoundSchedules
 from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.core.ecs_terms import cluster_name
@@ -32,9 +32,9 @@ from profiler.schedules.due_times import ScheduleExpressionError, last_due
 from profiler.schedules.schedule_model import ClusterTasks, DueTime, Schedule, StartedTask
 from profiler.schedules.task_matching import SKEW_NS, did_start, family_of_schedule
 
-# ECS shows a stopped task for an hour; the rest is for the time that reading takes.
-_JUDGED_NS = 55 * 60 * NS_PER_SECOND
 _NS_PER_MINUTE = 60 * NS_PER_SECOND
+# EventBridge retries for a day at most, so a task can be so late.
+_JUDGED_NS = 25 * 60 * _NS_PER_MINUTE
 _SLOW_RATIO = 1.5
 _MAX_ERRORS = 5
 
@@ -45,14 +45,16 @@ class Account(Struct, frozen=True, kw_only=True):
     Attributes:
         schedules: Reads the schedules and rules.
         tasks: Reads the tasks of the cluster with this ARN, at this time.
+        remember: Adds the tasks that earlier invocations have read, which ECS may have forgotten.
         reasons: Finds out why a run was missed.
-        usual: Reads the usual durations of families, of the account and Region in an ARN; None: without a search cluster.
+        usual: Reads the usual durations of families in the account and Region of an ARN; None without a search cluster.
     """
 
     schedules: Callable[[], FoundSchedules]
     tasks: Callable[[str, int], ClusterTasks]
+    remember: Callable[[Mapping[str, ClusterTasks]], Mapping[str, ClusterTasks]]
     reasons: MissedReasons
-    usual: Callable[[Collection[str], str], UsualDurations] | None = None
+    usual: Callable[[Collection[str], str], FamilyDurations] | None = None
 
 
 class WatchCounts(Struct, frozen=True, kw_only=True):
@@ -100,7 +102,7 @@ class ScheduleWatch:
         self._may_announce = may_announce
 
     def look(self) -> WatchCounts:
-        """Judge the due times of the last hour and announce what is new.
+        """Judge the due times of the last day and announce what is new.
 
         Raises:
             ForwarderError: a part could not be read or announced, and all others were.
@@ -109,13 +111,15 @@ class ScheduleWatch:
         found = self._account.schedules()
         errors: list[Exception] = [ReadError(problem) for problem in found.problems]
         clusters = self._clusters(found.schedules, now_ns, errors)
-        judged = judge_schedules(
-            found.schedules, clusters, now_ns=now_ns, since_ns=now_ns - _JUDGED_NS, grace_ns=self._grace_ns
-        )
+        longest_ns = max((schedule.window_minutes for schedule in found.schedules), default=0) * _NS_PER_MINUTE
+        since_ns = now_ns - _JUDGED_NS - longest_ns
+        judged = judge_schedules(found.schedules, clusters, now_ns=now_ns, since_ns=since_ns, grace_ns=self._grace_ns)
         counts: Counter[str] = Counter()
         for line, complete in self._notices(judged, clusters, now_ns, errors):
             if not self._may_announce():
-                errors.append(DeliveryError("The time is over before all notices are sent: the next invocation continues."))
+                errors.append(
+                    DeliveryError("The time is over before all notices are sent: the next invocation continues.")
+                )
                 break
             try:
                 counts[line.notice.kind] += self._announcer.announce(line, complete)
@@ -126,20 +130,28 @@ class ScheduleWatch:
         unknown = sum(one.problem is not None for one in judged)
         return WatchCounts(schedules=len(found.schedules), unknown=unknown, **counts)
 
-    def _clusters(self, schedules: Iterable[Schedule], now_ns: int, errors: list[Exception]) -> dict[str, ClusterTasks]:
+    def _clusters(
+        self, schedules: Iterable[Schedule], now_ns: int, errors: list[Exception]
+    ) -> Mapping[str, ClusterTasks]:
         clusters: dict[str, ClusterTasks] = {}
         for arn in sorted({schedule.cluster_arn for schedule in schedules if schedule.is_enabled}):
             if not self._may_read():
-                errors.append(ReadError("The time is over before all clusters are read: increase the function's timeout."))
+                errors.append(
+                    ReadError("The time is over before all clusters are read: increase the function's timeout.")
+                )
                 break
             clusters[arn] = self._account.tasks(arn, now_ns)
             problem = clusters[arn].problem
             if problem is not None:
                 errors.append(ReadError(problem))
-        return clusters
+        return self._account.remember(clusters)
 
     def _notices(
-        self, judged: Sequence[JudgedSchedule], clusters: Mapping[str, ClusterTasks], now_ns: int, errors: list[Exception]
+        self,
+        judged: Sequence[JudgedSchedule],
+        clusters: Mapping[str, ClusterTasks],
+        now_ns: int,
+        errors: list[Exception],
     ) -> Iterator[tuple[ScheduleNoticeLine, Complete]]:
         """All notices, of which some were announced before. Those of slow tasks need a search, and come last."""
         for one in judged:

@@ -128,11 +128,12 @@ class TaskStoppedHandler:
                 report_line=report_line,
                 log=containers.batch_log,
             )
+            if should_notify(notice, settings, if_unusual=True):
+                if outcome.status == "failure":
+                    notice = replace(notice, log_lines=run_log.last_lines(containers.batch_log, settings.log_lines))
+                if index is not None:
+                    notice = _with_comparison(notice, index)
             is_selected = should_notify(notice, settings)
-            if is_selected and outcome.status == "failure":
-                notice = replace(notice, log_lines=run_log.last_lines(containers.batch_log, settings.log_lines))
-            if is_selected and index is not None:
-                notice = _with_comparison(notice, index)
             notified = self._notify(notice, settings, errors, is_selected=is_selected)
         raise_errors(errors)
         return TaskStoppedResult(status=outcome.status, indexed=indexed, notified=notified)
@@ -147,7 +148,8 @@ class TaskStoppedHandler:
         self, notice: EndedTask, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
     ) -> ChannelKind | None:
         """Post the notice. Returns its kind if a channel that selects tasks has it."""
-        kind: ChannelKind = "success" if notice.outcome.status == "success" else "failure"
+        is_success = notice.outcome.status == "success" and not (settings.unusual_as_failures and notice.unusual)
+        kind: ChannelKind = "success" if is_success else "failure"
         channels = [channel for channel in self._channels(settings) if is_selected or not channel.is_selective]
         posted = announce(channels, notice, kind, self._once(settings), errors)
         return kind if any(channel.is_selective and channel.name in posted for channel in channels) else None
@@ -185,9 +187,10 @@ def _with_comparison(notice: EndedTask, index: Index) -> EndedTask:
     return notice if comparison is None else replace(notice, comparison=comparison)
 
 
-def should_notify(notice: EndedTask, settings: NoticeSettings) -> bool:
-    """Whether the settings select this task for a notice."""
+def should_notify(notice: EndedTask, settings: NoticeSettings, *, if_unusual: bool = False) -> bool:
+    """Whether the settings select this task for a notice; with ``if_unusual``, also a success unlike its family."""
     if notice.task.is_service_task and not settings.services:
         return False
     subject: Subject = "success" if notice.outcome.status == "success" else "failure"
-    return settings.selects(subject, notice.family)
+    is_failure = settings.unusual_as_failures and (if_unusual or bool(notice.unusual))
+    return settings.selects(subject, notice.family) or (is_failure and settings.selects("failure", notice.family))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from forwarder.notices import value_formats
 from forwarder.notices.channel import Announcement, ChannelKind
-from forwarder.notices.ended_task import EndedTask
+from forwarder.notices.ended_task import EndedTask, UnusualMeasure
 from forwarder.notices.links import links_of
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import format_datetime
@@ -49,7 +49,8 @@ class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     ``container`` is the name of the batch container. ``stopCategory`` is the cause of the end, ``stoppedReason`` the
     text from ECS. ``metrics``, ``cost`` and ``recommendation`` are those of the run's report; without a report,
     ``metrics`` has the numbers of the last checkpoint, or only the duration, and ``cost`` is left out.
-    ``timeBreakdown`` is that of the report or the checkpoint, with at most three targets.
+    ``timeBreakdown`` is that of the report or the checkpoint, with at most three targets. ``unusual`` are the metrics
+    in which a success lies far outside its family, with the median of the family's recent successes.
     """
 
     text: str
@@ -69,6 +70,7 @@ class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     time_breakdown: TimeBreakdown | None = None
     cost: Cost | None = None
     recommendation: Recommendation | None = None
+    unusual: tuple[UnusualMeasure, ...] = ()
     links: Links | None = None
 
 
@@ -97,6 +99,7 @@ def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:
         time_breakdown=_time_breakdown(notice),
         cost=_cost(notice),
         recommendation=_recommendation(notice),
+        unusual=notice.unusual,
         links=known_links(links_of(notice, kibana_url)),
     )
     # Only numbers of thousands of digits can make it so large.
@@ -111,8 +114,9 @@ def _sentence(notice: EndedTask) -> str:
     code = value_formats.exit_code(notice.outcome.exit_code or None)
     exit_code = "" if code is None else f" with exit code {code}"
     reason = f": {notice.reason.strip().rstrip('.')}" if notice.reason else ""
-    wait = value_formats.longest_wait(notice)
-    return f"{name} {PREDICATES[notice.outcome.status]}{exit_code}{reason}.{f' {wait}' if wait else ''}"
+    unusual, wait = value_formats.unusual(notice), value_formats.longest_wait(notice)
+    predicate = PREDICATES[notice.outcome.status] if unusual is None else f"ended with success, but {unusual}"
+    return f"{name} {predicate}{exit_code}{reason}.{f' {wait}' if wait else ''}"
 
 
 def _metrics(notice: EndedTask) -> Metrics | None:

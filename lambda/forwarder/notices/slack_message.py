@@ -58,7 +58,7 @@ def message(notice: EndedTask, *, kibana_url: str | None) -> SlackMessage:
 def _title(notice: EndedTask) -> str:
     revision = "" if notice.task.revision is None else f":{notice.task.revision}"
     tail = escape_text(revision, _MAX_REVISION_LENGTH)
-    head = f"{value_formats.TITLES[notice.outcome.status]} · "
+    head = f"{value_formats.title(notice)} · "
     return head + escape_text(notice.family, MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)) + tail
 
 
@@ -163,7 +163,8 @@ def _log(lines: Sequence[str]) -> JsonObject | None:
 
 def _cause_lines(notice: EndedTask) -> list[str]:
     outcome = notice.outcome
-    lines = [value_formats.cause(outcome)]
+    unusual = value_formats.unusual(notice)
+    lines = [None if unusual is None else f"Success, but {unusual}.", value_formats.cause(outcome)]
     if outcome.category == "oom":
         lines += [value_formats.memory_at_oom(notice)]
     kills = None if notice.record is None else notice.record.memory_kills

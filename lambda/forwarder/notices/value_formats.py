@@ -1,7 +1,7 @@
 """Formats the numbers and causes of a notice. A value that is unknown is None."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 from forwarder.notices.ended_task import EndedTask
@@ -10,7 +10,7 @@ from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Distribution, Process, Record, TaskSize
 from profiler.record.run_outcome import EndStatus, describe_cause, describe_exit_code
 from profiler.record.sparkline import GAP, sparkline
-from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
+from profiler.record.units import MIB, format_duration, format_memory, format_task_size, format_usd, format_vcpu
 
 TITLES: dict[EndStatus, str] = {
     "success": "✅ Success",
@@ -18,6 +18,7 @@ TITLES: dict[EndStatus, str] = {
     "stopped": "⏹️ Stopped",
     "unknown": "❔ Ended, outcome unknown",
 }
+_UNUSUAL_TITLE = "⚠️ Success, but unlike its family"
 _OOM_BUT_SUCCESS = (
     "A process in the container was killed because memory ran out, but the container exited successfully."
 )
@@ -27,6 +28,12 @@ _MIN_SPARKLINE_VALUES = 3
 _NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 _WHOLE_PERCENT = 100
 _HALF_PERCENT = 50
+_MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "durationMs": ("took {} (usually {})", format_duration),
+    "cpuSeconds": ("used {} of CPU time (usually {})", lambda seconds: format_duration(seconds * 1000)),
+    "blockReadBytes": ("read {} (usually {})", lambda count: format_memory(count / MIB)),
+    "blockWriteBytes": ("wrote {} (usually {})", lambda count: format_memory(count / MIB)),
+}
 # What a run did in the parts of its time in which it was not on a CPU.
 _WAITS = {
     "waiting_for_cpu": "waited for a CPU",
@@ -43,6 +50,11 @@ _MIN_INTERVALS = 10
 _MOSTLY_COVERED_PERCENT = 95
 _IDLE_BELOW_PERCENT = 1
 _MAX_MS = 1e15
+
+
+def title(notice: EndedTask) -> str:
+    """Return the outcome in words, with a symbol."""
+    return _UNUSUAL_TITLE if notice.unusual else TITLES[notice.outcome.status]
 
 
 def valid_number(value: float | None) -> float | None:
@@ -144,6 +156,15 @@ def cause(outcome: Outcome) -> str | None:
         return _OOM_BUT_SUCCESS if outcome.category == "oom" else None
     sentence = describe_cause(outcome.category, outcome.exit_code)
     return None if sentence is None else f"{sentence}."
+
+
+def unusual(notice: EndedTask) -> str | None:
+    """Return how a success differs from its family: "unlike its family: read 0 MB (usually 2.1 GB)"; None if not."""
+    words = ((*_MEASURES[measure.metric], measure) for measure in notice.unusual)
+    measures = ", ".join(
+        sentence.format(shown(measure.value), shown(measure.usual)) for sentence, shown, measure in words
+    )
+    return f"unlike its family: {measures}" if measures else None
 
 
 def longest_wait(notice: EndedTask) -> str | None:

@@ -164,6 +164,7 @@ def test_the_forwarders_defaults_are_those_of_the_table() -> None:
         "FORWARD_LOG_LINES": str(log.forward_log_lines).lower(),
         "NOTIFY": "all" if notice.subjects == ALL_SUBJECTS else "failure",
         "NOTIFY_SERVICES": str(notice.services).lower(),
+        "NOTIFY_UNUSUAL": str(notice.unusual_as_failures).lower(),
         "REPORT_WAIT_SECONDS": f"{notice.report_wait_seconds:.0f}",
         "NOTIFY_LOG_LINES": str(notice.log_lines),
     }

@@ -126,3 +126,8 @@ def test_notify_lists_what_is_announced(notify: str, subjects: set[str]) -> None
 def test_notify_refuses_other_words() -> None:
     with pytest.raises(SettingsError, match="NOTIFY must be all, or a list of success, failure and running"):
         read_notice_settings({"NOTIFY": "failure,never"})
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", False), ("true", True)])
+def test_notify_unusual_announces_unusual_successes_as_failures(text: str, *, expected: bool) -> None:
+    assert read_notice_settings({"NOTIFY_UNUSUAL": text}).unusual_as_failures is expected

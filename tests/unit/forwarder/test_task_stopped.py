@@ -11,8 +11,8 @@ from forwarder.delivery_errors import DeliveryError, ForwarderError, SearchClust
 from forwarder.documents import Document
 from forwarder.function_settings import NoticeSettings
 from forwarder.notices.channel import Announcement, ChannelKind, NoticeChannel, announcement_key
-from forwarder.notices.duration_comparison import compare
-from forwarder.notices.ended_task import Comparison, EndedTask
+from forwarder.notices.ended_task import Comparison, EndedTask, UnusualMeasure
+from forwarder.notices.family_comparison import compare
 from forwarder.search_cluster.document_delivery import DeliveryResult
 from forwarder.search_cluster.failure_store import Failure
 from forwarder.task.batch_log_stream import LogStream
@@ -73,6 +73,7 @@ class World:
         self.index_error: SettingsError | None = None
         self.channel_error: SettingsError | None = None
         self.compare_error: ForwarderError | None = None
+        self.comparison = AS_EVER
         self.rejected: tuple[Failure, ...] = ()
         self.log_errors: list[DeliveryError] = []
         self.reads = 0
@@ -126,7 +127,7 @@ class World:
     def compare(self, notice: EndedTask) -> Comparison | None:
         if self.compare_error is not None:
             raise self.compare_error
-        return AS_EVER
+        return self.comparison
 
     def describe(self, arn: str) -> Mapping[str, object] | None:
         assert arn.endswith("nightly:5")
@@ -344,6 +345,33 @@ def test_a_failed_comparison_is_left_out_of_the_notice() -> None:
     world.done.clear()
     world.handle()
     assert world.notices[1][0].comparison == AS_EVER
+
+
+UNUSUAL = Comparison(text="", unusual=(UnusualMeasure(metric="cpuSeconds", value=0, usual=900),) * 2)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "settings", "notified"),
+    [
+        (UNUSUAL, {}, "success"),
+        (UNUSUAL, {"unusual_as_failures": True}, "failure"),
+        (UNUSUAL, {"unusual_as_failures": True, "subjects": frozenset({"failure"})}, "failure"),
+        (UNUSUAL, {"unusual_as_failures": True, "subjects": frozenset({"success"})}, "failure"),
+        (UNUSUAL, {"unusual_as_failures": True, "subjects": frozenset({"running"})}, None),
+        (UNUSUAL, {"unusual_as_failures": True, "families": ("weekly",)}, None),
+        (UNUSUAL, {"subjects": frozenset({"failure"})}, None),
+        (AS_EVER, {"unusual_as_failures": True}, "success"),
+        (AS_EVER, {"unusual_as_failures": True, "subjects": frozenset({"failure"})}, None),
+    ],
+)
+def test_a_success_unlike_its_family_is_announced_as_a_failure_if_wanted(
+    comparison: Comparison, settings: dict[str, Any], notified: str | None
+) -> None:
+    world = World({BATCH_STREAM: [report(status="success", exitCode=0)]})
+    world.comparison = comparison
+    succeeded = task(containers=[{"name": "batch", "exitCode": 0}, {"name": "task-monitor", "exitCode": 0}])
+    assert world.handle(succeeded, **settings) == {"status": "success", "indexed": True, "notified": notified}
+    assert [kind for _, kind in world.notices] == ([] if notified is None else [notified])
 
 
 def report_line(**record: Any) -> ReportLine:

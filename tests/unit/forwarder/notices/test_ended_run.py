@@ -18,7 +18,15 @@ from forwarder.notices.event_bus import EventBusChannel
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Container, Cost, Metrics, Recommendation, Record
 from tests.documentation import ROOT
-from tests.unit.forwarder.notices.test_slack_message import NOTICE, NOTICES, OOM, ended, in_task, report_line
+from tests.unit.forwarder.notices.test_slack_message import (
+    DID_NOTHING,
+    NOTICE,
+    NOTICES,
+    OOM,
+    ended,
+    in_task,
+    report_line,
+)
 
 KIBANA = "https://kibana.example.com"
 RECORD = Record(
@@ -107,6 +115,20 @@ def test_the_detail_of_a_run_with_a_report() -> None:
     assert set(links) == {"logStream", "ecsTask", "kibana"}
     assert (advice["vcpu"], advice["memoryMB"]) == (0.25, 2048)
     assert [len(reason) for reason in advice["reasons"]] == [400] * 5
+
+
+def test_the_detail_of_a_success_unlike_its_family() -> None:
+    run = detail(DID_NOTHING)
+    SCHEMA.validate(run)
+    assert run["status"] == "success"
+    assert run["text"] == (
+        "etl_daily:7 ended with success, but unlike its family: took 3.0 s (usually 41m 10s), "
+        "read 0 MB (usually 2.1 GB)."
+    )
+    assert run["unusual"] == [
+        {"metric": "durationMs", "value": 3000, "usual": 2_470_000},
+        {"metric": "blockReadBytes", "value": 0, "usual": 2_254_857_830},
+    ]
 
 
 def test_the_time_breakdown_has_its_three_largest_targets_and_a_sentence() -> None:

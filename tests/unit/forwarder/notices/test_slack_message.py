@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from forwarder.notices import links, value_formats
-from forwarder.notices.ended_task import Comparison, EndedTask
+from forwarder.notices.ended_task import Comparison, EndedTask, UnusualMeasure
 from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
 from forwarder.notices.slack_blocks import SlackMessage, escape_text
 from forwarder.notices.slack_message import message
@@ -104,6 +104,18 @@ OOM = recorded(
         reason="OutOfMemoryError: Container killed due to memory usage",
     ),
     recommendation=Recommendation(memory_mb=2048, saving_percent=-20, reasons=("Memory was short.",)),
+)
+
+
+DID_NOTHING = replace(
+    NOTICE,
+    comparison=Comparison(
+        text="8.0× shorter.",
+        unusual=(
+            UnusualMeasure(metric="durationMs", value=3000, usual=2_470_000),
+            UnusualMeasure(metric="blockReadBytes", value=0, usual=2_254_857_830),
+        ),
+    ),
 )
 
 
@@ -328,6 +340,15 @@ def test_comparison_and_advice() -> None:
     text = text_of(replace(recorded(NOTICE, recommendation=advice), comparison=Comparison(text=comparison)))
     assert comparison in text
     assert "Suggested size: 0.25 vCPU, 512 MB (saves 49 %)." in text
+
+
+def test_a_success_unlike_its_family_is_named_in_the_title_and_a_line() -> None:
+    sent = message(DID_NOTHING, kibana_url=KIBANA)
+    line = "Success, but unlike its family: took 3.0 s (usually 41m 10s), read 0 MB (usually 2.1 GB)."
+    assert line in "\n".join(texts(sent.blocks))
+    title = "⚠️ Success, but unlike its family · etl_daily:7"
+    assert sent.blocks[0]["text"]["text"] == title
+    assert sent.text == f"{title}, after 2h 13m, exit code 0"
 
 
 def waited(network_percent: float, *targets: WaitTarget) -> TimeBreakdown:
@@ -639,6 +660,15 @@ CATEGORIES: list[StopCategory] = [
 ]
 MAYBE_TEXT = st.none() | ANY_TEXT
 ANY_TIME = st.none() | st.datetimes(timezones=st.just(UTC))
+ANY_MEASURES = st.lists(
+    st.builds(
+        UnusualMeasure,
+        metric=st.sampled_from(["durationMs", "cpuSeconds", "blockReadBytes", "blockWriteBytes"]),
+        value=st.floats(0, 2**63),
+        usual=st.floats(0, 2**63),
+    ),
+    max_size=4,
+).map(tuple)
 NOTICES = st.builds(
     EndedTask,
     task=st.builds(
@@ -660,7 +690,7 @@ NOTICES = st.builds(
     ),
     container=MAYBE_TEXT,
     report_line=st.none() | st.builds(report_line, ANY_RECORD, st.sampled_from(["task.report", "task.checkpoint"])),
-    comparison=st.none() | st.builds(Comparison, text=ANY_TEXT, is_slow=st.booleans()),
+    comparison=st.none() | st.builds(Comparison, text=ANY_TEXT, is_slow=st.booleans(), unusual=ANY_MEASURES),
     log=st.none() | st.builds(LogStream, group=ANY_TEXT, stream=ANY_TEXT),
     log_lines=st.lists(ANY_TEXT, max_size=21).map(tuple),
 )

@@ -8,7 +8,7 @@ from forwarder.delivery_errors import DeliveryError, ForwarderError
 from forwarder.function_settings import NoticeSettings, Subject
 from forwarder.notices.channel import NoticeChannel, announce, announcement_key
 from forwarder.notices.idempotency import Idempotently
-from forwarder.search_cluster.usual_durations import UsualDuration
+from forwarder.search_cluster.family_durations import FamilyDuration
 from profiler.core.ecs_terms import arn_part, cluster_name, task_id
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeKind, ScheduleNoticeLine
@@ -32,6 +32,7 @@ class ScheduleAnnouncer:
         channels: the channels.
         once: posts a notice only once for a key.
         store: indexes or prints the line of every notice. It raises ForwarderError.
+        finished: the keys for which this process need not ask the table. It grows by those of new notices.
     """
 
     def __init__(
@@ -40,11 +41,13 @@ class ScheduleAnnouncer:
         channels: Sequence[NoticeChannel],
         once: Idempotently,
         store: Callable[[ScheduleNoticeLine], None],
+        finished: set[str],
     ) -> None:
         self._settings = settings
         self._channels = channels
         self._once = once
         self._store = store
+        self._finished = finished
 
     def announce(self, line: ScheduleNoticeLine, complete: Complete) -> bool:
         """Complete the line, announce and store it. Returns False if that was done before, or if it is no notice.
@@ -52,6 +55,9 @@ class ScheduleAnnouncer:
         Raises:
             ForwarderError: a channel failed, and all were tried. The next call repeats only what failed.
         """
+        key = f"{announcement_key(line)}#whole"
+        if key in self._finished:
+            return False
         announced: list[ScheduleNoticeLine] = []
 
         def work() -> bool:
@@ -61,7 +67,8 @@ class ScheduleAnnouncer:
                 announced.append(whole)
             return whole is not None
 
-        self._once(f"{announcement_key(line)}#whole", work)
+        self._once(key, work)
+        self._finished.add(key)
         return bool(announced)
 
     def _announce(self, line: ScheduleNoticeLine) -> None:
@@ -100,7 +107,12 @@ def with_reason(line: ScheduleNoticeLine, reason: str | None) -> ScheduleNoticeL
 def late_line(schedule: Schedule, due: DueTime, *, now_ns: int) -> ScheduleNoticeLine:
     """The task was started after the grace period."""
     return _line(
-        schedule, "late", [f"{_due(schedule, due.due_ns)}.", due.reason], due_ns=due.due_ns, task=due.task, now_ns=now_ns
+        schedule,
+        "late",
+        [f"{_due(schedule, due.due_ns)}.", due.reason],
+        due_ns=due.due_ns,
+        task=due.task,
+        now_ns=now_ns,
     )
 
 
@@ -111,7 +123,7 @@ def overlapped_line(schedule: Schedule, due: DueTime, *, now_ns: int) -> Schedul
 
 
 def slow_line(
-    schedule: Schedule, task: StartedTask, usual: UsualDuration, *, due_ns: int | None, elapsed_ms: float, now_ns: int
+    schedule: Schedule, task: StartedTask, usual: FamilyDuration, *, due_ns: int | None, elapsed_ms: float, now_ns: int
 ) -> ScheduleNoticeLine:
     """A task is slower than nearly all earlier ones."""
     sentence = (
