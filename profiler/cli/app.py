@@ -24,7 +24,7 @@ COMMANDS = {
     ),
     "notify": (
         "profiler.cli.notify_command",
-        "Print the notification of a stopped task and send it.",
+        "Print the notification of a stopped task, or of a notice, and send it.",
     ),
     "kibana": (
         "profiler.cli.kibana_command",
