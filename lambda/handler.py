@@ -28,7 +28,6 @@ from forwarder.notices.channel import NoticeChannel
 from forwarder.notices.ended_task import Comparison, EndedTask
 from forwarder.notices.family_comparison import COMPARISON_SECONDS, compare
 from forwarder.notices.idempotency import Idempotently, run_idempotently
-from forwarder.run_notices import RunNotices
 from forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult, deliver
 from forwarder.search_cluster.failure_store import (
     Failure,
@@ -42,6 +41,7 @@ from forwarder.search_cluster.report_search import find_report
 from forwarder.subscription import Counts, decode_event, forward
 from forwarder.task.find_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from forwarder.task.task_event import parse_stopped_task
+from forwarder.task_notices import TaskNotices
 from forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
 from profiler.core.aws_clients import AwsClient, bounded_client
 
@@ -60,7 +60,7 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         ForwarderError: the event cannot be decoded, or Lambda must retry it.
     """
     configure_library_logging()
-    notices = _run_notices(context)
+    notices = _task_notices(context)
     if is_stream_event(event):
         settings = _settings()
         keep_failures = _failure_store(settings.failed_items_queue_url)
@@ -106,14 +106,14 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     return handler.handle(task).as_response()
 
 
-def _lazy_delivery(settings: ForwarderSettings, context: Context, notices: RunNotices) -> DeliverDocuments:
+def _lazy_delivery(settings: ForwarderSettings, context: Context, notices: TaskNotices) -> DeliverDocuments:
     """Connect to the search cluster only if there are documents for it: most lines are not reports.
 
-    Without a cluster, a function that announces notices indexes nothing.
+    Without a cluster, the notices alone are not indexed: they are announced.
     """
 
     def deliver_documents(documents: Sequence[Document]) -> DeliveryResult:
-        if settings.url is None and not notices.is_empty:
+        if settings.url is None and all(document.notice is not None for document in documents):
             return DeliveryResult(indexed=0)
         budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
         return deliver(_cluster(settings), budget, random.random, documents)
@@ -121,8 +121,8 @@ def _lazy_delivery(settings: ForwarderSettings, context: Context, notices: RunNo
     return deliver_documents
 
 
-def _run_notices(context: Context) -> RunNotices:
-    return RunNotices(
+def _task_notices(context: Context) -> TaskNotices:
+    return TaskNotices(
         lambda: read_notice_settings(os.environ),
         channels=lambda settings: _channels(settings, InvocationTime(context)),
         once=lambda settings: _idempotently(settings.idempotency_table, context),

@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from forwarder.delivery_errors import ForwarderError, PayloadError, attempt, raise_errors
 from forwarder.function_settings import ForwarderSettings
-from forwarder.run_notices import RunNotices
 from forwarder.search_cluster.document_delivery import DeliverDocuments
 from forwarder.search_cluster.failure_store import Failure, KeepFailures
 from forwarder.subscription import Counts, LineForwarder, Warn, decode_data
+from forwarder.task_notices import TaskNotices
 from profiler.core.json_fields import text
 
 _RECORDS = "Records"
@@ -47,7 +47,7 @@ def forward_records(
     keep_failures: KeepFailures,
     warn: Warn,
     *,
-    notices: RunNotices | None = None,
+    notices: TaskNotices | None = None,
 ) -> StreamResult:
     """Index the lines of all records, then announce the notices among them.
 
@@ -67,7 +67,7 @@ def forward_records(
     if counts is None:
         raise_errors([*errors, *channel_errors])
     for error in channel_errors:
-        warn(f"A notice was not announced and its record is reported as failed: {error}")
+        warn(f"A notice was not announced; its record is delivered again while the notice is new: {error}")
     return StreamResult(counts=counts or Counts(), repeated=tuple(dict.fromkeys(repeated)))
 
 

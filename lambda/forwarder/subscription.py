@@ -19,10 +19,10 @@ from forwarder.documents import MAX_ID_BYTES, Document, report_document
 from forwarder.function_settings import ForwarderSettings
 from forwarder.index_names import index_name
 from forwarder.notice_documents import notice_document
-from forwarder.run_notices import RunNotices
 from forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult
 from forwarder.search_cluster.failure_store import Failure, KeepFailures
 from forwarder.task_lines import InvalidReport, has_stacks, read_line, read_notice, replace_lone_surrogates
+from forwarder.task_notices import TaskNotices
 from profiler.core.ecs_terms import arn_part, task_id
 from profiler.core.json_fields import Json, text
 from profiler.core.timestamps import format_datetime
@@ -111,7 +111,7 @@ class LineForwarder:
         deliver: DeliverDocuments,
         keep_failures: KeepFailures,
         warn: Warn,
-        notices: RunNotices | None = None,
+        notices: TaskNotices | None = None,
     ) -> None:
         self._settings = settings
         self._deliver_documents = deliver
@@ -177,7 +177,7 @@ def forward(
     keep_failures: KeepFailures,
     warn: Warn,
     *,
-    notices: RunNotices | None = None,
+    notices: TaskNotices | None = None,
 ) -> Counts:
     """Index the lines of the payloads, then announce the notices among them. See ``LineForwarder``.
 

@@ -1,7 +1,7 @@
 """``handler.forward_logs`` and the notices of running tasks: the index, Slack, the event bus, and the table of keys."""
 
-import time
 from collections.abc import Iterator
+from time import time_ns
 from typing import Any
 
 import boto3
@@ -50,8 +50,8 @@ def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasti
     forget_environment()
 
 
-def subscription() -> dict[str, Any]:
-    line = encode_notice(replace(stuck_notice(), time=format_ms(time.time_ns()))).decode()
+def subscription(*, time: str | None = None) -> dict[str, Any]:
+    line = encode_notice(replace(stuck_notice(), time=time or format_ms(time_ns()))).decode()
     events = [{"id": "1", "timestamp": 1, "message": line}]
     return event({**DOCUMENT, "logStream": f"ecs/task-monitor/{TASK_ID}", "logEvents": events})
 
@@ -93,3 +93,9 @@ def test_without_a_channel_a_notice_is_indexed(monkeypatch: pytest.MonkeyPatch, 
         monkeypatch.delenv(name)
     assert handler.forward_logs(subscription(), Clock(60)) == {"indexed": 1, "skipped": 0, "failed": 0}
     assert len(cluster.bulks) == 1
+
+
+def test_without_a_cluster_an_old_notice_is_skipped(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ELASTICSEARCH_URL")
+    assert handler.forward_logs(subscription(time="2026-01-01T00:00:00.000Z"), Clock(60))["indexed"] == 0
+    assert slack.messages == []

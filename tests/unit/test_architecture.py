@@ -40,7 +40,7 @@ FORWARDER_ROOMS = (
     ("event_document", "notice_documents"),
     ("search_cluster",),
     ("notices",),
-    ("run_notices", "task_stopped"),
+    ("task_notices", "task_stopped"),
     ("subscription",),
     ("kinesis_records",),
     ("preview", "handler"),

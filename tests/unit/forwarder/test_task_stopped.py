@@ -21,9 +21,10 @@ from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import EventContainer, StoppedTask
 from forwarder.task_lines import read_line
 from forwarder.task_stopped import Index, TaskStoppedHandler
+from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Container, Distribution, Metrics, Processor, Record, Report
 from tests.fakes import FakeInvocationTime
-from tests.shown_runs import waiting_stacks
+from tests.shown_runs import stuck_notice, waiting_stacks
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, task
 
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
@@ -484,9 +485,9 @@ def test_a_failure_shows_the_last_lines_of_the_batch(count: int, shown: tuple[st
     assert world.notices[0][0].log_lines == shown
 
 
-def test_call_stacks_before_the_report_are_neither_in_its_way_nor_shown() -> None:
+def test_call_stacks_and_notices_before_the_report_are_neither_in_its_way_nor_shown() -> None:
     stacks = msgspec.json.encode(waiting_stacks()).decode()
-    world = World({BATCH_STREAM: ["one", stacks, report()]})
+    world = World({BATCH_STREAM: ["one", encode_notice(stuck_notice()).decode(), stacks, report()]})
     world.handle(log_lines=5)
     ((notice, _),) = world.notices
     assert (world.reads, notice.log_lines, notice.duration_ms) == (2, ("one",), 60000)

@@ -3,12 +3,15 @@
 Any program can print the line of a notice into its own log. Therefore at most eight notices of a task are announced in
 an invocation; all of them are indexed. A notice that is older than a day, or is sent again by ``task-profiler replay``,
 is indexed and not announced: its run is over, and the table of the announced ones may have forgotten it.
+
+A record of a stream whose notice a channel did not accept is repeated until the notice is 15 minutes old: it holds up
+the records after it in its shard, and a wrong setting of a channel must not cost the reports in them.
 """
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
-from forwarder.delivery_errors import ForwarderError
+from forwarder.delivery_errors import ForwarderError, attempt
 from forwarder.function_settings import NoticeSettings
 from forwarder.notices.channel import NoticeChannel, announce
 from forwarder.notices.idempotency import Idempotently
@@ -17,11 +20,12 @@ from profiler.record.notice_model import NoticeLine
 
 MAX_NOTICES_OF_A_TASK = 8
 MAX_AGE = timedelta(days=1)
+MAX_AGE_IN_STREAM = timedelta(minutes=15)
 _UNKNOWN = "unknown"
 _MAX_SHOWN_LENGTH = 100
 
 
-class RunNotices:
+class TaskNotices:
     """Holds the notices of an invocation, and announces them.
 
     Args:
@@ -72,24 +76,21 @@ class RunNotices:
         """Announce the notices that the settings select. The errors of the channels are added to ``errors``.
 
         Returns:
-            The records of the stream with a notice that a channel did not accept.
+            The records of the stream to deliver again: those with a notice that a channel did not accept.
         """
         if self.is_empty:
             return []
-        try:
-            settings = self._settings()
-        except ForwarderError as error:
-            errors.append(error)
-            return [source for _, source in self._all() if source is not None]
-        channels, once = self._channels(settings), self._once(settings)
-        failed: list[str] = []
-        for line, source in self._all():
-            if settings.selects("running", line.record.family or _UNKNOWN):
-                before = len(errors)
-                announce(channels, line, "failure", once, errors)
-                if len(errors) > before and source is not None:
-                    failed.append(source)
-        return failed
+        settings = attempt(self._settings, errors)
+        channels = [] if settings is None else self._channels(settings)
+        repeated: list[str] = []
+        for line, source in [held for of_task in self._held.values() for held in of_task.values()]:
+            before = len(errors)
+            if settings is not None and settings.selects("running", line.record.family or _UNKNOWN):
+                announce(channels, line, "failure", self._once(settings), errors)
+            if (settings is None or len(errors) > before) and source is not None and self._is_repeated(line):
+                repeated.append(source)
+        return repeated
 
-    def _all(self) -> list[tuple[NoticeLine, str | None]]:
-        return [held for of_task in self._held.values() for held in of_task.values()]
+    def _is_repeated(self, line: NoticeLine) -> bool:
+        written = parse_datetime(line.time)
+        return written is not None and abs(self._now() - written) <= MAX_AGE_IN_STREAM

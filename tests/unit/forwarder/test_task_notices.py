@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,12 +16,16 @@ from forwarder.documents import Document
 from forwarder.function_settings import ForwarderSettings, NoticeSettings
 from forwarder.kinesis_records import forward_records
 from forwarder.notices.channel import Announcement, ChannelKind, announcement_key
-from forwarder.run_notices import MAX_AGE, MAX_NOTICES_OF_A_TASK, RunNotices
+from forwarder.notices.ended_run import MAX_DETAIL_BYTES
+from forwarder.notices.event_bus import bus_event
+from forwarder.notices.slack_channel import message_of
 from forwarder.search_cluster.document_delivery import DeliveryResult
 from forwarder.subscription import Counts, decode_event, forward
+from forwarder.task_notices import MAX_AGE, MAX_NOTICES_OF_A_TASK, TaskNotices
 from profiler.aws_account.replay import LogEvent, build_subscription_event
 from profiler.core.timestamps import parse_datetime
 from profiler.record.notice_model import NoticeLine, encode_notice
+from tests.fake_slack import violations
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.unit.forwarder.search_cluster.test_document_delivery import KeepingStore
 from tests.unit.forwarder.test_kinesis_records import packed, record
@@ -76,8 +81,8 @@ class World:
             self.done.add(key)
         return True
 
-    def notices(self) -> RunNotices:
-        return RunNotices(
+    def notices(self) -> TaskNotices:
+        return TaskNotices(
             lambda: self.settings,
             channels=lambda _settings: [self.slack, self.bus],
             once=lambda _settings: self.once,
@@ -263,7 +268,7 @@ def test_settings_that_are_invalid_are_named_after_the_notice_is_indexed() -> No
     def refuse() -> NoticeSettings:
         raise SettingsError("NOTIFY must be.")
 
-    notices = RunNotices(refuse, channels=lambda _settings: [], now=lambda: NOW)
+    notices = TaskNotices(refuse, channels=lambda _settings: [], now=lambda: NOW)
     items = decode_event({"awslogs": {"data": packed(json.loads(packed_lines(line())))}})
     with pytest.raises(SettingsError, match="NOTIFY must be"):
         forward(items, ForwarderSettings(), world.deliver, world.store.keep, print, notices=notices)
@@ -317,6 +322,31 @@ def test_only_the_record_of_a_stream_whose_notice_failed_is_delivered_again() ->
     assert (len(world.slack.posted), len(world.bus.posted)) == (3, 3)
 
 
+@pytest.mark.parametrize("minutes", [20, -20])
+def test_a_channel_that_stays_away_does_not_hold_up_a_shard(minutes: int) -> None:
+    world = World()
+    world.slack = ChannelThatRefuses(2)
+    world.now = NOW + timedelta(minutes=minutes)
+    deliver, keep, warn = world.deliver, world.store.keep, world.warnings.append
+    result = forward_records(stream_event(1, 2), ForwarderSettings(), deliver, keep, warn, notices=world.notices())
+    assert result.as_response() == {"batchItemFailures": []}
+    assert "Slack is away." in world.warnings[0]
+
+
+def test_invalid_settings_fail_the_records_with_notices_alone() -> None:
+    world = World()
+
+    def refuse() -> NoticeSettings:
+        raise SettingsError("NOTIFY must be.")
+
+    notices = TaskNotices(refuse, channels=lambda _settings: [], now=lambda: NOW)
+    event = stream_event(1)
+    event["Records"].append(record(2, packed(json.loads(packed_lines("hello")))))
+    deliver, keep, warn = world.deliver, world.store.keep, world.warnings.append
+    result = forward_records(event, ForwarderSettings(), deliver, keep, warn, notices=notices)
+    assert result.repeated == ("1",)
+
+
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.integers(0, 5), max_size=8), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 5)))
 def test_every_notice_is_posted_once_however_often_channels_fail(
@@ -333,3 +363,45 @@ def test_every_notice_is_posted_once_however_often_channels_fail(
         assert set(result.repeated) == {str(number) for number in (set(numbers) & refused) - done}
     assert len(world.bus.posted) == len(set(numbers))
     assert world.store.kept == []
+
+
+class CheckingChannel(Channel):
+    """Builds Slack's message and the event, as the real channels do."""
+
+    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
+        sent = message_of(announcement, kibana_url="https://kibana.example.com")
+        text = json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False)
+        assert violations(json.loads(text.encode())) == []
+        assert "<!" not in text
+        detail = msgspec.json.encode(bus_event(announcement, kibana_url=None).detail)
+        assert len(detail) < MAX_DETAIL_BYTES
+        super().post(announcement, kind)
+
+
+LEAVES = sorted(
+    [("time",), ("schemaVersion",)]
+    + [("notice", name) for name in ("kind", "message", "since")]
+    + [("notice", "evidence", name) for name in ("minutes", "vcpuUsed", "waitingFor")]
+    + [("record", name) for name in ("taskArn", "cluster", "family", "revision", "region", "logGroup", "startedAt")]
+    + [("record", "container", "name"), ("record", "metrics", "durationMs"), ("record", "metrics", "memorySizeMB")]
+)
+HOSTILE: st.SearchStrategy[object] = st.sampled_from(
+    [None, True, -1, 1e308, 10**40, "", "<!channel>", "\x00\x1b[2J", "\u202e", "x" * 30_000, "\ud800", "a#b", [], {}]
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(LEAVES), HOSTILE | st.text(), min_size=1, max_size=4))
+def test_a_hostile_notice_is_announced_safely_or_kept(changes: dict[tuple[str, ...], object]) -> None:
+    document = json.loads(line())
+    for path, value in changes.items():
+        *parents, name = path
+        inside = document
+        for parent in parents:
+            inside = inside[parent]
+        inside[name] = value
+    world = World()
+    world.slack = CheckingChannel()
+    counts = world.forward(json.dumps(document))
+    assert counts.indexed + counts.failed == 1
+    assert len(world.slack.posted) <= counts.indexed
