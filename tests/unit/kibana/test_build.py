@@ -232,7 +232,9 @@ def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel, files: di
     assert [*buckets, *((one["id"], "") for one in aggs if one["schema"] == "metric")] == wanted
     shown = [metric.field for metric in panel.metrics if metric.operation != "count"]
     grouped = [group[0].field for group in grouped_metrics(panel).values() if group[0].operation != "count"]
-    assert [one["params"]["field"] for one in aggs if one["schema"] == "metric" and one.get("type") != "count"] == grouped
+    assert [
+        one["params"]["field"] for one in aggs if one["schema"] == "metric" and one.get("type") != "count"
+    ] == grouped
     percents = [percent for one in aggs for percent in one["params"].get("percents", ())]
     assert percents == [metric.percent for metric in panel.metrics if metric.operation == "percentile"]
     lens = by_id(loaded(files[LENS]), object_id("lens", panel.key))["attributes"]["state"]["datasourceStates"]
