@@ -91,7 +91,8 @@ class GrowthToLimit:
         per_minute = min(
             _growth(levels, at_ns - since_ns), _growth((*recent_lows, used), at_ns - recent_first * _RECENT_STEP_NS)
         )
-        if per_minute <= 0 or recent_lows[-1] < max(self._highs[:first]) + _NEW_HIGH * size:
+        before = max(self._highs[:first])
+        if per_minute <= 0 or not isfinite(before) or recent_lows[-1] < before + _NEW_HIGH * size:
             return None
         minutes_left = max(size - used, 0) / per_minute
         if minutes_left > MINUTES_LEFT:

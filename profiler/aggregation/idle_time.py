@@ -12,17 +12,16 @@ from profiler.core.timestamps import NS_PER_SECOND
 
 QUIET_VCPU = 0.01
 QUIET_BYTES_PER_SECOND = 1024
-# The steps in which bursts are searched, and how many of them tell what is usual.
+# The steps in which polls are searched, and how many tell what is usual. In shorter steps, a poll is a high rate.
 _BURST_STEP_NS = 9 * NS_PER_SECOND  # the steps of 10 s of Fargate are not always that long
-_MIN_WINDOW_STEPS = 30
 _USUAL_STEPS = 180
 # A burst exceeds what is usual, the rate that three quarters of the steps reach, by this rate and factor.
 # Where a tenth of the steps has next to no bytes, that is usual, and the rate alone counts.
 _BURST_BYTES_PER_SECOND = 30
 _BURST_FACTOR = 5
 _SILENT_BYTES_PER_SECOND = 10
-# A request takes more CPU time than this, 0.5 ms in 10 s; waiting takes next to none.
-_BURST_VCPU = 5e-5
+# A request takes more CPU time than this, 0.05 ms in 10 s; waiting takes none.
+_BURST_VCPU = 5e-6
 # A line of the monitor passes through the network within this time.
 _OWN_LINE_NS = 20 * NS_PER_SECOND
 # The end of the idle time must be free of the monitor's lines: a poll may come at the same time as each of them.
@@ -43,7 +42,6 @@ class IdleTime:
     def __init__(self, window_ns: int, *, max_step_ns: int) -> None:
         self._window_ns = window_ns
         self._max_step_ns = max_step_ns
-        self._burst_step_ns = min(_BURST_STEP_NS, window_ns // _MIN_WINDOW_STEPS)
         self._silence_ns = min(_SILENCE_NS, window_ns // 2)
         self._before: tuple[int, int, int, int] | None = None
         self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
@@ -86,7 +84,7 @@ class IdleTime:
         """Whether the batch is nearly stuck, so that the monitor's lines should wait."""
         if self.since_ns is None or self._before is None or now_ns - self._before[0] > self._max_step_ns:
             return False
-        return now_ns - self.since_ns >= self._window_ns - self._silence_ns - _OWN_LINE_NS - 2 * self._burst_step_ns
+        return now_ns - self.since_ns >= self._window_ns - self._silence_ns - _OWN_LINE_NS - 2 * _BURST_STEP_NS
 
     def _is_stuck(self, at_ns: int) -> bool:
         if self.since_ns is None or at_ns - self.since_ns < self._window_ns:
@@ -110,7 +108,7 @@ class IdleTime:
         self._burst_ns += step_ns
         self._burst_bytes += network_bytes + block_bytes
         self._burst_cpu_ns += now[1] - before[1]
-        if self._burst_ns < self._burst_step_ns:
+        if self._burst_ns < _BURST_STEP_NS:
             return True
         rate, vcpu = NS_PER_SECOND * self._burst_bytes / self._burst_ns, self._burst_cpu_ns / self._burst_ns
         self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0

@@ -22,6 +22,7 @@ class _Batch:
         self.attempt: tuple[str | None, int] | None = None
         self.task: TaskMetadata | None = None
         self.memory_size_bytes: float | None = None
+        self.measures_blocks = False
 
 
 class BatchNotices:
@@ -82,6 +83,7 @@ class BatchNotices:
             return None
         cpu_seconds = None if sample.cpu_ns is None else usage.cpu_seconds
         if task is not batch.task:  # it is read every few seconds
+            batch.measures_blocks = self._measures_blocks()
             batch.task, attempt = task, (container.docker_id, container.restart_count)
             batch.memory_size_bytes = container_limits(container, task, usage, self._sampler.host).memory_bytes
             if attempt != batch.attempt:
@@ -91,12 +93,13 @@ class BatchNotices:
         if self._own_line_ns is not None and task.launch_type == FARGATE and container.shares_network:
             own_line_ns = self._now_ns(container.name) - (self._clock.monotonic_ns() - self._own_line_ns)
         network_bytes, block_bytes = usage.traffic_bytes()
+        has_blocks = sample.block_read_bytes is not None or sample.block_write_bytes is not None
         is_network_known = sample.network_rx_bytes is not None and sample.network_tx_bytes is not None
         return NoticeReading(
             at_ns=at_ns,
             cpu_ns=None if cpu_seconds is None else round(cpu_seconds * NS_PER_SECOND),
             network_bytes=network_bytes if is_network_known else None,
-            block_bytes=block_bytes if self._has_blocks(usage) else None,
+            block_bytes=block_bytes if has_blocks or batch.measures_blocks else None,
             own_line_ns=own_line_ns,
             memory_used_bytes=sample.memory_used_bytes,
             memory_size_bytes=batch.memory_size_bytes,
@@ -104,15 +107,9 @@ class BatchNotices:
             disk_size_mb=task.ephemeral_storage_size_mib,
         )
 
-    def _has_blocks(self, usage: ContainerUsage) -> bool:
-        """Whether the bytes of block devices are known.
-
-        A container without I/O so far has no counters (cgroup v2). Where no container has any, they are not measured.
-        """
-        sample = usage.last_sample
-        if sample is not None and (sample.block_read_bytes is not None or sample.block_write_bytes is not None):
-            return True
+    def _measures_blocks(self) -> bool:
+        """Whether any container has counters of block devices: one without them has done no I/O (cgroup v2)."""
         return any(
-            one.block_read_bytes is not None or one.block_write_bytes is not None
-            for one in self._sampler.usages.values()
+            usage.block_read_bytes is not None or usage.block_write_bytes is not None
+            for usage in self._sampler.usages.values()
         )

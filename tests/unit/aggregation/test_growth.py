@@ -121,6 +121,12 @@ def test_missing_readings_are_no_growth() -> None:
     assert found(lambda at: 0.1 + 0.8 * at / 60 if at < 45 or at > 52 else None, minutes=53) is None
 
 
+def test_growth_needs_readings_from_before_the_last_quarter() -> None:
+    """A monitor that was restarted does not know whether the usage has come down from there before."""
+    assert found(lambda at: 0.1 + 0.8 * at / 60 if at > 43 else None, minutes=54) is None
+    assert found(lambda at: 0.1 + 0.8 * at / 60 if at > 30 else None, minutes=54) is not None
+
+
 @given(st.lists(st.tuples(st.integers(0, 100_000), st.floats(0, 1200)), max_size=200))
 @settings(max_examples=30, deadline=None)
 def test_any_readings_can_be_added(readings: list[tuple[int, float]]) -> None:

@@ -49,7 +49,7 @@ def test_a_batch_that_does_nothing_is_stuck_after_the_window(step: float) -> Non
     assert stuck_after(lambda _: IDLE, step=step) == WINDOW_SECONDS
 
 
-@pytest.mark.parametrize("rates", [(0.0099, 0, 0), (0, 1000, 0), (0, 0, 1000), (0.00004, 1000, 1000), (0.009, 20, 9)])
+@pytest.mark.parametrize("rates", [(0.0099, 0, 0), (0, 1000, 0), (0, 0, 1000), (0.000004, 1000, 1000), (0.009, 20, 9)])
 def test_a_steady_background_below_the_limits_is_idle(rates: Rates) -> None:
     assert stuck_after(lambda _: rates) == WINDOW_SECONDS
 
@@ -73,7 +73,12 @@ def test_a_batch_that_polls_is_not_stuck(step: float, every: float, size: float,
     assert stuck_after(rates_at, step=step, minutes=45) is None
 
 
-@given(step=st.sampled_from([1, 10]), every=st.floats(1, 10), size=st.floats(350, 2000), cpu_ms=st.floats(1, 8))
+def test_in_short_windows_only_the_limits_count() -> None:
+    assert stuck_after(lambda _: (0.009, 1000, 1000), step=0.1, window=3) == pytest.approx(3)
+    assert stuck_after(polling(1, 300, step=0.1), step=0.1, window=3, minutes=0.5) is None
+
+
+@given(step=st.sampled_from([1, 10]), every=st.floats(1, 10), size=st.floats(350, 2000), cpu_ms=st.floats(0.1, 8))
 @settings(max_examples=10, deadline=None)
 def test_a_batch_that_polls_in_every_step_is_not_stuck(step: float, every: float, size: float, cpu_ms: float) -> None:
     """Its bytes look like a background, but they take CPU time."""
@@ -86,7 +91,7 @@ def test_a_batch_that_polls_in_every_step_is_not_stuck(step: float, every: float
 def test_a_background_that_varies_is_idle(seed: int, low: float, high: float) -> None:
     """An occasional step that looks like a poll only delays the notice."""
     noise = random.Random(seed)
-    assert stuck_after(lambda _: (0.00004, noise.uniform(low, high), noise.uniform(0, 50)), minutes=240) is not None
+    assert stuck_after(lambda _: (0.000004, noise.uniform(low, high), noise.uniform(0, 50)), minutes=240) is not None
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
