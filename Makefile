@@ -163,8 +163,8 @@ bench-slowdown: $(VENV)/.dev ## Compare slowdownAtVcpu with real programs under 
 bench-why: $(VENV)/.dev ## Check time breakdown and call stacks against known programs, with costs and kills (half an hour; QUICK=1: nine minutes; most needs root)
 	$(BIN)/python -m benchmarks --only why why_threads why_cost why_kills --output build/bench/why $(if $(QUICK),--quick)
 
-bench-notices: $(VENV)/.dev ## Measure the notices: generated nights with faults, families with unusual runs (a minute)
-	$(BIN)/python -m benchmarks --only notices unusual_runs --output build/bench/notices
+bench-notices: $(VENV)/.dev ## Measure the notices: nights with faults, a year of schedules, families with unusual runs (a few minutes)
+	$(BIN)/python -m benchmarks --only notices schedules unusual_runs --output build/bench/notices
 
 scale: $(VENV)/.dev ## Bring a million reports into a real Elasticsearch and time the dashboards (about half an hour)
 	mkdir -p build/bench
