@@ -134,7 +134,7 @@ class LineForwarder:
                 self._hold(len(event.message or ""))
                 self._documents.append(result)
                 if result.notice is not None and self._notices is not None and not item.is_replay:
-                    self._notices.add(result.notice, source)
+                    self._notices.add(result.notice, f"{item.log_group} {item.log_stream}", source)
             elif isinstance(result, Failure):
                 self.keep(result)
             else:

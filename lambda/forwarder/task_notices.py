@@ -1,8 +1,9 @@
 """Announces the notices of running tasks that are among the lines of an invocation, after their documents are written.
 
-Any program can print the line of a notice into its own log. Therefore at most eight notices of a task are announced in
-an invocation; all of them are indexed. A notice that is older than a day, or is sent again by ``task-profiler replay``,
-is indexed and not announced: its run is over, and the table of the announced ones may have forgotten it.
+Any program can print the line of a notice into its own log. Therefore at most eight notices of a log stream are
+announced in an invocation; all of them are indexed. A notice that is older than a day, or is sent again by
+``task-profiler replay``, is indexed and not announced: its run is over, and the table of the announced ones may have
+forgotten it.
 
 A record of a stream whose notice a channel did not accept is repeated until the notice is 15 minutes old: it holds up
 the records after it in its shard, and a wrong setting of a channel must not cost the reports in them.
@@ -18,11 +19,11 @@ from forwarder.notices.idempotency import Idempotently
 from profiler.core.timestamps import parse_datetime
 from profiler.record.notice_model import NoticeLine
 
-MAX_NOTICES_OF_A_TASK = 8
+MAX_NOTICES_OF_A_STREAM = 8
 MAX_AGE = timedelta(days=1)
 MAX_AGE_IN_STREAM = timedelta(minutes=15)
 _UNKNOWN = "unknown"
-_MAX_SHOWN_LENGTH = 100
+_MAX_SHOWN_LENGTH = 200
 
 
 class TaskNotices:
@@ -50,27 +51,40 @@ class TaskNotices:
         self._once = once
         self._now = now
         self._warn = warn
-        # By task: its notices by container and kind, each with the record of the stream that contains it.
-        self._held: dict[str, dict[tuple[str, str], tuple[NoticeLine, str | None]]] = {}
+        # By log stream: its notices by task, container and kind, each with the record that contains it.
+        self._held: dict[str, dict[tuple[str, str, str], tuple[NoticeLine, str | None]]] = {}
+        self._warned: set[str] = set()
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to announce."""
         return not self._held
 
-    def add(self, line: NoticeLine, source: str | None = None) -> None:
-        """Hold a notice that is neither old nor one too many. ``source`` is the stream's record that contains it."""
-        record, kind = line.record, line.notice.kind
-        named = f"The notice {kind} of task {record.task_id[:_MAX_SHOWN_LENGTH]} is not announced"
+    def add(self, line: NoticeLine, place: str, source: str | None = None) -> None:
+        """Hold a notice that is neither old nor one too many.
+
+        Args:
+            line: The notice.
+            place: The log stream that contains it.
+            source: The record of the Kinesis stream that contains it.
+        """
         written = parse_datetime(line.time)
         if written is None or self._now() - written > MAX_AGE:
-            self._warn(f"{named}: it is older than a day.")
+            self._warn_once(f"Notices in {place[:_MAX_SHOWN_LENGTH]} are not announced: they are older than a day.")
             return
-        of_task = self._held.setdefault(record.task_id, {})
-        if len(of_task) < MAX_NOTICES_OF_A_TASK:
-            of_task.setdefault((record.container.name, kind), (line, source))
-        elif (record.container.name, kind) not in of_task:
-            self._warn(f"{named}: the task has more than {MAX_NOTICES_OF_A_TASK} in one invocation.")
+        held = self._held.setdefault(place, {})
+        key = (line.record.task_id, line.record.container.name, line.notice.kind)
+        if len(held) < MAX_NOTICES_OF_A_STREAM:
+            held.setdefault(key, (line, source))
+        elif key not in held:
+            self._warn_once(
+                f"Only {MAX_NOTICES_OF_A_STREAM} notices in {place[:_MAX_SHOWN_LENGTH]} are announced: there are more."
+            )
+
+    def _warn_once(self, sentence: str) -> None:
+        if sentence not in self._warned:
+            self._warned.add(sentence)
+            self._warn(sentence)
 
     def announce(self, errors: list[ForwarderError]) -> list[str]:
         """Announce the notices that the settings select. The errors of the channels are added to ``errors``.
@@ -83,7 +97,7 @@ class TaskNotices:
         settings = attempt(self._settings, errors)
         channels = [] if settings is None else self._channels(settings)
         repeated: list[str] = []
-        for line, source in [held for of_task in self._held.values() for held in of_task.values()]:
+        for line, source in [each for held in self._held.values() for each in held.values()]:
             before = len(errors)
             if settings is not None and settings.selects("running", line.record.family or _UNKNOWN):
                 announce(channels, line, "failure", self._once(settings), errors)

@@ -21,7 +21,7 @@ from forwarder.notices.event_bus import bus_event
 from forwarder.notices.slack_channel import message_of
 from forwarder.search_cluster.document_delivery import DeliveryResult
 from forwarder.subscription import Counts, decode_event, forward
-from forwarder.task_notices import MAX_AGE, MAX_NOTICES_OF_A_TASK, TaskNotices
+from forwarder.task_notices import MAX_AGE, MAX_NOTICES_OF_A_STREAM, TaskNotices
 from profiler.aws_account.replay import LogEvent, build_subscription_event
 from profiler.core.timestamps import parse_datetime
 from profiler.record.notice_model import NoticeLine, encode_notice
@@ -215,15 +215,22 @@ def test_an_old_notice_is_indexed_and_not_announced() -> None:
     world.now = NOW + MAX_AGE + timedelta(seconds=1)
     assert world.forward(line()) == Counts(indexed=1)
     assert world.slack.posted == []
-    assert "it is older than a day" in world.warnings[0]
+    assert "they are older than a day" in world.warnings[0]
 
 
 def test_a_flood_of_notices_is_indexed_and_the_first_ones_are_announced() -> None:
     world = World()
     kinds = [f"kind{number}" for number in range(12)]
     assert world.forward(*(line(kind) for kind in [*kinds, "kind0"])) == Counts(indexed=13)
-    assert world.slack.posted == kinds[:MAX_NOTICES_OF_A_TASK]
-    assert len(world.warnings) == 4
+    assert world.slack.posted == kinds[:MAX_NOTICES_OF_A_STREAM]
+    assert world.warnings == [f"Only 8 notices in /ecs/jobs {STREAM} are announced: there are more."]
+
+
+def test_a_stream_that_names_many_tasks_is_bounded() -> None:
+    world = World()
+    lines = (of_task(number)[1] for number in range(20))
+    assert world.forward(*lines, stream="another/program") == Counts(indexed=20)
+    assert len(world.slack.posted) == MAX_NOTICES_OF_A_STREAM
 
 
 def test_a_schedules_notice_in_a_log_is_a_line_of_another_program() -> None:
