@@ -126,9 +126,11 @@ release-check: $(VENV)-release/.made ## Build everything of a release into dist/
 actionlint: $(ACTIONLINT) ## Check the workflows of GitHub Actions (needs Go, which builds actionlint once)
 	$(ACTIONLINT)
 
-schema: $(VENV)/.dev ## Write the JSON Schemas of the record and of the event of an ended run from their types
+schema: $(VENV)/.dev ## Write the JSON Schemas of the record and of the events from their types
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
 	PYTHONPATH=lambda $(BIN)/python -c "import json; from forwarder.notices.ended_run import json_schema; print(json.dumps(json_schema(), indent=2))" > docs/task-run-ended.schema.json
+	PYTHONPATH=lambda $(BIN)/python -c "import json; from forwarder.notices.notice_event import run_notice_schema; print(json.dumps(run_notice_schema(), indent=2))" > docs/task-run-notice.schema.json
+	PYTHONPATH=lambda $(BIN)/python -c "import json; from forwarder.notices.notice_event import schedule_notice_schema; print(json.dumps(schedule_notice_schema(), indent=2))" > docs/schedule-notice.schema.json
 
 bench: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Measure everything against its figures: build/bench/bench.md and .json (a quarter of an hour; QUICK=1: seven minutes)
 	$(BIN)/python -m benchmarks --installed $(VENV)-installed/bin --rivals $(VENV)-rivals/bin $(if $(QUICK),--quick)

@@ -7,10 +7,12 @@ import json
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
 from typing import Any
 
 from forwarder.delivery_errors import SettingsError
+from forwarder.documents import Document
 from forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
@@ -23,10 +25,10 @@ from forwarder.function_settings import (
 from forwarder.invocation_time import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
 from forwarder.kinesis_records import forward_records, is_stream_event
 from forwarder.notices.channel import NoticeChannel
-from forwarder.notices.duration_comparison import COMPARISON_SECONDS, compare
+from forwarder.notices.ended_task import Comparison, EndedTask
+from forwarder.notices.family_comparison import COMPARISON_SECONDS, compare
 from forwarder.notices.idempotency import Idempotently, run_idempotently
-from forwarder.notices.notice import Comparison, Notice
-from forwarder.search_cluster.document_delivery import DeliverDocuments, deliver
+from forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult, deliver
 from forwarder.search_cluster.failure_store import (
     Failure,
     KeepFailures,
@@ -39,6 +41,7 @@ from forwarder.search_cluster.report_search import find_report
 from forwarder.subscription import Counts, decode_event, forward
 from forwarder.task.find_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from forwarder.task.task_event import parse_stopped_task
+from forwarder.task_notices import TaskNotices
 from forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
 from profiler.core.aws_clients import AwsClient, bounded_client
 
@@ -46,7 +49,9 @@ _NOTICE_RESERVE_SECONDS = 20.0
 
 
 def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
-    """CloudWatch Logs subscription, or a Kinesis data stream that receives subscriptions: index the reports.
+    """CloudWatch Logs subscription, or a Kinesis data stream that receives subscriptions.
+
+    Index the reports, and index and announce the notices of running tasks.
 
     Returns:
         ``{"indexed": n, "skipped": n, "failed": n}``; for a stream, ``{"batchItemFailures": […]}``.
@@ -55,10 +60,13 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         ForwarderError: the event cannot be decoded, or Lambda must retry it.
     """
     configure_library_logging()
+    notices = _task_notices(context)
     if is_stream_event(event):
         settings = _settings()
         keep_failures = _failure_store(settings.failed_items_queue_url)
-        result = forward_records(event, settings, _lazy_delivery(settings, context), keep_failures, _warn)
+        result = forward_records(
+            event, settings, _lazy_delivery(settings, context, notices), keep_failures, _warn, notices=notices
+        )
         _log({"level": "info", "event": "Forwarded the records of a stream.", **result.counts.as_response()})
         return result.as_response()
     items = decode_event(event)
@@ -66,7 +74,8 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         return Counts().as_response()
     settings = _settings()
     keep_failures = _failure_store(settings.failed_items_queue_url)
-    return forward(items, settings, _lazy_delivery(settings, context), keep_failures, _warn).as_response()
+    delivery = _lazy_delivery(settings, context, notices)
+    return forward(items, settings, delivery, keep_failures, _warn, notices=notices).as_response()
 
 
 def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -97,9 +106,29 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     return handler.handle(task).as_response()
 
 
-def _lazy_delivery(settings: ForwarderSettings, context: Context) -> DeliverDocuments:
-    """Connect to the search cluster only if there are documents for it: most lines are not reports."""
-    return lambda documents: deliver(_cluster(settings), InvocationTime(context), random.random, documents)
+def _lazy_delivery(settings: ForwarderSettings, context: Context, notices: TaskNotices) -> DeliverDocuments:
+    """Connect to the search cluster only if there are documents for it: most lines are not reports.
+
+    Without a cluster, the notices alone are not indexed: they are announced.
+    """
+
+    def deliver_documents(documents: Sequence[Document]) -> DeliveryResult:
+        if settings.url is None and all(document.notice is not None for document in documents):
+            return DeliveryResult(indexed=0)
+        budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
+        return deliver(_cluster(settings), budget, random.random, documents)
+
+    return deliver_documents
+
+
+def _task_notices(context: Context) -> TaskNotices:
+    return TaskNotices(
+        lambda: read_notice_settings(os.environ),
+        channels=lambda settings: _channels(settings, InvocationTime(context)),
+        once=lambda settings: _idempotently(settings.idempotency_table, context),
+        now=lambda: datetime.now(UTC),
+        warn=_warn,
+    )
 
 
 def _index(context: Context) -> Index | None:
@@ -137,7 +166,7 @@ def _idempotently(table: str | None, context: Context) -> Idempotently:
 
 def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
     """Return every notice channel. One that is not configured accepts no notice."""
-    from forwarder.notices.configured_channels import configured_channels  # forward_logs needs no channels
+    from forwarder.notices.configured_channels import configured_channels  # forward_logs seldom needs them
     from forwarder.notices.ended_run import LogLineChannel
 
     channels = configured_channels(settings, os.environ, budget, _events_client)
@@ -154,8 +183,8 @@ def _has_cluster() -> bool:
         return True
 
 
-def _comparison(cluster: SearchCluster, prefix: str, context: Context) -> Callable[[Notice], Comparison | None]:
-    def compare_notice(notice: Notice) -> Comparison | None:
+def _comparison(cluster: SearchCluster, prefix: str, context: Context) -> Callable[[EndedTask], Comparison | None]:
+    def compare_notice(notice: EndedTask) -> Comparison | None:
         left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
         if left_seconds <= 0:
             return None

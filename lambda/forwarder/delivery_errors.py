@@ -8,6 +8,11 @@ ForwarderError
     └── NoticeError      Slack or the event bus refused a notice, or cannot be reached
 """
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+_Result = TypeVar("_Result")
+
 
 class ForwarderError(Exception):
     """One sentence with what happened and what to do. It never contains a secret."""
@@ -48,3 +53,20 @@ class SearchClusterError(DeliveryError):
 
 class NoticeError(DeliveryError):
     """Slack or the event bus did not accept a notice. The message names the setting, never an address or a token."""
+
+
+def attempt(call: Callable[[], _Result], errors: list[ForwarderError]) -> _Result | None:
+    """Return the result of the call; if it fails, add its error to ``errors`` and return None."""
+    try:
+        return call()
+    except ForwarderError as error:
+        errors.append(error)
+        return None
+
+
+def raise_errors(errors: Sequence[ForwarderError]) -> None:
+    """Raise the error, or one with the sentences of all; return if there is none."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise DeliveryError(" ".join(str(error) for error in errors)) from errors[0]

@@ -14,6 +14,7 @@ import msgspec
 from profiler.core.errors import TaskProfilerError
 from profiler.past_runs.run_source import PastRun, RunFilter, RunLine, RunLines, RunSource, group_lines, run_line
 from profiler.record.activity_model import STACKS_BEGINNING, StacksLine, decode_stacks, is_stacks_line
+from profiler.record.notice_model import is_notice_line
 from profiler.record.record_model import Report
 from profiler.record.units import format_count
 
@@ -173,8 +174,8 @@ def find_run_lines(
 ) -> Iterator[RunLine]:
     """Find record lines.
 
-    Empty lines and call stacks are skipped; ``keep_stacks`` is called with the latter. The numbers of invalid lines are
-    added to ``invalid_lines``.
+    Empty lines, notices and call stacks are skipped; ``keep_stacks`` is called with call stacks. The numbers of invalid
+    lines are added to ``invalid_lines``.
     """
     for number, line in enumerate(lines, start=1):
         text = line.strip()
@@ -186,7 +187,7 @@ def find_run_lines(
                 yield run_line(text, number)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             is_stacks = is_stacks_line(text)
-            if not is_stacks:
+            if not (is_stacks or is_notice_line(text)):
                 invalid_lines.add(number)
         if is_stacks and keep_stacks is not None:
             keep_stacks(text)

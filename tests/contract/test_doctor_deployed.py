@@ -165,7 +165,7 @@ def test_the_index_templates_of_the_cluster_are_checked(deployment: Deployment) 
     try:
         code, found = deployment.doctor("--elasticsearch", cluster.url)
         assert code == 1
-        assert "lacks the index templates task-checkpoints, task-reports" in found["templates"][0]["text"]
+        assert "lacks the index templates task-checkpoints, task-notices, task-reports" in found["templates"][0]["text"]
         cluster.templates = {name.replace("task-", "batch-") for name in setup_files().templates}
         code, found = deployment.doctor("--elasticsearch", cluster.url, "--prefix", "batch")
         assert (code, levels(found["templates"])) == (0, {"ok"})

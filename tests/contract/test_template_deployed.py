@@ -399,7 +399,9 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
         failed_items_queue_url=stack.outputs["FailedItemsQueueUrl"],
     )
     noticing = read_notice_settings(stack.environment("TaskStoppedFunction"))
-    assert (noticing.only_failures, noticing.families, noticing.services) == (True, ("nightly-*", "hourly"), True)
+    assert (noticing.subjects, noticing.families, noticing.services) == (
+        frozenset({"failure"}), ("nightly-*", "hourly"), True
+    )  # fmt: skip
     assert (noticing.report_wait_seconds, noticing.kibana_url) == (45, "https://kibana:5601")
     assert noticing.log_lines == 5
     assert noticing.idempotency_table == stack.physical_id("IdempotencyTable")

@@ -37,10 +37,11 @@ FORWARDER_ROOMS = (
     ("task_lines",),
     ("task",),
     ("documents",),
-    ("event_document",),
+    ("event_document", "notice_documents"),
     ("search_cluster",),
     ("notices",),
-    ("subscription", "task_stopped"),
+    ("task_notices", "task_stopped"),
+    ("subscription",),
     ("kinesis_records",),
     ("preview", "handler"),
 )

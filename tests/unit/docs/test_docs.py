@@ -13,7 +13,7 @@ from botocore.session import Session
 from botocore.validate import ParamValidator
 
 import profiler
-from forwarder.function_settings import read_notice_settings, read_settings
+from forwarder.function_settings import ALL_SUBJECTS, read_notice_settings, read_settings
 from profiler.cli.recommend_command import command as recommend
 from profiler.prometheus.prometheus_metrics import LIVE_METRICS
 from profiler.record.emf import DIMENSION, EMF_METRICS, NAMESPACE, emf_unit
@@ -162,8 +162,9 @@ def test_the_forwarders_defaults_are_those_of_the_table() -> None:
         "INDEX_PREFIX": log.index_prefix,
         "INDEX_PERIOD": log.index_period,
         "FORWARD_LOG_LINES": str(log.forward_log_lines).lower(),
-        "NOTIFY": "failure" if notice.only_failures else "all",
+        "NOTIFY": "all" if notice.subjects == ALL_SUBJECTS else "failure",
         "NOTIFY_SERVICES": str(notice.services).lower(),
+        "NOTIFY_UNUSUAL": str(notice.unusual_as_failures).lower(),
         "REPORT_WAIT_SECONDS": f"{notice.report_wait_seconds:.0f}",
         "NOTIFY_LOG_LINES": str(notice.log_lines),
     }

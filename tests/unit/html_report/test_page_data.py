@@ -4,9 +4,10 @@ import random
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.html_report.page_data import MAX_BYTES, build_page_data
-from profiler.record.record_model import Metrics
+from profiler.record.record_model import Metrics, RaisedNotice
 from tests import shown_runs
 from tests.report_page import content, labelled, parsed, report, run_of, step, unpacked
 
@@ -55,6 +56,13 @@ def test_an_opened_run_has_verdict_moments_processes_and_kills() -> None:
     assert all(0 <= start <= end <= run["ms"] for _, start, end, _ in run["moments"])
     assert run["logStream"] == killed.record.log_stream
     assert content([run_of(shown_runs.local())])["runs"][0]["kills"] == [2, [["worker", None, None, None, 2100, None]]]
+
+
+def test_an_opened_run_has_its_notices() -> None:
+    etl = shown_runs.etl()
+    notices = (RaisedNotice(kind="stuck", at="2026-11-20T03:42:45.000Z"), RaisedNotice(kind="newer", at=""))
+    (run,) = content([run_of(replace(etl, record=replace(etl.record, notices=notices)))])["runs"]
+    assert run["notices"] == ["stuck at +30m", "newer"]
 
 
 def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
