@@ -1,4 +1,4 @@
-"""The entry points of both Lambda functions, and the only module that builds real clients.
+"""The entry points of the Lambda functions, and the only module that builds real clients.
 
 Clients are built for the first event that needs them, not at import.
 """
@@ -6,12 +6,13 @@ Clients are built for the first event that needs them, not at import.
 import json
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from forwarder.delivery_errors import SettingsError
+from forwarder.delivery_errors import DeliveryError, SettingsError
 from forwarder.documents import Document
 from forwarder.function_settings import (
     Credentials,
@@ -19,6 +20,7 @@ from forwarder.function_settings import (
     NoticeSettings,
     fetch_secret,
     read_credentials,
+    read_grace_minutes,
     read_notice_settings,
     read_settings,
 )
@@ -41,11 +43,20 @@ from forwarder.search_cluster.report_search import find_report
 from forwarder.subscription import Counts, decode_event, forward
 from forwarder.task.find_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from forwarder.task.task_event import parse_stopped_task
+from forwarder.task_lines import InvalidReport
 from forwarder.task_notices import TaskNotices
 from forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
 from profiler.core.aws_clients import AwsClient, bounded_client
+from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
+
+if TYPE_CHECKING:  # only watch_schedules imports them
+    from forwarder.search_cluster.family_durations import FamilyDurations
+    from profiler.aws_account.account_schedules import AccountSchedules
+    from profiler.schedules.task_memory import TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
+# The parts of the time of watch_schedules that are left when it stops to read, to store notices and to post to Slack.
+_WATCH_RESERVES = (0.5, 0.35, 0.15)
 
 
 def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -104,6 +115,82 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         warn=_warn,
     )
     return handler.handle(task).as_response()
+
+
+def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
+    """Every few minutes: announce missed, late, overlapping and slow runs of schedules.
+
+    Returns:
+        ``{"schedules": n, "unknown": n, "missed": n, "late": n, "overlapped": n, "slow": n}``: the schedules, those
+        whose due times are unknown, and the new notices.
+
+    Raises:
+        ForwarderError: a part failed after all were tried; the next invocation repeats it.
+    """
+    from forwarder.notices.configured_channels import configured_channels  # the other functions seldom need these
+    from forwarder.schedule_announcements import ScheduleAnnouncer
+    from forwarder.schedule_watch import Account, ScheduleWatch
+    from profiler.aws_account.missed_reasons import MissedReasons
+    from profiler.aws_account.started_tasks import read_clusters
+
+    configure_library_logging()
+    settings = read_notice_settings(os.environ)
+    if settings.idempotency_table is None:
+        raise SettingsError("IDEMPOTENCY_TABLE is not set: without it, every invocation would repeat the notices.")
+    whole = InvocationTime(context)
+    # A search cluster or Slack that does not respond must not take the time of the others.
+    reading, storing, posting = (
+        InvocationTime(context, reserved_seconds=part * whole.remaining_seconds()) for part in _WATCH_RESERVES
+    )
+    once = _idempotently(settings.idempotency_table, context)
+    watch = ScheduleWatch(
+        Account(
+            schedules=_account_schedules().read,
+            tasks=lambda arn, now_ns: read_clusters(_ecs_client(), [arn], now_ns)[arn],
+            remember=_task_memory().add,
+            reasons=MissedReasons(
+                lambda: bounded_client("cloudtrail"), lambda: bounded_client("sqs"), pause=whole.sleep, warn=_warn
+            ),
+            usual=partial(_family_durations, storing) if _has_cluster() else None,
+        ),
+        ScheduleAnnouncer(
+            settings,
+            configured_channels(settings, os.environ, posting, _events_client),
+            once,
+            partial(_store_notice, storing),
+            _finished_notices(),
+        ),
+        grace_minutes=read_grace_minutes(os.environ),
+        now_ns=time.time_ns,
+        may_read=lambda: reading.remaining_seconds() > 0,
+        may_announce=lambda: whole.remaining_seconds() > RESERVED_SECONDS,
+    )
+    return watch.look().as_response()
+
+
+def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
+    """Index a notice of a schedule or, without a search cluster, print it: the function's log is their list."""
+    from forwarder.notice_documents import schedule_notice_document  # as in watch_schedules
+
+    settings, text = _settings(), encode_notice(line).decode()
+    if settings.url is None:
+        _print_line(text)
+        return
+    document = schedule_notice_document(line, text, prefix=settings.index_prefix, period=settings.index_period)
+    if isinstance(document, InvalidReport):
+        raise DeliveryError(f"The notice of {line.schedule.name} was not indexed: {document.reason}")
+    for rejected in deliver(_cluster(settings), budget, random.random, [document]).rejected:
+        raise DeliveryError(f"The cluster refused the notice of {line.schedule.name}: {rejected.reason}")
+
+
+def _family_durations(budget: InvocationTime, families: Collection[str], place: str) -> "FamilyDurations":
+    from forwarder.search_cluster.family_durations import family_durations  # as in watch_schedules
+
+    settings = _settings()
+    timeout_seconds = max(1.0, min(budget.remaining_seconds(), COMPARISON_SECONDS))
+    return family_durations(
+        _cluster(settings), families, prefix=settings.index_prefix, place=place, timeout_seconds=timeout_seconds
+    )
 
 
 def _lazy_delivery(settings: ForwarderSettings, context: Context, notices: TaskNotices) -> DeliverDocuments:
@@ -195,7 +282,31 @@ def _comparison(cluster: SearchCluster, prefix: str, context: Context) -> Callab
 
 @cache
 def _definitions() -> EcsDefinitions:
-    return EcsDefinitions(bounded_client("ecs"), _warn)
+    return EcsDefinitions(_ecs_client(), _warn)
+
+
+@cache
+def _ecs_client() -> AwsClient:
+    return bounded_client("ecs")
+
+
+@cache
+def _account_schedules() -> "AccountSchedules":
+    from profiler.aws_account.account_schedules import AccountSchedules  # as in watch_schedules
+
+    return AccountSchedules(_events_client(), bounded_client("scheduler"))
+
+
+@cache
+def _finished_notices() -> set[str]:
+    return set()
+
+
+@cache
+def _task_memory() -> "TaskMemory":
+    from profiler.schedules.task_memory import TaskMemory  # as in watch_schedules
+
+    return TaskMemory()
 
 
 @cache

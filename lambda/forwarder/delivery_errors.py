@@ -3,6 +3,7 @@
 ForwarderError
 ├── SettingsError        a setting is missing or invalid: change the setting
 ├── PayloadError         the event is not from CloudWatch Logs, or is damaged
+├── ReadError           schedules or tasks cannot be read from AWS
 └── DeliveryError        documents or notices were not delivered
     ├── SearchClusterError     the search cluster refused a whole request, or cannot be reached
     └── NoticeError      Slack or the event bus refused a notice, or cannot be reached
@@ -24,6 +25,10 @@ class SettingsError(ForwarderError):
 
 class PayloadError(ForwarderError):
     """The event cannot be decoded."""
+
+
+class ReadError(ForwarderError):
+    """Schedules or tasks cannot be read from AWS."""
 
 
 class DeliveryError(ForwarderError):

@@ -1,4 +1,4 @@
-"""The settings of both functions, from the environment, and the secrets that settings name."""
+"""The settings of the functions, from the environment, and the secrets that settings name."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +23,8 @@ ALL_SUBJECTS = frozenset(_SUBJECTS.values())
 _DEFAULT_WAIT_SECONDS = 20.0
 _MAX_WAIT_SECONDS = 600.0
 _MAX_LOG_LINES = 20
+DEFAULT_GRACE_MINUTES = 15
+_MAX_GRACE_MINUTES = 45
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 # Valid on both engines at the start of an index name.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
@@ -108,6 +110,24 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
         event_bus_name=environment.get("EVENT_BUS_NAME", "").strip() or None,
         log_lines=_log_lines(environment.get("NOTIFY_LOG_LINES", "").strip()),
     )
+
+
+def read_grace_minutes(environment: Mapping[str, str]) -> float:
+    """Read how long after its due time, or its window, a run without a started task is missed.
+
+    ECS shows a stopped task for an hour, so a longer time could not be judged.
+
+    Raises:
+        SettingsError: names the variable.
+    """
+    text = environment.get("SCHEDULE_GRACE_MINUTES", "").strip() or str(DEFAULT_GRACE_MINUTES)
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = -1
+    if not 1 <= minutes <= _MAX_GRACE_MINUTES:
+        raise SettingsError(f"SCHEDULE_GRACE_MINUTES must be a number of minutes from 1 to {_MAX_GRACE_MINUTES}.")
+    return minutes
 
 
 def _words(text: str) -> tuple[str, ...]:

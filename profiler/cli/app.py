@@ -20,11 +20,11 @@ COMMANDS = {
     "taskdef": ("profiler.cli.taskdef.taskdef_group", "Add the monitor to ECS task definitions, and remove it."),
     "replay": (
         "profiler.cli.replay_command",
-        "Send the reports in a log group through the forwarder again.",
+        "Send the reports and notices in a log group through the forwarder again.",
     ),
     "notify": (
         "profiler.cli.notify_command",
-        "Print the notification of a stopped task and send it.",
+        "Print the notification of a stopped task, or of a notice, and send it.",
     ),
     "kibana": (
         "profiler.cli.kibana_command",
@@ -34,6 +34,11 @@ COMMANDS = {
         "profiler.cli.show",
         "Show one run: verdict, resource usage, comparison, advice.",
     ),
+    "schedules": (
+        "profiler.cli.schedules",
+        "List the schedules that start ECS tasks, and what became of them.",
+    ),
+    "watch": ("profiler.cli.watch", "Show what runs now: time, CPU, memory, notices."),
     "history": ("profiler.cli.history_command", "List past runs, newest first."),
     "report": (
         "profiler.cli.report_command",
