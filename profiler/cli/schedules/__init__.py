@@ -1,8 +1,7 @@
 """``task-profiler schedules``: what should have run, what came of it, and what is due next."""
 
 import os
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -37,17 +36,13 @@ def command(*, cluster: str | None, as_lines: bool, **past_runs: Any) -> None:  
     --elasticsearch also shows what became of due times of more than an hour ago.
     """
     options, clock = SourceOptions(**past_runs), SystemClock()
+    has_past = options.source is not None or options.url is not None or bool(options.groups)
+    past = open_source(options, os.environ, clock) if has_past else None
     open_client = open_clients(options.region, options.profile)
-
-    @cache
-    def past() -> RunSource:
-        return open_source(options, os.environ, clock)
-
     schedules = read_schedules(open_client, cluster)
     now_ns = clock.wall_ns()
     judged = judge_account(schedules, open_client, past if options.url is not None else None, clock, now_ns)
-    has_past = options.source is not None or options.url is not None or bool(options.groups)
-    usual = _usual_durations(past if has_past else None, schedules, now_ns)
+    usual = _usual_durations(past, schedules, now_ns)
     rows = [schedule_row(one, usual.of(family_key_of(one.schedule)), now_ns) for one in judged]
     rows.sort(key=order_of)
     if as_lines:
@@ -56,10 +51,8 @@ def command(*, cluster: str | None, as_lines: bool, **past_runs: Any) -> None:  
         write_lines(table_lines(rows, table_width()), os.environ)
 
 
-def _usual_durations(
-    past: Callable[[], RunSource] | None, schedules: Iterable[Schedule], now_ns: int
-) -> UsualDurations:
-    usual = UsualDurations(past, now_ns - _USUAL_NS)
+def _usual_durations(past: RunSource | None, schedules: Iterable[Schedule], now_ns: int) -> UsualDurations:
+    usual = UsualDurations(lambda: past, now_ns - _USUAL_NS)
     try:
         usual.read(map(family_key_of, schedules))
     except TaskProfilerError as error:

@@ -1,6 +1,6 @@
 """Reads the schedules of an account and judges their last due times."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -57,7 +57,7 @@ def family_key_of(schedule: Schedule) -> FamilyKey:
 def judge_account(
     schedules: Sequence[Schedule],
     open_client: OpenClient,
-    open_source: Callable[[], RunSource] | None,
+    past: RunSource | None,
     clock: Clock,
     now_ns: int,
 ) -> list[JudgedSchedule]:
@@ -66,16 +66,16 @@ def judge_account(
     Args:
         schedules: The schedules.
         open_client: Makes boto3's client of a service.
-        open_source: Opens past runs with ECS's events, for due times that ECS has forgotten.
+        past: Past runs with ECS's events, for due times that ECS has forgotten.
         clock: Waits between two calls of CloudTrail.
         now_ns: The time.
     """
     clusters = read_clusters(open_client("ecs"), {schedule.cluster_arn for schedule in schedules}, now_ns)
     judged = judge_last(schedules, clusters, now_ns=now_ns, grace_ns=_GRACE_NS)
     forgotten = [one for one in judged if any(due.reason == TOO_OLD for due in one.due_times)]
-    if forgotten and open_source is not None:
+    if forgotten and past is not None:
         try:
-            judged = _judged_with_past(schedules, clusters, forgotten, open_source(), now_ns)
+            judged = _judged_with_past(schedules, clusters, forgotten, past, now_ns)
         except TaskProfilerError as error:
             warn(f"Due times of more than an hour ago are unknown. {error}")
     problems: set[str] = set()

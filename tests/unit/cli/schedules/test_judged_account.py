@@ -54,8 +54,8 @@ def judged(
 ) -> DueTime:
     clients = {"ecs": Ecs(created_ns), "cloudtrail": cloudtrail or FakeCloudTrail()}
     clock: Clock = FakeClock()
-    open_source = None if past is None else (lambda: ListedRuns(past))
-    (found,) = judge_account([one], clients.__getitem__, open_source, clock, NOW_NS)
+    source = None if past is None else ListedRuns(past)
+    (found,) = judge_account([one], clients.__getitem__, source, clock, NOW_NS)
     (due,) = found.due_times
     return due
 
@@ -86,7 +86,7 @@ def test_a_source_that_fails_is_a_warning(capsys: pytest.CaptureFixture[str]) ->
             raise TaskProfilerError("The cluster does not answer.")
 
     clients = {"ecs": Ecs(), "cloudtrail": FakeCloudTrail()}
-    (found,) = judge_account([schedule(5)], clients.__getitem__, lambda: Failing([]), FakeClock(), NOW_NS)
+    (found,) = judge_account([schedule(5)], clients.__getitem__, Failing([]), FakeClock(), NOW_NS)
     assert found.due_times[0].outcome == "unknown"
     assert "The cluster does not answer." in capsys.readouterr().err
 
