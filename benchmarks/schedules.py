@@ -41,6 +41,7 @@ _SKIPPED_CALLS = 0.01
 _OUTAGES = 0.001
 _OUTAGE_NS = 15 * MINUTE_NS
 _ANNOUNCED = ("missed", "late", "overlapped", "refused")
+_NOT_OVERLAPPED = {"late", "refused", "partly missed"}  # these win
 
 Announcement = tuple[int, int, str]
 """The number of a schedule, a due time and its outcome."""
@@ -156,7 +157,7 @@ def true_announcements(simulated: Sequence[Simulated]) -> set[Announcement]:
         if fate in {"missed", "partly missed", "late", "refused"}
     }
     for number, one in enumerate(simulated):
-        overlapped = (due for due in _overlapped([(number, one)]) if one.fates[due[1]] not in {"late", "refused"})
+        overlapped = (due for due in _overlapped([(number, one)]) if one.fates[due[1]] not in _NOT_OVERLAPPED)
         truth.update(overlapped)
     return truth
 

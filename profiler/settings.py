@@ -22,7 +22,11 @@ StacksMode = Literal["off", "moments", "on"]
 MIN_INTERVAL_SECONDS = 0.02
 MAX_SECONDS = 86_400.0
 DEFAULT_SERIES_POINTS = 60
+DEFAULT_STUCK_MINUTES = 30.0
 MAX_SERIES_POINTS = 240
+_MAX_STUCK_MINUTES = 1440.0
+_MIN_EXPECTED_SECONDS = 0.01
+_MAX_EXPECTED_SECONDS = 31_536_000.0  # a year
 _SWITCHES: Mapping[str, Switch] = {"auto": "auto", "on": "on", "off": "off"}
 _ARGUMENTS: Mapping[str, Arguments] = {"off": "off", "redacted": "redacted", "all": "all"}
 _STACKS: Mapping[str, StacksMode] = {"off": "off", "moments": "moments", "on": "on"}
@@ -65,6 +69,8 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     emf: Emf = "off"
     emf_metrics: tuple[str, ...] = DEFAULT_EMF_METRICS
     prometheus_port: int | None = None
+    stuck_minutes: float = DEFAULT_STUCK_MINUTES
+    expected_seconds: float | None = None
     tags: bool = False
     aws_region: str | None = None
     problems: tuple[str, ...] = ()
@@ -95,6 +101,17 @@ class SettingsReader:
             storage_gb_hour_usd=self._parsed("PRICE_STORAGE_GB_HOUR", None, parse, expected),
             hour_usd=self._parsed("PRICE_HOUR", None, parse, expected),
         )
+
+    def stuck_minutes(self) -> float:
+        """After how many idle minutes a batch is stuck; 0 for never."""
+        expected = f"0 (off) or a number of minutes up to {_MAX_STUCK_MINUTES:.0f}"
+        return self._parsed("STUCK_MINUTES", DEFAULT_STUCK_MINUTES, _number(0, _MAX_STUCK_MINUTES), expected)
+
+    def expected_seconds(self) -> float | None:
+        """After how many seconds a batch is overdue; None for never."""
+        parse: Callable[[str], float | None] = _number(_MIN_EXPECTED_SECONDS, _MAX_EXPECTED_SECONDS)
+        expected = f"a number of seconds from {_MIN_EXPECTED_SECONDS:g} to {_MAX_EXPECTED_SECONDS:.0f}"
+        return self._parsed("EXPECTED_SECONDS", None, parse, expected)
 
     def series_points(self) -> int:
         """Half the largest number of steps of the time series; 0 for none."""
@@ -144,6 +161,8 @@ class _MonitorSettingsReader(SettingsReader):
             emf=self._parsed("EMF", "off", _choice(_EMF), "true, live or false"),
             emf_metrics=self._emf_metrics(),
             prometheus_port=self._parsed("PROMETHEUS_PORT", None, _port, "a port number from 1 to 65535"),
+            stuck_minutes=self.stuck_minutes(),
+            expected_seconds=self.expected_seconds(),
             tags=self._parsed("TAGS", default=False, parse=_choice(_TAGS), expected="true or false"),
             aws_region=self._environment.get("AWS_REGION") or self._environment.get("AWS_DEFAULT_REGION") or None,
         )
@@ -194,11 +213,15 @@ def endpoint_address(environment: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def _seconds(minimum: float) -> Callable[[str], float]:
+    return _number(minimum, MAX_SECONDS)
+
+
+def _number(minimum: float, maximum: float) -> Callable[[str], float]:
     def parse(value: str) -> float:
-        seconds = float(value)
-        if not math.isfinite(seconds) or not minimum <= seconds <= MAX_SECONDS:
+        number = float(value)
+        if not math.isfinite(number) or not minimum <= number <= maximum:
             raise ValueError
-        return seconds
+        return number
 
     return parse
 

@@ -80,8 +80,8 @@ def build_index_templates() -> dict[str, str]:
 
 
 def data_view_fields(index: Index) -> list[Json]:
-    """The fields of the reports or checkpoints, as a data view lists them."""
-    fields = _report_fields() if index == "reports" else _checkpoint_fields()
+    """The fields of these documents, as a data view lists them."""
+    fields = {"reports": _report_fields(), "checkpoints": _checkpoint_fields(), "notices": _NOTICE_FIELDS}[index]
     listed = [_listed(item) for item in fields]
     return sorted([*_meta_fields(), *listed], key=lambda entry: str(entry["name"]))
 

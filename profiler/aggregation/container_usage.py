@@ -325,6 +325,11 @@ class ContainerUsage:
         """Monotonic time at which the last sample was received."""
         return self._received_ns
 
+    @property
+    def last_read_by_start_ns(self) -> int | None:
+        """The time of the last sample by the wall clock as it was set at the start of the run."""
+        return None if self.last_read_ns is None else self.last_read_ns - self._clock_shift_ns
+
     def take_ended_step_ns(self) -> int:
         """The length of the step that ``last_vcpu`` is about; 0 if no step has ended since the last call."""
         ended_ns, self._ended_step_ns = self._ended_step_ns, 0
@@ -384,6 +389,11 @@ class ContainerUsage:
         """A counter's total; None if restarts brought it above the integers that readers of the record can hold."""
         total = self._counters[name].total
         return total if total is not None and total <= MAX_COUNT else None
+
+    def traffic_bytes(self) -> tuple[int, int]:
+        """The bytes of the network and of block devices in both directions so far; 0 if unknown."""
+        rx, tx, read, written = (counter.total or 0 for counter in self._counters.values())
+        return rx + tx, read + written
 
     @property
     def median_step_ms(self) -> float | None:

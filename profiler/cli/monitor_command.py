@@ -22,6 +22,8 @@ TASK_PROFILER_STOP_SECONDS          time limit after SIGTERM (25)
 TASK_PROFILER_LOG_GROUP             destination of the report (the batch's
 TASK_PROFILER_LOG_STREAM            awslogs options)
 TASK_PROFILER_SERIES_POINTS         size of the time series, 0 = none (60)
+TASK_PROFILER_STUCK_MINUTES         idle minutes until a notice, 0 = never (30)
+TASK_PROFILER_EXPECTED_SECONDS      seconds until a notice (none)
 TASK_PROFILER_TAGS                  true: record the task's tags (false)
 TASK_PROFILER_GPU                   auto, on, off (auto)
 TASK_PROFILER_GPU_UUIDS             the batch's GPUs (all visible ones)

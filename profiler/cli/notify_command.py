@@ -31,7 +31,7 @@ from profiler.core.files import package_data_folder
 @click.option("--dry-run", is_flag=True, help="Print the notification without sending it.")
 @aws_options
 def command(event: BinaryIO, dry_run: bool, region: str | None, profile: str | None) -> int:
-    """Print the notification of a stopped task, or of a notice, and send it.
+    """Print the notification of a stopped task and send it.
 
     The notification is the Slack message and the detail of the EventBridge event. Of a stopped task,
     it contains only data of ECS's event; the deployed function adds the run's numbers and log lines.

@@ -56,10 +56,10 @@ def command(
     dry_run: bool,
     restart: bool,
 ) -> None:
-    """Send the reports and notices in a log group through the forwarder again.
+    """Send the reports in a log group through the forwarder again.
 
-    An interrupted replay continues where it stopped. Reports that are already indexed do not change,
-    and no notice is announced.
+    An interrupted replay continues where it stopped. Reports that are already indexed do not change.
+    Notices are indexed, too, but not announced again.
     """
     now_ms = SystemClock().wall_ns() // 1_000_000
     start_ms, end_ms = parse_time(since, now_ms), parse_time(until, now_ms)

@@ -6,7 +6,7 @@ The page must stay below 8 MB. If the data does not fit, details of runs and tim
 the oldest runs.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -74,8 +74,7 @@ def build_page_data(
     now_ns = parse_ns(generated_at) or 0
     overrides = price_overrides or PriceOverrides()
     keys = [family_key(run.record) for run in runs]
-    known = dict.fromkeys(keys)
-    noticed = [_family_among(known, family_of_notice(line)) for line in notices]
+    noticed = _families_of(notices, dict.fromkeys(keys))
     labels = family_labels([*keys, *noticed])
     about = {"version": version, "generatedAt": generated_at, "onlyOne": only_one, "onFargate": on_fargate}
     sizing = size_rows(runs[:1] if only_one else runs, labels, overrides, on_fargate)
@@ -87,8 +86,7 @@ def build_page_data(
     data.write(f'{to_json(about)[:-1]},"sizing":')
     data.write_array(sizing, share=_SIZING_SHARE)
     data.write(',"notices":')
-    named = zip(notices, noticed, strict=True)
-    data.write_array((_notice_fields(line, labels[key]) for line, key in named), share=_NOTICES_SHARE)
+    data.write_array(map(_notice_fields, notices, (labels[key] for key in noticed)), share=_NOTICES_SHARE)
     data.write(',"runs":')
     shown = runs[: data.write_array(fields, at_least=1)]
     data.write(',"details":')
@@ -110,16 +108,20 @@ def build_page_data(
     )
 
 
-def _family_among(keys: Collection[FamilyKey], family: FamilyKey) -> FamilyKey:
-    """The family of the runs, which may not know their account or Region."""
+def _families_of(notices: Iterable[ScheduleNoticeLine], known: Collection[FamilyKey]) -> list[FamilyKey]:
+    """The families of the notices. A run that does not know its account or Region is of the same family."""
+    return [_family_among(known, family_of_notice(line)) for line in notices]
+
+
+def _family_among(known: Collection[FamilyKey], family: FamilyKey) -> FamilyKey:
     wanted = (family.account_id, family.region)
     agreeing = (
         key
-        for key in keys
+        for key in known
         if key.name == family.name
         and all(None in pair or pair[0] == pair[1] for pair in zip(wanted, (key.account_id, key.region), strict=True))
     )
-    return family if family in keys else next(agreeing, family)
+    return family if family in known else next(agreeing, family)
 
 
 def _notice_fields(line: ScheduleNoticeLine, family: str) -> dict[str, Any]:

@@ -1,15 +1,21 @@
 """The live view of ``run --live``: CPU and memory of the command in two rows at the bottom of the terminal."""
 
+from typing import TYPE_CHECKING
+
 from profiler.aggregation.container_usage import vcpu_between
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.local_run.terminal_rows import GREEN, RED, BottomRows, Part, bar
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.record.units import MIB
 
+if TYPE_CHECKING:
+    from profiler.record.notice_model import NoticeLine
+
 ROWS = 2
 _LABEL_WIDTH = 6
 _GIB = 1024 * MIB
 _NEAR_LIMIT_SHARE = 0.9
+_SHORT_NOTICES = {"memory": "memory runs out"}
 
 
 class LiveView:
@@ -20,11 +26,18 @@ class LiveView:
         self._sizes = sizes
         self._started_ns = started_ns
         self._last: ContainerSample | None = None
+        self._notices: tuple[str, ...] = ()
 
     def on_sample(self, sample: ContainerSample) -> None:
         """Show a sample."""
-        self._rows.draw(live_rows(sample, self._last, self._sizes, self._started_ns))
+        rows = live_rows(sample, self._last, self._sizes, self._started_ns)
+        rows[0] = (*rows[0], *((f"  {kind}", RED) for kind in self._notices))
+        self._rows.draw(rows)
         self._last = sample
+
+    def on_notice(self, line: "NoticeLine") -> None:
+        """Show the kind of a notice from now on."""
+        self._notices = (*self._notices, _SHORT_NOTICES.get(line.notice.kind, line.notice.kind))
 
     def close(self) -> None:
         """Remove the view."""

@@ -50,7 +50,9 @@ from profiler.sizing.prices import PriceOverrides
 if TYPE_CHECKING:
     from profiler.aggregation.series_by_command import SeriesByCommand
     from profiler.aggregation.time_breakdown import TimeAccount
+    from profiler.local_run.local_notices import LocalNotices
     from profiler.readers.linux.thread_times import ThreadReader
+    from profiler.record.notice_model import NoticeLine
 
 _ORPHANS_ARE_LOST = "Orphans of the command could not be tracked (prctl was refused); their CPU time may be missing."
 _CHILDREN_ARE_LOST = (
@@ -80,6 +82,9 @@ class RunPlan(Struct, frozen=True, kw_only=True):
         series_points: Half the largest number of steps of the record's time series; 0 for none.
         max_history_steps: The largest number of steps of the history's time series; 0 for none.
         pause: Called before the profiler stops because the terminal stopped the command.
+        stuck_minutes: After how many idle minutes the command is stuck; 0 for never.
+        expected_seconds: After how many seconds the command is overdue; None for never.
+        on_notice: Shows a notice about the running command.
         keep_so_far: Writes down the report and the time series of the run so far, if that is due, for the case that
             the profiler is killed.
     """
@@ -93,6 +98,9 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     prices: PriceOverrides = PriceOverrides()
     series_points: int = DEFAULT_SERIES_POINTS
     max_history_steps: int = 0
+    stuck_minutes: float = 0
+    expected_seconds: float | None = None
+    on_notice: "Callable[[NoticeLine], None]" = lambda _: None
     on_sample: Callable[[ContainerSample], None] = lambda _: None
     pause: Callable[[], None] = lambda: None
     keep_so_far: Callable[[Callable[[], tuple[Report, RunSeries | None]]], None] = lambda _: None
@@ -171,6 +179,8 @@ class _Session:
         self._processes = ProcessTotals(make_series=self._new_series if plan.series_points else None)
         self._threads: ThreadReader | None = None
         self._time: TimeAccount | None = None
+        self._notices: LocalNotices | None = None
+        self._looks_for_notices = True
         self._ticker = Ticker(started.started_ns, self._interval_ns)
 
     def sample_until_exit(self) -> RunResult:
@@ -208,6 +218,33 @@ class _Session:
         if not isinstance(sample, Unavailable):
             self._add_threads(now_ns)
             self._plan.on_sample(sample)
+            if self._looks_for_notices:
+                self._look_for_notices(sample)
+
+    def _look_for_notices(self, sample: ContainerSample) -> None:
+        try:
+            if self._notices is None:
+                self._notices = self._new_notices()
+            for line in self._notices.look(sample, self._sizes.memory_bytes, self._record_so_far):
+                self._plan.on_notice(line)
+        except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
+            self._looks_for_notices = False
+            self._warnings += (
+                f"The notices failed ({type(error).__name__}): report this as a defect of task-profiler.",
+            )
+
+    def _new_notices(self) -> "LocalNotices":
+        from profiler.aggregation.run_notices import NoticeSettings  # the shortest runs have no sample
+        from profiler.local_run.local_notices import LocalNotices
+
+        plan, started = self._plan, self._started
+        interfaces = f"/proc/{started.command.pid}/net/dev"
+        return LocalNotices(
+            NoticeSettings(stuck_minutes=plan.stuck_minutes, expected_seconds=plan.expected_seconds),
+            started.started_wall_ns,
+            self._interval_ns,
+            lambda: proc.parse_interfaces(proc.read(interfaces) or b""),
+        )
 
     def _add_threads(self, now_ns: int) -> None:
         from profiler.aggregation.time_breakdown import TimeAccount  # the shortest runs have no sample
@@ -227,6 +264,10 @@ class _Session:
 
     def _so_far(self) -> tuple[Report, RunSeries | None]:
         """The report of the command while it runs, and its time series."""
+        record = with_warnings(self._record_so_far(), (_PROFILER_WAS_KILLED,))
+        return report(record, self._clock.wall_ns()), self._history_series()
+
+    def _record_so_far(self) -> Record:
         peak_bytes = self._sampler.peak_bytes
         observed = RunObservation(
             started_ns=self._started.started_wall_ns,
@@ -238,8 +279,7 @@ class _Session:
             processes=self._processes.top(),
         )
         placement = None if self._placement_call is None else self._placement_call.result_so_far()
-        record = self._record(observed, placement, (*self._warnings, _PROFILER_WAS_KILLED))
-        return report(record, self._clock.wall_ns()), self._history_series()
+        return self._record(observed, placement, self._warnings)
 
     def _observation(self, ending: CommandExit, finished_wall_ns: int, duration_ns: int) -> RunObservation:
         sampler = self._sampler
@@ -286,6 +326,8 @@ class _Session:
             max_series_steps=2 * self._plan.series_points,
         )
         record = replace(record, series=self._processes.with_commands(record.series))
+        if self._notices is not None:
+            record = replace(record, notices=self._notices.raised)
         if self._time is not None:
             record = self._time.added_to(record, self._sampler.cpu_ns)
         return with_collected(record, self._plan.collectors)

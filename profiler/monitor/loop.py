@@ -15,6 +15,7 @@ from profiler.collectors.collector import Collector, final_readings, stop_collec
 from profiler.core.clock import Clock, StopRequest, Ticker
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.monitor.batch_notices import BatchNotices
 from profiler.monitor.report_delivery import Delivery, log_target
 from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
@@ -96,6 +97,7 @@ class MonitorLoop:
         self._targets: dict[str, ReportTarget] = {}
         self._awaited: tuple[str, ...] = ()  # the batches without a report, as of the last read of the task
         self._selection = BatchSelection(names=())
+        self._notices: BatchNotices | None = BatchNotices(settings, sampler, self._clock)
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
 
@@ -135,6 +137,7 @@ class MonitorLoop:
             self._delivery.print_failed()
             if self._targets and not self._awaited:
                 return
+            self._print_notices()
             self._checkpoint_if_due()
             if self._stop.wait(self._ticker.seconds_to_next(self._clock.monotonic_ns())):
                 self._handle_stop()
@@ -324,16 +327,38 @@ class MonitorLoop:
         stop_ns = self._stop.requested_ns
         return 0 if stop_ns is None else (self._clock.monotonic_ns() - stop_ns) / NS_PER_SECOND
 
+    def _print_notices(self) -> None:
+        """Print the notices of the batches that run; after a defect, there are no more."""
+        task, notices = self._sampler.task, self._notices
+        if task is None or notices is None:
+            return
+        try:
+            for target in self._targets.values():
+                if target.reported or target.container is None:
+                    continue
+                for so_far, finding in notices.find(target.container, task):
+                    self._delivery.print(self._reporter.notice(target.container, task, so_far, finding))
+                    notices.on_line()
+        except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
+            self._notices = None
+            self._add_warning(
+                f"The notices failed ({_describe(error)}): report this line as a defect of task-profiler."
+            )
+
     def _checkpoint_if_due(self) -> None:
         now_ns = self._clock.monotonic_ns()
-        task = self._sampler.task
+        task, notices = self._sampler.task, self._notices
         if not self._checkpoint_ns or now_ns < self._next_checkpoint_ns or task is None:
+            return
+        if notices is not None and notices.want_silence:
             return
         missed = (now_ns - self._next_checkpoint_ns) // self._checkpoint_ns
         self._next_checkpoint_ns += (missed + 1) * self._checkpoint_ns
         for target in self._targets.values():
             if not target.reported and target.container is not None:
                 self._delivery.print(self._reporter.checkpoint(target.container, task))
+                if notices is not None:
+                    notices.on_line()
 
 
 def _describe(error: Exception) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from profiler.aggregation.run_end import RunEnd, with_clock_shift
+from profiler.aggregation.run_notices import Finding, RunNotices
 from profiler.aggregation.task_record import (
     build_batch_record,
     build_interval,
@@ -23,8 +24,16 @@ from profiler.monitor.report_delivery import log_target
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, OwnUsage
-from profiler.record.bounded_json_line import encode_line
-from profiler.record.record_model import SCHEMA_VERSION, Monitor, OtherContainer, Record, RecordType, Report
+from profiler.record.bounded_json_line import encode_line, without_lists
+from profiler.record.record_model import (
+    SCHEMA_VERSION,
+    Monitor,
+    OtherContainer,
+    RaisedNotice,
+    Record,
+    RecordType,
+    Report,
+)
 from profiler.settings import MonitorSettings, problems_message
 from profiler.sinks import LogTarget
 
@@ -54,6 +63,7 @@ class Reporter:
         self._own_usage = read_own_usage
         self._collectors = collectors
         self._interval_started_ns: dict[str, int] = {}
+        self._raised: dict[str, tuple[RaisedNotice, ...]] = {}
         self.warnings = [problems_message(settings.problems)] if settings.problems else []
 
     def report(
@@ -98,6 +108,19 @@ class Reporter:
             self._interval_started_ns[container.name] = now_ns
         return self._line("task.checkpoint", with_collected(record, self._collectors))
 
+    def notice(self, container: ContainerMetadata, task: TaskMetadata, notices: RunNotices, finding: Finding) -> bytes:
+        """The line of a notice about a running batch; all later records of the batch list it."""
+        from profiler.record.notice_model import NoticeLine, encode_notice  # most runs have no notice
+
+        now_ns = self._clock.wall_ns()
+        record = self._record(container, task, RunEnd(status="running", until_ns=now_ns))
+        record = without_lists(with_collected(record, self._collectors))
+        notice = notices.describe(finding, record)
+        self._raised[container.name] = notices.raised
+        return encode_notice(
+            NoticeLine(time=format_ms(now_ns), notice=notice, record=replace(record, notices=notices.raised))
+        )
+
     def _line(self, kind: RecordType, record: Record) -> bytes:
         time = format_ms(self._clock.wall_ns())
         report = Report(time=time, type=kind, schema_version=SCHEMA_VERSION, record=record)
@@ -136,7 +159,12 @@ class Reporter:
             failures=self._sampler.failures,
             missed=self._ticker.missed,
         )
-        return replace(record, sampling=sampling, monitor=self._monitor(container.name))
+        return replace(
+            record,
+            sampling=sampling,
+            monitor=self._monitor(container.name),
+            notices=self._raised.get(container.name, ()),
+        )
 
     def _other_containers(self, batch: ContainerMetadata, task: TaskMetadata) -> list[OtherContainer]:
         now_ns = self._clock.wall_ns()

@@ -59,7 +59,7 @@ class TaskSampler:
     ) -> None:
         self._source = source
         self._series_points = series_points
-        self._host = host
+        self.host = host
         self._restarts = Restarts()
         self._shift_at_start_ns: dict[str, int] = {}
         self._shift_at_end_ns: dict[str, int] = {}
@@ -229,7 +229,7 @@ class TaskSampler:
         sentences = (
             _clock_was_set(self._clock_jumps.jumped_ns) if self._clock_jumps.jumped_ns else None,
             _was_restarted(container.restart_count) if container is not None and container.restart_count else None,
-            _was_impossible(usage.impossible, self._host) if usage is not None and usage.impossible else None,
+            _was_impossible(usage.impossible, self.host) if usage is not None and usage.impossible else None,
         )
         return tuple(sentence for sentence in sentences if sentence is not None)
 
@@ -296,12 +296,12 @@ class TaskSampler:
     def _new_usage(self, container: ContainerMetadata) -> ContainerUsage:
         """The usage of a container; until the batches are known, each container may be one."""
         if self._watched_names and container.name not in self._watched_names:
-            usage = ContainerUsage(self._interval_ns, machine=self._host)
+            usage = ContainerUsage(self._interval_ns, machine=self.host)
             usage.keep_totals_only()
             return usage
         task_vcpu = None if self.task is None else self.task.vcpu_limit
-        self.loads[container.name] = BatchLoad(self._host.vcpu if task_vcpu is None else task_vcpu)
-        return ContainerUsage(self._interval_ns, self._series_points, self._host)
+        self.loads[container.name] = BatchLoad(self.host.vcpu if task_vcpu is None else task_vcpu)
+        return ContainerUsage(self._interval_ns, self._series_points, self.host)
 
     def _follow_only(self, watched: Collection[str]) -> None:
         """The batches are known: what only they need is dropped for all other containers."""

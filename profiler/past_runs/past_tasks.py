@@ -4,10 +4,11 @@ from collections.abc import Collection
 
 from profiler.core.timestamps import NS_PER_MS
 from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, pattern_of
+from profiler.record.family_identity import FamilyKey, family_key
 from profiler.schedules.schedule_model import StartedTask
 
 
-def past_tasks(source: RunSource, families: Collection[str], since_ns: int) -> dict[str, list[StartedTask]]:
+def past_tasks(source: RunSource, families: Collection[FamilyKey], since_ns: int) -> dict[str, list[StartedTask]]:
     """The tasks of the families by the name of their cluster.
 
     The start of a run stands for the creation of its task, which is earlier by the time that ECS needed.
@@ -16,8 +17,10 @@ def past_tasks(source: RunSource, families: Collection[str], since_ns: int) -> d
         TaskProfilerError: The source cannot be read.
     """
     found: dict[str, dict[str, StartedTask]] = {}
-    selection = RunFilter(families=tuple(map(pattern_of, sorted(families))), since_ns=since_ns)
-    for run in source.runs(selection):
+    patterns = tuple(sorted({pattern_of(family.name) for family in families}))
+    for run in source.runs(RunFilter(families=patterns, since_ns=since_ns)):
+        if family_key(run.report.record) not in families:
+            continue
         cluster, task = run.report.record.cluster, _task(run)
         if cluster is not None and task is not None:
             found.setdefault(cluster, {})[task.arn] = task

@@ -46,18 +46,11 @@ def select_notices(lines: Iterable[ScheduleNoticeLine], selection: RunFilter) ->
     return tuple(sorted(found.values(), key=lambda line: due_ns(line) or 0, reverse=True)[:MAX_NOTICES])
 
 
-def _identity(line: ScheduleNoticeLine) -> tuple[str | None, ...]:
-    """A line that was delivered twice is one notice."""
-    schedule = line.schedule
-    return (
-        line.account_id,
-        line.region,
-        schedule.kind,
-        schedule.group,
-        schedule.name,
-        line.notice.kind,
-        line.notice.due_at,
-    )
+def _identity(line: ScheduleNoticeLine) -> tuple[object, ...]:
+    """A line that was delivered twice is one notice. A rule may start several families."""
+    schedule, notice = line.schedule, line.notice
+    place = line.account_id, line.region, line.cluster, line.family
+    return *place, schedule.kind, schedule.group, schedule.name, notice.kind, notice.due_at
 
 
 def _matches(line: ScheduleNoticeLine, selection: RunFilter) -> bool:

@@ -20,7 +20,7 @@ MAX_GPUS = 32
 MAX_NEURON_CORES = 128
 MAX_PROCESSES = 10
 MAX_WARNINGS = 20
-MAX_WARNING_LENGTH = 2800  # enough for a warning that lists all settings, each with a bad value and the valid ones
+MAX_WARNING_LENGTH = 3000  # enough for a warning that lists all settings, each with a bad value and the valid ones
 MAX_WARNING_CHARACTERS = 10_000  # of all warnings together
 MAX_ARGUMENTS_LENGTH = 500
 MAX_WAIT_TARGETS = 9
@@ -62,6 +62,15 @@ def encode_line(report: Report, members: Mapping[str, Any] | None = None) -> byt
     added = b"," + msgspec.json.encode(members)[1:-1]
     line = _encode_within(report, MAX_LINE_BYTES - len(added))[:-1] + added + b"}"
     return line if len(line) < MAX_LINE_BYTES else _encode_within(report, MAX_LINE_BYTES)
+
+
+def without_lists(record: Record) -> Record:
+    """The record for the line of a notice: the identity, the metrics and what the run waited for, within the limits.
+
+    What is left fits into a line below 64 KiB.
+    """
+    lists: dict[str, object] = dict.fromkeys(("series", "stacks", "neuron", "interval", "monitor"))
+    return _within_limits(replace(record, **lists, containers=(), gpus=(), processes=()))
 
 
 def short_line(line: bytes) -> bytes:

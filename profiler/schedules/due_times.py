@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.schedules.cron_fields import LAST_YEAR, CronFields, parse_cron
+from profiler.schedules.cron_fields import FIRST_YEAR, LAST_YEAR, CronFields, parse_cron
 from profiler.schedules.schedule_model import Schedule
 
 _NS_PER_US = 1000
@@ -168,7 +168,10 @@ def _parse_at(text: str, kind: str) -> _Once:
         raise ValueError("rules have no at(…)")
     if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}", text.strip()):
         raise ValueError("its time is not yyyy-mm-ddThh:mm:ss")
-    return _Once(datetime.fromisoformat(text.strip()))
+    local = datetime.fromisoformat(text.strip())
+    if not FIRST_YEAR <= local.year <= LAST_YEAR:
+        raise ValueError(f"its year is not one of {FIRST_YEAR}-{LAST_YEAR}")
+    return _Once(local)
 
 
 @lru_cache(maxsize=1024)

@@ -238,6 +238,12 @@ def test_the_usual_duration_comes_from_past_runs(account: Account, tmp_path: Pat
     assert "The usual durations are unknown. " in lacking.stderr
 
 
+def test_two_sources_of_past_runs_are_refused(account: Account) -> None:
+    shown = account.run("--from", "a", "--log-group", "b")
+    assert shown.returncode == 2
+    assert "exclude each other" in shown.stderr
+
+
 def test_a_fleet_without_schedules_is_a_sentence(account: Account) -> None:
     account.schedule("queue", "rate(5 minutes)", "arn:aws:sqs:us-east-1:123456789012:other")
     shown = account.run()

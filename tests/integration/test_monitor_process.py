@@ -184,7 +184,7 @@ class TaskWithoutTags(Task):
 class Served(NamedTuple):
     """A task and its address."""
 
-    task: TaskWithoutTags
+    task: Task
     address: str
 
 
@@ -209,6 +209,7 @@ def test_tags_that_never_come_delay_neither_the_samples_nor_the_stop(aws: FakeAw
     assert problems(errors) == []
     (report,) = new_reports(aws, before)
     record = report["record"]
+    assert isinstance(hanging.task, TaskWithoutTags)
     assert (record["status"], hanging.task.asked) == ("success", 1)
     assert "tags" not in record
     assert tag_warnings(report) == ["The task's tags are missing: /taskWithTags had not answered when the run ended."]
@@ -233,3 +234,30 @@ def catches_sigterm(pid: int) -> bool:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     caught = next((int(line.split()[1], 16) for line in lines if line.startswith("SigCgt:")), 0)
     return bool(caught & (1 << (signal.SIGTERM - 1)))
+
+
+class IdleTask(Task):
+    """A task whose containers do nothing."""
+
+    def _sample(self, name: str) -> dict[str, object]:
+        return {**super()._sample(name), "cpu_stats": {"cpu_usage": {"total_usage": 10**8}}}
+
+
+def test_a_batch_that_is_stuck_and_overdue_has_a_line_for_each(aws: FakeAws) -> None:
+    before = len(aws.events(GROUP, STREAM))
+    task = IdleTask(2)
+    with serve(task) as server:
+        beside = Served(task, f"http://127.0.0.1:{server.server_address[1]}/v4/own")
+        with Sidecar(
+            aws.environment(), beside=beside, STUCK_MINUTES="0.015", EXPECTED_SECONDS="0.5", CHECKPOINT_SECONDS="0"
+        ) as sidecar:
+            sidecar.wait_for_samples(15)
+            sidecar.end_batch()
+            output, errors = sidecar.finish()
+        server.shutdown()
+    assert problems(errors) == []
+    assert {line["type"] for line in output} == {"task.notice"}
+    assert sorted(line["notice"]["kind"] for line in output) == ["overdue", "stuck"]
+    (report,) = new_reports(aws, before)
+    raised = [{"kind": line["notice"]["kind"], "at": line["record"]["notices"][-1]["at"]} for line in output]
+    assert report["record"]["notices"] == raised

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from profiler.record.notice_model import NoticeLine, decode_notice
 from profiler.record.record_model import Record, Report, decode
 from tests.waiting import wait_until
 
@@ -646,3 +647,18 @@ def test_what_the_end_needs_is_imported_before_the_end(tmp_path: Path) -> None:
         wait_until(lambda: "_sqlite3" in maps.read_text(), _LIMIT_SECONDS, "the module of the history")
         process.communicate(timeout=_LIMIT_SECONDS)
     assert process.returncode == 0
+
+
+def test_a_notice_is_on_standard_error_and_in_the_record(tmp_path: Path) -> None:
+    environment = {**os.environ, "TASK_PROFILER_EXPECTED_SECONDS": "0.2", "TASK_PROFILER_STUCK_MINUTES": "0"}
+    done = _run("sleep", "0.6", options=("--interval", "0.1"), env=environment)
+    notice, report = done.stderr.splitlines()
+    line = decode_notice(notice)
+    assert isinstance(line, NoticeLine)
+    assert (line.notice.kind, line.record.status, line.record.family) == ("overdue", "running", "sleep")
+    assert [(one.kind, one.at) for one in decode(report).record.notices] == [("overdue", line.time)]
+    output = tmp_path / "runs.jsonl"
+    done = _run("sleep", "0.6", options=("--interval", "0.1", "--output", str(output)), env=environment)
+    assert done.stderr.startswith(b"task-profiler: The run has taken ")
+    assert done.stderr.count(b"\n") == 1
+    assert decode(output.read_bytes()).record.notices != ()

@@ -142,6 +142,29 @@ def test_the_points_of_the_series(value: str, points: int) -> None:
     assert (reader.series_points(), reader.problems) == (points, [])
 
 
+@pytest.mark.parametrize(("value", "minutes"), [("", 30), ("0", 0), ("0.02", 0.02), ("1440", 1440)])
+def test_the_minutes_after_which_an_idle_batch_is_stuck(value: str, minutes: float) -> None:
+    settings = read_settings({**V4, "TASK_PROFILER_STUCK_MINUTES": value})
+    assert (settings.stuck_minutes, settings.problems) == (minutes, ())
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("", None), ("0.5", 0.5), ("5400", 5400), ("100000", 100_000)])
+def test_the_seconds_after_which_a_batch_is_overdue(value: str, seconds: float | None) -> None:
+    settings = read_settings({**V4, "TASK_PROFILER_EXPECTED_SECONDS": value})
+    assert (settings.expected_seconds, settings.problems) == (seconds, ())
+
+
+@pytest.mark.parametrize("value", ["-1", "1e9", "nan", "30 min"])
+def test_bad_limits_of_notices_are_a_problem(value: str) -> None:
+    environment = {f"TASK_PROFILER_{name}": value for name in ("STUCK_MINUTES", "EXPECTED_SECONDS")}
+    settings = read_settings({**V4, **environment})
+    assert (settings.stuck_minutes, settings.expected_seconds) == (30, None)
+    assert settings.problems == (
+        f"TASK_PROFILER_STUCK_MINUTES='{value}' is not 0 (off) or a number of minutes up to 1440",
+        f"TASK_PROFILER_EXPECTED_SECONDS='{value}' is not a number of seconds from 0.01 to 31536000",
+    )
+
+
 @pytest.mark.parametrize("value", ["-1", "241", "1.5", "many", "1e400"])
 def test_bad_points_of_the_series_are_a_problem(value: str) -> None:
     environment = {**V4, "TASK_PROFILER_SERIES_POINTS": value}
@@ -184,7 +207,8 @@ def test_an_unknown_metric_is_named_with_those_there_are_and_the_defaults_are_us
 def test_the_message_about_all_invalid_values_is_complete_in_the_record() -> None:
     words = (
         "INTERVAL_SECONDS CHECKPOINT_SECONDS STOP_SECONDS SERIES_POINTS PROCESS_ARGUMENTS EMF EMF_METRICS "
-        "PROMETHEUS_PORT GPU NEURON GPU_UUIDS PRICE_VCPU_HOUR PRICE_GB_HOUR PRICE_STORAGE_GB_HOUR PRICE_HOUR"
+        "PROMETHEUS_PORT STUCK_MINUTES EXPECTED_SECONDS "
+        "GPU NEURON GPU_UUIDS PRICE_VCPU_HOUR PRICE_GB_HOUR PRICE_STORAGE_GB_HOUR PRICE_HOUR"
     )
     bad = {f"TASK_PROFILER_{name}": "nonsense " * 20 for name in words.split()}
     message = problems_message(read_settings({**V4, **bad}).problems)

@@ -153,11 +153,16 @@ def _unusual_measures(notice: EndedTask, runs: Sequence[_Run]) -> tuple[UnusualM
 
 
 def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMeasure, ...]:
-    """Return the measures in which a run lies far outside the earlier ones, the newest one first, if they are two.
+    """Return the measures in which a run lies far outside the earlier ones; none if it is only one measure.
 
     Such a value lies beyond median ± 6 × MAD (median absolute deviation) of the logarithms, and is below a third or
-    above three times the median. Families have larger runs, for example once a week. Therefore, it must also be below
-    half or above twice of all earlier values. The newest one does not count, so that a second unusual run is announced.
+    above three times the median. Many families have a larger run, for example once a week. Therefore, it must also be
+    below half or above twice of all earlier values. Only the latest one does not count, so that a second unusual run
+    in a row is announced as well.
+
+    Args:
+        own: the measures of the run.
+        earlier: those of the earlier runs, the latest one first.
     """
     found = []
     for name, (json_name, small) in _MEASURES.items():

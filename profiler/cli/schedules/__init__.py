@@ -1,8 +1,7 @@
 """``task-profiler schedules``: what should have run, what came of it, and what is due next."""
 
 import os
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -10,23 +9,19 @@ import msgspec
 
 from profiler.cli.options import SourceOptions, past_run_options
 from profiler.cli.printing import warn, write_out
-from profiler.cli.schedules.judged_account import judge_account, read_schedules
+from profiler.cli.schedules.judged_account import family_key_of, judge_account, read_schedules
 from profiler.cli.schedules.schedule_rows import order_of, schedule_row, table_lines
 from profiler.cli.styled_text import table_width, write_lines
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.clock import SystemClock
-from profiler.core.ecs_terms import arn_part
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.past_runs.run_source import RunSource
 from profiler.past_runs.usual_times import UsualDurations
-from profiler.record.family_identity import FamilyKey
 from profiler.schedules.schedule_model import Schedule
-from profiler.schedules.task_matching import family_of_schedule
 
 _USUAL_NS = 14 * 86_400 * NS_PER_SECOND
-_REGION_PART, _ACCOUNT_PART = 3, 4
 
 
 @click.command("schedules", epilog="Example: task-profiler schedules --cluster jobs --log-group /ecs/jobs")
@@ -41,18 +36,14 @@ def command(*, cluster: str | None, as_lines: bool, **past_runs: Any) -> None:  
     --elasticsearch also shows what became of due times of more than an hour ago.
     """
     options, clock = SourceOptions(**past_runs), SystemClock()
+    has_past = options.source is not None or options.url is not None or bool(options.groups)
+    past = open_source(options, os.environ, clock) if has_past else None
     open_client = open_clients(options.region, options.profile)
-
-    @cache
-    def past() -> RunSource:
-        return open_source(options, os.environ, clock)
-
     schedules = read_schedules(open_client, cluster)
     now_ns = clock.wall_ns()
     judged = judge_account(schedules, open_client, past if options.url is not None else None, clock, now_ns)
-    has_past = options.source is not None or options.url is not None or bool(options.groups)
-    usual = _usual_durations(past if has_past else None, schedules, now_ns)
-    rows = [schedule_row(one, usual.of(_family_key(one.schedule)), now_ns) for one in judged]
+    usual = _usual_durations(past, schedules, now_ns)
+    rows = [schedule_row(one, usual.of(family_key_of(one.schedule)), now_ns) for one in judged]
     rows.sort(key=order_of)
     if as_lines:
         write_out(b"".join(msgspec.json.encode(row.as_json()) + b"\n" for row in rows))
@@ -60,17 +51,10 @@ def command(*, cluster: str | None, as_lines: bool, **past_runs: Any) -> None:  
         write_lines(table_lines(rows, table_width()), os.environ)
 
 
-def _usual_durations(
-    past: Callable[[], RunSource] | None, schedules: Iterable[Schedule], now_ns: int
-) -> UsualDurations:
-    usual = UsualDurations(past, now_ns - _USUAL_NS)
+def _usual_durations(past: RunSource | None, schedules: Iterable[Schedule], now_ns: int) -> UsualDurations:
+    usual = UsualDurations(lambda: past, now_ns - _USUAL_NS)
     try:
-        usual.read(map(_family_key, schedules))
+        usual.read(map(family_key_of, schedules))
     except TaskProfilerError as error:
         warn(f"The usual durations are unknown. {error}")
     return usual
-
-
-def _family_key(schedule: Schedule) -> FamilyKey:
-    account, region = (arn_part(schedule.cluster_arn, part) for part in (_ACCOUNT_PART, _REGION_PART))
-    return FamilyKey(family_of_schedule(schedule), account, region)

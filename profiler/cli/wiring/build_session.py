@@ -2,7 +2,7 @@
 
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from profiler.cli.wiring.task_endpoint import task_lookup
 from profiler.collectors.collector import stop_collectors
 from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
+from profiler.core.text import printable
 from profiler.history.recorder import MAX_STEPS, HistoryRecorder
 from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
 from profiler.local_run.prepared_run import PreparedRun
@@ -24,6 +25,7 @@ from profiler.settings import SettingsReader, problems_message
 
 if TYPE_CHECKING:
     from profiler.local_run.live_rows import LiveView
+    from profiler.record.notice_model import NoticeLine
 
 _STDERR = 2
 
@@ -50,9 +52,12 @@ class RunSession:
             collectors=local_collectors(settings.accelerators(), os.environ, clock, options.interval_seconds),
             prices=settings.prices(),
             series_points=settings.series_points(),
+            stuck_minutes=settings.stuck_minutes(),
+            expected_seconds=settings.expected_seconds(),
+            on_notice=_printer(self.stderr, is_json=options.output is None and options.output_format == "json"),
         )
         if self._view is not None:
-            plan = replace(plan, on_sample=self._view.on_sample, pause=self._view.close)
+            plan = replace(plan, on_sample=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
         if self._recorder is not None:
             plan = replace(plan, max_history_steps=MAX_STEPS, keep_so_far=self._recorder.keep_so_far)
             with suppress(ImportError):  # a Python without SQLite; the recorder reports it
@@ -90,6 +95,18 @@ def _with_stacks(plan: RunPlan, mode: Stacks, prepared: PreparedRun) -> RunPlan:
     from profiler.cli.wiring.build_stacks import with_local_stacks
 
     return with_local_stacks(plan, mode, prepared)
+
+
+def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]":
+    """Print notices on standard error: as JSON where the report will be printed as JSON, else as a sentence."""
+
+    def on_notice(line: "NoticeLine") -> None:
+        from profiler.record.notice_model import encode_notice  # most runs have no notice
+
+        printed = encode_notice(line) if is_json else f"task-profiler: {printable(line.notice.message)}".encode()
+        stderr.write(printed + b"\n")
+
+    return on_notice
 
 
 def _text_line(report: Report) -> bytes:

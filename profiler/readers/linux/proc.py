@@ -22,6 +22,8 @@ _ALLOCATION_LIMITS = (b"Max address space", b"Max data size")
 # Positions in /proc/PID/stat after the name, which is the only field that may hold spaces.
 _STATE, _PARENT, _FLAGS, _MINOR_FAULTS, _CHILD_MINOR_FAULTS, _MAJOR_FAULTS, _CHILD_MAJOR_FAULTS = 0, 1, 6, 7, 8, 9, 10
 _USER, _SYSTEM, _CHILD_USER, _CHILD_SYSTEM, _THREADS, _STARTED, _RESIDENT = 11, 12, 13, 14, 17, 19, 21
+# Positions in /proc/PID/net/dev after the name of the interface.
+_RECEIVED, _SENT = 0, 8
 _DEAD_STATES = (b"Z", b"X")  # the parent has not waited for the process yet
 _PF_EXITING = 0x4
 # Positions in /proc/PID/mountinfo: before the separator, and after it.
@@ -155,6 +157,15 @@ def parse_io(text: bytes) -> BlockBytes | None:
     if read_bytes is None or write_bytes is None or not (read_bytes.isdigit() and write_bytes.isdigit()):
         return None
     return BlockBytes(read_bytes=int(read_bytes), write_bytes=int(write_bytes))
+
+
+def parse_interfaces(net_dev: bytes) -> int | None:
+    """The bytes that all interfaces of ``/proc/PID/net/dev`` have received and sent; None if it lists none."""
+    counts = [line.rpartition(b":")[2].split() for line in net_dev.splitlines() if b":" in line]
+    try:
+        return sum(int(count[_RECEIVED]) + int(count[_SENT]) for count in counts) if counts else None
+    except (IndexError, ValueError):
+        return None
 
 
 def parse_pids(children: bytes) -> tuple[int, ...]:

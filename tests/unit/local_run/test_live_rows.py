@@ -8,6 +8,7 @@ from profiler.local_run.live_rows import ROWS, LiveView, live_rows
 from profiler.local_run.terminal_rows import BottomRows, Part, Terminal
 from profiler.readers.ecs.container_stats import ContainerSample
 from tests.fakes import START_NS, sample, seconds
+from tests.shown_runs import stuck_notice
 
 MIB = 2**20
 SIZES = ResourceLimits(vcpu=2, memory_bytes=512 * MIB)
@@ -102,3 +103,11 @@ def test_without_colours_the_rest_of_a_bar_is_empty() -> None:
     drawn = screen.written[-1]
     assert "\x1b[32m" not in drawn
     assert "━" * 15 + " " * 16 in drawn
+
+
+def test_a_notice_stays_beside_the_time() -> None:
+    screen = Screen(columns=100)
+    screen.view.on_notice(stuck_notice())
+    screen.view.on_sample(sample(START_NS + seconds(61), 0.5, MIB))
+    _, drawn = screen.written
+    assert "1:01\x1b[31m  stuck\x1b[0m" in drawn

@@ -52,6 +52,8 @@ def test_a_filter_of_runs_selects_notices(conditions: dict[str, Any], *, is_sele
 def test_each_notice_is_there_once_the_latest_due_time_first() -> None:
     lines = [notice(1), notice(3), notice(3), notice(3, "late"), notice(2, family=None, cluster="arn:x:cluster/jobs")]
     assert select_notices(lines, RunFilter()) == (lines[1], lines[3], lines[4], lines[0])
+    other = notice(3, family="another target of the rule")
+    assert len(select_notices([notice(3), other], RunFilter())) == 2
     slow = replace(MISSED, notice=replace(MISSED.notice, kind="slow", due_at=None))
     assert select_notices([slow], RunFilter()) == (), "it is about a task, not about a due time"
     named = RunFilter(families=(MISSED.schedule.name,), clusters=("jobs",))

@@ -133,6 +133,8 @@ def test_a_cron_expression_is_due_next(fields: str, expected: list[str | None]) 
         ("at(2026-01-01)", "its time is not yyyy-mm-ddThh:mm:ss"),
         ("at(2026-01-01T00:00:00Z)", "its time is not yyyy-mm-ddThh:mm:ss"),
         ("at(2026-02-30T00:00:00)", "day"),
+        ("at(9999-12-31T23:59:59)", "its year is not one of 1970-2199"),
+        ("at(0001-01-01T00:00:00)", "its year is not one of 1970-2199"),
         ("every day", "it is none of cron(…), rate(…) and at(…)"),
         ("", "it is none of cron(…), rate(…) and at(…)"),
     ],

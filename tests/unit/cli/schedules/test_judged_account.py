@@ -1,6 +1,7 @@
 """Due times that ECS has forgotten, judged with the tasks of past runs; and AWS's reasons."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -20,13 +21,21 @@ HOUR_NS = 3600 * NS_PER_SECOND
 
 
 class Ecs:
-    """A client of ECS whose cluster has no task."""
+    """A client of ECS whose cluster has a task of the rule, unless ``created_ns`` is None."""
+
+    def __init__(self, created_ns: int | None = None) -> None:
+        self._created_ns = created_ns
 
     def get_paginator(self, _operation: str) -> "Ecs":
         return self
 
     def paginate(self, **_given: Any) -> list[dict[str, Any]]:
-        return [{"taskArns": []}]
+        return [{"taskArns": [] if self._created_ns is None else ["t/1"]}]
+
+    def describe_tasks(self, **_given: Any) -> dict[str, Any]:
+        created = datetime.fromtimestamp((self._created_ns or 0) / NS_PER_SECOND, UTC)
+        task = {"taskArn": "t/1", "taskDefinitionArn": "d/nightly:1", "startedBy": "events-rule/nightly"}
+        return {"tasks": [task | {"createdAt": created}]}
 
 
 def schedule(hours_ago: float, **more: Any) -> Schedule:
@@ -36,19 +45,24 @@ def schedule(hours_ago: float, **more: Any) -> Schedule:
     return Schedule(**identity | {"expression": "rate(1 day)", "created_ns": created_ns} | more)
 
 
-def judged(one: Schedule, past: Sequence[PastRun] | None = None, cloudtrail: FakeCloudTrail | None = None) -> DueTime:
-    clients = {"ecs": Ecs(), "cloudtrail": cloudtrail or FakeCloudTrail()}
+def judged(
+    one: Schedule,
+    past: Sequence[PastRun] | None = None,
+    cloudtrail: FakeCloudTrail | None = None,
+    *,
+    created_ns: int | None = None,
+) -> DueTime:
+    clients = {"ecs": Ecs(created_ns), "cloudtrail": cloudtrail or FakeCloudTrail()}
     clock: Clock = FakeClock()
-    open_source = None if past is None else (lambda: ListedRuns(past))
-    (found,) = judge_account([one], clients.__getitem__, open_source, clock, NOW_NS)
+    source = None if past is None else ListedRuns(past)
+    (found,) = judge_account([one], clients.__getitem__, source, clock, NOW_NS)
     (due,) = found.due_times
     return due
 
 
 def past_run(hours_ago: float, started_by: str | None = "chronos-schedule/nightly") -> PastRun:
-    return PastRun(
-        report=run("a1", hours_ago, family="nightly", cluster="jobs"), event=TaskEvent(started_by=started_by)
-    )
+    place = {"account_id": "123456789012", "region": "eu-west-1", "cluster": "jobs"}
+    return PastRun(report=run("a1", hours_ago, family="nightly", **place), event=TaskEvent(started_by=started_by))
 
 
 def test_a_due_time_that_ecs_has_forgotten_is_answered_by_a_past_run() -> None:
@@ -72,7 +86,7 @@ def test_a_source_that_fails_is_a_warning(capsys: pytest.CaptureFixture[str]) ->
             raise TaskProfilerError("The cluster does not answer.")
 
     clients = {"ecs": Ecs(), "cloudtrail": FakeCloudTrail()}
-    (found,) = judge_account([schedule(5)], clients.__getitem__, lambda: Failing([]), FakeClock(), NOW_NS)
+    (found,) = judge_account([schedule(5)], clients.__getitem__, Failing([]), FakeClock(), NOW_NS)
     assert found.due_times[0].outcome == "unknown"
     assert "The cluster does not answer." in capsys.readouterr().err
 
@@ -91,3 +105,12 @@ def test_a_rule_that_was_enabled_after_its_due_time_is_unknown() -> None:
     assert judged(rule).outcome == "missed"
     enabled = event("EnableRule", format_ms(NOW_NS - HOUR_NS // 4), {"name": "nightly"})
     assert judged(rule, cloudtrail=FakeCloudTrail(enabled)).outcome == "unknown"
+
+
+def test_a_late_task_of_a_rule_that_was_changed_is_unknown() -> None:
+    moment = format_ms(NOW_NS - HOUR_NS // 2)
+    rule = schedule(0, kind="rule", created_ns=None, expression=f"cron({moment[14:16]} {moment[11:13]} * * ? *)")
+    created_ns = NOW_NS - HOUR_NS // 9
+    assert judged(rule, created_ns=created_ns).outcome == "late"
+    put = event("PutRule", format_ms(NOW_NS - HOUR_NS // 20), {"name": "nightly"})
+    assert judged(rule, cloudtrail=FakeCloudTrail(put), created_ns=created_ns).outcome == "unknown"

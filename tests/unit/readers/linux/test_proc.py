@@ -2,6 +2,9 @@ import os
 import subprocess
 import sys
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from profiler.readers.linux import proc
 
 
@@ -26,3 +29,21 @@ def test_the_limit_of_allocations_is_the_smaller_soft_limit() -> None:
     assert proc.parse_allocation_limit(limits.replace(b"unlimited            1024", b"4096 1024")) == 4096
     assert proc.parse_allocation_limit(limits.replace(b"512000000", b"unlimited")) is None
     assert proc.parse_allocation_limit(b"") is None
+
+
+NET_DEV = b"""Inter-|   Receive                                                |  Transmit
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier
+    lo:    1000      10    0    0    0     0          0         0     1000      10    0    0    0     0       0
+  eth0:9876543210     20    0    0    0     0          0         0      234      20    0    0    0     0       0
+"""
+
+
+def test_the_bytes_of_all_interfaces() -> None:
+    assert proc.parse_interfaces(NET_DEV) == 1000 + 1000 + 9876543210 + 234
+    assert [proc.parse_interfaces(text) for text in (b"", NET_DEV[:100], b"eth0: 1 2", b"eth0: a b")] == [None] * 4
+
+
+@given(st.binary())
+def test_any_text_about_interfaces_is_read(text: bytes) -> None:
+    bytes_seen = proc.parse_interfaces(text)
+    assert bytes_seen is None or isinstance(bytes_seen, int)

@@ -1,0 +1,115 @@
+"""Looks for notices of the batches on each tick, from the samples that the monitor has taken."""
+
+from collections.abc import Iterator
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.run_notices import Finding, NoticeReading, NoticeSettings, RunNotices
+from profiler.aggregation.task_record import container_limits
+from profiler.core.clock import Clock
+from profiler.core.ecs_terms import FARGATE
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.monitor.task_sampler import TaskSampler
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.settings import MonitorSettings
+
+
+class _Batch:
+    """One batch: its notices, and what was seen of it last."""
+
+    def __init__(self, notices: RunNotices) -> None:
+        self.notices = notices
+        self.samples = 0
+        self.attempt: tuple[str | None, int] | None = None
+        self.task: TaskMetadata | None = None
+        self.memory_size_bytes: float | None = None
+        self.measures_blocks = False
+
+
+class BatchNotices:
+    """The notices of all batches of the task."""
+
+    def __init__(self, settings: MonitorSettings, sampler: TaskSampler, clock: Clock) -> None:
+        self._settings = NoticeSettings(
+            stuck_minutes=settings.stuck_minutes, expected_seconds=settings.expected_seconds
+        )
+        self._interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
+        self._sampler = sampler
+        self._clock = clock
+        self._batches: dict[str, _Batch] = {}
+        self._own_line_ns: int | None = None
+
+    def find(self, container: ContainerMetadata, task: TaskMetadata) -> Iterator[tuple[RunNotices, Finding]]:
+        """What is found of a running batch for the first time, with its notices so far."""
+        batch = self._batches.get(container.name)
+        if batch is None:
+            if container.started_ns is None:
+                return
+            notices = RunNotices(self._settings, container.started_ns, interval_ns=self._interval_ns)
+            batch = self._batches[container.name] = _Batch(notices)
+        usage = self._sampler.usages.get(container.name)
+        if usage is not None and usage.samples != batch.samples:
+            batch.samples = usage.samples
+            reading = self._reading(batch, container, task, usage)
+            if reading is not None:
+                for finding in batch.notices.add(reading):
+                    yield batch.notices, finding
+        if self._settings.expected_seconds is not None:
+            overdue = batch.notices.overdue(self._now_ns(container.name))
+            if overdue is not None:
+                yield batch.notices, overdue
+
+    def on_line(self) -> None:
+        """The monitor has written a line."""
+        self._own_line_ns = self._clock.monotonic_ns()
+
+    @property
+    def want_silence(self) -> bool:
+        """Whether the monitor's own lines would hide whether a batch is stuck, and should wait."""
+        task = self._sampler.task
+        if task is None or task.launch_type != FARGATE:
+            return False
+        return any(batch.notices.wants_silence(self._now_ns(name)) for name, batch in self._batches.items())
+
+    def _now_ns(self, name: str) -> int:
+        """The wall clock as it was set at the start of the batch."""
+        return self._clock.wall_ns() - self._sampler.clock_shift_ns(name)
+
+    def _reading(
+        self, batch: _Batch, container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage
+    ) -> NoticeReading | None:
+        """The last sample; the CPU time counts as missing if the container was restarted: that is no idleness."""
+        sample, at_ns = usage.last_sample, usage.last_read_by_start_ns
+        if sample is None or at_ns is None:
+            return None
+        cpu_seconds = None if sample.cpu_ns is None else usage.cpu_seconds
+        if task is not batch.task:  # it is read every few seconds
+            batch.measures_blocks = self._measures_blocks()
+            batch.task, attempt = task, (container.docker_id, container.restart_count)
+            batch.memory_size_bytes = container_limits(container, task, usage, self._sampler.host).memory_bytes
+            if attempt != batch.attempt:
+                batch.attempt, cpu_seconds = attempt, None
+        own_line_ns = None
+        # There, the log driver uses the network of the task.
+        if self._own_line_ns is not None and task.launch_type == FARGATE and container.shares_network:
+            own_line_ns = self._now_ns(container.name) - (self._clock.monotonic_ns() - self._own_line_ns)
+        network_bytes, block_bytes = usage.traffic_bytes()
+        has_blocks = sample.block_read_bytes is not None or sample.block_write_bytes is not None
+        is_network_known = sample.network_rx_bytes is not None and sample.network_tx_bytes is not None
+        return NoticeReading(
+            at_ns=at_ns,
+            cpu_ns=None if cpu_seconds is None else round(cpu_seconds * NS_PER_SECOND),
+            network_bytes=network_bytes if is_network_known else None,
+            block_bytes=block_bytes if has_blocks or batch.measures_blocks else None,
+            own_line_ns=own_line_ns,
+            memory_used_bytes=sample.memory_used_bytes,
+            memory_size_bytes=batch.memory_size_bytes,
+            disk_used_mb=task.ephemeral_storage_used_mib,
+            disk_size_mb=task.ephemeral_storage_size_mib,
+        )
+
+    def _measures_blocks(self) -> bool:
+        """Whether any container has counters of block devices: one without them has done no I/O (cgroup v2)."""
+        return any(
+            usage.block_read_bytes is not None or usage.block_write_bytes is not None
+            for usage in self._sampler.usages.values()
+        )

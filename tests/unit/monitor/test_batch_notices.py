@@ -1,0 +1,254 @@
+"""The notices of the monitor on the fake clock: one line for each kind and batch, and what must not raise one."""
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.core.timestamps import format_ms, parse_ns
+from profiler.readers import Unavailable
+from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.record.bounded_json_line import MAX_LINE_BYTES
+from profiler.record.notice_model import NoticeLine, decode_notice
+from profiler.record.record_model import Record
+from tests.fakes import START_NS, sample, seconds
+from tests.unit.monitor.test_loop import MIB, FakeCollector, World
+
+STUCK = 60  # seconds
+Sample = Callable[[float], ContainerSample]
+
+
+def idle(at: float, **more: int) -> ContainerSample:
+    """The batch does nothing: its statistics are refreshed every 10 s."""
+    counters = {"network_rx_bytes": 0, "network_tx_bytes": 0, "block_read_bytes": 0, "block_write_bytes": 0}
+    return sample(START_NS + seconds(at // 10 * 10), 0.5, 100 * MIB, **{**counters, **more})
+
+
+def world_of(batch: Sample = idle, *, ends: float = 200.5, **settings: Any) -> World:
+    world = World(batch_ends=ends, **{"checkpoint_seconds": 0, "stuck_minutes": STUCK / 60, **settings})
+    world.batch_sample = batch  # type: ignore[method-assign, assignment]
+    return world
+
+
+def notices_of(world: World) -> list[NoticeLine]:
+    found = [decode_notice(line) for line in world.output.lines if b'"task.notice"' in line]
+    assert all(isinstance(line, NoticeLine) for line in found)
+    return [line for line in found if isinstance(line, NoticeLine)]
+
+
+def kinds(world: World) -> list[str]:
+    return [line.notice.kind for line in notices_of(world.run())]
+
+
+def test_a_stuck_batch_has_one_line_and_is_in_the_report() -> None:
+    world = world_of()
+    world.collectors = (FakeCollector(world),)
+    (line,) = notices_of(world.run())
+    assert line.time == format_ms(START_NS + seconds(70))
+    assert line.notice.message == ("The run used less than 0.01 vCPU and 1 KB/s of network and disk for 1 minute.")
+    assert line.notice.since == format_ms(START_NS + seconds(10))
+    record = line.record
+    assert (record.task_id, record.family, record.status) == ("0123", "etl", "running")
+    assert (record.metrics.duration_ms, record.metrics.cpu_seconds) == (70_000, 0.5)
+    assert [(one.kind, one.at) for one in record.notices] == [("stuck", line.time)]
+    lists = (record.containers, record.processes, record.gpus, record.series, record.interval, record.monitor)
+    assert lists == ((), (), (), None, None, None)
+    assert world.report()["notices"] == [{"kind": "stuck", "at": line.time}]
+    assert world.is_sound
+
+
+def test_all_kinds_in_their_order() -> None:
+    def growing(at: float) -> ContainerSample:
+        return replace(idle(at), memory_used_bytes=round((100 + 24 * at / 60) * MIB))
+
+    world = world_of(growing, ends=2000.5, expected_seconds=90.5)
+
+    def task_at(at: float) -> TaskMetadata:
+        used = round(4000 + 9 * at)
+        return replace(world.usual_task(at), ephemeral_storage_used_mib=used, ephemeral_storage_size_mib=20_000)
+
+    world.task_at = task_at
+    assert kinds(world) == ["stuck", "overdue", "disk", "memory"]
+    overdue = notices_of(world)[1]
+    assert overdue.notice.message == "The run has taken 1m 31s; 1m 30s were expected."
+    assert [one["kind"] for one in world.report()["notices"]] == ["stuck", "overdue", "disk", "memory"]
+
+
+def test_checkpoints_after_a_notice_list_it() -> None:
+    world = world_of(checkpoint_seconds=20).run()
+    listed = [len(line["record"].get("notices", ())) for line in world.printed() if line["type"] == "task.checkpoint"]
+    assert listed == [0] * 3 + [1] * 7
+
+
+def test_settings_switch_notices_off() -> None:
+    assert kinds(world_of(stuck_minutes=0)) == []
+    assert kinds(world_of(stuck_minutes=4)) == []
+
+
+def test_a_batch_that_works_or_polls_is_not_stuck() -> None:
+    assert kinds(World(batch_ends=100.5, stuck_minutes=0.2, checkpoint_seconds=0)) == []
+    for counter in ("network_rx_bytes", "block_write_bytes"):
+        assert kinds(world_of(lambda at, name=counter: idle(at, **{name: int(at // 30) * 2000}))) == []  # type: ignore[misc]
+
+
+def test_missing_values_are_no_idleness() -> None:
+    def without(name: str) -> Sample:
+        return lambda at: replace(idle(at), **{name: None})
+
+    for name in ("cpu_ns", "network_rx_bytes", "network_tx_bytes"):
+        assert kinds(world_of(without(name))) == []
+
+
+@pytest.mark.parametrize(("others_read", "expected"), [(5, ["stuck"]), (None, [])])
+def test_a_batch_without_block_counters_has_done_no_io_where_others_have_them(
+    others_read: int | None, expected: list[str]
+) -> None:
+    world = world_of(lambda at: replace(idle(at), block_read_bytes=None, block_write_bytes=None))
+
+    def stats_at(at: float) -> StatsReading:
+        reading = world.usual_stats(at)
+        own = replace(reading.samples["m"], block_read_bytes=others_read)
+        return replace(reading, samples={**reading.samples, "m": own})
+
+    world.stats_at = stats_at
+    assert kinds(world) == expected
+
+
+def test_a_source_that_fails_or_pauses_starts_the_time_again() -> None:
+    for during in (Unavailable("no answer"), World().usual_stats(39)):
+        world = world_of()
+        world.stats_at = lambda at, world=world, during=during: during if 40 <= at < 75 else world.usual_stats(at)  # type: ignore[misc]
+        (line,) = notices_of(world.run())
+        assert line.notice.since == format_ms(START_NS + seconds(70))
+        assert line.time == format_ms(START_NS + seconds(130))
+
+
+def test_a_batch_that_was_restarted_is_not_idle() -> None:
+    world = world_of()
+
+    def task_at(at: float) -> TaskMetadata:
+        task = world.usual_task(at)
+        batch = replace(task.containers[0], restart_count=1 if at >= 50 else 0)
+        return replace(task, containers=(batch, *task.containers[1:]))
+
+    world.task_at = task_at
+    (line,) = notices_of(world.run())
+    assert line.notice.since == format_ms(START_NS + seconds(70))
+
+
+def test_each_of_several_batches_has_its_own_notices() -> None:
+    world = world_of(expected_seconds=100)
+    world.others = (
+        ContainerMetadata(name="second", docker_id="s", known_status="RUNNING", started_ns=START_NS + seconds(30)),
+    )
+
+    def stats_at(at: float) -> StatsReading:
+        reading = world.usual_stats(at)
+        busy = sample(START_NS + seconds(at), at * 0.5, 10 * MIB)
+        return replace(reading, samples={**reading.samples, "s": busy})
+
+    world.stats_at = stats_at
+    world.stop.at_seconds = 180.5
+    found = [(line.record.container.name, line.notice.kind) for line in notices_of(world.run())]
+    assert found == [("batch", "stuck"), ("batch", "overdue"), ("second", "overdue")]
+    reports = {record["container"]["name"]: record for record in map(_record, world.streams.lines)}
+    assert [one["kind"] for one in reports["batch"]["notices"]] == ["stuck", "overdue"]
+
+
+def _record(delivered: tuple[object, bytes]) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(delivered[1])["record"]
+    return record
+
+
+def test_an_overdue_batch_needs_no_statistics() -> None:
+    world = world_of(expected_seconds=30)
+    world.stats_at = lambda _at: Unavailable("no answer")
+    assert kinds(world) == ["overdue"]
+
+
+def test_a_clock_that_is_set_makes_no_batch_overdue() -> None:
+    world = world_of(ends=90.5, stuck_minutes=0, expected_seconds=100)
+    usual = world.stats_at
+
+    def stats_at(at: float) -> StatsReading | Unavailable:
+        if at == 50:
+            world.clock.wall_offset_ns += seconds(3600)
+        return usual(at)
+
+    world.stats_at = stats_at
+    assert kinds(world) == []
+
+
+def on_fargate(world: World, traffic: Callable[[float], int]) -> World:
+    """The task's network counters have the bytes of the monitor's lines, which leave 5 s later, and the traffic."""
+
+    def task_at(at: float) -> TaskMetadata:
+        task = world.usual_task(at)
+        batch = replace(task.containers[0], network_mode="awsvpc")
+        return replace(task, launch_type="FARGATE", containers=(batch, *task.containers[1:]))
+
+    def batch_sample(at: float) -> ContainerSample:
+        refreshed = at // 10 * 10
+        lines = [json.loads(line) for line in world.output.lines]
+        sent = [line for line in lines if line["time"] <= format_ms(START_NS + seconds(max(refreshed - 5, 0)))]
+        return idle(at, network_tx_bytes=20_000 * len(sent) + traffic(refreshed))
+
+    world.task_at = task_at
+    world.batch_sample = batch_sample  # type: ignore[method-assign]
+    return world
+
+
+def test_the_monitors_own_lines_do_not_hide_that_a_batch_is_stuck() -> None:
+    world = on_fargate(world_of(ends=1500.5, stuck_minutes=10, checkpoint_seconds=60), lambda _: 0)
+    assert kinds(world) == ["stuck"]
+    times = [line["time"] for line in world.printed() if line["type"] == "task.checkpoint"]
+    gaps = [(parse_ns(after) or 0) - (parse_ns(before) or 0) for before, after in pairwise(times)]
+    assert max(gaps) <= seconds(240)  # those of the last minutes before the notice waited for it
+    assert sum(gap > seconds(60) for gap in gaps) == 1
+
+
+@pytest.mark.parametrize("offset", [0, 30])
+def test_a_poll_at_the_times_of_the_monitors_lines_is_seen(offset: int) -> None:
+    world = on_fargate(
+        world_of(ends=1500.5, stuck_minutes=10, checkpoint_seconds=60), lambda at: 2000 * int((at + offset) // 60)
+    )
+    assert kinds(world) == []
+
+
+def test_a_line_with_long_parts_is_below_64_kib() -> None:
+    world = world_of()
+    world.task_at = lambda at: replace(world.usual_task(at), family="f" * 255)
+
+    class Tagging(FakeCollector):
+        def add_to_record(self, record: Record) -> Record:
+            return replace(record, tags={f"tag-{index}": "v" * 5000 for index in range(200)})
+
+    world.collectors = (Tagging(world),)
+    world.run()
+    (line,) = [line for line in world.output.lines if b'"task.notice"' in line]
+    assert len(line) < MAX_LINE_BYTES
+
+
+class FailsOnce(FakeCollector):
+    """Fails at the first record, which is that of the notice."""
+
+    def add_to_record(self, record: Record) -> Record:
+        if not self.records:
+            self.records.append(record)
+            raise ZeroDivisionError
+        return record
+
+
+def test_a_defect_of_the_notices_does_not_end_the_sampling() -> None:
+    world = world_of(expected_seconds=100)
+    world.collectors = (FailsOnce(world),)
+    assert kinds(world) == []
+    assert world.is_sound
+    report = world.report()
+    assert (report["status"], report["sampling"]["samples"]) == ("success", 21)
+    (warning,) = report["monitor"]["warnings"]
+    assert warning.startswith("The notices failed (ZeroDivisionError in ")
