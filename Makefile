@@ -17,7 +17,7 @@ comma := ,
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image release-check actionlint prometheus grafana bench-prometheus bench-processes bench-slowdown bench-why hashes audit bench-monitor scale pictures coverage mutants site site-publish clean
+.PHONY: help demo test fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image release-check actionlint prometheus grafana bench-prometheus bench-processes bench-slowdown bench-why bench-notices hashes audit bench-monitor scale pictures coverage mutants site site-publish clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -126,9 +126,11 @@ release-check: $(VENV)-release/.made ## Build everything of a release into dist/
 actionlint: $(ACTIONLINT) ## Check the workflows of GitHub Actions (needs Go, which builds actionlint once)
 	$(ACTIONLINT)
 
-schema: $(VENV)/.dev ## Write the JSON Schemas of the record and of the event of an ended run from their types
+schema: $(VENV)/.dev ## Write the JSON Schemas of the record and of the events from their types
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
 	PYTHONPATH=lambda $(BIN)/python -c "import json; from forwarder.notices.ended_run import json_schema; print(json.dumps(json_schema(), indent=2))" > docs/task-run-ended.schema.json
+	PYTHONPATH=lambda $(BIN)/python -c "import json; from forwarder.notices.notice_event import run_notice_schema; print(json.dumps(run_notice_schema(), indent=2))" > docs/task-run-notice.schema.json
+	PYTHONPATH=lambda $(BIN)/python -c "import json; from forwarder.notices.notice_event import schedule_notice_schema; print(json.dumps(schedule_notice_schema(), indent=2))" > docs/schedule-notice.schema.json
 
 bench: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Measure everything against its figures: build/bench/bench.md and .json (a quarter of an hour; QUICK=1: seven minutes)
 	$(BIN)/python -m benchmarks --installed $(VENV)-installed/bin --rivals $(VENV)-rivals/bin $(if $(QUICK),--quick)
@@ -160,6 +162,9 @@ bench-slowdown: $(VENV)/.dev ## Compare slowdownAtVcpu with real programs under 
 
 bench-why: $(VENV)/.dev ## Check time breakdown and call stacks against known programs, with costs and kills (half an hour; QUICK=1: nine minutes; most needs root)
 	$(BIN)/python -m benchmarks --only why why_threads why_cost why_kills --output build/bench/why $(if $(QUICK),--quick)
+
+bench-notices: $(VENV)/.dev ## Measure the notices: nights with faults, a year of schedules, families with unusual runs (a few minutes)
+	$(BIN)/python -m benchmarks --only notices schedules unusual_runs --output build/bench/notices
 
 scale: $(VENV)/.dev ## Bring a million reports into a real Elasticsearch and time the dashboards (about half an hour)
 	mkdir -p build/bench

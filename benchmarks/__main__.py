@@ -46,10 +46,13 @@ def all_benchmarks(installed: Path, rivals: Path) -> tuple[Benchmark, ...]:
         Benchmark("local", "Local runs, compared with other profilers", environments, (*environments, "--quick")),
         Benchmark("forwarder", "Forwarder", quick=("--reports", "5000")),
         Benchmark("html_report", "HTML report"),
+        Benchmark("notices", "Notices of running batches", quick=("--nights", "4", "--monitor-nights", "1")),
+        Benchmark("unusual_runs", "Successes unlike their family", quick=("--families", "10")),
         Benchmark("nvml", "NVIDIA GPUs"),
         Benchmark("neuron", "AWS Neuron", ("--lines", "20000"), ("--lines", "2000")),
         Benchmark("why_threads", "Cost of the time breakdown", quick=("--ticks", "10")),
         Benchmark("why_cost", "Cost of the call stacks", ("--seconds", "60"), ("--seconds", "30", "--pairs", "2")),
+        Benchmark("schedules", "A simulated year of schedules", quick=("--days", "60")),
         Benchmark("why", "Where the time went", quick=("--quick",), is_extra=True),
         Benchmark("why_kills", "Kills while call stacks are read", quick=("--attaches", "100"), is_extra=True),
     )

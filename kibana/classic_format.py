@@ -1,12 +1,22 @@
 """Classic visualizations in the format of 7.10, for OpenSearch Dashboards and for Kibana 7.10 to 8."""
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from kibana.aggregations import cases_id, grouped_metrics, metric_id, terms_id, time_id
 from kibana.all_dashboards import DASHBOARDS
 from kibana.conditions import kql
-from kibana.dashboard_model import COLUMN_WIDTHS, FAILURE_COLOUR, TIME_FIELD, Dashboard, Json, Metric, Panel, Terms
+from kibana.dashboard_model import (
+    COLUMN_WIDTHS,
+    FAILURE_COLOUR,
+    TIME_FIELD,
+    Dashboard,
+    Index,
+    Json,
+    Metric,
+    Panel,
+    Terms,
+)
 from kibana.saved_objects import (
     GridPosition,
     dashboard_object,
@@ -40,8 +50,8 @@ def build_classic_objects() -> Iterator[Json]:
 
     An object follows the objects that it refers to.
     """
-    yield data_view("reports", MIGRATION_VERSIONS, has_precise_durations=False)
-    yield data_view("checkpoints", MIGRATION_VERSIONS, has_precise_durations=False)
+    for index in get_args(Index):
+        yield data_view(index, MIGRATION_VERSIONS, has_precise_durations=False)
     for dashboard in DASHBOARDS:
         yield _controls_object(dashboard)
         yield from (_visualization(panel) for panel in dashboard.panels)
@@ -237,6 +247,8 @@ def _metric(group: tuple[Metric, ...]) -> tuple[str, Json]:
     metric = group[0]
     params: Json = {"field": metric.field, "customLabel": metric.label}
     match metric.operation:
+        case "count":
+            return "count", {"customLabel": metric.label}
         case "count_distinct":
             return "cardinality", params
         case "average":

@@ -6,9 +6,9 @@ from typing import Any, Final, Literal
 from kibana.conditions import Condition
 
 Json = dict[str, Any]
-Index = Literal["reports", "checkpoints"]
+Index = Literal["reports", "checkpoints", "notices"]
 Kind = Literal["number", "line", "bars", "ranking", "heatmap", "table"]
-Operation = Literal["count_distinct", "average", "sum", "max", "percentile", "latest"]
+Operation = Literal["count", "count_distinct", "average", "sum", "max", "percentile", "latest"]
 Band = tuple[int, int, str]
 
 TIME_FIELD: Final = "@timestamp"
@@ -16,6 +16,7 @@ TIME_FIELD: Final = "@timestamp"
 COLUMN_WIDTHS: Final = {
     "task.id": 260,
     "task.stopped_reason": 285,
+    "notice.message": 560,
     "container.image.name": 260,
     "event.start": 160,
     TIME_FIELD: 160,
@@ -62,6 +63,8 @@ NO_FAILURE_BANDS: Final[tuple[Band, ...]] = ((0, 1, SUCCESS_COLOUR), (1, 1_000_0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
     """One number, or for ``latest`` one value, computed from a bucket's documents.
+
+    Every document has the field of a ``count``.
 
     With ``share_of``, the number is a ratio: of the documents that fulfil the condition, to all documents.
     """

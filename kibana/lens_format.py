@@ -1,11 +1,11 @@
 """Lens charts in the format of 7.16. Kibana 7.16 and 7.17 read it directly; Kibana 8 and 9 migrate it."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, get_args
 
 from kibana.all_dashboards import DASHBOARDS
 from kibana.conditions import kql
-from kibana.dashboard_model import COLUMN_WIDTHS, TIME_FIELD, Control, Dashboard, Json, Metric, Panel, Terms
+from kibana.dashboard_model import COLUMN_WIDTHS, TIME_FIELD, Control, Dashboard, Index, Json, Metric, Panel, Terms
 from kibana.saved_objects import (
     dashboard_object,
     data_view,
@@ -47,8 +47,8 @@ def build_lens_objects() -> Iterator[Json]:
 
     An object follows the objects that it refers to.
     """
-    yield data_view("reports", MIGRATION_VERSIONS, has_precise_durations=True)
-    yield data_view("checkpoints", MIGRATION_VERSIONS, has_precise_durations=True)
+    for index in get_args(Index):
+        yield data_view(index, MIGRATION_VERSIONS, has_precise_durations=True)
     for dashboard in DASHBOARDS:
         yield from (_chart(panel) for panel in dashboard.panels)
     yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
@@ -149,7 +149,7 @@ def _columns(panel: Panel) -> Iterator[tuple[str, Json]]:
         else:
             yield from _by_case(_metric_column(number), metric, panel)
     if any(terms.is_by_count for terms in panel.terms):
-        yield _COUNT_COLUMN, _count()
+        yield _COUNT_COLUMN, _count("Documents")
 
 
 def _by_case(name: str, metric: Metric, panel: Panel) -> Iterator[tuple[str, Json]]:
@@ -161,9 +161,9 @@ def _by_case(name: str, metric: Metric, panel: Panel) -> Iterator[tuple[str, Jso
         yield f"{name}-case-{number}", {**_metric(metric), "label": case.label, "filter": condition}
 
 
-def _count() -> Json:
+def _count(label: str) -> Json:
     return {
-        "label": "Documents",
+        "label": label,
         "customLabel": True,
         "dataType": "number",
         "operationType": "count",
@@ -240,6 +240,8 @@ def _terms(terms: Terms) -> Json:
 
 
 def _metric(metric: Metric) -> Json:
+    if metric.operation == "count":
+        return _count(metric.label)
     column: Json = {
         "label": metric.label,
         "customLabel": True,

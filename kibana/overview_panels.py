@@ -1,15 +1,20 @@
-"""The dashboard of all runs: numbers, outcomes, durations, failures, resource usage and cost."""
+"""The dashboard of all runs: numbers, outcomes, failures, notices, durations, resource usage and cost."""
 
 from dataclasses import replace
 from typing import Final
 
-from kibana.conditions import Exists
+from kibana.conditions import AllOf, Exists, Is, Not
 from kibana.dashboard_model import (
     COUNT_BANDS,
+    FAILURE_COLOUR,
     HIGH_COLOUR,
     NO_FAILURE_BANDS,
+    OUT_OF_MEMORY_COLOUR,
+    SIZE_COLOUR,
     TIME_FIELD,
+    UNKNOWN_COLOUR,
     USED_COLOUR,
+    Case,
     Dashboard,
     Metric,
     Panel,
@@ -47,6 +52,7 @@ _MEAN_OF_MEANS = (
 )
 _ROWS = f"The {HEATMAP_ROWS} families with the highest values."
 _HEATMAP_HEIGHT = 20
+_NOTICES_HEIGHT = 11
 _MEDIAN = Metric(operation="percentile", field=DURATION, percent=50, label="Median", colour=USED_COLOUR)
 _P95 = Metric(operation="percentile", field=DURATION, percent=95, label="95th percentile", colour=HIGH_COLOUR)
 
@@ -114,10 +120,67 @@ _HEATMAPS: Final = (
     ),
 )
 
+_NOTICES: Final = Metric(operation="count", field=TIME_FIELD, label="Notices")
+
+
+def _notices(key: str, title: str, description: str, dataset: str, colours: dict[str, str]) -> Panel:
+    """Bars of the kinds of a dataset, in their colours. Kinds that only a newer version writes are the last case."""
+    kinds = {kind: Is("notice.kind", kind) for kind in colours}
+    others = AllOf(Not(is_kind) for is_kind in kinds.values())
+    cases = (
+        *(Case(label=kind.capitalize(), condition=kinds[kind], colour=colour) for kind, colour in colours.items()),
+        Case(label="Other", condition=others, colour=SIZE_COLOUR),
+    )
+    return bars(
+        key,
+        title,
+        description,
+        _NOTICES,
+        cases=cases,
+        terms=(),
+        index="notices",
+        condition=Is("event.dataset", dataset),
+        height=_NOTICES_HEIGHT,
+    )
+
+
+_NOTICE_PANELS: Final = (
+    _notices(
+        "missed-runs",
+        "Missed and late runs",
+        "Schedules that started no task, or a late one; runs that overlap, or take longer than usual.",
+        "schedule.notice",
+        {"missed": FAILURE_COLOUR, "late": UNKNOWN_COLOUR, "overlapped": "#7b4fa3", "slow": USED_COLOUR},
+    ),
+    _notices(
+        "running-notices",
+        "Notices while running",
+        "What the monitor noticed before the task ended: no progress, too long, memory or disk almost full.",
+        "task.notice",
+        {"stuck": FAILURE_COLOUR, "overdue": UNKNOWN_COLOUR, "memory": OUT_OF_MEMORY_COLOUR, "disk": "#8e6c3a"},
+    ),
+    table(
+        "latest-notices",
+        "Notices: the latest by family, schedule and kind",
+        "The number of notices, and the latest one of each kind.",
+        _NOTICES,
+        latest("notice.message", "Latest notice"),
+        LATEST_TASK,
+        latest(TIME_FIELD, "Time"),
+        terms=(
+            Terms(field="task.family", label="Family", size=20, order_by_metric=0, has_missing_bucket=True),
+            Terms(field="schedule.name", label="Schedule", size=10, order_by_metric=0, has_missing_bucket=True),
+            Terms(field="notice.kind", label="Kind", size=10, order_by_metric=0),
+        ),
+        index="notices",
+        height=_NOTICES_HEIGHT,
+    ),
+)
+
 OVERVIEW: Final = Dashboard(
     key="task-overview",
     title="Task overview",
-    description="Number of tasks, failures, durations, resource usage and cost.",
+    description="Number of tasks, failures, notices, durations, resource usage and cost.",
     controls=(*PLACE_CONTROLS, FAMILY_CONTROL, OUTCOME_CONTROL),
     time_range="now-7d",
     panels=(
@@ -154,6 +217,7 @@ OVERVIEW: Final = Dashboard(
             condition=NOT_SUCCESSFUL,
             height=15,
         ),
+        *_NOTICE_PANELS,
         ranking(
             "task-duration",
             "Task Duration by family",

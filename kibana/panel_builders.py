@@ -120,19 +120,23 @@ def bars(
     *,
     terms: tuple[Terms, ...] = (LARGEST_FAMILIES,),
     cases: tuple[Case, ...] = (),
+    index: Index = "reports",
     condition: Condition | None = None,
+    height: int = 15,
 ) -> Panel:
-    """Stacked bars over the end times of runs."""
+    """Stacked bars over the end times of runs, or over the times of notices."""
     return Panel(
         key=key,
         title=title,
         description=description,
+        index=index,
         kind="bars",
         metrics=(metric,),
         terms=terms,
         cases=cases,
         has_time_axis=True,
         condition=condition,
+        height=height,
     )
 
 

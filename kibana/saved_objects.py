@@ -70,7 +70,7 @@ def reference(name: str, kind: str, target: str) -> Json:
 
 
 def data_view_reference(name: str, index: Index) -> Json:
-    """A reference to the data view of reports or checkpoints."""
+    """A reference to the data view of these documents."""
     return reference(name, "index-pattern", object_id("data-view", index))
 
 
@@ -90,7 +90,7 @@ def saved_object(
 
 
 def data_view(index: Index, migration_versions: Mapping[str, str], *, has_precise_durations: bool) -> Json:
-    """The data view of reports or checkpoints, with the fields of the index template.
+    """The data view of these documents, with the fields of the index template.
 
     OpenSearch Dashboards takes the fields from here as long as there is no index. With an empty list, no panel would be
     drawn until then.

@@ -1,4 +1,4 @@
-"""The entry points of both Lambda functions, and the only module that builds real clients.
+"""The entry points of the Lambda functions, and the only module that builds real clients.
 
 Clients are built for the first event that needs them, not at import.
 """
@@ -6,27 +6,31 @@ Clients are built for the first event that needs them, not at import.
 import json
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from forwarder.delivery_errors import SettingsError
+from forwarder.delivery_errors import DeliveryError, SettingsError
+from forwarder.documents import Document
 from forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
     NoticeSettings,
     fetch_secret,
     read_credentials,
+    read_grace_minutes,
     read_notice_settings,
     read_settings,
 )
 from forwarder.invocation_time import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
 from forwarder.kinesis_records import forward_records, is_stream_event
 from forwarder.notices.channel import NoticeChannel
-from forwarder.notices.duration_comparison import COMPARISON_SECONDS, compare
+from forwarder.notices.ended_task import Comparison, EndedTask
+from forwarder.notices.family_comparison import COMPARISON_SECONDS, compare
 from forwarder.notices.idempotency import Idempotently, run_idempotently
-from forwarder.notices.notice import Comparison, Notice
-from forwarder.search_cluster.document_delivery import DeliverDocuments, deliver
+from forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult, deliver
 from forwarder.search_cluster.failure_store import (
     Failure,
     KeepFailures,
@@ -39,14 +43,26 @@ from forwarder.search_cluster.report_search import find_report
 from forwarder.subscription import Counts, decode_event, forward
 from forwarder.task.find_report import CloudWatchTail, EcsDefinitions, ReportFinder
 from forwarder.task.task_event import parse_stopped_task
+from forwarder.task_lines import InvalidReport
+from forwarder.task_notices import TaskNotices
 from forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
 from profiler.core.aws_clients import AwsClient, bounded_client
+from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
+
+if TYPE_CHECKING:  # only watch_schedules imports them
+    from forwarder.search_cluster.family_durations import FamilyDurations
+    from profiler.aws_account.account_schedules import AccountSchedules
+    from profiler.schedules.task_memory import TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
+# The parts of the time of watch_schedules that are left when it stops to read, to store notices and to post to Slack.
+_WATCH_RESERVES = (0.5, 0.35, 0.15)
 
 
 def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
-    """CloudWatch Logs subscription, or a Kinesis data stream that receives subscriptions: index the reports.
+    """CloudWatch Logs subscription, or a Kinesis data stream that receives subscriptions.
+
+    Index the reports, and index and announce the notices of running tasks.
 
     Returns:
         ``{"indexed": n, "skipped": n, "failed": n}``; for a stream, ``{"batchItemFailures": […]}``.
@@ -55,10 +71,13 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         ForwarderError: the event cannot be decoded, or Lambda must retry it.
     """
     configure_library_logging()
+    notices = _task_notices(context)
     if is_stream_event(event):
         settings = _settings()
         keep_failures = _failure_store(settings.failed_items_queue_url)
-        result = forward_records(event, settings, _lazy_delivery(settings, context), keep_failures, _warn)
+        result = forward_records(
+            event, settings, _lazy_delivery(settings, context, notices), keep_failures, _warn, notices=notices
+        )
         _log({"level": "info", "event": "Forwarded the records of a stream.", **result.counts.as_response()})
         return result.as_response()
     items = decode_event(event)
@@ -66,7 +85,8 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         return Counts().as_response()
     settings = _settings()
     keep_failures = _failure_store(settings.failed_items_queue_url)
-    return forward(items, settings, _lazy_delivery(settings, context), keep_failures, _warn).as_response()
+    delivery = _lazy_delivery(settings, context, notices)
+    return forward(items, settings, delivery, keep_failures, _warn, notices=notices).as_response()
 
 
 def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -97,9 +117,105 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     return handler.handle(task).as_response()
 
 
-def _lazy_delivery(settings: ForwarderSettings, context: Context) -> DeliverDocuments:
-    """Connect to the search cluster only if there are documents for it: most lines are not reports."""
-    return lambda documents: deliver(_cluster(settings), InvocationTime(context), random.random, documents)
+def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
+    """Every few minutes: announce missed, late, overlapping and slow runs of schedules.
+
+    Returns:
+        ``{"schedules": n, "unknown": n, "missed": n, "late": n, "overlapped": n, "slow": n}``: the schedules, those
+        whose due times are unknown, and the new notices.
+
+    Raises:
+        ForwarderError: a part failed after all were tried; the next invocation repeats it.
+    """
+    from forwarder.notices.configured_channels import configured_channels  # the other functions seldom need these
+    from forwarder.schedule_announcements import ScheduleAnnouncer
+    from forwarder.schedule_watch import Account, ScheduleWatch
+    from profiler.aws_account.missed_reasons import MissedReasons
+    from profiler.aws_account.started_tasks import read_clusters
+
+    configure_library_logging()
+    settings = read_notice_settings(os.environ)
+    if settings.idempotency_table is None:
+        raise SettingsError("IDEMPOTENCY_TABLE is not set: without it, every invocation would repeat the notices.")
+    whole = InvocationTime(context)
+    # A search cluster or Slack that does not respond must not take the time of the others.
+    reading, storing, posting = (
+        InvocationTime(context, reserved_seconds=part * whole.remaining_seconds()) for part in _WATCH_RESERVES
+    )
+    once = _idempotently(settings.idempotency_table, context)
+    watch = ScheduleWatch(
+        Account(
+            schedules=_account_schedules().read,
+            tasks=lambda arn, now_ns: read_clusters(_ecs_client(), [arn], now_ns)[arn],
+            remember=_task_memory().add,
+            reasons=MissedReasons(
+                lambda: bounded_client("cloudtrail"), lambda: bounded_client("sqs"), pause=whole.sleep, warn=_warn
+            ),
+            usual=partial(_family_durations, storing) if _has_cluster() else None,
+        ),
+        ScheduleAnnouncer(
+            settings,
+            configured_channels(settings, os.environ, posting, _events_client),
+            once,
+            partial(_store_notice, storing),
+            _finished_notices(),
+        ),
+        grace_minutes=read_grace_minutes(os.environ),
+        now_ns=time.time_ns,
+        may_read=lambda: reading.remaining_seconds() > 0,
+        may_announce=lambda: whole.remaining_seconds() > RESERVED_SECONDS,
+    )
+    return watch.look().as_response()
+
+
+def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
+    """Index a notice of a schedule or, without a search cluster, print it: the function's log is their list."""
+    from forwarder.notice_documents import schedule_notice_document  # as in watch_schedules
+
+    settings, text = _settings(), encode_notice(line).decode()
+    if settings.url is None:
+        _print_line(text)
+        return
+    document = schedule_notice_document(line, text, prefix=settings.index_prefix, period=settings.index_period)
+    if isinstance(document, InvalidReport):
+        raise DeliveryError(f"The notice of {line.schedule.name} was not indexed: {document.reason}")
+    for rejected in deliver(_cluster(settings), budget, random.random, [document]).rejected:
+        raise DeliveryError(f"The cluster refused the notice of {line.schedule.name}: {rejected.reason}")
+
+
+def _family_durations(budget: InvocationTime, families: Collection[str], place: str) -> "FamilyDurations":
+    from forwarder.search_cluster.family_durations import family_durations  # as in watch_schedules
+
+    settings = _settings()
+    timeout_seconds = max(1.0, min(budget.remaining_seconds(), COMPARISON_SECONDS))
+    return family_durations(
+        _cluster(settings), families, prefix=settings.index_prefix, place=place, timeout_seconds=timeout_seconds
+    )
+
+
+def _lazy_delivery(settings: ForwarderSettings, context: Context, notices: TaskNotices) -> DeliverDocuments:
+    """Connect to the search cluster only if there are documents for it: most lines are not reports.
+
+    Without a cluster, the notices alone are not indexed: they are announced.
+    """
+
+    def deliver_documents(documents: Sequence[Document]) -> DeliveryResult:
+        if settings.url is None and all(document.notice is not None for document in documents):
+            return DeliveryResult(indexed=0)
+        budget = InvocationTime(context) if notices.is_empty else _index_budget(context)
+        return deliver(_cluster(settings), budget, random.random, documents)
+
+    return deliver_documents
+
+
+def _task_notices(context: Context) -> TaskNotices:
+    return TaskNotices(
+        lambda: read_notice_settings(os.environ),
+        channels=lambda settings: _channels(settings, InvocationTime(context)),
+        once=lambda settings: _idempotently(settings.idempotency_table, context),
+        now=lambda: datetime.now(UTC),
+        warn=_warn,
+    )
 
 
 def _index(context: Context) -> Index | None:
@@ -137,7 +253,7 @@ def _idempotently(table: str | None, context: Context) -> Idempotently:
 
 def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
     """Return every notice channel. One that is not configured accepts no notice."""
-    from forwarder.notices.configured_channels import configured_channels  # forward_logs needs no channels
+    from forwarder.notices.configured_channels import configured_channels  # forward_logs seldom needs them
     from forwarder.notices.ended_run import LogLineChannel
 
     channels = configured_channels(settings, os.environ, budget, _events_client)
@@ -154,8 +270,8 @@ def _has_cluster() -> bool:
         return True
 
 
-def _comparison(cluster: SearchCluster, prefix: str, context: Context) -> Callable[[Notice], Comparison | None]:
-    def compare_notice(notice: Notice) -> Comparison | None:
+def _comparison(cluster: SearchCluster, prefix: str, context: Context) -> Callable[[EndedTask], Comparison | None]:
+    def compare_notice(notice: EndedTask) -> Comparison | None:
         left_seconds = InvocationTime(context).remaining_seconds() / 2 - RESERVED_SECONDS
         if left_seconds <= 0:
             return None
@@ -166,7 +282,31 @@ def _comparison(cluster: SearchCluster, prefix: str, context: Context) -> Callab
 
 @cache
 def _definitions() -> EcsDefinitions:
-    return EcsDefinitions(bounded_client("ecs"), _warn)
+    return EcsDefinitions(_ecs_client(), _warn)
+
+
+@cache
+def _ecs_client() -> AwsClient:
+    return bounded_client("ecs")
+
+
+@cache
+def _account_schedules() -> "AccountSchedules":
+    from profiler.aws_account.account_schedules import AccountSchedules  # as in watch_schedules
+
+    return AccountSchedules(_events_client(), bounded_client("scheduler"))
+
+
+@cache
+def _finished_notices() -> set[str]:
+    return set()
+
+
+@cache
+def _task_memory() -> "TaskMemory":
+    from profiler.schedules.task_memory import TaskMemory  # as in watch_schedules
+
+    return TaskMemory()
 
 
 @cache

@@ -78,6 +78,8 @@ def _metric(name: str, group: tuple[Metric, ...]) -> Iterator[tuple[str, Json]]:
 def _operation(group: tuple[Metric, ...]) -> Json:
     metric = group[0]
     match metric.operation:
+        case "count":  # the products use the number of documents, and every document has the field
+            return {"value_count": {"field": metric.field}}
         case "count_distinct":
             return {"cardinality": {"field": metric.field}}
         case "average":

@@ -1,4 +1,4 @@
-"""Fill a cluster with made-up runs, to look at the dashboards: several outcomes, a GPU, NeuronCores, growth of memory.
+"""Fill a cluster with made-up runs, to look at the dashboards: outcomes, a GPU, NeuronCores, growth of memory, notices.
 
     python -m tools.example_documents CLUSTER_URL [--families 9] [--days 7]
 
@@ -23,8 +23,18 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "lambda")]  # run as a script, which puts only this folder on the path
 
 from forwarder.documents import Document, report_document  # noqa: E402
+from forwarder.notice_documents import notice_document, schedule_notice_document  # noqa: E402
+from forwarder.task_lines import InvalidReport  # noqa: E402
 from profiler.record.activity_model import TimeBreakdown  # noqa: E402
 from profiler.record.metric_catalogue import TIME_PARTS  # noqa: E402
+from profiler.record.notice_model import (  # noqa: E402
+    Notice,
+    NoticedSchedule,
+    NoticeLine,
+    ScheduleNotice,
+    ScheduleNoticeLine,
+    encode_notice,
+)
 from profiler.record.record_model import (  # noqa: E402
     AverageAndMaximum,
     Distribution,
@@ -51,6 +61,20 @@ _STOPS: Final = (
     ("user", "UserInitiated", "Task stopped by the deployment of release 214"),
     ("spot", "SpotInterruption", "Your Spot Task was interrupted."),
 )
+_NOTICE_SHARE: Final = 0.06
+_RUN_NOTICES: Final = {
+    "stuck": "The run used less than 0.01 vCPU and 1 KB/s of network and disk for 30 minutes; "
+    "it has waited mostly for network 10.0.3.9:5432.",
+    "overdue": "The run has taken 1h 30m; 1h 00m were expected.",
+    "memory": "The run uses 1.7 GB of its 2 GB memory and reaches the limit in 9 minutes if it grows as before.",
+    "disk": "The task uses 17.2 GB of its 20 GB ephemeral storage and fills it in 12 minutes if that grows as before.",
+}
+_SCHEDULE_NOTICES: Final = {
+    "missed": "no task was started: RunTask was refused, because the capacity is unavailable at this time.",
+    "late": "the task was started 22 minutes late.",
+    "overlapped": "the previous run still ran.",
+    "slow": "the run has taken 2h 10m; 95 % of the successes took at most 1h 05m.",
+}
 _OUT_OF_MEMORY: Final = "OutOfMemoryError: Container killed due to memory usage"
 
 
@@ -61,7 +85,7 @@ def batches(count: int) -> tuple[Batch, ...]:
 
 
 def documents(end: datetime, *, count: int, days: int) -> Iterator[Document]:
-    """Yield the documents of all runs that ended before ``end``, and of their checkpoints."""
+    """Yield the documents of all runs that ended before ``end``, and of their checkpoints and notices."""
     rng = random.Random(SEED)
     for day in range(days + 1):
         midnight = (end - timedelta(days=days - day)).replace(hour=0, minute=0, second=0, microsecond=0)
@@ -71,6 +95,7 @@ def documents(end: datetime, *, count: int, days: int) -> Iterator[Document]:
                 run = _run(batch, started_at, day / days, rng)
                 if datetime.fromisoformat(run.record.finished_at or "") < end:
                     yield from _documents_of(run, batch, rng)
+                    yield from _notices_of(run, random.Random(f"{SEED}{day}{batch.family}{hour}"))
 
 
 def _run(batch: Batch, started_at: datetime, progress: float, rng: random.Random) -> Report:
@@ -133,6 +158,30 @@ def _documents_of(run: Report, batch: Batch, rng: random.Random) -> Iterator[Doc
         document = report_document(varied, encode(varied).decode(), prefix="task")
         assert isinstance(document, Document)
         yield document
+
+
+def _notices_of(run: Report, rng: random.Random) -> Iterator[Document]:
+    """Some runs have a notice, and some schedules did not start the run in time."""
+    record, found = run.record, list[Document | InvalidReport]()
+    if rng.random() < _NOTICE_SHARE:
+        kind = rng.choice(list(_RUN_NOTICES))
+        notice = Notice(kind=kind, message=_RUN_NOTICES[kind], since=record.started_at)
+        line = NoticeLine(time=run.time, notice=notice, record=record)
+        found.append(notice_document(line, encode_notice(line).decode(), prefix="task"))
+    if rng.random() < _NOTICE_SHARE:
+        kind, name = rng.choice(list(_SCHEDULE_NOTICES)), record.family or ""
+        message = f"{name} was due at {(record.started_at or '')[11:16]} and {_SCHEDULE_NOTICES[kind]}"
+        due = ScheduleNoticeLine(
+            time=run.time,
+            notice=ScheduleNotice(kind=kind, message=message, due_at=record.started_at),
+            schedule=NoticedSchedule(kind="schedule", name=name, group="default", expression="rate(1 hour)"),
+            cluster=record.cluster,
+            family=name,
+            region=record.region,
+            account_id=record.account_id,
+        )
+        found.append(schedule_notice_document(due, encode_notice(due).decode(), prefix="task"))
+    yield from (document for document in found if isinstance(document, Document))
 
 
 def _with_event(fields: dict[str, Any], run: Report, rng: random.Random) -> dict[str, Any]:

@@ -25,11 +25,18 @@ PROCESSORS = ("x86_64", "aarch64")
 PURE_WHEEL_OPTIONS = ("--platform=any", "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}")
 COMPILED_PACKAGE = "msgspec"
 # The part of the profiler that the forwarder imports: files, and packages as patterns.
-_SHARED_PATTERNS = (
+SHARED_PATTERNS = (
     "profiler/__init__.py",
     "profiler/core/*.py",
     "profiler/record/*.py",
     "profiler/schedules/*.py",
+    "profiler/aws_account/__init__.py",
+    "profiler/aws_account/account_schedules.py",
+    "profiler/aws_account/aws_errors.py",
+    "profiler/aws_account/missed_reasons.py",
+    "profiler/aws_account/registered_definitions.py",
+    "profiler/aws_account/scheduled_targets.py",
+    "profiler/aws_account/started_tasks.py",
 )
 _EXCLUDED_FOLDERS = {"__pycache__", "tests", "bin"}
 _EXCLUDED_SUFFIXES = {".pyc", ".pyi"}
@@ -105,7 +112,7 @@ def files(installed: Path) -> Iterator[tuple[str, Path]]:
         name = path.relative_to(installed)
         if path.is_file() and _is_wanted(name):
             yield name.as_posix(), path
-    for pattern in _SHARED_PATTERNS:
+    for pattern in SHARED_PATTERNS:
         for path in ROOT.glob(pattern):
             yield path.relative_to(ROOT).as_posix(), path
     yield "handler.py", ROOT / "lambda" / "handler.py"

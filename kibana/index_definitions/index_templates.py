@@ -1,4 +1,4 @@
-"""The index templates of reports, checkpoints and log lines: settings, and a closed mapping (``dynamic: false``)."""
+"""The index templates of reports, checkpoints, log lines and notices, each with a closed mapping."""
 
 import json
 from collections.abc import Iterable
@@ -24,6 +24,36 @@ _LOG_FIELDS: Final = (
     DocumentField(name="task.id"),
     DocumentField(name="container.name"),
 )
+# The fields of both kinds of notices (lambda/forwarder/notice_documents.py).
+_NOTICE_FIELDS: Final = (
+    DocumentField(name="@timestamp", index_type="date"),
+    DocumentField(name="event.kind"),
+    DocumentField(name="event.dataset"),
+    DocumentField(name="notice.kind"),
+    DocumentField(name="notice.message"),
+    DocumentField(name="notice.since", index_type="date"),
+    DocumentField(name="notice.due_at", index_type="date"),
+    DocumentField(name="notice.reason"),
+    DocumentField(name="schedule.kind"),
+    DocumentField(name="schedule.name"),
+    DocumentField(name="schedule.group"),
+    DocumentField(name="schedule.expression"),
+    DocumentField(name="schedule.time_zone"),
+    DocumentField(name="cloud.provider"),
+    DocumentField(name="cloud.region"),
+    DocumentField(name="cloud.account.id"),
+    DocumentField(name="orchestrator.type"),
+    DocumentField(name="orchestrator.cluster.name"),
+    DocumentField(name="service.name"),
+    DocumentField(name="container.name"),
+    DocumentField(name="aws.cloudwatch.log_group"),
+    DocumentField(name="aws.cloudwatch.log_stream"),
+    DocumentField(name="task.id"),
+    DocumentField(name="task.arn"),
+    DocumentField(name="task.family"),
+    DocumentField(name="task.revision"),
+    DocumentField(name="record", is_searchable=False),
+)
 
 
 def _meta_fields() -> tuple[Json, ...]:
@@ -41,6 +71,7 @@ def build_index_templates() -> dict[str, str]:
         ("task-reports", _report_fields(), "Final reports of Task Profiler, one document a run."),
         ("task-checkpoints", _checkpoint_fields(), "Checkpoints of Task Profiler: the time series of a run."),
         ("task-logs", _LOG_FIELDS, "Log lines of batches, beside their reports."),
+        ("task-notices", _NOTICE_FIELDS, "Notices of running tasks and of schedules."),
     )
     return {
         name: json.dumps(_template(name, fields, description), indent=2) + "\n"
@@ -49,8 +80,8 @@ def build_index_templates() -> dict[str, str]:
 
 
 def data_view_fields(index: Index) -> list[Json]:
-    """The fields of the reports or checkpoints, as a data view lists them."""
-    fields = _report_fields() if index == "reports" else _checkpoint_fields()
+    """The fields of these documents, as a data view lists them."""
+    fields = {"reports": _report_fields(), "checkpoints": _checkpoint_fields(), "notices": _NOTICE_FIELDS}[index]
     listed = [_listed(item) for item in fields]
     return sorted([*_meta_fields(), *listed], key=lambda entry: str(entry["name"]))
 

@@ -3,10 +3,16 @@
 ForwarderError
 ├── SettingsError        a setting is missing or invalid: change the setting
 ├── PayloadError         the event is not from CloudWatch Logs, or is damaged
+├── ReadError           schedules or tasks cannot be read from AWS
 └── DeliveryError        documents or notices were not delivered
     ├── SearchClusterError     the search cluster refused a whole request, or cannot be reached
     └── NoticeError      Slack or the event bus refused a notice, or cannot be reached
 """
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+_Result = TypeVar("_Result")
 
 
 class ForwarderError(Exception):
@@ -19,6 +25,10 @@ class SettingsError(ForwarderError):
 
 class PayloadError(ForwarderError):
     """The event cannot be decoded."""
+
+
+class ReadError(ForwarderError):
+    """Schedules or tasks cannot be read from AWS."""
 
 
 class DeliveryError(ForwarderError):
@@ -48,3 +58,20 @@ class SearchClusterError(DeliveryError):
 
 class NoticeError(DeliveryError):
     """Slack or the event bus did not accept a notice. The message names the setting, never an address or a token."""
+
+
+def attempt(call: Callable[[], _Result], errors: list[ForwarderError]) -> _Result | None:
+    """Return the result of the call; if it fails, add its error to ``errors`` and return None."""
+    try:
+        return call()
+    except ForwarderError as error:
+        errors.append(error)
+        return None
+
+
+def raise_errors(errors: Sequence[ForwarderError]) -> None:
+    """Raise the error, or one with the sentences of all; return if there is none."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise DeliveryError(" ".join(str(error) for error in errors)) from errors[0]

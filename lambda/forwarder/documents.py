@@ -14,6 +14,7 @@ from forwarder.task_lines import InvalidReport, replace_lone_surrogates
 from profiler.core.json_fields import integer, mapping
 from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime, subtract_ms
 from profiler.record.metric_catalogue import RunView, view_of
+from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import Record, Report
 from profiler.record.search_document_fields import FIELDS, DocumentField
 
@@ -60,6 +61,7 @@ class Document(Struct, frozen=True, kw_only=True):
         is_report: Whether an existing document must be read first, because the task's event may have written it.
         stored: The existing document, after it is read.
         warnings: A sentence for each invalid value that the fields leave out.
+        notice: The notice to announce, of which it is the document.
     """
 
     index: str
@@ -69,6 +71,7 @@ class Document(Struct, frozen=True, kw_only=True):
     is_report: bool = False
     stored: Stored | None = None
     warnings: tuple[str, ...] = ()
+    notice: NoticeLine | None = None
 
     @property
     def initial_fields(self) -> Mapping[str, Any]:

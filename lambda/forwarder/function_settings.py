@@ -1,7 +1,8 @@
-"""The settings of both functions, from the environment, and the secrets that settings name."""
+"""The settings of the functions, from the environment, and the secrets that settings name."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Literal
 
 import msgspec
@@ -12,12 +13,18 @@ from forwarder.index_names import IndexPeriod
 from profiler.core.aws_clients import bounded_config
 
 Engine = Literal["elasticsearch", "opensearch"]
+# What NOTIFY selects: ended tasks by their outcome, and notices of tasks that run.
+Subject = Literal["success", "failure", "running"]
 
 _ENGINES: dict[str, Engine] = {"elasticsearch": "elasticsearch", "opensearch": "opensearch"}
 _PERIODS: dict[str, IndexPeriod] = {"month": "month", "day": "day"}
+_SUBJECTS: dict[str, Subject] = {"success": "success", "failure": "failure", "running": "running"}
+ALL_SUBJECTS = frozenset(_SUBJECTS.values())
 _DEFAULT_WAIT_SECONDS = 20.0
 _MAX_WAIT_SECONDS = 600.0
 _MAX_LOG_LINES = 20
+DEFAULT_GRACE_MINUTES = 15
+_MAX_GRACE_MINUTES = 45
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 # Valid on both engines at the start of an index name.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
@@ -61,43 +68,77 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
 
 
 class NoticeSettings(Struct, frozen=True, kw_only=True):
-    """The settings of ``task_stopped``: which tasks get a notice, its content and channels, and the wait for a report.
+    """The settings of notices: which tasks get one, its content and channels, and the wait for a report.
 
-    ``log_lines`` is how many lines of the batch's log the notice of a failure shows.
+    ``subjects`` are what is announced: a failure is every end but a success, and a schedule that did not run.
+    ``log_lines`` is how many lines of the batch's log the notice of a failure shows. ``unusual_as_failures`` announces
+    a success that is unlike its family as a failure.
     """
 
-    only_failures: bool = False
+    subjects: frozenset[Subject] = ALL_SUBJECTS
     families: tuple[str, ...] = ()
     services: bool = False
+    unusual_as_failures: bool = False
     report_wait_seconds: float = _DEFAULT_WAIT_SECONDS
     kibana_url: str | None = None
     idempotency_table: str | None = None
     event_bus_name: str | None = None
     log_lines: int = 0
 
+    def selects(self, subject: Subject, family: str) -> bool:
+        """Whether NOTIFY and NOTIFY_FAMILIES select this."""
+        is_of_family = not self.families or any(fnmatchcase(family, pattern) for pattern in self.families)
+        return subject in self.subjects and is_of_family
+
 
 def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
-    """Read the settings of ``task_stopped``.
+    """Read the settings of notices.
 
     They are separate from those of the search cluster, so that invalid settings of one do not affect the other.
 
     Raises:
         SettingsError: names the variable, never its value.
     """
-    notify = environment.get("NOTIFY", "").strip().lower() or "all"
-    if notify not in {"all", "failure"}:
-        raise SettingsError("NOTIFY must be all or failure.")
-    families = environment.get("NOTIFY_FAMILIES", "").split(",")
     return NoticeSettings(
-        only_failures=notify == "failure",
-        families=tuple(family.strip() for family in families if family.strip()),
+        subjects=_subjects(_words(environment.get("NOTIFY", ""))),
+        families=_words(environment.get("NOTIFY_FAMILIES", "")),
         services=_boolean(environment, "NOTIFY_SERVICES"),
+        unusual_as_failures=_boolean(environment, "NOTIFY_UNUSUAL"),
         report_wait_seconds=_seconds(environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS),
         kibana_url=environment.get("KIBANA_URL", "").strip().rstrip("/") or None,
         idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,
         event_bus_name=environment.get("EVENT_BUS_NAME", "").strip() or None,
         log_lines=_log_lines(environment.get("NOTIFY_LOG_LINES", "").strip()),
     )
+
+
+def read_grace_minutes(environment: Mapping[str, str]) -> float:
+    """Read how long after its due time, or its window, a run without a started task is missed.
+
+    ECS shows a stopped task for an hour, so a longer time could not be judged.
+
+    Raises:
+        SettingsError: names the variable.
+    """
+    text = environment.get("SCHEDULE_GRACE_MINUTES", "").strip() or str(DEFAULT_GRACE_MINUTES)
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = -1
+    if not 1 <= minutes <= _MAX_GRACE_MINUTES:
+        raise SettingsError(f"SCHEDULE_GRACE_MINUTES must be a number of minutes from 1 to {_MAX_GRACE_MINUTES}.")
+    return minutes
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _subjects(words: Sequence[str]) -> frozenset[Subject]:
+    named = {word.lower() for word in words}
+    if not named <= {"all", *_SUBJECTS}:
+        raise SettingsError("NOTIFY must be all, or a list of success, failure and running, separated by commas.")
+    return ALL_SUBJECTS if "all" in named or not named else frozenset(_SUBJECTS[word] for word in named)
 
 
 def _log_lines(text: str) -> int:

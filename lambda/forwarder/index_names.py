@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-IndexKind: TypeAlias = Literal["reports", "checkpoints", "logs"]
+IndexKind: TypeAlias = Literal["reports", "checkpoints", "logs", "notices"]
 IndexPeriod: TypeAlias = Literal["month", "day"]
 
 _DATE_FORMATS: dict[IndexPeriod, str] = {"month": "%Y.%m", "day": "%Y.%m.%d"}

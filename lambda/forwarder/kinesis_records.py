@@ -13,11 +13,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from forwarder.delivery_errors import PayloadError
+from forwarder.delivery_errors import ForwarderError, PayloadError, attempt, raise_errors
 from forwarder.function_settings import ForwarderSettings
 from forwarder.search_cluster.document_delivery import DeliverDocuments
 from forwarder.search_cluster.failure_store import Failure, KeepFailures
 from forwarder.subscription import Counts, LineForwarder, Warn, decode_data
+from forwarder.task_notices import TaskNotices
 from profiler.core.json_fields import text
 
 _RECORDS = "Records"
@@ -45,16 +46,40 @@ def forward_records(
     deliver: DeliverDocuments,
     keep_failures: KeepFailures,
     warn: Warn,
+    *,
+    notices: TaskNotices | None = None,
 ) -> StreamResult:
-    """Index the lines of all records.
+    """Index the lines of all records, then announce the notices among them.
+
+    A record with a notice that a channel did not accept is delivered again.
 
     Raises:
         PayloadError: the event is not from a Kinesis data stream.
         DeliveryError: the search cluster or the failure store did not accept everything; Lambda repeats all records.
     """
-    lines = LineForwarder(settings, deliver, keep_failures, warn)
+    lines = LineForwarder(settings, deliver, keep_failures, warn, notices)
     repeated: list[str] = []
-    for record in _records(event):
+    errors: list[ForwarderError] = []
+    counts = attempt(lambda: _index(_records(event), lines, repeated, settings, warn), errors)
+    channel_errors: list[ForwarderError] = []
+    if notices is not None:
+        repeated += notices.announce(channel_errors)
+    if counts is None:
+        raise_errors([*errors, *channel_errors])
+    for error in channel_errors:
+        warn(f"A notice was not announced; its record is delivered again while the notice is new: {error}")
+    return StreamResult(counts=counts or Counts(), repeated=tuple(dict.fromkeys(repeated)))
+
+
+def _index(
+    records: Sequence[Mapping[str, Any]],
+    lines: LineForwarder,
+    repeated: list[str],
+    settings: ForwarderSettings,
+    warn: Warn,
+) -> Counts:
+    """Index the lines of all records. Those to deliver again are added to ``repeated``."""
+    for record in records:
         number = record["kinesis"]["sequenceNumber"]
         data = text(record["kinesis"].get("data")) or ""
         try:
@@ -67,8 +92,8 @@ def forward_records(
                 lines.keep(Failure(_as_json(record), str(error)))
             continue
         for item in items:
-            lines.add(item)
-    return StreamResult(counts=lines.finish(), repeated=tuple(repeated))
+            lines.add(item, number)
+    return lines.finish()
 
 
 def _records(event: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:

@@ -1,8 +1,9 @@
 """Prints the notice of an event, to check it before deployment: ``python -m forwarder.preview < EVENT.json``.
 
 Prints what ``task_stopped`` would send for the event alone, without AWS or a search cluster: the Block Kit JSON of a
-Slack message, and the detail of the EventBridge event. The numbers and the log lines of the run are missing. ``--send``
-also sends it, to every channel in the environment's settings.
+Slack message, and the detail of the EventBridge event. The numbers and the log lines of the run are missing. Instead of
+an event, it accepts a line of type ``task.notice`` or ``schedule.notice``. ``--send`` also sends the notice, to every
+channel in the environment's settings.
 """
 
 import json
@@ -16,17 +17,18 @@ import msgspec
 from forwarder.delivery_errors import ForwarderError, SettingsError
 from forwarder.function_settings import NoticeSettings, read_notice_settings
 from forwarder.invocation_time import InvocationTime
-from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
+from forwarder.notices.channel import Announcement, ChannelKind, NoticeChannel, announce
 from forwarder.notices.configured_channels import configured_channels
-from forwarder.notices.ended_run import ended_run
-from forwarder.notices.notice import Notice
-from forwarder.notices.slack_message import message
+from forwarder.notices.event_bus import bus_event
+from forwarder.notices.slack_channel import message_of
 from forwarder.task.find_report import ReportFinder
 from forwarder.task.task_event import parse_stopped_task
 from forwarder.task_stopped import TaskStoppedHandler
 from profiler.core.aws_clients import bounded_client
+from profiler.record.notice_model import decode_notice
 
 _BUDGET_MS = 60_000
+_NOTICE_TYPES = ("task.notice", "schedule.notice")
 
 
 class _PreviewChannel:
@@ -36,13 +38,13 @@ class _PreviewChannel:
     is_selective = True
 
     def __init__(self) -> None:
-        self.posted: tuple[Notice, NoticeKind] | None = None
+        self.posted: tuple[Announcement, ChannelKind] | None = None
 
-    def accepts(self, kind: NoticeKind) -> bool:  # noqa: ARG002  part of the interface
+    def accepts(self, kind: ChannelKind) -> bool:  # noqa: ARG002  part of the interface
         return True
 
-    def post(self, notice: Notice, kind: NoticeKind) -> None:
-        self.posted = notice, kind
+    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
+        self.posted = announcement, kind
 
 
 class _PreviewContext:
@@ -55,12 +57,20 @@ class _PreviewContext:
         return _BUDGET_MS - round((time.monotonic() - self._started) * 1000)
 
 
-def preview(event: object) -> tuple[Notice, NoticeKind]:
-    """Return the notice of an event and its kind. Raises SettingsError for an event without a notice."""
+def preview(event: object) -> tuple[Announcement, ChannelKind]:
+    """Return what an event or a notice line announces, and its kind. Raises SettingsError if it announces nothing."""
+    if isinstance(event, dict) and event.get("type") in _NOTICE_TYPES:
+        try:
+            return decode_notice(json.dumps(event)), "failure"
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            raise SettingsError(
+                f"The line is not a valid notice ({error}): pass a line as it is in the log."
+            ) from error
     task = parse_stopped_task(event)
     if task is None:
         raise SettingsError(
-            'The event is not an "ECS Task State Change" with lastStatus STOPPED: only such events cause notifications.'
+            'The event is neither an "ECS Task State Change" with lastStatus STOPPED nor the line of a notice: only '
+            "these cause notifications."
         )
     channel = _PreviewChannel()
     budget = InvocationTime(_PreviewContext())
@@ -83,14 +93,14 @@ def channels(settings: NoticeSettings) -> list[NoticeChannel]:
     return configured_channels(settings, os.environ, budget, lambda: bounded_client("events"))
 
 
-def show(notice: Notice, kind: NoticeKind, settings: NoticeSettings) -> str:
+def show(notice: Announcement, kind: ChannelKind, settings: NoticeSettings) -> str:
     """Return the JSON of the Slack message, and of the event's detail, which the ``task.ended`` line has as well."""
-    slack = message(notice, kibana_url=settings.kibana_url)
-    detail = msgspec.to_builtins(ended_run(notice, kibana_url=settings.kibana_url))
+    slack = message_of(notice, kibana_url=settings.kibana_url)
+    detail = msgspec.to_builtins(bus_event(notice, kibana_url=settings.kibana_url).detail)
     return json.dumps({"channel": kind, "text": slack.text, "blocks": slack.blocks, "detail": detail}, indent=2)
 
 
-def send(notice: Notice, kind: NoticeKind, settings: NoticeSettings) -> None:
+def send(notice: Announcement, kind: ChannelKind, settings: NoticeSettings) -> None:
     """Send the notice to every channel that is configured.
 
     Raises:

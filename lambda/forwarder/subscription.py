@@ -14,15 +14,19 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
-from forwarder.delivery_errors import PayloadError
+from forwarder.delivery_errors import ForwarderError, PayloadError, attempt, raise_errors
 from forwarder.documents import MAX_ID_BYTES, Document, report_document
 from forwarder.function_settings import ForwarderSettings
 from forwarder.index_names import index_name
+from forwarder.notice_documents import notice_document
 from forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult
 from forwarder.search_cluster.failure_store import Failure, KeepFailures
-from forwarder.task_lines import InvalidReport, has_stacks, read_line, replace_lone_surrogates
+from forwarder.task_lines import InvalidReport, has_stacks, read_line, read_notice, replace_lone_surrogates
+from forwarder.task_notices import TaskNotices
+from profiler.core.ecs_terms import arn_part, task_id
 from profiler.core.json_fields import Json, text
 from profiler.core.timestamps import format_datetime
+from profiler.record.notice_model import NoticeLine
 from profiler.record.record_model import Record
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
@@ -32,6 +36,8 @@ _MAX_HELD_BYTES = 5 * 1024 * 1024
 _DOCUMENT_BYTES = 1024
 _GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # zlib detects which of the two formats it is
 _CONTROL_MESSAGE = "CONTROL_MESSAGE"
+# The name of a subscription filter that `task-profiler replay` writes into its events.
+_REPLAY = "task-profiler replay"
 # PREFIX/CONTAINER/TASK-ID, as awslogs names streams of ECS; the prefix may contain slashes. A task id is 32 hexadecimal
 # digits, in old accounts with dashes. Streams of Lambda functions and of other programs have as many parts.
 _TASK_STREAM = re.compile(
@@ -42,6 +48,7 @@ _MS_PER_SECOND = 1000
 _MAX_TIMESTAMP_MS = 7_289_654_399_999  # the last millisecond of year 2200
 _WHITESPACE = " \t\r\n"
 _MAX_SHOWN_LENGTH = 100
+_ACCOUNT_PART = 4
 
 Warn = Callable[[str], None]
 
@@ -62,6 +69,12 @@ class Payload(Struct, frozen=True, rename="camel"):
     log_group: str = ""
     log_stream: str = ""
     log_events: tuple[LogEvent, ...] = ()
+    subscription_filters: tuple[str, ...] = ()
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether its lines were delivered before."""
+        return _REPLAY in self.subscription_filters
 
     @property
     def lines(self) -> tuple[LogEvent, ...]:
@@ -86,26 +99,32 @@ class Counts(Struct, frozen=True, kw_only=True):
 
 
 class LineForwarder:
-    """Indexes the lines of payloads, a bounded part of them at a time. Failures are kept.
+    """Indexes the lines of payloads, a bounded part of them at a time. Failures are kept, and notices are held.
 
     Every method raises DeliveryError if the search cluster or the failure store did not accept everything. It is safe
     to deliver the same payloads again: the documents have the same ids.
     """
 
     def __init__(
-        self, settings: ForwarderSettings, deliver: DeliverDocuments, keep_failures: KeepFailures, warn: Warn
+        self,
+        settings: ForwarderSettings,
+        deliver: DeliverDocuments,
+        keep_failures: KeepFailures,
+        warn: Warn,
+        notices: TaskNotices | None = None,
     ) -> None:
         self._settings = settings
         self._deliver_documents = deliver
         self._keep_failures = keep_failures
         self._warn = warn
+        self._notices = notices
         self._documents: list[Document] = []
         self._failures: list[Failure] = []
         self._held_bytes = 0
         self._indexed = self._skipped = self._failed = 0
 
-    def add(self, item: PayloadItem) -> None:
-        """Forward the lines of a payload, or keep a damaged log event."""
+    def add(self, item: PayloadItem, source: str | None = None) -> None:
+        """Forward the lines of a payload, or keep a damaged log event. ``source`` is the record that contains them."""
         if isinstance(item, Failure):
             self.keep(item)
             return
@@ -114,6 +133,8 @@ class LineForwarder:
             if isinstance(result, Document):
                 self._hold(len(event.message or ""))
                 self._documents.append(result)
+                if result.notice is not None and self._notices is not None and not item.is_replay:
+                    self._notices.add(result.notice, f"{item.log_group} {item.log_stream}", source)
             elif isinstance(result, Failure):
                 self.keep(result)
             else:
@@ -155,16 +176,30 @@ def forward(
     deliver: DeliverDocuments,
     keep_failures: KeepFailures,
     warn: Warn,
+    *,
+    notices: TaskNotices | None = None,
 ) -> Counts:
-    """Index the lines of the payloads. See ``LineForwarder``."""
-    lines = LineForwarder(settings, deliver, keep_failures, warn)
-    for item in items:
-        lines.add(item)
-    return lines.finish()
+    """Index the lines of the payloads, then announce the notices among them. See ``LineForwarder``.
+
+    Notices are announced even if the search cluster fails; errors are raised after both.
+    """
+    lines = LineForwarder(settings, deliver, keep_failures, warn, notices)
+
+    def index() -> Counts:
+        for item in items:
+            lines.add(item)
+        return lines.finish()
+
+    errors: list[ForwarderError] = []
+    counts = attempt(index, errors)
+    if notices is not None:
+        notices.announce(errors)
+    raise_errors(errors)
+    return counts or Counts()
 
 
 def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | Failure | None:
-    """Return the document of a report, and of each other line with ``FORWARD_LOG_LINES``; None for a skipped line."""
+    """Return the document of a report or notice, with ``FORWARD_LOG_LINES`` of any line; None for a skipped line."""
     document = _document(payload, event, settings)
     if not isinstance(document, InvalidReport):
         return document
@@ -174,16 +209,20 @@ def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -
 def _document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | InvalidReport | None:
     if event.message is None:
         return InvalidReport("The log event has no message.")
-    report = read_line(event.message)
-    if report is None:
+    line = read_line(event.message) or read_notice(event.message)
+    if line is None:
         is_indexed = settings.forward_log_lines and not has_stacks(event.message)
         return log_line_document(payload, event, settings) if is_indexed else None
-    if isinstance(report, InvalidReport):
-        return report
-    foreign = _foreign_identity(payload, report.record)
+    if isinstance(line, InvalidReport):
+        return line
+    foreign = _foreign_identity(payload, line.record)
     if foreign is not None:
         return foreign
-    return report_document(report, event.message, prefix=settings.index_prefix, period=settings.index_period)
+    if isinstance(line, NoticeLine):
+        return _foreign_arn(payload, line.record) or notice_document(
+            line, event.message, prefix=settings.index_prefix, period=settings.index_period
+        )
+    return report_document(line, event.message, prefix=settings.index_prefix, period=settings.index_period)
 
 
 def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
@@ -200,6 +239,17 @@ def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
             f"belongs to task {task_stream.group(2)}."
         )
     return None
+
+
+def _foreign_arn(payload: Payload, record: Record) -> InvalidReport | None:
+    """Why the notice is not trusted: under the ARN of another task, it would prevent the notices of that task."""
+    arn = record.task_arn
+    is_of_account = not payload.owner or arn_part(arn, _ACCOUNT_PART) == payload.owner
+    if arn is None or (is_of_account and task_id(arn) == record.task_id):
+        return None
+    return InvalidReport(
+        f"The notice is not trusted: its ARN {arn[:_MAX_SHOWN_LENGTH]} is not that of its task and its log's account."
+    )
 
 
 def _as_json(payload: Payload, event: LogEvent) -> dict[str, object]:
@@ -332,7 +382,9 @@ def _read_document(document: Json) -> list[PayloadItem]:
             damaged.append(Failure(_show_bytes(message), "The line contains a byte that is not UTF-8."))
         else:
             log_events.append(LogEvent(_read_id(fields.get("id")), _read_timestamp(fields.get("timestamp")), message))
-    payload = Payload(message_type, owner, log_group, log_stream, tuple(log_events))
+    filters = document.get("subscriptionFilters")
+    named = tuple(_show_bytes(name) for name in filters if isinstance(name, str)) if isinstance(filters, list) else ()
+    payload = Payload(message_type, owner, log_group, log_stream, tuple(log_events), named)
     return [payload] if message_type == _CONTROL_MESSAGE else [*damaged, payload]
 
 

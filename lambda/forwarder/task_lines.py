@@ -1,15 +1,19 @@
-"""Classifies the lines of a log stream: reports, invalid reports, and lines of other programs."""
+"""Classifies the lines of a log stream: reports, notices, invalid ones, and lines of other programs."""
 
 import re
+from collections.abc import Callable, Container
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from profiler.record.activity_model import is_stacks_line
+from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, decode_notice
 from profiler.record.record_model import Report, decode
 
 _TYPES = frozenset({"task.report", "task.checkpoint"})
 _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"')
+_NOTICE = "task.notice"
 _MAX_REASON_LENGTH = 500
 _MAX_HEAD_LENGTH = 1024
 _SURROGATE_MARKERS = ("\\ud", "\\uD")
@@ -17,6 +21,8 @@ _SURROGATE_MARKERS = ("\\ud", "\\uD")
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
 )
+
+_Line = TypeVar("_Line")
 
 
 class InvalidReport(Struct, frozen=True):
@@ -43,18 +49,31 @@ def read_line(message: str) -> Report | InvalidReport | None:
     """Return the report in a line; None for any other line, such as the batch's own output."""
     if not any(marker in message for marker in _TYPE_MARKERS):
         return None
+    return _decode(message, _TYPES, decode, "report")
+
+
+def read_notice(message: str) -> NoticeLine | InvalidReport | None:
+    """Return the notice of a running task in a line; None for any other line."""
+    if f'"{_NOTICE}"' not in message:
+        return None
+    notice = _decode(message, frozenset({_NOTICE}), decode_notice, "notice")
+    return None if isinstance(notice, ScheduleNoticeLine) else notice
+
+
+def _decode(
+    message: str, types: Container[object], decode_line: Callable[[str], _Line], what: str
+) -> _Line | InvalidReport | None:
+    """Decode a line if it has one of the types; None if not."""
     message = replace_lone_surrogates(message)
     try:
         line_type = _type_decoder.decode(message).type
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         # A truncated report, or one with NaN. A log line that only quotes a report does not start with a brace.
-        return InvalidReport(_reason(error)) if message.lstrip().startswith("{") else None
-    if line_type not in _TYPES:
-        return None
+        return InvalidReport(_reason(error, what)) if message.lstrip().startswith("{") else None
     try:
-        return decode(message)
+        return decode_line(message) if isinstance(line_type, str) and line_type in types else None
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        return InvalidReport(_reason(error))
+        return InvalidReport(_reason(error, what))
 
 
 def has_stacks(message: str) -> bool:
@@ -63,5 +82,5 @@ def has_stacks(message: str) -> bool:
     return head.lstrip().startswith("{") and is_stacks_line(head.encode(errors="replace"))
 
 
-def _reason(error: Exception) -> str:
-    return f"The line is not a valid report: {error}"[:_MAX_REASON_LENGTH]
+def _reason(error: Exception, what: str) -> str:
+    return f"The line is not a valid {what}: {error}"[:_MAX_REASON_LENGTH]

@@ -5,20 +5,18 @@ attempts, so that Lambda retries the event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
-from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forwarder.delivery_errors import DeliveryError, ForwarderError
+from forwarder.delivery_errors import DeliveryError, ForwarderError, attempt, raise_errors
 from forwarder.documents import Document
 from forwarder.event_document import event_documents
-from forwarder.function_settings import NoticeSettings
+from forwarder.function_settings import NoticeSettings, Subject
 from forwarder.index_names import IndexPeriod
-from forwarder.notices.channel import NoticeChannel, NoticeKind, announce
+from forwarder.notices.channel import ChannelKind, NoticeChannel, announce
+from forwarder.notices.ended_task import Comparison, EndedTask
 from forwarder.notices.idempotency import Idempotently
-from forwarder.notices.notice import Comparison, Notice
 from forwarder.search_cluster.document_delivery import DeliverDocuments
 from forwarder.task.batch_log_stream import TaskContainers, identify_containers
 from forwarder.task.find_report import FindIndexedReport, ReportFinder, ReportLine
@@ -26,7 +24,6 @@ from forwarder.task.stop_classification import judge
 from forwarder.task.task_event import EventContainer, StoppedTask
 from profiler.record.run_outcome import EndStatus
 
-_Result = TypeVar("_Result")
 _Errors = list[ForwarderError]
 
 
@@ -45,7 +42,7 @@ class Index(Struct, frozen=True, kw_only=True):
     period: IndexPeriod = "month"
     deliver: DeliverDocuments
     find: Callable[[StoppedTask, EventContainer], ReportLine | None] | None = None
-    compare: Callable[[Notice], Comparison | None] = lambda _notice: None
+    compare: Callable[[EndedTask], Comparison | None] = lambda _notice: None
 
 
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):
@@ -53,7 +50,7 @@ class TaskStoppedResult(Struct, frozen=True, kw_only=True):
 
     status: EndStatus | None = None
     indexed: bool = False
-    notified: NoticeKind | None = None
+    notified: ChannelKind | None = None
 
     def as_response(self) -> Mapping[str, object]:
         """Return the response of ``task_stopped``."""
@@ -100,7 +97,7 @@ class TaskStoppedHandler:
                 was tried.
         """
         errors: _Errors = []
-        settings = _attempt(self._settings, errors)
+        settings = attempt(self._settings, errors)
         definition = None if task.definition_arn is None else self._describe(task.definition_arn)
         identified = identify_containers(definition, task)
         judgement = judge(task, identified)
@@ -108,7 +105,7 @@ class TaskStoppedHandler:
             self._warn(judgement.warning)
         batch, outcome = judgement.batch, judgement.outcome
         containers = replace(identified, batch=None if batch is None else batch.name)
-        index = _attempt(self._open_index, errors)
+        index = attempt(self._open_index, errors)
         run_log = self._run_log(task, containers.batch)
         report_line = run_log.find(
             containers.batch_log,
@@ -122,25 +119,23 @@ class TaskStoppedHandler:
             task,
             errors,
         )
-        notified: NoticeKind | None = None
+        notified: ChannelKind | None = None
         if settings is not None:
-            notice = Notice(
+            notice = EndedTask(
                 task=task,
                 outcome=outcome,
                 container=containers.batch,
                 report_line=report_line,
                 log=containers.batch_log,
             )
+            if should_notify(notice, settings, if_unusual=True):
+                if outcome.status == "failure":
+                    notice = replace(notice, log_lines=run_log.last_lines(containers.batch_log, settings.log_lines))
+                if index is not None:
+                    notice = _with_comparison(notice, index)
             is_selected = should_notify(notice, settings)
-            if is_selected and outcome.status == "failure":
-                notice = replace(notice, log_lines=run_log.last_lines(containers.batch_log, settings.log_lines))
-            if is_selected and index is not None:
-                notice = _with_comparison(notice, index)
             notified = self._notify(notice, settings, errors, is_selected=is_selected)
-        if len(errors) == 1:
-            raise errors[0]
-        if errors:
-            raise DeliveryError(" ".join(str(error) for error in errors)) from errors[0]
+        raise_errors(errors)
         return TaskStoppedResult(status=outcome.status, indexed=indexed, notified=notified)
 
     def _write(self, index: Index, documents: Sequence[Document], task: StoppedTask, errors: _Errors) -> bool:
@@ -150,10 +145,11 @@ class TaskStoppedHandler:
         return _deliver(index, documents, errors)
 
     def _notify(
-        self, notice: Notice, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
-    ) -> NoticeKind | None:
+        self, notice: EndedTask, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
+    ) -> ChannelKind | None:
         """Post the notice. Returns its kind if a channel that selects tasks has it."""
-        kind: NoticeKind = "success" if notice.outcome.status == "success" else "failure"
+        is_success = notice.outcome.status == "success" and not (settings.unusual_as_failures and notice.unusual)
+        kind: ChannelKind = "success" if is_success else "failure"
         channels = [channel for channel in self._channels(settings) if is_selected or not channel.is_selective]
         posted = announce(channels, notice, kind, self._once(settings), errors)
         return kind if any(channel.is_selective and channel.name in posted for channel in channels) else None
@@ -173,17 +169,8 @@ def _find_indexed(index: Index | None, task: StoppedTask, batch: EventContainer 
     return lambda: find(task, batch)
 
 
-def _attempt(call: Callable[[], _Result], errors: _Errors) -> _Result | None:
-    """Return the result of the call; if it fails, add its error to ``errors`` and return None."""
-    try:
-        return call()
-    except ForwarderError as error:
-        errors.append(error)
-        return None
-
-
 def _deliver(index: Index, documents: Sequence[Document], errors: _Errors) -> bool:
-    delivered = _attempt(lambda: index.deliver(documents), errors)
+    delivered = attempt(lambda: index.deliver(documents), errors)
     if delivered is None:
         return False
     if delivered.rejected:
@@ -191,7 +178,7 @@ def _deliver(index: Index, documents: Sequence[Document], errors: _Errors) -> bo
     return delivered.indexed > 0
 
 
-def _with_comparison(notice: Notice, index: Index) -> Notice:
+def _with_comparison(notice: EndedTask, index: Index) -> EndedTask:
     """Add the comparison; if it fails, the notice is posted without it."""
     try:
         comparison = index.compare(notice)
@@ -200,10 +187,10 @@ def _with_comparison(notice: Notice, index: Index) -> Notice:
     return notice if comparison is None else replace(notice, comparison=comparison)
 
 
-def should_notify(notice: Notice, settings: NoticeSettings) -> bool:
-    """Whether the settings select this task for a notice."""
+def should_notify(notice: EndedTask, settings: NoticeSettings, *, if_unusual: bool = False) -> bool:
+    """Whether the settings select this task for a notice; with ``if_unusual``, also a success unlike its family."""
     if notice.task.is_service_task and not settings.services:
         return False
-    if settings.only_failures and notice.outcome.status == "success":
-        return False
-    return not settings.families or any(fnmatchcase(notice.family, pattern) for pattern in settings.families)
+    subject: Subject = "success" if notice.outcome.status == "success" else "failure"
+    is_failure = settings.unusual_as_failures and (if_unusual or bool(notice.unusual))
+    return settings.selects(subject, notice.family) or (is_failure and settings.selects("failure", notice.family))

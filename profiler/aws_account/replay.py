@@ -16,12 +16,14 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
 
 # Not "task.*": the line of call stacks may have 200 KB, and the service returns at most 1 MB at a time.
-_FILTER_PATTERN = '{ $.type = "task.report" || $.type = "task.checkpoint" }'
+_FILTER_PATTERN = '{ $.type = "task.report" || $.type = "task.checkpoint" || $.type = "task.notice" }'
 WINDOW_MS = 6 * 60 * 60 * 1000
 # Well below the limit of a Lambda call, even if the payload does not compress.
 MAX_PAYLOAD_BYTES = 1024 * 1024
 _EVENT_OVERHEAD_BYTES = 200
-_TYPE_MARKERS = ('"task.report"', '"task.checkpoint"')
+_TYPE_MARKERS = ('"task.report"', '"task.checkpoint"', '"task.notice"')
+# The forwarder announces no notice of an event with this filter.
+SUBSCRIPTION_FILTER = "task-profiler replay"
 
 
 class _SavedProgress(Struct, frozen=True):
@@ -202,7 +204,7 @@ def build_subscription_event(events: list[LogEvent], group: str) -> dict[str, ob
         "owner": "",  # the account of the log group, which its events do not name
         "logGroup": group,
         "logStream": events[0].stream,
-        "subscriptionFilters": ["task-profiler replay"],
+        "subscriptionFilters": [SUBSCRIPTION_FILTER],
         "logEvents": [{"id": event.id, "timestamp": event.timestamp_ms, "message": event.message} for event in events],
     }
     data = gzip.compress(msgspec.json.encode(document), compresslevel=6)

@@ -5,7 +5,7 @@ A target that names a revision is pinned: it starts that revision also after a n
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,15 +27,16 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
     """A target that starts a task: a rule's, with its event bus, or a schedule's, with its group.
 
     ``content`` is the target of the rule, or the whole schedule, as the API returns it, with fields that boto3 does not
-    know.
+    know. ``rule`` is the rule as ListRules returns it.
     """
 
-    kind: str
+    kind: Literal["rule", "schedule"]
     name: str
     group: str
     cluster_arn: str
     definition_arn: str
     content: Mapping[str, Any]
+    rule: Mapping[str, Any] = {}
 
     @property
     def family(self) -> str:
@@ -77,6 +78,32 @@ class Schedules:
             of_rules = tuple(self._targets_of_rules())
         with aws_errors("The schedules of EventBridge Scheduler could not be read"):
             return (*of_rules, *self._targets_of_schedules())
+
+    def timed_rules(self) -> Iterator[Mapping[str, Any]]:
+        """The rules with a schedule, as ListRules returns them. EventBridge accepts these on the default bus only."""
+        for rule in self._pages(self._events.list_rules, "Rules"):
+            if rule.get("ScheduleExpression"):
+                yield rule
+
+    def targets_of_rule(self, rule: Mapping[str, Any]) -> tuple[ScheduledTarget, ...]:
+        """The targets of a rule that start ECS tasks."""
+        return tuple(
+            replace(target, rule=rule)
+            for target in self._targets_of_rule(rule["Name"], rule.get("EventBusName", "default"))
+        )
+
+    def summaries(self) -> Iterator[Mapping[str, Any]]:
+        """The schedules that start ECS tasks, as ListSchedules returns them: without their expressions."""
+        for summary in self._pages(self._scheduler.list_schedules, "Schedules"):
+            if _CLUSTER in str(summary.get("Target", {}).get("Arn")):
+                yield summary
+
+    def target_of_schedule(self, summary: Mapping[str, Any]) -> ScheduledTarget | None:
+        """The target of a schedule; None if it no longer starts a task."""
+        try:
+            return self._target_of_schedule(summary["Name"], summary["GroupName"])
+        except self._scheduler.exceptions.ResourceNotFoundException:
+            return None
 
     def move(self, target: ScheduledTarget, revision_arn: str) -> ScheduledTarget | None:
         """Let the target start another revision, if it still starts the one that ``target`` names.
@@ -136,11 +163,8 @@ class Schedules:
                 )
 
     def _targets_of_schedules(self) -> Iterator[ScheduledTarget]:
-        for summary in self._pages(self._scheduler.list_schedules, "Schedules"):
-            if _CLUSTER in str(summary.get("Target", {}).get("Arn")):
-                target = self._target_of_schedule(summary["Name"], summary["GroupName"])
-                if target is not None:
-                    yield target
+        targets = (self.target_of_schedule(summary) for summary in self.summaries())
+        yield from (target for target in targets if target is not None)
 
     def _target_of_schedule(self, name: str, group: str) -> ScheduledTarget | None:
         self._scheduler.get_schedule(Name=name, GroupName=group)
@@ -154,7 +178,7 @@ class Schedules:
             group=group,
             cluster_arn=target["Arn"],
             definition_arn=target[_PARAMETERS][_ARN],
-            content={field: value for field, value in schedule.items() if field not in _READ_ONLY},
+            content=schedule,
         )
 
     @staticmethod
@@ -184,7 +208,7 @@ class Schedules:
             )
 
     def _put_schedule(self, target: ScheduledTarget, definition_arn: str) -> None:
-        content = dict(target.content)
+        content = {field: value for field, value in target.content.items() if field not in _READ_ONLY}
         parameters = {**content["Target"][_PARAMETERS], _ARN: definition_arn}
         content["Target"] = {**content["Target"], _PARAMETERS: parameters}
         self._scheduler.update_schedule(**content)

@@ -34,6 +34,11 @@ COMMANDS = {
         "profiler.cli.show",
         "Show one run: verdict, resource usage, comparison, advice.",
     ),
+    "schedules": (
+        "profiler.cli.schedules",
+        "List the schedules that start ECS tasks, and what became of them.",
+    ),
+    "watch": ("profiler.cli.watch", "Show what runs now: time, CPU, memory, notices."),
     "history": ("profiler.cli.history_command", "List past runs, newest first."),
     "report": (
         "profiler.cli.report_command",

@@ -26,16 +26,16 @@ from profiler.core.files import package_data_folder
     type=click.File("rb"),
     required=True,
     metavar="FILE",
-    help="The event from ECS (- for standard input).",
+    help="The event from ECS, or the line of a notice (- for standard input).",
 )
 @click.option("--dry-run", is_flag=True, help="Print the notification without sending it.")
 @aws_options
 def command(event: BinaryIO, dry_run: bool, region: str | None, profile: str | None) -> int:
     """Print the notification of a stopped task and send it.
 
-    The notification is the Slack message and the detail of the EventBridge event. It contains only
-    data of ECS's event; the deployed function adds the run's numbers and log lines. The channels
-    are configured by the function's environment variables.
+    The notification is the Slack message and the detail of the EventBridge event. Of a stopped task,
+    it contains only data of ECS's event; the deployed function adds the run's numbers and log lines.
+    The channels are configured by the function's environment variables.
     """
     if find_spec("slack_sdk") is None:
         raise TaskProfilerError("notify needs the forwarder's packages: pip install 'task-profiler[lambda]'.")

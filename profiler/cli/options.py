@@ -162,8 +162,7 @@ def source_options(function: Callable[..., int | None]) -> Decorated:
     return _source_options(command)
 
 
-_source_options = add_options(
-    history_option("history_file"),
+past_run_options = add_options(
     click.option(
         "--from",
         "source",
@@ -186,6 +185,10 @@ _source_options = add_options(
         help="Read this log group in CloudWatch. Repeatable.",
     ),
     aws_options,
+)
+_source_options = add_options(
+    history_option("history_file"),
+    past_run_options,
     click.option("--family", "families", metavar="GLOB", multiple=True, help="Only matching families. Repeatable."),
     click.option("--cluster", "clusters", metavar="NAME", multiple=True, help="Only this ECS cluster. Repeatable."),
     click.option("--account", "accounts", metavar="ID", multiple=True, help="Only this AWS account. Repeatable."),

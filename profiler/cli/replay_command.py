@@ -59,6 +59,7 @@ def command(
     """Send the reports in a log group through the forwarder again.
 
     An interrupted replay continues where it stopped. Reports that are already indexed do not change.
+    Notices are indexed, too, but not announced again.
     """
     now_ms = SystemClock().wall_ns() // 1_000_000
     start_ms, end_ms = parse_time(since, now_ms), parse_time(until, now_ms)
@@ -80,10 +81,10 @@ def command(
     except (OSError, ValueError) as error:
         raise TaskProfilerError(f"The replay was interrupted ({error}): run it again to continue.") from error
     if dry_run:
-        click.echo(f"{counts.read} reports and checkpoints would be sent.")
+        click.echo(f"{counts.read} lines would be sent.")
         return
     progress_file.complete()
-    click.echo(f"{counts.read} reports and checkpoints sent: {counts.indexed} indexed, {counts.failed} failed.")
+    click.echo(f"{counts.read} lines sent: {counts.indexed} indexed, {counts.failed} failed.")
 
 
 def _create_state_folder(progress_file: ReplayProgressFile) -> None:

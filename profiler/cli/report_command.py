@@ -32,7 +32,9 @@ from profiler.html_report.page_series import steps_per_run
 from profiler.past_runs.families import last_success
 from profiler.past_runs.local_history import LocalRuns
 from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, no_run_sentence
+from profiler.past_runs.schedule_notices import due_ns
 from profiler.record.activity_model import StacksLine
+from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Report
 from profiler.record.units import format_count, format_memory
 
@@ -75,8 +77,9 @@ def command(
         raise UsageError("--open needs a file: name one with --output.")
     assets = read_assets()
     clock = SystemClock()
-    source = open_source(options, os.environ, clock, keeps_stacks=True)
-    runs = _read_runs(source, run_filter(options, clock, run=run_id), last)
+    source = open_source(options, os.environ, clock, keeps_stacks=True, keeps_notices=run_id is None)
+    selection = run_filter(options, clock, run=run_id)
+    runs = _read_runs(source, selection, last)
     data = build_page_data(
         runs,
         generated_at=format_ms(clock.wall_ns()),
@@ -85,6 +88,7 @@ def command(
         price_overrides=price_overrides(os.environ, on_fargate),
         on_fargate=on_fargate,
         stacks_of=StacksReader(source).read,
+        notices=() if run_id is not None else _read_notices(source, selection, runs),
     )
     title = f"{runs[0].record.family or 'Task'} {runs[0].past.started_at}" if run_id is not None else "Task report"
     text = render_page(data, assets, title=printable(title))
@@ -140,6 +144,17 @@ def _read_runs(source: RunSource, selected: RunFilter, last: int | None) -> tupl
     if not past:
         raise TaskProfilerError(no_run_sentence(source, selected))
     return tuple(_with_series(past, source))
+
+
+def _read_notices(source: RunSource, selection: RunFilter, runs: Sequence[Run]) -> tuple[ScheduleNoticeLine, ...]:
+    """The notices about due times since the oldest run; none if they cannot be read: the runs are worth more."""
+    oldest_ns = min((run.past.started_ns for run in runs if run.past.started_ns), default=0)
+    try:
+        notices = source.schedule_notices(selection)
+    except TaskProfilerError as error:
+        warn(f"The page lacks missed runs. {error}")
+        return ()
+    return tuple(line for line in notices if (due_ns(line) or 0) >= oldest_ns)
 
 
 def _run_and_last_success(source: RunSource, selected: RunFilter) -> tuple[PastRun, ...]:

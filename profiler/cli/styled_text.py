@@ -13,7 +13,7 @@ from profiler.core.text import printable
 INDENT = "  "
 _MIN_COLUMN_WIDTH = 8
 # On a narrower terminal, the lines of tables wrap.
-_MIN_COLUMNS = 80
+MIN_COLUMNS = 80
 _NO_BREAK = "\N{NO-BREAK SPACE}"  # textwrap does not wrap there, and printable() leaves none in a text
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[kMGT]?B|vCPU|ms|s)\b|%)")
 _RESET = "\x1b[0m"
@@ -125,7 +125,7 @@ def is_coloured(environment: Mapping[str, str], descriptor: int = STDOUT) -> boo
 
 def table_width() -> int | None:
     """The columns that a table may have: those of the terminal, at least 80. None in a pipe: every line is whole."""
-    return max(shutil.get_terminal_size().columns, _MIN_COLUMNS) if is_terminal() else None
+    return max(shutil.get_terminal_size().columns, MIN_COLUMNS) if is_terminal() else None
 
 
 class Column(Struct, frozen=True):

@@ -8,6 +8,7 @@ from profiler.doctor.findings import Finding, note, ok, problem
 
 _STACK, _REPORTS, _SUBSCRIPTION = "stack", "forward_logs", "subscription"
 _TASKS, _QUEUES, _ALARMS, _STREAM = "task_stopped", "queues", "alarms", "data stream"
+_SCHEDULES = "watch_schedules"
 _HOURS = 24
 _UPDATE = "Update the stack with make deploy; docs/deployment.md describes its parameters."
 _FAILED_QUEUES = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl")
@@ -24,6 +25,7 @@ def stack_findings(source: DeployedStack) -> Iterator[Finding]:
     yield stack_finding(stack)
     yield from _guarded(_REPORTS, _report_findings(stack, source))
     yield from _guarded(_TASKS, _task_findings(stack, source))
+    yield from _guarded(_SCHEDULES, _schedule_findings(stack, source))
     yield from _guarded(_QUEUES, _queue_findings(stack, source))
     yield from _guarded(_ALARMS, _alarm_findings(stack, source))
 
@@ -53,6 +55,8 @@ def _report_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
     if name is None:
         yield note(_REPORTS, "The stack indexes no reports, because ElasticsearchUrl is empty.", _UPDATE)
         return
+    if stack.parameters.get("ElasticsearchUrl") == "":
+        yield note(_REPORTS, "The stack forwards only notices of running tasks: ElasticsearchUrl is empty.", _UPDATE)
     function = source.function(name)
     yield _function_finding(_REPORTS, name, function)
     stream = stack.outputs.get("ReportStreamArn")
@@ -67,17 +71,27 @@ def _task_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
     if name is None:
         yield note(_TASKS, "The stack sends no notifications of stopped tasks, because TaskStopped is false.", _UPDATE)
         return
+    yield from _invoked_by_rule(_TASKS, name, source)
+
+
+def _schedule_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
+    name = stack.outputs.get("WatchSchedulesFunctionName")
+    if name is not None:  # off by default
+        yield from _invoked_by_rule(_SCHEDULES, name, source)
+
+
+def _invoked_by_rule(topic: str, name: str, source: DeployedStack) -> Iterator[Finding]:
     function = source.function(name)
-    yield _function_finding(_TASKS, name, function)
+    yield _function_finding(topic, name, function)
     rules = source.rule_states(function.arn)
     if not rules:
-        yield problem(_TASKS, f"No EventBridge rule invokes {name}.", _UPDATE)
+        yield problem(topic, f"No EventBridge rule invokes {name}.", _UPDATE)
     for rule, state in rules.items():
         if state != "ENABLED":
-            yield problem(_TASKS, f"The rule {rule} is {state.lower()}.", f"aws events enable-rule --name {rule}")
+            yield problem(topic, f"The rule {rule} is {state.lower()}.", f"aws events enable-rule --name {rule}")
         else:
-            yield ok(_TASKS, f"The rule {rule} is enabled.")
-    yield from _guarded(_TASKS, _activity_findings(_TASKS, name, source))
+            yield ok(topic, f"The rule {rule} is enabled.")
+    yield from _guarded(topic, _activity_findings(topic, name, source))
 
 
 def _function_finding(topic: str, name: str, function: FunctionState) -> Finding:
@@ -102,7 +116,9 @@ def _activity_findings(topic: str, name: str, source: DeployedStack) -> Iterator
         yield note(
             topic,
             f"{name} was not invoked in the last {_HOURS} hours.",
-            "Run a task with the monitor, and look for its REPORT line in the log group.",
+            "Look at its metric Throttles and at FailedInvocations of its rule in CloudWatch."
+            if topic == _SCHEDULES
+            else "Run a task with the monitor, and look for its REPORT line in the log group.",
         )
     else:
         yield ok(topic, f"{name} was invoked {activity.invocations} times in the last {_HOURS} hours without an error.")

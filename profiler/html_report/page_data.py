@@ -6,19 +6,22 @@ The page must stay below 8 MB. If the data does not fit, details of runs and tim
 the oldest runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import FARGATE
-from profiler.core.timestamps import parse_ns
+from profiler.core.ecs_terms import FARGATE, cluster_name
+from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.html_report.limited_gzip import LimitedGzip, to_json
 from profiler.html_report.page_activity import StacksOf, activity_texts, no_stacks
 from profiler.html_report.page_runs import Run
 from profiler.html_report.page_series import digits_of_values, series_columns
 from profiler.html_report.page_sizes import size_rows
-from profiler.html_report.run_fields import run_details, run_fields
-from profiler.record.family_identity import family_key, family_labels
+from profiler.html_report.run_fields import run_details, run_fields, without_none
+from profiler.past_runs.schedule_notices import due_ns, family_of_notice
+from profiler.record.family_identity import FamilyKey, family_key, family_labels
+from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Cost, Record
 from profiler.sizing.on_fargate import record_on_fargate
 from profiler.sizing.prices import PriceOverrides, cost_of
@@ -26,6 +29,7 @@ from profiler.sizing.prices import PriceOverrides, cost_of
 # The plotly library, the page's own scripts and its styles take another 1.7 MB.
 MAX_BYTES = 6_300_000
 _SIZING_SHARE = 0.1
+_NOTICES_SHARE = 0.05
 # The time series get the other half of the space that the runs leave.
 _DETAILS_SHARE = 0.5
 # The counts of what was left out, and names.
@@ -51,6 +55,7 @@ def build_page_data(
     price_overrides: PriceOverrides | None = None,
     on_fargate: str | None = None,
     stacks_of: StacksOf = no_stacks,
+    notices: Sequence[ScheduleNoticeLine] = (),
     max_bytes: int = MAX_BYTES,
 ) -> PageData:
     """Build the data of the page.
@@ -63,12 +68,14 @@ def build_page_data(
         price_overrides: Prices from the settings.
         on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
         stacks_of: Reads the call stacks of a run.
+        notices: Notices about due times of schedules, newest first.
         max_bytes: Limit on the length of all texts.
     """
     now_ns = parse_ns(generated_at) or 0
     overrides = price_overrides or PriceOverrides()
     keys = [family_key(run.record) for run in runs]
-    labels = family_labels(keys)
+    noticed = _families_of(notices, dict.fromkeys(keys))
+    labels = family_labels([*keys, *noticed])
     about = {"version": version, "generatedAt": generated_at, "onlyOne": only_one, "onFargate": on_fargate}
     sizing = size_rows(runs[:1] if only_one else runs, labels, overrides, on_fargate)
     fields = (
@@ -78,6 +85,8 @@ def build_page_data(
     data = LimitedGzip(max_bytes - _END_BYTES)
     data.write(f'{to_json(about)[:-1]},"sizing":')
     data.write_array(sizing, share=_SIZING_SHARE)
+    data.write(',"notices":')
+    data.write_array(map(_notice_fields, notices, (labels[key] for key in noticed)), share=_NOTICES_SHARE)
     data.write(',"runs":')
     shown = runs[: data.write_array(fields, at_least=1)]
     data.write(',"details":')
@@ -96,6 +105,38 @@ def build_page_data(
         activity=activity_texts(opened, stacks_of, max_bytes - len(text) - len(packed)),
         runs=len(shown),
         without_details=len(shown) - details,
+    )
+
+
+def _families_of(notices: Iterable[ScheduleNoticeLine], known: Collection[FamilyKey]) -> list[FamilyKey]:
+    """The families of the notices. A run that does not know its account or Region is of the same family."""
+    return [_family_among(known, family_of_notice(line)) for line in notices]
+
+
+def _family_among(known: Collection[FamilyKey], family: FamilyKey) -> FamilyKey:
+    wanted = (family.account_id, family.region)
+    agreeing = (
+        key
+        for key in known
+        if key.name == family.name
+        and all(None in pair or pair[0] == pair[1] for pair in zip(wanted, (key.account_id, key.region), strict=True))
+    )
+    return family if family in known else next(agreeing, family)
+
+
+def _notice_fields(line: ScheduleNoticeLine, family: str) -> dict[str, Any]:
+    """The fields that select notices have the names of those of runs."""
+    at_ns = due_ns(line)
+    return without_none(
+        {
+            "family": family,
+            "account": line.account_id,
+            "region": line.region,
+            "cluster": cluster_name(line.cluster),
+            "outcome": line.notice.kind,
+            "began": None if at_ns is None else at_ns // NS_PER_MS,
+            "text": line.notice.message,
+        }
     )
 
 

@@ -7,7 +7,7 @@ from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.html_report.page_activity import activity_fields
 from profiler.html_report.page_runs import Run, series_of_steps
 from profiler.html_report.rounding import round_to
-from profiler.past_runs.moments import find_moments
+from profiler.past_runs.moments import elapsed, find_moments
 from profiler.past_runs.verdict_sentence import verdict_of
 from profiler.record.record_model import (
     Cost,
@@ -16,6 +16,7 @@ from profiler.record.record_model import (
     MemoryKills,
     Neuron,
     Process,
+    RaisedNotice,
     Record,
     known_status,
 )
@@ -101,6 +102,7 @@ def run_details(run: Run, now_ns: int) -> dict[str, Any]:
             "labels": _pairs(record.labels),
             "tags": _pairs(record.tags),
             "warnings": list(record.monitor.warnings) or None if record.monitor else None,
+            "notices": [_notice(notice, record.started_at) for notice in record.notices] or None,
             **activity_fields(record),
         }
     )
@@ -113,6 +115,14 @@ def _moments(run: Run) -> list[list[object]]:
         [moment.kind, round(moment.start_ms), round(moment.end_ms), moment.text]
         for moment in find_moments(run.record, series)
     ]
+
+
+def _notice(notice: RaisedNotice, started_at: str | None) -> str:
+    """Return the kind, and when it was raised after the start."""
+    started_ns, at_ns = parse_ns(started_at), parse_ns(notice.at)
+    if started_ns is None or at_ns is None or at_ns < started_ns:
+        return notice.kind
+    return f"{notice.kind} at {elapsed((at_ns - started_ns) / NS_PER_MS)}"
 
 
 def _peak_at_ms(record: Record) -> int | None:

@@ -24,7 +24,9 @@ from profiler.past_runs.run_source import (
     run_key,
     run_line,
 )
+from profiler.past_runs.schedule_notices import NOTICE_MARKER, read_notice, select_notices
 from profiler.record.activity_model import StacksLine, decode_stacks
+from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Report
 from profiler.record.units import format_count
 
@@ -55,6 +57,7 @@ class LogGroupRuns(RunSource):
         groups: The names of the log groups.
         now_ns: The time now.
         open_progress: Shows the number of runs and the share of the time that was read.
+        keeps_notices: Whether notices about schedules are read with the runs.
     """
 
     remedy = "use an earlier --since, or name the batches' log group, where the monitor writes its reports"
@@ -67,7 +70,10 @@ class LogGroupRuns(RunSource):
         groups: Sequence[str],
         now_ns: int,
         open_progress: OpenProgress = no_progress,
+        *,
+        keeps_notices: bool = False,
     ) -> None:
+        self._notices: list[ScheduleNoticeLine] | None = [] if keeps_notices else None
         self._read_pages = read_pages
         self._groups = groups
         self._now_ms = now_ns // NS_PER_MS
@@ -98,6 +104,10 @@ class LogGroupRuns(RunSource):
                 yield from newest_first(run for run in pending if is_last or run.started_ns >= begin_ms * NS_PER_MS)
                 pending = [run for run in pending if run.started_ns < begin_ms * NS_PER_MS]
                 end_ms, length_ms = begin_ms, length_ms * _STRETCH_FACTOR
+
+    def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
+        """The notices in the time that was read so far."""
+        return select_notices(self._notices or (), selection)
 
     def stacks(self, report: Report) -> StacksLine | None:
         """The call stacks in the run's log stream, read around the end of the run; of several, the last ones."""
@@ -141,11 +151,12 @@ class LogGroupRuns(RunSource):
     def _stretch(
         self, start_ms: int, end_ms: int, selection: RunFilter, seen: set[tuple[str, str, str]]
     ) -> Iterator[PastRun]:
+        pattern = filter_pattern(selection, with_notices=self._notices is not None)
         lines = [
             line
             for group in self._groups
             for page in self._read_pages(
-                logGroupName=group, startTime=start_ms, endTime=end_ms - 1, filterPattern=filter_pattern(selection)
+                logGroupName=group, startTime=start_ms, endTime=end_ms - 1, filterPattern=pattern
             )
             for event in page["events"]
             if (line := self._line(event["message"], selection)) is not None
@@ -165,6 +176,7 @@ class LogGroupRuns(RunSource):
         """Decode a line. An implementation of CloudWatch Logs may ignore the filter pattern."""
         is_wanted = _REPORT_MARKER in message or (selection.reads_checkpoints and _CHECKPOINT_MARKER in message)
         if not is_wanted or not message.lstrip().startswith("{"):
+            self._keep_notice(message)
             return None
         try:
             return run_line(message.strip().encode(errors="replace"))
@@ -172,9 +184,15 @@ class LogGroupRuns(RunSource):
             self._unreadable += 1
             return None
 
+    def _keep_notice(self, message: str) -> None:
+        if self._notices is not None and NOTICE_MARKER in message:
+            notice = read_notice(message.strip().encode(errors="replace"))
+            if isinstance(notice, ScheduleNoticeLine):
+                self._notices.append(notice)
 
-def filter_pattern(selection: RunFilter) -> str:
-    """The filter pattern for the lines of the matching runs.
+
+def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
+    """The filter pattern for the lines of the matching runs, and for all notices about schedules if they are wanted.
 
     It may match more: filter the result again. Patterns with other wildcards than ``*``, and names of tags with
     special characters, are not part of it.
@@ -197,8 +215,12 @@ def filter_pattern(selection: RunFilter) -> str:
     if selection.run is not None and _is_simple(selection.run):
         by_id = f"$.record.taskId = {_quoted(selection.run.partition('/')[0].rstrip('*') + '*')}"
         conditions.append(_any_of((by_id, f"$.record.family = {_quoted(selection.run)}")))
-    pattern = f"{{ {' && '.join(conditions)} }}"
-    return pattern if len(pattern) <= _MAX_PATTERN_LENGTH else f"{{ $.type = {kinds} }}"
+    notices = f" || ($.type = {NOTICE_MARKER})" if with_notices else ""
+    for wanted in (" && ".join(conditions), conditions[0]):
+        pattern = f"{{ ({wanted}){notices} }}" if notices else f"{{ {wanted} }}"
+        if len(pattern) <= _MAX_PATTERN_LENGTH:
+            break
+    return pattern
 
 
 def _stacks_pattern(task_id: str) -> str:

@@ -13,13 +13,16 @@ import msgspec
 
 from profiler.core.errors import TaskProfilerError
 from profiler.past_runs.run_source import PastRun, RunFilter, RunLine, RunLines, RunSource, group_lines, run_line
+from profiler.past_runs.schedule_notices import read_notice, select_notices
 from profiler.record.activity_model import STACKS_BEGINNING, StacksLine, decode_stacks, is_stacks_line
+from profiler.record.notice_model import ScheduleNoticeLine, is_notice_line
 from profiler.record.record_model import Report
 from profiler.record.units import format_count
 
 STANDARD_INPUT = "-"
 _MAX_LISTED_LINES = 5
 _MAX_STACKS_BYTES = 64 * 2**20
+_MAX_KEPT_NOTICES = 10_000
 _MESSAGE_FIELD = "@message"
 
 
@@ -37,6 +40,7 @@ class FileRuns(RunSource):
         self.place = source_name(source)
         self._invalid_lines: set[int] = set()
         self._runs: list[RunLines] | None = None
+        self._notices: deque[ScheduleNoticeLine] = deque(maxlen=_MAX_KEPT_NOTICES)
 
     @property
     def notes(self) -> Sequence[str]:
@@ -54,12 +58,16 @@ class FileRuns(RunSource):
         """
         if self._runs is None:
             keep = None if self._stacks is None else self._stacks.add
-            self._runs = group_lines(find_run_lines(read_lines(self._source), self._invalid_lines, keep))
+            self._runs = group_lines(find_run_lines(read_lines(self._source), self._invalid_lines, keep, self._notices))
         return self._matching(self._runs, selection)
 
     def stacks(self, report: Report) -> StacksLine | None:
         """The last stacks in the file that are those of the run's container."""
         return None if self._stacks is None else self._stacks.find(report.record.task_id, report.record.container.name)
+
+    def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
+        """The notices in the file."""
+        return select_notices(self._notices, selection)
 
     def _matching(self, runs: Sequence[RunLines], selection: RunFilter) -> Iterator[PastRun]:
         for lines in runs:
@@ -169,12 +177,15 @@ def _encoded(text: str) -> bytes:
 
 
 def find_run_lines(
-    lines: Iterable[bytes], invalid_lines: set[int], keep_stacks: Callable[[bytes], None] | None = None
+    lines: Iterable[bytes],
+    invalid_lines: set[int],
+    keep_stacks: Callable[[bytes], None] | None = None,
+    notices: deque[ScheduleNoticeLine] | None = None,
 ) -> Iterator[RunLine]:
     """Find record lines.
 
-    Empty lines and call stacks are skipped; ``keep_stacks`` is called with the latter. The numbers of invalid lines are
-    added to ``invalid_lines``.
+    Empty lines, call stacks and notices are skipped; ``keep_stacks`` is called with the stacks, and notices about
+    schedules are added to ``notices``. The numbers of invalid lines are added to ``invalid_lines``.
     """
     for number, line in enumerate(lines, start=1):
         text = line.strip()
@@ -186,8 +197,13 @@ def find_run_lines(
                 yield run_line(text, number)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             is_stacks = is_stacks_line(text)
-            if not is_stacks:
+            is_notice = not is_stacks and is_notice_line(text)
+            if not (is_stacks or is_notice):
                 invalid_lines.add(number)
+            if is_notice and notices is not None:
+                notice = read_notice(text)
+                if isinstance(notice, ScheduleNoticeLine):
+                    notices.append(notice)
         if is_stacks and keep_stacks is not None:
             keep_stacks(text)
 

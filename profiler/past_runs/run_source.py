@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +17,9 @@ from profiler.record.activity_model import StacksLine
 from profiler.record.family_identity import FamilyKey, family_key
 from profiler.record.impossible_values import decode_leniently
 from profiler.record.record_model import Record, Report, ReportHead, decode, encode, known_status
+
+if TYPE_CHECKING:
+    from profiler.record.notice_model import ScheduleNoticeLine
 
 CHECKPOINT = "task.checkpoint"
 _WILDCARDS = frozenset("*?[")
@@ -211,6 +215,10 @@ class RunSource(ABC):
     def stacks(self, report: Report) -> StacksLine | None:  # noqa: ARG002  for sources that have them
         """The call stacks of a run over time; None if the source does not have them."""
         return None
+
+    def schedule_notices(self, selection: RunFilter) -> Sequence["ScheduleNoticeLine"]:  # noqa: ARG002  as above
+        """The notices about due times of schedules, after the runs were read; empty if the source has none."""
+        return ()
 
 
 # While a long read lasts: shows the number of runs, and the share that was read (0: unknown).

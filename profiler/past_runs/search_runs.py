@@ -22,6 +22,7 @@ from profiler.past_runs.run_source import (
     TaskEvent,
     no_progress,
 )
+from profiler.past_runs.schedule_notices import MAX_NOTICES, read_notice, select_notices
 from profiler.past_runs.search_families import last_run_conditions
 from profiler.past_runs.search_queries import (
     FAMILY,
@@ -39,12 +40,14 @@ from profiler.past_runs.search_queries import (
     term,
 )
 from profiler.record.impossible_values import without_impossible
+from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import SCHEMA_VERSION, Record, Report, decode
 from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, DocumentField
 from profiler.record.units import as_number, format_count
 from profiler.search_setup.template_install import SearchServer
 
 _TIME = "@timestamp"
+_DUE = "notice.due_at"
 _TASK_ID = "task.id"
 _PAGE_SIZE = 200
 # For reads that never stop early. A record line has at most 64 KiB.
@@ -130,6 +133,15 @@ class IndexedRuns(RunSource):
                     show(count, 0)
                     if selection.matches(run.report):
                         yield run
+
+    def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
+        """The newest notices about due times."""
+        if selection.tags or selection.statuses or selection.run is not None:
+            return ()
+        conditions = [term("event.dataset", "schedule.notice"), *filter_conditions(selection, _DUE)]
+        hits = self._search("notices", conditions, _DUE, MAX_NOTICES)
+        lines = (read_notice(str(hit.get("_source", _EMPTY).get("record")).encode(errors="replace")) for hit in hits)
+        return select_notices((line for line in lines if isinstance(line, ScheduleNoticeLine)), selection)
 
     def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
         """The checkpoints of a run, at most the newest 1,000."""

@@ -3,6 +3,7 @@
 The monitor writes :class:`NoticeLine`; the forwarder's ``watch_schedules`` writes :class:`ScheduleNoticeLine`.
 """
 
+import re
 from functools import cache
 from typing import Annotated, Literal, TypeAlias, get_args
 
@@ -98,6 +99,7 @@ class ScheduleNoticeLine(Model, frozen=True, kw_only=True, tag_field="type", tag
 
 AnyNoticeLine: TypeAlias = NoticeLine | ScheduleNoticeLine
 
+_BEGINNING = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:task|schedule)\.notice"')
 _encoder = msgspec.json.Encoder()
 
 
@@ -110,6 +112,11 @@ def _decoder() -> msgspec.json.Decoder[AnyNoticeLine]:
 def encode_notice(line: AnyNoticeLine) -> bytes:
     """Encode a notice as one JSON line, without newline."""
     return _encoder.encode(line)
+
+
+def is_notice_line(line: bytes) -> bool:
+    """Whether the line is a notice, of any version and perhaps damaged."""
+    return _BEGINNING.match(line) is not None
 
 
 def decode_notice(line: bytes | str) -> AnyNoticeLine:

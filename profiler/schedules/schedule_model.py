@@ -21,6 +21,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
         is_enabled: False for a disabled one.
         window_minutes: The flexible time window, which begins at each due time.
         created_ns: Its creation; None for a rule, whose creation AWS does not return.
+        modified_ns: Its last change, from which on the other values are known; None for a rule.
         starts_ns: The start date, if it has one.
         ends_ns: The end date, if it has one.
         cluster_arn: The ECS cluster in which it starts tasks.
@@ -37,6 +38,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
     is_enabled: bool = True
     window_minutes: int = 0
     created_ns: int | None = None
+    modified_ns: int | None = None
     starts_ns: int | None = None
     ends_ns: int | None = None
     cluster_arn: str
@@ -57,6 +59,22 @@ class StartedTask(Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     stop_code: str | None = None
     stopped_reason: str | None = None
+
+
+class ClusterTasks(Struct, frozen=True, kw_only=True):
+    """The tasks of a cluster.
+
+    Attributes:
+        tasks: The tasks; None if they could not be read.
+        read_ns: When they were read.
+        known_since_ns: Every task that stopped later, or still runs, is among them.
+        problem: Why they could not be read, as a sentence.
+    """
+
+    tasks: tuple[StartedTask, ...] | None = None
+    read_ns: int = 0
+    known_since_ns: int = 0
+    problem: str | None = None
 
 
 class DueTime(Struct, frozen=True, kw_only=True):

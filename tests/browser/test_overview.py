@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from playwright.sync_api import Page
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Container, Cost, Report, encode
 from tests import shown_runs
 from tests.browser.conftest import RUNS, Opener, make_page, ready
@@ -238,6 +239,29 @@ def test_the_night_chart_says_how_many_runs_it_does_not_draw(opened: Opener, tmp
     left_out = tab.inner_text("#night-left-out")
     assert left_out.startswith("The oldest 10 of 6010 runs in this period are not drawn")
     assert sum(bars(tab).values()) == 6000
+
+
+def test_a_missed_run_is_a_mark_and_a_row_of_a_table(opened: Opener, tmp_path: Path) -> None:
+    missed = shown_runs.missed_notice()
+    alone = replace(missed, family="alone", notice=replace(missed.notice, due_at="2026-11-20T05:00:00.000Z"))
+    notices = [encode_notice(one) for one in (missed, alone)]
+    (tmp_path / "lines").write_bytes(lines(shown_runs.night()) + b"\n".join(notices))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
+    assert bars(tab)["missed"] == 2
+    assert tab.evaluate(f"{NIGHT}.layout.yaxis.ticktext") == ["nightly-etl", "alone"]
+    assert "2 missed" in (tab.get_attribute("#night", "aria-label") or "")
+    assert missed.notice.message in tab.inner_text("#notices tbody")
+    mark = tab.locator("#night .scatterlayer .point").first
+    mark.scroll_into_view_if_needed()
+    box = mark.bounding_box()
+    assert box is not None
+    tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert not tab.is_visible("#detail"), "no run can be opened"
+    tab.click("#night-earlier")
+    assert tab.inner_text("#notices") == ""
+    tab.click("#night-later")
+    tab.select_option("#outcome", "out of memory")
+    tab.wait_for_function(f"() => {NIGHT}.data.length === 1")
 
 
 def test_the_page_says_that_runs_count_as_if_on_fargate(opened: Opener, tmp_path: Path) -> None:

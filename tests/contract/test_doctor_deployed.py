@@ -68,9 +68,10 @@ def put_metric(function: str, metric: str, value: int) -> None:
 
 
 def test_a_new_stack_works_and_waits_for_the_first_report(deployment: Deployment) -> None:
-    deploy()
+    deploy(WatchSchedules="true")
     code, found = deployment.doctor()
     assert code == 0, problems(found)
+    assert [one["level"] for one in found["watch_schedules"]] == ["ok", "ok", "note"]
     assert levels(found["stack"]) == {"ok"}
     assert [one["text"] for one in found["subscription"]] == [f"{group} is subscribed." for group in LOG_GROUPS]
     assert levels(found["queues"]) == {"ok"}
@@ -165,7 +166,7 @@ def test_the_index_templates_of_the_cluster_are_checked(deployment: Deployment) 
     try:
         code, found = deployment.doctor("--elasticsearch", cluster.url)
         assert code == 1
-        assert "lacks the index templates task-checkpoints, task-reports" in found["templates"][0]["text"]
+        assert "lacks the index templates task-checkpoints, task-notices, task-reports" in found["templates"][0]["text"]
         cluster.templates = {name.replace("task-", "batch-") for name in setup_files().templates}
         code, found = deployment.doctor("--elasticsearch", cluster.url, "--prefix", "batch")
         assert (code, levels(found["templates"])) == (0, {"ok"})

@@ -10,8 +10,10 @@ import pytest
 from moto import mock_aws
 
 from forwarder import preview
+from profiler.record.notice_model import AnyNoticeLine, encode_notice
 from tests.contract.test_task_stopped_calls import event_queue, received
 from tests.fake_slack import Answer, FakeSlack
+from tests.shown_runs import missed_notice, stuck_notice
 from tests.unit.forwarder.task.test_task_event import ARN, event
 
 
@@ -56,6 +58,24 @@ def test_a_notice_is_sent_to_every_channel(
     assert posted["blocks"] == document["blocks"]
     (sent,) = received(queue)
     assert sent["detail"] == document["detail"]
+
+
+@pytest.mark.parametrize("line", [stuck_notice(), missed_notice()], ids=["run", "schedule"])
+def test_the_line_of_a_notice_is_accepted(
+    line: AnyNoticeLine, slack: FakeSlack, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLACK_FAILURE_WEBHOOK_URL", slack.webhook_url)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(encode_notice(line).decode()))
+    assert preview.main(["--send"]) == 0
+    document = printed(capsys)
+    assert (document["channel"], document["detail"]["notice"]["kind"]) == ("failure", line.notice.kind)
+    assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]
+
+
+def test_an_invalid_notice_is_an_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO('{"type": "task.notice"}'))
+    assert preview.main([]) == 1
+    assert "pass a line as it is in the log" in capsys.readouterr().err
 
 
 def test_a_channel_that_fails_does_not_prevent_the_others(

@@ -33,10 +33,10 @@ def test_reports_are_counted_and_then_sent_once(aws: FakeAws, tmp_path: Path) ->
     environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url, "XDG_STATE_HOME": str(tmp_path)}
     words = ("replay", "--log-group", GROUP, "--function", "forwarder", "--since", "1h")
     counted = run_here(environment, *words, "--dry-run")
-    assert (counted.returncode, counted.stdout) == (0, "2 reports and checkpoints would be sent.\n")
+    assert (counted.returncode, counted.stdout) == (0, "2 lines would be sent.\n")
     assert INVOKE not in proxy.operations
     sent = run_here(environment, *words)
-    assert (sent.returncode, sent.stdout) == (0, "2 reports and checkpoints sent: 2 indexed, 0 failed.\n")
+    assert (sent.returncode, sent.stdout) == (0, "2 lines sent: 2 indexed, 0 failed.\n")
     (body,) = [json.loads(body) for operation, body in proxy.bodies if operation == INVOKE]
     document = json.loads(gzip.decompress(base64.b64decode(body["awslogs"]["data"])))
     assert (document["logGroup"], len(document["logEvents"])) == (GROUP, 2)

@@ -8,7 +8,7 @@ import pytest
 from forwarder.delivery_errors import DeliveryError, NoticeError
 from forwarder.invocation_time import RESERVED_SECONDS
 from forwarder.notices import slack_sender
-from forwarder.notices.slack_message import SlackMessage
+from forwarder.notices.slack_blocks import SlackMessage
 from forwarder.notices.slack_settings import SlackBot, SlackTarget, SlackWebhook
 from tests.fake_slack import TOKEN, Answer, FakeSlack, rate_limited
 from tests.fakes import FakeInvocationTime

@@ -160,12 +160,13 @@ def test_with_a_cluster_no_line_is_printed(capsys: pytest.CaptureFixture[str]) -
     assert "task.ended" not in capsys.readouterr().out
 
 
-def event_queue() -> str:
+def event_queue(detail_type: str = "Task Run Ended") -> str:
     """A queue that gets every event of the default bus."""
     sqs, events = boto3.client("sqs"), boto3.client("events")
     url = str(sqs.create_queue(QueueName="ended")["QueueUrl"])
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    events.put_rule(Name="ended", EventPattern='{"source": ["task-profiler"], "detail-type": ["Task Run Ended"]}')
+    pattern = {"source": ["task-profiler"], "detail-type": [detail_type]}
+    events.put_rule(Name="ended", EventPattern=json.dumps(pattern))
     events.put_targets(Rule="ended", Targets=[{"Id": "queue", "Arn": arn}])
     return url
 

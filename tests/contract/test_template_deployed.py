@@ -14,13 +14,24 @@ from moto import mock_aws
 from moto.awslambda.models import LambdaFunction
 
 import handler
-from forwarder.function_settings import Credentials, ForwarderSettings, read_notice_settings, read_settings
+from forwarder.function_settings import (
+    Credentials,
+    ForwarderSettings,
+    read_grace_minutes,
+    read_notice_settings,
+    read_settings,
+)
 from forwarder.notices.ended_run import ended_run
+from forwarder.notices.notice_event import run_notice, schedule_notice
+from profiler.core.timestamps import format_datetime
+from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
 from tests.cloudformation import MotoStack, create_stack, lint_template, validate_arguments
 from tests.documentation import ROOT
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
 from tests.lambda_environment import forget_environment
+from tests.scheduled_account import ScheduledAccount
+from tests.shown_runs import missed_notice, stuck_notice
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, UNSUPPORTED_TYPES, Stack, deploy, template
 from tests.unit.forwarder.notices.test_ended_run import RUN
 from tests.unit.forwarder.notices.test_slack_message import BARE, ended
@@ -102,7 +113,7 @@ def test_twenty_log_groups_are_the_most_and_all_are_used() -> None:
 
 
 def test_the_whole_account_is_subscribed_except_for_the_functions_own_log_groups() -> None:
-    stack = deploy(Subscribe="account", LogGroups="/ecs/*,/batch")
+    stack = deploy(Subscribe="account", LogGroups="/ecs/*,/batch", WatchSchedules="true")
     assert stack.resources("AWS::Logs::SubscriptionFilter") == {}
     (policy,) = stack.resources("AWS::Logs::AccountPolicy").values()
     assert (policy["PolicyType"], policy["Scope"]) == ("SUBSCRIPTION_FILTER_POLICY", "ALL")
@@ -219,7 +230,7 @@ def mail_of(transformer: Mapping[str, Any], detail: Mapping[str, Any]) -> str:
     return text
 
 
-def test_a_mail_is_sent_for_each_ended_run() -> None:
+def test_a_mail_is_sent_for_each_ended_run_and_for_each_notice() -> None:
     stack = deploy(NoticeEmail="ops@example.com")
     assert stack.environment("TaskStoppedFunction")["EVENT_BUS_NAME"] == "default"
     (allowed,) = [one for one in stack.statements("TaskStoppedRole") if one["Sid"] == "PutEvents"]
@@ -227,13 +238,16 @@ def test_a_mail_is_sent_for_each_ended_run() -> None:
     (subscription,) = boto3.client("sns").list_subscriptions()["Subscriptions"]
     assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "ops@example.com")
     client = boto3.client("events")
-    (rule,) = [one for one in client.list_rules()["Rules"] if "task-profiler" in one["EventPattern"]]
-    (target,) = client.list_targets_by_rule(Rule=rule["Name"])["Targets"]
-    assert target["Arn"] == subscription["TopicArn"] == stack.physical_id("EmailTopic")
-    policy = boto3.client("sns").get_topic_attributes(TopicArn=target["Arn"])["Attributes"]["Policy"]
+    rules = [one for one in client.list_rules()["Rules"] if "task-profiler" in one["EventPattern"]]
+    types = [kind for rule in rules for kind in json.loads(rule["EventPattern"])["detail-type"]]
+    assert sorted(types) == ["Schedule Notice", "Task Run Ended", "Task Run Notice"]
+    for rule in rules:
+        (target,) = client.list_targets_by_rule(Rule=rule["Name"])["Targets"]
+        assert target["Arn"] == subscription["TopicArn"] == stack.physical_id("EmailTopic")
+    policy = boto3.client("sns").get_topic_attributes(TopicArn=subscription["TopicArn"])["Attributes"]["Policy"]
     (statement,) = json.loads(policy)["Statement"]
     assert statement["Principal"] == {"Service": "events.amazonaws.com"}
-    assert statement["Condition"] == {"ArnEquals": {"aws:SourceArn": rule["Arn"]}}
+    assert sorted(statement["Condition"]["ArnEquals"]["aws:SourceArn"]) == sorted(rule["Arn"] for rule in rules)
 
 
 def teams_target() -> dict[str, Any]:
@@ -270,6 +284,18 @@ def test_the_mail_is_readable() -> None:
     )
 
 
+def test_the_mails_of_notices_are_readable() -> None:
+    (target,) = template()["Resources"]["EmailNoticeRule"]["Properties"]["Targets"]
+    details = run_notice(stuck_notice(), kibana_url=None), schedule_notice(missed_notice(), kibana_url=None)
+    stuck, missed = (
+        mail_of(target["InputTransformer"], json.loads(msgspec.json.encode(detail))).splitlines() for detail in details
+    )
+    assert stuck[0].startswith('"nightly-etl:26 has been stuck for 30 minutes. The run used less than 0.01 vCPU')
+    assert stuck[1].startswith('"Family nightly-etl in cluster jobs: https://')
+    assert missed[0].startswith('"nightly-etl was due at 03:00 and no task was started: RunTask was refused')
+    assert all(line.startswith('"') and line.endswith('"') and "<" not in line for line in (*stuck, *missed))
+
+
 @pytest.mark.parametrize(
     ("parameters", "bus"),
     [({}, ""), ({"EventBusName": "runs"}, "runs"), ({"EventBusName": "runs", "NoticeEmail": "a@b.c"}, "runs")],
@@ -280,13 +306,70 @@ def test_events_go_to_the_named_bus(parameters: dict[str, str], bus: str) -> Non
     assert read_notice_settings(stack.environment("TaskStoppedFunction")).event_bus_name == (bus or None)
     allowed = [one["Resource"] for one in stack.statements("TaskStoppedRole") if one["Sid"] == "PutEvents"]
     assert allowed == ([f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/{bus}"] if bus else [])
-    assert len(boto3.client("events").list_rules(EventBusName="runs")["Rules"]) == ("NoticeEmail" in parameters)
+    assert len(boto3.client("events").list_rules(EventBusName="runs")["Rules"]) == 2 * ("NoticeEmail" in parameters)
 
 
 def test_without_an_address_there_is_no_topic() -> None:
-    stack = deploy(TaskStopped="false", NoticeEmail="ops@example.com")
-    assert stack.resources("AWS::SNS::Topic") == {}
-    assert deploy("other").resources("AWS::SNS::Topic") == {}
+    assert deploy().resources("AWS::SNS::Topic") == {}
+
+
+def test_the_watch_of_schedules_is_invoked_every_five_minutes_and_never_twice_for_one() -> None:
+    stack = deploy(WatchSchedules="true", AlarmTopicArn=TOPIC, ScheduleGraceMinutes="20")
+    assert read_grace_minutes(stack.environment("WatchSchedulesFunction")) == 20
+    name = stack.outputs["WatchSchedulesFunctionName"]
+    configuration = boto3.client("lambda").get_function_configuration(FunctionName=name)
+    assert configuration["Handler"] == f"handler.{handler.watch_schedules.__name__}"
+    (rule,) = [one for one in boto3.client("events").list_rules()["Rules"] if "ScheduleExpression" in one]
+    assert (rule["ScheduleExpression"], rule["State"]) == ("rate(5 minutes)", "ENABLED")
+    (target,) = boto3.client("events").list_targets_by_rule(Rule=rule["Name"])["Targets"]
+    assert target["Arn"].endswith(f":function:{name}")
+    (statement,) = json.loads(boto3.client("lambda").get_policy(FunctionName=name)["Policy"])["Statement"]
+    assert statement["Condition"] == {"ArnLike": {"AWS:SourceArn": rule["Arn"]}}
+    invokes = boto3.client("lambda").get_function_event_invoke_config(FunctionName=name)
+    assert (invokes["MaximumRetryAttempts"], invokes["MaximumEventAgeInSeconds"]) == (0, 300)
+    alarms = {
+        one["AlarmName"].removeprefix("tp-watch-schedules-"): one
+        for one in boto3.client("cloudwatch").describe_alarms(AlarmNamePrefix="tp-watch")["MetricAlarms"]
+    }
+    assert {one["Dimensions"][0]["Value"] for one in alarms.values()} == {name}
+    assert all(one["AlarmActions"] == one["OKActions"] == [TOPIC] for one in alarms.values())
+    assert {name: one["TreatMissingData"] for name, one in alarms.items()} == {
+        "errors": "notBreaching",
+        "throttles": "notBreaching",
+        "not-invoked": "breaching",
+    }
+    silence = alarms["not-invoked"]
+    assert (silence["MetricName"], silence["Threshold"]) == ("Invocations", 1)
+    assert (silence["Period"] * silence["EvaluationPeriods"], silence["ComparisonOperator"]) == (
+        900,
+        "LessThanThreshold",
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "is_made"),
+    [
+        ({"SlackSecretId": "slack"}, True),
+        ({"EventBusName": "runs"}, True),
+        ({"NoticeEmail": "ops@example.com", "Notify": "failure,running"}, True),
+        ({"SlackSecretId": "slack", "Notify": "success,failure"}, False),
+        ({"SlackSecretId": "slack", "LogGroups": ""}, False),
+        ({}, False),
+    ],
+)
+def test_without_a_cluster_forward_logs_gets_notices_only_if_a_channel_wants_them(
+    parameters: dict[str, str], *, is_made: bool
+) -> None:
+    boto3.client("events").create_event_bus(Name="runs")
+    stack = deploy(**{"ElasticsearchUrl": "", **parameters})
+    patterns = {one["FilterPattern"] for one in stack.resources("AWS::Logs::SubscriptionFilter").values()}
+    assert patterns == ({'{ $.type = "task.notice" }'} if is_made else set())
+    assert ("ForwardLogsFunctionName" in stack.outputs) is is_made
+    assert "FailedItemsQueueUrl" not in stack.outputs
+    if is_made:
+        environment = stack.environment("ForwardLogsFunction")
+        assert read_settings(environment).failed_items_queue_url is None
+        assert environment["IDEMPOTENCY_TABLE"] == stack.physical_id("IdempotencyTable")
 
 
 def test_every_alarm_is_quiet_without_data_and_calls_the_topic() -> None:
@@ -342,9 +425,10 @@ def test_without_a_cluster_a_query_and_a_widget_show_the_runs_without_a_report()
     [
         ({"ElasticsearchUrl": ""}, "TaskStopped", "ForwardLogs"),
         ({"TaskStopped": "false"}, "ForwardLogs", "TaskStopped"),
+        ({"ElasticsearchUrl": "", "TaskStopped": "false", "WatchSchedules": "true"}, "WatchSchedules", "TaskStopped"),
     ],
 )
-def test_either_function_works_without_the_other(parameters: dict[str, str], made: str, not_made: str) -> None:
+def test_each_function_works_without_the_others(parameters: dict[str, str], made: str, not_made: str) -> None:
     stack = deploy(**parameters)
     (function,) = boto3.client("lambda").list_functions()["Functions"]
     assert function["FunctionName"] == stack.outputs[f"{made}FunctionName"]
@@ -399,12 +483,45 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
         failed_items_queue_url=stack.outputs["FailedItemsQueueUrl"],
     )
     noticing = read_notice_settings(stack.environment("TaskStoppedFunction"))
-    assert (noticing.only_failures, noticing.families, noticing.services) == (True, ("nightly-*", "hourly"), True)
+    assert (noticing.subjects, noticing.families, noticing.services) == (
+        frozenset({"failure"}), ("nightly-*", "hourly"), True
+    )  # fmt: skip
     assert (noticing.report_wait_seconds, noticing.kibana_url) == (45, "https://kibana:5601")
     assert noticing.log_lines == 5
     assert noticing.idempotency_table == stack.physical_id("IdempotencyTable")
     index_settings = read_settings(stack.environment("TaskStoppedFunction"))
     assert (index_settings.index_prefix, index_settings.index_period) == ("team-a", "day")
+
+
+def test_a_missed_run_is_logged_once_without_a_cluster(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With real clients: EventBridge, ECS, CloudTrail, SQS, DynamoDB."""
+    account = ScheduledAccount(monkeypatch)
+    account.make_cluster()
+    queue = account.make_queue("failed-starts")
+    for name in ("nightly", "hourly"):
+        account.make_schedule(name, f"at({account.at(5):%Y-%m-%dT%H:%M}:00)", queue)
+    account.make_rule("weekly", "rate(7 days)")
+    due = format_datetime(account.at(5).replace(second=0, microsecond=0))
+    arn = f"arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/default/nightly"
+    account.send(queue, SCHEDULE_ARN=arn, SCHEDULED_TIME=due, ERROR_CODE="AccessDenied", ERROR_MESSAGE="No role.")
+    account.start_task("hourly", 5.2)
+    stack = deploy(ElasticsearchUrl="", WatchSchedules="true", ScheduleQueueArns=queue)
+    for name, value in stack.environment("WatchSchedulesFunction").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "watch")
+    answers = []
+    for account.minutes in (4, 16, 21, 26):
+        if account.minutes != 21:  # a new environment of Lambda
+            forget_environment()
+        answers.append(handler.watch_schedules({}, Context()))
+    counts = {"schedules": 3, "unknown": 1, "missed": 0, "late": 0, "overlapped": 0, "slow": 0}
+    assert answers == [counts, counts, {**counts, "missed": 1}, counts]
+    (line,) = (decode_notice(line) for line in capsys.readouterr().out.splitlines())
+    assert isinstance(line, ScheduleNoticeLine)
+    assert (line.schedule.name, line.notice.kind, line.notice.due_at) == ("nightly", "missed", due)
+    assert line.notice.reason == "AccessDenied: No role."
 
 
 class Invoked:

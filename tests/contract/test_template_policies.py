@@ -6,9 +6,11 @@ botocore for AWS's APIs and by the played cluster for SigV4, and held against th
 
 import ast
 import contextlib
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -23,15 +25,25 @@ from moto import mock_aws
 
 import handler
 from forwarder.delivery_errors import ForwarderError
+from profiler.core.timestamps import format_datetime
+from profiler.record.notice_model import encode_notice
 from tests.fake_slack import Answer, FakeSlack
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT, subscription_event
 from tests.lambda_environment import forget_environment
+from tests.scheduled_account import ScheduledAccount
+from tests.shown_runs import stuck_notice
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, template
 from tests.unit.forwarder.task.test_task_event import event
 
 LAMBDA = Path(handler.__file__).parent
 DOMAIN = f"arn:aws:es:{REGION}:{ACCOUNT}:domain/runs"
+# A notice, as the monitor of the task in the subscription's stream would write it.
+NOTICE = {
+    **json.loads(encode_notice(stuck_notice())),
+    "record": {"taskId": "0123", "container": {"name": "batch"}, "status": "unknown"},
+}
+ONCE = {"secretsmanager:GetSecretValue", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"}
 COLLECTION = f"arn:aws:aoss:{REGION}:{ACCOUNT}:collection/abc123"
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/0f3c"
 
@@ -48,14 +60,26 @@ CALLED_BY_AWS = {
 RARELY_CALLED = {"dynamodb:GetItem"}
 # Of operations that IAM knows by another name ("Actions, resources, and condition keys for Amazon SQS").
 PERMISSIONS = {"SendMessageBatch": "SendMessage"}
+FUNCTIONS = ("ForwardLogs", "TaskStopped", "WatchSchedules")
 # Actions that know no resource, so that only "*" allows them (Service Authorization Reference).
-WITHOUT_RESOURCE = {"ecs:DescribeTaskDefinition", "ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets"}
+WITHOUT_RESOURCE = {
+    "ecs:DescribeTaskDefinition",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DescribeSubnets",
+    "scheduler:ListSchedules",
+    "events:ListRules",
+    "cloudtrail:LookupEvents",
+}
+# It has a resource, a container instance. For the tasks of a cluster, IAM looks at "*":
+# https://github.com/cdklabs/construct-hub/pull/1207
+WITHOUT_THEIR_RESOURCE = {"ecs:ListTasks"}
 
 
 @dataclass
 class Calls:
     """What was called: actions as IAM names them, and the ARN of what they were about."""
 
+    account: ScheduledAccount
     made: set[tuple[str, str]] = field(default_factory=set)
     is_on: bool = False
 
@@ -64,6 +88,12 @@ class Calls:
 NAMED: dict[str, Callable[[dict[str, Any]], str]] = {
     "logs:GetLogEvents": lambda given: f"log-group:{given['logGroupName']}:log-stream:{given['logStreamName']}",
     "sqs:SendMessage": lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
+    "sqs:ReceiveMessage": lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
+    "sqs:GetQueueAttributes": lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
+    "sqs:GetQueueUrl": lambda given: given["QueueName"],
+    "scheduler:GetSchedule": lambda given: f"schedule/{given['GroupName']}/{given['Name']}",
+    "events:ListTargetsByRule": lambda given: f"rule/{given['Rule']}",
+    "ecs:DescribeTasks": lambda given: given["tasks"][0].split(":", 5)[5],
     "events:PutEvents": lambda given: f"event-bus/{given['Entries'][0]['EventBusName']}",
 }
 
@@ -78,7 +108,7 @@ def arn_of(action: str, arguments: dict[str, Any]) -> str:
         return str(boto3.client("secretsmanager").describe_secret(SecretId=arguments["SecretId"])["ARN"])
     if action == "ssm:GetParameter":
         return str(boto3.client("ssm").get_parameter(Name=arguments["Name"])["Parameter"]["ARN"])
-    assert action in WITHOUT_RESOURCE, f"say here what resource {action} is about"
+    assert action in WITHOUT_RESOURCE | WITHOUT_THEIR_RESOURCE, f"say here what resource {action} is about"
     return "*"
 
 
@@ -89,7 +119,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
     monkeypatch.setenv("AWS_REGION", REGION)
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "forwarder")
-    recorded = Calls()
+    recorded = Calls(ScheduledAccount(monkeypatch))
     call = botocore.client.BaseClient._make_api_call
 
     def recording(client: Any, operation: str, arguments: dict[str, Any]) -> Any:
@@ -124,10 +154,11 @@ class Refusing(FakeElasticsearch):
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         path = request.path.split("?")[0]
         self.requests.add((request.command, path))
+        text = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
         answer: dict[str, Any] = {"hits": {"hits": []}}
         if path == "/_bulk":
             refused = {"status": 400, "error": {"type": "mapper_parsing_exception", "reason": "no"}}
-            answer = {"errors": True, "items": [{"update": refused}]}
+            answer = {"errors": True, "items": [{"update": refused}] * (len(text.splitlines()) // 2)}
         headers = {"X-Elastic-Product": "Elasticsearch", "Content-Type": "application/json"}
         return 200, headers, json.dumps(answer).encode()
 
@@ -139,36 +170,52 @@ class Ran:
         self._monkeypatch, self._calls = monkeypatch, calls
         cluster, slack = Refusing(), FakeSlack()
         self._cluster, self._signs_for = cluster, given.get("OpenSearchArn", "")
-        slack.script = [Answer(404, text="no_service")]  # the first try fails and frees its key
+        self._slack = slack
         keep_secret(given.get("SlackSecretId", ""), slack_failure_webhook_url=slack.webhook_url)
         keep_secret(given.get("ElasticsearchSecretId", ""), api_key="a2V5")
         given = {name: secret_arn(value) if value.startswith(SECRET) else value for name, value in given.items()}
         url = cluster.url
-        self.stack = deploy(ElasticsearchUrl=url, ReportWaitSeconds="0", **given)
-        report = subscription_event(json.dumps(REPORT))
+        self._account = calls.account
+        queue = self._account.make_queue("failed-starts")
+        self.stack = deploy(
+            ElasticsearchUrl=url, ReportWaitSeconds="0", WatchSchedules="true", ScheduleQueueArns=queue, **given
+        )
+        self._schedule(queue)
+        lines = [REPORT, {**NOTICE, "time": format_datetime(datetime.now(UTC))}]
+        report = subscription_event(*map(json.dumps, lines))
         ended = event(taskDefinitionArn=register(), taskArn=f"arn:aws:ecs:{REGION}:{ACCOUNT}:task/jobs/0123")
         self.made = {
             "ForwardLogs": self._made_by("ForwardLogs", lambda: handler.forward_logs(report, Context())),
-            "TaskStopped": {
-                made
-                for _ in range(3)
-                for made in self._made_by("TaskStopped", lambda: handler.task_stopped(ended, Context()))
-            },
+            "TaskStopped": self._made_by("TaskStopped", lambda: handler.task_stopped(ended, Context())),
+            "WatchSchedules": self._made_by("WatchSchedules", lambda: handler.watch_schedules({}, Context())),
         }
-        assert len(slack.messages) == 1
+        assert len(slack.messages) == len(FUNCTIONS)
         cluster.close()
         slack.close()
 
+    def _schedule(self, queue: str) -> None:
+        """The first due time is missed after a quarter of an hour; a task of a rule runs."""
+        self._account.make_cluster()
+        self._account.make_schedule("nightly", "rate(5 minutes)", queue)
+        self._account.make_rule("hourly", "rate(1 hour)")
+        self._account.start_task("hourly", 0, "events-rule")
+        self._account.minutes = 16
+
     def _made_by(self, name: str, invoke: Callable[[], object]) -> set[tuple[str, str]]:
-        forget_environment()
-        with self._monkeypatch.context() as environment, contextlib.suppress(ForwarderError):
-            for variable, value in self.stack.environment(f"{name}Function").items():
-                environment.setenv(variable, value)
-            self._calls.made, self._calls.is_on = set(), True
-            invoke()
-        self._calls.is_on = False
+        """What three invocations call. Slack refuses the first notice, which frees its key."""
+        self._slack.script = [Answer(404, text="no_service")]
+        made: set[tuple[str, str]] = set()
+        for _ in range(3):
+            forget_environment()
+            with self._monkeypatch.context() as environment, contextlib.suppress(ForwarderError):
+                for variable, value in self.stack.environment(f"{name}Function").items():
+                    environment.setenv(variable, value)
+                self._calls.made, self._calls.is_on = set(), True
+                invoke()
+            self._calls.is_on = False
+            made |= self._calls.made
         requests, self._cluster.requests = self._cluster.requests, set()
-        return self._calls.made | signed(self._signs_for, requests)
+        return made | signed(self._signs_for, requests)
 
 
 def signed(arn: str, requests: set[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -265,14 +312,20 @@ def test_each_role_allows_what_its_function_calls_and_no_more(
 def test_these_are_the_calls(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
     ran = Ran(monkeypatch, calls, **SIGN_INS["names"])
     assert {name: {action for action, _ in made} for name, made in ran.made.items()} == {
-        "ForwardLogs": {"secretsmanager:GetSecretValue", "sqs:SendMessage"},
-        "TaskStopped": {
-            "secretsmanager:GetSecretValue",
-            "ecs:DescribeTaskDefinition",
-            "logs:GetLogEvents",
-            "dynamodb:PutItem",
-            "dynamodb:UpdateItem",
-            "dynamodb:DeleteItem",
+        "ForwardLogs": {"sqs:SendMessage", *ONCE},
+        "TaskStopped": {"ecs:DescribeTaskDefinition", "logs:GetLogEvents", *ONCE},
+        "WatchSchedules": {
+            "scheduler:ListSchedules",
+            "scheduler:GetSchedule",
+            "events:ListRules",
+            "events:ListTargetsByRule",
+            "ecs:ListTasks",
+            "ecs:DescribeTasks",
+            "cloudtrail:LookupEvents",
+            "sqs:GetQueueUrl",
+            "sqs:GetQueueAttributes",
+            "sqs:ReceiveMessage",
+            *ONCE,
         },
     }
 
@@ -291,7 +344,7 @@ def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, ca
         for call in called
         if ast.unparse(call.func) == "bounded_client" and isinstance(call.args[0], ast.Constant)
     }
-    assert clients == {"ecs", "events", "logs", "sqs"}
+    assert clients == {"cloudtrail", "ecs", "events", "logs", "scheduler", "sqs"}
     methods = {call.func.attr for call in called if isinstance(call.func, ast.Attribute)}
     for service in clients:
         operations = boto3.client(service).meta.service_model.operation_names
@@ -302,15 +355,16 @@ def test_no_action_and_no_resource_is_wide(calls: Calls) -> None:
     stack = deploy(
         SlackSecretId="slack", ElasticsearchSecretId="search", OpenSearchArn=DOMAIN, SecretsKeyArn=KEY,
         SubnetIds="subnet-0a", SecurityGroupIds="sg-0c", Ingestion="stream", NoticeEmail="ops@example.com",
+        WatchSchedules="true", ScheduleQueueArns=f"arn:aws:sqs:{REGION}:{ACCOUNT}:failed-starts",
     )  # fmt: skip
-    for name in ("ForwardLogs", "TaskStopped"):
+    for name in FUNCTIONS:
         for statement in stack.statements(f"{name}Role"):
             actions = listed(statement["Action"])
             assert not [action for action in actions if "*" in action]
             if "*" in listed(statement["Resource"]):
-                assert set(actions) <= WITHOUT_RESOURCE
+                assert set(actions) <= WITHOUT_RESOURCE | WITHOUT_THEIR_RESOURCE
     # Every statement that the template has was there, so none escaped the look at it.
-    for name in ("ForwardLogs", "TaskStopped"):
+    for name in FUNCTIONS:
         (policy,) = template()["Resources"][f"{name}Role"]["Properties"]["Policies"]
         assert len(policy["PolicyDocument"]["Statement"]) == len(stack.statements(f"{name}Role"))
 
@@ -320,5 +374,6 @@ def test_the_list_of_actions_without_a_resource_is_that_of_aws() -> None:
     for action in WITHOUT_RESOURCE:
         service, name = action.split(":")
         assert "Resources" not in (known[service]["Actions"][name.lower()] or {}), action
+    assert known["ecs"]["Actions"]["listtasks"]["Resources"] == ["container-instance"]
     # A counterexample, so that a moved file cannot make this pass.
     assert known["logs"]["Actions"]["getlogevents"]["Resources"] == ["log-stream"]

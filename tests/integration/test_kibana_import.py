@@ -108,7 +108,7 @@ def test_dashboards_and_templates_go_through_one_address(played: PlayedDashboard
     name, objects = played.imports[-1]
     assert name == f"task-profiler-{flavour}.ndjson"
     titles = {one["attributes"]["title"] for one in objects if one["type"] == "index-pattern"}
-    assert titles == {"team-reports-*", "team-checkpoints-*"}
+    assert titles == {"team-reports-*", "team-checkpoints-*", "team-notices-*"}
 
 
 def test_an_import_says_what_it_overwrites_and_can_leave_it(played: PlayedDashboards) -> None:

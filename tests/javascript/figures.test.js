@@ -83,6 +83,32 @@ test("runs over time have a lane for each family, the earliest at the top, and a
   assert.equal(figure.leftOut, "");
 });
 
+test("due times are marks in the lane of their family, which may have no run", () => {
+  const notice = (hours, outcome, family) =>
+    runAt(hours, {
+      outcome,
+      family,
+      ms: undefined,
+      text: `<b> ${family} was due and no task was started, for no reason`,
+    });
+  const notices = [notice(5, "missed", "none"), notice(1, "missed", "etl"), notice(-1, "late", "etl")];
+  const all = [...notices, runAt(0, { family: "etl" })];
+  const shown = shownPeriod(all);
+  assert.ok(shown.until > START + 5 * HOUR);
+  const figure = nightFigure(all, shown);
+  assert.deepEqual(figure.layout.yaxis.ticktext, ["etl", "none"]);
+  const [bars, missed, late] = figure.traces;
+  assert.deepEqual(bars.y, [0]);
+  assert.deepEqual([missed.name, missed.type, missed.y, missed.customdata], ["missed", "scatter", [1, 0], undefined]);
+  assert.deepEqual(missed.x, [START + 5 * HOUR, START + HOUR]);
+  assert.equal(missed.hovertext[0], "&lt;b&gt; none was due and no task was started,<br>for no reason");
+  assert.notEqual(late.marker.symbol, missed.marker.symbol);
+  assert.deepEqual(figure.notices, notices);
+  assert.match(figure.label, /one lane for each of 2 families: 1 success, 2 missed, 1 late\.$/);
+  const later = nightFigure(all, { from: START + 2 * HOUR, until: START + 6 * HOUR });
+  assert.deepEqual(later.notices, [notices[0]]);
+});
+
 const SERIES = { ms: [1000, 2000, 3000], vcpu: [0.5, null, 1], mb: [100, 900, 200] };
 const RUN = runAt(0, { ms: 3000, vcpuSize: 1, size: 1000, peak: 900, series: SERIES });
 

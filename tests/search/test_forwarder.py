@@ -16,8 +16,14 @@ from moto import mock_aws
 
 import handler
 from forwarder.delivery_errors import DeliveryError, SearchClusterError
+from forwarder.documents import Document
+from forwarder.invocation_time import InvocationTime
+from forwarder.notice_documents import schedule_notice_document
+from forwarder.search_cluster.document_delivery import deliver
+from profiler.record.notice_model import encode_notice
 from tests.lambda_environment import forget_environment
 from tests.search.server import SearchServer
+from tests.shown_runs import missed_notice, stuck_notice
 
 pytestmark = pytest.mark.search
 
@@ -336,3 +342,28 @@ def test_a_secured_cluster(
     assert SECRET not in output.out + output.err
     assert secured_elasticsearch.admin.password not in output.out + output.err
     forget_environment()
+
+
+def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    line = stuck_notice()
+    payload = event(encode_notice(line).decode(), stream=f"ecs/task-monitor/{line.record.task_id}")
+    for _ in range(2):
+        assert forward(payload, Context()) == {"indexed": 1, "skipped": 0, "failed": 0}
+    missed = schedule_notice_document(missed_notice(), encode_notice(missed_notice()).decode(), prefix="task")
+    assert isinstance(missed, Document)
+    cluster = handler._cluster(handler._settings())
+    assert deliver(cluster, InvocationTime(Context()), lambda: 0.5, [missed]).indexed == 1
+    for query, dataset in (
+        ({"notice.kind": "stuck"}, "task.notice"),
+        ({"container.name": "batch"}, "task.notice"),
+        ({"schedule.name": "nightly-etl"}, "schedule.notice"),
+        ({"notice.due_at": "2026-11-20T03:00:00.000Z"}, "schedule.notice"),
+    ):
+        (hit,) = search(search_server, "task-notices-*", query={"term": query})["hits"]["hits"]
+        assert (hit["_index"], hit["_source"]["event"]["dataset"]) == ("task-notices-2026.11", dataset)
+    fields = ["service.name", "orchestrator.cluster.name", "cloud.region", "task.family"]
+    found = requests.get(f"{search_server.url}/task-notices-*/_mapping/field/{','.join(fields)}", timeout=30).json()
+    mappings = found["task-notices-2026.11"]["mappings"]
+    assert [mappings[field]["mapping"][field.rpartition(".")[2]]["type"] for field in fields] == ["keyword"] * 4

@@ -7,15 +7,20 @@ handlers; the numbers are worked out by hand from what each script says.
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 import boto3
 import pytest
+import requests
 from msgspec.structs import replace
 
 import handler
+from forwarder.documents import Document
+from forwarder.notice_documents import schedule_notice_document
 from kibana.aggregations import cases_id, grouped_metrics, terms_id, time_id
 from kibana.all_dashboards import PANELS
 from kibana.dashboard_model import Panel
+from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Recommendation, decode, encode
 from tests.fake_slack import FakeSlack
 from tests.panel_searches import MATCHING, other_search_body, search_body
@@ -23,6 +28,7 @@ from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, search
 from tests.search.test_task_stopped import LambdaContext, aws, put
+from tests.shown_runs import missed_notice, stuck_notice
 from tests.unit.forwarder.task.test_task_event import container, definition
 from tests.unit.forwarder.task.test_task_event import event as task_event
 
@@ -91,10 +97,11 @@ def ask(aws: Any, slack: FakeSlack, forward: Forward, search_server: SearchServe
         answer = forward(event(*of_it, stream=name), Context())
         assert answer == {"indexed": len(of_it), "skipped": 0, "failed": 0}
     assert handler.task_stopped(STOPPED, LambdaContext())["indexed"] is True
+    send_notices(forward, search_server)
 
     def answers(key: str, others_after: int = 0) -> dict[str, Any]:
         panel = PANEL[key]
-        interval = "1h" if panel.index == "reports" else "1m"
+        interval = "1m" if panel.index == "checkpoints" else "1h"
         body = search_body(panel, START, END, interval=interval)
         aggregations: dict[str, Any] = search(search_server, f"task-{panel.index}-*", **body)["aggregations"]
         if any(terms.has_other_bucket for terms in panel.terms):  # as the products do, by a second request
@@ -105,6 +112,21 @@ def ask(aws: Any, slack: FakeSlack, forward: Forward, search_server: SearchServe
         return aggregations
 
     return answers
+
+
+def send_notices(forward: Forward, server: SearchServer) -> None:
+    """A notice of a running task by subscription, and two of a schedule as ``watch_schedules`` indexes them."""
+    stuck = stuck_notice()
+    record = replace(stuck.record, task_id="c", task_arn=None, family="nightly")
+    line = encode_notice(replace(stuck, time="2026-03-01T11:00:01.000Z", record=record)).decode()
+    assert forward(event(line, stream=stream("task-monitor", SCRIPT["c"])), Context())["indexed"] == 1
+    for time, kind in (("2026-03-01T10:16:00.000Z", "missed"), ("2026-03-01T10:40:00.000Z", "late")):
+        missed = missed_notice()
+        schedule_line = replace(missed, time=time, notice=replace(missed.notice, kind=kind))
+        document = schedule_notice_document(schedule_line, encode_notice(schedule_line).decode(), prefix="task")
+        assert isinstance(document, Document)
+        address = f"{server.url}/{document.index}/_doc/{quote(document.id, safe='')}"
+        requests.put(address, json=document.fields, timeout=30).raise_for_status()
 
 
 def register(family: str) -> None:
@@ -383,6 +405,20 @@ def test_the_checkpoints_of_one_task(ask: Ask) -> None:
     assert table(ask("run-containers"), "run-containers") == {
         ("a", "batch"): (close(30), 512, 0, 120_000, 1200, 120 * 4096, 120 * 512, "etl:7")
     }
+
+
+def test_notices(ask: Ask) -> None:
+    missed, late = (("Missed", TEN), (1,)), (("Late", TEN), (1,))
+    assert table(ask("missed-runs"), "missed-runs") == dict([missed, late])
+    assert table(ask("running-notices"), "running-notices") == {("Stuck", ELEVEN): (1,)}
+    rows = table(ask("latest-notices"), "latest-notices")
+    message = missed_notice().notice.message
+    assert rows == {
+        ("nightly-etl", "nightly-etl", "late"): (1, message, None, "2026-03-01T10:40:00.000Z"),
+        ("nightly-etl", "nightly-etl", "missed"): (1, message, None, "2026-03-01T10:16:00.000Z"),
+        ("nightly", "__missing__", "stuck"): (1, stuck_notice().notice.message, "c", "2026-03-01T11:00:01.000Z"),
+    }
+    assert next(iter(rows))[0] == "nightly-etl"  # the most notices
 
 
 def test_devices(ask: Ask) -> None:

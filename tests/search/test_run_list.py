@@ -8,15 +8,21 @@ from typing import Any
 
 import pytest
 import requests
+from msgspec.structs import replace
 
+from forwarder.documents import Document
+from forwarder.notice_documents import schedule_notice_document
 from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.clock import SystemClock
+from profiler.core.timestamps import parse_ns
 from profiler.past_runs.run_source import RunFilter, RunSource
+from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import encode
 from tests.run_sources import IDS, RUNS, check_source
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, search
+from tests.shown_runs import missed_notice
 
 __all__ = ["forward"]  # the fixture
 
@@ -96,3 +102,19 @@ def test_a_run_with_checkpoints_alone_is_found_by_its_id(forward: Forward, searc
     (run,) = source.runs(RunFilter(run="abc1", reads_checkpoints=True))
     assert run.report.record.status == "running"
     assert len(source.checkpoints(run)) == 1
+
+
+@pytest.mark.usefixtures("forward")  # which installs the index templates
+def test_missed_runs_are_found_by_family_and_due_time(search_server: SearchServer) -> None:
+    missed = missed_notice()
+    later = replace(missed, notice=replace(missed.notice, due_at="2026-11-20T04:00:00.000Z"))
+    other = replace(missed, family="hourly")
+    for number, line in enumerate((missed, later, other)):
+        document = schedule_notice_document(line, encode_notice(line).decode(), prefix="task")
+        assert isinstance(document, Document)
+        put(search_server, document.index, str(number), dict(document.fields))
+    source = source_of(search_server)
+    assert source.schedule_notices(RunFilter(families=("nightly-*",), accounts=("111122223333",))) == (later, missed)
+    until_ns = parse_ns(later.notice.due_at)
+    assert set(source.schedule_notices(RunFilter(until_ns=until_ns, clusters=("jobs",)))) == {missed, other}
+    assert source.schedule_notices(RunFilter(regions=("mars-1",))) == ()

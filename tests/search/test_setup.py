@@ -27,7 +27,7 @@ def test_the_templates_can_be_installed_repeatedly(search_server: SearchServer) 
     assert "installed: index template team-reports" in done.stdout
     # These distributions of the servers come without lifecycles.
     assert "skipped: lifecycle policy" in done.stdout
-    for name in ("reports", "checkpoints", "logs"):
+    for name in ("reports", "checkpoints", "logs", "notices"):
         answer = requests.get(f"{search_server.url}/_index_template/team-{name}", timeout=30).json()
         template = answer["index_templates"][0]["index_template"]
         assert template["index_patterns"] == [f"team-{name}-*"]

@@ -234,6 +234,25 @@ def test_the_duration_is_compared_with_recent_runs(
     assert "80 % of the time it waited for the network, 75 % for 10.0.3.9:5432." in posted
 
 
+def test_a_success_that_did_nothing_is_announced_as_a_failure(
+    aws: Any, forward: Forward, slack: FakeSlack, search_server: SearchServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = parse_stopped_task(task_event())
+    assert own is not None
+    place = {"accountId": own.account_id, "region": own.region}
+    usual = {"durationMs": 1_200_000, "cpuSeconds": 900.5, "blockReadBytes": 2_254_857_830, "blockWriteBytes": 0}
+    forward(event(*(report(f"{number}", metrics=usual, **place) for number in range(8))), Context())
+    search(search_server)
+    monkeypatch.setenv("NOTIFY_UNUSUAL", "true")
+    put(aws, run_report(metrics={**usual, "durationMs": 3000, "cpuSeconds": 0.2, "blockReadBytes": 0}))
+    result = handler.task_stopped(task_event(containers=[{"name": "batch", "exitCode": 0}]), LambdaContext())
+    assert (result["status"], result["notified"]) == ("success", "failure")
+    assert (
+        "Success, but unlike its family: took 3.0 s (usually 20m 00s), used 200 ms of CPU time (usually 15m 00s), "
+        "read 0 MB (usually 2.1 GB)."
+    ) in json.dumps(slack.messages, ensure_ascii=False)
+
+
 def test_other_states_of_a_task_are_ignored(aws: Any, slack: FakeSlack) -> None:
     nothing = {"status": None, "indexed": False, "notified": None}
     others: list[dict[str, Any]] = [task_event(lastStatus="RUNNING"), {}, {"detail": {}}]

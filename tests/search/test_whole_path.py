@@ -120,7 +120,7 @@ def test_a_run_is_indexed_and_a_replay_changes_nothing(aws: FakeAws, forwarder: 
     assert document["record"] == line.message
     command = [sys.executable, "-m", "profiler", "replay", "--log-group", GROUP, "--function", FUNCTION]
     counted = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=True)
-    assert counted.stdout == "1 reports and checkpoints would be sent.\n"
+    assert counted.stdout == "1 lines would be sent.\n"
     replayed = subprocess.run([*command, "--since", "1h"], capture_output=True, text=True, check=True)
-    assert replayed.stdout == "1 reports and checkpoints sent: 1 indexed, 0 failed.\n"
+    assert replayed.stdout == "1 lines sent: 1 indexed, 0 failed.\n"
     assert only_document(forwarder) == document

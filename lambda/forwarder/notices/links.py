@@ -5,8 +5,11 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import quote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
-from forwarder.notices.notice import Notice
+from forwarder.notices.ended_task import EndedTask
+from profiler.core.ecs_terms import cluster_name
 from profiler.core.text import on_one_line
+from profiler.core.timestamps import parse_datetime
+from profiler.record.record_model import Record
 
 TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
 """The id of the dashboard "Task run" in Kibana."""
@@ -24,13 +27,32 @@ _MARGIN_BEFORE_START = timedelta(hours=1)
 _MARGIN_AFTER_END = timedelta(minutes=5)
 
 
-def links_of(notice: Notice, kibana_url: str | None) -> dict[str, str | None]:
+def links_of(notice: EndedTask, kibana_url: str | None) -> dict[str, str | None]:
     """Return the addresses of the log stream, the ECS task, and the dashboard "Task run"; None where unknown."""
     task, log = notice.task, notice.log
     return {
         "log_stream": None if log is None else log_stream(task.region, log.group, log.stream),
         "ecs_task": ecs_task(task.region, task.cluster, task.id),
         "kibana": kibana_task(kibana_url, task.id, task.started_at, notice.duration_ms),
+    }
+
+
+def links_of_record(record: Record, kibana_url: str | None) -> dict[str, str | None]:
+    """Return the same addresses of a run in progress."""
+    return {
+        "log_stream": log_stream(record.region, record.log_group, record.log_stream),
+        "ecs_task": ecs_task(record.region, cluster_name(record.cluster), record.task_id),
+        "kibana": kibana_task(kibana_url, record.task_id, parse_datetime(record.started_at)),
+    }
+
+
+def links_of_task(
+    region: str | None, cluster: str | None, task_id: str, kibana_url: str | None
+) -> dict[str, str | None]:
+    """Return the addresses of a task of which only the id is known."""
+    return {
+        "ecs_task": ecs_task(region, cluster_name(cluster), task_id),
+        "kibana": kibana_task(kibana_url, task_id, None),
     }
 
 

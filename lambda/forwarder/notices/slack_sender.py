@@ -22,7 +22,7 @@ from slack_sdk.webhook import WebhookClient
 
 from forwarder.delivery_errors import NoticeError
 from forwarder.invocation_time import RetryBackoff, TimeBudget
-from forwarder.notices.slack_message import SlackMessage
+from forwarder.notices.slack_blocks import SlackMessage
 from forwarder.notices.slack_settings import SlackBot, SlackTarget, SlackWebhook
 
 _TOKEN_SETTING = "SLACK_BOT_TOKEN"  # noqa: S105  the name of a setting

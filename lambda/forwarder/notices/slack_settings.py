@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from forwarder.delivery_errors import SettingsError
-from forwarder.notices.channel import NoticeKind
+from forwarder.notices.channel import ChannelKind
 
 
 class SlackWebhook(Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class SlackBot(Struct, frozen=True, kw_only=True):
 SlackTarget = SlackWebhook | SlackBot
 
 
-KINDS: tuple[NoticeKind, ...] = ("success", "failure")
+KINDS: tuple[ChannelKind, ...] = ("success", "failure")
 _SETTINGS = (
     "SLACK_SUCCESS_WEBHOOK_URL",
     "SLACK_FAILURE_WEBHOOK_URL",
@@ -46,7 +46,7 @@ _SETTINGS = (
 )
 
 
-def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> Mapping[NoticeKind, SlackTarget]:
+def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> Mapping[ChannelKind, SlackTarget]:
     """Return the target of each kind of notice that is configured.
 
     ``SLACK_SECRET_ID`` names a secret (``ssm:NAME``: a parameter) with the same names in lower case. A value in the

@@ -1,16 +1,16 @@
 """Formats the numbers and causes of a notice. A value that is unknown is None."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 
-from forwarder.notices.notice import Notice
+from forwarder.notices.ended_task import EndedTask
 from forwarder.task.stop_classification import Outcome
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Distribution, Process, Record, TaskSize
 from profiler.record.run_outcome import EndStatus, describe_cause, describe_exit_code
 from profiler.record.sparkline import GAP, sparkline
-from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
+from profiler.record.units import MIB, format_duration, format_memory, format_task_size, format_usd, format_vcpu
 
 TITLES: dict[EndStatus, str] = {
     "success": "✅ Success",
@@ -18,6 +18,7 @@ TITLES: dict[EndStatus, str] = {
     "stopped": "⏹️ Stopped",
     "unknown": "❔ Ended, outcome unknown",
 }
+_UNUSUAL_TITLE = "⚠️ Success, but unlike its family"
 _OOM_BUT_SUCCESS = (
     "A process in the container was killed because memory ran out, but the container exited successfully."
 )
@@ -27,6 +28,12 @@ _MIN_SPARKLINE_VALUES = 3
 _NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
 _WHOLE_PERCENT = 100
 _HALF_PERCENT = 50
+_MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "durationMs": ("took {} (usually {})", format_duration),
+    "cpuSeconds": ("used {} of CPU time (usually {})", lambda seconds: format_duration(seconds * 1000)),
+    "blockReadBytes": ("read {} (usually {})", lambda count: format_memory(count / MIB)),
+    "blockWriteBytes": ("wrote {} (usually {})", lambda count: format_memory(count / MIB)),
+}
 # What a run did in the parts of its time in which it was not on a CPU.
 _WAITS = {
     "waiting_for_cpu": "waited for a CPU",
@@ -43,6 +50,11 @@ _MIN_INTERVALS = 10
 _MOSTLY_COVERED_PERCENT = 95
 _IDLE_BELOW_PERCENT = 1
 _MAX_MS = 1e15
+
+
+def title(notice: EndedTask) -> str:
+    """Return the outcome in words, with a symbol."""
+    return _UNUSUAL_TITLE if notice.unusual else TITLES[notice.outcome.status]
 
 
 def valid_number(value: float | None) -> float | None:
@@ -146,7 +158,16 @@ def cause(outcome: Outcome) -> str | None:
     return None if sentence is None else f"{sentence}."
 
 
-def longest_wait(notice: Notice) -> str | None:
+def unusual(notice: EndedTask) -> str | None:
+    """Return how a success differs from its family: "unlike its family: read 0 MB (usually 2.1 GB)"; None if not."""
+    words = ((*_MEASURES[measure.metric], measure) for measure in notice.unusual)
+    measures = ", ".join(
+        sentence.format(shown(measure.value), shown(measure.usual)) for sentence, shown, measure in words
+    )
+    return f"unlike its family: {measures}" if measures else None
+
+
+def longest_wait(notice: EndedTask) -> str | None:
     """Return a sentence on what a failed or slow run did most of the time, if that was not work on a CPU.
 
     It also names the target with the longest share. None if no known part took over half of the time, and if the
@@ -169,14 +190,14 @@ def longest_wait(notice: Notice) -> str | None:
     return f"{_percent(percent)} of the time it {_WAITS[kind]}{longest}."
 
 
-def _is_well_sampled(notice: Notice, breakdown: TimeBreakdown, percent: float) -> bool:
+def _is_well_sampled(notice: EndedTask, breakdown: TimeBreakdown, percent: float) -> bool:
     covered, sampling = breakdown.covered_percent, None if notice.record is None else notice.record.sampling
     interval_ms = None if sampling is None else valid_number(sampling.interval_ms)
     is_long = interval_ms is None or (notice.metrics.duration_ms or 0) >= _MIN_INTERVALS * interval_ms
     return is_long and (covered is None or covered >= min(percent, _MOSTLY_COVERED_PERCENT))
 
 
-def memory_at_oom(notice: Notice) -> str | None:
+def memory_at_oom(notice: EndedTask) -> str | None:
     """Return the memory peak and limit of a run that ran out of memory, as far as known."""
     peak, limit = memory(notice.metrics.max_memory_used_mb), memory(notice.metrics.memory_size_mb)
     parts = [None if peak is None else f"measured peak {peak}", None if limit is None else f"limit {limit}"]

@@ -9,7 +9,7 @@ from msgspec import Struct
 from forwarder.delivery_errors import DeliveryError, ForwarderError
 from forwarder.invocation_time import TimeBudget, sleep_before_deadline
 from forwarder.task.batch_log_stream import LogStream
-from forwarder.task_lines import has_stacks, read_line
+from forwarder.task_lines import has_stacks, read_line, read_notice
 from profiler.record.record_model import Report
 
 # Reserved at the end of an invocation for the document and the notice.
@@ -144,7 +144,11 @@ class _Wait:
 
 
 def _is_profiler_line(text: str) -> bool:
-    return text.startswith(_TEXT_REPORT) or has_stacks(text) or read_line(text) is not None
+    return (
+        text.startswith(_TEXT_REPORT)
+        or has_stacks(text)
+        or any(read(text) is not None for read in (read_line, read_notice))
+    )
 
 
 class EcsDefinitions:

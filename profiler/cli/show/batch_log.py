@@ -13,8 +13,8 @@ from profiler.past_runs.moments import Moment, elapsed
 from profiler.past_runs.runtime_memory_errors import out_of_memory_message
 from profiler.record.record_model import Record
 
-# The report and the call stacks are in the same stream.
-_OWN_LINES = '"type":"task.report"', '"type":"task.stacks"'
+# The report, the call stacks and the notices are in the same stream.
+_OWN_LINES = '"type":"task.report"', '"type":"task.stacks"', '"type":"task.notice"'
 _MS_PER_SECOND = 1000
 # A stack trace follows the message of most runtimes.
 _SEARCHED_LINES = 200

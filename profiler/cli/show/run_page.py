@@ -40,6 +40,7 @@ _MIN_SHARE_OF_LIMIT = 0.3
 _MAX_PROCESSES = 3
 _MAX_GPUS = 4
 _MAX_WARNINGS = 3
+_MAX_NOTICES = 8
 _MAX_NUMBERED = 9  # on the axis, where each number has one character
 _NO_DISTRIBUTION = Distribution()
 
@@ -115,6 +116,14 @@ def _facts(record: Record, view: View) -> Iterator[Line]:
     parts = (size_text, _devices(record, view.glyphs), launch, _processor(record), place)
     yield from _labelled("size", separator.join(part for part in parts if part), view)
     yield from _labelled("cost", _cost(record), view)
+    yield from _labelled("notices", separator.join(_notices(record, view)), view)
+
+
+def _notices(record: Record, view: View) -> Iterator[str]:
+    """The notices that the monitor wrote while the batch ran, each with its time."""
+    for notice in record.notices[:_MAX_NOTICES]:
+        at = _local(notice.at, view)
+        yield notice.kind if at is None else f"{notice.kind} at {at:%H:%M:%S}"
 
 
 def _labels(record: Record) -> Iterator[tuple[str, str]]:

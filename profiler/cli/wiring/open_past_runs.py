@@ -22,11 +22,17 @@ _LOGS_PERMISSION = "logs:FilterLogEvents on the log group"
 
 
 def open_source(
-    options: SourceOptions, environment: Mapping[str, str], clock: Clock, *, keeps_stacks: bool = False
+    options: SourceOptions,
+    environment: Mapping[str, str],
+    clock: Clock,
+    *,
+    keeps_stacks: bool = False,
+    keeps_notices: bool = False,
 ) -> RunSource:
     """Open the source. Raises UsageError if the options name several, TaskProfilerError if it is not there.
 
-    ``keeps_stacks``: call stacks will be asked for. A file is read only once.
+    ``keeps_stacks``, ``keeps_notices``: call stacks, or notices about schedules, will be asked for. Files and log
+    groups are read only once.
     """
     _check_only_one(options)
     if options.source is not None:
@@ -36,7 +42,7 @@ def open_source(
     if options.url is not None:
         return _search_cluster(options, options.url, environment)
     if options.groups:
-        return _log_groups(options, environment, clock)
+        return _log_groups(options, environment, clock, keeps_notices=keeps_notices)
     return _history(options.history_file, environment, clock)
 
 
@@ -96,11 +102,14 @@ def _search_cluster(options: SourceOptions, url: str, environment: Mapping[str, 
     return IndexedRuns(server, options.prefix, partial(_open_progress, environment))
 
 
-def _log_groups(options: SourceOptions, environment: Mapping[str, str], clock: Clock) -> RunSource:
+def _log_groups(
+    options: SourceOptions, environment: Mapping[str, str], clock: Clock, *, keeps_notices: bool
+) -> RunSource:
     from profiler.past_runs.log_group_runs import LogGroupRuns  # only for this source
 
-    read_pages = _open_pages(options, environment)
-    return LogGroupRuns(read_pages, options.groups, clock.wall_ns(), partial(_open_progress, environment))
+    read_pages = open_pages(options, environment)
+    show_progress = partial(_open_progress, environment)
+    return LogGroupRuns(read_pages, options.groups, clock.wall_ns(), show_progress, keeps_notices=keeps_notices)
 
 
 @contextmanager
@@ -111,7 +120,9 @@ def _open_progress(environment: Mapping[str, str]) -> Iterator[Callable[[int, fl
         yield lambda runs, share: show(format_count(runs, "run"), share)
 
 
-def _open_pages(options: SourceOptions, environment: Mapping[str, str]) -> "ReadPages":
+def open_pages(options: SourceOptions, environment: Mapping[str, str]) -> "ReadPages":
+    """The function that reads log groups."""
+
     @cache  # a client is slow to make
     def client() -> Any:  # noqa: ANN401  boto3 makes its clients at run time
         from profiler.cli.wiring.aws_options import aws_client  # botocore, only for this source

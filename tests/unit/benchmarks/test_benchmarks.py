@@ -111,7 +111,9 @@ def test_every_benchmark_has_a_module() -> None:
     folder = Path(__file__).parents[3] / "benchmarks"
     assert all((folder / f"{benchmark.module}.py").exists() for benchmark in found)
     usual = {benchmark.module for benchmark in found if not benchmark.is_extra}
-    assert usual == {"monitor", "local", "html_report", "forwarder", "nvml", "neuron", "why_threads", "why_cost"}
+    devices, why = {"nvml", "neuron"}, {"why_threads", "why_cost"}
+    notices = {"notices", "schedules", "unusual_runs"}
+    assert usual == {"monitor", "local", "html_report", "forwarder", *notices, *devices, *why}
     assert {benchmark.module for benchmark in found} - usual == {"why", "why_kills"}
 
 

@@ -12,11 +12,13 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from profiler.cli.report_command import StacksReader, command
+from profiler.cli.report_command import StacksReader, _read_notices, command
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.history.history_points import Point
 from profiler.history.run_database import HistoryStore
+from profiler.past_runs.run_source import RunFilter
 from profiler.record.activity_model import StacksLine
+from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Container, OtherContainer, Report, encode
 from tests import shown_runs
 from tests.fakes import FakeClock
@@ -225,3 +227,23 @@ def test_a_source_that_cannot_read_stacks_is_asked_once(capsys: pytest.CaptureFi
     assert [reader.read(shown_runs.waiting()) for _ in range(3)] == [None] * 3
     assert source.asked == 1
     assert capsys.readouterr().err.count("The page lacks call stacks.") == 1
+
+
+def test_the_page_has_the_missed_runs_since_the_oldest_run(here: Path) -> None:
+    missed = shown_runs.missed_notice()
+    older = replace(missed, notice=replace(missed.notice, due_at="2026-11-01T00:00:00.000Z"))
+    run = shown_runs.etl(days_ago=1)
+    (here / "lines").write_bytes(b"\n".join((encode(run), encode_notice(missed), encode_notice(older))))
+    assert call("--from", "lines").exit_code == 0
+    assert [one["text"] for one in data_of(here / "task-report.html")["notices"]] == [missed.notice.message]
+    assert call("--from", "lines", "--run", run.record.task_id).exit_code == 0
+    assert data_of(here / "task-report.html")["notices"] == []
+
+
+def test_missed_runs_that_cannot_be_read_are_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    class Refusing(ListedRuns):
+        def schedule_notices(self, selection: RunFilter) -> tuple[()]:
+            raise TaskProfilerError("Refused.")
+
+    assert _read_notices(Refusing([]), RunFilter(), ()) == ()
+    assert capsys.readouterr().err == "task-profiler: The page lacks missed runs. Refused.\n"

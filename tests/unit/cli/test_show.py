@@ -32,6 +32,7 @@ from profiler.record.record_model import (
     OtherContainer,
     Process,
     Processor,
+    RaisedNotice,
     Recommendation,
     Report,
     encode,
@@ -176,6 +177,15 @@ def test_a_run_with_checkpoints_alone_has_their_series() -> None:
     assert shown[0] == "● nightly-etl:26 is running, for 12m 00s so far."
     (cpu,) = [one for one in shown if one.startswith("  CPU") and "▔" in one]
     assert re.search(r"█ +█", cpu)
+
+
+def test_the_notices_of_a_run_are_one_line() -> None:
+    notices = (RaisedNotice(kind="stuck", at="2026-11-20T03:42:45.000Z"), RaisedNotice(kind="new\x1b", at="?"))
+    report = etl()
+    shown = page(replace(report, record=replace(report.record, notices=notices)))
+    (row,) = [one for one in shown if one.startswith("  notices")]
+    assert re.search(r"stuck at 03:42:45 . new\\x1b$", row)
+    assert not [one for one in page(report) if one.startswith("  notices")]
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=6), st.integers(1, 40))

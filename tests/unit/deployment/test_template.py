@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.function_settings import read_notice_settings, read_settings
+from forwarder.function_settings import read_grace_minutes, read_notice_settings, read_settings
 from forwarder.notices.ended_run import json_schema as ended_run_schema
 from forwarder.notices.slack_settings import read_targets
 from forwarder.task_lines import read_line
@@ -22,9 +22,15 @@ DOCS = (TEMPLATE.parents[1] / "docs" / "deployment.md").read_text()
 PARAMETERS: dict[str, Any] = template()["Parameters"]
 RESOURCES: dict[str, Any] = template()["Resources"]
 MAX_BYTES = 1_000_000  # of a template in S3, where make deploy and the console put it; CloudFormation's quota
-FUNCTIONS: dict[str, list[Callable[[Mapping[str, str]], object]]] = {
-    "ForwardLogsFunction": [read_settings],
-    "TaskStoppedFunction": [read_settings, read_notice_settings, lambda environment: read_targets(environment, str)],
+_READERS: list[Callable[[Mapping[str, str]], object]] = [
+    read_settings,
+    read_notice_settings,
+    lambda environment: read_targets(environment, str),
+]
+FUNCTIONS = {
+    "ForwardLogsFunction": _READERS,
+    "TaskStoppedFunction": _READERS,
+    "WatchSchedulesFunction": [*_READERS, read_grace_minutes],
 }
 
 # Settings that no parameter reaches, and why.
@@ -110,6 +116,8 @@ SECRETS = ["search", "team/search", "ssm:search", "ssm:/team/search", f"arn:aws:
         ("OpenSearchArn", [f"arn:aws-cn:aoss:{HERE}:collection/a1"], [f"arn:aws:aoss:{HERE}:index/a"]),
         ("ClusterArns", [f"arn:aws:ecs:{HERE}:cluster/a"], ["jobs", f"arn:aws:ecs:{HERE}:task/a"]),
         ("EventBusName", ["default", "a/b.c-d_E"], ["a b", "arn:aws:events:x"]),
+        ("Notify", ["all", "failure", "failure,running"], ["", "all,failure", "failure, running", "none"]),
+        ("ScheduleQueueArns", [f"arn:aws:sqs:{HERE}:a", f"arn:aws:sqs:{HERE}:*-dlq"], ["*", f"arn:aws:sqs:{HERE}:a,"]),
         ("NoticeEmail", ["ops@example.com"], ["ops", "a b@example.com", "@"]),
         ("SlackBaseUrl", ["https://slack-gov.com/api/"], ["https://slack-gov.com/api", "slack.com/"]),
         ("SubnetIds", ["subnet-0a", "subnet-0a,subnet-0b"], ["sg-0a", "subnet-0a, subnet-0b"]),
@@ -154,6 +162,7 @@ def test_parameters_that_make_sense_together_pass() -> None:
     assert refused() == []
     assert refused(**DOMAIN) == []
     assert refused(TaskStopped="false", ElasticsearchUrl="https://x") == []
+    assert refused(TaskStopped="false", WatchSchedules="true") == []
     assert refused(SubnetIds="subnet-0a", SecurityGroupIds="sg-0a") == []
     assert refused(Ingestion="stream", ElasticsearchUrl="https://x") == []
     assert refused(SlackSecretId="slack", SlackFailureChannel="C1") == []
@@ -220,7 +229,10 @@ def test_settings_come_from_parameters_or_from_what_the_stack_makes() -> None:
         for name, value in variables(function).items():
             source = value["Ref"] if "Ref" in value else value["Fn::If"][0]
             made = {"FAILED_ITEMS_QUEUE_URL": "FailedItemsQueue", "IDEMPOTENCY_TABLE": "IdempotencyTable"}
-            assert source in {*PARAMETERS, "SignsRequests", "HasEventBus", made.get(name)}, name
+            conditions = {"SignsRequests", "HasEventBus"}
+            if source in ("HasCluster", "ForwardsNotices"):
+                source = value["Fn::If"][1]["Ref"]
+            assert source in {*PARAMETERS, *conditions, made.get(name)}, name
 
 
 # Logs Insights
@@ -316,7 +328,10 @@ def test_the_query_for_memory_kills_finds_them() -> None:
 def subscription_patterns() -> Iterator[str]:
     for one in RESOURCES.values():
         if one["Type"] == "AWS::Logs::SubscriptionFilter":
-            all_lines, pattern = one["Properties"]["FilterPattern"]["Fn::If"][1:]
+            condition, with_cluster, pattern_of_notices = one["Properties"]["FilterPattern"]["Fn::If"]
+            assert condition == "HasCluster"
+            assert pattern_of_notices == '{ $.type = "task.notice" }'
+            all_lines, pattern = with_cluster["Fn::If"][1:]
             assert all_lines == ""
             yield pattern
 
@@ -384,8 +399,9 @@ def test_the_docs_tell_what_each_alarm_means() -> None:
     rows = re.findall(r"^\| ((?:`-[\w-]+`(?:, )?)+) \|", DOCS, re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`-([\w-]+)`", row)} == endings
     cost = (TEMPLATE.parents[1] / "docs" / "cost.md").read_text()
-    assert f"{len(alarms)} alarms" in cost
-    assert f"{len(alarms) * 0.1:.2f} USD" in cost
+    count = sum(not ending.startswith("watch-schedules") for ending in endings)  # without WatchSchedules
+    assert f"{count} alarms" in cost
+    assert f"{count * 0.1:.2f} USD" in cost
 
 
 def test_the_docs_name_every_output() -> None:

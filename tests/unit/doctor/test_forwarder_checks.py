@@ -118,8 +118,27 @@ def test_a_stack_without_a_cluster_or_without_log_groups_is_noted() -> None:
     without = {name: value for name, value in OUTPUTS.items() if name == "FailedItemsQueueUrl"}
     levels = {one.topic: one.level for one in stack_findings(FakeStack(stack(outputs=without)))}
     assert (levels["forward_logs"], levels["task_stopped"]) == ("note", "note")
+    assert "watch_schedules" not in levels
     levels = {one.topic: one.level for one in stack_findings(FakeStack(stack(parameters={})))}
     assert levels["subscription"] == "problem"
+    of_notices = stack(parameters={"LogGroups": "/ecs/a", "ElasticsearchUrl": ""})
+    (found, *_) = [one for one in stack_findings(FakeStack(of_notices)) if one.topic == "forward_logs"]
+    assert found.text == "The stack forwards only notices of running tasks: ElasticsearchUrl is empty."
+
+
+@pytest.mark.parametrize(("state", "invocations", "levels"), [("ENABLED", 3, "ok"), ("DISABLED", 0, "problem note")])
+def test_the_watch_of_schedules_is_checked_if_there_is_one(state: str, invocations: int, levels: str) -> None:
+    class Watching(FakeStack):
+        def rule_states(self, function_arn: str) -> dict[str, str]:
+            return {"rule": state}
+
+        def activity(self, name: str) -> Activity:
+            return Activity(invocations=invocations, errors=0)
+
+    outputs = {"WatchSchedulesFunctionName": "tp-watch-schedules"}
+    found = [one for one in stack_findings(Watching(stack(outputs=outputs))) if one.topic == "watch_schedules"]
+    assert {one.level for one in found} == {"ok", *levels.split()}
+    assert all("rule" in (one.advice or "rule") for one in found)
 
 
 def test_a_function_that_is_not_ready_and_a_disabled_mapping_are_problems() -> None:

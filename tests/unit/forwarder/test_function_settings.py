@@ -5,7 +5,14 @@ import pytest
 
 from forwarder import function_settings
 from forwarder.delivery_errors import SettingsError
-from forwarder.function_settings import Credentials, ForwarderSettings, read_credentials, read_settings
+from forwarder.function_settings import (
+    Credentials,
+    ForwarderSettings,
+    read_credentials,
+    read_grace_minutes,
+    read_notice_settings,
+    read_settings,
+)
 
 SECRET = "hunter2-hunter2"
 
@@ -101,3 +108,38 @@ def test_every_setting_is_documented() -> None:
     assert len(names) >= 22
     page = (Path(__file__).parents[3] / "docs" / "forwarder.md").read_text()
     assert {name for name in names if name not in page} == set()
+
+
+@pytest.mark.parametrize(
+    ("notify", "subjects"),
+    [
+        ("", {"success", "failure", "running"}),
+        ("ALL", {"success", "failure", "running"}),
+        ("failure", {"failure"}),
+        ("failure, Running,", {"failure", "running"}),
+        ("success,all", {"success", "failure", "running"}),
+    ],
+)
+def test_notify_lists_what_is_announced(notify: str, subjects: set[str]) -> None:
+    assert set(read_notice_settings({"NOTIFY": notify}).subjects) == subjects
+
+
+def test_notify_refuses_other_words() -> None:
+    with pytest.raises(SettingsError, match="NOTIFY must be all, or a list of success, failure and running"):
+        read_notice_settings({"NOTIFY": "failure,never"})
+
+
+@pytest.mark.parametrize(("text", "expected"), [("", False), ("true", True)])
+def test_notify_unusual_announces_unusual_successes_as_failures(text: str, *, expected: bool) -> None:
+    assert read_notice_settings({"NOTIFY_UNUSUAL": text}).unusual_as_failures is expected
+
+
+@pytest.mark.parametrize(("text", "minutes"), [("", 15), ("1", 1), (" 45 ", 45), ("7.5", 7.5)])
+def test_the_grace_of_schedules_is_in_minutes(text: str, minutes: float) -> None:
+    assert read_grace_minutes({"SCHEDULE_GRACE_MINUTES": text}) == minutes
+
+
+@pytest.mark.parametrize("text", ["0", "46", "nan", "soon", "-1"])
+def test_a_grace_that_cannot_be_judged_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"^SCHEDULE_GRACE_MINUTES must be"):
+        read_grace_minutes({"SCHEDULE_GRACE_MINUTES": text})

@@ -66,6 +66,7 @@ DECODED = Payload(
     log_group="/ecs/jobs",
     log_stream="ecs/batch/0123",
     log_events=(LogEvent("1", 1772359202500, "hello"),),
+    subscription_filters=("task-profiler",),
 )
 
 

@@ -10,9 +10,9 @@ import pytest
 from forwarder.delivery_errors import DeliveryError, ForwarderError, SearchClusterError, SettingsError
 from forwarder.documents import Document
 from forwarder.function_settings import NoticeSettings
-from forwarder.notices.channel import NoticeChannel, NoticeKind
-from forwarder.notices.duration_comparison import compare
-from forwarder.notices.notice import Comparison, Notice
+from forwarder.notices.channel import Announcement, ChannelKind, NoticeChannel, announcement_key
+from forwarder.notices.ended_task import Comparison, EndedTask, UnusualMeasure
+from forwarder.notices.family_comparison import compare
 from forwarder.search_cluster.document_delivery import DeliveryResult
 from forwarder.search_cluster.failure_store import Failure
 from forwarder.task.batch_log_stream import LogStream
@@ -21,9 +21,10 @@ from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import EventContainer, StoppedTask
 from forwarder.task_lines import read_line
 from forwarder.task_stopped import Index, TaskStoppedHandler
+from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Container, Distribution, Metrics, Processor, Record, Report
 from tests.fakes import FakeInvocationTime
-from tests.shown_runs import waiting_stacks
+from tests.shown_runs import stuck_notice, waiting_stacks
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, task
 
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
@@ -66,12 +67,13 @@ class World:
         self.described = described
         self.time = FakeInvocationTime(300)
         self.documents: list[Document] = []
-        self.notices: list[tuple[Notice, str]] = []
+        self.notices: list[tuple[EndedTask, str]] = []
         self.cluster_error: DeliveryError | None = None
         self.slack_error: DeliveryError | None = None
         self.index_error: SettingsError | None = None
         self.channel_error: SettingsError | None = None
         self.compare_error: ForwarderError | None = None
+        self.comparison = AS_EVER
         self.rejected: tuple[Failure, ...] = ()
         self.log_errors: list[DeliveryError] = []
         self.reads = 0
@@ -117,15 +119,15 @@ class World:
     def channels(self, settings: NoticeSettings) -> list[NoticeChannel]:
         return [self, *self.other_channels]
 
-    def accepts(self, kind: NoticeKind) -> bool:
+    def accepts(self, kind: ChannelKind) -> bool:
         if self.channel_error is not None:
             raise self.channel_error
         return True
 
-    def compare(self, notice: Notice) -> Comparison | None:
+    def compare(self, notice: EndedTask) -> Comparison | None:
         if self.compare_error is not None:
             raise self.compare_error
-        return AS_EVER
+        return self.comparison
 
     def describe(self, arn: str) -> Mapping[str, object] | None:
         assert arn.endswith("nightly:5")
@@ -137,10 +139,11 @@ class World:
         self.documents += documents
         return DeliveryResult(indexed=len(documents) - len(self.rejected), rejected=self.rejected)
 
-    def post(self, notice: Notice, kind: NoticeKind) -> None:
+    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
+        assert isinstance(announcement, EndedTask)
         if self.slack_error is not None:
             raise self.slack_error
-        self.notices.append((notice, kind))
+        self.notices.append((announcement, kind))
 
     def handle(
         self, ended: StoppedTask | None = None, *, cluster: bool = True, **settings: Any
@@ -344,6 +347,33 @@ def test_a_failed_comparison_is_left_out_of_the_notice() -> None:
     assert world.notices[1][0].comparison == AS_EVER
 
 
+UNUSUAL = Comparison(text="", unusual=(UnusualMeasure(metric="cpuSeconds", value=0, usual=900),) * 2)
+
+
+@pytest.mark.parametrize(
+    ("comparison", "settings", "notified"),
+    [
+        (UNUSUAL, {}, "success"),
+        (UNUSUAL, {"unusual_as_failures": True}, "failure"),
+        (UNUSUAL, {"unusual_as_failures": True, "subjects": frozenset({"failure"})}, "failure"),
+        (UNUSUAL, {"unusual_as_failures": True, "subjects": frozenset({"success"})}, "failure"),
+        (UNUSUAL, {"unusual_as_failures": True, "subjects": frozenset({"running"})}, None),
+        (UNUSUAL, {"unusual_as_failures": True, "families": ("weekly",)}, None),
+        (UNUSUAL, {"subjects": frozenset({"failure"})}, None),
+        (AS_EVER, {"unusual_as_failures": True}, "success"),
+        (AS_EVER, {"unusual_as_failures": True, "subjects": frozenset({"failure"})}, None),
+    ],
+)
+def test_a_success_unlike_its_family_is_announced_as_a_failure_if_wanted(
+    comparison: Comparison, settings: dict[str, Any], notified: str | None
+) -> None:
+    world = World({BATCH_STREAM: [report(status="success", exitCode=0)]})
+    world.comparison = comparison
+    succeeded = task(containers=[{"name": "batch", "exitCode": 0}, {"name": "task-monitor", "exitCode": 0}])
+    assert world.handle(succeeded, **settings) == {"status": "success", "indexed": True, "notified": notified}
+    assert [kind for _, kind in world.notices] == ([] if notified is None else [notified])
+
+
 def report_line(**record: Any) -> ReportLine:
     line = report(**record)
     parsed = read_line(line)
@@ -400,13 +430,13 @@ class OtherChannel:
         self.error: ForwarderError | None = None
         self.posted: list[str] = []
 
-    def accepts(self, kind: NoticeKind) -> bool:
+    def accepts(self, kind: ChannelKind) -> bool:
         return True
 
-    def post(self, notice: Notice, kind: NoticeKind) -> None:
+    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
         if self.error is not None:
             raise self.error
-        self.posted.append(notice.task.id)
+        self.posted.append(announcement_key(announcement).rpartition("/")[2])
 
 
 def test_a_failed_channel_raises_after_the_other_channels_posted() -> None:
@@ -455,9 +485,9 @@ def test_a_failure_shows_the_last_lines_of_the_batch(count: int, shown: tuple[st
     assert world.notices[0][0].log_lines == shown
 
 
-def test_call_stacks_before_the_report_are_neither_in_its_way_nor_shown() -> None:
+def test_call_stacks_and_notices_before_the_report_are_neither_in_its_way_nor_shown() -> None:
     stacks = msgspec.json.encode(waiting_stacks()).decode()
-    world = World({BATCH_STREAM: ["one", stacks, report()]})
+    world = World({BATCH_STREAM: ["one", encode_notice(stuck_notice()).decode(), stacks, report()]})
     world.handle(log_lines=5)
     ((notice, _),) = world.notices
     assert (world.reads, notice.log_lines, notice.duration_ms) == (2, ("one",), 60000)
@@ -494,8 +524,8 @@ def test_without_a_cluster_the_notice_is_posted() -> None:
     [
         ({}, {}, "failure"),
         ({"containers": [{"name": "batch", "exitCode": 0}]}, {}, "success"),
-        ({"containers": [{"name": "batch", "exitCode": 0}]}, {"only_failures": True}, None),
-        ({"stopCode": "UserInitiated"}, {"only_failures": True}, "failure"),
+        ({"containers": [{"name": "batch", "exitCode": 0}]}, {"subjects": frozenset({"failure"})}, None),
+        ({"stopCode": "UserInitiated"}, {"subjects": frozenset({"failure"})}, "failure"),
         ({}, {"families": ("week*", "night*")}, "failure"),
         ({}, {"families": ("week*",)}, None),
         ({"group": "service:web"}, {}, None),
@@ -537,11 +567,11 @@ def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition
     assert world.notices[0][0].container == "batch"
 
 
-def ended(duration_ms: float | None, *, processor: Processor | None = None, **of_task: Any) -> Notice:
+def ended(duration_ms: float | None, *, processor: Processor | None = None, **of_task: Any) -> EndedTask:
     metrics = Metrics(duration_ms=duration_ms)
     record = Record(task_id="1", container=Container(name="batch"), metrics=metrics, processor=processor)
     fields = {"arn": "1", "definition_arn": "nightly:1", **of_task}
-    return Notice(
+    return EndedTask(
         task=StoppedTask(**fields),
         outcome=Outcome(status="success", category="exit", out_of_memory=False),
         report_line=ReportLine(Report(time="", type="task.report", record=record), ""),

@@ -1,12 +1,15 @@
 """The data of the page."""
 
 import random
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.html_report.page_data import MAX_BYTES, build_page_data
-from profiler.record.record_model import Metrics
+from profiler.record.notice_model import ScheduleNoticeLine
+from profiler.record.record_model import Metrics, RaisedNotice
 from tests import shown_runs
 from tests.report_page import content, labelled, parsed, report, run_of, step, unpacked
 
@@ -55,6 +58,13 @@ def test_an_opened_run_has_verdict_moments_processes_and_kills() -> None:
     assert all(0 <= start <= end <= run["ms"] for _, start, end, _ in run["moments"])
     assert run["logStream"] == killed.record.log_stream
     assert content([run_of(shown_runs.local())])["runs"][0]["kills"] == [2, [["worker", None, None, None, 2100, None]]]
+
+
+def test_an_opened_run_has_its_notices() -> None:
+    etl = shown_runs.etl()
+    notices = (RaisedNotice(kind="stuck", at="2026-11-20T03:42:45.000Z"), RaisedNotice(kind="newer", at=""))
+    (run,) = content([run_of(replace(etl, record=replace(etl.record, notices=notices)))])["runs"]
+    assert run["notices"] == ["stuck at +30m", "newer"]
 
 
 def test_labels_that_do_not_fit_are_left_out_before_any_run_is() -> None:
@@ -113,3 +123,42 @@ def test_without_room_the_newest_runs_have_series() -> None:
     assert 5 < sum(has_series) < 40
     assert has_series == sorted(has_series, reverse=True)
     assert len(made.text) + len(made.series) <= 200_000
+
+
+def page_of(notices: list[ScheduleNoticeLine], **place: str) -> Any:
+    run = shown_runs.etl()
+    runs = [run_of(replace(run, record=replace(run.record, **place)))]
+    return unpacked(build_page_data(runs, generated_at="", version="", notices=notices).text)
+
+
+def test_a_missed_run_has_the_fields_by_which_runs_are_selected() -> None:
+    missed = shown_runs.missed_notice()
+    data = page_of([replace(missed, cluster="arn:aws:ecs:us-west-2:111122223333:cluster/jobs")])
+    assert data["notices"] == [
+        {
+            "family": "nightly-etl",
+            "account": "111122223333",
+            "region": "us-west-2",
+            "cluster": "jobs",
+            "outcome": "missed",
+            "began": 1_795_143_600_000,
+            "text": missed.notice.message,
+        }
+    ]
+
+
+def test_a_missed_run_is_in_the_lane_of_its_family_unless_the_places_differ() -> None:
+    missed = shown_runs.missed_notice()
+    for place in ({}, {"account_id": "111122223333"}):
+        data = page_of([missed], **place)
+        assert {one["family"] for one in (*data["runs"], *data["notices"])} == {"nightly-etl"}
+    data = page_of([missed], account_id="2")
+    families = [one["family"] for one in (*data["runs"], *data["notices"])]
+    assert families == ["nightly-etl (2)", "nightly-etl (111122223333)"]
+
+
+def test_missed_runs_leave_room_for_runs() -> None:
+    missed = [replace(shown_runs.missed_notice(), family=incompressible(2000)) for _ in range(1000)]
+    data = build_page_data([run_of(report("a"))], generated_at="", version="", notices=missed, max_bytes=200_000)
+    assert 0 < len(unpacked(data.text)["notices"]) < 20
+    assert len(data.text) < 200_000

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -31,7 +31,7 @@ from tests.unit.kibana.saved_object_rules import lint_file
 CLASSIC, LENS = "opensearch-dashboards.ndjson", "kibana.ndjson"
 FILES = (CLASSIC, LENS)
 OTHER_FILES = (
-    *(f"index-templates/task-{name}.json" for name in ("reports", "checkpoints", "logs")),
+    *(f"index-templates/task-{name}.json" for name in ("reports", "checkpoints", "logs", "notices")),
     "ingest/task-profiler.json",
 )
 HEATMAP = object_id("lens", "task-usage-cpu")
@@ -130,6 +130,7 @@ def test_a_label_has_one_colour_on_all_panels() -> None:
 
 NUMBERS = {"long", "float", "double"}
 FITTING = {
+    "count": {"date"},
     "count_distinct": {"keyword"},
     "terms": {"keyword"},
     "filter": {"keyword"},
@@ -170,13 +171,13 @@ def test_every_control_is_a_keyword_of_reports() -> None:
 
 @each_file
 def test_every_format_of_a_data_view_has_a_field(name: str, files: dict[str, str]) -> None:
-    for index in ("reports", "checkpoints"):
+    for index in get_args(Index):
         attributes = by_id(loaded(files[name]), object_id("data-view", index))["attributes"]
         assert (attributes["title"], attributes["timeFieldName"]) == (f"task-{index}-*", "@timestamp")
         assert set(json.loads(attributes["fieldFormatMap"])) <= set(template_fields(index))
 
 
-@pytest.mark.parametrize("index", ["reports", "checkpoints"])
+@pytest.mark.parametrize("index", get_args(Index))
 def test_a_data_view_lists_the_fields_of_the_template(index: Index) -> None:
     listed = {entry["name"]: entry["esTypes"] for entry in data_view_fields(index) if entry["name"][0] != "_"}
     assert listed.pop("record") == ["keyword"]  # Kibana marks a field of a document that its data view does not list
@@ -229,9 +230,11 @@ def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel, files: di
     aggs = state["aggs"] or [{"id": "1", "schema": "metric", "params": state["params"]["series"][0]["metrics"][0]}]
     buckets = [(one["id"], one["params"].get("field", "")) for one in aggs if one["schema"] != "metric"]
     assert [*buckets, *((one["id"], "") for one in aggs if one["schema"] == "metric")] == wanted
-    fields = [field for _, field in wanted if field] + [metric.field for metric in panel.metrics]
-    grouped = [group[0].field for group in grouped_metrics(panel).values()]
-    assert [one["params"]["field"] for one in aggs if one["schema"] == "metric"] == grouped
+    shown = [metric.field for metric in panel.metrics if metric.operation != "count"]
+    grouped = [group[0].field for group in grouped_metrics(panel).values() if group[0].operation != "count"]
+    assert [
+        one["params"]["field"] for one in aggs if one["schema"] == "metric" and one.get("type") != "count"
+    ] == grouped
     percents = [percent for one in aggs for percent in one["params"].get("percents", ())]
     assert percents == [metric.percent for metric in panel.metrics if metric.operation == "percentile"]
     lens = by_id(loaded(files[LENS]), object_id("lens", panel.key))["attributes"]["state"]["datasourceStates"]
@@ -239,7 +242,7 @@ def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel, files: di
     columns = [layer["columns"][column] for column in layer["columnOrder"]]
     drawn = [column["sourceField"] for column in columns if column.get("sourceField", "Records") != "Records"]
     repeated = len(panel.cases) or (2 if panel.metrics[0].share_of else 1)
-    assert drawn == (fields if repeated == 1 else [*fields[:-1], *fields[-1:] * repeated])
+    assert drawn == [*(field for _, field in wanted if field), *shown * repeated]
 
 
 @by_key
@@ -467,5 +470,6 @@ def test_id_columns_have_a_width_and_the_number_of_ids_does_not(files: dict[str,
     widths = [
         panel["embeddableConfig"].get("vis", {}).get("columnsWidth") for panel in json.loads(dashboard["panelsJSON"])
     ]
-    (failures,) = (found for found in widths if found and len(found) == 3)
+    failures, notices = (found for found in widths if found and len(found) == 3)
     assert [one["colIndex"] for one in failures] == [2, 5, 6]  # reason, latest task, latest end
+    assert [one["colIndex"] for one in notices] == [4, 5, 6]  # message, latest task, time

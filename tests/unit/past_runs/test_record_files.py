@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from profiler.past_runs import record_files
 from profiler.past_runs.record_files import FileRuns
 from profiler.past_runs.run_source import RunFilter
+from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import encode
 from tests.runs import report
-from tests.shown_runs import waiting, waiting_stacks
+from tests.shown_runs import missed_notice, stuck_notice, waiting, waiting_stacks
 
 STACKS = msgspec.json.encode(waiting_stacks())
 OTHERS = msgspec.json.encode(replace(waiting_stacks(), container="other", steps=()))
@@ -63,3 +64,11 @@ def test_stacks_are_skipped_silently_and_not_kept(tmp_path: Path) -> None:
     assert len(list(runs.runs(RunFilter()))) == 1
     assert runs.notes == (f"{tmp_path}/lines: skipped 1 invalid line: 3",)
     assert runs.stacks(waiting()) is None
+
+
+def test_notices_are_skipped_silently(tmp_path: Path) -> None:
+    notices = [encode_notice(stuck_notice()), encode_notice(missed_notice())]
+    newer = b'{ "type": "task.notice", "notice": []}'
+    runs = source(tmp_path, b"\n".join((*notices, newer, notices[0][:-9], encode(waiting()))))
+    assert len(list(runs.runs(RunFilter()))) == 1
+    assert runs.notes == ()

@@ -4,7 +4,7 @@
 import { byId } from "#page/elements.js";
 
 /** The data. It is empty until `loadContent` has ended. */
-export const content = { runs: [], sizing: [], series: [] };
+export const content = { runs: [], notices: [], sizing: [], series: [] };
 
 export async function loadContent() {
   const data = await parseContent(byId("task-data").textContent);

@@ -205,6 +205,7 @@ export function drawRunPage(place, run, { other = lastSuccess(run), onOpen } = {
       ...(drawnOther
         ? [section(`Compared with ${asTime(other.began)}`, comparisonTable(run, other), ...processorNote(run, other))]
         : []),
+      ...listSection("Notices", run.notices),
       ...listSection("Warnings", run.warnings),
     ),
     section("Numbers", facts(run)),

@@ -13,12 +13,20 @@ from msgspec.structs import replace
 
 from forwarder.delivery_errors import NoticeError
 from forwarder.notices.ended_run import MAX_DETAIL_BYTES, EndedRun, LogLineChannel, ended_run, json_schema
+from forwarder.notices.ended_task import EndedTask
 from forwarder.notices.event_bus import EventBusChannel
-from forwarder.notices.notice import Notice
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Container, Cost, Metrics, Recommendation, Record
 from tests.documentation import ROOT
-from tests.unit.forwarder.notices.test_slack_message import NOTICE, NOTICES, OOM, ended, in_task, report_line
+from tests.unit.forwarder.notices.test_slack_message import (
+    DID_NOTHING,
+    NOTICE,
+    NOTICES,
+    OOM,
+    ended,
+    in_task,
+    report_line,
+)
 
 KIBANA = "https://kibana.example.com"
 RECORD = Record(
@@ -69,7 +77,7 @@ def test_a_bus_that_rejects_the_event_is_named(bus: RefusingBus, code: str) -> N
         EventBusChannel("runs", lambda: bus).post(RUN, "failure")
 
 
-def detail(notice: Notice) -> dict[str, Any]:
+def detail(notice: EndedTask) -> dict[str, Any]:
     bus = Bus()
     EventBusChannel("default", lambda: bus, kibana_url=KIBANA).post(notice, "failure")
     (entry,) = bus.entries
@@ -107,6 +115,20 @@ def test_the_detail_of_a_run_with_a_report() -> None:
     assert set(links) == {"logStream", "ecsTask", "kibana"}
     assert (advice["vcpu"], advice["memoryMB"]) == (0.25, 2048)
     assert [len(reason) for reason in advice["reasons"]] == [400] * 5
+
+
+def test_the_detail_of_a_success_unlike_its_family() -> None:
+    run = detail(DID_NOTHING)
+    SCHEMA.validate(run)
+    assert run["status"] == "success"
+    assert run["text"] == (
+        "etl_daily:7 ended with success, but unlike its family: took 3.0 s (usually 41m 10s), "
+        "read 0 MB (usually 2.1 GB)."
+    )
+    assert run["unusual"] == [
+        {"metric": "durationMs", "value": 3000, "usual": 2_470_000},
+        {"metric": "blockReadBytes", "value": 0, "usual": 2_254_857_830},
+    ]
 
 
 def test_the_time_breakdown_has_its_three_largest_targets_and_a_sentence() -> None:
@@ -197,7 +219,7 @@ HOSTILE = replace(
 
 @settings(deadline=None)
 @given(NOTICES, NOTICES)
-def test_all_texts_but_the_stopped_reason_can_be_embedded_in_templates(notice: Notice, other: Notice) -> None:
+def test_all_texts_but_the_stopped_reason_can_be_embedded_in_templates(notice: EndedTask, other: EndedTask) -> None:
     """EventBridge inserts a value as it is: a quotation mark would end the string of the template."""
     record = replace(HOSTILE, finished_at=other.outcome.reason)
     run = detail(ended(replace(notice, report_line=report_line(record)), reason=f'"{notice.outcome.reason}\\'))
@@ -220,7 +242,7 @@ SCHEMA = jsonschema.Draft202012Validator(json_schema())
 
 @settings(deadline=None)
 @given(NOTICES)
-def test_any_notice_becomes_a_bounded_detail_that_matches_the_schema(notice: Notice) -> None:
+def test_any_notice_becomes_a_bounded_detail_that_matches_the_schema(notice: EndedTask) -> None:
     breakdown = None if notice.record is None else notice.record.time_breakdown
     run = detail(replace(notice, report_line=report_line(replace(RECORD, time_breakdown=breakdown))))
     SCHEMA.validate(run)

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from forwarder.notices import links, value_formats
+from forwarder.notices.ended_task import Comparison, EndedTask, UnusualMeasure
 from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
-from forwarder.notices.notice import Comparison, Notice
-from forwarder.notices.slack_message import SlackMessage, escape_text, message
+from forwarder.notices.slack_blocks import SlackMessage, escape_text
+from forwarder.notices.slack_message import message
 from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.find_report import ReportLine
 from forwarder.task.stop_classification import Outcome
@@ -70,7 +71,7 @@ def report_line(record: Record, kind: RecordType = "task.report") -> ReportLine:
     return ReportLine(Report(time="2026-03-01T12:13:03Z", type=kind, record=record), "")
 
 
-NOTICE = Notice(
+NOTICE = EndedTask(
     task=TASK,
     outcome=Outcome(status="success", category="exit", out_of_memory=False, exit_code=0),
     container="batch",
@@ -79,17 +80,17 @@ NOTICE = Notice(
 )
 
 
-def recorded(notice: Notice, **changes: Any) -> Notice:
+def recorded(notice: EndedTask, **changes: Any) -> EndedTask:
     """The notice with other fields of the record."""
     return replace(notice, report_line=report_line(replace(notice.record or RECORD, **changes)))
 
 
-def ended(notice: Notice, **changes: Any) -> Notice:
+def ended(notice: EndedTask, **changes: Any) -> EndedTask:
     """The notice with another outcome."""
     return replace(notice, outcome=replace(notice.outcome, **changes))
 
 
-def in_task(notice: Notice, **changes: Any) -> Notice:
+def in_task(notice: EndedTask, **changes: Any) -> EndedTask:
     return replace(notice, task=replace(notice.task, **changes))
 
 
@@ -106,6 +107,18 @@ OOM = recorded(
 )
 
 
+DID_NOTHING = replace(
+    NOTICE,
+    comparison=Comparison(
+        text="8.0× shorter.",
+        unusual=(
+            UnusualMeasure(metric="durationMs", value=3000, usual=2_470_000),
+            UnusualMeasure(metric="blockReadBytes", value=0, usual=2_254_857_830),
+        ),
+    ),
+)
+
+
 def texts(value: Any) -> list[str]:
     """Return the text of all text objects."""
     if isinstance(value, dict):
@@ -114,7 +127,7 @@ def texts(value: Any) -> list[str]:
     return [text for each in value for text in texts(each)] if isinstance(value, list) else []
 
 
-def text_of(notice: Notice) -> str:
+def text_of(notice: EndedTask) -> str:
     return "\n".join(texts(message(notice, kibana_url=KIBANA).blocks))
 
 
@@ -280,7 +293,7 @@ def test_a_record_without_kills_has_no_sentence_about_them() -> None:
     assert text_of(recorded(NOTICE, memory_kills=MemoryKills(count=0))) == text_of(NOTICE)
 
 
-BARE = Notice(
+BARE = EndedTask(
     task=StoppedTask(arn="1", definition_arn="f"),
     outcome=Outcome(status="unknown", category="unknown", out_of_memory=False),
 )
@@ -327,6 +340,15 @@ def test_comparison_and_advice() -> None:
     text = text_of(replace(recorded(NOTICE, recommendation=advice), comparison=Comparison(text=comparison)))
     assert comparison in text
     assert "Suggested size: 0.25 vCPU, 512 MB (saves 49 %)." in text
+
+
+def test_a_success_unlike_its_family_is_named_in_the_title_and_a_line() -> None:
+    sent = message(DID_NOTHING, kibana_url=KIBANA)
+    line = "Success, but unlike its family: took 3.0 s (usually 41m 10s), read 0 MB (usually 2.1 GB)."
+    assert line in "\n".join(texts(sent.blocks))
+    title = "⚠️ Success, but unlike its family · etl_daily:7"
+    assert sent.blocks[0]["text"]["text"] == title
+    assert sent.text == f"{title}, after 2h 13m, exit code 0"
 
 
 def waited(network_percent: float, *targets: WaitTarget) -> TimeBreakdown:
@@ -452,7 +474,7 @@ def test_external_text_never_becomes_slack_markup() -> None:
         time_breakdown=waited(90.0, WaitTarget(kind="network", target=HOSTILE, percent=90.0)),
         memory_kills=MemoryKills(count=1, processes=(Process(name=HOSTILE),)),
     )
-    notice = Notice(
+    notice = EndedTask(
         task=task,
         outcome=outcome,
         container=HOSTILE,
@@ -638,8 +660,17 @@ CATEGORIES: list[StopCategory] = [
 ]
 MAYBE_TEXT = st.none() | ANY_TEXT
 ANY_TIME = st.none() | st.datetimes(timezones=st.just(UTC))
+ANY_MEASURES = st.lists(
+    st.builds(
+        UnusualMeasure,
+        metric=st.sampled_from(["durationMs", "cpuSeconds", "blockReadBytes", "blockWriteBytes"]),
+        value=st.floats(0, 2**63),
+        usual=st.floats(0, 2**63),
+    ),
+    max_size=4,
+).map(tuple)
 NOTICES = st.builds(
-    Notice,
+    EndedTask,
     task=st.builds(
         StoppedTask,
         arn=ANY_TEXT,
@@ -659,7 +690,7 @@ NOTICES = st.builds(
     ),
     container=MAYBE_TEXT,
     report_line=st.none() | st.builds(report_line, ANY_RECORD, st.sampled_from(["task.report", "task.checkpoint"])),
-    comparison=st.none() | st.builds(Comparison, text=ANY_TEXT, is_slow=st.booleans()),
+    comparison=st.none() | st.builds(Comparison, text=ANY_TEXT, is_slow=st.booleans(), unusual=ANY_MEASURES),
     log=st.none() | st.builds(LogStream, group=ANY_TEXT, stream=ANY_TEXT),
     log_lines=st.lists(ANY_TEXT, max_size=21).map(tuple),
 )
@@ -667,7 +698,7 @@ NOTICES = st.builds(
 
 @settings(deadline=None)  # a text of 21,000 characters takes long on a busy machine
 @given(NOTICES, MAYBE_TEXT | ANY_TEXT.map(lambda text: f"https://{text}"))
-def test_any_notice_becomes_a_valid_slack_message(notice: Notice, kibana_url: str | None) -> None:
+def test_any_notice_becomes_a_valid_slack_message(notice: EndedTask, kibana_url: str | None) -> None:
     sent = message(notice, kibana_url=kibana_url)
     as_sent = json.loads(
         json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False).encode()

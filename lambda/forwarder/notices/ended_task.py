@@ -1,4 +1,4 @@
-"""The notice of a stopped task: the task, its outcome, its report, and a comparison with recent runs of the family."""
+"""A stopped task to announce: the task, its outcome, its report, and a comparison with recent runs of the family."""
 
 from msgspec import Struct
 
@@ -7,19 +7,31 @@ from forwarder.task.find_report import ReportLine
 from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import StoppedTask
 from profiler.core.timestamps import format_datetime
-from profiler.record.record_model import Metrics, Record
+from profiler.record.record_model import Metrics, Number, Record
 
 _NOT_MEASURED = Metrics()
 
 
+class UnusualMeasure(Struct, frozen=True, kw_only=True):
+    """A metric of the record in which a success lies far outside its family, and the median of the family's runs."""
+
+    metric: str
+    value: Number
+    usual: Number
+
+
 class Comparison(Struct, frozen=True, kw_only=True):
-    """The run compared with recent runs of its family, in words, and whether it took notably longer."""
+    """The run compared with recent runs of its family: the duration in words, and whether it took notably longer.
+
+    ``unusual`` are the measures of a success that did much less or much more than its family usually does.
+    """
 
     text: str
     is_slow: bool = False
+    unusual: tuple[UnusualMeasure, ...] = ()
 
 
-class Notice(Struct, frozen=True, kw_only=True):
+class EndedTask(Struct, frozen=True, kw_only=True):
     """One stopped task.
 
     ``container`` is the name of the batch container; ``report_line`` is its report or checkpoint, and ``log`` is its
@@ -54,6 +66,11 @@ class Notice(Struct, frozen=True, kw_only=True):
     def went_wrong(self) -> bool:
         """Whether the run failed or took notably longer than its family's recent runs."""
         return self.outcome.status == "failure" or (self.comparison is not None and self.comparison.is_slow)
+
+    @property
+    def unusual(self) -> tuple[UnusualMeasure, ...]:
+        """The measures in which a success lies far outside its family."""
+        return () if self.comparison is None else self.comparison.unusual
 
     @property
     def is_complete(self) -> bool:

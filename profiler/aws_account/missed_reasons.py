@@ -1,0 +1,236 @@
+"""Why AWS started no task at a due time: the calls that CloudTrail keeps, and the schedule's dead-letter queue.
+
+Both are asked for a due time that seems missed, and the requests are few. No message leaves its queue.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from profiler.aws_account.aws_errors import aws_errors
+from profiler.core.aws_clients import AwsClient
+from profiler.core.ecs_terms import cluster_name
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.text import on_one_line
+from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.schedules.schedule_model import Schedule
+from profiler.schedules.task_matching import family_of_schedule, started_by
+
+_MAX_LOOKUPS = 20
+_MAX_PAGES_OF_A_PERIOD = 4
+_SECONDS_BETWEEN_LOOKUPS = 0.5  # CloudTrail accepts two a second
+_MAX_READS_OF_A_QUEUE = 3
+_MESSAGES_PER_READ = 10
+# EventBridge starts a task within a minute of its due time, and tries again at once.
+_START_NS = 120 * NS_PER_SECOND
+_NS_PER_MINUTE = 60 * NS_PER_SECOND
+_HOUR_NS = 60 * _NS_PER_MINUTE
+_CHANGES_OF_RULES = ("PutRule", "EnableRule")
+_MAX_REASON_LENGTH = 500
+
+_Event = Mapping[str, Any]
+
+
+class _DeadLetter(Struct, frozen=True, kw_only=True):
+    """An invocation that failed. ``scheduled_ns`` is the due time, or a time in its window."""
+
+    source_arn: str
+    scheduled_ns: int
+    reason: str
+
+
+class MissedReasons:
+    """Finds the reasons; for one look at the schedules, since it asks for nothing twice.
+
+    Args:
+        cloudtrail: Makes boto3's client of CloudTrail.
+        sqs: Makes boto3's client of SQS.
+        pause: Waits for seconds, between two requests to CloudTrail.
+        warn: Takes a sentence about a part that cannot be read.
+    """
+
+    def __init__(
+        self,
+        cloudtrail: Callable[[], AwsClient],
+        sqs: Callable[[], AwsClient],
+        *,
+        pause: Callable[[float], None],
+        warn: Callable[[str], None] = lambda _sentence: None,
+    ) -> None:
+        self._open_cloudtrail = cloudtrail
+        self._open_sqs = sqs
+        self._pause = pause
+        self._warn = warn
+        self._cloudtrail: AwsClient = None
+        self._lookups_left = _MAX_LOOKUPS
+        self._events: dict[tuple[str, int, int], tuple[_Event, ...]] = {}
+        self._letters: dict[str, tuple[_DeadLetter, ...]] = {}
+
+    def find(self, schedule: Schedule, due_ns: int) -> str | None:
+        """Return the reason as a sentence; None if AWS returns none, or not yet."""
+        end_ns = due_ns + schedule.window_minutes * _NS_PER_MINUTE + _START_NS
+        of_calls = (_failure(event, schedule) for event in self._calls("RunTask", due_ns, end_ns))
+        of_letters = (
+            letter.reason
+            for letter in self._dead_letters(schedule.dead_letter_arn)
+            if due_ns <= letter.scheduled_ns < end_ns and _is_of(schedule, letter.source_arn)
+        )
+        return next(filter(None, chain(of_calls, of_letters)), None)
+
+    def was_changed(self, schedule: Schedule, since_ns: int, until_ns: int) -> bool:
+        """Whether a rule was made, changed or enabled in this period. Of a schedule, AWS returns the time itself."""
+        if schedule.kind != "rule":
+            return False
+        begin_ns = min(since_ns, until_ns - _HOUR_NS)  # the same period for the due times of many rules
+        events = chain.from_iterable(self._calls(name, begin_ns, until_ns) for name in _CHANGES_OF_RULES)
+        return any(
+            _changes(event, schedule) and (parse_ns(event.get("eventTime")) or 0) >= since_ns for event in events
+        )
+
+    def _calls(self, name: str, since_ns: int, until_ns: int) -> tuple[_Event, ...]:
+        period = (name, since_ns // _NS_PER_MINUTE, -(-until_ns // _NS_PER_MINUTE))
+        if period not in self._events:
+            self._events[period] = tuple(self._guarded(partial(self._look_up, *period)))
+        return self._events[period]
+
+    def _look_up(self, name: str, since_minute: int, until_minute: int) -> Iterator[_Event]:
+        arguments: dict[str, Any] = {
+            "LookupAttributes": [{"AttributeKey": "EventName", "AttributeValue": name}],
+            "StartTime": _moment(since_minute),
+            "EndTime": _moment(until_minute),
+        }
+        for _ in range(_MAX_PAGES_OF_A_PERIOD):
+            if not self._lookups_left:
+                return
+            if self._cloudtrail is None:
+                self._cloudtrail = self._open_cloudtrail()
+            else:
+                self._pause(_SECONDS_BETWEEN_LOOKUPS)
+            self._lookups_left -= 1
+            with aws_errors("The reasons of missed runs cannot be read", "cloudtrail:LookupEvents"):
+                page = self._cloudtrail.lookup_events(**arguments)
+            yield from (_decode(event.get("CloudTrailEvent")) for event in page["Events"])
+            if not page.get("NextToken"):
+                return
+            arguments["NextToken"] = page["NextToken"]
+
+    def _dead_letters(self, arn: str | None) -> tuple[_DeadLetter, ...]:
+        if arn is None:
+            return ()
+        if arn not in self._letters:
+            self._letters[arn] = tuple(self._guarded(partial(self._read_queue, arn)))
+        return self._letters[arn]
+
+    def _read_queue(self, arn: str) -> Iterator[_DeadLetter]:
+        """Read messages without hiding them from other readers.
+
+        A queue with a redrive policy is not read: SQS moves a message that was read too often.
+        """
+        *_, account, name = arn.split(":")
+        permissions = "sqs:GetQueueUrl, sqs:GetQueueAttributes and sqs:ReceiveMessage"
+        with aws_errors(f"The dead-letter queue {name} cannot be read", permissions):
+            sqs = self._open_sqs()
+            url = sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
+            policy = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])
+            if policy.get("Attributes"):
+                return
+            seen: set[str] = set()
+            for _ in range(_MAX_READS_OF_A_QUEUE):
+                messages = sqs.receive_message(
+                    QueueUrl=url,
+                    MaxNumberOfMessages=_MESSAGES_PER_READ,
+                    VisibilityTimeout=0,
+                    MessageAttributeNames=["All"],
+                ).get("Messages", ())
+                new = [message for message in messages if message["MessageId"] not in seen]
+                if not new:
+                    return
+                seen.update(message["MessageId"] for message in new)
+                yield from filter(None, map(_dead_letter, new))
+
+    def _guarded(self, read: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        """What could be read: a notice without a reason is better than none."""
+        try:
+            yield from read()
+        except TaskProfilerError as error:
+            self._warn(str(error))
+
+
+def _failure(event: _Event, schedule: Schedule) -> str | None:
+    """Why a call of RunTask started no task of the schedule; None if it is not its call, or has started one."""
+    request = mapping(event.get("requestParameters"))
+    message = text(event.get("errorMessage")) or ""
+    if request:
+        family = str(request.get("taskDefinition")).rpartition("/")[2].split(":", 1)[0]
+        is_its = (
+            request.get("startedBy") == started_by(schedule)
+            and family == family_of_schedule(schedule)
+            and cluster_name(text(request.get("cluster"))) == cluster_name(schedule.cluster_arn)
+        )
+    else:  # a refused call has no parameters, but its message names the task definition
+        is_its = f":task-definition/{family_of_schedule(schedule)}:" in f"{message} ".replace(" ", ":")
+    if not is_its:
+        return None
+    if event.get("errorCode"):
+        return _sentence(f"RunTask failed with {event['errorCode']}", message)
+    answer = mapping(event.get("responseElements"))
+    reasons = {text(failure.get("reason")) for failure in mappings(answer.get("failures"))} - {None}
+    if not reasons or answer.get("tasks"):
+        return None
+    return _sentence("RunTask started no task", ", ".join(sorted(map(str, reasons))))
+
+
+def _changes(event: _Event, schedule: Schedule) -> bool:
+    """Whether it is a successful call about the rule."""
+    request = mapping(event.get("requestParameters"))
+    is_its = request.get("name") == schedule.name and _bus(request.get("eventBusName")) == _bus(schedule.group)
+    return is_its and not event.get("errorCode")
+
+
+def _dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
+    """Read a message of EventBridge Scheduler or of a rule; None for any other one.
+
+    The first names the time, of the second the body is the event.
+    """
+    attributes = {
+        name: str(mapping(value).get("StringValue")) for name, value in message.get("MessageAttributes", {}).items()
+    }
+    source_arn = attributes.get("SCHEDULE_ARN") or attributes.get("RULE_ARN")
+    scheduled_ns = parse_ns(attributes.get("SCHEDULED_TIME")) or parse_ns(_decode(message.get("Body")).get("time"))
+    if source_arn is None or scheduled_ns is None:
+        return None
+    reason = _sentence(attributes.get("ERROR_CODE", "Unknown error"), attributes.get("ERROR_MESSAGE", ""))
+    return _DeadLetter(source_arn=source_arn, scheduled_ns=scheduled_ns, reason=reason)
+
+
+def _is_of(schedule: Schedule, arn: str) -> bool:
+    """Whether it is the ARN of the schedule. That of a rule on the default bus does not name the bus."""
+    names = arn.rpartition(":")[2].split("/")[1:]
+    return names == [schedule.group, schedule.name] or (names == [schedule.name] and _bus(schedule.group) == "default")
+
+
+def _bus(name: object) -> str:
+    """The name of an event bus, which may be given as an ARN or, for the default one, not at all."""
+    return str(name or "default").rpartition(":event-bus/")[2]
+
+
+def _sentence(what: str, why: str) -> str:
+    whole = f"{what}: {why}" if why else what
+    return on_one_line(whole[:_MAX_REASON_LENGTH]).strip().rstrip(".") + "."
+
+
+def _decode(content: object) -> _Event:
+    try:
+        return mapping(msgspec.json.decode(content)) if isinstance(content, str) else {}
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {}
+
+
+def _moment(minute: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(minutes=minute)

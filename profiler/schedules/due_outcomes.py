@@ -1,0 +1,279 @@
+"""What became of the due times of schedules, judged by the tasks that ECS shows.
+
+The creation of a task counts as its start: a task that waits for capacity exists. A task that never started because ECS
+found no capacity or no image is ``refused``. Nothing is ``missed`` by guess: a due time is ``unknown`` if a task that
+it started could have stopped before the tasks are known, or if the schedule was changed since.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from math import inf
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.ecs_terms import task_id
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.record.units import format_duration
+from profiler.schedules.due_times import ScheduleExpressionError, are_times_known, due_times, last_due
+from profiler.schedules.schedule_model import ClusterTasks, DueOutcome, DueTime, Schedule, StartedTask
+from profiler.schedules.task_matching import (
+    SKEW_NS,
+    TaskSlot,
+    assign_tasks,
+    cut_started_by,
+    family_of_schedule,
+    started_by,
+)
+
+# ECS shows a stopped task for an hour; the rest is for differing clocks and the time that reading takes.
+KEPT_NS = 55 * 60 * NS_PER_SECOND
+_FAILED_TO_START = "TaskFailedToStart"
+_MAX_NAMES = 3
+_MAX_CONTEXT_NS = 7 * 86_400 * NS_PER_SECOND
+_UNREAD = ClusterTasks(problem="The tasks of its cluster were not read.")
+_NO_ANCHOR = "AWS does not return when a rule was created, so the due times of its rate are unknown."
+TOO_OLD = "ECS shows a stopped task for about an hour, so a task of this time is no longer known."
+CHANGED = "The schedule was changed after this time."
+
+DueTimes = Callable[[Schedule, int, int], Iterable[int]]
+
+
+class JudgedSchedule(Struct, frozen=True, kw_only=True):
+    """A schedule and its due times, ascending. ``problem`` is why its due times are unknown, as a sentence."""
+
+    schedule: Schedule
+    due_times: tuple[DueTime, ...] = ()
+    problem: str | None = None
+
+
+def judge_schedules(
+    schedules: Sequence[Schedule],
+    clusters: Mapping[str, ClusterTasks],
+    *,
+    now_ns: int,
+    since_ns: int,
+    grace_ns: int,
+    due_times: DueTimes = due_times,
+) -> list[JudgedSchedule]:
+    """Judge the due times from ``since_ns`` to ``now_ns``.
+
+    A task can start up to a day late, so ``late`` may follow ``missed``, for due times since ``since_ns``.
+
+    Args:
+        schedules: The schedules. All of them, so that tasks of schedules with similar names are distinguished.
+        clusters: The tasks by the ARN of the cluster.
+        now_ns: The time at which the tasks were read.
+        since_ns: The first due time.
+        grace_ns: A task that starts later after its due time, or after its window, is late.
+        due_times: The due times of a schedule; as ``due_times.due_times()``.
+    """
+
+    def dues_of(schedule: Schedule, context_ns: int) -> Iterable[int]:
+        return due_times(schedule, min(since_ns, context_ns), now_ns + SKEW_NS + 1)
+
+    judged = _Judge(clusters, now_ns, grace_ns).judged(schedules, dues_of)
+    return [replace(one, due_times=tuple(due for due in one.due_times if due.due_ns >= since_ns)) for one in judged]
+
+
+def judge_last(
+    schedules: Sequence[Schedule], clusters: Mapping[str, ClusterTasks], *, now_ns: int, grace_ns: int
+) -> list[JudgedSchedule]:
+    """Judge the last due time of each schedule; parameters as of :func:`judge_schedules`."""
+
+    def dues_of(schedule: Schedule, context_ns: int) -> Iterable[int]:
+        last_ns = last_due(schedule, now_ns)
+        since_ns = context_ns if last_ns is None else min(last_ns, context_ns)
+        return due_times(schedule, since_ns, now_ns + SKEW_NS + 1)
+
+    judged = _Judge(clusters, now_ns, grace_ns).judged(schedules, dues_of)
+    return [replace(one, due_times=one.due_times[-1:]) for one in judged]
+
+
+def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
+    """The due time with AWS's reason why a missed run was not started; unchanged if there is none."""
+    if due_time.outcome != "missed" or reason is None:
+        return due_time
+    return replace(due_time, outcome="refused", reason=reason)
+
+
+def _created(task: StartedTask) -> int:
+    return task.created_ns
+
+
+class _LatestEnds:
+    """Finds, among the tasks created before another one, the task that ended last."""
+
+    def __init__(self, tasks: Sequence[StartedTask]) -> None:
+        self._created = [task.created_ns for task in tasks]
+        self._latest: list[StartedTask] = []
+        for task in tasks:
+            latest = self._latest[-1] if self._latest else task
+            self._latest.append(max(latest, task, key=_end))
+
+    def before(self, task: StartedTask) -> StartedTask | None:
+        place = bisect_left(self._created, task.created_ns)
+        return self._latest[place - 1] if place else None
+
+
+def _end(task: StartedTask) -> float:
+    return inf if task.stopped_ns is None else task.stopped_ns
+
+
+class _Judge:
+    """Judges schedules in groups: those whose tasks ECS does not distinguish are in one."""
+
+    def __init__(self, clusters: Mapping[str, ClusterTasks], now_ns: int, grace_ns: int) -> None:
+        self._clusters = clusters
+        self._now_ns = now_ns
+        self._grace_ns = grace_ns
+
+    def judged(
+        self, schedules: Sequence[Schedule], dues_of: Callable[[Schedule, int], Iterable[int]]
+    ) -> list[JudgedSchedule]:
+        """Judge the due times that ``dues_of`` returns for a schedule and the earliest time of the group's context."""
+        groups: dict[tuple[str, str, str], list[int]] = {}
+        for place, schedule in enumerate(schedules):
+            key = (schedule.cluster_arn, family_of_schedule(schedule), started_by(schedule))
+            groups.setdefault(key, []).append(place)
+        tasks_of = {arn: _by_starter(cluster.tasks or ()) for arn, cluster in self._clusters.items()}
+        judged: dict[int, JudgedSchedule] = {}
+        for (cluster_arn, family, starter), places in groups.items():
+            cluster = self._clusters.get(cluster_arn, _UNREAD)
+            tasks = tasks_of.get(cluster_arn, {}).get((family, starter), [])
+            members = [schedules[place] for place in places]
+            judged.update(zip(places, self._group(members, cluster, tasks, dues_of), strict=True))
+        return [judged[place] for place in range(len(schedules))]
+
+    def _group(
+        self,
+        members: Sequence[Schedule],
+        cluster: ClusterTasks,
+        tasks: Sequence[StartedTask],
+        dues_of: Callable[[Schedule, int], Iterable[int]],
+    ) -> Iterator[JudgedSchedule]:
+        rows: list[list[TaskSlot] | str] = []
+        for schedule in members:
+            try:
+                context_ns = self._context_ns(schedule, tasks) if len(members) > 1 else self._now_ns
+                dues = [*dues_of(schedule, context_ns)]
+                is_known = bool(dues) or are_times_known(schedule)
+                if not is_known and len(members) == 1:
+                    dues = self._inferred(schedule, tasks)
+                rows.append(_slots(schedule, dues) if is_known or dues else _NO_ANCHOR)
+            except ScheduleExpressionError as error:
+                rows.append(str(error))
+        slots = sorted((slot for row in rows if not isinstance(row, str) for slot in row), key=lambda slot: slot.due_ns)
+        assign_tasks(slots, tasks, cluster.known_since_ns)
+        for schedule, row in zip(members, rows, strict=True):
+            if isinstance(row, str):
+                yield JudgedSchedule(schedule=schedule, problem=row)
+                continue
+            own = tasks if len(members) == 1 else sorted((t for slot in row for t in slot.tasks), key=_created)
+            last_ends = _LatestEnds(own)
+            others = sorted({other.name for other in members if other is not schedule})
+            yield JudgedSchedule(
+                schedule=schedule,
+                due_times=tuple(
+                    self._due_time(slot, cluster, last_ends, others) for slot in row if slot.due_ns <= self._now_ns
+                ),
+            )
+
+    def _context_ns(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> int:
+        """The first due time of a schedule that explains tasks, which also others can have started."""
+        if not tasks:
+            return self._now_ns
+        window_ns = schedule.window_minutes * 60 * NS_PER_SECOND
+        oldest_ns = max(tasks[0].created_ns + SKEW_NS, self._now_ns - _MAX_CONTEXT_NS) - window_ns
+        return last_due(schedule, oldest_ns) or oldest_ns
+
+    def _inferred(self, schedule: Schedule, tasks: Sequence[StartedTask]) -> list[int]:
+        """The due times of a rule's rate: when it started tasks, and the ends of the periods without a task since.
+
+        A task that was itself late makes the next due time later than it is, so none is missed too early.
+        """
+        starts_ns = [
+            task.created_ns
+            for place, task in enumerate(tasks)
+            if not place or task.created_ns - tasks[place - 1].created_ns > SKEW_NS
+        ]
+        ends_ns = [*(start_ns - self._grace_ns for start_ns in starts_ns[1:]), self._now_ns]
+        return [
+            due_ns
+            for start_ns, end_ns in zip(starts_ns, ends_ns, strict=False)
+            for due_ns in due_times(replace(schedule, starts_ns=start_ns), start_ns, max(end_ns, start_ns) + 1)
+        ]
+
+    def _due_time(
+        self, slot: TaskSlot, cluster: ClusterTasks, last_ends: _LatestEnds, others: Sequence[str]
+    ) -> DueTime:
+        outcome, reason = self._without_task(slot, cluster, others) if slot.is_open else (None, None)
+        if outcome is None:
+            outcome, reason = self._with_task(slot, last_ends)
+        return DueTime(due_ns=slot.due_ns, outcome=outcome, reason=reason, task=slot.tasks[0] if slot.tasks else None)
+
+    def _without_task(
+        self, slot: TaskSlot, cluster: ClusterTasks, others: Sequence[str]
+    ) -> tuple[DueOutcome | None, str | None]:
+        """The outcome of a due time that lacks tasks; None if those that were found decide it."""
+        schedule = slot.schedule
+        some = f"{len(slot.tasks)} of {schedule.task_count} tasks were started." if slot.tasks else None
+        if cluster.tasks is None:
+            return "unknown", cluster.problem
+        if not schedule.is_enabled:
+            return (None, None) if some else ("disabled", None)
+        if self._now_ns < slot.window_end_ns + self._grace_ns:
+            return "due", some
+        if slot.due_ns < cluster.known_since_ns:
+            return (None, None) if some else ("unknown", TOO_OLD)
+        if _was_changed(slot):
+            return "unknown", CHANGED
+        return "missed", " ".join(filter(None, (some, _similar(others)))) or None
+
+    def _with_task(self, slot: TaskSlot, last_ends: _LatestEnds) -> tuple[DueOutcome, str | None]:
+        first, last = slot.tasks[0], slot.tasks[-1]
+        if all(task.stop_code == _FAILED_TO_START for task in slot.tasks):
+            return "refused", f"The task failed to start: {first.stopped_reason or 'ECS gives no reason'}"
+        if last.created_ns >= slot.window_end_ns + self._grace_ns:
+            if _was_changed(slot):
+                return "unknown", CHANGED
+            after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)
+            return (
+                "late",
+                f"The task started {after} after the {'window' if slot.schedule.window_minutes else 'due time'}.",
+            )
+        previous = last_ends.before(first)
+        if previous is not None and (previous.stopped_ns is None or previous.stopped_ns > first.created_ns):
+            return (
+                "overlapped",
+                f"The previous run still ran: {task_id(previous.arn)} of {format_ms(previous.created_ns)}.",
+            )
+        return ("running" if any(task.stopped_ns is None for task in slot.tasks) else "ran"), None
+
+
+def _by_starter(tasks: Iterable[StartedTask]) -> dict[tuple[str, str], list[StartedTask]]:
+    """The tasks by family and ``startedBy``, in order of their creation."""
+    found: dict[tuple[str, str], list[StartedTask]] = {}
+    for task in sorted(tasks, key=lambda task: (task.created_ns, task.arn)):
+        found.setdefault((task.family, cut_started_by(task.started_by)), []).append(task)
+    return found
+
+
+def _slots(schedule: Schedule, dues: Sequence[int]) -> list[TaskSlot]:
+    return [
+        TaskSlot(schedule=schedule, due_ns=due_ns, next_ns=next_ns, tasks=[])
+        for due_ns, next_ns in zip_longest(dues, dues[1:])
+    ]
+
+
+def _was_changed(slot: TaskSlot) -> bool:
+    return slot.schedule.modified_ns is not None and slot.due_ns < slot.schedule.modified_ns
+
+
+def _similar(others: Sequence[str]) -> str | None:
+    """A sentence about the schedules whose tasks look the same."""
+    if not others:
+        return None
+    names = ", ".join(others[:_MAX_NAMES]) + (" and others" if len(others) > _MAX_NAMES else "")
+    return f"ECS does not distinguish its tasks from those of {names}, so one of these may be concerned instead."

@@ -1,0 +1,101 @@
+"""``handler.forward_logs`` and the notices of running tasks: the index, Slack, the event bus, and the table of keys."""
+
+from collections.abc import Iterator
+from time import time_ns
+from typing import Any
+
+import boto3
+import pytest
+from moto import mock_aws
+from msgspec.structs import replace
+
+import handler
+from forwarder.delivery_errors import NoticeError
+from profiler.core.timestamps import format_ms
+from profiler.record.notice_model import encode_notice
+from tests.contract.test_task_stopped_calls import Clock, event_queue, received
+from tests.fake_slack import FakeSlack, rate_limited
+from tests.http_server import FakeElasticsearch
+from tests.lambda_environment import forget_environment
+from tests.shown_runs import stuck_notice
+from tests.unit.forwarder.test_kinesis_records import record
+from tests.unit.forwarder.test_subscription import DOCUMENT, event
+
+TASK_ID = stuck_notice().record.task_id
+
+
+@pytest.fixture(autouse=True)
+def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasticsearch) -> Iterator[None]:
+    settings = {
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-west-2",
+        "AWS_LAMBDA_FUNCTION_NAME": "forward_logs",
+        "ELASTICSEARCH_URL": cluster.url,
+        "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url,
+        "EVENT_BUS_NAME": "default",
+        "IDEMPOTENCY_TABLE": "done",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    with mock_aws():
+        boto3.client("dynamodb").create_table(
+            TableName="done",
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        forget_environment()
+        yield
+    forget_environment()
+
+
+def subscription(*, time: str | None = None) -> dict[str, Any]:
+    line = encode_notice(replace(stuck_notice(), time=time or format_ms(time_ns()))).decode()
+    events = [{"id": "1", "timestamp": 1, "message": line}]
+    return event({**DOCUMENT, "logStream": f"ecs/task-monitor/{TASK_ID}", "logEvents": events})
+
+
+def test_a_notice_is_indexed_and_the_retry_repeats_only_slack(slack: FakeSlack, cluster: FakeElasticsearch) -> None:
+    queue = event_queue("Task Run Notice")
+    slack.script = [rate_limited(3600)]
+    sent = subscription()
+    with pytest.raises(NoticeError, match="SLACK_FAILURE_WEBHOOK_URL"):
+        handler.forward_logs(sent, Clock(60))
+    assert slack.messages == []
+    for _ in range(2):
+        assert handler.forward_logs(sent, Clock(60)) == {"indexed": 1, "skipped": 0, "failed": 0}
+    (message,) = slack.messages
+    assert "nightly-etl:26 has been stuck for 30 minutes" in message["text"]
+    (posted,) = received(queue)
+    assert (posted["detail-type"], posted["detail"]["notice"]["kind"]) == ("Task Run Notice", "stuck")
+    assert len(boto3.client("dynamodb").scan(TableName="done")["Items"]) == 2
+    written = {bulk[0]["update"]["_id"] for bulk in cluster.bulks}
+    assert (written, len(cluster.bulks)) == ({f"{TASK_ID}/batch/stuck"}, 3)
+
+
+def test_the_record_of_a_stream_is_delivered_again(slack: FakeSlack) -> None:
+    slack.script = [rate_limited(3600)]
+    records = {"Records": [record(7, subscription()["awslogs"]["data"])]}
+    assert handler.forward_logs(records, Clock(60)) == {"batchItemFailures": [{"itemIdentifier": "7"}]}
+    assert handler.forward_logs(records, Clock(60)) == {"batchItemFailures": []}
+    assert len(slack.messages) == 1
+
+
+def test_without_a_cluster_the_notice_is_announced(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ELASTICSEARCH_URL")
+    assert handler.forward_logs(subscription(), Clock(60)) == {"indexed": 0, "skipped": 0, "failed": 0}
+    assert len(slack.messages) == 1
+
+
+def test_without_a_channel_a_notice_is_indexed(monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch) -> None:
+    for name in ("SLACK_FAILURE_WEBHOOK_URL", "EVENT_BUS_NAME", "IDEMPOTENCY_TABLE"):
+        monkeypatch.delenv(name)
+    assert handler.forward_logs(subscription(), Clock(60)) == {"indexed": 1, "skipped": 0, "failed": 0}
+    assert len(cluster.bulks) == 1
+
+
+def test_without_a_cluster_an_old_notice_is_skipped(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ELASTICSEARCH_URL")
+    assert handler.forward_logs(subscription(time="2026-01-01T00:00:00.000Z"), Clock(60))["indexed"] == 0
+    assert slack.messages == []

@@ -1,0 +1,262 @@
+"""``task-profiler schedules`` and its readers, with moto behind a proxy that plays what moto does not know."""
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from profiler.aws_account.account_schedules import AccountSchedules
+from profiler.aws_account.started_tasks import read_clusters
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.record.record_model import encode
+from tests.aws import FakeAws, fake_aws
+from tests.aws_proxy import AwsProxy
+from tests.command_line import run_here
+from tests.runs import report
+
+ARN = "arn:aws:ecs:us-east-1:123456789012"
+CLUSTER = f"{ARN}:cluster/jobs"
+ROLE = "arn:aws:iam::123456789012:role/start"
+NOW = datetime.now(UTC)
+
+
+class Account:
+    """An account with schedules and rules. ``tasks`` are the tasks that ECS describes."""
+
+    def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
+        self.aws = aws
+        self.proxy = proxy
+        self.events = aws.client("events")
+        self.scheduler = aws.client("scheduler")
+        self.ecs = aws.client("ecs")
+        self.ecs.create_cluster(clusterName="jobs")
+        self.scheduler.create_schedule_group(Name="etl")
+
+    def client(self, service: str) -> Any:
+        return boto3.client(
+            service,
+            endpoint_url=self.proxy.url,
+            region_name="us-east-1",
+            aws_access_key_id="testing",
+            aws_secret_access_key="testing",
+        )
+
+    def schedule(self, name: str, expression: str, target: str = CLUSTER, **more: Any) -> None:
+        parameters = {"TaskDefinitionArn": f"{ARN}:task-definition/{more.pop('family', 'etl')}", "TaskCount": 2}
+        destination = {"Arn": target, "RoleArn": ROLE} | ({"EcsParameters": parameters} if "cluster" in target else {})
+        destination |= {"DeadLetterConfig": {"Arn": "arn:aws:sqs:us-east-1:123456789012:dead"}}
+        given = {"FlexibleTimeWindow": {"Mode": "OFF"}, "GroupName": "default"} | more
+        self.scheduler.create_schedule(Name=name, ScheduleExpression=expression, Target=destination, **given)
+
+    def rule(self, name: str, expression: str, *families: str, **more: Any) -> None:
+        given = {"ScheduleExpression": expression} if expression.startswith(("rate", "cron")) else {}
+        self.events.put_rule(Name=name, **(given or {"EventPattern": expression}), **more)
+        targets = [
+            {
+                "Id": f"{number}",
+                "Arn": CLUSTER,
+                "RoleArn": ROLE,
+                "EcsParameters": {"TaskDefinitionArn": f"{ARN}:task-definition/{family}:3"},
+            }
+            for number, family in enumerate(families)
+        ]
+        targets.append({"Id": "queue", "Arn": "arn:aws:sqs:us-east-1:123456789012:other"})
+        self.events.put_targets(Rule=name, Targets=targets)
+
+    def has_tasks(self, *tasks: dict[str, Any]) -> None:
+        """Let ECS list and describe these tasks, in each of its lists."""
+        self.proxy.answers["ListTasks"] = {"taskArns": [task["taskArn"] for task in tasks]}
+        self.proxy.answers["DescribeTasks"] = {"tasks": list(tasks), "failures": []}
+
+    def run(self, *words: str) -> Any:
+        return run_here(self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}, "schedules", *words)
+
+
+def ecs_task(name: str, family: str, started_by: str, created: datetime, **more: Any) -> dict[str, Any]:
+    arns = {"taskArn": f"{ARN}:task/jobs/{name}", "taskDefinitionArn": f"{ARN}:task-definition/{family}:3"}
+    return {**arns, "startedBy": started_by, "createdAt": created.timestamp(), **more}
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    with fake_aws() as aws:
+        proxy = AwsProxy(aws.url, page_size=2)
+        proxy.answers["AWSEvents.LookupEvents"] = {"Events": []}
+        proxy.answers["LookupEvents"] = {"Events": []}
+        try:
+            yield Account(aws, proxy)
+        finally:
+            proxy.close()
+
+
+def test_schedules_and_rules_are_read_from_all_pages(account: Account) -> None:
+    start, end = (datetime(2030, month, 1, tzinfo=UTC) for month in (1, 2))
+    window = {"Mode": "FLEXIBLE", "MaximumWindowInMinutes": 5}
+    whole: dict[str, Any] = {"GroupName": "etl", "FlexibleTimeWindow": window, "StartDate": start, "EndDate": end}
+    account.schedule("whole", "cron(0 2 * * ? *)", ScheduleExpressionTimezone="Asia/Tokyo", State="DISABLED", **whole)
+    account.schedule("plain", "rate(5 minutes)")
+    account.schedule("queue", "rate(5 minutes)", "arn:aws:sqs:us-east-1:123456789012:other")
+    account.rule("rule", "rate(1 hour)", "first", "second")
+    account.rule("off", "rate(1 hour)", "first", State="DISABLED")
+    account.rule("event", '{"source": ["x"]}', "first")
+    found = AccountSchedules(account.client("events"), account.client("scheduler")).read()
+    assert found.problems == ()
+    by_title = {f"{one.name} {one.definition_arn.rpartition('/')[2]}": one for one in found.schedules}
+    assert set(by_title) == {"whole etl", "plain etl", "rule first:3", "rule second:3", "off first:3"}
+    one = by_title["whole etl"]
+    assert (one.kind, one.group, one.time_zone, one.is_enabled) == ("schedule", "etl", "Asia/Tokyo", False)
+    assert (one.window_minutes, one.task_count, one.cluster_arn) == (5, 2, CLUSTER)
+    assert (one.starts_ns, one.ends_ns) == tuple(int(day.timestamp()) * NS_PER_SECOND for day in (start, end))
+    assert abs((one.created_ns or 0) - NOW.timestamp() * NS_PER_SECOND) < 600 * NS_PER_SECOND
+    assert one.modified_ns == one.created_ns
+    assert one.dead_letter_arn == "arn:aws:sqs:us-east-1:123456789012:dead"
+    rule = by_title["rule first:3"]
+    assert (rule.kind, rule.group, rule.expression, rule.created_ns) == ("rule", "default", "rate(1 hour)", None)
+    assert [by_title[f"{name} first:3"].is_enabled for name in ("rule", "off")] == [True, False]
+
+
+def test_an_unchanged_schedule_is_read_once(account: Account) -> None:
+    account.schedule("one", "rate(5 minutes)")
+    account.schedule("two", "rate(5 minutes)")
+    reader = AccountSchedules(account.client("events"), account.client("scheduler"))
+    first = reader.read()
+    account.proxy.operations.clear()
+    assert reader.read() == first
+    assert [name for name in account.proxy.operations if name.startswith("GET /schedules/")] == []
+    account.scheduler.delete_schedule(Name="two")
+    account.schedule("two", "rate(7 minutes)")
+    assert {one.expression for one in reader.read().schedules} == {"rate(5 minutes)", "rate(7 minutes)"}
+
+
+def test_what_cannot_be_read_does_not_hide_the_others(account: Account) -> None:
+    for name in ("one", "two", "three"):
+        account.schedule(name, "rate(5 minutes)")
+    account.rule("rule", "rate(1 hour)", "first")
+    account.proxy.refused = {"GET /schedules/two", "ListRules"}
+    found = AccountSchedules(account.client("events"), account.client("scheduler")).read()
+    assert {one.name for one in found.schedules} == {"one", "three"}
+    assert [problem.split(":")[0] for problem in found.problems] == [
+        "The rules of EventBridge could not be read",
+        "The schedule two could not be read",
+    ]
+
+
+def test_the_tasks_of_clusters(account: Account) -> None:
+    containers = [{"name": "task-monitor", "exitCode": 9}, {"name": "a", "exitCode": 0}, {"name": "b", "exitCode": 3}]
+    stopped = {"startedAt": NOW.timestamp(), "stoppedAt": NOW.timestamp(), "stopCode": "EssentialContainerExited"}
+    tasks = [ecs_task("1", "etl", "me", NOW), ecs_task("2", "etl", "me", NOW, containers=containers, **stopped)]
+    account.has_tasks(*tasks)
+    now_ns = round(NOW.timestamp()) * NS_PER_SECOND
+    clusters = read_clusters(account.client("ecs"), [CLUSTER, CLUSTER], now_ns)
+    (running, ended) = clusters[CLUSTER].tasks or ()
+    assert (running.family, running.started_by, running.stopped_ns) == ("etl", "me", None)
+    assert abs(running.created_ns / NS_PER_SECOND - NOW.timestamp()) < 0.002
+    assert (ended.exit_code, ended.stop_code) == (3, "EssentialContainerExited")
+    assert clusters[CLUSTER].known_since_ns == now_ns - 55 * 60 * NS_PER_SECOND
+    account.proxy.refused = {"DescribeTasks"}
+    unread = read_clusters(account.client("ecs"), [CLUSTER], now_ns)[CLUSTER]
+    assert unread.tasks is None
+    assert unread.problem is not None
+    assert unread.problem.endswith("allow ecs:ListTasks and ecs:DescribeTasks.")
+
+
+def test_tasks_are_described_by_the_hundred(account: Account) -> None:
+    account.has_tasks(*(ecs_task(str(number), "etl", "me", NOW) for number in range(250)))
+    read_clusters(account.client("ecs"), [CLUSTER], 0)
+    described = [json.loads(body)["tasks"] for name, body in account.proxy.bodies if name == "DescribeTasks"]
+    assert [len(arns) for arns in described] == [100, 100, 50]
+
+
+def daily(moment: datetime) -> str:
+    return f"cron({moment.minute} {moment.hour} * * ? *)"
+
+
+def test_the_command_shows_what_came_of_each_schedule(account: Account) -> None:
+    due = NOW - timedelta(minutes=30)
+    account.rule("nightly", daily(due), "nightly")
+    account.rule("lost", daily(due), "lost")
+    account.rule("forgotten", daily(NOW - timedelta(hours=5)), "old")
+    account.rule("broken", "cron(0 2 31 2 ? *)", "broken")
+    account.schedule("later", "at(2031-01-01T00:00:00)")
+    account.schedule("off", "rate(1 hour)", State="DISABLED", GroupName="etl")
+    started = due.replace(second=20, microsecond=0)
+    account.has_tasks(ecs_task("1", "nightly", "events-rule/nightly", started, stoppedAt=NOW.timestamp()))
+    shown = account.run("--json")
+    assert shown.returncode == 0, shown.stderr
+    rows = {row["name"]: row for row in map(json.loads, shown.stdout.splitlines())}
+    assert {name: row["outcome"] for name, row in rows.items()} == {
+        "lost": "missed",
+        "forgotten": "unknown",
+        "nightly": "ran",
+        "later": "none",
+        "broken": "none",
+        "off": "disabled",
+    }
+    assert rows["nightly"] == {
+        "name": "nightly",
+        "kind": "rule",
+        "expression": daily(due),
+        "timeZone": "UTC",
+        "cluster": "jobs",
+        "family": "nightly",
+        "lastDue": f"{due:%Y-%m-%dT%H:%M}:00.000Z",
+        "outcome": "ran",
+        "reason": None,
+        "nextDue": f"{due + timedelta(days=1):%Y-%m-%dT%H:%M}:00.000Z",
+        "usualDurationMs": None,
+        "overlap": None,
+    }
+    account.events.remove_targets(Rule="lost", Ids=["0", "queue"])  # it asks CloudTrail, which takes a second
+    table = account.run("--cluster", "jobs").stdout.splitlines()
+    assert table[0].split() == ["Schedule", "Expression", "Last", "due", "Outcome", "Next", "due"]
+    assert [line.split()[0] for line in table[1:6]] == ["forgotten", "nightly", "broken", "later", "etl/off"]
+    assert table[6:] == [
+        "",
+        "- forgotten: ECS shows a stopped task for about an hour, so a task of this time is no longer known.",
+    ]
+
+
+def test_the_usual_duration_comes_from_past_runs(account: Account, tmp_path: Path) -> None:
+    account.schedule("hourly", "rate(1 hour)")
+    family: dict[str, Any] = {"family": "etl", "account_id": "123456789012", "region": "us-east-1"}
+    started = format_ms(time.time_ns() - 7200 * NS_PER_SECOND)
+    runs = [
+        report(task_id=f"a{minutes}", metrics={"duration_ms": minutes * 60_000}, started_at=started, **family)
+        for minutes in (69, 70, 71)
+    ]
+    file = tmp_path / "runs.jsonl"
+    file.write_bytes(b"".join(encode(run) + b"\n" for run in runs))
+    (row,) = map(json.loads, account.run("--json", "--from", str(file)).stdout.splitlines())
+    assert (row["usualDurationMs"], row["overlap"]) == (4_200_000, "takes 1h 10m, due every 1h 00m")
+    lacking = account.run("--json", "--from", str(tmp_path / "other"))
+    assert json.loads(lacking.stdout)["usualDurationMs"] is None
+    assert "The usual durations are unknown. " in lacking.stderr
+
+
+def test_two_sources_of_past_runs_are_refused(account: Account) -> None:
+    shown = account.run("--from", "a", "--log-group", "b")
+    assert shown.returncode == 2
+    assert "exclude each other" in shown.stderr
+
+
+def test_a_fleet_without_schedules_is_a_sentence(account: Account) -> None:
+    account.schedule("queue", "rate(5 minutes)", "arn:aws:sqs:us-east-1:123456789012:other")
+    shown = account.run()
+    assert (shown.returncode, shown.stdout) == (1, "")
+    assert shown.stderr == (
+        "task-profiler: No schedule and no rule of EventBridge starts an ECS task: check --region and --profile.\n"
+    )
+    account.schedule("one", "rate(5 minutes)")
+    assert "in the cluster other" in account.run("--cluster", "other").stderr
+
+
+def test_an_account_that_cannot_be_read_is_an_error(account: Account) -> None:
+    account.proxy.refused = {"ListRules", "GET /schedules"}
+    shown = account.run()
+    assert shown.returncode == 1
+    assert "allow the operation ListRules" in shown.stderr

@@ -1,0 +1,212 @@
+"""``task-profiler watch`` over HTTP, against moto's CloudWatch Logs and ECS, and in a terminal.
+
+Moto takes no notice of the filter pattern: lines of other kinds come too, and are skipped.
+"""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+
+from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.record_model import Report, encode
+from tests.aws import FakeAws, fake_aws
+from tests.command_line import run_here
+from tests.http_server import FakeHttpServer
+from tests.run_sources import run
+from tests.running import MESSAGE, checkpoint_at, ended, notice_text, text
+
+MONITORS, BATCHES = "/ecs/monitors", "/ecs/jobs"
+GROUPS = ("--log-group", MONITORS, "--log-group", BATCHES)
+ACCOUNT, REGION = "123456789012", "us-east-1"
+IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
+KEYS: dict[str, Any] = {"region": REGION, "account_id": ACCOUNT}
+LIMIT_SECONDS = 60
+
+
+def logs_of(group: str) -> dict[str, Any]:
+    options = {"awslogs-group": group, "awslogs-region": REGION, "awslogs-stream-prefix": "ecs"}
+    return {"logDriver": "awslogs", "options": options}
+
+
+BATCH = {"name": "batch", "image": "etl:26", "memory": 256, "essential": True, "logConfiguration": logs_of(BATCHES)}
+MONITOR = {"name": "task-monitor", "image": IMAGE, "memory": 64, "logConfiguration": logs_of(MONITORS)}
+
+
+def put(aws: FakeAws, group: str, *lines: tuple[Report, str]) -> None:
+    timed = sorted(((parse_ns(report.time) or 0) // NS_PER_MS, line) for report, line in lines)
+    events = [{"timestamp": at_ms, "message": line} for at_ms, line in timed]
+    aws.client("logs").put_log_events(logGroupName=group, logStreamName="one", logEvents=events)
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[FakeAws]:
+    """A batch that runs and was noticed, one that has ended, and its past runs, in the groups of both containers."""
+    with fake_aws() as aws:
+        for group in (MONITORS, BATCHES):
+            aws.create_log_group(group)
+            aws.create_log_stream(group, "one")
+        now_ns = time.time_ns()
+        running = checkpoint_at(now_ns, task_id="abcdef123456", family="nightly-etl", **KEYS)
+        other = checkpoint_at(now_ns, task_id="bbb", family="nightly-load", **KEYS)
+        put(
+            aws,
+            MONITORS,
+            (running, "hello"),
+            (running, text(running)),
+            (running, notice_text(running)),
+            (other, text(other)),
+        )
+        over = ended(other)
+        past = [
+            run(f"past-{n}", 24 * n, family="nightly-etl", metrics={"duration_ms": 900_000 + n}, **KEYS)
+            for n in (1, 2, 3)
+        ]
+        failed = run("failed", 30, family="nightly-etl", status="failure", **KEYS)
+        put(aws, BATCHES, (over, text(over)), *((one, encode(one).decode()) for one in (*past, failed)))
+        yield aws
+
+
+def test_one_json_line_for_each_running_task(aws: FakeAws) -> None:
+    done = run_here(aws.environment(), "watch", "--json", *GROUPS)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert 600_000 <= found.pop("elapsedMs") < 900_000
+    assert found.pop("startedAt")
+    (notice,) = found.pop("notices")
+    assert (notice["kind"], notice["message"]) == ("stuck", MESSAGE)
+    assert found == {
+        "taskId": "abcdef123456",
+        "container": "batch",
+        "cluster": None,
+        "family": "nightly-etl",
+        "status": "running",
+        "usual": {"medianMs": 900_002, "p95Ms": 900_003, "runs": 3},
+        "vcpuUsed": 0.4,
+        "vcpuSize": 1,
+        "memoryUsedMB": 1024,
+        "memorySizeMB": 2048,
+    }
+
+
+def test_without_a_terminal_there_is_one_table(aws: FakeAws) -> None:
+    done = run_here(
+        aws.environment(), "watch", "nightly-*", "--days", "0", "--log-group", MONITORS, "--log-group", BATCHES
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    title, _, row, notice = done.stdout.splitlines()
+    assert title == f"{MONITORS} and {BATCHES}: 1 running"
+    assert row.startswith("abcdef12  nightly-etl  10m")
+    assert notice.startswith("! abcdef12 nightly-etl, stuck: ")
+
+
+def test_a_name_that_does_not_run_is_no_row(aws: FakeAws) -> None:
+    done = run_here(aws.environment(), "watch", "hourly", "--log-group", MONITORS)
+    assert (done.returncode, done.stdout) == (0, f"{MONITORS}: nothing runs\n")
+
+
+@pytest.mark.parametrize("place", [("--log-group", "/ecs/none"), ("--cluster", "none")])
+def test_what_is_not_there_is_a_sentence(aws: FakeAws, place: tuple[str, str]) -> None:
+    done = run_here(aws.environment(), "watch", *place)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "none" in done.stderr
+
+
+class EmptyCluster(FakeHttpServer):
+    """Has no documents, or refuses every search."""
+
+    status = 200
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        return self.status, {"Content-Type": "application/json"}, b'{"hits": {"hits": []}}'
+
+
+@pytest.mark.parametrize(("status", "warnings"), [(200, 0), (401, 1)])
+def test_past_runs_can_come_from_a_search_cluster(aws: FakeAws, status: int, warnings: int) -> None:
+    server = EmptyCluster()
+    server.status = status
+    try:
+        done = run_here(aws.environment(), "watch", "--json", *GROUPS, "--elasticsearch", server.url)
+    finally:
+        server.close()
+    assert (done.returncode, done.stderr.count("The usual durations are unknown. http")) == (0, warnings)
+    assert json.loads(done.stdout)["usual"] is None
+
+
+@pytest.fixture
+def cluster(aws: FakeAws) -> dict[str, str]:
+    """The ids of the running tasks by family: one with a monitor, and one without."""
+    ecs = aws.client("ecs")
+    subnet = aws.client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
+    ecs.create_cluster(clusterName="jobs")
+    started = {}
+    for family, containers in (("nightly-etl", [BATCH, MONITOR]), ("plain", [BATCH])):
+        ecs.register_task_definition(
+            family=family, containerDefinitions=containers, cpu="512", memory="1024", networkMode="awsvpc"
+        )
+        (task,) = ecs.run_task(
+            cluster="jobs",
+            taskDefinition=family,
+            launchType="FARGATE",
+            networkConfiguration={"awsvpcConfiguration": {"subnets": [subnet], "securityGroups": []}},
+        )["tasks"]
+        started[family] = task["taskArn"].rpartition("/")[2]
+    return started
+
+
+def test_a_cluster_has_its_running_tasks_and_those_with_a_monitor_their_numbers(
+    aws: FakeAws, cluster: dict[str, str]
+) -> None:
+    line = checkpoint_at(time.time_ns(), task_id=cluster["nightly-etl"], family="nightly-etl", **KEYS)
+    put(aws, MONITORS, (line, text(line)))
+    done = run_here(aws.environment(), "watch", "--cluster", "jobs", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
+    assert found.keys() == {"nightly-etl", "plain"}
+    measured, plain = found["nightly-etl"], found["plain"]
+    assert (measured["taskId"], measured["memoryUsedMB"]) == (cluster["nightly-etl"], 1024)
+    assert measured["usual"]["runs"] == 3
+    assert (plain["taskId"], plain["container"], plain["memoryUsedMB"]) == (cluster["plain"], "batch", None)
+    assert plain["usual"] is None
+    named = run_here(aws.environment(), "watch", "plain", "--cluster", "jobs", "--json")
+    assert json.loads(named.stdout)["taskId"] == cluster["plain"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_the_terminal_as_it_was(aws: FakeAws, number: int, code: int) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    before = termios.tcgetattr(theirs)
+    environment = {**os.environ, **aws.environment(), "TERM": "xterm"}
+    words = (sys.executable, "-m", "profiler", "watch", *GROUPS)
+    program = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    seen = b""
+    try:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while b"stuck:" not in seen or b"p95" not in seen:
+            assert time.monotonic() < deadline, seen
+            if select.select([ours], [], [], 1)[0]:
+                seen += os.read(ours, 65536)
+        program.send_signal(number)
+        assert program.wait(LIMIT_SECONDS) == code
+        while select.select([ours], [], [], 0)[0]:
+            seen += os.read(ours, 65536)
+        assert termios.tcgetattr(theirs) == before
+    finally:
+        program.kill()
+        program.wait()
+        os.close(theirs)
+        os.close(ours)
+    assert seen.startswith(b"\x1b[?1049h\x1b[?25l")
+    assert b"Traceback" not in seen
+    assert seen.rstrip().endswith(b"\x1b[?25h\x1b[?1049l")

@@ -1,0 +1,104 @@
+"""An account on moto with schedules, rules and their tasks, and the parts of it that moto does not have.
+
+These are CloudTrail's LookupEvents and the times of tasks.
+"""
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+import botocore.client
+import pytest
+
+from tests.fake_cloudtrail import ACCOUNT, REGION, FakeCloudTrail
+
+CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
+ROLE = f"arn:aws:iam::{ACCOUNT}:role/schedules"
+
+
+class ScheduledAccount:
+    """Inside of ``mock_aws``: its clock, ``time.time_ns``, goes on when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.trail = FakeCloudTrail()
+        self.created = datetime.now(UTC)
+        self.minutes = 0.0
+        self._times: dict[str, dict[str, datetime]] = {}
+        call = botocore.client.BaseClient._make_api_call
+
+        def answer(client: Any, operation: str, arguments: dict[str, Any]) -> Any:
+            if operation == "LookupEvents":
+                return self.trail.lookup_events(**arguments)
+            response = call(client, operation, arguments)
+            if operation == "DescribeTasks":
+                response["tasks"] = [task | self._times.get(task["taskArn"], {}) for task in response["tasks"]]
+            return response
+
+        monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", answer)
+        monkeypatch.setattr(time, "time_ns", lambda: round(self.at(self.minutes).timestamp() * 1000) * 1_000_000)
+
+    def at(self, minutes: float) -> datetime:
+        """A time after the account was made."""
+        return self.created + timedelta(minutes=minutes)
+
+    def make_cluster(self) -> None:
+        """A cluster and a task definition."""
+        ecs = boto3.client("ecs")
+        ecs.create_cluster(clusterName="jobs")
+        container = {"name": "batch", "image": "x", "memory": 64}
+        ecs.register_task_definition(family="nightly", containerDefinitions=[container])
+
+    def make_schedule(self, name: str, expression: str, queue_arn: str | None = None) -> None:
+        """A schedule of EventBridge Scheduler that starts a task of the family nightly."""
+        letters = {} if queue_arn is None else {"DeadLetterConfig": {"Arn": queue_arn}}
+        boto3.client("scheduler").create_schedule(
+            Name=name,
+            ScheduleExpression=expression,
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target={"Arn": CLUSTER, "RoleArn": ROLE, "EcsParameters": self._parameters(), **letters},
+        )
+
+    def make_rule(self, name: str, expression: str) -> None:
+        """A rule of EventBridge that starts a task of the family nightly."""
+        events = boto3.client("events")
+        events.put_rule(Name=name, ScheduleExpression=expression)
+        target = {"Id": "1", "Arn": CLUSTER, "RoleArn": ROLE, "EcsParameters": self._parameters()}
+        events.put_targets(Rule=name, Targets=[target])
+
+    def start_task(self, name: str, minutes: float, starter: str = "chronos-schedule") -> str:
+        """A task that a schedule, or a rule, has started. Returns its ARN."""
+        (task,) = boto3.client("ecs").run_task(
+            cluster="jobs",
+            taskDefinition="nightly",
+            launchType="FARGATE",
+            startedBy=f"{starter}/{name}"[:36],
+            networkConfiguration={"awsvpcConfiguration": {"subnets": ["subnet-0a"]}},
+        )["tasks"]
+        times = {"createdAt": self.at(minutes), "startedAt": self.at(minutes + 0.5)}
+        self._times[task["taskArn"]] = times
+        return str(task["taskArn"])
+
+    def stop_task(self, arn: str, minutes: float) -> None:
+        """ECS shows it as stopped."""
+        boto3.client("ecs").stop_task(cluster="jobs", task=arn)
+        self._times[arn]["stoppedAt"] = self.at(minutes)
+
+    @staticmethod
+    def make_queue(name: str) -> str:
+        """A queue. Returns its ARN."""
+        boto3.client("sqs").create_queue(QueueName=name)
+        return f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"
+
+    @staticmethod
+    def send(queue_arn: str, **attributes: str) -> None:
+        """A message with attributes, as EventBridge Scheduler sends it to a dead-letter queue."""
+        sqs = boto3.client("sqs")
+        url = sqs.get_queue_url(QueueName=queue_arn.rpartition(":")[2])["QueueUrl"]
+        values = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
+        sqs.send_message(QueueUrl=url, MessageBody=json.dumps({}), MessageAttributes=values)
+
+    @staticmethod
+    def _parameters() -> dict[str, Any]:
+        return {"TaskDefinitionArn": f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/nightly", "TaskCount": 1}

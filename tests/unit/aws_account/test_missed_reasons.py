@@ -1,0 +1,219 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from msgspec.structs import replace
+
+from profiler.aws_account.missed_reasons import MissedReasons
+from profiler.core.timestamps import NS_PER_SECOND, parse_ns
+from profiler.schedules.schedule_model import Schedule
+from tests.fake_cloudtrail import ACCOUNT, REGION, FakeCloudTrail, event, run_task
+
+MINUTE_NS = 60 * NS_PER_SECOND
+DUE = "2026-11-20T03:00:00Z"
+QUEUE = f"arn:aws:sqs:{REGION}:{ACCOUNT}:failed-starts"
+SCHEDULE = Schedule(
+    kind="schedule",
+    name="nightly",
+    expression="cron(0 3 * * ? *)",
+    cluster_arn=f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs",
+    definition_arn=f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/nightly:3",
+    dead_letter_arn=QUEUE,
+)
+RULE = replace(SCHEDULE, kind="rule")
+REFUSED = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "LookupEvents")
+
+
+def moment(text: str) -> int:
+    parsed = parse_ns(text)
+    assert parsed is not None
+    return parsed
+
+
+DUE_NS = moment(DUE)
+
+
+class FakeSqs:
+    """A queue: every read returns ten of its messages, in turns, and hides none."""
+
+    def __init__(self, *messages: dict[str, Any], is_redriven: bool = False) -> None:
+        self.messages = list(messages)
+        self.requests: list[dict[str, Any]] = []
+        self._is_redriven = is_redriven
+
+    def get_queue_url(self, **given: Any) -> dict[str, Any]:
+        assert given == {"QueueName": "failed-starts", "QueueOwnerAWSAccountId": ACCOUNT}
+        return {"QueueUrl": "https://sqs/failed-starts"}
+
+    def get_queue_attributes(self, **given: Any) -> dict[str, Any]:
+        assert given["AttributeNames"] == ["RedrivePolicy"]
+        return {"Attributes": {"RedrivePolicy": "{}"}} if self._is_redriven else {}
+
+    def receive_message(self, **given: Any) -> dict[str, Any]:
+        self.requests.append(given)
+        self.messages = self.messages[10:] + self.messages[:10]
+        return {"Messages": self.messages[-10:]} if self.messages else {}
+
+
+def letter(source: str, code: str = "AccessDenied", *, body: str = "{}", **attributes: str) -> dict[str, Any]:
+    values = {
+        source.partition("=")[0]: source.partition("=")[2],
+        "ERROR_CODE": code,
+        "ERROR_MESSAGE": "Not allowed.",
+        **attributes,
+    }
+    return {
+        "MessageId": repr((source, body, attributes)),
+        "Body": body,
+        "MessageAttributes": {name: {"DataType": "String", "StringValue": value} for name, value in values.items()},
+    }
+
+
+def reasons(
+    trail: Any = None, sqs: Any = None, said: list[str] | None = None, waited: list[float] | None = None
+) -> MissedReasons:
+    return MissedReasons(
+        lambda: trail or FakeCloudTrail(),
+        lambda: sqs or FakeSqs(),
+        pause=(waited if waited is not None else []).append,
+        warn=(said if said is not None else []).append,
+    )
+
+
+INACTIVE: dict[str, Any] = {
+    "errorCode": "ClientException",
+    "errorMessage": "TaskDefinition is inactive",
+    "responseElements": None,
+}
+NOT_ALLOWED = (
+    "User: x is not authorized to perform: ecs:RunTask on resource: "
+    f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/nightly:3 because no policy allows it"
+)
+FULL = "Capacity is unavailable at this time. Please try again later."
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (run_task("2026-11-20T03:00:41Z", failure="RESOURCE:MEMORY"), "RunTask started no task: RESOURCE:MEMORY."),
+        (run_task("2026-11-20T03:00:41Z", failure=FULL), f"RunTask started no task: {FULL}"),
+        (
+            run_task("2026-11-20T03:00:41Z", **INACTIVE),
+            "RunTask failed with ClientException: TaskDefinition is inactive.",
+        ),
+        (
+            event("RunTask", "2026-11-20T03:00:41Z", None, errorCode="AccessDenied", errorMessage=NOT_ALLOWED),
+            f"RunTask failed with AccessDenied: {NOT_ALLOWED}.",
+        ),
+    ],
+)
+def test_a_failed_call_is_the_reason(call: dict[str, Any], reason: str) -> None:
+    assert reasons(FakeCloudTrail(call)).find(SCHEDULE, DUE_NS) == reason
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        run_task("2026-11-20T03:00:41Z"),
+        run_task("2026-11-20T02:58:00Z", failure="RESOURCE:CPU"),
+        run_task("2026-11-20T03:04:00Z", failure="RESOURCE:CPU"),
+        run_task("2026-11-20T03:00:41Z", failure="RESOURCE:CPU", started_by="chronos-schedule/hourly"),
+        run_task("2026-11-20T03:00:41Z", failure="RESOURCE:CPU", family="hourly"),
+        run_task("2026-11-20T03:00:41Z", failure="RESOURCE:CPU", cluster="other"),
+        event("RunTask", "2026-11-20T03:00:41Z", None, errorCode="AccessDenied", errorMessage="iam:PassRole"),
+        event("RunTask", "2026-11-20T03:00:41Z", {"startedBy": 7}, responseElements=[]),
+    ],
+)
+def test_other_calls_are_no_reason(call: dict[str, Any]) -> None:
+    assert reasons(FakeCloudTrail(call)).find(SCHEDULE, DUE_NS) is None
+
+
+def test_a_call_late_in_the_window_is_found() -> None:
+    call = run_task("2026-11-20T03:20:00Z", failure="RESOURCE:CPU")
+    assert reasons(FakeCloudTrail(call)).find(replace(SCHEDULE, window_minutes=30), DUE_NS)
+
+
+def test_all_pages_of_a_minute_are_read_once_and_slowly() -> None:
+    waited: list[float] = []
+    others = [run_task("2026-11-20T03:00:59Z", started_by=f"events-rule/{number}") for number in range(5)]
+    trail = FakeCloudTrail(*others, run_task("2026-11-20T03:00:05Z", failure="RESOURCE:CPU"))
+    found = reasons(trail, waited=waited)
+    assert found.find(SCHEDULE, DUE_NS) == found.find(SCHEDULE, DUE_NS) == "RunTask started no task: RESOURCE:CPU."
+    assert (len(trail.requests), waited) == (3, [0.5, 0.5])
+
+
+def test_requests_to_cloudtrail_are_bounded() -> None:
+    trail = FakeCloudTrail()
+    found = reasons(trail)
+    for minute in range(100):
+        assert found.find(SCHEDULE, DUE_NS + minute * MINUTE_NS) is None
+    assert len(trail.requests) == 20
+
+
+def test_the_dead_letter_queue_of_a_schedule_is_read_and_its_messages_stay() -> None:
+    arn = f"SCHEDULE_ARN=arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/default/"
+    others = [letter(f"{arn}other", SCHEDULED_TIME=f"2026-11-19T03:00:{second}Z") for second in range(10, 22)]
+    sqs = FakeSqs(
+        *others, letter(f"{arn}nightly", SCHEDULED_TIME=DUE, EXHAUSTED_RETRY_CONDITION="MaximumRetryAttempts")
+    )
+    found = reasons(sqs=sqs)
+    assert found.find(SCHEDULE, DUE_NS) == "AccessDenied: Not allowed."
+    assert found.find(SCHEDULE, DUE_NS + 24 * 60 * MINUTE_NS) is None
+    assert found.find(replace(SCHEDULE, group="nights"), DUE_NS) is None
+    assert [given["VisibilityTimeout"] for given in sqs.requests] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("group", "rule"), [("default", "rule/nightly"), ("runs", "rule/runs/nightly")])
+def test_the_dead_letter_queue_of_a_rule_has_the_event(group: str, rule: str) -> None:
+    arn = f"RULE_ARN=arn:aws:events:{REGION}:{ACCOUNT}:"
+    sqs = FakeSqs(
+        letter(f"{arn}rule/elsewhere/nightly", "Other", body=json.dumps({"time": DUE})),
+        letter(f"{arn}{rule}", "Early", body=json.dumps({"time": "2026-11-20T02:00:00Z"})),
+        letter(f"{arn}{rule}", body=json.dumps({"time": DUE, "detail-type": "Scheduled Event"})),
+        {"MessageId": "x", "Body": "not of EventBridge"},
+    )
+    assert reasons(sqs=sqs).find(replace(RULE, group=group), DUE_NS) == "AccessDenied: Not allowed."
+
+
+def test_a_queue_that_counts_reads_is_not_read() -> None:
+    sqs = FakeSqs(is_redriven=True)
+    assert reasons(sqs=sqs).find(SCHEDULE, DUE_NS) is None
+    assert sqs.requests == []
+
+
+class Refusing:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def refuse(**_: Any) -> Any:
+            raise REFUSED
+
+        return refuse
+
+
+def test_what_cannot_be_read_gives_no_reason_but_a_warning() -> None:
+    said: list[str] = []
+    assert reasons(Refusing(), Refusing(), said).find(SCHEDULE, DUE_NS) is None
+    refused = "cannot be read: AWS refused (AccessDeniedException): allow"
+    sqs = "sqs:GetQueueUrl, sqs:GetQueueAttributes and sqs:ReceiveMessage"
+    assert said == [
+        f"The reasons of missed runs {refused} cloudtrail:LookupEvents.",
+        f"The dead-letter queue failed-starts {refused} {sqs}.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "is_changed"),
+    [
+        (event("PutRule", "2026-11-20T03:05:00Z", {"name": "nightly", "eventBusName": "default"}), True),
+        (event("EnableRule", "2026-11-20T03:05:00Z", {"name": "nightly"}), True),
+        (event("PutRule", "2026-11-20T02:55:00Z", {"name": "nightly"}), False),
+        (event("PutRule", "2026-11-20T03:05:00Z", {"name": "hourly"}), False),
+        (event("PutRule", "2026-11-20T03:05:00Z", {"name": "nightly", "eventBusName": "runs"}), False),
+        (event("PutRule", "2026-11-20T03:05:00Z", {"name": "nightly"}, errorCode="AccessDenied"), False),
+        (event("DisableRule", "2026-11-20T03:05:00Z", {"name": "nightly"}), False),
+    ],
+)
+def test_a_rule_that_was_changed_later_may_not_have_been_due(change: dict[str, Any], *, is_changed: bool) -> None:
+    assert reasons(FakeCloudTrail(change)).was_changed(RULE, DUE_NS, DUE_NS + 20 * MINUTE_NS) is is_changed
+    assert not reasons(FakeCloudTrail(change)).was_changed(SCHEDULE, DUE_NS, DUE_NS + 20 * MINUTE_NS)

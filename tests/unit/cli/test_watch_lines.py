@@ -1,0 +1,136 @@
+"""``task-profiler watch``: its table, its JSON, its screen and its errors."""
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.cli.styled_text import ASCII, BLOCKS, Line, Span
+from profiler.cli.watch.alternate_screen import cut_line
+from profiler.cli.watch.watch_lines import json_lines, watch_lines
+from profiler.past_runs.usual_times import UsualDuration
+from profiler.record.record_model import Interval, Report
+from profiler.running_tasks.running_runs import RunningRun, SeenNotice
+from profiler.running_tasks.watched_tasks import WatchedRun
+from tests.command_line import run_here
+from tests.fakes import START_NS
+from tests.running import MESSAGE, checkpoint_at, ended
+
+USUAL = UsualDuration(median_ms=900_000, p95_ms=1_200_000, runs=9)
+LINE = checkpoint_at(START_NS, task_id="158d1c8044f2", family="nightly-etl")
+NOTICE = SeenNotice(kind="stuck", at="2025-11-20T00:40:00.000Z", message=MESSAGE)
+
+
+def watched(
+    report: Report = LINE,
+    usual: UsualDuration | None = USUAL,
+    notices: tuple[SeenNotice, ...] = (),
+    silent_ms: int | None = None,
+    elapsed_ms: float | None = 600_000,
+) -> WatchedRun:
+    run = RunningRun(report=report, notices=notices, silent_ms=silent_ms)
+    return WatchedRun(run=run, elapsed_ms=elapsed_ms, usual=usual)
+
+
+def shown(*runs: WatchedRun, width: int | None = 120, height: int | None = None) -> list[str]:
+    lines = watch_lines(runs, "jobs", width=width, height=height, glyphs=BLOCKS)
+    return ["".join(span.text for span in one).rstrip() for one in lines]
+
+
+def test_a_row_has_time_usual_duration_cpu_and_memory() -> None:
+    assert shown(watched()) == [
+        "jobs: 1 running",
+        "Run       Family          Time  Of p95                 Median      p95     vCPU    Memory",
+        "158d1c80  nightly-etl  10m 00s  ██████████··········  15m 00s  20m 00s  0.4 / 1  1 / 2 GB",
+    ]
+
+
+def test_what_is_unknown_is_a_dash() -> None:
+    bare = replace(
+        LINE, record=replace(LINE.record, interval=None, metrics=replace(LINE.record.metrics, vcpu_size=None))
+    )
+    (row,) = shown(watched(bare, usual=None, elapsed_ms=None))[2:]
+    assert row.split() == ["158d1c80", "nightly-etl", "-", "-", "-", "-", "-", "/", "-", "-", "/", "2", "GB"]
+    assert shown() == ["jobs: nothing runs"]
+
+
+@pytest.mark.parametrize(("minutes", "colour"), [(14, "green"), (16, "yellow"), (21, "red"), (90, "red")])
+def test_the_colour_of_the_bar_is_how_unusual_the_time_is(minutes: int, colour: str) -> None:
+    (*_, row) = watch_lines([watched(elapsed_ms=60_000 * minutes)], "jobs", width=120, height=None, glyphs=ASCII)
+    (bar,) = [span for span in row if set(span.text) <= {"#", "."} and span.text]
+    assert (bar.style, bar.text.count("#")) == (colour, min(minutes, 20))
+
+
+def test_notices_and_silence_are_in_the_row_and_their_texts_below_the_table() -> None:
+    rows = shown(watched(notices=(NOTICE,), silent_ms=260_000), watched(silent_ms=200_000))
+    assert "stuck, last seen 4m 20s ago" in " ".join(" ".join(rows).split())
+    assert rows[-1] == f"! 158d1c80 nightly-etl, stuck: {MESSAGE}"
+
+
+def test_an_ended_run_has_its_result() -> None:
+    rows = shown(watched(ended(LINE, "failure", 3)), watched())
+    assert rows[0] == "jobs: 1 running"
+    assert rows[2].endswith("failed (3)")
+
+
+@pytest.mark.parametrize("height", [8, 12, 24])
+@pytest.mark.parametrize("noticed", [0, 40])
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_lines_fit_and_the_rest_is_counted(height: int, noticed: int, width: int) -> None:
+    runs = [watched(notices=(NOTICE,) if number < noticed else ()) for number in range(40)]
+    rows = shown(*runs, height=height, width=width)
+    assert len(rows) <= height
+    (more,) = [row for row in rows if row.startswith("… and")]
+    count = sum(row.startswith("158d1c80") for row in rows)
+    assert more == f"… and {40 - count} more tasks"
+
+
+@pytest.mark.parametrize("width", [80, 90, 109, 110, 200])
+def test_the_table_is_as_wide_as_the_terminal(width: int) -> None:
+    long = replace(LINE, record=replace(LINE.record, family="nightly-export-of-all-orders-to-the-warehouse"))
+    rows = shown(watched(long, notices=(NOTICE,)), watched(), width=width)
+    assert max(map(len, rows)) <= width
+
+
+def test_a_line_is_cut_to_the_terminal() -> None:
+    line: Line = (Span("abc", "red"), Span("de"), Span("f"))
+    assert cut_line(line, 4) == (Span("abc", "red"), Span("d"))
+    assert cut_line(line, 9) == line
+    assert cut_line(line, 0) == ()
+
+
+def test_the_json_has_the_newest_interval_and_null_for_what_is_unknown() -> None:
+    first, second = map(json.loads, json_lines([watched(notices=(NOTICE,)), watched(usual=None)]).splitlines())
+    assert first == {
+        "taskId": "158d1c8044f2",
+        "container": "batch",
+        "cluster": None,
+        "family": "nightly-etl",
+        "status": "running",
+        "startedAt": LINE.record.started_at,
+        "elapsedMs": 600_000,
+        "usual": {"medianMs": 900_000, "p95Ms": 1_200_000, "runs": 9},
+        "vcpuUsed": 0.4,
+        "vcpuSize": 1,
+        "memoryUsedMB": 1024,
+        "memorySizeMB": 2048,
+        "notices": [{"kind": "stuck", "at": NOTICE.at, "message": MESSAGE}],
+    }
+    assert (second["usual"], second["notices"]) == (None, [])
+    bare = replace(LINE, record=replace(LINE.record, interval=Interval()))
+    unmeasured = json.loads(json_lines([watched(bare)]))
+    assert (unmeasured["vcpuUsed"], unmeasured["memoryUsedMB"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "Name either log groups"),
+        (("--log-group", "/ecs/jobs", "--cluster", "jobs"), "Name either log groups"),
+        (("", "--cluster", "jobs"), "The name is empty"),
+    ],
+)
+def test_a_wrong_command_line_is_a_sentence(words: tuple[str, ...], sentence: str) -> None:
+    done = run_here({}, "watch", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr

@@ -1,0 +1,168 @@
+"""Successes that are unlike their family: the rule, and the search for the family's runs."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from forwarder.notices.ended_task import EndedTask, UnusualMeasure
+from forwarder.notices.family_comparison import MAX_RUNS, MIN_RUNS, Measures, compare, find_unusual
+from profiler.record.record_model import Container, Metrics, Record
+from tests.unit.forwarder.notices.test_slack_message import NOTICE, ended, in_task, report_line
+from tests.unit.forwarder.test_task_stopped import FakeCluster
+
+GIB = 2**30
+USUAL = {"duration_ms": 1_200_000.0, "cpu_seconds": 900.0, "block_read_bytes": 2.0 * GIB, "block_write_bytes": 0.0}
+NOTHING = {"duration_ms": 3000.0, "cpu_seconds": 0.2, "block_read_bytes": 0.0, "block_write_bytes": 0.0}
+STEADY = [USUAL] * MIN_RUNS
+AMOUNTS = st.one_of(st.just(0.0), st.floats(0, 1e18))
+RUNS = st.fixed_dictionaries(dict.fromkeys(USUAL, st.one_of(st.none(), AMOUNTS)))
+
+
+def names(own: Measures, earlier: Sequence[Measures]) -> list[str]:
+    return [measure.metric for measure in find_unusual(own, earlier)]
+
+
+def times(factor: float, run: Mapping[str, float] = USUAL) -> dict[str, float]:
+    return {name: value * factor for name, value in run.items()}
+
+
+def test_a_run_that_did_nothing_is_unusual() -> None:
+    assert find_unusual(NOTHING, STEADY) == (
+        UnusualMeasure(metric="durationMs", value=3000, usual=1_200_000),
+        UnusualMeasure(metric="cpuSeconds", value=0.2, usual=900),
+        UnusualMeasure(metric="blockReadBytes", value=0, usual=2 * GIB),
+    )
+
+
+@pytest.mark.parametrize("factor", [0.32, 0.1, 3.1, 100])
+def test_a_third_or_three_times_is_unusual(factor: float) -> None:
+    assert names(times(factor), STEADY) == ["durationMs", "cpuSeconds", "blockReadBytes"]
+
+
+@pytest.mark.parametrize("factor", [0.35, 0.9, 1, 1.1, 2.9])
+def test_a_family_whose_runs_are_all_equal_may_change(factor: float) -> None:
+    assert names(times(factor), STEADY) == []
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_one_measure_is_not_enough(name: str) -> None:
+    assert names({**USUAL, name: NOTHING[name]}, STEADY) == []
+    assert names({**USUAL, name: 100 * (USUAL[name] + GIB)}, STEADY) == []
+
+
+def test_a_noisy_family_needs_six_deviations() -> None:
+    noisy = [times(factor) for factor in (0.5, 0.5, 0.5, 1, 1, 2, 2, 2)]
+    assert names(times(0.1), noisy) == []
+    assert names(times(0.01), noisy) == ["durationMs", "cpuSeconds", "blockReadBytes"]
+
+
+def test_a_weekly_larger_run_is_usual_from_the_second_one_on() -> None:
+    assert names(times(10), [USUAL] * 9) != []
+    assert names(times(10), [*[USUAL] * 6, times(8), *[USUAL] * 6]) == []
+
+
+def test_the_same_is_announced_twice_in_a_row_and_then_it_is_usual() -> None:
+    assert names(NOTHING, [NOTHING, *STEADY]) != []
+    assert names(NOTHING, [NOTHING, NOTHING, *STEADY]) == []
+
+
+def test_fewer_than_eight_runs_are_not_enough() -> None:
+    assert names(NOTHING, STEADY[1:]) == []
+
+
+def test_missing_measures_are_not_compared() -> None:
+    assert names({"duration_ms": 3000, "cpu_seconds": None}, STEADY) == []
+    assert names(NOTHING, [{"duration_ms": 1_200_000, "block_read_bytes": None}] * 20) == []
+    assert names(NOTHING, [{"duration_ms": 1_200_000.0, "cpu_seconds": 900.0}] * 8) == ["durationMs", "cpuSeconds"]
+
+
+def test_small_amounts_are_alike() -> None:
+    """A family that neither reads nor writes much may do so once, for example with a cold cache."""
+    small = {"duration_ms": 2000.0, "cpu_seconds": 0.1, "block_read_bytes": 0.0, "block_write_bytes": 4096.0}
+    own = {"duration_ms": 600.0, "cpu_seconds": 0.02, "block_read_bytes": 1e6, "block_write_bytes": 0.0}
+    assert names(own, [small] * 20) == []
+
+
+@given(RUNS, st.lists(RUNS, max_size=12), st.integers(1, 12))
+def test_a_run_that_an_earlier_one_equals_is_never_unusual(
+    own: Measures, earlier: list[Measures], position: int
+) -> None:
+    """The latest one does not count."""
+    latest = earlier[:1] or [own]
+    assert find_unusual(own, [*latest, *earlier[1:position], own, *earlier[position:]]) == ()
+
+
+@given(RUNS, st.lists(RUNS, max_size=12))
+def test_an_unusual_measure_is_far_from_its_median(own: Measures, earlier: list[Measures]) -> None:
+    found = find_unusual(own, earlier)
+    assert len(found) != 1
+    assert all(measure.value < measure.usual / 3 or measure.value > 3 * measure.usual for measure in found)
+
+
+def source(run: Mapping[str, float], *, cluster: str = "jobs", is_complete: bool = True) -> dict[str, Any]:
+    return {
+        "usage": {
+            "duration_ms": run["duration_ms"],
+            "cpu": {"seconds": run["cpu_seconds"]},
+            "block": {"read_bytes": run["block_read_bytes"], "write_bytes": run["block_write_bytes"]},
+        },
+        "task": {"complete": is_complete},
+        "orchestrator": {"cluster": {"name": cluster}},
+    }
+
+
+class Cluster(FakeCluster):
+    """A search cluster with these documents."""
+
+    def __init__(self, *sources: dict[str, Any]) -> None:
+        super().__init__([])
+        self._sources = sources
+        self.searches = 0
+
+    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+        self.body, self.searches = body, self.searches + 1
+        return {"hits": {"hits": [{"_source": one} for one in self._sources]}}
+
+
+def success() -> EndedTask:
+    """A run that did nothing."""
+    metrics = Metrics(duration_ms=3000, cpu_seconds=0.2, block_read_bytes=0, block_write_bytes=0)
+    record = Record(task_id="1", container=Container(name="batch"), metrics=metrics)
+    finished = datetime(2026, 3, 1, 10, 0, 6, tzinfo=UTC)
+    return in_task(replace(NOTICE, report_line=report_line(record)), cluster="jobs", execution_stopped_at=finished)
+
+
+def unusual(notice: EndedTask, *sources: dict[str, Any]) -> tuple[UnusualMeasure, ...]:
+    comparison = compare(Cluster(*sources), notice, prefix="task")
+    assert comparison is not None
+    return comparison.unusual
+
+
+def test_one_search_is_enough_for_duration_and_measures() -> None:
+    cluster = Cluster(*[source(USUAL)] * 30)
+    comparison = compare(cluster, success(), prefix="task")
+    assert comparison is not None
+    assert comparison.text == "400.0× shorter than the median of the last 20 successful runs."
+    assert comparison.unusual == find_unusual(NOTHING, STEADY)
+    assert (cluster.searches, cluster.body["size"]) == (1, MAX_RUNS)
+
+
+def test_only_a_success_with_a_report_is_compared() -> None:
+    runs = [source(USUAL)] * 9
+    assert unusual(success(), *runs)
+    assert not unusual(ended(success(), status="failure", exit_code=1), *runs)
+    line = success().report_line
+    assert line is not None
+    assert not unusual(replace(success(), report_line=report_line(line.report.record, "task.checkpoint")), *runs)
+
+
+def test_it_is_compared_with_complete_runs_of_its_cluster_if_there_are_eight() -> None:
+    others = [source(NOTHING, cluster="test")] * 9
+    assert unusual(success(), *[source(USUAL)] * 8, *others)
+    assert not unusual(success(), *[source(USUAL)] * 7, *others)
+    assert not unusual(success(), *[source(USUAL, is_complete=False)] * 20)

@@ -1,0 +1,332 @@
+"""The watching of schedules: fakes of AWS, of the channels and of the table; times in minutes after a midnight."""
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from forwarder.delivery_errors import DeliveryError, ForwarderError, NoticeError, ReadError, SearchClusterError
+from forwarder.function_settings import ALL_SUBJECTS, NoticeSettings, Subject
+from forwarder.notices.channel import Announcement, ChannelKind
+from forwarder.schedule_announcements import ScheduleAnnouncer
+from forwarder.schedule_watch import Account, ScheduleWatch
+from forwarder.search_cluster.family_durations import FamilyDuration, FamilyDurations
+from profiler.aws_account.account_schedules import FoundSchedules
+from profiler.aws_account.missed_reasons import MissedReasons
+from profiler.record.notice_model import ScheduleNoticeLine
+from profiler.schedules.due_outcomes import KEPT_NS
+from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
+from profiler.schedules.task_memory import TaskMemory
+from tests.fake_cloudtrail import FakeCloudTrail, event, run_task
+from tests.unit.schedules.test_due_outcomes import CLUSTER, MINUTE, at, schedule, task
+
+OTHER = CLUSTER.replace("jobs", "other")
+
+
+class FakeChannel:
+    is_selective = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.lines: list[ScheduleNoticeLine] = []
+        self.is_broken = False
+
+    def accepts(self, kind: ChannelKind) -> bool:
+        return kind == "failure"
+
+    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
+        assert isinstance(announcement, ScheduleNoticeLine)
+        assert kind == "failure"
+        if self.is_broken:
+            raise NoticeError(f"{self.name} is broken.")
+        self.lines.append(announcement)
+
+
+class World:
+    """Everything that ScheduleWatch uses."""
+
+    def __init__(self, *schedules: Schedule) -> None:
+        self.schedules = list(schedules)
+        self.tasks: list[StartedTask] = []
+        self.problems: tuple[str, ...] = ()
+        self.broken: dict[str, str] = {}
+        self.trail = FakeCloudTrail()
+        self.channels = [FakeChannel("slack"), FakeChannel("event-bus")]
+        self.stored: list[ScheduleNoticeLine] = []
+        self.done: dict[str, bool] = {}
+        self.asked = 0
+        self.finished: set[str] = set()
+        self.memory = TaskMemory()
+        self.durations: FamilyDurations | None = None
+        self.searches: list[Collection[str]] = []
+        self.search_error: ForwarderError | None = None
+        self.settings = NoticeSettings()
+        self.clusters_left = self.notices_left = 1000
+
+    def look(self, now: float) -> dict[str, int]:
+        """One invocation. Returns the counts that are not 0."""
+        account = Account(
+            schedules=lambda: FoundSchedules(schedules=tuple(self.schedules), problems=self.problems),
+            tasks=self._read,
+            remember=self.memory.add,
+            reasons=MissedReasons(lambda: self.trail, lambda: None, pause=lambda _seconds: None),
+            usual=None if self.durations is None else self._usual,
+        )
+        announcer = ScheduleAnnouncer(self.settings, self.channels, self._once, self.stored.append, self.finished)
+        watch = ScheduleWatch(
+            account,
+            announcer,
+            grace_minutes=15,
+            now_ns=lambda: at(now),
+            may_read=lambda: self._count("clusters_left"),
+            may_announce=lambda: self._count("notices_left"),
+        )
+        return {name: count for name, count in watch.look().as_response().items() if count and name != "schedules"}
+
+    @property
+    def slack(self) -> list[str]:
+        return [line.notice.kind for line in self.channels[0].lines]
+
+    def _read(self, arn: str, now_ns: int) -> ClusterTasks:
+        if arn in self.broken:
+            return ClusterTasks(problem=self.broken[arn])
+        since_ns = now_ns - KEPT_NS
+        shown = [
+            replace(one, stopped_ns=None) if one.stopped_ns is not None and one.stopped_ns > now_ns else one
+            for one in self.tasks
+            if one.created_ns <= now_ns and (one.stopped_ns is None or one.stopped_ns > since_ns)
+        ]
+        return ClusterTasks(tasks=tuple(shown), read_ns=now_ns, known_since_ns=since_ns)
+
+    def _usual(self, families: Collection[str], place: str) -> FamilyDurations:
+        assert place == CLUSTER
+        self.searches.append(families)
+        if self.search_error is not None:
+            raise self.search_error
+        return self.durations or {}
+
+    def _once(self, key: str, work: Callable[[], bool]) -> bool:
+        self.asked += 1
+        if key not in self.done:
+            self.done[key] = work()
+        return self.done[key]
+
+    def _count(self, name: str) -> bool:
+        left = getattr(self, name)
+        setattr(self, name, left - 1)
+        return bool(left > 0)
+
+
+def test_a_due_time_is_missed_after_the_grace_and_announced_once() -> None:
+    world = World(schedule())
+    world.tasks = [task(-60, -50), task(0.2, 10)]
+    assert [world.look(now) for now in (55, 62, 74.9)] == [{}] * 3
+    assert world.look(75.2) == {"missed": 1}
+    assert [world.look(now) for now in (80, 85, 90, 119, 134)] == [{}] * 5
+    (line,) = world.channels[1].lines
+    assert line.notice.message == "nightly was due on 2026-11-20 at 01:00 UTC, and no task was started until 01:15 UTC."
+    assert (line.notice.due_at, line.notice.reason, line.notice.task_id) == ("2026-11-20T01:00:00.000Z", None, None)
+    assert (line.schedule.kind, line.schedule.group, line.schedule.name) == ("schedule", "default", "nightly")
+    assert (line.cluster, line.family, line.region, line.account_id) == ("jobs", "etl", "eu-west-1", "123456789012")
+    assert world.stored == world.channels[0].lines == [line]
+    assert world.look(135.1) == {"missed": 1}
+
+
+def test_the_table_is_asked_again_only_after_a_cold_start() -> None:
+    world = World(schedule())
+    world.look(76)
+    assert world.asked == 4  # the whole notice, two channels, the index
+    world.look(81)
+    assert world.asked == 4
+    world.finished.clear()
+    assert world.look(86) == {}
+    assert world.asked == 5
+
+
+def test_the_first_look_announces_nothing_that_it_cannot_know() -> None:
+    world = World(schedule())
+    world.tasks = [task(60.2, 62), task(120.2, 121)]
+    assert world.look(125) == {}
+
+
+def test_the_reason_is_asked_for_once() -> None:
+    world = World(schedule())
+    full = {"failure": "RESOURCE:MEMORY", "family": "etl", "started_by": "chronos-schedule/nightly"}
+    world.trail.events.append(run_task("2026-11-20T01:00:30Z", **full))
+    assert [world.look(now) for now in (76, 81, 86)] == [{"missed": 1}, {}, {}]
+    (line,) = world.channels[0].lines
+    assert line.notice.reason == "RunTask started no task: RESOURCE:MEMORY."
+    assert line.notice.message.endswith("until 01:15 UTC. RunTask started no task: RESOURCE:MEMORY.")
+    assert len(world.trail.requests) == 1
+
+
+def test_a_rule_that_was_enabled_since_is_not_missed() -> None:
+    world = World(schedule(kind="rule", created_ns=None))
+    world.trail.events.append(event("EnableRule", "2026-11-20T01:10:00Z", {"name": "nightly"}))
+    assert [world.look(now) for now in (76, 81, 136)] == [{}, {}, {"missed": 1}]
+
+
+def test_a_late_task_is_announced_also_after_the_missed_run() -> None:
+    world = World(schedule())
+    world.tasks = [task(0.2, 10)]
+    assert world.look(76) == {"missed": 1}
+    world.tasks.append(task(100, 110))
+    assert [world.look(now) for now in (101, 106)] == [{"late": 1}, {}]
+    assert world.channels[0].lines[1].notice.message == (
+        "nightly was due on 2026-11-20 at 01:00 UTC. The task started 40m 00s after the due time."
+    )
+
+
+def test_a_task_beside_the_previous_one_is_announced() -> None:
+    world = World(schedule())
+    world.tasks = [task(0.2, arn="arn:task/first"), task(60.2)]
+    assert [world.look(now) for now in (61, 66)] == [{"overlapped": 1}, {}]
+    (line,) = world.channels[0].lines
+    assert line.notice.message == (
+        "nightly was due on 2026-11-20 at 01:00 UTC. The previous run still ran: first of 2026-11-20T00:00:12.000Z."
+    )
+
+
+def test_a_channel_that_fails_gets_the_notice_later_and_alone() -> None:
+    world = World(schedule())
+    world.channels[0].is_broken = True
+    for now in (76, 81):
+        with pytest.raises(DeliveryError, match=r"^slack is broken\.$"):
+            world.look(now)
+    world.channels[0].is_broken = False
+    assert [world.look(now) for now in (86, 91)] == [{"missed": 1}, {}]
+    assert [len(channel.lines) for channel in world.channels] == [1, 1]
+    assert len(world.stored) == 1
+
+
+def test_a_cluster_that_cannot_be_read_hides_only_its_own_schedules() -> None:
+    world = World(schedule("a", cluster_arn=OTHER), schedule("b", cluster_arn=CLUSTER))
+    world.broken[OTHER] = "The tasks of the cluster other could not be read: AWS refused."
+    with pytest.raises(ReadError, match=r"cluster other"):
+        world.look(76)
+    assert [line.schedule.name for line in world.stored] == ["b"]
+    world.broken.clear()
+    assert world.look(81) == {"missed": 1}
+
+
+def test_a_schedule_that_cannot_be_read_hides_no_other() -> None:
+    world = World(schedule())
+    world.problems = ("The schedule other could not be read.",)
+    with pytest.raises(ReadError, match="other"):
+        world.look(76)
+    assert world.slack == ["missed"]
+
+
+def test_an_expression_that_cannot_be_read_is_counted() -> None:
+    world = World(
+        schedule("a", "cron(oops)"), schedule("b"), schedule("c", "rate(1 hour)", kind="rule", created_ns=None)
+    )
+    assert world.look(76) == {"unknown": 2, "missed": 1}
+
+
+def test_what_the_time_does_not_suffice_for_is_done_later() -> None:
+    world = World(*(schedule(name, cluster_arn=arn) for name, arn in (("a", CLUSTER), ("b", OTHER), ("c", CLUSTER))))
+    world.clusters_left = 1
+    with pytest.raises(ReadError, match="increase the function's timeout"):
+        world.look(76)
+    assert world.slack == ["missed"] * 2
+    world.clusters_left, world.notices_left = 1000, 1
+    with pytest.raises(DeliveryError, match="the next invocation continues"):
+        world.look(81)
+    world.notices_left = 1000
+    assert world.look(86) == {"missed": 1}
+    assert [line.schedule.name for line in world.stored] == ["a", "c", "b"]
+
+
+@pytest.mark.parametrize(
+    ("subjects", "families", "announced"),
+    [
+        (ALL_SUBJECTS, (), ["overlapped", "missed", "slow"]),
+        (frozenset({"failure"}), (), ["overlapped", "missed"]),
+        (frozenset({"running"}), (), ["slow"]),
+        (frozenset({"success"}), (), []),
+        (ALL_SUBJECTS, ("other-*",), []),
+        (ALL_SUBJECTS, ("et*",), ["overlapped", "missed", "slow"]),
+    ],
+)
+def test_notify_selects_what_is_announced_but_all_is_stored(
+    subjects: frozenset[Subject], families: tuple[str, ...], announced: list[str]
+) -> None:
+    world = World(schedule())
+    world.tasks = [task(0.2, started_ns=at(1)), task(60.2)]
+    world.durations = {("etl", "jobs"): FamilyDuration(p95_ms=60_000, runs=9)}
+    world.settings = NoticeSettings(subjects=subjects, families=families)
+    world.look(136)
+    assert world.slack == announced
+    assert [line.notice.kind for line in world.stored] == ["overlapped", "missed", "slow"]
+
+
+def slow_world(**durations: float) -> World:
+    world = World(schedule())
+    world.durations = {(name, "jobs"): FamilyDuration(p95_ms=p95_ms, runs=40) for name, p95_ms in durations.items()}
+    world.tasks = [task(0.2, started_ns=at(1))]
+    return world
+
+
+def test_a_task_that_takes_half_as_long_again_as_nearly_all_others_is_slow_once() -> None:
+    world = slow_world(etl=20 * 60_000)
+    assert [world.look(now) for now in (30.9, 31.1, 36)] == [{}, {"slow": 1}, {}]
+    (line,) = world.channels[0].lines
+    assert line.notice.message == (
+        "nightly has been running for 30m 06s. 95 % of its family's last 40 successes took at most 20m 00s."
+    )
+    assert (line.notice.due_at, line.notice.task_id) == ("2026-11-20T00:00:00.000Z", "nightly")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stopped_ns": at(29)},
+        {"started_ns": None},
+        {"started_by": "ci"},
+        {"family": "hourly"},
+    ],
+)
+def test_only_a_running_task_of_a_schedule_is_slow(change: dict[str, Any]) -> None:
+    world = slow_world(etl=60_000, hourly=60_000)
+    world.tasks = [task(0.2, **{"started_ns": at(1), **change})]
+    assert world.look(40) in ({}, {"missed": 1})
+
+
+def test_no_search_without_a_running_task_and_none_without_a_cluster() -> None:
+    world = slow_world(etl=60_000)
+    world.tasks = []
+    world.look(10)
+    assert world.searches == []
+    world = slow_world()
+    world.durations = None
+    assert world.look(40) == {}
+
+
+def test_a_search_that_fails_hides_no_missed_run() -> None:
+    world = slow_world(etl=60_000)
+    world.schedules.append(schedule("other"))
+    world.search_error = SearchClusterError("Elasticsearch answered HTTP 503.", status=503)
+    with pytest.raises(DeliveryError, match="503"):
+        world.look(40)
+    assert world.slack == ["missed"]
+
+
+def test_many_errors_are_one_sentence_each_but_not_too_many() -> None:
+    world = World(schedule())
+    world.problems = tuple(f"The schedule {number} could not be read." for number in range(8))
+    with pytest.raises(ReadError) as raised:
+        world.look(10)
+    assert str(raised.value).endswith("The schedule 4 could not be read. There are 3 more errors.")
+
+
+def test_a_long_window_is_judged_while_the_function_is_warm() -> None:
+    """ECS has forgotten the task of the window's begin at its end."""
+    world = World(schedule(window_minutes=90, expression="cron(0 1 * * ? *)"))
+    world.tasks = [task(60.5, 61)]
+    assert [world.look(now) for now in range(55, 240, 5)] == [{}] * 37
+    world = World(schedule(window_minutes=90, expression="cron(0 1 * * ? *)"))
+    found = [now for now in range(55, 240, 5) if world.look(now)]
+    assert found == [60 + 90 + 15]
+    assert at(found[0]) == at(60) + 105 * MINUTE

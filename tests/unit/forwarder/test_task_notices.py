@@ -1,0 +1,414 @@
+"""Notices among the lines of an invocation: which are announced, how often, and what a failed channel leads to."""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from forwarder.delivery_errors import DeliveryError, ForwarderError, NoticeError, SettingsError
+from forwarder.documents import Document
+from forwarder.function_settings import ForwarderSettings, NoticeSettings
+from forwarder.kinesis_records import forward_records
+from forwarder.notices.channel import Announcement, ChannelKind, announcement_key
+from forwarder.notices.ended_run import MAX_DETAIL_BYTES
+from forwarder.notices.event_bus import bus_event
+from forwarder.notices.slack_channel import message_of
+from forwarder.search_cluster.document_delivery import DeliveryResult
+from forwarder.subscription import Counts, decode_event, forward
+from forwarder.task_notices import MAX_AGE, MAX_NOTICES_OF_A_STREAM, TaskNotices
+from profiler.aws_account.replay import LogEvent, build_subscription_event
+from profiler.core.timestamps import parse_datetime
+from profiler.record.notice_model import NoticeLine, encode_notice
+from tests.fake_slack import violations
+from tests.shown_runs import missed_notice, stuck_notice
+from tests.unit.forwarder.search_cluster.test_document_delivery import KeepingStore
+from tests.unit.forwarder.test_kinesis_records import packed, record
+from tests.unit.forwarder.test_subscription import DOCUMENT
+
+STUCK = stuck_notice()
+TASK_ID, ACCOUNT = STUCK.record.task_id, "111122223333"
+NOW = parse_datetime(STUCK.time) or pytest.fail("The notice has a time.")
+STREAM = f"ecs/task-monitor/{TASK_ID}"
+
+
+class Channel:
+    """Keeps the keys of what it posted."""
+
+    is_selective = True
+
+    def __init__(self, name: str = "slack") -> None:
+        self.name = name
+        self.error: ForwarderError | None = None
+        self.posted: list[str] = []
+
+    def accepts(self, kind: ChannelKind) -> bool:
+        return kind == "failure"
+
+    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
+        if self.error is not None:
+            raise self.error
+        self.posted.append(announcement_key(announcement).rpartition("#")[2])
+
+
+class World:
+    """The channels, the table of what was announced, and the documents of all invocations."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = NoticeSettings(**settings)
+        self.slack, self.bus = Channel(), Channel("event-bus")
+        self.documents: list[Document] = []
+        self.cluster_error: DeliveryError | None = None
+        self.store = KeepingStore()
+        self.done: set[str] = set()
+        self.warnings: list[str] = []
+        self.now = NOW
+
+    def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
+        if self.cluster_error is not None:
+            raise self.cluster_error
+        self.documents += documents
+        return DeliveryResult(indexed=len(documents))
+
+    def once(self, key: str, work: Callable[[], bool]) -> bool:
+        if key not in self.done:
+            work()
+            self.done.add(key)
+        return True
+
+    def notices(self) -> TaskNotices:
+        return TaskNotices(
+            lambda: self.settings,
+            channels=lambda _settings: [self.slack, self.bus],
+            once=lambda _settings: self.once,
+            now=lambda: self.now,
+            warn=self.warnings.append,
+        )
+
+    def forward(self, *lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT) -> Counts:
+        document = json.loads(packed_lines(*lines, stream=stream, owner=owner))
+        items = decode_event({"awslogs": {"data": packed(document)}})
+        return forward(
+            items,
+            ForwarderSettings(),
+            self.deliver,
+            self.store.keep,
+            self.warnings.append,
+            notices=self.notices(),
+        )
+
+    @property
+    def ids(self) -> list[str]:
+        return [document.id for document in self.documents]
+
+
+def packed_lines(*lines: str | bytes, stream: str = STREAM, owner: str = ACCOUNT) -> str:
+    texts = [line.decode() if isinstance(line, bytes) else line for line in lines]
+    events = [{"id": str(number), "timestamp": 1, "message": text} for number, text in enumerate(texts)]
+    return json.dumps({**DOCUMENT, "owner": owner, "logStream": stream, "logEvents": events})
+
+
+def line(kind: str = "stuck", **changes: Any) -> bytes:
+    return encode_notice(replace(STUCK, notice=replace(STUCK.notice, kind=kind), **changes))
+
+
+def test_a_notice_is_indexed_and_posted_to_every_channel_once() -> None:
+    world = World()
+    for _ in range(2):
+        assert world.forward("hello", line()) == Counts(indexed=1, skipped=1)
+    assert (world.slack.posted, world.bus.posted) == (["stuck"], ["stuck"])
+    assert world.ids == [f"{TASK_ID}/batch/stuck"] * 2
+    assert world.done == {
+        f"{STUCK.record.task_arn}#batch#stuck#slack",
+        f"{STUCK.record.task_arn}#batch#stuck#event-bus",
+    }
+
+
+def test_the_retry_sends_only_what_failed() -> None:
+    world = World()
+    world.slack.error = NoticeError("Slack is away.")
+    with pytest.raises(NoticeError, match=r"Slack is away\."):
+        world.forward(line())
+    assert world.ids == [f"{TASK_ID}/batch/stuck"]
+    assert (world.slack.posted, world.bus.posted) == ([], ["stuck"])
+    world.slack.error = None
+    world.forward(line())
+    assert (world.slack.posted, world.bus.posted) == (["stuck"], ["stuck"])
+
+
+def test_a_notice_is_posted_while_the_search_cluster_is_down() -> None:
+    world = World()
+    world.cluster_error = DeliveryError("The cluster is away.")
+    world.bus.error = NoticeError("The bus is away.")
+    with pytest.raises(DeliveryError, match=r"The cluster is away\. The bus is away\."):
+        world.forward(line())
+    assert world.slack.posted == ["stuck"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "posted"),
+    [
+        ({"subjects": frozenset({"success", "failure"})}, []),
+        ({"subjects": frozenset({"running"})}, ["stuck"]),
+        ({"families": ("weekly-*",)}, []),
+        ({"families": ("nightly-*",)}, ["stuck"]),
+    ],
+)
+def test_the_settings_select_the_notices(chosen: dict[str, Any], posted: list[str]) -> None:
+    world = World(**chosen)
+    assert world.forward(line()) == Counts(indexed=1)
+    assert world.slack.posted == posted
+
+
+def test_a_kind_that_is_not_known_is_passed_on() -> None:
+    world = World()
+    assert world.forward(line("throttled")) == Counts(indexed=1)
+    assert world.slack.posted == ["throttled"]
+
+
+FOREIGN = {
+    "another task's stream": {"stream": "ecs/task-monitor/" + "0" * 32},
+    "another account": {"owner": "444455556666"},
+}
+
+
+@pytest.mark.parametrize("place", FOREIGN.values(), ids=FOREIGN)
+def test_a_notice_in_the_log_of_another_task_is_kept_and_not_announced(place: dict[str, str]) -> None:
+    world = World()
+    assert world.forward(line(), **place) == Counts(failed=1)
+    assert "is not trusted" in world.store.kept[0].reason
+    assert world.slack.posted == []
+
+
+@pytest.mark.parametrize(
+    "arn", ["arn:aws:ecs:us-west-2:111122223333:task/jobs/" + "0" * 32, f"arn:aws:ecs:eu-west-1:4:task/{TASK_ID}", "x"]
+)
+def test_a_notice_under_the_arn_of_another_task_is_kept_and_not_announced(arn: str) -> None:
+    world = World()
+    assert world.forward(line(record=replace(STUCK.record, task_arn=arn))) == Counts(failed=1)
+    assert world.slack.posted == []
+
+
+def test_a_notice_without_an_arn_is_announced_by_its_task_id() -> None:
+    world = World()
+    world.forward(line(record=replace(STUCK.record, task_arn=None)))
+    assert f"{TASK_ID}#batch#stuck#slack" in world.done
+
+
+def test_a_replayed_notice_is_indexed_and_not_announced() -> None:
+    world = World()
+    events = [LogEvent(stream=STREAM, id="1", timestamp_ms=1, message=line().decode())]
+    items = decode_event(build_subscription_event(events, "/ecs/jobs"))
+    notices = world.notices()
+    deliver, keep = world.deliver, world.store.keep
+    assert forward(items, ForwarderSettings(), deliver, keep, print, notices=notices) == Counts(indexed=1)
+    assert world.slack.posted == []
+
+
+def test_an_old_notice_is_indexed_and_not_announced() -> None:
+    world = World()
+    world.now = NOW + MAX_AGE + timedelta(seconds=1)
+    assert world.forward(line()) == Counts(indexed=1)
+    assert world.slack.posted == []
+    assert "they are older than a day" in world.warnings[0]
+
+
+def test_a_flood_of_notices_is_indexed_and_the_first_ones_are_announced() -> None:
+    world = World()
+    kinds = [f"kind{number}" for number in range(12)]
+    assert world.forward(*(line(kind) for kind in [*kinds, "kind0"])) == Counts(indexed=13)
+    assert world.slack.posted == kinds[:MAX_NOTICES_OF_A_STREAM]
+    assert world.warnings == [f"Only 8 notices in /ecs/jobs {STREAM} are announced: there are more."]
+
+
+def test_a_stream_that_names_many_tasks_is_bounded() -> None:
+    world = World()
+    lines = (of_task(number)[1] for number in range(20))
+    assert world.forward(*lines, stream="another/program") == Counts(indexed=20)
+    assert len(world.slack.posted) == MAX_NOTICES_OF_A_STREAM
+
+
+def test_a_schedules_notice_in_a_log_is_a_line_of_another_program() -> None:
+    world = World()
+    assert world.forward(encode_notice(missed_notice())) == Counts(skipped=1)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        '{"type":"task.notice"',
+        '{"type":"task.notice"}',
+        '{"type":"task.notice","time":"2026-11-20T04:00:00Z","notice":[],"record":{}}',
+        line("a#b").decode(),
+        line().decode().replace('"vcpuUsed":0.004', '"vcpuUsed":NaN'),
+        line(time="never").decode(),
+    ],
+)
+def test_an_invalid_notice_is_kept(bad: str) -> None:
+    world = World()
+    assert world.forward(bad) == Counts(failed=1)
+    assert world.slack.posted == []
+
+
+@pytest.mark.parametrize("other", ['see "task.notice"', '{"type":"note","about":"task.notice"}', '["task.notice"]'])
+def test_a_line_that_only_names_the_type_is_skipped_or_kept(other: str) -> None:
+    world = World()
+    counts = world.forward(other)
+    assert (counts.indexed, world.slack.posted) == (0, [])
+
+
+def test_a_lone_surrogate_and_impossible_numbers_do_not_prevent_the_announcement() -> None:
+    world = World()
+    text = line().decode().replace('"vcpuUsed":0.004', '"vcpuUsed":-1e99').replace("mostly for", "\\ud800 <!channel>")
+    assert world.forward(text) == Counts(indexed=1)
+    assert world.slack.posted == ["stuck"]
+
+
+def test_settings_that_are_invalid_are_named_after_the_notice_is_indexed() -> None:
+    world = World()
+
+    def refuse() -> NoticeSettings:
+        raise SettingsError("NOTIFY must be.")
+
+    notices = TaskNotices(refuse, channels=lambda _settings: [], now=lambda: NOW)
+    items = decode_event({"awslogs": {"data": packed(json.loads(packed_lines(line())))}})
+    with pytest.raises(SettingsError, match="NOTIFY must be"):
+        forward(items, ForwarderSettings(), world.deliver, world.store.keep, print, notices=notices)
+    assert world.ids == [f"{TASK_ID}/batch/stuck"]
+
+
+def of_task(number: int) -> tuple[str, bytes]:
+    """The log stream of a task, and the line of its notice."""
+    task_id = f"{number:032x}"
+    arn = f"arn:aws:ecs:us-west-2:{ACCOUNT}:task/jobs/{task_id}"
+    return f"ecs/task-monitor/{task_id}", line(record=replace(STUCK.record, task_id=task_id, task_arn=arn))
+
+
+def stream_event(*numbers: int) -> dict[str, Any]:
+    records = []
+    for number in numbers:
+        stream, text = of_task(number)
+        records.append(record(number, packed(json.loads(packed_lines(text, stream=stream)))))
+    return {"Records": records}
+
+
+class ChannelThatRefuses(Channel):
+    """Refuses the notices of these tasks."""
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__()
+        self.refused = {f"{number:032x}" for number in numbers}
+
+    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
+        assert isinstance(announcement, NoticeLine)
+        if announcement.record.task_id in self.refused:
+            raise NoticeError("Slack is away.")
+        super().post(announcement, kind)
+
+
+def test_only_the_record_of_a_stream_whose_notice_failed_is_delivered_again() -> None:
+    world = World()
+    world.slack = ChannelThatRefuses(2)
+
+    def invoke(event: dict[str, Any]) -> Any:
+        deliver, keep, warn = world.deliver, world.store.keep, world.warnings.append
+        result = forward_records(event, ForwarderSettings(), deliver, keep, warn, notices=world.notices())
+        assert result.counts.indexed == len(event["Records"])
+        return result.as_response()
+
+    assert invoke(stream_event(1, 2, 3)) == {"batchItemFailures": [{"itemIdentifier": "2"}]}
+    assert "Slack is away." in world.warnings[0]
+    assert len(world.slack.posted) == 2
+    world.slack.refused = set()
+    assert invoke(stream_event(2, 3)) == {"batchItemFailures": []}
+    assert (len(world.slack.posted), len(world.bus.posted)) == (3, 3)
+
+
+@pytest.mark.parametrize("minutes", [20, -20])
+def test_a_channel_that_stays_away_does_not_hold_up_a_shard(minutes: int) -> None:
+    world = World()
+    world.slack = ChannelThatRefuses(2)
+    world.now = NOW + timedelta(minutes=minutes)
+    deliver, keep, warn = world.deliver, world.store.keep, world.warnings.append
+    result = forward_records(stream_event(1, 2), ForwarderSettings(), deliver, keep, warn, notices=world.notices())
+    assert result.as_response() == {"batchItemFailures": []}
+    assert "Slack is away." in world.warnings[0]
+
+
+def test_invalid_settings_fail_the_records_with_notices_alone() -> None:
+    world = World()
+
+    def refuse() -> NoticeSettings:
+        raise SettingsError("NOTIFY must be.")
+
+    notices = TaskNotices(refuse, channels=lambda _settings: [], now=lambda: NOW)
+    event = stream_event(1)
+    event["Records"].append(record(2, packed(json.loads(packed_lines("hello")))))
+    deliver, keep, warn = world.deliver, world.store.keep, world.warnings.append
+    result = forward_records(event, ForwarderSettings(), deliver, keep, warn, notices=notices)
+    assert result.repeated == ("1",)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(0, 5), max_size=8), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 5)))
+def test_every_notice_is_posted_once_however_often_channels_fail(
+    numbers: list[int], failing: set[int], also_failing: set[int]
+) -> None:
+    world = World()
+    for refused in (failing, also_failing, set[int]()):
+        world.slack = ChannelThatRefuses(*refused)
+        deliver, keep = world.deliver, world.store.keep
+        result = forward_records(
+            stream_event(*numbers), ForwarderSettings(), deliver, keep, world.warnings.append, notices=world.notices()
+        )
+        done = {int(key.split("#")[0][-32:], 16) for key in world.done if key.endswith("#slack")}
+        assert set(result.repeated) == {str(number) for number in (set(numbers) & refused) - done}
+    assert len(world.bus.posted) == len(set(numbers))
+    assert world.store.kept == []
+
+
+class CheckingChannel(Channel):
+    """Builds Slack's message and the event, as the real channels do."""
+
+    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
+        sent = message_of(announcement, kibana_url="https://kibana.example.com")
+        text = json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False)
+        assert violations(json.loads(text.encode())) == []
+        assert "<!" not in text
+        detail = msgspec.json.encode(bus_event(announcement, kibana_url=None).detail)
+        assert len(detail) < MAX_DETAIL_BYTES
+        super().post(announcement, kind)
+
+
+LEAVES = sorted(
+    [("time",), ("schemaVersion",)]
+    + [("notice", name) for name in ("kind", "message", "since")]
+    + [("notice", "evidence", name) for name in ("minutes", "vcpuUsed", "waitingFor")]
+    + [("record", name) for name in ("taskArn", "cluster", "family", "revision", "region", "logGroup", "startedAt")]
+    + [("record", "container", "name"), ("record", "metrics", "durationMs"), ("record", "metrics", "memorySizeMB")]
+)
+HOSTILE: st.SearchStrategy[object] = st.sampled_from(
+    [None, True, -1, 1e308, 10**40, "", "<!channel>", "\x00\x1b[2J", "\u202e", "x" * 30_000, "\ud800", "a#b", [], {}]
+)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.sampled_from(LEAVES), HOSTILE | st.text(), min_size=1, max_size=4))
+def test_a_hostile_notice_is_announced_safely_or_kept(changes: dict[tuple[str, ...], object]) -> None:
+    document = json.loads(line())
+    for path, value in changes.items():
+        *parents, name = path
+        inside = document
+        for parent in parents:
+            inside = inside[parent]
+        inside[name] = value
+    world = World()
+    world.slack = CheckingChannel()
+    counts = world.forward(json.dumps(document))
+    assert counts.indexed + counts.failed == 1
+    assert len(world.slack.posted) <= counts.indexed

@@ -1,0 +1,346 @@
+"""What became of due times: fake tasks, and times in minutes after an arbitrary midnight."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiler.core.timestamps import parse_ns
+from profiler.schedules.due_outcomes import KEPT_NS, JudgedSchedule, as_refused, judge_last, judge_schedules
+from profiler.schedules.schedule_model import ClusterTasks, DueTime, Schedule, StartedTask
+from profiler.schedules.task_matching import did_start, started_by
+
+MIDNIGHT = parse_ns("2026-11-20T00:00:00Z") or 0
+MINUTE = 60_000_000_000
+SECOND = 1_000_000_000
+HOUR = 60
+CLUSTER = "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
+GRACE = 15
+
+
+def at(minutes: float) -> int:
+    return MIDNIGHT + round(minutes * MINUTE)
+
+
+def schedule(name: str = "nightly", expression: str = "cron(0 * * * ? *)", **values: Any) -> Schedule:
+    family = values.pop("family", "etl")
+    arn = f"arn:aws:ecs:eu-west-1:123456789012:task-definition/{family}"
+    identity: dict[str, Any] = {"kind": "schedule", "name": name, "cluster_arn": CLUSTER, "definition_arn": arn}
+    return Schedule(**identity | {"expression": expression, "created_ns": at(-10_000)} | values)
+
+
+def task(created: float, stopped: float | None = None, **values: Any) -> StartedTask:
+    by = values.pop("by", "chronos-schedule/nightly")
+    identity: dict[str, Any] = {"arn": f"arn:task/{created}-{by}", "family": "etl", "started_by": by}
+    stopped_ns = None if stopped is None else at(stopped)
+    return StartedTask(**identity | {"created_ns": at(created), "stopped_ns": stopped_ns} | values)
+
+
+def known(*tasks: StartedTask, now: float, since: float | None = None) -> dict[str, ClusterTasks]:
+    known_since_ns = at(now) - KEPT_NS if since is None else at(since)
+    return {CLUSTER: ClusterTasks(tasks=tasks, read_ns=at(now), known_since_ns=known_since_ns)}
+
+
+def judge(
+    schedules: Schedule | list[Schedule],
+    *tasks: StartedTask,
+    now: float,
+    since: float = 0,
+    known_since: float | None = None,
+) -> list[JudgedSchedule]:
+    return judge_schedules(
+        schedules if isinstance(schedules, list) else [schedules],
+        known(*tasks, now=now, since=known_since),
+        now_ns=at(now),
+        since_ns=at(since),
+        grace_ns=GRACE * MINUTE,
+    )
+
+
+def outcomes(*arguments: Any, **values: Any) -> list[str]:
+    (judged,) = judge(*arguments, **values)
+    return [due.outcome for due in judged.due_times]
+
+
+def the_one(*arguments: Any, **values: Any) -> DueTime:
+    (judged,) = judge(*arguments, **values)
+    (due,) = judged.due_times
+    return due
+
+
+def test_a_due_time_with_a_task_ran_and_one_without_is_due_and_then_missed() -> None:
+    assert outcomes(schedule(), task(60.2, 70), since=60, now=80) == ["ran"]
+    assert outcomes(schedule(), task(60.2), since=60, now=80) == ["running"]
+    assert outcomes(schedule(), since=60, now=74.9) == ["due"]
+    assert outcomes(schedule(), since=60, now=75) == ["missed"]
+    assert outcomes(schedule(), since=60, now=59) == []
+
+
+def test_a_failed_run_ran() -> None:
+    assert outcomes(schedule(), task(60.2, 70, exit_code=1), since=60, now=80) == ["ran"]
+
+
+@pytest.mark.parametrize(("created", "outcome"), [(60.2, "running"), (74.9, "running"), (75, "late"), (110, "late")])
+def test_a_task_after_the_grace_is_late(created: float, outcome: str) -> None:
+    assert outcomes(schedule(), task(created), since=60, now=115) == [outcome]
+
+
+def test_a_late_task_says_how_late() -> None:
+    due = the_one(schedule(), task(83, 84), since=60, now=85)
+    assert due.reason == "The task started 23m 00s after the due time."
+
+
+def test_the_window_delays_due_missed_and_late() -> None:
+    flexible = schedule(window_minutes=20)
+    assert outcomes(flexible, since=60, now=94) == ["due"]
+    assert outcomes(flexible, since=60, now=95) == ["missed"]
+    assert outcomes(flexible, task(90), since=60, now=95) == ["running"]
+    assert outcomes(flexible, task(96), since=60, now=97) == ["late"]
+
+
+def test_a_task_belongs_to_the_last_due_time_before_it() -> None:
+    assert outcomes(schedule(), task(60.1, 61), task(120.1, 121), since=60, now=122) == ["ran", "ran"]
+    assert outcomes(schedule(), task(120.1, 121), since=60, now=122, known_since=0) == ["missed", "ran"]
+    assert outcomes(schedule(), task(118, 119.5), since=60, now=140, known_since=0) == ["late", "missed"]
+
+
+def test_a_task_created_seconds_before_its_due_time_belongs_to_it() -> None:
+    assert outcomes(schedule(), task(119.2, 121), since=60, now=140, known_since=0) == ["missed", "ran"]
+
+
+def test_a_second_task_after_the_next_due_time_is_the_retry_of_the_one_before() -> None:
+    tasks = (task(120.1, 121), task(130, 131))
+    assert outcomes(schedule(), *tasks, since=60, now=140, known_since=0) == ["late", "ran"]
+    assert outcomes(schedule(), *tasks, since=60, now=140, known_since=100) == ["unknown", "ran"]
+
+
+def test_the_previous_run_that_still_ran_is_an_overlap() -> None:
+    due = judge(schedule(), task(60.1, 125), task(120.1, 121), since=60, now=126)[0].due_times[1]
+    assert due.outcome == "overlapped"
+    assert due.reason == "The previous run still ran: nightly of 2026-11-20T01:00:06.000Z."
+    assert outcomes(schedule(), task(-300), task(60.1), since=60, now=62) == ["overlapped"]
+    assert outcomes(schedule(), task(10, 60.05), task(60.1), since=60, now=62) == ["running"]
+
+
+def test_late_wins_over_overlapped() -> None:
+    assert outcomes(schedule(), task(1), task(80), since=60, now=82) == ["late"]
+
+
+def test_a_task_that_failed_to_start_is_a_refusal() -> None:
+    failed = task(60.1, 63, stop_code="TaskFailedToStart", stopped_reason="CannotPullContainerError: no image.")
+    due = the_one(schedule(), failed, since=60, now=64)
+    assert (due.outcome, due.reason) == ("refused", "The task failed to start: CannotPullContainerError: no image.")
+
+
+def test_a_task_that_ecs_has_forgotten_is_unknown() -> None:
+    assert outcomes(schedule(), since=0, now=125) == ["unknown", "unknown", "due"]
+    assert outcomes(schedule(), task(0.1), since=0, now=125) == ["running", "unknown", "due"]
+
+
+def test_other_tasks_do_not_count() -> None:
+    others = (
+        task(60.1, by="me"),
+        task(60.1, by=None),
+        task(60.1, by="events-rule/nightly"),
+        task(60.1, by="chronos-schedule/nightly-2"),
+        task(60.1, family="other"),
+    )
+    assert outcomes(schedule(), *others, since=60, now=80) == ["missed"]
+
+
+def test_a_disabled_schedule_missed_nothing_but_its_tasks_count() -> None:
+    disabled = schedule(is_enabled=False)
+    assert outcomes(disabled, since=60, now=80) == ["disabled"]
+    assert outcomes(disabled, task(60.1, 61), since=60, now=80) == ["ran"]
+
+
+def test_a_change_makes_earlier_due_times_unknown() -> None:
+    changed = schedule(modified_ns=at(62))
+    assert outcomes(changed, since=60, now=80) == ["unknown"]
+    assert outcomes(changed, task(60.1, 61), since=60, now=80) == ["ran"]
+    assert outcomes(changed, task(79, 79.5), since=60, now=80) == ["unknown"]
+    assert outcomes(schedule(modified_ns=at(59)), since=60, now=80) == ["missed"]
+
+
+def test_nothing_is_due_before_the_creation() -> None:
+    assert outcomes(schedule(created_ns=at(61)), since=0, now=80) == []
+
+
+def test_each_of_several_tasks_is_needed() -> None:
+    three = schedule(task_count=3)
+    tasks = [task(60.1 + number / 100, 62) for number in range(3)]
+    assert outcomes(three, *tasks, since=60, now=80) == ["ran"]
+    assert the_one(three, *tasks[1:], since=60, now=70).reason == "2 of 3 tasks were started."
+    missed = the_one(three, *tasks[1:], since=60, now=80)
+    assert (missed.outcome, missed.reason) == ("missed", "2 of 3 tasks were started.")
+    assert outcomes(three, *tasks[1:], task(80, 81), since=60, now=82) == ["late"]
+    assert outcomes(three, task(60.1), since=60, now=200)[0] == "running"
+
+
+def test_a_cluster_that_cannot_be_read_gives_no_missed() -> None:
+    clusters = {CLUSTER: ClusterTasks(problem="AWS refused.")}
+    for known_clusters in (clusters, {}):
+        (judged,) = judge_schedules(
+            [schedule()], known_clusters, now_ns=at(80), since_ns=at(60), grace_ns=GRACE * MINUTE
+        )
+        assert [due.outcome for due in judged.due_times] == ["unknown"]
+        assert judged.due_times[0].reason
+
+
+def test_what_cannot_be_read_does_not_hide_the_others() -> None:
+    rows = [schedule(expression="cron(nonsense)"), schedule("other", time_zone="Mars/Olympus"), schedule("good")]
+    rows.append(schedule("rate", "rate(5 minutes)", kind="rule", created_ns=None))
+    judged = judge(rows, since=60, now=80)
+    assert [row.problem is None for row in judged] == [False, False, True, False]
+    assert [due.outcome for due in judged[2].due_times] == ["missed"]
+
+
+RATE_RULE: dict[str, Any] = {"kind": "rule", "expression": "rate(20 minutes)", "created_ns": None}
+
+
+def test_the_rate_of_a_rule_counts_from_its_tasks() -> None:
+    rule, by = schedule(**RATE_RULE), "events-rule/nightly"
+    first, second, third = (task(minute, minute + 1, by=by) for minute in (3.3, 23.5, 43.1))
+    assert outcomes(rule, first, second, third, now=50) == ["ran", "ran", "ran"]
+    assert outcomes(rule, first, second, now=50) == ["ran", "ran", "due"]
+    assert outcomes(rule, first, second, now=59) == ["ran", "ran", "missed"]
+    assert outcomes(rule, first, third, now=50) == ["ran", "missed", "ran"]
+    assert outcomes(rule, first, task(30, 31, by=by), now=45) == ["ran", "ran"]
+    assert outcomes(rule, task(3.3, by=by), second, now=30) == ["running", "overlapped"]
+    assert judge(rule, now=50)[0].problem is not None
+
+
+def test_the_tasks_of_a_rate_that_start_together_are_of_one_due_time() -> None:
+    pair = schedule(**RATE_RULE, task_count=2)
+    tasks = [task(minute, minute + 1, by="events-rule/nightly") for minute in (3.3, 3.4, 23.5)]
+    assert outcomes(pair, *tasks, now=30) == ["ran", "due"]
+    assert outcomes(pair, *tasks, now=40) == ["ran", "missed"]
+
+
+LONG = "prod-batch-runner-customers"
+
+
+def test_started_by_is_cut() -> None:
+    assert started_by(schedule(LONG)) == "chronos-schedule/prod-batch-runner-c"
+    assert started_by(schedule("n", kind="rule")) == "events-rule/n"
+    for length in (36, 40):
+        assert did_start(schedule(LONG), task(1, by=f"chronos-schedule/{LONG}"[:length]))
+    assert not did_start(schedule(LONG), task(1, by=f"chronos-schedule/{LONG}"[:35]))
+    assert not did_start(schedule(LONG), task(1, by=f"chronos-schedule/{LONG}-b"))
+
+
+def test_schedules_that_ecs_does_not_distinguish_are_judged_together() -> None:
+    pair = [schedule(f"{LONG}-eu"), schedule(f"{LONG}-us")]
+    one, two = (task(60.1 + number / 100, 62, by=started_by(pair[0])) for number in range(2))
+    both = judge(pair, one, two, since=60, now=80)
+    assert [row.due_times[0].outcome for row in both] == ["ran", "ran"]
+    short = judge(pair, one, since=60, now=80)
+    assert sorted(row.due_times[0].outcome for row in short) == ["missed", "ran"]
+    assert "does not distinguish" in (short[1].due_times[0].reason or "")
+
+
+def test_a_task_belongs_to_the_similar_schedule_that_was_due() -> None:
+    hourly, daily = schedule(f"{LONG}-h"), schedule(f"{LONG}-d", "cron(30 0 * * ? *)")
+    by = started_by(hourly)
+    judged = judge([hourly, daily], task(0.1, 1, by=by), task(60.1, 61, by=by), since=0, now=80, known_since=0)
+    assert [[due.outcome for due in row.due_times] for row in judged] == [["ran", "ran"], ["missed"]]
+
+
+def test_the_previous_run_of_a_similar_schedule_is_from_before_the_first_due_time() -> None:
+    first, second = (
+        schedule(f"{LONG}-a", "rate(6 hours)", created_ns=at(0)),
+        schedule(f"{LONG}-b", "at(2030-01-01T00:00:00)"),
+    )
+    by = started_by(first)
+    judged = judge([first, second], task(0.1, 400, by=by), task(360.1, by=by), since=350, now=420)
+    assert [[due.outcome for due in row.due_times] for row in judged] == [["overlapped"], []]
+
+
+def test_the_last_due_time_of_each() -> None:
+    daily = schedule("daily", "cron(30 0 * * ? *)")
+    rows = [schedule(), daily, schedule("later", "at(2027-01-01T00:00:00)"), schedule("bad", "cron()")]
+    tasks = known(task(60.1, 61), now=80)
+    judged = judge_last(rows, tasks, now_ns=at(80), grace_ns=GRACE * MINUTE)
+    assert [[due.outcome for due in row.due_times] for row in judged] == [["ran"], ["missed"], [], []]
+    assert judged[3].problem is not None
+
+
+def test_the_last_due_times_of_similar_schedules() -> None:
+    hourly, daily = schedule(f"{LONG}-h"), schedule(f"{LONG}-d", "cron(30 0 * * ? *)")
+    by = started_by(hourly)
+    tasks = known(task(60.1, by=by), task(120.1, 121, by=by), now=122)
+    judged = judge_last([daily, hourly], tasks, now_ns=at(122), grace_ns=GRACE * MINUTE)
+    assert [[due.outcome for due in row.due_times] for row in judged] == [["unknown"], ["overlapped"]]
+
+
+def test_a_reason_makes_a_missed_one_a_refusal() -> None:
+    missed = the_one(schedule(), since=60, now=80)
+    assert as_refused(missed, None) is missed
+    assert as_refused(missed, "RunTask failed.").outcome == "refused"
+    ran = the_one(schedule(), task(60.1, 61), since=60, now=80)
+    assert as_refused(ran, "RunTask failed.") is ran
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_every_due_time_with_its_task_ran_and_every_one_without_is_missed(data: st.DataObject) -> None:
+    period = data.draw(st.sampled_from([10, 30, 60, 180]), "period")
+    names = [f"{LONG}-{number}" for number in range(data.draw(st.integers(1, 3), "schedules"))]
+    offsets = [data.draw(st.integers(0, period - 1), name) for name in names]
+    rows = [
+        schedule(name, f"rate({period} minutes)", created_ns=at(offset))
+        for name, offset in zip(names, offsets, strict=True)
+    ]
+    now, tasks, lost = 600, [], 0
+    for row, offset in zip(rows, offsets, strict=True):
+        for due in range(offset, now - 30, period):
+            if data.draw(st.integers(0, 4)):
+                delay = data.draw(st.floats(-0.95, 0.95))
+                tasks.append(task(due + delay, due + delay + 1, by=started_by(row), arn=f"{row.name}{due}"))
+            else:
+                lost += 1
+    judged = judge(rows, *tasks, since=0, now=now, known_since=0)
+    found = [due for row in judged for due in row.due_times if due.due_ns < at(now - 30)]
+    assert sum(due.outcome in ("missed", "late") for due in found) == lost
+    used = [due.task.arn for due in found if due.task is not None]
+    assert len(used) == len(set(used)) == len(tasks)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_whatever_the_tasks_nothing_is_missed_by_guess(data: st.DataObject) -> None:
+    minutes = st.floats(0, 400)
+    rows = [
+        schedule(
+            name,
+            data.draw(st.sampled_from(["rate(7 minutes)", "cron(0 * * * ? *)", "cron(0/30 * * * ? *)"])),
+            window_minutes=data.draw(st.sampled_from([0, 10, 45])),
+            task_count=data.draw(st.integers(1, 2)),
+            is_enabled=data.draw(st.booleans()),
+            modified_ns=data.draw(st.one_of(st.none(), minutes.map(at))),
+        )
+        for name in data.draw(st.sampled_from([["nightly"], [f"{LONG}-a", f"{LONG}-b"]]))
+    ]
+    starts = data.draw(st.lists(st.tuples(minutes, st.floats(0, 90)), max_size=12))
+    tasks = [
+        task(created, created + length, by=started_by(rows[0]), arn=f"t/{number}")
+        for number, (created, length) in enumerate(starts)
+    ]
+    now, known_since = 400, data.draw(minutes)
+    judged = judge(rows, *tasks, now=now, known_since=known_since)
+    used = [due.task.arn for row in judged for due in row.due_times if due.task is not None]
+    assert len(used) == len(set(used)) <= len(tasks)
+    for row in judged:
+        for due in row.due_times:
+            window = row.schedule.window_minutes
+            assert due.due_ns <= at(now)
+            assert (due.task is None) <= (due.outcome in ("missed", "due", "unknown", "disabled"))
+            if due.outcome == "missed":
+                assert at(known_since) <= due.due_ns <= at(now - window - GRACE)
+                assert row.schedule.is_enabled
+                assert row.schedule.modified_ns is None or row.schedule.modified_ns <= due.due_ns
+            if due.outcome == "late":
+                assert due.task is not None
+                assert due.task.created_ns >= due.due_ns - MINUTE
+    assert judge(rows, *tasks[::-1], now=now, known_since=known_since) == judged

@@ -1,0 +1,435 @@
+"""Due times: AWS's examples by hand, an oracle that goes minute by minute, and what cannot be read."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn
+
+from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
+from profiler.schedules.due_times import ScheduleExpressionError, are_times_known, due_times, last_due, next_due
+from profiler.schedules.schedule_model import Schedule
+from tests.schedule_oracle import DAY, MINUTE, MONTHS, WEEKDAYS, at_times, cron_times, names_date, rate_times, utc
+
+NS_PER_US = 1000
+# Where the clocks change: the first is skipped, the second repeated. Apia skips 30 December 2011.
+CHANGES = {
+    "Europe/Berlin": ("2026-03-29T01:00", "2026-10-25T01:00"),
+    "America/New_York": ("2026-03-08T07:00", "2026-11-01T06:00"),
+    "Australia/Lord_Howe": ("2026-10-03T15:30", "2026-04-04T15:00"),
+    "America/St_Johns": ("2026-03-08T05:30", "2026-11-01T04:30"),
+    "Pacific/Apia": ("2011-12-30T10:00", "2012-03-31T14:00"),
+    "Africa/Casablanca": ("2026-03-22T02:00", "2026-02-15T02:00"),
+    "Asia/Kathmandu": ("2026-01-01T00:00", "2026-07-01T00:00"),
+    "UTC": ("2026-02-28T12:00", "2026-12-31T12:00"),
+}
+
+
+def schedule(expression: str, zone: str = "UTC", **fields: Any) -> Schedule:
+    given_fields = {"kind": "schedule", "name": "nightly", "cluster_arn": "c", "definition_arn": "d", **fields}
+    return Schedule(expression=expression, time_zone=zone, **given_fields)
+
+
+def ns(text: str) -> int:
+    found = parse_ns(text if "Z" in text else f"{text}:00Z")
+    assert found is not None
+    return found
+
+
+def in_ns(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * NS_PER_US
+
+
+def times(of: Schedule, since: str, until: str) -> list[str]:
+    return [format_ms(due_ns)[:16] for due_ns in due_times(of, ns(since), ns(until))]
+
+
+def following(of: Schedule, after: str, number: int) -> list[str | None]:
+    """The next due times, and None after the last."""
+    found: list[str | None] = []
+    after_ns: int | None = ns(after)
+    while len(found) < number and after_ns is not None:
+        after_ns = next_due(of, after_ns)
+        found.append(after_ns if after_ns is None else format_ms(after_ns)[:16])
+    return found
+
+
+# The examples of AWS's documentation come first. 2026-01-01 is a Thursday.
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("0 10 * * ? *", ["2026-01-01T10:00", "2026-01-02T10:00"]),
+        ("15 12 * * ? *", ["2026-01-01T12:15", "2026-01-02T12:15"]),
+        ("0 18 ? * MON-FRI *", ["2026-01-01T18:00", "2026-01-02T18:00", "2026-01-05T18:00"]),
+        ("0 8 1 * ? *", ["2026-01-01T08:00", "2026-02-01T08:00"]),
+        ("0/15 * * * ? *", ["2026-01-01T00:15", "2026-01-01T00:30"]),
+        ("0/10 * ? * MON-FRI *", ["2026-01-01T00:10", "2026-01-01T00:20"]),
+        ("0/5 8-17 ? * MON-FRI *", ["2026-01-01T08:00", "2026-01-01T08:05"]),
+        ("0/30 20-2 ? * MON-FRI *", ["2026-01-01T00:30", "2026-01-01T01:00", "2026-01-01T01:30"]),
+        ("0 9 ? * 2#1 *", ["2026-01-05T09:00", "2026-02-02T09:00"]),
+        ("15 10 ? * 6L 2022-2027", ["2026-01-30T10:15", "2026-02-27T10:15"]),
+        ("0 12 ? * 3#2 *", ["2026-01-13T12:00", "2026-02-10T12:00"]),
+        ("0 12 3W * ? *", ["2026-01-02T12:00", "2026-02-03T12:00"]),
+        ("1/10 * * * ? *", ["2026-01-01T00:01", "2026-01-01T00:11", "2026-01-01T00:21"]),
+        ("0 0 ? JAN,FEB,MAR tue#5 *", ["2026-03-31T00:00", "2027-03-30T00:00"]),
+        ("0 0 1W * ? *", ["2026-02-02T00:00", "2026-03-02T00:00", "2026-04-01T00:00"]),  # not in another month
+        ("0 0 31W * ? *", ["2026-01-30T00:00", "2026-03-31T00:00", "2026-05-29T00:00"]),
+        ("0 0 LW * ? *", ["2026-01-30T00:00", "2026-02-27T00:00"]),
+        ("0 0 L-3 * ? *", ["2026-01-28T00:00", "2026-02-25T00:00"]),
+        ("0 1 L-30 * ? *", ["2026-01-01T01:00", "2026-03-01T01:00", "2026-05-01T01:00"]),
+        ("0 0 L 2 ? *", ["2026-02-28T00:00", "2027-02-28T00:00", "2028-02-29T00:00"]),
+        ("0 0 15,L * ? *", ["2026-01-15T00:00", "2026-01-31T00:00", "2026-02-15T00:00"]),
+        ("0 0 ? * L *", ["2026-01-03T00:00", "2026-01-10T00:00"]),
+        ("0 0 ? * FRIL *", ["2026-01-30T00:00"]),
+        ("0 0 ? * FRI-MON *", ["2026-01-02T00:00", "2026-01-03T00:00", "2026-01-04T00:00", "2026-01-05T00:00"]),
+        ("0 0 ? * 2/2 *", ["2026-01-02T00:00", "2026-01-05T00:00", "2026-01-07T00:00"]),
+        ("5-20/5 3 * 6 ? *", ["2026-06-01T03:05", "2026-06-01T03:10", "2026-06-01T03:15", "2026-06-01T03:20"]),
+        ("0 0 29 FEB ? *", ["2028-02-29T00:00", "2032-02-29T00:00"]),
+        ("0 0 ? 2 1#5 *", ["2032-02-29T00:00", "2060-02-29T00:00", "2088-02-29T00:00", "2128-02-29T00:00"]),
+        ("0 0 29 2 ? 2100", [None]),
+        ("0 0 31 2,4,6,9,11 ? *", [None]),
+        ("0 0 1 1 ? 2026/2", ["2028-01-01T00:00", "2030-01-01T00:00"]),
+        ("59 23 31 12 ? 2199", ["2199-12-31T23:59", None]),
+        ("0 0 1 1 ? 1970-2025", [None]),
+    ],
+)
+def test_a_cron_expression_is_due_next(fields: str, expected: list[str | None]) -> None:
+    assert following(schedule(f"cron({fields})"), "2026-01-01T00:00", len(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("cron(0 10 * * ?)", "it has 5 fields instead of six"),
+        ("cron(0 10 * * * *)", "exactly one of day-of-month and day-of-week must be '?'"),
+        ("cron(0 10 1 * MON *)", "exactly one of day-of-month and day-of-week must be '?'"),
+        ("cron(0 10 ? * ? *)", "exactly one of day-of-month and day-of-week must be '?'"),
+        ("cron(60 10 * * ? *)", "minutes '60' is not one of 0-59"),
+        ("cron(0 24 * * ? *)", "hours '24' is not one of 0-23"),
+        ("cron(0 0 0 * ? *)", "day-of-month '0' is not one of 1-31"),
+        ("cron(0 0 ? * 8 *)", "day-of-week '8' is not one of 1-7 or SUN-SAT"),
+        ("cron(0 0 ? * 0 *)", "day-of-week '0' is not one of 1-7 or SUN-SAT"),
+        ("cron(0 0 ? MAI 1 *)", "month 'MAI' is not one of 1-12 or JAN-DEC"),
+        ("cron(0 0 1 1 ? 1969)", "year '1969' is not one of 1970-2199"),
+        ("cron(0 0 1 1 ? 2200)", "year '2200' is not one of 1970-2199"),
+        ("cron(0 0 1 1 ? 2027-2026)", "year '2027-2026' ends before it begins"),
+        ("cron(0/0 0 * * ? *)", "minutes '0/0' has a step of 0"),
+        ("cron(? 0 * * ? *)", "minutes '?' cannot be read"),
+        ("cron(1,,2 0 * * ? *)", "minutes '' cannot be read"),
+        ("cron(-1 0 * * ? *)", "minutes '-1' cannot be read"),
+        ("cron(0 0 1-5W * ? *)", "day-of-month '5W' is not one of 1-31"),
+        ("cron(0 0 W * ? *)", "day-of-month 'W' is not one of 1-31"),
+        ("cron(0 0 L-31 * ? *)", "day-of-month 'L-31' lies before each month"),
+        ("cron(0 0 ? * 3#6 *)", "day-of-week '3#6' cannot be read"),
+        ("cron(0 0 ? * 3#1,6#3 *)", "day-of-week '3#1,6#3' has '#' in a list"),
+        ("cron(0 0 ? * 2W *)", "day-of-week '2W' is not one of 1-7 or SUN-SAT"),
+        ("cron(0 0 ? * ٣ *)", "day-of-week '٣' cannot be read"),
+        ("rate(0 minutes)", "a rate is a positive number with minutes, hours or days"),
+        ("rate(5 weeks)", "a rate is a positive number with minutes, hours or days"),
+        ("rate(-5 minutes)", "a rate is a positive number with minutes, hours or days"),
+        ("rate(5)", "a rate is a positive number with minutes, hours or days"),
+        ("at(2026-01-01)", "its time is not yyyy-mm-ddThh:mm:ss"),
+        ("at(2026-01-01T00:00:00Z)", "its time is not yyyy-mm-ddThh:mm:ss"),
+        ("at(2026-02-30T00:00:00)", "day"),
+        ("at(9999-12-31T23:59:59)", "its year is not one of 1970-2199"),
+        ("at(0001-01-01T00:00:00)", "its year is not one of 1970-2199"),
+        ("every day", "it is none of cron(…), rate(…) and at(…)"),
+        ("", "it is none of cron(…), rate(…) and at(…)"),
+    ],
+)
+def test_a_bad_expression_is_an_error_that_names_it(expression: str, reason: str) -> None:
+    for ask in (lambda of: due_times(of, 0, 1), lambda of: next_due(of, 0), lambda of: last_due(of, 0)):
+        with pytest.raises(ScheduleExpressionError) as caught:
+            ask(schedule(expression))
+        assert str(caught.value).startswith(f"The schedule expression '{expression}' cannot be read: {reason}")
+
+
+@settings(max_examples=50)
+@given(st.text(max_size=30) | st.text(alphabet="cronatei()*?,-/LW#0123456789 MOND", max_size=40))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    for expression in (text, f"cron({text})", f"cron(0 0 {text} * ? *)", f"cron(0 0 ? * {text} *)", f"at({text})"):
+        try:
+            next_due(schedule(expression), ns("2026-01-01T00:00"))
+        except ScheduleExpressionError:
+            continue
+
+
+@pytest.mark.parametrize("zone", ["Mars/Olympus", "", "../etc/passwd", "/etc/localtime", "Europe", "a\0b", "\ud800"])
+def test_an_unknown_time_zone_is_an_error_that_names_it(zone: str) -> None:
+    with pytest.raises(ScheduleExpressionError, match="is unknown here: correct it, or install"):
+        next_due(schedule("cron(0 0 * * ? *)", zone), 0)
+
+
+def test_utc_needs_no_data_of_time_zones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler.schedules.due_times.ZoneInfo", None)
+    assert following(schedule("cron(0 3 * * ? *)"), "2026-01-01T00:00", 1) == ["2026-01-01T03:00"]
+
+
+# --- Against the oracle
+
+
+@st.composite
+def lists(draw: DrawFn, lowest: int, highest: int, words: tuple[str, ...] = (), *, wraps: bool = True) -> str:
+    """A field of numbers, names, ranges and steps."""
+
+    def value(number: int) -> str:
+        spellings = [words[number - lowest], words[number - lowest].lower()] if words else []
+        return draw(st.sampled_from([str(number), *spellings]))
+
+    def part() -> str:
+        first, last = draw(numbers), draw(numbers)
+        step = draw(st.sampled_from(["", "", f"/{draw(st.integers(1, highest - lowest + 2))}"]))
+        if last < first and not wraps:
+            first, last = last, first
+        return draw(
+            st.sampled_from([value(first), f"{value(first)}-{value(last)}{step}", f"{value(first)}{step}", f"*{step}"])
+        )
+
+    numbers = st.integers(lowest, highest)
+    return ",".join(part() for _ in range(draw(st.integers(1, 3))))
+
+
+DAYS_OF_MONTH = st.one_of(
+    lists(1, 31),
+    st.integers(1, 31).map("{}W".format),
+    st.integers(0, 30).map("L-{}".format),
+    st.sampled_from(["*", "L", "LW", "1,L", "15W,LW", "1-3,L-2"]),
+)
+DAYS_OF_WEEK = st.one_of(
+    lists(1, 7, WEEKDAYS),
+    st.builds("{}#{}".format, st.integers(1, 7) | st.sampled_from(WEEKDAYS), st.integers(1, 5)),
+    st.builds("{}L".format, st.integers(1, 7) | st.sampled_from(WEEKDAYS)),
+    st.sampled_from(["*", "L", "MON,6L"]),
+)
+DAYS = st.one_of(DAYS_OF_MONTH.map(lambda days: (days, "?")), DAYS_OF_WEEK.map(lambda days: ("?", days)))
+
+
+@settings(max_examples=60)
+@given(DAYS, lists(1, 12, MONTHS), lists(2023, 2030, wraps=False))
+def test_the_days_are_those_of_the_oracle(days: tuple[str, str], months: str, years: str) -> None:
+    expression = f"cron(0 12 {days[0]} {months} {days[1]} {years})"
+    noons = [utc("2024-01-01T12:00") + number * DAY for number in range(5 * 366)]
+    expected = [in_ns(noon) for noon in noons if names_date(expression, noon.date())]
+    of = schedule(expression)
+    assert list(due_times(of, in_ns(noons[0]), in_ns(noons[-1]) + 1)) == expected
+    assert last_due(of, in_ns(noons[-1])) == (expected[-1] if expected else last_before(expression))
+
+
+def last_before(expression: str) -> int | None:
+    noons = (utc("2023-12-31T12:00") - number * DAY for number in range(54 * 365))
+    return next((in_ns(noon) for noon in noons if names_date(expression, noon.date())), None)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(sorted(CHANGES)), st.integers(0, 1), lists(0, 59), lists(0, 23), DAYS, st.integers(-1500, 1500))
+@example("Europe/Berlin", 0, "*/30", "*", ("*", "?"), 0)
+@example("Europe/Berlin", 1, "*/30", "*", ("*", "?"), 20)
+@example("Australia/Lord_Howe", 1, "*/7", "*", ("*", "?"), 3)
+@example("Pacific/Apia", 0, "0", "*/6", ("?", "FRI"), -700)
+def test_the_minutes_about_a_change_of_the_clock_are_those_of_the_oracle(
+    zone: str, change: int, minutes: str, hours: str, days: tuple[str, str], shift: int
+) -> None:
+    expression = f"cron({minutes} {hours} {days[0]} * {days[1]} *)"
+    middle = utc(CHANGES[zone][change]) + shift * MINUTE
+    since, until = middle - DAY, middle + DAY
+    expected = [in_ns(moment) for moment in cron_times(expression, zone, since, until)]
+    of = schedule(expression, zone)
+    assert list(due_times(of, in_ns(since), in_ns(until))) == expected
+    before = [due_ns for due_ns in expected if due_ns <= in_ns(middle)]
+    after = [due_ns for due_ns in expected if due_ns > in_ns(middle)]
+    if before:
+        assert last_due(of, in_ns(middle)) == before[-1]
+    if after:
+        assert next_due(of, in_ns(middle)) == after[0]
+
+
+def test_the_oracle_by_hand() -> None:
+    berlin = cron_times("cron(30 2 * * ? *)", "Europe/Berlin", utc("2026-10-24T00:00"), utc("2026-10-27T00:00"))
+    assert [f"{moment:%d %H:%M}" for moment in berlin] == ["24 00:30", "25 00:30", "26 01:30"]
+    spring = cron_times("cron(30 2 * * ? *)", "Europe/Berlin", utc("2026-03-28T00:00"), utc("2026-03-31T00:00"))
+    assert [f"{moment:%d %H:%M}" for moment in spring] == ["28 01:30", "30 00:30"]
+
+
+# --- Time zones, by hand
+
+
+@pytest.mark.parametrize(
+    ("zone", "expression", "day", "expected"),
+    [
+        ("Europe/Berlin", "cron(30 2 * * ? *)", "2026-03-29", []),  # skipped
+        ("Europe/Berlin", "cron(30 2 * * ? *)", "2026-10-25", ["2026-10-25T00:30"]),  # repeated, once
+        ("Europe/Berlin", "cron(0 3 * * ? *)", "2026-03-29", ["2026-03-29T01:00"]),
+        ("America/New_York", "cron(30 1 * * ? *)", "2026-11-01", ["2026-11-01T05:30"]),
+        ("Australia/Lord_Howe", "cron(45 1 * * ? *)", "2026-04-04", ["2026-04-04T14:45"]),
+        ("America/St_Johns", "cron(0 0 * * ? *)", "2026-07-01", ["2026-07-01T02:30"]),
+        ("Asia/Kathmandu", "cron(0 0 * * ? *)", "2026-07-01", ["2026-07-01T18:15"]),
+        ("Europe/Berlin", "at(2026-03-29T02:30:00)", "2026-03-29", []),
+        ("Europe/Berlin", "at(2026-10-25T02:30:00)", "2026-10-25", ["2026-10-25T00:30"]),
+        ("Asia/Kathmandu", "at(2026-07-01T12:00:30)", "2026-07-01", ["2026-07-01T06:15"]),
+    ],
+)
+def test_local_times_of_a_day(zone: str, expression: str, day: str, expected: list[str]) -> None:
+    of = schedule(expression, zone)
+    assert times(of, f"{day}T00:00", f"{day}T23:59") == expected
+    if expected:
+        assert last_due(of, ns(f"{day}T23:59")) == next_due(of, ns(f"{day}T00:00"))
+
+
+def test_every_five_minutes_pauses_while_an_hour_is_repeated() -> None:
+    of = schedule("cron(0/5 * * * ? *)", "Europe/Berlin")
+    assert times(of, "2026-10-25T00:50", "2026-10-25T02:06") == [
+        "2026-10-25T00:50",
+        "2026-10-25T00:55",
+        "2026-10-25T02:00",
+        "2026-10-25T02:05",
+    ]
+    assert last_due(of, ns("2026-10-25T01:10")) == ns("2026-10-25T00:55")
+
+
+def test_apia_has_no_30_december_2011() -> None:
+    of = schedule("cron(0 12 * * ? *)", "Pacific/Apia")
+    assert times(of, "2011-12-29T00:00", "2011-12-31T22:00") == ["2011-12-29T22:00", "2011-12-30T22:00"]
+
+
+# --- Rates, once, and the life of a schedule
+
+
+@given(
+    st.integers(1, 400),
+    st.sampled_from([("minute", 60), ("hour", 3600), ("day", 86_400)]),
+    st.integers(0, 10**7),
+    st.integers(0, 86_400 * 3),
+    st.booleans(),
+)
+def test_a_rate_counts_from_its_start_else_from_its_creation(
+    value: int,
+    unit: tuple[str, int],
+    offset_seconds: int,
+    length_seconds: int,
+    has_start: bool,  # noqa: FBT001
+) -> None:
+    anchor = utc("2026-01-01T00:00:17") + timedelta(microseconds=123)
+    since = anchor + timedelta(seconds=offset_seconds - 1000)
+    until = since + timedelta(seconds=length_seconds)
+    expected = [in_ns(moment) for moment in rate_times(anchor, value * timedelta(seconds=unit[1]), since, until)]
+    dates = (
+        {"created_ns": in_ns(anchor - DAY), "starts_ns": in_ns(anchor)} if has_start else {"created_ns": in_ns(anchor)}
+    )
+    of = schedule(f"rate({value} {unit[0]}{'' if value == 1 else 's'})", "America/New_York", **dates)
+    assert are_times_known(of)
+    assert list(due_times(of, in_ns(since), in_ns(until))) == expected
+    if expected:
+        assert last_due(of, in_ns(until) - 1) == expected[-1]
+        assert next_due(of, in_ns(since) - 1) == expected[0]
+
+
+def test_a_rate_is_by_elapsed_time_over_a_change_of_the_clock() -> None:
+    of = schedule("rate(1 day)", "Europe/Berlin", created_ns=ns("2026-10-24T02:00"))
+    assert times(of, "2026-10-24T00:00", "2026-10-27T00:00") == [
+        "2026-10-24T02:00",
+        "2026-10-25T02:00",
+        "2026-10-26T02:00",
+    ]
+
+
+def test_the_due_times_of_a_rate_without_start_and_creation_are_unknown() -> None:
+    of = schedule("rate(5 minutes)", kind="rule")
+    assert not are_times_known(of)
+    assert are_times_known(schedule("cron(0 0 * * ? *)", kind="rule"))
+    assert (times(of, "2026-01-01T00:00", "2026-02-01T00:00"), next_due(of, 0), last_due(of, 10**18)) == (
+        [],
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"), [("rate(1 hours)", "1 needs 'hour'"), ("rate(5 hour)", "5 needs 'hours'")]
+)
+def test_rules_are_strict_with_the_unit_and_schedules_are_not(expression: str, reason: str) -> None:
+    with pytest.raises(ScheduleExpressionError, match=reason):
+        next_due(schedule(expression, kind="rule"), 0)
+    assert next_due(schedule(expression, created_ns=ns("2026-01-01T00:00")), ns("2026-01-02T00:00"))
+
+
+def test_a_rule_has_no_at() -> None:
+    with pytest.raises(ScheduleExpressionError, match="rules have no at"):
+        next_due(schedule("at(2026-01-01T00:00:00)", kind="rule"), 0)
+
+
+@given(st.sampled_from(sorted(CHANGES)), st.integers(0, 1), st.integers(-90_000, 90_000))
+@settings(max_examples=25)
+def test_an_at_is_due_where_the_oracle_finds_it(zone: str, change: int, shift_seconds: int) -> None:
+    middle = utc(CHANGES[zone][change])
+    local = (middle + timedelta(seconds=shift_seconds)).replace(tzinfo=None)
+    since, until = middle - DAY, middle + DAY
+    expected = [in_ns(moment) for moment in at_times(local, zone, since, until)]
+    of = schedule(f"at({local:%Y-%m-%dT%H:%M:%S})", zone)
+    assert list(due_times(of, in_ns(since), in_ns(until))) == expected
+
+
+DAILY = ["2026-01-03T00:00", "2026-01-04T00:00"]
+
+
+@pytest.mark.parametrize(
+    ("dates", "expected"),
+    [
+        ({"created": "2026-01-02T00:01"}, [*DAILY, "2026-01-05T00:00"]),
+        ({"created": "2026-01-01T00:00", "starts": "2026-01-03T00:00"}, [*DAILY, "2026-01-05T00:00"]),
+        ({"created": "2026-01-02T12:00", "starts": "2026-01-01T00:00"}, [*DAILY, "2026-01-05T00:00"]),
+        ({"created": "2026-01-02T12:00", "ends": "2026-01-04T00:00"}, DAILY),  # the end counts, too
+        ({"created": "2026-01-02T12:00", "ends": "2026-01-03T23:59"}, DAILY[:1]),
+        ({"starts": "2026-01-09T12:00"}, []),
+        ({"created": "2025-12-31T12:00", "ends": "2025-12-31T13:00"}, []),
+    ],
+)
+def test_nothing_is_due_before_the_start_or_the_creation_or_after_the_end(
+    dates: dict[str, str], expected: list[str]
+) -> None:
+    life: dict[str, Any] = {f"{name}_ns": ns(text) for name, text in dates.items()}
+    of = schedule("cron(0 0 * * ? *)", **life)
+    assert times(of, "2026-01-02T00:00", "2026-01-05T00:01") == expected
+    last_ns = last_due(of, ns("2026-01-05T00:01"))
+    assert (last_ns and format_ms(last_ns)[:16]) == (expected[-1] if expected else None)
+
+
+@pytest.mark.parametrize(
+    ("dates", "expected"),
+    [
+        ({"created": "2026-01-02T12:00", "starts": "2026-01-01T00:00"}, DAILY),
+        ({"created": "2026-01-01T12:00", "starts": "2026-01-03T00:00", "ends": "2026-01-04T00:00"}, DAILY),
+        ({"created": "2026-01-03T00:00", "ends": "2026-01-04T23:59"}, DAILY),
+        ({"created": "2026-01-02T12:00", "starts": "2026-01-09T00:00"}, []),
+    ],
+)
+def test_a_rate_lives_as_long(dates: dict[str, str], expected: list[str]) -> None:
+    life: dict[str, Any] = {f"{name}_ns": ns(text) for name, text in dates.items()}
+    of = schedule("rate(1 day)", **life)
+    assert times(of, "2026-01-01T00:00", "2026-01-05T00:00") == expected
+    last_ns = last_due(of, ns("2026-01-04T23:59"))
+    assert (last_ns and format_ms(last_ns)[:16]) == (expected[-1] if expected else None)
+
+
+@pytest.mark.parametrize("expression", ["cron(0 12 * * ? *)", "rate(1 day)", "at(2026-01-01T12:00:00)"])
+def test_since_is_inclusive_and_until_is_not(expression: str) -> None:
+    of, due_ns = schedule(expression, created_ns=ns("2026-01-01T12:00")), ns("2026-01-01T12:00")
+    assert list(due_times(of, due_ns, due_ns + 1)) == [due_ns]
+    assert not [*due_times(of, due_ns + 1, due_ns + 2), *due_times(of, due_ns - 1, due_ns)]
+    assert (next_due(of, due_ns - 1), last_due(of, due_ns), last_due(of, due_ns - 1)) == (due_ns, due_ns, None)
+
+
+def test_an_at_ignores_the_start_and_end_dates_but_not_the_creation() -> None:
+    dates: dict[str, Any] = {"starts_ns": ns("2026-02-01T00:00"), "ends_ns": ns("2026-03-01T00:00")}
+    assert following(schedule("at(2026-01-01T12:00:00)", **dates), "2026-01-01T00:00", 2) == ["2026-01-01T12:00", None]
+    assert next_due(schedule("at(2026-01-01T12:00:00)", created_ns=ns("2026-01-02T00:00")), 0) is None
+
+
+@pytest.mark.parametrize("expression", ["cron(0 0 * * ? *)", "rate(1 day)", "at(2026-01-01T00:00:00)"])
+def test_any_time_may_be_asked_for(expression: str) -> None:
+    of = schedule(expression, "America/New_York", starts_ns=ns("2026-01-01T00:00"))
+    for moment_ns in (-(10**30), -1, 0, 10**30):
+        last_due(of, moment_ns)
+        next_due(of, moment_ns)
+        assert list(due_times(of, moment_ns, moment_ns - NS_PER_SECOND)) == []
