@@ -61,6 +61,16 @@ def test_a_stuck_batch_has_one_line_and_is_in_the_report() -> None:
     assert world.is_sound
 
 
+def test_a_notice_is_kept_while_nothing_reads_the_output() -> None:
+    """A checkpoint is dropped then: another one follows."""
+    world = world_of(checkpoint_seconds=20)
+    world.output.write = lambda _data: "takes no more bytes"  # type: ignore[method-assign]
+    world.output.keep = lambda data: world.output.lines.append(data) or "takes no more bytes"  # type: ignore[method-assign, func-returns-value]
+    world.run()
+    assert [line["type"] for line in world.printed()] == ["task.notice"]
+    assert world.report()["notices"][0]["kind"] == "stuck"
+
+
 def test_all_kinds_in_their_order() -> None:
     def growing(at: float) -> ContainerSample:
         return replace(idle(at), memory_used_bytes=round((100 + 24 * at / 60) * MIB))
