@@ -1,5 +1,6 @@
-"""A new Lambda environment for the handler, which caches settings and clients between invocations."""
+"""A new Lambda environment for the handler, which caches settings and clients between invocations, and its table."""
 
+import boto3
 from aws_lambda_powertools.utilities import parameters
 
 import handler
@@ -11,3 +12,13 @@ def forget_environment() -> None:
         if hasattr(value, "cache_clear"):
             value.cache_clear()
     parameters.clear_caches()  # type: ignore[no-untyped-call]
+
+
+def create_idempotency_table(name: str) -> None:
+    """Create the table that ``IDEMPOTENCY_TABLE`` names, as the template does."""
+    boto3.client("dynamodb").create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+        BillingMode="PAY_PER_REQUEST",
+    )

@@ -16,7 +16,7 @@ from profiler.record.notice_model import encode_notice
 from tests.contract.test_task_stopped_calls import Clock, event_queue, received
 from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
-from tests.lambda_environment import forget_environment
+from tests.lambda_environment import create_idempotency_table, forget_environment
 from tests.shown_runs import stuck_notice
 from tests.unit.forwarder.test_kinesis_records import record
 from tests.unit.forwarder.test_subscription import DOCUMENT, event
@@ -39,12 +39,7 @@ def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasti
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     with mock_aws():
-        boto3.client("dynamodb").create_table(
-            TableName="done",
-            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        create_idempotency_table("done")
         forget_environment()
         yield
     forget_environment()

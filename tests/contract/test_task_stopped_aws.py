@@ -15,6 +15,7 @@ from forwarder.notices.idempotency import run_idempotently
 from forwarder.notices.slack_settings import SlackBot, SlackWebhook, read_targets
 from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.find_report import CloudWatchTail, EcsDefinitions
+from tests.lambda_environment import create_idempotency_table
 
 PLACE = LogStream(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 
@@ -153,12 +154,7 @@ def test_throttling_by_cloudwatch_logs_raises(answer: str | Exception) -> None:
 
 @pytest.fixture
 def table() -> str:
-    boto3.client("dynamodb").create_table(
-        TableName="told",
-        KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-        AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    create_idempotency_table("told")
     return "told"
 
 

@@ -14,7 +14,7 @@ import handler
 from forwarder.delivery_errors import NoticeError
 from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
-from tests.lambda_environment import forget_environment
+from tests.lambda_environment import create_idempotency_table, forget_environment
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, event
 from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, report
 
@@ -70,12 +70,7 @@ def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasti
             boto3.client("ecs").register_task_definition(
                 family="nightly", containerDefinitions=described["containerDefinitions"]
             )
-        boto3.client("dynamodb").create_table(
-            TableName="done",
-            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        create_idempotency_table("done")
         forget_environment()
         yield
     forget_environment()

@@ -14,7 +14,7 @@ from forwarder.delivery_errors import DeliveryError
 from tests.aws import fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.fake_slack import FakeSlack
-from tests.lambda_environment import forget_environment
+from tests.lambda_environment import create_idempotency_table, forget_environment
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, report
 from tests.search.test_task_stopped import FAMILY, TASK_ID, LambdaContext, only_document
@@ -54,12 +54,7 @@ def proxy(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -
         }
         for name, value in settings.items():
             monkeypatch.setenv(name, value)
-        boto3.client("dynamodb").create_table(
-            TableName="told",
-            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
-            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        create_idempotency_table("told")
         boto3.client("logs").create_log_group(logGroupName=GROUP)
         forget_environment()
         yield proxy
