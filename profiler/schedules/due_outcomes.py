@@ -36,6 +36,10 @@ _UNREAD = ClusterTasks(problem="The tasks of its cluster were not read.")
 _NO_ANCHOR = "AWS does not return when a rule was created, so the due times of its rate are unknown."
 TOO_OLD = "ECS shows a stopped task for about an hour, so a task of this time is no longer known."
 CHANGED = "The schedule was changed after this time."
+_NEW = "The schedule was created or changed within the minute before this time, so AWS may not have used it yet."
+_RESTARTED = "The schedule was changed, and AWS does not document whether its rate then starts again."
+# AWS needs a moment until a change has an effect, and does not document whether the creation of a rate is a due time.
+_SETTLING_NS = 60 * NS_PER_SECOND
 
 DueTimes = Callable[[Schedule, int, int], Iterable[int]]
 
