@@ -43,6 +43,11 @@ class TaskSlot(Struct, kw_only=True):
         """Whether tasks are missing."""
         return len(self.tasks) < self.schedule.task_count
 
+    @property
+    def is_prompt(self) -> bool:
+        """Whether the first of the tasks was created at the due time, or in the window."""
+        return bool(self.tasks) and self.tasks[0].created_ns <= self.window_end_ns + _PROMPT_NS
+
     def contains(self, moment_ns: int) -> bool:
         """Whether the moment is before the next due time, or in the window."""
         return self.next_ns is None or moment_ns < max(self.next_ns, self.window_end_ns)

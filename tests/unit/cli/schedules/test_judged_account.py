@@ -41,7 +41,7 @@ class Ecs:
 def schedule(hours_ago: float, **more: Any) -> Schedule:
     arn = "arn:aws:ecs:eu-west-1:123456789012:task-definition/nightly"
     identity: dict[str, Any] = {"kind": "schedule", "name": "nightly", "definition_arn": arn, "cluster_arn": CLUSTER}
-    created_ns = NOW_NS - round(hours_ago * HOUR_NS)
+    created_ns = NOW_NS - round(hours_ago * HOUR_NS) - 24 * HOUR_NS
     return Schedule(**identity | {"expression": "rate(1 day)", "created_ns": created_ns} | more)
 
 
