@@ -168,7 +168,8 @@ class _Judge:
                 rows.append(_slots(schedule, dues) if is_known or dues else _NO_ANCHOR)
             except ScheduleExpressionError as error:
                 rows.append(str(error))
-        slots = sorted((slot for row in rows if not isinstance(row, str) for slot in row), key=lambda slot: slot.due_ns)
+        of_all = (slot for row in rows if not isinstance(row, str) for slot in row)
+        slots = sorted(of_all, key=lambda slot: (slot.due_ns, slot.is_certain))  # the last one gets a late task
         assign_tasks(slots, tasks, cluster.known_since_ns)
         for schedule, row in zip(members, rows, strict=True):
             if isinstance(row, str):

@@ -181,6 +181,15 @@ def test_a_change_of_a_rate_may_have_moved_its_due_times() -> None:
     assert outcomes(replace(changed, starts_ns=at(0)), since=60, now=106) == ["missed", "missed"]
 
 
+@pytest.mark.parametrize("change", [{"is_enabled": False}, {"modified_ns": at(70)}])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_schedule_that_was_perhaps_off_takes_no_task_of_another(change: dict[str, Any], *, first: bool) -> None:
+    rows = [schedule(f"{LONG}-a", **(change if first else {})), schedule(f"{LONG}-b", **({} if first else change))]
+    by = started_by(rows[0])
+    for started, outcome in ((task(60.1, 61, by=by), "ran"), (task(77, 78, by=by), "late")):
+        assert judge(rows, started, since=60, now=80)[first].due_times[0].outcome == outcome
+
+
 def test_nothing_is_due_before_the_creation() -> None:
     assert outcomes(schedule(created_ns=at(61)), since=0, now=80) == []
 
