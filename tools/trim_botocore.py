@@ -15,6 +15,7 @@ from pathlib import Path
 SERVICES = frozenset(
     {
         "cloudformation",
+        "cloudtrail",
         "cloudwatch",
         "dynamodb",
         "ecs",

@@ -20,11 +20,11 @@ COMMANDS = {
     "taskdef": ("profiler.cli.taskdef.taskdef_group", "Add the monitor to ECS task definitions, and remove it."),
     "replay": (
         "profiler.cli.replay_command",
-        "Send the reports and notices in a log group through the forwarder again.",
+        "Send the reports in a log group through the forwarder again.",
     ),
     "notify": (
         "profiler.cli.notify_command",
-        "Print the notification of a stopped task, or of a notice, and send it.",
+        "Print the notification of a stopped task and send it.",
     ),
     "kibana": (
         "profiler.cli.kibana_command",

@@ -164,8 +164,10 @@ def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
     } <= set(names)
     assert {path.rpartition("/")[0] for path in names if path.startswith("profiler/")} == {
         "profiler",
+        "profiler/aws_account",
         "profiler/core",
         "profiler/record",
+        "profiler/schedules",
     }
     assert [name for name in names if name.startswith("profiler/") and name.count("/") == 1] == ["profiler/__init__.py"]
     assert not [name for name in names if name.startswith("profiler/") and not name.endswith(".py")]
@@ -242,10 +244,41 @@ def test_the_runtime_client_runs_task_stopped(unpacked: Path, runtime: Path, api
     assert slack.webhook_url not in output
 
 
+def test_the_runtime_client_runs_watch_schedules(unpacked: Path, runtime: Path, api: RuntimeApi) -> None:
+    """The time zone comes from the zip: Lambda's base may have none."""
+    with fake_aws() as aws:
+        aws.client("ecs").create_cluster(clusterName="jobs")
+        arn = f"arn:aws:ecs:{aws.region}:123456789012"
+        target = {
+            "Arn": f"{arn}:cluster/jobs",
+            "RoleArn": "arn:aws:iam::123456789012:role/schedules",
+            "EcsParameters": {"TaskDefinitionArn": f"{arn}:task-definition/nightly"},
+        }
+        aws.client("scheduler").create_schedule(
+            Name="nightly",
+            ScheduleExpression="cron(0 3 * * ? *)",
+            ScheduleExpressionTimezone="Europe/Berlin",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target=target,
+        )
+        process = start(
+            unpacked, runtime, api, "handler.watch_schedules",
+            IDEMPOTENCY_TABLE="notices", PYTHONTZPATH="", **aws.environment(),
+        )  # fmt: skip
+        try:
+            api.events.put({})
+            kind, answer = api.answers.get(timeout=60)
+        finally:
+            process.kill()
+            output, _ = process.communicate()
+    nothing = dict.fromkeys(("unknown", "missed", "late", "overlapped", "slow"), 0)
+    assert (kind, answer) == ("response", {"schedules": 1, **nothing}), output
+
+
 def test_importing_the_handler_builds_no_client(unpacked: Path, runtime: Path) -> None:
     code = f"import sys; sys.path[:0] = {[str(unpacked), str(runtime)]!r}; import handler; print(*sorted(sys.modules))"
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert loaded.isdisjoint(
-        {"elasticsearch", "opensearchpy", "boto3", "botocore", "aws_lambda_powertools", "slack_sdk"}
+        {"elasticsearch", "opensearchpy", "boto3", "botocore", "aws_lambda_powertools", "slack_sdk", "zoneinfo"}
     )

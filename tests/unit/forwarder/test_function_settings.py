@@ -9,6 +9,7 @@ from forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
     read_credentials,
+    read_grace_minutes,
     read_notice_settings,
     read_settings,
 )
@@ -131,3 +132,14 @@ def test_notify_refuses_other_words() -> None:
 @pytest.mark.parametrize(("text", "expected"), [("", False), ("true", True)])
 def test_notify_unusual_announces_unusual_successes_as_failures(text: str, *, expected: bool) -> None:
     assert read_notice_settings({"NOTIFY_UNUSUAL": text}).unusual_as_failures is expected
+
+
+@pytest.mark.parametrize(("text", "minutes"), [("", 15), ("1", 1), (" 45 ", 45), ("7.5", 7.5)])
+def test_the_grace_of_schedules_is_in_minutes(text: str, minutes: float) -> None:
+    assert read_grace_minutes({"SCHEDULE_GRACE_MINUTES": text}) == minutes
+
+
+@pytest.mark.parametrize("text", ["0", "46", "nan", "soon", "-1"])
+def test_a_grace_that_cannot_be_judged_is_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"^SCHEDULE_GRACE_MINUTES must be"):
+        read_grace_minutes({"SCHEDULE_GRACE_MINUTES": text})
