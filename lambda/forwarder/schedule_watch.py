@@ -161,7 +161,8 @@ class ScheduleWatch:
                     line = missed_line(schedule, due, now_ns=now_ns, grace_ns=self._grace_ns)
                     yield line, partial(self._with_reason, schedule, due, now_ns)
                 elif due.outcome == "late":
-                    yield late_line(schedule, due, now_ns=now_ns), _unchanged
+                    line = late_line(schedule, due, now_ns=now_ns)
+                    yield line, partial(self._unless_changed, schedule, due, now_ns)
                 elif due.outcome == "overlapped":
                     yield overlapped_line(schedule, due, now_ns=now_ns), _unchanged
         try:
@@ -173,9 +174,20 @@ class ScheduleWatch:
     def _with_reason(
         self, schedule: Schedule, due: DueTime, now_ns: int, line: ScheduleNoticeLine
     ) -> ScheduleNoticeLine | None:
-        if self._account.reasons.was_changed(schedule, due.due_ns, now_ns):
+        if self._unless_changed(schedule, due, now_ns, line) is None:
             return None
         return with_reason(line, self._account.reasons.find(schedule, due.due_ns))
+
+    def _unless_changed(
+        self, schedule: Schedule, due: DueTime, now_ns: int, line: ScheduleNoticeLine
+    ) -> ScheduleNoticeLine | None:
+        """No line if its rule was changed after the due time."""
+        was_changed = self._account.reasons.was_changed(schedule, due.due_ns, now_ns)
+        if was_changed is None:
+            raise ReadError(
+                "CloudTrail, which shows changes of rules, cannot be read: the next invocation judges the rules again."
+            )
+        return None if was_changed else line
 
     def _slow(
         self, schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks], now_ns: int

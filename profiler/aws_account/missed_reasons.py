@@ -31,10 +31,17 @@ _MESSAGES_PER_READ = 10
 _START_NS = 120 * NS_PER_SECOND
 _NS_PER_MINUTE = 60 * NS_PER_SECOND
 _HOUR_NS = 60 * _NS_PER_MINUTE
-_CHANGES_OF_RULES = ("PutRule", "EnableRule")
+_CHANGES_OF_RULES = ("PutRule", "EnableRule", "PutTargets")
 _MAX_REASON_LENGTH = 500
 
 _Event = Mapping[str, Any]
+
+
+class _Calls(Struct, frozen=True):
+    """The calls of a period, as far as they were read."""
+
+    events: tuple[_Event, ...]
+    is_complete: bool
 
 
 class _DeadLetter(Struct, frozen=True, kw_only=True):
@@ -69,13 +76,13 @@ class MissedReasons:
         self._warn = warn
         self._cloudtrail: AwsClient = None
         self._lookups_left = _MAX_LOOKUPS
-        self._events: dict[tuple[str, int, int], tuple[_Event, ...]] = {}
+        self._known: dict[tuple[str, int, int], _Calls] = {}
         self._letters: dict[str, tuple[_DeadLetter, ...]] = {}
 
     def find(self, schedule: Schedule, due_ns: int) -> str | None:
         """Return the reason as a sentence; None if AWS returns none, or not yet."""
         end_ns = due_ns + schedule.window_minutes * _NS_PER_MINUTE + _START_NS
-        of_calls = (_failure(event, schedule) for event in self._calls("RunTask", due_ns, end_ns))
+        of_calls = (_failure(event, schedule) for event in self._calls("RunTask", due_ns, end_ns).events)
         of_letters = (
             letter.reason
             for letter in self._dead_letters(schedule.dead_letter_arn)
@@ -83,23 +90,32 @@ class MissedReasons:
         )
         return next(filter(None, chain(of_calls, of_letters)), None)
 
-    def was_changed(self, schedule: Schedule, since_ns: int, until_ns: int) -> bool:
-        """Whether a rule was made, changed or enabled in this period. Of a schedule, AWS returns the time itself."""
+    def was_changed(self, schedule: Schedule, since_ns: int, until_ns: int) -> bool | None:
+        """Whether a rule was made, changed or enabled in this period; None if CloudTrail cannot be read.
+
+        Of a schedule, AWS returns the time itself.
+        """
         if schedule.kind != "rule":
             return False
         begin_ns = min(since_ns, until_ns - _HOUR_NS)  # the same period for the due times of many rules
-        events = chain.from_iterable(self._calls(name, begin_ns, until_ns) for name in _CHANGES_OF_RULES)
-        return any(
-            _changes(event, schedule) and (parse_ns(event.get("eventTime")) or 0) >= since_ns for event in events
-        )
+        calls = [self._calls(name, begin_ns, until_ns) for name in _CHANGES_OF_RULES]
+        if any(
+            _changes(event, schedule) and (parse_ns(event.get("eventTime")) or 0) >= since_ns
+            for call in calls
+            for event in call.events
+        ):
+            return True
+        return False if all(call.is_complete for call in calls) else None
 
-    def _calls(self, name: str, since_ns: int, until_ns: int) -> tuple[_Event, ...]:
+    def _calls(self, name: str, since_ns: int, until_ns: int) -> _Calls:
         period = (name, since_ns // _NS_PER_MINUTE, -(-until_ns // _NS_PER_MINUTE))
-        if period not in self._events:
-            self._events[period] = tuple(self._guarded(partial(self._look_up, *period)))
-        return self._events[period]
+        if period not in self._known:
+            events = tuple(self._guarded(partial(self._look_up, *period)))
+            self._known[period] = _Calls(tuple(filter(None, events)), is_complete=events[-1:] == (None,))
+        return self._known[period]
 
-    def _look_up(self, name: str, since_minute: int, until_minute: int) -> Iterator[_Event]:
+    def _look_up(self, name: str, since_minute: int, until_minute: int) -> Iterator[_Event | None]:
+        """The events; None after the last of them."""
         arguments: dict[str, Any] = {
             "LookupAttributes": [{"AttributeKey": "EventName", "AttributeValue": name}],
             "StartTime": _moment(since_minute),
@@ -117,6 +133,7 @@ class MissedReasons:
                 page = self._cloudtrail.lookup_events(**arguments)
             yield from (_decode(event.get("CloudTrailEvent")) for event in page["Events"])
             if not page.get("NextToken"):
+                yield None
                 return
             arguments["NextToken"] = page["NextToken"]
 
@@ -187,9 +204,10 @@ def _failure(event: _Event, schedule: Schedule) -> str | None:
 
 
 def _changes(event: _Event, schedule: Schedule) -> bool:
-    """Whether it is a successful call about the rule."""
+    """Whether it is a successful call about the rule, which PutTargets names in another field."""
     request = mapping(event.get("requestParameters"))
-    is_its = request.get("name") == schedule.name and _bus(request.get("eventBusName")) == _bus(schedule.group)
+    is_named = schedule.name in (request.get("name"), request.get("rule"))
+    is_its = is_named and _bus(request.get("eventBusName")) == _bus(schedule.group)
     return is_its and not event.get("errorCode")
 
 

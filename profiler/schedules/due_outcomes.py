@@ -36,6 +36,10 @@ _UNREAD = ClusterTasks(problem="The tasks of its cluster were not read.")
 _NO_ANCHOR = "AWS does not return when a rule was created, so the due times of its rate are unknown."
 TOO_OLD = "ECS shows a stopped task for about an hour, so a task of this time is no longer known."
 CHANGED = "The schedule was changed after this time."
+_NEW = "The schedule was created or changed less than a minute before this time, so AWS may not have used it yet."
+_RESTARTED = "The schedule was changed, and AWS does not document whether that starts its rate again."
+# AWS needs a moment to use a change, and does not document whether the creation of a rate is a due time.
+_SETTLING_NS = 60 * NS_PER_SECOND
 
 DueTimes = Callable[[Schedule, int, int], Iterable[int]]
 
@@ -164,7 +168,8 @@ class _Judge:
                 rows.append(_slots(schedule, dues) if is_known or dues else _NO_ANCHOR)
             except ScheduleExpressionError as error:
                 rows.append(str(error))
-        slots = sorted((slot for row in rows if not isinstance(row, str) for slot in row), key=lambda slot: slot.due_ns)
+        of_all = (slot for row in rows if not isinstance(row, str) for slot in row)
+        slots = sorted(of_all, key=lambda slot: (slot.due_ns, slot.is_certain))  # the last one gets a late task
         assign_tasks(slots, tasks, cluster.known_since_ns)
         for schedule, row in zip(members, rows, strict=True):
             if isinstance(row, str):
@@ -173,10 +178,13 @@ class _Judge:
             own = tasks if len(members) == 1 else sorted((t for slot in row for t in slot.tasks), key=_created)
             last_ends = _LatestEnds(own)
             others = sorted({other.name for other in members if other is not schedule})
+            is_restarted = _may_be_restarted(schedule, row)
             yield JudgedSchedule(
                 schedule=schedule,
                 due_times=tuple(
-                    self._due_time(slot, cluster, last_ends, others) for slot in row if slot.due_ns <= self._now_ns
+                    _without_doubt(self._due_time(slot, cluster, last_ends, others), schedule, is_restarted)
+                    for slot in row
+                    if slot.due_ns <= self._now_ns
                 ),
             )
 
@@ -227,8 +235,6 @@ class _Judge:
             return "due", some
         if slot.due_ns < cluster.known_since_ns:
             return (None, None) if some else ("unknown", TOO_OLD)
-        if _was_changed(slot):
-            return "unknown", CHANGED
         return "missed", " ".join(filter(None, (some, _similar(others)))) or None
 
     def _with_task(self, slot: TaskSlot, last_ends: _LatestEnds) -> tuple[DueOutcome, str | None]:
@@ -236,8 +242,6 @@ class _Judge:
         if all(task.stop_code == _FAILED_TO_START for task in slot.tasks):
             return "refused", f"The task failed to start: {first.stopped_reason or 'ECS gives no reason'}"
         if last.created_ns >= slot.window_end_ns + self._grace_ns:
-            if _was_changed(slot):
-                return "unknown", CHANGED
             after = format_duration((last.created_ns - slot.window_end_ns) / NS_PER_MS)
             return (
                 "late",
@@ -267,8 +271,25 @@ def _slots(schedule: Schedule, dues: Sequence[int]) -> list[TaskSlot]:
     ]
 
 
-def _was_changed(slot: TaskSlot) -> bool:
-    return slot.schedule.modified_ns is not None and slot.due_ns < slot.schedule.modified_ns
+def _may_be_restarted(schedule: Schedule, slots: Iterable[TaskSlot]) -> bool:
+    """Whether a change may have moved the due times of a rate: no task since then shows them."""
+    modified_ns, created_ns = schedule.modified_ns, schedule.created_ns
+    if modified_ns is None or created_ns is None or modified_ns < created_ns + _SETTLING_NS:
+        return False
+    if schedule.starts_ns is not None or not schedule.expression.lstrip().startswith("rate"):
+        return False
+    return not any(slot.due_ns >= modified_ns and slot.is_prompt for slot in slots)
+
+
+def _without_doubt(due: DueTime, schedule: Schedule, is_restarted: bool) -> DueTime:  # noqa: FBT001
+    """The due time; unknown instead of missed or late if it was perhaps none."""
+    if due.outcome not in ("missed", "late"):
+        return due
+    changed_ns = max(schedule.modified_ns or 0, schedule.created_ns or 0)
+    if due.due_ns >= changed_ns + _SETTLING_NS and not is_restarted:
+        return due
+    new = _RESTARTED if due.due_ns >= changed_ns + _SETTLING_NS else _NEW
+    return replace(due, outcome="unknown", reason=CHANGED if due.due_ns < changed_ns else new)
 
 
 def _similar(others: Sequence[str]) -> str | None:

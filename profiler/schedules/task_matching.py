@@ -43,6 +43,16 @@ class TaskSlot(Struct, kw_only=True):
         """Whether tasks are missing."""
         return len(self.tasks) < self.schedule.task_count
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether the schedule was enabled and the same at the due time; always True for a rule that is enabled."""
+        return self.schedule.is_enabled and self.due_ns >= (self.schedule.modified_ns or 0)
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether the first of the tasks was created at the due time, or in the window."""
+        return bool(self.tasks) and self.tasks[0].created_ns <= self.window_end_ns + _PROMPT_NS
+
     def contains(self, moment_ns: int) -> bool:
         """Whether the moment is before the next due time, or in the window."""
         return self.next_ns is None or moment_ns < max(self.next_ns, self.window_end_ns)
@@ -97,7 +107,7 @@ def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_
             if slot.is_open and task.created_ns <= slot.window_end_ns + _PROMPT_NS and did_start(slot.schedule, task)
         ]
         if fitting:
-            min(fitting, key=lambda slot: slot.window_end_ns).tasks.append(task)
+            min(fitting, key=lambda slot: (not slot.is_certain, slot.window_end_ns)).tasks.append(task)
         else:
             left.append((task, end))
     for task, end in left:

@@ -243,7 +243,8 @@ def test_the_night_chart_says_how_many_runs_it_does_not_draw(opened: Opener, tmp
 
 def test_a_missed_run_is_a_mark_and_a_row_of_a_table(opened: Opener, tmp_path: Path) -> None:
     missed = shown_runs.missed_notice()
-    alone = replace(missed, family="alone", notice=replace(missed.notice, due_at="2026-11-20T05:00:00.000Z"))
+    long = {"due_at": "2026-11-20T05:00:00.000Z", "message": "without-a-break" * 100}
+    alone = replace(missed, family="alone", notice=replace(missed.notice, **long))
     notices = [encode_notice(one) for one in (missed, alone)]
     (tmp_path / "lines").write_bytes(lines(shown_runs.night()) + b"\n".join(notices))
     tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
@@ -251,6 +252,7 @@ def test_a_missed_run_is_a_mark_and_a_row_of_a_table(opened: Opener, tmp_path: P
     assert tab.evaluate(f"{NIGHT}.layout.yaxis.ticktext") == ["nightly-etl", "alone"]
     assert "2 missed" in (tab.get_attribute("#night", "aria-label") or "")
     assert missed.notice.message in tab.inner_text("#notices tbody")
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
     mark = tab.locator("#night .scatterlayer .point").first
     mark.scroll_into_view_if_needed()
     box = mark.bounding_box()

@@ -32,6 +32,7 @@ ACCOUNT, REGION = "123456789012", "us-east-1"
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
 KEYS: dict[str, Any] = {"region": REGION, "account_id": ACCOUNT}
 LIMIT_SECONDS = 60
+ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[?25h\x1b[?1049l"
 
 
 def logs_of(group: str) -> dict[str, Any]:
@@ -182,7 +183,7 @@ def test_a_cluster_has_its_running_tasks_and_those_with_a_monitor_their_numbers(
     assert json.loads(named.stdout)["taskId"] == cluster["plain"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_leaves_the_terminal_as_it_was(aws: FakeAws, number: int, code: int) -> None:
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 100))
@@ -197,6 +198,13 @@ def test_a_signal_leaves_the_terminal_as_it_was(aws: FakeAws, number: int, code:
             assert time.monotonic() < deadline, seen
             if select.select([ours], [], [], 1)[0]:
                 seen += os.read(ours, 65536)
+        program.send_signal(signal.SIGTSTP)
+        while seen.count(ENTER) < 2:
+            assert time.monotonic() < deadline, seen
+            if LEAVE in seen:  # a SIGCONT before it would revoke the SIGTSTP
+                program.send_signal(signal.SIGCONT)
+            if select.select([ours], [], [], 0.1)[0]:
+                seen += os.read(ours, 65536)
         program.send_signal(number)
         assert program.wait(LIMIT_SECONDS) == code
         while select.select([ours], [], [], 0)[0]:
@@ -207,6 +215,7 @@ def test_a_signal_leaves_the_terminal_as_it_was(aws: FakeAws, number: int, code:
         program.wait()
         os.close(theirs)
         os.close(ours)
-    assert seen.startswith(b"\x1b[?1049h\x1b[?25l")
+    assert seen.startswith(ENTER)
     assert b"Traceback" not in seen
-    assert seen.rstrip().endswith(b"\x1b[?25h\x1b[?1049l")
+    assert LEAVE in seen.partition(b"stuck:")[2].rpartition(ENTER)[0]  # while it was suspended
+    assert seen.rstrip().endswith(LEAVE)

@@ -24,6 +24,7 @@ from profiler.schedules.task_matching import SKEW_NS, family_of_schedule
 _GRACE_NS = 15 * 60 * NS_PER_SECOND  # as SCHEDULE_GRACE_MINUTES of the forwarder
 _MAX_PAST_NS = 32 * 86_400 * NS_PER_SECOND
 _MAX_PROBLEMS = 3
+_CHANGES_UNKNOWN = "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been changed."
 _REGION_PART, _ACCOUNT_PART = 3, 4
 
 
@@ -129,8 +130,9 @@ def _with_reason(judged: JudgedSchedule, reasons: MissedReasons, now_ns: int) ->
     def explained(due: DueTime) -> DueTime:
         if due.outcome not in ("missed", "late"):
             return due
-        if reasons.was_changed(judged.schedule, due.due_ns, now_ns):
-            return replace(due, outcome="unknown", reason=CHANGED)
+        was_changed = reasons.was_changed(judged.schedule, due.due_ns, now_ns)
+        if was_changed is not False:
+            return replace(due, outcome="unknown", reason=CHANGED if was_changed else _CHANGES_UNKNOWN)
         return as_refused(due, reasons.find(judged.schedule, due.due_ns))
 
     return replace(judged, due_times=tuple(map(explained, judged.due_times)))

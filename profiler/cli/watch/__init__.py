@@ -39,7 +39,7 @@ from profiler.running_tasks.watched_tasks import WatchedTasks
 
 # FilterLogEvents is called at most once in so many seconds for each log group.
 _SECONDS_BETWEEN_READS = 15
-_TERMINATED = 128 + signal.SIGTERM
+_SIGNAL_BASE = 128
 
 _watch_options = add_options(
     click.option(
@@ -100,7 +100,8 @@ def command(
     if as_json or once or not is_terminal() or os.environ.get("TERM") == "dumb":
         _print_once(watched, place, as_json=as_json)
         return
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(_TERMINATED))  # noqa: ARG005  signal's signature
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, frame: sys.exit(_SIGNAL_BASE + number))  # noqa: ARG005  signal's signature
     with alternate_screen():
         _watch(watched, partial(_draw, watched, place), clock)
 

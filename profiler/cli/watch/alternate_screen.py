@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -15,13 +16,23 @@ _HOME, _CLEAR_REST_OF_LINE, _CLEAR_BELOW = b"\x1b[H", b"\x1b[K", b"\x1b[J"
 
 @contextmanager
 def alternate_screen() -> Iterator[None]:
-    """Show the alternate screen of standard output for the length of the block, however it ends."""
+    """Show the alternate screen of standard output for the length of the block, however it ends or is suspended."""
     try:
+        signal.signal(signal.SIGTSTP, _suspend)
         write_out(_ENTER)
         yield
     finally:
         with suppress(OSError):  # the terminal was closed
             os.write(STDOUT, _LEAVE)
+
+
+def _suspend(number: int, _frame: object) -> None:
+    """Give the screen back until the shell continues the program."""
+    write_out(_LEAVE)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    signal.signal(number, _suspend)
+    write_out(_ENTER)
 
 
 def screen_size() -> tuple[int, int]:

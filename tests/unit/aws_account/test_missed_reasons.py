@@ -207,6 +207,8 @@ def test_what_cannot_be_read_gives_no_reason_but_a_warning() -> None:
     [
         (event("PutRule", "2026-11-20T03:05:00Z", {"name": "nightly", "eventBusName": "default"}), True),
         (event("EnableRule", "2026-11-20T03:05:00Z", {"name": "nightly"}), True),
+        (event("PutTargets", "2026-11-20T03:05:00Z", {"rule": "nightly", "targets": []}), True),
+        (event("PutTargets", "2026-11-20T03:05:00Z", {"rule": "hourly", "targets": []}), False),
         (event("PutRule", "2026-11-20T02:55:00Z", {"name": "nightly"}), False),
         (event("PutRule", "2026-11-20T03:05:00Z", {"name": "hourly"}), False),
         (event("PutRule", "2026-11-20T03:05:00Z", {"name": "nightly", "eventBusName": "runs"}), False),
@@ -217,3 +219,10 @@ def test_what_cannot_be_read_gives_no_reason_but_a_warning() -> None:
 def test_a_rule_that_was_changed_later_may_not_have_been_due(change: dict[str, Any], *, is_changed: bool) -> None:
     assert reasons(FakeCloudTrail(change)).was_changed(RULE, DUE_NS, DUE_NS + 20 * MINUTE_NS) is is_changed
     assert not reasons(FakeCloudTrail(change)).was_changed(SCHEDULE, DUE_NS, DUE_NS + 20 * MINUTE_NS)
+
+
+def test_without_cloudtrail_it_is_unknown_whether_a_rule_was_changed() -> None:
+    assert reasons(Refusing()).was_changed(RULE, DUE_NS, DUE_NS + 20 * MINUTE_NS) is None
+    assert reasons(Refusing()).was_changed(SCHEDULE, DUE_NS, DUE_NS + 20 * MINUTE_NS) is False
+    others = [event("PutTargets", "2026-11-20T03:05:00Z", {"rule": f"rule-{number}"}) for number in range(100)]
+    assert reasons(FakeCloudTrail(*others)).was_changed(RULE, DUE_NS, DUE_NS + 20 * MINUTE_NS) is None

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
 from forwarder.delivery_errors import DeliveryError, ForwarderError, NoticeError, ReadError, SearchClusterError
@@ -41,6 +42,13 @@ class FakeChannel:
         if self.is_broken:
             raise NoticeError(f"{self.name} is broken.")
         self.lines.append(announcement)
+
+
+class Unreadable(FakeCloudTrail):
+    """CloudTrail that refuses each request."""
+
+    def lookup_events(self, **_given: Any) -> dict[str, Any]:
+        raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "no"}}, "LookupEvents")
 
 
 class World:
@@ -165,6 +173,25 @@ def test_a_rule_that_was_enabled_since_is_not_missed() -> None:
     world = World(schedule(kind="rule", created_ns=None))
     world.trail.events.append(event("EnableRule", "2026-11-20T01:10:00Z", {"name": "nightly"}))
     assert [world.look(now) for now in (76, 81, 136)] == [{}, {}, {"missed": 1}]
+
+
+def test_a_rule_whose_time_was_changed_since_is_not_late() -> None:
+    world = World(schedule(kind="rule", created_ns=None))
+    world.tasks = [task(90, 91, by="events-rule/nightly")]
+    world.trail.events.append(event("PutRule", "2026-11-20T01:35:00Z", {"name": "nightly"}))
+    assert world.look(97) == {}
+    world.trail.events.clear()
+    assert world.look(98) == {}
+
+
+def test_without_cloudtrail_a_rule_is_judged_later() -> None:
+    world = World(schedule(kind="rule", created_ns=None), schedule("other"))
+    trail, world.trail = world.trail, Unreadable()
+    with pytest.raises(ReadError, match=r"^CloudTrail, which shows changes of rules, cannot be read"):
+        world.look(76)
+    assert [line.schedule.name for line in world.stored] == ["other"]
+    world.trail = trail
+    assert world.look(81) == {"missed": 1}
 
 
 def test_a_late_task_is_announced_also_after_the_missed_run() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.core.timestamps import parse_ns
 from profiler.schedules.due_outcomes import KEPT_NS, JudgedSchedule, as_refused, judge_last, judge_schedules
@@ -163,6 +164,32 @@ def test_a_change_makes_earlier_due_times_unknown() -> None:
     assert outcomes(schedule(modified_ns=at(59)), since=60, now=80) == ["missed"]
 
 
+def test_the_creation_of_a_rate_is_no_proven_due_time() -> None:
+    new = schedule(expression="rate(30 minutes)", created_ns=at(61), modified_ns=at(61))
+    assert outcomes(new, since=60, now=80) == ["unknown"]
+    assert outcomes(new, task(61.2, 62), since=60, now=80) == ["ran"]
+    assert outcomes(new, since=60, now=107) == ["unknown", "missed"]
+    assert outcomes(schedule(created_ns=at(59.5)), since=60, now=80) == ["unknown"]
+
+
+def test_a_change_of_a_rate_may_have_moved_its_due_times() -> None:
+    changed = schedule(expression="rate(30 minutes)", created_ns=at(0), modified_ns=at(50))
+    assert outcomes(changed, since=60, now=105) == ["unknown", "unknown"]
+    # The rate was started again: each task would be late for the due times since the creation.
+    assert outcomes(changed, task(80.1, 81), task(110.1, 111), since=60, now=115) == ["unknown", "unknown"]
+    assert outcomes(changed, task(60.1, 61), since=60, now=106) == ["ran", "missed"]
+    assert outcomes(replace(changed, starts_ns=at(0)), since=60, now=106) == ["missed", "missed"]
+
+
+@pytest.mark.parametrize("change", [{"is_enabled": False}, {"modified_ns": at(70)}])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_schedule_that_was_perhaps_off_takes_no_task_of_another(change: dict[str, Any], *, first: bool) -> None:
+    rows = [schedule(f"{LONG}-a", **(change if first else {})), schedule(f"{LONG}-b", **({} if first else change))]
+    by = started_by(rows[0])
+    for started, outcome in ((task(60.1, 61, by=by), "ran"), (task(77, 78, by=by), "late")):
+        assert judge(rows, started, since=60, now=80)[first].due_times[0].outcome == outcome
+
+
 def test_nothing_is_due_before_the_creation() -> None:
     assert outcomes(schedule(created_ns=at(61)), since=0, now=80) == []
 
@@ -289,7 +316,7 @@ def test_every_due_time_with_its_task_ran_and_every_one_without_is_missed(data: 
     names = [f"{LONG}-{number}" for number in range(data.draw(st.integers(1, 3), "schedules"))]
     offsets = [data.draw(st.integers(0, period - 1), name) for name in names]
     rows = [
-        schedule(name, f"rate({period} minutes)", created_ns=at(offset))
+        schedule(name, f"rate({period} minutes)", starts_ns=at(offset))
         for name, offset in zip(names, offsets, strict=True)
     ]
     now, tasks, lost = 600, [], 0

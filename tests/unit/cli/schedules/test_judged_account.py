@@ -41,7 +41,7 @@ class Ecs:
 def schedule(hours_ago: float, **more: Any) -> Schedule:
     arn = "arn:aws:ecs:eu-west-1:123456789012:task-definition/nightly"
     identity: dict[str, Any] = {"kind": "schedule", "name": "nightly", "definition_arn": arn, "cluster_arn": CLUSTER}
-    created_ns = NOW_NS - round(hours_ago * HOUR_NS)
+    created_ns = NOW_NS - round(hours_ago * HOUR_NS) - 24 * HOUR_NS
     return Schedule(**identity | {"expression": "rate(1 day)", "created_ns": created_ns} | more)
 
 
@@ -114,3 +114,17 @@ def test_a_late_task_of_a_rule_that_was_changed_is_unknown() -> None:
     assert judged(rule, created_ns=created_ns).outcome == "late"
     put = event("PutRule", format_ms(NOW_NS - HOUR_NS // 20), {"name": "nightly"})
     assert judged(rule, cloudtrail=FakeCloudTrail(put), created_ns=created_ns).outcome == "unknown"
+
+
+def test_a_rule_that_can_have_been_changed_is_unknown() -> None:
+    class Unreadable(FakeCloudTrail):
+        def lookup_events(self, **_given: Any) -> Any:
+            raise TaskProfilerError("no")
+
+    moment = format_ms(NOW_NS - HOUR_NS // 2)
+    rule = schedule(0, kind="rule", created_ns=None, expression=f"cron({moment[14:16]} {moment[11:13]} * * ? *)")
+    due = judged(rule, cloudtrail=Unreadable())
+    assert (due.outcome, due.reason) == (
+        "unknown",
+        "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been changed.",
+    )
