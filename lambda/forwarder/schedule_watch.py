@@ -161,7 +161,7 @@ class ScheduleWatch:
                     line = missed_line(schedule, due, now_ns=now_ns, grace_ns=self._grace_ns)
                     yield line, partial(self._with_reason, schedule, due, now_ns)
                 elif due.outcome == "late":
-                    yield late_line(schedule, due, now_ns=now_ns), _unchanged
+                    yield late_line(schedule, due, now_ns=now_ns), partial(self._unless_changed, schedule, due, now_ns)
                 elif due.outcome == "overlapped":
                     yield overlapped_line(schedule, due, now_ns=now_ns), _unchanged
         try:
@@ -173,9 +173,14 @@ class ScheduleWatch:
     def _with_reason(
         self, schedule: Schedule, due: DueTime, now_ns: int, line: ScheduleNoticeLine
     ) -> ScheduleNoticeLine | None:
-        if self._account.reasons.was_changed(schedule, due.due_ns, now_ns):
+        if self._unless_changed(schedule, due, now_ns, line) is None:
             return None
         return with_reason(line, self._account.reasons.find(schedule, due.due_ns))
+
+    def _unless_changed(
+        self, schedule: Schedule, due: DueTime, now_ns: int, line: ScheduleNoticeLine
+    ) -> ScheduleNoticeLine | None:
+        return None if self._account.reasons.was_changed(schedule, due.due_ns, now_ns) else line
 
     def _slow(
         self, schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks], now_ns: int

@@ -167,6 +167,13 @@ def test_a_rule_that_was_enabled_since_is_not_missed() -> None:
     assert [world.look(now) for now in (76, 81, 136)] == [{}, {}, {"missed": 1}]
 
 
+def test_a_task_of_a_rule_that_was_changed_since_is_not_late() -> None:
+    world = World(schedule(kind="rule", created_ns=None))
+    world.tasks = [task(0.2, 10, started_by="events-rule/nightly"), task(100, 110, started_by="events-rule/nightly")]
+    world.trail.events.append(event("PutRule", "2026-11-20T01:50:00Z", {"name": "nightly"}))
+    assert world.look(111) == {}
+
+
 def test_a_late_task_is_announced_also_after_the_missed_run() -> None:
     world = World(schedule())
     world.tasks = [task(0.2, 10)]
