@@ -55,6 +55,8 @@ if TYPE_CHECKING:  # only watch_schedules imports them
     from profiler.schedules.task_memory import TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
+# Slack leaves this time to the other channels and to the table. Afterwards, no notice of a running task is begun.
+_MAX_LAST_SECONDS = 8.0
 # The parts of the time of watch_schedules that are left when it stops to read, to store notices and to post to Slack.
 _WATCH_RESERVES = (0.5, 0.35, 0.15)
 
@@ -209,10 +211,23 @@ def _lazy_delivery(settings: ForwarderSettings, context: Context, notices: TaskN
 
 
 def _task_notices(context: Context) -> TaskNotices:
+    whole = InvocationTime(context)
+
+    def last_seconds() -> float:
+        return min(_MAX_LAST_SECONDS, whole.remaining_seconds() / 4)
+
+    def in_time(once: Idempotently, end_seconds: float) -> Idempotently:
+        def run(key: str, work: Callable[[], bool]) -> bool:
+            if whole.remaining_seconds() < end_seconds:
+                raise DeliveryError("The time is over before all notices are sent: the next invocation continues.")
+            return once(key, work)
+
+        return run
+
     return TaskNotices(
         lambda: read_notice_settings(os.environ),
-        channels=lambda settings: _channels(settings, InvocationTime(context)),
-        once=lambda settings: _idempotently(settings.idempotency_table, context),
+        channels=lambda settings: _channels(settings, InvocationTime(context, reserved_seconds=last_seconds())),
+        once=lambda settings: in_time(_idempotently(settings.idempotency_table, context), last_seconds()),
         now=lambda: datetime.now(UTC),
         warn=_warn,
     )

@@ -400,7 +400,7 @@ def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_
     )
     search(search_server)
     found = family_durations(
-        handler._cluster(handler._settings()),  # noqa: SLF001  as handler.watch_schedules
+        handler._cluster(handler._settings()),
         {"nightly", "weekly", "unknown"},
         prefix="task",
         place="arn:aws:ecs:eu-west-1:123456789012:cluster/jobs",
@@ -415,5 +415,5 @@ def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_
 def test_without_an_index_no_duration_is_usual(forward: Forward) -> None:
     assert forward is not None
     place = "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
-    cluster = handler._cluster(handler._settings())  # noqa: SLF001
+    cluster = handler._cluster(handler._settings())
     assert family_durations(cluster, {"nightly"}, prefix="task", place=place, timeout_seconds=10) == {}
