@@ -52,6 +52,7 @@ from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 if TYPE_CHECKING:  # only watch_schedules imports them
     from forwarder.search_cluster.family_durations import FamilyDurations
     from profiler.aws_account.account_schedules import AccountSchedules
+    from profiler.schedules.rule_memory import RuleMemory
     from profiler.schedules.task_memory import TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
@@ -150,6 +151,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
             schedules=_account_schedules().read,
             tasks=lambda arn, now_ns: read_clusters(_ecs_client(), [arn], now_ns)[arn],
             remember=_task_memory().add,
+            rules=_rule_memory(),
             reasons=MissedReasons(
                 lambda: bounded_client("cloudtrail"), lambda: bounded_client("sqs"), pause=whole.sleep, warn=_warn
             ),
@@ -322,6 +324,13 @@ def _task_memory() -> "TaskMemory":
     from profiler.schedules.task_memory import TaskMemory  # as in watch_schedules
 
     return TaskMemory()
+
+
+@cache
+def _rule_memory() -> "RuleMemory":
+    from profiler.schedules.rule_memory import RuleMemory  # as in watch_schedules
+
+    return RuleMemory()
 
 
 @cache

@@ -16,6 +16,7 @@ from profiler.aws_account.account_schedules import FoundSchedules
 from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.schedules.due_outcomes import KEPT_NS
+from profiler.schedules.rule_memory import RuleMemory
 from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
 from profiler.schedules.task_memory import TaskMemory
 from tests.fake_cloudtrail import FakeCloudTrail, event, run_task
@@ -58,6 +59,7 @@ class World:
         self.asked = 0
         self.finished: set[str] = set()
         self.memory = TaskMemory()
+        self.rules = RuleMemory()
         self.durations: FamilyDurations | None = None
         self.searches: list[Collection[str]] = []
         self.search_error: ForwarderError | None = None
@@ -70,6 +72,7 @@ class World:
             schedules=lambda: FoundSchedules(schedules=tuple(self.schedules), problems=self.problems),
             tasks=self._read,
             remember=self.memory.add,
+            rules=self.rules,
             reasons=MissedReasons(lambda: self.trail, lambda: None, pause=lambda _seconds: None),
             usual=None if self.durations is None else self._usual,
         )
@@ -164,14 +167,26 @@ def test_the_reason_is_asked_for_once() -> None:
 def test_a_rule_that_was_enabled_since_is_not_missed() -> None:
     world = World(schedule(kind="rule", created_ns=None))
     world.trail.events.append(event("EnableRule", "2026-11-20T01:10:00Z", {"name": "nightly"}))
-    assert [world.look(now) for now in (76, 81, 136)] == [{}, {}, {"missed": 1}]
+    assert [world.look(now) for now in (60, 76, 81, 136)] == [{}, {}, {}, {"missed": 1}]
+
+
+def test_a_rule_is_missed_only_after_cloudtrail_must_show_its_changes() -> None:
+    world = World()
+    world.look(75)
+    world.schedules.append(schedule(kind="rule", created_ns=None))
+    assert [world.look(now) for now in (81, 86, 91, 95)] == [{}] * 4
+    world.trail.events.append(event("PutRule", "2026-11-20T01:19:00Z", {"name": "nightly"}))
+    assert [world.look(now) for now in (96, 101, 136)] == [{}, {}, {"missed": 1}]
+    world.schedules[0] = schedule("nightly", "cron(10 * * * ? *)", kind="rule", created_ns=None)
+    world.trail.events.append(event("PutRule", "2026-11-20T02:30:00Z", {"name": "nightly"}))
+    assert [world.look(now) for now in (151, 156, 166, 171)] == [{}] * 4
 
 
 def test_a_task_of_a_rule_that_was_changed_since_is_not_late() -> None:
     world = World(schedule(kind="rule", created_ns=None))
-    world.tasks = [task(0.2, 10, started_by="events-rule/nightly"), task(100, 110, started_by="events-rule/nightly")]
+    world.tasks = [task(0.2, 10, by="events-rule/nightly"), task(100, 110, by="events-rule/nightly")]
     world.trail.events.append(event("PutRule", "2026-11-20T01:50:00Z", {"name": "nightly"}))
-    assert world.look(111) == {}
+    assert [world.look(now) for now in (60, 76, 111)] == [{}, {"missed": 1}, {}]
 
 
 def test_a_late_task_is_announced_also_after_the_missed_run() -> None:
