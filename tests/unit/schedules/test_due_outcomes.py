@@ -344,3 +344,10 @@ def test_whatever_the_tasks_nothing_is_missed_by_guess(data: st.DataObject) -> N
                 assert due.task is not None
                 assert due.task.created_ns >= due.due_ns - MINUTE
     assert judge(rows, *tasks[::-1], now=now, known_since=known_since) == judged
+
+
+def test_a_forgotten_task_of_overlapping_windows_makes_no_later_due_time_missed() -> None:
+    """The task of 01:40 is forgotten; its window contains that of 02:00."""
+    often = schedule(expression="cron(*/20 * * * ? *)", window_minutes=25)
+    tasks = [task(125.3, 137.3), task(141.1, 153.1), task(169.2, 172.2)]
+    assert "missed" not in outcomes(often, *tasks, since=100, now=180.5, known_since=125.5)
