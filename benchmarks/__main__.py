@@ -46,6 +46,7 @@ def all_benchmarks(installed: Path, rivals: Path) -> tuple[Benchmark, ...]:
         Benchmark("local", "Local runs, compared with other profilers", environments, (*environments, "--quick")),
         Benchmark("forwarder", "Forwarder", quick=("--reports", "5000")),
         Benchmark("html_report", "HTML report"),
+        Benchmark("notices", "Notices of running batches", quick=("--nights", "4", "--monitor-nights", "1")),
         Benchmark("unusual_runs", "Successes unlike their family", quick=("--families", "10")),
         Benchmark("nvml", "NVIDIA GPUs"),
         Benchmark("neuron", "AWS Neuron", ("--lines", "20000"), ("--lines", "2000")),

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from profiler.cli.app import group
-from profiler.cli.options import aws_options, source_options
+from profiler.cli.options import add_options, aws_options, ca_file_option, search_options, source_options
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
 _PROGRAM = "task-profiler"
@@ -53,11 +53,14 @@ def _section(names: tuple[str, ...], command: click.Command) -> str:
     usage = " ".join([_PROGRAM, *names, *(["[OPTION]…"] if _options(command) else []), *arguments])
     parts = [f"\n## {' '.join(names)}\n", f"`{usage}`\n", *_paragraphs(inspect.cleandoc(command.help or ""))]
     own, reads_runs = _without(source_options, _options(command))
+    own, signs_in = _without(add_options(search_options, ca_file_option), own)
     own, calls_aws = _without(aws_options, own)
     if own:
         parts.append(_list(own))
     if reads_runs:
         parts.append("It also takes the options to [select past runs](past-runs.md).\n")
+    if signs_in:
+        parts.append("It also takes the options of a [search cluster](past-runs.md#sources).\n")
     if calls_aws:
         parts.append("It also takes `--region` and `--profile`.\n")
     if command.epilog:

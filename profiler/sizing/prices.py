@@ -1,6 +1,6 @@
 """Prices: AWS Fargate's own, those of the settings, and what a run cost.
 
-AWS's price list (service AmazonECS, on demand, Linux). docs/right-size.md lists the source and date of each.
+AWS's price list (service AmazonECS, on demand, Linux). The table names where each was found, in 2026.
 """
 
 import math
@@ -24,19 +24,28 @@ _USD_DIGITS = 8
 
 # USD per vCPU hour, GB hour and storage GB hour; None where no source was found.
 PRICE_TABLE: Final[Mapping[tuple[str, str], tuple[float, float, float | None]]] = {
+    # vantage.sh, cloudburn.io, price list (2026)
     ("us-east-1", X86): (0.04048, 0.004445, 0.000111),
     ("us-east-1", "ARM64"): (0.03238, 0.00356, 0.000111),
+    # price list, `USE2-Fargate-*`
     ("us-east-2", X86): (0.04048, 0.004445, 0.000111),
+    # cost estimates, `USW2-Fargate-*`
     ("us-west-2", X86): (0.04048, 0.004445, 0.000111),
+    # aws.amazon.com/pt/fargate/pricing
     ("sa-east-1", X86): (0.0696, 0.0076, None),
     ("sa-east-1", "ARM64"): (0.0557, 0.00612, None),
+    # price list, `EU-Fargate-*` (May 2026)
     ("eu-west-1", X86): (0.04048, 0.004445, None),
     ("eu-west-1", "ARM64"): (0.03238, 0.00356, None),
+    # price list, `EUW2-Fargate-*`
     ("eu-west-2", X86): (0.04656, 0.00511, 0.000129),
     ("eu-west-2", "ARM64"): (0.03725, 0.00409, 0.000129),
+    # price list, `EUC1-Fargate-*` (July 2026)
     ("eu-central-1", X86): (0.04656, 0.00511, None),
+    # price list (2026-09-06)
     ("ap-northeast-1", X86): (0.05056, 0.00553, 0.000133),
     ("ap-northeast-1", "ARM64"): (0.04045, 0.00442, 0.000133),
+    # price list, `APS1-Fargate-*`
     ("ap-southeast-1", X86): (0.05056, 0.00553, None),
     ("ap-southeast-1", "ARM64"): (0.04045, 0.00442, None),
 }

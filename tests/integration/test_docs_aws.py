@@ -156,7 +156,7 @@ def test_the_tutorial_can_be_typed_as_it_stands(aws: FakeAws, aws_cli: Path, tmp
     reader = TutorialReader(aws, aws_cli, tmp_path)
     done = reader.type()
     assert done.returncode == 0, done.stdout + done.stderr
-    names, images, roles, batch, monitor, doctor, _why, run, readable, _query, page, clean = answers(done.stdout)
+    names, images, roles, batch, monitor, doctor, _why, run, _query, page, clean = answers(done.stdout)
 
     account = names.split()[0]
     registry = f"{account}.dkr.ecr.us-east-1.amazonaws.com"
@@ -184,7 +184,6 @@ def test_the_tutorial_can_be_typed_as_it_stands(aws: FakeAws, aws_cli: Path, tmp
     first, report = run.splitlines()
     assert first == "[  0.00 s] extracting 4,000,000 orders"
     assert json.loads(report)["record"]["family"] == "nightly-etl"
-    assert json.loads(readable) == json.loads(report)
     assert re.match(r"build/tutorial/runs\.html: 1 run\b", page)
     assert (reader.folder / "build" / "tutorial" / "runs.html").stat().st_size > 1_000_000
     assert clean.split() == ["INACTIVE"] * 3 + ["task-profiler", "nightly-etl"]

@@ -112,7 +112,8 @@ def test_every_benchmark_has_a_module() -> None:
     assert all((folder / f"{benchmark.module}.py").exists() for benchmark in found)
     usual = {benchmark.module for benchmark in found if not benchmark.is_extra}
     devices, why = {"nvml", "neuron"}, {"why_threads", "why_cost"}
-    assert usual == {"monitor", "local", "html_report", "forwarder", "schedules", "unusual_runs", *devices, *why}
+    notices = {"notices", "schedules", "unusual_runs"}
+    assert usual == {"monitor", "local", "html_report", "forwarder", *notices, *devices, *why}
     assert {benchmark.module for benchmark in found} - usual == {"why", "why_kills"}
 
 

@@ -13,7 +13,7 @@ from botocore.session import Session
 from botocore.validate import ParamValidator
 
 import profiler
-from forwarder.function_settings import ALL_SUBJECTS, read_notice_settings, read_settings
+from forwarder.function_settings import ALL_SUBJECTS, DEFAULT_GRACE_MINUTES, read_notice_settings, read_settings
 from profiler.cli.recommend_command import command as recommend
 from profiler.prometheus.prometheus_metrics import LIVE_METRICS
 from profiler.record.emf import DIMENSION, EMF_METRICS, NAMESPACE, emf_unit
@@ -50,7 +50,7 @@ def test_the_price_table_is_that_of_the_code() -> None:
     rows = {
         cells[0]: cells[1:4]
         for line in page.splitlines()
-        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 5
+        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == 4
     }
     assert PRICE_TABLE_DATE in page
     for region in {region for region, _ in PRICE_TABLE}:
@@ -87,7 +87,7 @@ def test_the_costs_of_metrics_are_those_of_their_number() -> None:
 def test_the_alarms_are_on_metrics_there_are_and_cloudwatch_knows_their_parameters() -> None:
     page = (ROOT / "docs" / "metrics.md").read_text()
     commands = re.findall(r"^aws cloudwatch put-metric-alarm (.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert len(commands) == 3
+    assert len(commands) == 2
     shape = Session().get_service_model("cloudwatch").operation_model("PutMetricAlarm").input_shape
     for command in commands:
         words = shlex.split(command.replace("\\\n", " "))
@@ -165,6 +165,7 @@ def test_the_forwarders_defaults_are_those_of_the_table() -> None:
         "NOTIFY": "all" if notice.subjects == ALL_SUBJECTS else "failure",
         "NOTIFY_SERVICES": str(notice.services).lower(),
         "NOTIFY_UNUSUAL": str(notice.unusual_as_failures).lower(),
+        "SCHEDULE_GRACE_MINUTES": str(DEFAULT_GRACE_MINUTES),
         "REPORT_WAIT_SECONDS": f"{notice.report_wait_seconds:.0f}",
         "NOTIFY_LOG_LINES": str(notice.log_lines),
     }
