@@ -221,7 +221,9 @@ def _task_notices(context: Context) -> TaskNotices:
     def in_time(once: Idempotently, end_seconds: float) -> Idempotently:
         def run(key: str, work: Callable[[], bool]) -> bool:
             if whole.remaining_seconds() < end_seconds:
-                raise DeliveryError("The time is over before all notices are sent: the next invocation continues.")
+                raise DeliveryError(
+                    "The invocation ran out of time before all notices were sent: the next one continues."
+                )
             return once(key, work)
 
         return run

@@ -122,7 +122,9 @@ class ScheduleWatch:
         for line, complete in self._notices(judged, clusters, now_ns, errors):
             if not self._may_announce():
                 errors.append(
-                    DeliveryError("The time is over before all notices are sent: the next invocation continues.")
+                    DeliveryError(
+                        "The invocation ran out of time before all notices were sent: the next one continues."
+                    )
                 )
                 break
             try:
@@ -141,7 +143,9 @@ class ScheduleWatch:
         for arn in sorted({schedule.cluster_arn for schedule in schedules if schedule.is_enabled}):
             if not self._may_read():
                 errors.append(
-                    ReadError("The time is over before all clusters are read: increase the function's timeout.")
+                    ReadError(
+                        "The invocation ran out of time before all clusters were read: increase the function's timeout."
+                    )
                 )
                 break
             clusters[arn] = self._account.tasks(arn, now_ns)

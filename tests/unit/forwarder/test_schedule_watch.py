@@ -128,7 +128,7 @@ def test_a_due_time_is_missed_after_the_grace_and_announced_once() -> None:
     assert world.look(75.2) == {"missed": 1}
     assert [world.look(now) for now in (80, 85, 90, 119, 134)] == [{}] * 5
     (line,) = world.channels[1].lines
-    assert line.notice.message == "nightly was due on 2026-11-20 at 01:00 UTC, and no task was started until 01:15 UTC."
+    assert line.notice.message == "nightly was due on 2026-11-20 at 01:00 UTC, and no task had started by 01:15 UTC."
     assert (line.notice.due_at, line.notice.reason, line.notice.task_id) == ("2026-11-20T01:00:00.000Z", None, None)
     assert (line.schedule.kind, line.schedule.group, line.schedule.name) == ("schedule", "default", "nightly")
     assert (line.cluster, line.family, line.region, line.account_id) == ("jobs", "etl", "eu-west-1", "123456789012")
@@ -160,7 +160,7 @@ def test_the_reason_is_asked_for_once() -> None:
     assert [world.look(now) for now in (76, 81, 86)] == [{"missed": 1}, {}, {}]
     (line,) = world.channels[0].lines
     assert line.notice.reason == "RunTask started no task: RESOURCE:MEMORY."
-    assert line.notice.message.endswith("until 01:15 UTC. RunTask started no task: RESOURCE:MEMORY.")
+    assert line.notice.message.endswith("had started by 01:15 UTC. RunTask started no task: RESOURCE:MEMORY.")
     assert len(world.trail.requests) == 1
 
 
@@ -206,7 +206,7 @@ def test_a_task_beside_the_previous_one_is_announced() -> None:
     assert [world.look(now) for now in (61, 66)] == [{"overlapped": 1}, {}]
     (line,) = world.channels[0].lines
     assert line.notice.message == (
-        "nightly was due on 2026-11-20 at 01:00 UTC. The previous run still ran: first of 2026-11-20T00:00:12.000Z."
+        "nightly was due on 2026-11-20 at 01:00 UTC. The previous run was still running: first of 2026-11-20T00:00:12.000Z."
     )
 
 
@@ -254,7 +254,7 @@ def test_what_the_time_does_not_suffice_for_is_done_later() -> None:
         world.look(76)
     assert world.slack == ["missed"] * 2
     world.clusters_left, world.notices_left = 1000, 1
-    with pytest.raises(DeliveryError, match="the next invocation continues"):
+    with pytest.raises(DeliveryError, match="the next one continues"):
         world.look(81)
     world.notices_left = 1000
     assert world.look(86) == {"missed": 1}

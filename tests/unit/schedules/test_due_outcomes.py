@@ -118,7 +118,7 @@ def test_a_second_task_after_the_next_due_time_is_the_retry_of_the_one_before() 
 def test_the_previous_run_that_still_ran_is_an_overlap() -> None:
     due = judge(schedule(), task(60.1, 125), task(120.1, 121), since=60, now=126)[0].due_times[1]
     assert due.outcome == "overlapped"
-    assert due.reason == "The previous run still ran: nightly of 2026-11-20T01:00:06.000Z."
+    assert due.reason == "The previous run was still running: nightly of 2026-11-20T01:00:06.000Z."
     assert outcomes(schedule(), task(-300), task(60.1), since=60, now=62) == ["overlapped"]
     assert outcomes(schedule(), task(10, 60.05), task(60.1), since=60, now=62) == ["running"]
 
