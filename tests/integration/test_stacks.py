@@ -164,12 +164,13 @@ def test_the_function_that_runs_is_named(program: Path, running: dict[str, Seen]
 @pytest.mark.parametrize("what", _WAITING)
 def test_the_function_that_waits_is_named(waiting: dict[str, Seen], what: str) -> None:
     record, stacks = waiting[what]
-    assert what not in {top["function"] for top in record["stacks"].get("top", ())}
     right = sum(
         count for stack, count in stacks.items() if f"{what} (job.py)" in stack and stack.endswith(WAITING_SUFFIX)
     )
-    assert right >= stacks.total() - 1
+    assert right >= stacks.total() - 1  # on a busy machine, one sample may show it before it waits
     assert right >= 3
+    if right == stacks.total():
+        assert what not in {top["function"] for top in record["stacks"].get("top", ())}
 
 
 @pytest.mark.parametrize("python", interpreters())

@@ -1234,7 +1234,7 @@ class FakeStacks(Collector):
 
 
 def test_the_call_stacks_are_delivered_before_the_report_and_not_with_checkpoints() -> None:
-    world = World(checkpoint_seconds=10)
+    world = World(batch_ends=30.5, checkpoint_seconds=10)
     world.collectors = (FakeStacks(), Collector())
     world.run()
     (_, stacks), (_, report) = world.streams.lines
