@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 import handler
 from forwarder.delivery_errors import NoticeError
+from forwarder.notices.idempotency import run_idempotently
 from profiler.core.timestamps import format_ms
 from profiler.record.notice_model import encode_notice
 from tests.contract.test_task_stopped_calls import Clock, event_queue, received
@@ -106,11 +107,10 @@ def test_a_slow_table_does_not_use_up_the_time_of_the_invocation(
 ) -> None:
     """A timeout would fail all records of the invocation, again and again, and hold up those after them for hours."""
     clock = Clock(60)
-    original = handler.run_idempotently
 
     def run_slowly(table: str, context: Any, key: str, work: Any) -> bool:
         clock.sleep(7)
-        return original(table, context, key, work)
+        return run_idempotently(table, context, key, work)
 
     monkeypatch.setattr(handler, "run_idempotently", run_slowly)
     events = [subscription(task_id=f"{number:032x}") for number in range(9)]

@@ -206,7 +206,8 @@ def test_a_task_beside_the_previous_one_is_announced() -> None:
     assert [world.look(now) for now in (61, 66)] == [{"overlapped": 1}, {}]
     (line,) = world.channels[0].lines
     assert line.notice.message == (
-        "nightly was due on 2026-11-20 at 01:00 UTC. The previous run was still running: first of 2026-11-20T00:00:12.000Z."
+        "nightly was due on 2026-11-20 at 01:00 UTC. The previous run was still running: "
+        "first of 2026-11-20T00:00:12.000Z."
     )
 
 
