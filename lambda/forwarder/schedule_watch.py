@@ -190,7 +190,10 @@ class ScheduleWatch:
     def _unless_changed(
         self, schedule: Schedule, due: DueTime, now_ns: int, line: ScheduleNoticeLine
     ) -> ScheduleNoticeLine | None:
-        return None if self._account.reasons.was_changed(schedule, due.due_ns, now_ns) else line
+        was_changed = self._account.reasons.was_changed(schedule, due.due_ns, now_ns)
+        if was_changed is None:
+            raise ReadError(f"CloudTrail cannot be read, so it is unknown whether {schedule.name} was {due.outcome}.")
+        return None if was_changed else line
 
     def _slow(
         self, schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks], now_ns: int

@@ -71,6 +71,7 @@ class MissedReasons:
         self._cloudtrail: AwsClient = None
         self._lookups_left = _MAX_LOOKUPS
         self._events: dict[tuple[str, int, int], tuple[_Event, ...]] = {}
+        self._unread: set[tuple[str, int, int]] = set()
         self._letters: dict[str, tuple[_DeadLetter, ...]] = {}
 
     def find(self, schedule: Schedule, due_ns: int) -> str | None:
@@ -84,19 +85,23 @@ class MissedReasons:
         )
         return next(filter(None, chain(of_calls, of_letters)), None)
 
-    def was_changed(self, schedule: Schedule, since_ns: int, until_ns: int) -> bool:
-        """Whether a rule was made, changed or enabled in this period. Of a schedule, AWS returns the time itself."""
+    def was_changed(self, schedule: Schedule, since_ns: int, until_ns: int) -> bool | None:
+        """Whether a rule was made, changed or enabled in this period; None if CloudTrail could not be read.
+
+        Of a schedule, AWS returns the time itself.
+        """
         if schedule.kind != "rule":
             return False
         begin_ns = min(since_ns, until_ns - _HOUR_NS)  # the same period for the due times of many rules
         events = chain.from_iterable(self._calls(name, begin_ns, until_ns) for name in _CHANGES_OF_RULES)
-        return any(
-            _changes(event, schedule) and (parse_ns(event.get("eventTime")) or 0) >= since_ns for event in events
-        )
+        if any(_changes(event, schedule) and (parse_ns(event.get("eventTime")) or 0) >= since_ns for event in events):
+            return True
+        return None if any(name in _CHANGES_OF_RULES for name, _, _ in self._unread) else False
 
     def _calls(self, name: str, since_ns: int, until_ns: int) -> tuple[_Event, ...]:
         period = (name, since_ns // _NS_PER_MINUTE, -(-until_ns // _NS_PER_MINUTE))
         if period not in self._events:
+            self._unread.add(period)
             self._events[period] = tuple(self._guarded(partial(self._look_up, *period)))
         return self._events[period]
 
@@ -118,8 +123,9 @@ class MissedReasons:
                 page = self._cloudtrail.lookup_events(**arguments)
             yield from (_decode(event.get("CloudTrailEvent")) for event in page["Events"])
             if not page.get("NextToken"):
-                return
+                break
             arguments["NextToken"] = page["NextToken"]
+        self._unread.discard((name, since_minute, until_minute))
 
     def _dead_letters(self, arn: str | None) -> tuple[_DeadLetter, ...]:
         if arn is None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from msgspec.structs import replace
 
 from forwarder.delivery_errors import DeliveryError, ForwarderError, NoticeError, ReadError, SearchClusterError
@@ -42,6 +43,13 @@ class FakeChannel:
         if self.is_broken:
             raise NoticeError(f"{self.name} is broken.")
         self.lines.append(announcement)
+
+
+class UnreadableTrail(FakeCloudTrail):
+    """CloudTrail that throttles."""
+
+    def lookup_events(self, **given: Any) -> dict[str, Any]:
+        raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, "LookupEvents")
 
 
 class World:
@@ -180,6 +188,17 @@ def test_a_rule_is_missed_only_after_cloudtrail_must_show_its_changes() -> None:
     world.schedules[0] = schedule("nightly", "cron(10 * * * ? *)", kind="rule", created_ns=None)
     world.trail.events.append(event("PutRule", "2026-11-20T02:30:00Z", {"name": "nightly"}))
     assert [world.look(now) for now in (151, 156, 166, 171)] == [{}] * 4
+
+
+def test_a_rule_is_not_missed_while_cloudtrail_cannot_be_read() -> None:
+    world = World(schedule(kind="rule", created_ns=None), schedule("hourly"))
+    readable, world.trail = world.trail, UnreadableTrail()
+    world.look(60)
+    with pytest.raises(ReadError, match="unknown whether nightly was missed"):
+        world.look(76)
+    assert [line.schedule.name for line in world.stored] == ["hourly"]
+    world.trail = readable
+    assert [world.look(now) for now in (81, 86)] == [{"missed": 1}, {}]
 
 
 def test_a_task_of_a_rule_that_was_changed_since_is_not_late() -> None:
