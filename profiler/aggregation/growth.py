@@ -1,7 +1,7 @@
 """Finds a quantity that grows towards its limit, in constant memory.
 
-Growth is the rise of the lowest values: those of a garbage collector's sawtooth stay where they are. It must go on in
-all parts of the last quarter of the run, and of the last 15 minutes, and lead above everything before: a step up, a
+Growth is the rise of the lowest values over the last quarter of the run: those of a garbage collector's sawtooth stay
+where they are. It must go on in all parts of the last 15 minutes, and lead above everything before: a step up, a
 plateau and a quantity that has come down from there before are no such growth.
 """
 
@@ -83,13 +83,15 @@ class GrowthToLimit:
         quarter_ns = (at_ns - self._started_ns) // 4
         first = len(self._lows) - max(round(quarter_ns / self._step_ns), _PARTS)
         since_ns = self._started_ns + first * self._step_ns
-        levels = (*_parts(self._lows[first:]), used)
         last = at_ns // _RECENT_STEP_NS
-        recent_first = last + 1 - min(_RECENT_STEPS, quarter_ns // _RECENT_STEP_NS)
+        recent_count = min(_RECENT_STEPS, quarter_ns // _RECENT_STEP_NS)
+        recent_first = last + 1 - recent_count
         recent = dict(self._recent)
         recent_lows = _parts([recent.get(step, inf) for step in range(recent_first, last + 1)])
+        rise_ns = at_ns - since_ns - recent_count * _RECENT_STEP_NS // _PARTS  # until the last part
         per_minute = min(
-            _growth(levels, at_ns - since_ns), _growth((*recent_lows, used), at_ns - recent_first * _RECENT_STEP_NS)
+            (recent_lows[-1] - min(self._lows[first:])) * _NS_PER_MINUTE / rise_ns,
+            _growth((*recent_lows, used), at_ns - recent_first * _RECENT_STEP_NS),
         )
         before = max(self._highs[:first])
         if per_minute <= 0 or not isfinite(before) or recent_lows[-1] < before + _NEW_HIGH * size:

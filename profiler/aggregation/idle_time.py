@@ -22,6 +22,9 @@ _BURST_FACTOR = 5
 _SILENT_BYTES_PER_SECOND = 10
 # A request takes more CPU time than this, 0.05 ms in 10 s; waiting takes none.
 _BURST_VCPU = 5e-6
+# Beside a line of the monitor, which hides its bytes, a request is a step with this many times the CPU time of any
+# other idle step. Health checks and garbage collections take as much in other steps, too.
+_HIDDEN_BURST_FACTOR = 2
 # A line of the monitor passes through the network within this time.
 _OWN_LINE_NS = 20 * NS_PER_SECOND
 # The end of the idle time must be free of the monitor's lines: a poll may come at the same time as each of them.
@@ -43,6 +46,12 @@ class IdleTime:
         self._window_ns = window_ns
         self._max_step_ns = max_step_ns
         self._silence_ns = min(_SILENCE_NS, window_ns // 2)
+        # However short the window is, lines wait only for a batch that has been idle for a few readings.
+        self._silence_from_ns = max(
+            window_ns - self._silence_ns - _OWN_LINE_NS - 2 * _BURST_STEP_NS,
+            window_ns // 2,
+            _OWN_LINE_NS + _BURST_STEP_NS,
+        )
         self._before: tuple[int, int, int, int] | None = None
         self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
         self._usual: deque[float] = deque(maxlen=_USUAL_STEPS)
@@ -84,7 +93,7 @@ class IdleTime:
         """Whether the batch is nearly stuck, so that the monitor's lines should wait."""
         if self.since_ns is None or self._before is None or now_ns - self._before[0] > self._max_step_ns:
             return False
-        return now_ns - self.since_ns >= self._window_ns - self._silence_ns - _OWN_LINE_NS - 2 * _BURST_STEP_NS
+        return now_ns - self.since_ns >= self._silence_from_ns
 
     def _is_stuck(self, at_ns: int) -> bool:
         if self.since_ns is None or at_ns - self.since_ns < self._window_ns:
@@ -112,18 +121,20 @@ class IdleTime:
             return True
         rate, vcpu = NS_PER_SECOND * self._burst_bytes / self._burst_ns, self._burst_cpu_ns / self._burst_ns
         self._burst_ns = self._burst_bytes = self._burst_cpu_ns = 0
-        self._usual_vcpu.append(vcpu)
         if is_seen:
             self._usual.append(rate)
-        return not self._is_burst(rate, vcpu, is_seen=is_seen)
+        if self._is_burst(rate, vcpu, is_seen=is_seen):
+            return False
+        if is_seen:
+            self._usual_vcpu.append(vcpu)
+        return True
 
     def _is_burst(self, rate: float, vcpu: float, *, is_seen: bool) -> bool:
         if vcpu > _BURST_VCPU:
             if rate > _BURST_BYTES_PER_SECOND:
                 return True
-            usual_vcpu = sorted(self._usual_vcpu)[len(self._usual_vcpu) // 4]
-            if not is_seen and vcpu > _BURST_FACTOR * usual_vcpu:
-                return True  # a poll beside a line of the monitor
+            if not is_seen and vcpu > _HIDDEN_BURST_FACTOR * max(self._usual_vcpu, default=0.0):
+                return True
         if rate <= _BURST_BYTES_PER_SECOND or not self._usual:
             return False
         rates = sorted(self._usual)

@@ -31,7 +31,8 @@ class LiveView:
     def on_sample(self, sample: ContainerSample) -> None:
         """Show a sample."""
         rows = live_rows(sample, self._last, self._sizes, self._started_ns)
-        rows[0] = (*rows[0], *((f"  {kind}", RED) for kind in self._notices))
+        *bar_parts, numbers = rows[0]  # a narrow terminal cuts off the numbers
+        rows[0] = (*bar_parts, *((f"  {kind}", RED) for kind in self._notices), numbers)
         self._rows.draw(rows)
         self._last = sample
 

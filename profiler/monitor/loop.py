@@ -337,7 +337,8 @@ class MonitorLoop:
                 if target.reported or target.container is None:
                     continue
                 for so_far, finding in notices.find(target.container, task):
-                    self._delivery.print(self._reporter.notice(target.container, task, so_far, finding))
+                    line = self._reporter.notice(target.container, task, so_far, finding)
+                    self._delivery.print(line, is_kept=True)  # there is no second one of its kind
                     notices.on_line()
         except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
             self._notices = None

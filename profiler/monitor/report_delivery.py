@@ -108,12 +108,13 @@ class Delivery:
         if reason is not None:
             self._log.error(f"The report is not printed: Standard output {reason}.")
 
-    def print(self, line: bytes) -> None:
-        """Write a line at once, or drop it while nothing reads the output.
+    def print(self, line: bytes, *, is_kept: bool = False) -> None:
+        """Write a line at once. While nothing reads the output, drop it or, if it is kept, write it later.
 
         The log shows when that fails, and when it succeeds again.
         """
-        reason = self._own_output.write(line + b"\n")
+        write = self._own_output.keep if is_kept else self._own_output.write
+        reason = write(line + b"\n")
         if reason is not None and self._can_print:
             self._log.error(f"Lines of the monitor are lost: Standard output {reason}.")
         elif reason is None and not self._can_print:

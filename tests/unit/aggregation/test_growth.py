@@ -45,6 +45,14 @@ def test_a_leak_is_found_before_its_end_and_not_before_its_last_15_minutes(minut
     assert growth.per_minute == pytest.approx(900 / minutes, rel=0.2)
 
 
+@pytest.mark.parametrize(("start", "minutes"), [(120, 20), (300, 60), (600, 60), (1200, 30)])
+def test_a_leak_that_begins_late_is_found(start: float, minutes: float) -> None:
+    """The last quarter is longer than the leak."""
+    result = found(lambda at: 0.3 + 0.7 * max(at - start, 0) / minutes, minutes=start + minutes)
+    assert result is not None
+    assert start + minutes - 15.2 <= result[0] < start + minutes - 1
+
+
 def test_a_leak_that_accelerates_is_found() -> None:
     assert found(lambda at: 0.05 * math.exp(at / 20), minutes=60) is not None
 

@@ -127,7 +127,13 @@ def test_the_largest_values_of_the_idle_time() -> None:
     assert (idle.network, idle.block) == (10, 5)
 
 
-def run_with_own_lines(polls: Callable[[int], bool], *, is_silent: bool = True, poll_ms: float = 0) -> int | None:
+def run_with_own_lines(
+    polls: Callable[[int], bool],
+    *,
+    is_silent: bool = True,
+    poll_ms: float = 0,
+    other_cpu_ms: Callable[[int], float] = lambda _: 0,
+) -> int | None:
     """The monitor writes 20 KB a minute through the batch's interface unless it is silent near the end."""
     idle = IdleTime(seconds(WINDOW_SECONDS), max_step_ns=seconds(30))
     cpu_ns, network, line_ns = 0, 0, None
@@ -136,6 +142,7 @@ def run_with_own_lines(polls: Callable[[int], bool], *, is_silent: bool = True, 
             return at
         if at % 60 == 0 and not (is_silent and idle.wants_silence(seconds(at))):
             line_ns, network = seconds(at), network + 20_000
+        cpu_ns += round(1e6 * other_cpu_ms(at))
         if polls(at):
             cpu_ns, network = cpu_ns + round(1e6 * poll_ms), network + 2000
     return None
@@ -154,6 +161,16 @@ def test_a_poll_beside_a_line_of_the_monitor_is_seen() -> None:
     assert run_with_own_lines(lambda at: at % 300 == 0, poll_ms=2) is None
 
 
+def test_cpu_time_without_bytes_beside_a_line_of_the_monitor_is_idle() -> None:
+    """Health checks and garbage collections take as much at other times."""
+    noise = random.Random(1)
+    checks = run_with_own_lines(lambda _: False, other_cpu_ms=lambda at: noise.uniform(40, 60) * (at % 30 == 0))
+    collections = run_with_own_lines(lambda _: False, other_cpu_ms=lambda _: 60 if noise.random() < 0.1 else 10)
+    assert checks is not None
+    assert collections is not None
+    assert max(checks, collections) <= WINDOW_SECONDS + 60
+
+
 def test_silence_is_only_for_a_batch_that_is_nearly_stuck() -> None:
     idle = IdleTime(seconds(WINDOW_SECONDS), max_step_ns=seconds(30))
     assert not idle.wants_silence(0)
@@ -162,3 +179,11 @@ def test_silence_is_only_for_a_batch_that_is_nearly_stuck() -> None:
         idle.add(seconds(at), 0, 0, 0)
     assert idle.wants_silence(seconds(WINDOW_SECONDS))
     assert not idle.wants_silence(seconds(WINDOW_SECONDS + 60))  # readings are missing
+
+
+@pytest.mark.parametrize("window", [3, 30, 60, 120])
+def test_there_is_no_silence_for_a_busy_batch_however_short_the_window_is(window: int) -> None:
+    idle = IdleTime(seconds(window), max_step_ns=seconds(30))
+    for at in range(0, 600, 10):
+        idle.add(seconds(at), seconds(at), 0, 0)
+        assert not any(idle.wants_silence(seconds(at + later)) for later in range(15))

@@ -105,9 +105,9 @@ def test_without_colours_the_rest_of_a_bar_is_empty() -> None:
     assert "━" * 15 + " " * 16 in drawn
 
 
-def test_a_notice_stays_beside_the_time() -> None:
-    screen = Screen(columns=100)
+def test_a_notice_stays_beside_the_bar_also_in_a_narrow_terminal() -> None:
+    screen = Screen(columns=50)
     screen.view.on_notice(stuck_notice())
     screen.view.on_sample(sample(START_NS + seconds(61), 0.5, MIB))
     _, drawn = screen.written
-    assert "1:01\x1b[31m  stuck\x1b[0m" in drawn
+    assert "\x1b[31m  stuck\x1b[0m" in drawn

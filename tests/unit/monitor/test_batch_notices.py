@@ -15,7 +15,7 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.bounded_json_line import MAX_LINE_BYTES
 from profiler.record.notice_model import NoticeLine, decode_notice
 from profiler.record.record_model import Record
-from tests.fakes import START_NS, sample, seconds
+from tests.fakes import START_NS, FakeStdout, sample, seconds
 from tests.unit.monitor.test_loop import MIB, FakeCollector, World
 
 STUCK = 60  # seconds
@@ -59,6 +59,23 @@ def test_a_stuck_batch_has_one_line_and_is_in_the_report() -> None:
     assert lists == ((), (), (), None, None, None)
     assert world.report()["notices"] == [{"kind": "stuck", "at": line.time}]
     assert world.is_sound
+
+
+class UnreadStdout(FakeStdout):
+    """Nothing reads it until the end."""
+
+    def keep(self, data: bytes) -> str | None:
+        self.lines += data.splitlines()
+        return self.failure
+
+
+def test_a_notice_is_kept_while_nothing_reads_the_output() -> None:
+    """A checkpoint is dropped then: another one follows."""
+    world = world_of(checkpoint_seconds=20)
+    world.output = UnreadStdout(failure="takes no more bytes")
+    world.run()
+    assert [line["type"] for line in world.printed()] == ["task.notice"]
+    assert world.report()["notices"][0]["kind"] == "stuck"
 
 
 def test_all_kinds_in_their_order() -> None:
