@@ -52,9 +52,12 @@ from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 if TYPE_CHECKING:  # only watch_schedules imports them
     from forwarder.search_cluster.family_durations import FamilyDurations
     from profiler.aws_account.account_schedules import AccountSchedules
+    from profiler.schedules.rule_memory import RuleMemory
     from profiler.schedules.task_memory import TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
+# Slack leaves this time to the other channels and to the table. Afterwards, no notice of a running task is begun.
+_MAX_LAST_SECONDS = 8.0
 # The parts of the time of watch_schedules that are left when it stops to read, to store notices and to post to Slack.
 _WATCH_RESERVES = (0.5, 0.35, 0.15)
 
@@ -148,6 +151,7 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
             schedules=_account_schedules().read,
             tasks=lambda arn, now_ns: read_clusters(_ecs_client(), [arn], now_ns)[arn],
             remember=_task_memory().add,
+            rules=_rule_memory(),
             reasons=MissedReasons(
                 lambda: bounded_client("cloudtrail"), lambda: bounded_client("sqs"), pause=whole.sleep, warn=_warn
             ),
@@ -209,10 +213,25 @@ def _lazy_delivery(settings: ForwarderSettings, context: Context, notices: TaskN
 
 
 def _task_notices(context: Context) -> TaskNotices:
+    whole = InvocationTime(context)
+
+    def last_seconds() -> float:
+        return min(_MAX_LAST_SECONDS, whole.remaining_seconds() / 4)
+
+    def in_time(once: Idempotently, end_seconds: float) -> Idempotently:
+        def run(key: str, work: Callable[[], bool]) -> bool:
+            if whole.remaining_seconds() < end_seconds:
+                raise DeliveryError(
+                    "The invocation ran out of time before all notices were sent: the next one continues."
+                )
+            return once(key, work)
+
+        return run
+
     return TaskNotices(
         lambda: read_notice_settings(os.environ),
-        channels=lambda settings: _channels(settings, InvocationTime(context)),
-        once=lambda settings: _idempotently(settings.idempotency_table, context),
+        channels=lambda settings: _channels(settings, InvocationTime(context, reserved_seconds=last_seconds())),
+        once=lambda settings: in_time(_idempotently(settings.idempotency_table, context), last_seconds()),
         now=lambda: datetime.now(UTC),
         warn=_warn,
     )
@@ -307,6 +326,13 @@ def _task_memory() -> "TaskMemory":
     from profiler.schedules.task_memory import TaskMemory  # as in watch_schedules
 
     return TaskMemory()
+
+
+@cache
+def _rule_memory() -> "RuleMemory":
+    from profiler.schedules.rule_memory import RuleMemory  # as in watch_schedules
+
+    return RuleMemory()
 
 
 @cache

@@ -72,7 +72,7 @@ _RUN_NOTICES: Final = {
 _SCHEDULE_NOTICES: Final = {
     "missed": "no task was started: RunTask was refused, because the capacity is unavailable at this time.",
     "late": "the task was started 22 minutes late.",
-    "overlapped": "the previous run still ran.",
+    "overlapped": "the previous run was still running.",
     "slow": "the run has taken 2h 10m; 95 % of the successes took at most 1h 05m.",
 }
 _OUT_OF_MEMORY: Final = "OutOfMemoryError: Container killed due to memory usage"

@@ -5,7 +5,6 @@ documents of reports.
 """
 
 import re
-from hashlib import sha256
 
 from forwarder.documents import MAX_ID_BYTES, Document, Fields, drop_empty, format_known_moment
 from forwarder.index_names import IndexPeriod, index_name
@@ -67,6 +66,8 @@ def schedule_notice_document(
     schedule, notice = line.schedule, line.notice
     document_id = schedule_notice_id(line)
     if len(document_id.encode()) > MAX_ID_BYTES:
+        from hashlib import sha256  # loads OpenSSL, and is seldom needed
+
         document_id = sha256(document_id.encode()).hexdigest()
     fields = {
         "notice": {

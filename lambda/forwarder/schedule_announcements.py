@@ -92,7 +92,7 @@ class ScheduleAnnouncer:
 def missed_line(schedule: Schedule, due: DueTime, *, now_ns: int, grace_ns: int) -> ScheduleNoticeLine:
     """No task was started at the due time."""
     until_ns = due.due_ns + schedule.window_minutes * _NS_PER_MINUTE + grace_ns
-    sentences = [f"{_due(schedule, due.due_ns)}, and no task was started until {_clock(until_ns)}."]
+    sentences = [f"{_due(schedule, due.due_ns)}, and no task had started by {_clock(until_ns)}."]
     return _line(schedule, "missed", [*sentences, due.reason], due_ns=due.due_ns, task=due.task, now_ns=now_ns)
 
 

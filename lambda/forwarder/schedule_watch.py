@@ -29,6 +29,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.schedules.due_outcomes import JudgedSchedule, judge_schedules
 from profiler.schedules.due_times import ScheduleExpressionError, last_due
+from profiler.schedules.rule_memory import RuleMemory
 from profiler.schedules.schedule_model import ClusterTasks, DueTime, Schedule, StartedTask
 from profiler.schedules.task_matching import SKEW_NS, did_start, family_of_schedule
 
@@ -46,6 +47,7 @@ class Account(Struct, frozen=True, kw_only=True):
         schedules: Reads the schedules and rules.
         tasks: Reads the tasks of the cluster with this ARN, at this time.
         remember: Adds the tasks that earlier invocations have read, which ECS may have forgotten.
+        rules: The rules that earlier invocations have read.
         reasons: Finds out why a run was missed.
         usual: Reads the usual durations of families in the account and Region of an ARN; None without a search cluster.
     """
@@ -53,6 +55,7 @@ class Account(Struct, frozen=True, kw_only=True):
     schedules: Callable[[], FoundSchedules]
     tasks: Callable[[str, int], ClusterTasks]
     remember: Callable[[Mapping[str, ClusterTasks]], Mapping[str, ClusterTasks]]
+    rules: RuleMemory
     reasons: MissedReasons
     usual: Callable[[Collection[str], str], FamilyDurations] | None = None
 
@@ -109,6 +112,7 @@ class ScheduleWatch:
         """
         now_ns = self._now_ns()
         found = self._account.schedules()
+        self._account.rules.add(found.schedules, now_ns)
         errors: list[Exception] = [ReadError(problem) for problem in found.problems]
         clusters = self._clusters(found.schedules, now_ns, errors)
         longest_ns = max((schedule.window_minutes for schedule in found.schedules), default=0) * _NS_PER_MINUTE
@@ -118,7 +122,9 @@ class ScheduleWatch:
         for line, complete in self._notices(judged, clusters, now_ns, errors):
             if not self._may_announce():
                 errors.append(
-                    DeliveryError("The time is over before all notices are sent: the next invocation continues.")
+                    DeliveryError(
+                        "The invocation ran out of time before all notices were sent: the next one continues."
+                    )
                 )
                 break
             try:
@@ -137,7 +143,9 @@ class ScheduleWatch:
         for arn in sorted({schedule.cluster_arn for schedule in schedules if schedule.is_enabled}):
             if not self._may_read():
                 errors.append(
-                    ReadError("The time is over before all clusters are read: increase the function's timeout.")
+                    ReadError(
+                        "The invocation ran out of time before all clusters were read: increase the function's timeout."
+                    )
                 )
                 break
             clusters[arn] = self._account.tasks(arn, now_ns)
@@ -157,12 +165,13 @@ class ScheduleWatch:
         for one in judged:
             for due in one.due_times:
                 schedule = one.schedule
+                if due.outcome in ("missed", "late") and not self._account.rules.is_settled(schedule, now_ns):
+                    continue
                 if due.outcome == "missed":
                     line = missed_line(schedule, due, now_ns=now_ns, grace_ns=self._grace_ns)
                     yield line, partial(self._with_reason, schedule, due, now_ns)
                 elif due.outcome == "late":
-                    line = late_line(schedule, due, now_ns=now_ns)
-                    yield line, partial(self._unless_changed, schedule, due, now_ns)
+                    yield late_line(schedule, due, now_ns=now_ns), partial(self._unless_changed, schedule, due, now_ns)
                 elif due.outcome == "overlapped":
                     yield overlapped_line(schedule, due, now_ns=now_ns), _unchanged
         try:
@@ -184,9 +193,7 @@ class ScheduleWatch:
         """No line if its rule was changed after the due time."""
         was_changed = self._account.reasons.was_changed(schedule, due.due_ns, now_ns)
         if was_changed is None:
-            raise ReadError(
-                "CloudTrail, which shows changes of rules, cannot be read: the next invocation judges the rules again."
-            )
+            raise ReadError(f"CloudTrail cannot be read, so it is unknown whether {schedule.name} was {due.outcome}.")
         return None if was_changed else line
 
     def _slow(

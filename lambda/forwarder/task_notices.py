@@ -96,13 +96,20 @@ class TaskNotices:
             return []
         settings = attempt(self._settings, errors)
         channels = [] if settings is None else self._channels(settings)
+        once = None if settings is None else self._once(settings)
         repeated: list[str] = []
+        failed: list[ForwarderError] = []
         for line, source in [each for held in self._held.values() for each in held.values()]:
-            before = len(errors)
-            if settings is not None and settings.selects("running", line.record.family or _UNKNOWN):
-                announce(channels, line, "failure", self._once(settings), errors)
-            if (settings is None or len(errors) > before) and source is not None and self._is_repeated(line):
+            before = len(failed)
+            if (
+                settings is not None
+                and once is not None
+                and settings.selects("running", line.record.family or _UNKNOWN)
+            ):
+                announce(channels, line, "failure", once, failed)
+            if (settings is None or len(failed) > before) and source is not None and self._is_repeated(line):
                 repeated.append(source)
+        errors += {str(error): error for error in failed}.values()  # most notices fail for the same reason
         return repeated
 
     def _is_repeated(self, line: NoticeLine) -> bool:

@@ -31,6 +31,7 @@ _MESSAGES_PER_READ = 10
 _START_NS = 120 * NS_PER_SECOND
 _NS_PER_MINUTE = 60 * NS_PER_SECOND
 _HOUR_NS = 60 * _NS_PER_MINUTE
+_SERVICE = ".amazonaws.com"
 _CHANGES_OF_RULES = ("PutRule", "EnableRule", "PutTargets")
 _MAX_REASON_LENGTH = 500
 
@@ -190,8 +191,10 @@ def _failure(event: _Event, schedule: Schedule) -> str | None:
             and family == family_of_schedule(schedule)
             and cluster_name(text(request.get("cluster"))) == cluster_name(schedule.cluster_arn)
         )
-    else:  # a refused call has no parameters, but its message names the task definition
-        is_its = f":task-definition/{family_of_schedule(schedule)}:" in f"{message} ".replace(" ", ":")
+    else:  # a refused call has no parameters, but its message names the task definition; people call from an address
+        is_its = str(event.get("sourceIPAddress")).endswith(_SERVICE) and (
+            f":task-definition/{family_of_schedule(schedule)}:" in f"{message} ".replace(" ", ":")
+        )
     if not is_its:
         return None
     if event.get("errorCode"):

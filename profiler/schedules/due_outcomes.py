@@ -251,7 +251,7 @@ class _Judge:
         if previous is not None and (previous.stopped_ns is None or previous.stopped_ns > first.created_ns):
             return (
                 "overlapped",
-                f"The previous run still ran: {task_id(previous.arn)} of {format_ms(previous.created_ns)}.",
+                f"The previous run was still running: {task_id(previous.arn)} of {format_ms(previous.created_ns)}.",
             )
         return ("running" if any(task.stopped_ns is None for task in slot.tasks) else "ran"), None
 

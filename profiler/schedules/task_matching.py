@@ -107,7 +107,11 @@ def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_
             if slot.is_open and task.created_ns <= slot.window_end_ns + _PROMPT_NS and did_start(slot.schedule, task)
         ]
         if fitting:
-            min(fitting, key=lambda slot: (not slot.is_certain, slot.window_end_ns)).tasks.append(task)
+            # The task of a due time that is too old may be forgotten. It must not take that of the next one.
+            first = min(
+                fitting, key=lambda slot: (slot.due_ns < known_since_ns, not slot.is_certain, slot.window_end_ns)
+            )
+            first.tasks.append(task)
         else:
             left.append((task, end))
     for task, end in left:

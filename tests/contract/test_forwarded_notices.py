@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 import handler
 from forwarder.delivery_errors import NoticeError
+from forwarder.notices.idempotency import run_idempotently
 from profiler.core.timestamps import format_ms
 from profiler.record.notice_model import encode_notice
 from tests.contract.test_task_stopped_calls import Clock, event_queue, received
@@ -45,10 +46,10 @@ def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasti
     forget_environment()
 
 
-def subscription(*, time: str | None = None) -> dict[str, Any]:
+def subscription(*, time: str | None = None, task_id: str = TASK_ID) -> dict[str, Any]:
     line = encode_notice(replace(stuck_notice(), time=time or format_ms(time_ns()))).decode()
-    events = [{"id": "1", "timestamp": 1, "message": line}]
-    return event({**DOCUMENT, "logStream": f"ecs/task-monitor/{TASK_ID}", "logEvents": events})
+    events = [{"id": "1", "timestamp": 1, "message": line.replace(TASK_ID, task_id)}]
+    return event({**DOCUMENT, "logStream": f"ecs/task-monitor/{task_id}", "logEvents": events})
 
 
 def test_a_notice_is_indexed_and_the_retry_repeats_only_slack(slack: FakeSlack, cluster: FakeElasticsearch) -> None:
@@ -94,3 +95,21 @@ def test_without_a_cluster_an_old_notice_is_skipped(slack: FakeSlack, monkeypatc
     monkeypatch.delenv("ELASTICSEARCH_URL")
     assert handler.forward_logs(subscription(time="2026-01-01T00:00:00.000Z"), Clock(60))["indexed"] == 0
     assert slack.messages == []
+
+
+def test_a_slow_table_does_not_use_up_the_time_of_the_invocation(
+    slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A timeout would fail all records of the invocation, again and again, and hold up those after them for hours."""
+    clock = Clock(60)
+
+    def run_slowly(table: str, context: Any, key: str, work: Any) -> bool:
+        clock.sleep(7)
+        return run_idempotently(table, context, key, work)
+
+    monkeypatch.setattr(handler, "run_idempotently", run_slowly)
+    events = [subscription(task_id=f"{number:032x}") for number in range(9)]
+    records = {"Records": [record(number, one["awslogs"]["data"]) for number, one in enumerate(events)]}
+    repeated = handler.forward_logs(records, clock)["batchItemFailures"]
+    assert clock.left > 0
+    assert (len(slack.messages), repeated) == (3, [{"itemIdentifier": str(number)} for number in range(3, 9)])

@@ -349,15 +349,17 @@ def test_the_watch_of_schedules_is_invoked_every_five_minutes_and_never_twice_fo
 @pytest.mark.parametrize(
     ("parameters", "is_made"),
     [
-        ({"SlackSecretId": "slack"}, True),
-        ({"EventBusName": "runs"}, True),
+        ({"SlackSecretId": "slack", "Notify": "running"}, True),
+        ({"EventBusName": "runs", "Notify": "success,failure,running"}, True),
         ({"NoticeEmail": "ops@example.com", "Notify": "failure,running"}, True),
         ({"SlackSecretId": "slack", "Notify": "success,failure"}, False),
-        ({"SlackSecretId": "slack", "LogGroups": ""}, False),
-        ({}, False),
+        ({"SlackSecretId": "slack", "Notify": "running", "LogGroups": ""}, False),
+        ({"Notify": "running"}, False),
+        # The filters of a log group may be used up, and an update without a changed parameter must not fail.
+        ({"SlackSecretId": "slack", "EventBusName": "runs"}, False),
     ],
 )
-def test_without_a_cluster_forward_logs_gets_notices_only_if_a_channel_wants_them(
+def test_without_a_cluster_forward_logs_gets_notices_only_if_they_are_asked_for(
     parameters: dict[str, str], *, is_made: bool
 ) -> None:
     boto3.client("events").create_event_bus(Name="runs")

@@ -20,6 +20,7 @@ from forwarder.documents import Document
 from forwarder.invocation_time import InvocationTime
 from forwarder.notice_documents import schedule_notice_document
 from forwarder.search_cluster.document_delivery import deliver
+from forwarder.search_cluster.family_durations import FamilyDuration, family_durations
 from profiler.record.notice_model import encode_notice
 from tests.lambda_environment import forget_environment
 from tests.search.server import SearchServer
@@ -367,3 +368,52 @@ def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
     found = requests.get(f"{search_server.url}/task-notices-*/_mapping/field/{','.join(fields)}", timeout=30).json()
     mappings = found["task-notices-2026.11"]["mappings"]
     assert [mappings[field]["mapping"][field.rpartition(".")[2]]["type"] for field in fields] == ["keyword"] * 4
+
+
+def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_cluster(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    def runs(name: str, minutes: list[int], family: str = "nightly", **record: Any) -> list[str]:
+        """Runs that ended in the last hour, the latest one first."""
+        ends = [time.time() - 60 * (number + 1) for number in range(len(minutes))]
+        return [
+            report(
+                f"{name}-{number}",
+                family=family,
+                finishedAt=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end)),
+                metrics={"durationMs": one * 60_000},
+                **{"accountId": "123456789012", "region": "eu-west-1", "cluster": "jobs", **record},
+            )
+            for number, (one, end) in enumerate(zip(minutes, ends, strict=True))
+        ]
+
+    forward(
+        event(
+            *runs("new-and-old", [*range(1, 21), 900, 900]),
+            *runs("other-cluster", [7] * 8, cluster="other"),
+            *runs("few", [7] * 7, family="weekly"),
+            *runs("failed", [500] * 9, status="failure"),
+            *runs("elsewhere", [500] * 9, region="us-east-1"),
+            report("of-last-year", accountId="123456789012", region="eu-west-1", cluster="jobs"),
+        ),
+        Context(),
+    )
+    search(search_server)
+    found = family_durations(
+        handler._cluster(handler._settings()),
+        {"nightly", "weekly", "unknown"},
+        prefix="task",
+        place="arn:aws:ecs:eu-west-1:123456789012:cluster/jobs",
+        timeout_seconds=10,
+    )
+    assert found == {
+        ("nightly", "jobs"): FamilyDuration(p95_ms=19.05 * 60_000, runs=20),
+        ("nightly", "other"): FamilyDuration(p95_ms=7 * 60_000, runs=8),
+    }
+
+
+def test_without_an_index_no_duration_is_usual(forward: Forward) -> None:
+    assert forward is not None
+    place = "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
+    cluster = handler._cluster(handler._settings())
+    assert family_durations(cluster, {"nightly"}, prefix="task", place=place, timeout_seconds=10) == {}

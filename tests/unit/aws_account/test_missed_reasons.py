@@ -91,6 +91,11 @@ NOT_ALLOWED = (
     "User: x is not authorized to perform: ecs:RunTask on resource: "
     f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/nightly:3 because no policy allows it"
 )
+REFUSED_CALL = {
+    "errorCode": "AccessDenied",
+    "errorMessage": NOT_ALLOWED,
+    "sourceIPAddress": "events.amazonaws.com",
+}
 FULL = "Capacity is unavailable at this time. Please try again later."
 
 
@@ -104,7 +109,7 @@ FULL = "Capacity is unavailable at this time. Please try again later."
             "RunTask failed with ClientException: TaskDefinition is inactive.",
         ),
         (
-            event("RunTask", "2026-11-20T03:00:41Z", None, errorCode="AccessDenied", errorMessage=NOT_ALLOWED),
+            event("RunTask", "2026-11-20T03:00:41Z", None, **REFUSED_CALL),
             f"RunTask failed with AccessDenied: {NOT_ALLOWED}.",
         ),
     ],
@@ -122,7 +127,9 @@ def test_a_failed_call_is_the_reason(call: dict[str, Any], reason: str) -> None:
         run_task("2026-11-20T03:00:41Z", failure="RESOURCE:CPU", started_by="chronos-schedule/hourly"),
         run_task("2026-11-20T03:00:41Z", failure="RESOURCE:CPU", family="hourly"),
         run_task("2026-11-20T03:00:41Z", failure="RESOURCE:CPU", cluster="other"),
-        event("RunTask", "2026-11-20T03:00:41Z", None, errorCode="AccessDenied", errorMessage="iam:PassRole"),
+        event("RunTask", "2026-11-20T03:00:41Z", None, **{**REFUSED_CALL, "errorMessage": "iam:PassRole"}),
+        # A person who may not start the task either.
+        event("RunTask", "2026-11-20T03:00:41Z", None, **{**REFUSED_CALL, "sourceIPAddress": "198.51.100.7"}),
         event("RunTask", "2026-11-20T03:00:41Z", {"startedBy": 7}, responseElements=[]),
     ],
 )

@@ -17,6 +17,7 @@ from profiler.aws_account.account_schedules import FoundSchedules
 from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.schedules.due_outcomes import KEPT_NS
+from profiler.schedules.rule_memory import RuleMemory
 from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
 from profiler.schedules.task_memory import TaskMemory
 from tests.fake_cloudtrail import FakeCloudTrail, event, run_task
@@ -44,11 +45,11 @@ class FakeChannel:
         self.lines.append(announcement)
 
 
-class Unreadable(FakeCloudTrail):
-    """CloudTrail that refuses each request."""
+class UnreadableTrail(FakeCloudTrail):
+    """CloudTrail that throttles."""
 
-    def lookup_events(self, **_given: Any) -> dict[str, Any]:
-        raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "no"}}, "LookupEvents")
+    def lookup_events(self, **given: Any) -> dict[str, Any]:
+        raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, "LookupEvents")
 
 
 class World:
@@ -66,6 +67,7 @@ class World:
         self.asked = 0
         self.finished: set[str] = set()
         self.memory = TaskMemory()
+        self.rules = RuleMemory()
         self.durations: FamilyDurations | None = None
         self.searches: list[Collection[str]] = []
         self.search_error: ForwarderError | None = None
@@ -78,6 +80,7 @@ class World:
             schedules=lambda: FoundSchedules(schedules=tuple(self.schedules), problems=self.problems),
             tasks=self._read,
             remember=self.memory.add,
+            rules=self.rules,
             reasons=MissedReasons(lambda: self.trail, lambda: None, pause=lambda _seconds: None),
             usual=None if self.durations is None else self._usual,
         )
@@ -133,7 +136,7 @@ def test_a_due_time_is_missed_after_the_grace_and_announced_once() -> None:
     assert world.look(75.2) == {"missed": 1}
     assert [world.look(now) for now in (80, 85, 90, 119, 134)] == [{}] * 5
     (line,) = world.channels[1].lines
-    assert line.notice.message == "nightly was due on 2026-11-20 at 01:00 UTC, and no task was started until 01:15 UTC."
+    assert line.notice.message == "nightly was due on 2026-11-20 at 01:00 UTC, and no task had started by 01:15 UTC."
     assert (line.notice.due_at, line.notice.reason, line.notice.task_id) == ("2026-11-20T01:00:00.000Z", None, None)
     assert (line.schedule.kind, line.schedule.group, line.schedule.name) == ("schedule", "default", "nightly")
     assert (line.cluster, line.family, line.region, line.account_id) == ("jobs", "etl", "eu-west-1", "123456789012")
@@ -165,33 +168,44 @@ def test_the_reason_is_asked_for_once() -> None:
     assert [world.look(now) for now in (76, 81, 86)] == [{"missed": 1}, {}, {}]
     (line,) = world.channels[0].lines
     assert line.notice.reason == "RunTask started no task: RESOURCE:MEMORY."
-    assert line.notice.message.endswith("until 01:15 UTC. RunTask started no task: RESOURCE:MEMORY.")
+    assert line.notice.message.endswith("had started by 01:15 UTC. RunTask started no task: RESOURCE:MEMORY.")
     assert len(world.trail.requests) == 1
 
 
 def test_a_rule_that_was_enabled_since_is_not_missed() -> None:
     world = World(schedule(kind="rule", created_ns=None))
     world.trail.events.append(event("EnableRule", "2026-11-20T01:10:00Z", {"name": "nightly"}))
-    assert [world.look(now) for now in (76, 81, 136)] == [{}, {}, {"missed": 1}]
+    assert [world.look(now) for now in (60, 76, 81, 136)] == [{}, {}, {}, {"missed": 1}]
 
 
-def test_a_rule_whose_time_was_changed_since_is_not_late() -> None:
-    world = World(schedule(kind="rule", created_ns=None))
-    world.tasks = [task(90, 91, by="events-rule/nightly")]
-    world.trail.events.append(event("PutRule", "2026-11-20T01:35:00Z", {"name": "nightly"}))
-    assert world.look(97) == {}
-    world.trail.events.clear()
-    assert world.look(98) == {}
+def test_a_rule_is_missed_only_after_cloudtrail_must_show_its_changes() -> None:
+    world = World()
+    world.look(75)
+    world.schedules.append(schedule(kind="rule", created_ns=None))
+    assert [world.look(now) for now in (81, 86, 91, 95)] == [{}] * 4
+    world.trail.events.append(event("PutRule", "2026-11-20T01:19:00Z", {"name": "nightly"}))
+    assert [world.look(now) for now in (96, 101, 136)] == [{}, {}, {"missed": 1}]
+    world.schedules[0] = schedule("nightly", "cron(10 * * * ? *)", kind="rule", created_ns=None)
+    world.trail.events.append(event("PutRule", "2026-11-20T02:30:00Z", {"name": "nightly"}))
+    assert [world.look(now) for now in (151, 156, 166, 171)] == [{}] * 4
 
 
-def test_without_cloudtrail_a_rule_is_judged_later() -> None:
-    world = World(schedule(kind="rule", created_ns=None), schedule("other"))
-    trail, world.trail = world.trail, Unreadable()
-    with pytest.raises(ReadError, match=r"^CloudTrail, which shows changes of rules, cannot be read"):
+def test_a_rule_is_not_missed_while_cloudtrail_cannot_be_read() -> None:
+    world = World(schedule(kind="rule", created_ns=None), schedule("hourly"))
+    readable, world.trail = world.trail, UnreadableTrail()
+    world.look(60)
+    with pytest.raises(ReadError, match="unknown whether nightly was missed"):
         world.look(76)
-    assert [line.schedule.name for line in world.stored] == ["other"]
-    world.trail = trail
-    assert world.look(81) == {"missed": 1}
+    assert [line.schedule.name for line in world.stored] == ["hourly"]
+    world.trail = readable
+    assert [world.look(now) for now in (81, 86)] == [{"missed": 1}, {}]
+
+
+def test_a_task_of_a_rule_that_was_changed_since_is_not_late() -> None:
+    world = World(schedule(kind="rule", created_ns=None))
+    world.tasks = [task(0.2, 10, by="events-rule/nightly"), task(100, 110, by="events-rule/nightly")]
+    world.trail.events.append(event("PutRule", "2026-11-20T01:50:00Z", {"name": "nightly"}))
+    assert [world.look(now) for now in (60, 76, 111)] == [{}, {"missed": 1}, {}]
 
 
 def test_a_late_task_is_announced_also_after_the_missed_run() -> None:
@@ -211,7 +225,8 @@ def test_a_task_beside_the_previous_one_is_announced() -> None:
     assert [world.look(now) for now in (61, 66)] == [{"overlapped": 1}, {}]
     (line,) = world.channels[0].lines
     assert line.notice.message == (
-        "nightly was due on 2026-11-20 at 01:00 UTC. The previous run still ran: first of 2026-11-20T00:00:12.000Z."
+        "nightly was due on 2026-11-20 at 01:00 UTC. The previous run was still running: "
+        "first of 2026-11-20T00:00:12.000Z."
     )
 
 
@@ -259,7 +274,7 @@ def test_what_the_time_does_not_suffice_for_is_done_later() -> None:
         world.look(76)
     assert world.slack == ["missed"] * 2
     world.clusters_left, world.notices_left = 1000, 1
-    with pytest.raises(DeliveryError, match="the next invocation continues"):
+    with pytest.raises(DeliveryError, match="the next one continues"):
         world.look(81)
     world.notices_left = 1000
     assert world.look(86) == {"missed": 1}

@@ -119,7 +119,7 @@ def test_a_second_task_after_the_next_due_time_is_the_retry_of_the_one_before() 
 def test_the_previous_run_that_still_ran_is_an_overlap() -> None:
     due = judge(schedule(), task(60.1, 125), task(120.1, 121), since=60, now=126)[0].due_times[1]
     assert due.outcome == "overlapped"
-    assert due.reason == "The previous run still ran: nightly of 2026-11-20T01:00:06.000Z."
+    assert due.reason == "The previous run was still running: nightly of 2026-11-20T01:00:06.000Z."
     assert outcomes(schedule(), task(-300), task(60.1), since=60, now=62) == ["overlapped"]
     assert outcomes(schedule(), task(10, 60.05), task(60.1), since=60, now=62) == ["running"]
 
@@ -371,3 +371,10 @@ def test_whatever_the_tasks_nothing_is_missed_by_guess(data: st.DataObject) -> N
                 assert due.task is not None
                 assert due.task.created_ns >= due.due_ns - MINUTE
     assert judge(rows, *tasks[::-1], now=now, known_since=known_since) == judged
+
+
+def test_a_forgotten_task_of_overlapping_windows_makes_no_later_due_time_missed() -> None:
+    """The task of 01:40 is forgotten; its window contains that of 02:00."""
+    often = schedule(expression="cron(*/20 * * * ? *)", window_minutes=25)
+    tasks = [task(125.3, 137.3), task(141.1, 153.1), task(169.2, 172.2)]
+    assert "missed" not in outcomes(often, *tasks, since=100, now=180.5, known_since=125.5)
