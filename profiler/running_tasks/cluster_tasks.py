@@ -32,7 +32,7 @@ class _Definition(Struct, frozen=True, kw_only=True):
     groups: tuple[str, ...] = ()
 
 
-class ClusterTasks:
+class RunningTasks:
     """Lists the running tasks of a cluster.
 
     Args:

@@ -10,7 +10,7 @@ from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import parse_ns
 from profiler.past_runs.usual_times import UsualDuration, UsualDurations
 from profiler.record.family_identity import family_key
-from profiler.running_tasks.cluster_tasks import ClusterTasks
+from profiler.running_tasks.cluster_tasks import RunningTasks
 from profiler.running_tasks.followed_logs import FollowedLogs
 from profiler.running_tasks.running_runs import RunningRun, RunningRuns
 
@@ -49,7 +49,7 @@ class WatchedTasks:
         usual: UsualDurations,
         *,
         groups: Sequence[str] = (),
-        cluster: ClusterTasks | None = None,
+        cluster: RunningTasks | None = None,
         clock: Clock,
     ) -> None:
         self._runs = runs

@@ -11,7 +11,7 @@ from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.past_runs.run_source import RunFilter, RunSource
 from profiler.past_runs.usual_times import UsualDurations
-from profiler.running_tasks.cluster_tasks import ClusterTasks
+from profiler.running_tasks.cluster_tasks import RunningTasks
 from profiler.running_tasks.followed_logs import FollowedLogs
 from profiler.running_tasks.running_runs import RunningRuns
 from profiler.running_tasks.watched_tasks import WatchedTasks
@@ -43,7 +43,7 @@ def open_watched_tasks(
         FollowedLogs(open_pages(options, environment), clock),
         UsualDurations(past_runs if days else None, max(clock.wall_ns() - days * _NS_PER_DAY, 0)),
         groups=options.groups,
-        cluster=None if cluster is None else ClusterTasks(clients, cluster, with_services=name is not None),
+        cluster=None if cluster is None else RunningTasks(clients, cluster, with_services=name is not None),
         clock=clock,
     )
     return watched

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from profiler.core.errors import TaskProfilerError
-from profiler.running_tasks.cluster_tasks import ClusterTasks
+from profiler.running_tasks.cluster_tasks import RunningTasks
 from tests.fakes import START_NS
 
 PREFIX = "arn:aws:ecs:eu-west-1:111122223333:"
@@ -82,8 +82,8 @@ class FakeEcs:
         return {"taskDefinition": {"containerDefinitions": DEFINITIONS.get(family, [BATCH])}}
 
 
-def tasks_of(ecs: FakeEcs, *, with_services: bool = False) -> ClusterTasks:
-    return ClusterTasks(lambda _service: ecs, "jobs", with_services=with_services)
+def tasks_of(ecs: FakeEcs, *, with_services: bool = False) -> RunningTasks:
+    return RunningTasks(lambda _service: ecs, "jobs", with_services=with_services)
 
 
 def test_a_task_has_what_ecs_knows() -> None:
