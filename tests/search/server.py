@@ -31,6 +31,7 @@ _START_SECONDS: Final = 120.0
 _STOP_SECONDS: Final = 20.0
 _ANSWER_SECONDS: Final = 5.0
 _SHOWN_LINES: Final = 40
+_MAX_WORKERS: Final = 8
 _PORTS: Final = range(20_000, 32_000)  # below those that Linux gives to clients: none can take it during a restart
 
 
@@ -145,8 +146,10 @@ def running(server: SearchServer) -> Iterator[SearchServer]:
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """Return ports that nothing uses just now."""
-    candidates = random.SystemRandom().sample(_PORTS, k=len(_PORTS))  # the tests' own seed is the same in all sessions
+    """Return ports that nothing uses just now, and that no other process of the same test session takes."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    own = [port for port in _PORTS if port % _MAX_WORKERS == int(worker) % _MAX_WORKERS]
+    candidates = random.SystemRandom().sample(own, k=len(own))  # the tests' own seed is the same in all sessions
     free = (port for port in candidates if not _is_taken(port))
     return tuple(next(free) for _ in range(count))
 
