@@ -191,7 +191,7 @@ def _minutes(count: float) -> str:
 
 
 def _longest_wait(times: "TimeBreakdown") -> str | None:
-    """What the run waited for the longest: a target if one is known, else a kind; None if the kinds cannot be told."""
+    """What the run waited for the longest: a target if one is known, else a kind; None if the kinds are unknown."""
     targets = [target for target in times.waiting_for if target.kind != "other"]
     if targets:
         longest = max(targets, key=lambda target: target.percent)
