@@ -104,7 +104,9 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
         families=_words(environment.get("NOTIFY_FAMILIES", "")),
         services=_boolean(environment, "NOTIFY_SERVICES"),
         unusual_as_failures=_boolean(environment, "NOTIFY_UNUSUAL"),
-        report_wait_seconds=_seconds(environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS),
+        report_wait_seconds=_number(
+            environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS, (0, _MAX_WAIT_SECONDS), "seconds"
+        ),
         kibana_url=environment.get("KIBANA_URL", "").strip().rstrip("/") or None,
         idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,
         event_bus_name=environment.get("EVENT_BUS_NAME", "").strip() or None,
@@ -120,14 +122,8 @@ def read_grace_minutes(environment: Mapping[str, str]) -> float:
     Raises:
         SettingsError: names the variable.
     """
-    text = environment.get("SCHEDULE_GRACE_MINUTES", "").strip() or str(DEFAULT_GRACE_MINUTES)
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = -1
-    if not 1 <= minutes <= _MAX_GRACE_MINUTES:
-        raise SettingsError(f"SCHEDULE_GRACE_MINUTES must be a number of minutes from 1 to {_MAX_GRACE_MINUTES}.")
-    return minutes
+    limits = 1, _MAX_GRACE_MINUTES
+    return _number(environment, "SCHEDULE_GRACE_MINUTES", DEFAULT_GRACE_MINUTES, limits, "minutes")
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -155,17 +151,18 @@ def _boolean(environment: Mapping[str, str], name: str) -> bool:
     return _BOOLEANS[value]
 
 
-def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
+def _number(environment: Mapping[str, str], name: str, default: float, limits: tuple[float, float], unit: str) -> float:
     text = environment.get(name, "").strip()
     if not text:
         return default
+    lowest, highest = limits
     try:
-        seconds = float(text)
+        number = float(text)
     except ValueError:
-        seconds = -1
-    if not 0 <= seconds <= _MAX_WAIT_SECONDS:
-        raise SettingsError(f"{name} must be a number of seconds from 0 to {_MAX_WAIT_SECONDS:.0f}.")
-    return seconds
+        number = -1
+    if not lowest <= number <= highest:
+        raise SettingsError(f"{name} must be a number of {unit} from {lowest:.0f} to {highest:.0f}.")
+    return number
 
 
 def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:

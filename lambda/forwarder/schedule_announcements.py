@@ -9,7 +9,7 @@ from forwarder.function_settings import NoticeSettings, Subject
 from forwarder.notices.channel import NoticeChannel, announce, announcement_key
 from forwarder.notices.idempotency import Idempotently
 from forwarder.search_cluster.family_durations import FamilyDuration
-from profiler.core.ecs_terms import arn_part, cluster_name, task_id
+from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeKind, ScheduleNoticeLine
 from profiler.record.units import format_duration
@@ -17,7 +17,6 @@ from profiler.schedules.schedule_model import DueTime, Schedule, StartedTask
 from profiler.schedules.task_matching import family_of_schedule
 
 _NS_PER_MINUTE = 60 * NS_PER_SECOND
-_REGION_PART, _ACCOUNT_PART = 3, 4
 _SLOW: ScheduleNoticeKind = "slow"
 
 # Adds the reason, if AWS returns one; None: it is no notice after all.
@@ -159,8 +158,8 @@ def _line(
         ),
         cluster=cluster_name(schedule.cluster_arn),
         family=family_of_schedule(schedule),
-        region=arn_part(schedule.cluster_arn, _REGION_PART),
-        account_id=arn_part(schedule.cluster_arn, _ACCOUNT_PART),
+        region=arn_region(schedule.cluster_arn),
+        account_id=arn_account(schedule.cluster_arn),
     )
 
 

@@ -23,7 +23,7 @@ from forwarder.search_cluster.document_delivery import DeliverDocuments, Deliver
 from forwarder.search_cluster.failure_store import Failure, KeepFailures
 from forwarder.task_lines import InvalidReport, has_stacks, read_line, read_notice, replace_lone_surrogates
 from forwarder.task_notices import TaskNotices
-from profiler.core.ecs_terms import arn_part, task_id
+from profiler.core.ecs_terms import arn_account, task_id
 from profiler.core.json_fields import Json, text
 from profiler.core.timestamps import format_datetime
 from profiler.record.notice_model import NoticeLine
@@ -48,7 +48,6 @@ _MS_PER_SECOND = 1000
 _MAX_TIMESTAMP_MS = 7_289_654_399_999  # the last millisecond of year 2200
 _WHITESPACE = " \t\r\n"
 _MAX_SHOWN_LENGTH = 100
-_ACCOUNT_PART = 4
 
 Warn = Callable[[str], None]
 
@@ -244,7 +243,7 @@ def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
 def _foreign_arn(payload: Payload, record: Record) -> InvalidReport | None:
     """Why the notice is not trusted: under the ARN of another task, it would prevent the notices of that task."""
     arn = record.task_arn
-    is_of_account = not payload.owner or arn_part(arn, _ACCOUNT_PART) == payload.owner
+    is_of_account = not payload.owner or arn_account(arn) == payload.owner
     if arn is None or (is_of_account and task_id(arn) == record.task_id):
         return None
     return InvalidReport(

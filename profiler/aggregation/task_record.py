@@ -11,7 +11,7 @@ from profiler.aggregation.run_end import RunEnd, ended, with_clock_shift
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.core.ecs_terms import arn_part, cluster_name, task_id
+from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.timestamps import NS_PER_MS, format_ms
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
@@ -217,8 +217,8 @@ def build_batch_record(
         cluster=cluster_name(task.cluster),
         family=task.family,
         revision=task.revision,
-        region=arn_part(task.arn, 3),
-        account_id=arn_part(task.arn, 4),
+        region=arn_region(task.arn),
+        account_id=arn_account(task.arn),
         availability_zone=task.availability_zone,
         launch_type=task.launch_type,
         cpu_architecture=host.cpu_architecture,

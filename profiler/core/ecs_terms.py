@@ -41,6 +41,16 @@ def arn_part(arn: str | None, position: int) -> str | None:
     return parts[position] or None if len(parts) == _ARN_PARTS else None
 
 
+def arn_region(arn: str | None) -> str | None:
+    """Return the Region of an ARN."""
+    return arn_part(arn, 3)
+
+
+def arn_account(arn: str | None) -> str | None:
+    """Return the account id of an ARN."""
+    return arn_part(arn, 4)
+
+
 def awslogs_target(options: Mapping[str, str], container_name: str, task_arn: str | None) -> AwslogsTarget:
     """Derive a container's log stream from the options of its awslogs log driver.
 

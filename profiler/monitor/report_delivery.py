@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from profiler.core.deadline_writer import Output
-from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, arn_part, awslogs_target
+from profiler.core.ecs_terms import AWSLOGS, MONITOR_NAME, AwslogsTarget, arn_region, awslogs_target
 from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
@@ -151,7 +151,7 @@ def log_target(
             "set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM."
         )
     region = None if settings.log_group else derived.region
-    return LogTarget(group=group, stream=stream, region=region or settings.aws_region or arn_part(task.arn, 3))
+    return LogTarget(group=group, stream=stream, region=region or settings.aws_region or arn_region(task.arn))
 
 
 def _awslogs_target(container: ContainerMetadata, task: TaskMetadata) -> AwslogsTarget:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.registered_definitions import family_of
-from profiler.core.ecs_terms import CONTAINER_VARIABLE, arn_part, awslogs_target, cluster_name, task_id
+from profiler.core.ecs_terms import CONTAINER_VARIABLE, arn_account, arn_region, awslogs_target, cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
 from profiler.core.timestamps import format_datetime, format_ms, parse_datetime
@@ -21,7 +21,6 @@ _TASKS_PER_CALL = 100
 _OF_SERVICE = "service:"
 _STOPPED = "STOPPED"
 _CPU_UNITS = 1024
-_ACCOUNT, _REGION = 4, 3
 _STOP_CODES = frozenset({"UserInitiated", "ServiceSchedulerInitiated", "SpotInterruption", "TerminationNotice"})
 
 
@@ -122,8 +121,8 @@ def _report(task: Mapping[str, Any], definition: _Definition, time: str) -> Repo
         cluster=cluster_name(task.get("clusterArn")),
         family=family_of(definition_arn),
         revision=definition_arn.rpartition(":")[2],
-        region=arn_part(arn, _REGION),
-        account_id=arn_part(arn, _ACCOUNT),
+        region=arn_region(arn),
+        account_id=arn_account(arn),
         launch_type=task.get("launchType"),
         container=Container(name=definition.batch),
         status=_status(task, exit_code),

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, arn_part
+from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.task_definitions.containers import (
@@ -34,7 +34,6 @@ from profiler.task_definitions.definition_json import ChangedDefinition
 from profiler.task_definitions.refresh import refresh
 
 _MAX_CONTAINERS = 10
-_REGION_OF_ARN = 3
 _WINDOWS = "WINDOWS"
 _ARM = "ARM64"
 _PID_MODE_TASK = "task"
@@ -105,7 +104,7 @@ def add_monitor_to(
     Raises:
         TaskProfilerError: see ``add_monitor``.
     """
-    region = arn_part(revision_arn, _REGION_OF_ARN) or options.region or stack_region
+    region = arn_region(revision_arn) or options.region or stack_region
     return add_monitor(definition, replace(options, region=region), default_image=default_image(revision_arn))
 
 

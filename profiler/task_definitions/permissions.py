@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 
-from profiler.core.ecs_terms import AWSLOGS, arn_part
+from profiler.core.ecs_terms import AWSLOGS, arn_account, arn_part, arn_region
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.task_definitions.containers import own_log_group, read_containers
 
@@ -35,8 +35,8 @@ def report_streams(
         return frozenset()
     prefix = text(options.get("awslogs-stream-prefix"))
     stream = f"{prefix}/{batch}/*" if prefix else "*"
-    partition, account = arn_part(revision_arn, 1) or "aws", arn_part(revision_arn, 4) or ""
-    region = text(options.get("awslogs-region")) or arn_part(revision_arn, 3) or ""
+    partition, account = arn_part(revision_arn, 1) or "aws", arn_account(revision_arn) or ""
+    region = text(options.get("awslogs-region")) or arn_region(revision_arn) or ""
     return frozenset({f"arn:{partition}:logs:{region}:{account}:log-group:{group}:log-stream:{stream}"})
 
 

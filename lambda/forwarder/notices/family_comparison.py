@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from forwarder.delivery_errors import SearchClusterError
 from forwarder.notices.ended_task import Comparison, EndedTask, UnusualMeasure
 from forwarder.search_cluster.interface import SearchCluster
-from profiler.core.ecs_terms import arn_part
+from profiler.core.ecs_terms import arn_account
 from profiler.core.json_fields import Json, mapping, mappings, number, text
 from profiler.record.hardware import processor_difference
 from profiler.record.record_model import Processor, Record
@@ -26,7 +26,6 @@ MIN_RUNS = 8
 _MAX_DURATIONS = 20
 _MIN_DURATIONS = 5
 _NOTABLE_RATIO = 1.5
-_ACCOUNT_PART = 4
 _MIN_UNUSUAL = 2
 _MAX_DEVIATIONS = 6
 _MIN_RATIO = 3
@@ -98,7 +97,7 @@ def _recent_runs_query(notice: EndedTask) -> dict[str, object]:
     values = {
         "task.family": notice.family,
         "task.status": "success",
-        "cloud.account.id": arn_part(notice.task.arn, _ACCOUNT_PART),
+        "cloud.account.id": arn_account(notice.task.arn),
         "cloud.region": notice.task.region,
     }
     query: dict[str, object] = {

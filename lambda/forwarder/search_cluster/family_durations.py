@@ -6,7 +6,7 @@ from statistics import quantiles
 from msgspec import Struct
 
 from forwarder.search_cluster.interface import SearchCluster
-from profiler.core.ecs_terms import arn_part
+from profiler.core.ecs_terms import arn_account, arn_region
 from profiler.core.json_fields import mapping, mappings, number, text
 
 _MAX_RUNS = 20  # as for the usual durations that the command line shows
@@ -14,7 +14,6 @@ _MIN_RUNS = 8
 _MAX_AGE = "now-90d"
 _MAX_CLUSTERS = 50
 _TWENTIETHS = 20
-_REGION_PART, _ACCOUNT_PART = 3, 4
 
 
 class FamilyDuration(Struct, frozen=True, kw_only=True):
@@ -63,8 +62,8 @@ def family_durations(
 def _query(families: list[str], place: str) -> dict[str, object]:
     values = {
         "task.status": "success",
-        "cloud.account.id": arn_part(place, _ACCOUNT_PART),
-        "cloud.region": arn_part(place, _REGION_PART),
+        "cloud.account.id": arn_account(place),
+        "cloud.region": arn_region(place),
     }
     runs = {
         "top_hits": {

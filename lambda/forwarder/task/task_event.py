@@ -10,7 +10,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import arn_part, cluster_name, task_id
+from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.json_fields import integer, mapping, mappings
 from profiler.core.text import without_surrogates
 from profiler.core.timestamps import parse_datetime
@@ -18,7 +18,6 @@ from profiler.core.timestamps import parse_datetime
 _STOPPED = "STOPPED"
 _SERVICE_GROUP = "service:"
 _SERVICE_STARTER = "ecs-svc/"
-_REGION_PART, _ACCOUNT_PART = 3, 4
 # A decoder of JSON joins both halves of a pair.
 _MAX_FLAWS = 20
 _MAX_SHOWN_NAME = 100
@@ -149,8 +148,8 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         arn=arn,
         cluster=cluster_name(detail.text("clusterArn")),
         definition_arn=detail.text("taskDefinitionArn"),
-        region=envelope.text("region") or arn_part(arn, _REGION_PART),
-        account_id=envelope.text("account") or arn_part(arn, _ACCOUNT_PART),
+        region=envelope.text("region") or arn_region(arn),
+        account_id=envelope.text("account") or arn_account(arn),
         availability_zone=detail.text("availabilityZone"),
         launch_type=detail.text("launchType"),
         group=detail.text("group"),

@@ -10,7 +10,7 @@ from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.started_tasks import read_clusters
 from profiler.cli.printing import warn
 from profiler.core.clock import Clock
-from profiler.core.ecs_terms import arn_part, cluster_name, task_id
+from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.past_runs.past_tasks import past_tasks
@@ -25,7 +25,6 @@ _GRACE_NS = 15 * 60 * NS_PER_SECOND  # as SCHEDULE_GRACE_MINUTES of the forwarde
 _MAX_PAST_NS = 32 * 86_400 * NS_PER_SECOND
 _MAX_PROBLEMS = 3
 _CHANGES_UNKNOWN = "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been changed."
-_REGION_PART, _ACCOUNT_PART = 3, 4
 
 
 def read_schedules(open_client: OpenClient, cluster: str | None) -> list[Schedule]:
@@ -51,8 +50,8 @@ def read_schedules(open_client: OpenClient, cluster: str | None) -> list[Schedul
 
 def family_key_of(schedule: Schedule) -> FamilyKey:
     """The family that a schedule starts, in the account and the Region of its cluster."""
-    account, region = (arn_part(schedule.cluster_arn, part) for part in (_ACCOUNT_PART, _REGION_PART))
-    return FamilyKey(family_of_schedule(schedule), account, region)
+    arn = schedule.cluster_arn
+    return FamilyKey(family_of_schedule(schedule), arn_account(arn), arn_region(arn))
 
 
 def judge_account(

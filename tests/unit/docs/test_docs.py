@@ -146,7 +146,7 @@ def test_every_setting_of_the_forwarder_is_documented_and_none_besides() -> None
     read = set()
     for file in ("function_settings.py", "notices/slack_settings.py"):
         source = (ROOT / "lambda" / "forwarder" / file).read_text()
-        calls = re.findall(r'(?:environment\.get\(|text\(|_(?:boolean|seconds)\(environment, )"([A-Z_]+)"', source)
+        calls = re.findall(r'(?:environment\.get\(|text\(|_(?:boolean|number)\(\s*environment, )"([A-Z_]+)"', source)
         read |= {*calls, *re.findall(r'^    "([A-Z_]+)",$', source, re.MULTILINE)}
     assert {"ELASTICSEARCH_URL", "SLACK_BOT_TOKEN", "REPORT_WAIT_SECONDS", "FORWARD_LOG_LINES"} <= read
     assert table_names("forwarder.md") == read
