@@ -23,7 +23,7 @@ LAYERS = (
     ("readers", "sinks"),
     ("aggregation", "sizing", "task_definitions", "search_setup", "schedules"),
     ("settings",),
-    ("collectors", "history", "past_runs", "aws_account", "running_tasks"),
+    ("collectors", "history", "past_runs", "aws_account", "running_tasks", "comparison"),
     ("monitor", "local_run"),
     ("prometheus", "doctor", "html_report", "cdk"),
     ("cli",),
