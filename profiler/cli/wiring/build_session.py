@@ -33,15 +33,14 @@ _STDERR = 2
 class RunSession:
     """The run of one command, with the real sources and sinks.
 
-    ``problems`` are sentences about invalid settings. ``stderr`` is shared with the command.
+    ``problems`` are sentences about invalid settings. ``stderr`` is shared with the command and with other runs.
     """
 
-    def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock) -> None:
-        self.stderr = Output(_STDERR)
+    def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output) -> None:
         self._output_format = options.output_format
         self._stacks = options.stacks
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
-        self._view = _live_view(clock, self.stderr) if options.live else None
+        self._view = _live_view(clock, stderr) if options.live else None
         settings = SettingsReader(os.environ)
         plan = RunPlan(
             name=options.name,
@@ -54,7 +53,7 @@ class RunSession:
             series_points=settings.series_points(),
             stuck_minutes=settings.stuck_minutes(),
             expected_seconds=settings.expected_seconds(),
-            on_notice=_printer(self.stderr, is_json=options.output is None and options.output_format != "text"),
+            on_notice=_printer(stderr, is_json=options.output is None and options.output_format != "text"),
         )
         if self._view is not None:
             plan = replace(plan, on_sample=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
