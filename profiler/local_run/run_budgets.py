@@ -103,7 +103,9 @@ def _write_memory(megabytes: float) -> tuple[str, str]:
 
 
 def _write_duration(milliseconds: float) -> tuple[str, str]:
-    return format_duration(milliseconds), f"{_exact(milliseconds / _MS_PER_SECOND)} s"
+    is_short = milliseconds < _MS_PER_SECOND
+    exact = f"{_exact(milliseconds)} ms" if is_short else f"{_exact(milliseconds / _MS_PER_SECOND)} s"
+    return format_duration(milliseconds), exact
 
 
 def _exact(value: float) -> str:
