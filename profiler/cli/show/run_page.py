@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from profiler.cli.show.sections import Section, arrange
 from profiler.cli.show.size_lines import advice_texts, what_if_texts
-from profiler.cli.show.time_lines import time_lines
+from profiler.cli.charts.time_lines import time_lines
 from profiler.cli.show.two_runs import Comparison, changed_rows, comparison_lines
 from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, line, shorten, wrapped
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
