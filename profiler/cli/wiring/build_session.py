@@ -54,7 +54,7 @@ class RunSession:
             series_points=settings.series_points(),
             stuck_minutes=settings.stuck_minutes(),
             expected_seconds=settings.expected_seconds(),
-            on_notice=_printer(self.stderr, is_json=options.output is None and options.output_format == "json"),
+            on_notice=_printer(self.stderr, is_json=options.output is None and options.output_format != "text"),
         )
         if self._view is not None:
             plan = replace(plan, on_sample=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
@@ -77,7 +77,7 @@ class RunSession:
     def lines(self, report: Report) -> tuple[bytes, bytes]:
         """The report as a record line, and as the line to print."""
         line = encode_line(report)
-        return line, line if self._output_format == "json" else _text_line(report)
+        return line, line if self._output_format != "text" else _text_line(report)
 
     def add_to_history(self, line: bytes, result: RunResult) -> tuple[str, ...]:
         """Add the run to the history, unless ``--no-history`` is given. Returns sentences about what failed."""
