@@ -55,8 +55,8 @@ def run_command(options: RunOptions) -> int:
     if finished.startup_error is not None:
         stderr.write(f"task-profiler: {finished.startup_error}\n".encode(errors="surrogateescape"))
     _warn(stderr, (*session.problems, *finished.warnings))
-    line, printed = session.lines(finished.report)
-    _write_report(printed + b"\n", descriptor, options.output, stderr)
+    line, printed = session.lines(finished)
+    _write_report(printed, descriptor, options.output, stderr)
     _warn(stderr, session.add_to_history(line, finished))
     session.stop_collectors()
     stderr.drain(_MAX_OUTPUT_SECONDS)
@@ -80,11 +80,12 @@ def _open_output(path: str) -> int:
         raise UsageError(f"--output {path} cannot be written ({reason}): choose another file.") from error
 
 
-def _write_report(line: bytes, descriptor: int | None, path: str | None, stderr: Output) -> None:
-    """Write the line to the file, else to stderr. A failure does not change the exit code."""
+def _write_report(printed: bytes, descriptor: int | None, path: str | None, stderr: Output) -> None:
+    """Write the lines to the file, else to stderr. A failure does not change the exit code."""
     if descriptor is not None:
-        reason = Output(descriptor, _MAX_OUTPUT_SECONDS).write(line)
+        reason = Output(descriptor, _MAX_OUTPUT_SECONDS).write(printed)
         if reason is None:
             return
         stderr.write(f"task-profiler: --output {path} {reason}.\n".encode(errors="replace"))
-    stderr.keep(line)
+    if printed:
+        stderr.keep(printed)
