@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from msgspec import Struct
 
 from profiler.cli.styled_text import Glyphs, Span
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.record.hardware import processor_difference
 from profiler.record.record_model import Metrics, Record, known_status
 from profiler.record.units import format_duration, format_memory
@@ -15,7 +15,8 @@ _MIN_CHANGE_PERCENT = 5
 # Smaller differences are noise.
 _MIN_CHANGE_MS = 50
 _MIN_CHANGE_MB = 1
-_MS_PER_SECOND, _MS_PER_MINUTE = 1000, 60_000
+_MS_PER_SECOND = 1000
+_UNITS = (("days", 86_400), ("h", 3600), ("min", 60))
 _COMMIT_LENGTH = 7
 _GIT_COMMIT = "gitCommit"
 
@@ -40,12 +41,12 @@ def change_spans(record: Record, last: Record, now_ns: int, width: int, glyphs: 
         return _of_the_last(last, when, width)
     changes = tuple(_changes(record.metrics, last.metrics))
     if not changes:
-        texts = (f"less than {_MIN_CHANGE_PERCENT} % against the last success{when}", f"less than 5 %{when}")
+        texts = (f"less than {_MIN_CHANGE_PERCENT} % since the last success{when}", f"less than 5 % since{when}")
         is_comparable = (record.metrics.duration_ms or 0) >= _MIN_CHANGE_MS
         return _first_fitting(texts, width) if is_comparable else ()
     for shown in (changes, changes[:2], changes[:1]):
         for has_values in (True, False):
-            for since in (f" against the last success{when}", f" against{when}"):
+            for since in (f" since the last success{when}", f" since the success{when}", f" since{when}"):
                 spans = _joined(shown, glyphs, since, has_values=has_values)
                 if sum(len(span.text) for span in spans) <= width:
                     return spans
@@ -96,15 +97,16 @@ def _ms(seconds: float | None) -> float | None:
 def _when(record: Record, last: Record, now_ns: int) -> str:
     """How long ago it ended, and what else differs: the processor, else the commit."""
     ended_ns = parse_ns(last.finished_at or last.started_at)
-    ago = "" if ended_ns is None else f" {_rounded((now_ns - ended_ns) / NS_PER_MS)} ago"
+    ago = "" if ended_ns is None else f" {_rounded((now_ns - ended_ns) // NS_PER_SECOND)} ago"
     if processor_difference(record, last) is not None:
         return f"{ago} on another processor"
     commit, own = (last.labels or {}).get(_GIT_COMMIT), (record.labels or {}).get(_GIT_COMMIT)
     return f"{ago} at {commit[:_COMMIT_LENGTH]}" if commit and own and commit != own else ago
 
 
-def _rounded(milliseconds: float) -> str:
-    """Whole seconds below a minute."""
-    if milliseconds < _MS_PER_MINUTE:
-        return f"{max(milliseconds, 0) / _MS_PER_SECOND:.0f} s"
-    return format_duration(milliseconds)
+def _rounded(seconds: int) -> str:
+    """The time in its largest unit."""
+    for name, unit in _UNITS:
+        if seconds >= 2 * unit:
+            return f"{seconds // unit} {name}"
+    return f"{max(seconds, 0)} s"
