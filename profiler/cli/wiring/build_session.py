@@ -2,7 +2,7 @@
 
 import os
 import pwd
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.session import RunPlan, RunResult, run
 from profiler.readers.linux.script_names import is_interpreter, name_with_script
 from profiler.record.bounded_json_line import encode_line
-from profiler.record.record_model import Record, Report
+from profiler.record.record_model import Metrics, Record, Report
 from profiler.settings import SettingsReader, problems_message
 
 if TYPE_CHECKING:
@@ -34,11 +34,10 @@ _STDERR = 2
 class RunSession:
     """The run of one command, with the real sources and sinks.
 
-    ``problems`` are sentences about invalid settings. ``stderr`` is shared with the command.
+    ``problems`` are sentences about invalid settings. ``stderr`` is shared with the command and with other runs.
     """
 
-    def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock) -> None:
-        self.stderr = Output(_STDERR)
+    def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output) -> None:
         self._clock = clock
         self._options = options
         self._format = printed_format(
@@ -46,7 +45,7 @@ class RunSession:
         )
         self._stacks = options.stacks
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
-        self._view = _live_view(clock, self.stderr) if options.live else None
+        self._view = _live_view(clock, stderr) if options.live else None
         settings = SettingsReader(os.environ)
         plan = RunPlan(
             name=options.name,
@@ -59,7 +58,7 @@ class RunSession:
             series_points=settings.series_points(),
             stuck_minutes=settings.stuck_minutes(),
             expected_seconds=settings.expected_seconds(),
-            on_notice=_printer(self.stderr, is_json=options.output is None and self._format == "json"),
+            on_notice=_printer(stderr, is_json=options.output is None and self._format == "json"),
         )
         if self._view is not None:
             plan = replace(plan, on_sample=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
@@ -103,6 +102,15 @@ class RunSession:
 
         last = None if wait_for_last is None else wait_for_last()
         return printed_end(result.report, last, os.environ, self._clock.wall_ns(), is_file=is_file, is_kept=is_kept)
+
+    def summary(self, successes: Sequence[Metrics]) -> bytes:
+        """The lines to print after several runs: a sentence about the successes, for a person only."""
+        if self._format != "human":
+            return b""
+        from profiler.cli.run_end.runs_summary import summary_sentence  # most commands run once
+
+        sentence = summary_sentence(successes)
+        return f"\n{sentence}\n".encode() if sentence else b""
 
     def add_to_history(self, line: bytes, result: RunResult) -> tuple[str, ...]:
         """Add the run to the history, unless ``--no-history`` is given. Returns sentences about what failed."""
