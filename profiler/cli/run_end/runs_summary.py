@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from profiler.record.record_model import Metrics
-from profiler.record.units import format_count, format_duration, format_memory
+from profiler.record.units import format_duration, format_memory
 
 
 def summary_sentence(successes: Sequence[Metrics]) -> str:
@@ -12,8 +12,9 @@ def summary_sentence(successes: Sequence[Metrics]) -> str:
         return ""
     duration = _median_and_range([metrics.duration_ms for metrics in successes], format_duration)
     memory = _median_and_range([metrics.max_memory_used_mb for metrics in successes], format_memory)
-    runs = format_count(len(successes), "successful run")
-    return f"{runs}, median (range): {', memory peak '.join(text for text in (duration, memory) if text)}."
+    parts = (duration, memory and f"memory peak {memory}")
+    known = ", ".join(part for part in parts if part)
+    return known and f"Median of {len(successes)} runs: {known}."
 
 
 def _median_and_range(values: Sequence[float | None], format_value: Callable[[float], str]) -> str:
@@ -23,4 +24,7 @@ def _median_and_range(values: Sequence[float | None], format_value: Callable[[fl
     middle = len(known) // 2
     median = known[middle] if len(known) % 2 else (known[middle - 1] + known[middle]) / 2
     least, most = format_value(known[0]), format_value(known[-1])
-    return format_value(median) + ("" if least == most else f" ({least} to {most})")
+    if least == most:
+        return format_value(median)
+    (number, _, unit), (_, _, last_unit) = least.partition(" "), most.partition(" ")
+    return f"{format_value(median)} ({number if unit == last_unit else least} to {most})"

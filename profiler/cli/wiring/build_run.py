@@ -67,12 +67,10 @@ class _Runner:
             exit_code = self._run_next()
             if len(self._successes) == number:
                 break
-        else:
-            exit_code = self._check_budgets()
         if self._options.runs > 1 and self._session is not None:
             summary = self._session.summary(self._successes)
             _write_report(summary, self._descriptor, self._options.output, self.stderr)
-        return exit_code
+        return self._check_budgets() if len(self._successes) == self._options.runs else exit_code
 
     def _run_next(self) -> int:
         is_first, earlier_cpu_seconds = self._session is None, 0.0
