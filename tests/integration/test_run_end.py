@@ -61,7 +61,7 @@ def history(tmp_path: Path) -> str:
 
 
 def test_the_end_on_a_terminal_and_the_change_since_the_last_success(history: str) -> None:
-    first, exit_code = shown("--history", history, *WORK, "0")
+    first, exit_code = shown(*WORK, "0", TASK_PROFILER_HISTORY=history)
     assert exit_code == 0
     assert "\x1b[1;32m" in first
     command, *lines = plain(first).splitlines()
@@ -71,7 +71,7 @@ def test_the_end_on_a_terminal_and_the_change_since_the_last_success(history: st
     assert len(lines) <= 7
     assert max(map(len, lines)) <= 80
     assert "change" not in plain(first)
-    run_id = lines[0].rpartition(" ")[2]
+    run_id = first.partition("task-profiler show ")[2].split()[0]
     second = plain(shown("--history", history, *WORK, "3")[0])
     assert "● etl failed with exit code 3 after " in second
     assert "  change  the last success" in second

@@ -3,6 +3,7 @@
 Nothing is wrapped into more lines than the page has, and no number is cut: a narrow terminal gets shorter texts.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -47,14 +48,14 @@ class EndView(Struct, frozen=True, kw_only=True):
         glyphs: The characters that it shows.
         now_ns: The time now.
         max_lines: How many lines there may be.
-        is_kept: Whether the run is in the history, where ``show`` finds it.
+        history: The options by which ``show`` finds the run in the history, usually none; None: it is in no history.
     """
 
     width: int
     glyphs: Glyphs
     now_ns: int
     max_lines: int = MAX_LINES
-    is_kept: bool = True
+    history: Sequence[str] | None = ()
 
 
 class _Part(Struct, frozen=True):
@@ -68,11 +69,13 @@ def end_lines(report: Report, last: Record | None, view: EndView) -> list[Line]:
     """Draw the end of a run. ``last`` is the last success of its family, if it can be compared."""
     record = report.record
     verdict = verdict_of(PastRun(report=report), view.now_ns)
-    pointer = f"task-profiler show {record.task_id[:_ID_LENGTH]}" if view.is_kept and _has_curves(record.series) else ""
+    pointer = _command("show", record.task_id[:_ID_LENGTH], view) if _has_curves(record.series) else ""
     head = _head(verdict, record, pointer, view)
     has_pointer = any(pointer in span.text for row in head for span in row)
     waits = [] if record.time_breakdown is None else longest_waits(record.time_breakdown)
-    advice = next_step(record, waits, view.glyphs)
+    # With options the sentence would be too long.
+    recommend = "" if view.history else _command("recommend", record.family or "", view)
+    advice = next_step(record, waits, view.glyphs, recommend)
     parts = [
         _Part(0, head),
         _Part(1, _evidence(verdict, record, view)),
@@ -85,6 +88,12 @@ def end_lines(report: Report, last: Record | None, view: EndView) -> list[Line]:
         _Part(8, () if has_pointer else _labelled("more", pointer, view)),
     ]
     return _fitting(parts, view.max_lines)
+
+
+def _command(name: str, argument: str, view: EndView) -> str:
+    """A command for more about the run; "" for a run that is in no history, or if it does not fit on a line."""
+    command = "" if view.history is None else f"task-profiler {name} {shlex.join((argument, *view.history))}"
+    return command if len(INDENT) + _LABEL_WIDTH + len(command) <= view.width else ""
 
 
 def _fitting(parts: Sequence[_Part], max_lines: int) -> list[Line]:

@@ -27,8 +27,11 @@ class NextStep(Struct, frozen=True):
     names_wait: bool = False
 
 
-def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs) -> NextStep | None:
-    """The most useful advice that the record supports; None if there is none."""
+def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recommend: str) -> NextStep | None:
+    """The most useful advice that the record supports; None if there is none.
+
+    ``recommend`` is the command for a size; "" without one.
+    """
     metrics = record.metrics
     if record.likely_out_of_memory:
         return NextStep(_more_memory(metrics))
@@ -51,7 +54,7 @@ def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs) -> Ne
             "memory would not help there.",
             names_wait=True,
         )
-    rest = _one_cpu(metrics) or _enough(record)
+    rest = _one_cpu(metrics) or _enough(record, recommend)
     return None if rest is None else NextStep(rest)
 
 
@@ -102,10 +105,10 @@ def _one_cpu(metrics: Metrics) -> str | None:
     return f"it kept one of {size:g} CPUs busy: only work in parallel would make it faster."
 
 
-def _enough(record: Record) -> str | None:
+def _enough(record: Record, recommend: str) -> str | None:
     """The size that the run would have needed as a task; a run that is one has a size to compare with."""
     recommended = record.recommendation
     if recommended is None or record.task_size is not None:
         return None
     size = format_task_size(recommended.vcpu, recommended.memory_mb)
-    return size and f"{size} would have been enough (task-profiler recommend {record.family or ''})."
+    return size and f"{size} would have been enough{recommend and f' ({recommend})'}."

@@ -94,14 +94,15 @@ class RunSession:
         if result.startup_error is not None and not is_file:
             return b""
         record = result.report.record
-        is_kept = recorder is not None and recorder.keeps_runs
-        wait_for_last = None
-        if recorder is not None and is_kept:
+        wait_for_last, history = None, None
+        if recorder is not None and recorder.keeps_runs:
             wait_for_last = recorder.search_last_success(record, _comparable(self._options))
+            file = self._options.history_file
+            history = () if file is None else ("--history", file)
         from profiler.cli.run_end.printed_end import printed_end  # not before the command has ended
 
         last = None if wait_for_last is None else wait_for_last()
-        return printed_end(result.report, last, os.environ, self._clock.wall_ns(), is_file=is_file, is_kept=is_kept)
+        return printed_end(result.report, last, os.environ, self._clock.wall_ns(), is_file=is_file, history=history)
 
     def summary(self, successes: Sequence[Metrics]) -> bytes:
         """The lines to print after several runs: a sentence about the successes, for a person only."""

@@ -1,5 +1,6 @@
 """The end of ``run``: its lines for each kind of run, on terminals of each width."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -87,9 +88,9 @@ def shown(
     width: int = 80,
     glyphs: Glyphs = BLOCKS,
     max_lines: int = 8,
-    is_kept: bool = True,
+    history: Sequence[str] | None = (),
 ) -> list[str]:
-    view = EndView(width=width, glyphs=glyphs, now_ns=NOW_NS, max_lines=max_lines, is_kept=is_kept)
+    view = EndView(width=width, glyphs=glyphs, now_ns=NOW_NS, max_lines=max_lines, history=history)
     return ["".join(span.text for span in row) for row in end_lines(report, other, view)]
 
 
@@ -181,9 +182,11 @@ def test_the_verdict_and_how_it_is_known(record: dict[str, Any], first: str, sec
     assert len(lines) <= 7
 
 
-def test_a_run_that_is_in_no_history_has_no_pointer() -> None:
-    assert "show" not in "".join(shown(etl(), is_kept=False))
+def test_the_commands_for_more_name_the_history() -> None:
+    assert "task-profiler" not in "".join(shown(etl(), history=None))
     assert shown(etl(status="failure", exit_code=143))[-1] == "  more    task-profiler show 3f2a91bc"
+    other = shown(etl(), history=("--history", "my runs.sqlite3"))
+    assert other[-1] == "  more    task-profiler show 3f2a91bc --history 'my runs.sqlite3'"
 
 
 def test_a_warning_is_shown_and_the_others_are_counted() -> None:

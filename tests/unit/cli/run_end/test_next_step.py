@@ -10,11 +10,12 @@ from profiler.record.activity_model import WaitTarget
 from profiler.record.record_model import Distribution, Gpu, TaskSize
 from tests.unit.cli.run_end.test_end_page import etl
 
-ENOUGH = "2 vCPU, 2.5 GB would have been enough (task-profiler recommend etl)."
+RECOMMEND = "task-profiler recommend etl"
+ENOUGH = f"2 vCPU, 2.5 GB would have been enough ({RECOMMEND})."
 
 
 def advice(metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] = (), **record: Any) -> str | None:
-    step = next_step(etl(metrics, **record).record, waits, BLOCKS)
+    step = next_step(etl(metrics, **record).record, waits, BLOCKS, RECOMMEND)
     return None if step is None else step.text
 
 
@@ -65,7 +66,7 @@ def test_a_long_wait_is_named_unless_its_kind_is_unknown() -> None:
         == "55 % of the time it waited for db:5432 (network): more CPU or memory would not help there."
     )
     assert advice(waits=waits[:1]) == ENOUGH
-    step = next_step(etl().record, waits, BLOCKS)
+    step = next_step(etl().record, waits, BLOCKS, RECOMMEND)
     assert step is not None
     assert step.names_wait
 
