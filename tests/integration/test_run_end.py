@@ -71,7 +71,7 @@ def test_the_end_on_a_terminal_and_the_change_since_the_last_success(history: st
     assert len(lines) <= 7
     assert max(map(len, lines)) <= 80
     assert "change" not in plain(first)
-    run_id = first.partition("task-profiler show ")[2].split()[0]
+    run_id = plain(first).partition("task-profiler show ")[2].split()[0]
     second = plain(shown("--history", history, *WORK, "3")[0])
     assert "● etl failed with exit code 3 after " in second
     assert "  change  the last success" in second
