@@ -70,7 +70,7 @@ def partly_known(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Ite
             f"{known} of {len(of.reports)} runs of {name}" for name, known, of in counts if known < len(of.reports)
         ]
         if parts:
-            yield f"Only {' and '.join(parts)} have the {one.metric.title}."
+            yield f"The {one.metric.title} is known for {' and '.join(parts)}."
 
 
 def percent_text(percent: float | None) -> str:
