@@ -108,7 +108,7 @@ def command(
     sentences = () if limit is None else tuple(limit.sentences())
     if output_format == "json":
         _warn_about_left_out(sets)
-        write_out(msgspec.json.encode(_as_json(sets, changes)) + b"\n")
+        write_out(msgspec.json.encode(comparison_as_json(sets, changes)) + b"\n")
     else:
         write_lines(comparison_lines(sets, changes, table_width()), os.environ)
     if output_format == "github":
@@ -142,7 +142,7 @@ def _write_for_github(
         warn(str(error))
 
 
-def _as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Mapping[str, object]:
+def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Mapping[str, object]:
     """The object of ``--format json``; unknown figures are null."""
     a, b = ({"set": one.text, "runs": len(one.reports)} for one in sets)
     return {"a": a, "b": b, "metrics": {one.metric.name: _change_as_json(one) for one in changes}}
