@@ -139,7 +139,7 @@ def _resampled_medians(values: Sequence[float], side: int) -> list[float]:
     return [(ordered[low] + ordered[high]) / 2 for low, high in _middle_indices(len(values), side)]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _middle_indices(runs: int, side: int) -> tuple[tuple[int, int], ...]:
     """Of each resampled set, the indices of the two middle values in the ordered set; equal for an odd number."""
     uniform = random.Random(_SEED + side).random  # noqa: S311 - not for secrets

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from profiler.comparison.median_change import MedianChange, _resampled_medians, median_change
 
 amounts = st.floats(min_value=0.001, max_value=1e15)
-some_runs = st.lists(amounts, min_size=5, max_size=30)
+some_runs = st.lists(amounts, min_size=5, max_size=12)
 
 
 def interval(change: MedianChange) -> tuple[float, float]:
@@ -208,7 +208,7 @@ def test_ten_percent_more_is_always_seen_in_ten_runs_with_little_noise() -> None
 
 def test_the_runs_needed_show_five_percent() -> None:
     random, seen = Random(5), []
-    for _ in range(12):
+    for _ in range(8):
         needed = median_change(noisy(random, 8, 0.06), noisy(random, 8, 0.06)).runs_needed
         assert needed is not None
         seen.append(median_change(noisy(random, needed, 0.06), noisy(random, needed, 0.06, 105)).verdict == "more")
