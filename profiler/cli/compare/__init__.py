@@ -102,6 +102,11 @@ def command(
         warn(remark)
     overrides = PriceOverrides() if on_fargate is None else price_overrides(os.environ, on_fargate)
     a_records, b_records = ([_priced(record, on_fargate, overrides) for record in one.records] for one in sets)
+    if on_fargate is not None and not any(record.cost for record in (*a_records, *b_records)):
+        warn(
+            f"No run has a price on Fargate in {on_fargate}: its machine has a size that Fargate does not have, or the "
+            "price is unknown. task-profiler recommend --on-fargate prices the sizes that Fargate has."
+        )
     metrics = [metric for metric in COMPARED_METRICS if not names or metric.name in names]
     changes = compare_metrics(a_records, b_records, metrics)
     limit = None if limit_percent is None else check_limit(changes, limit_percent, needs_all=bool(names))

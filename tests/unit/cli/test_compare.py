@@ -175,6 +175,9 @@ def test_local_runs_have_a_cost_as_if_on_fargate(capfd: pytest.CaptureFixture[st
     words = (*BOTH, "--from", kept(local), "--format", "json", "--metric", "costUsd")
     assert json.loads(Printed(capfd, *words).out)["metrics"]["costUsd"]["a"] is None
     priced = json.loads(Printed(capfd, *words, "--on-fargate", "us-east-1").out)["metrics"]["costUsd"]
+    odd = [replace(one, record=replace(one.record, metrics=replace(one.record.metrics, vcpu_size=3))) for one in local]
+    without = Printed(capfd, *BOTH, "--from", kept(odd), "--on-fargate", "us-east-1")
+    assert without.err.startswith("task-profiler: No run has a price on Fargate in us-east-1: its machine has a size")
     assert priced["b"] == pytest.approx(120 / 3600 * (0.04048 + 2 * 0.004445), rel=1e-4)
 
 
