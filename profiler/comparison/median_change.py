@@ -145,8 +145,10 @@ def _runs_needed(ratios: Sequence[float], runs: float) -> int | None:
     deviation = (math.log(high) - math.log(low)) / (2 * _NORMAL.inv_cdf(1 - _OUTSIDE_MIDDLE))
     deviation_needed = math.log(_SEEN_RATIO) / (_Z + _NORMAL.inv_cdf(_PLANNED_POWER))
     # Resampled sets spread less than new ones, by (runs - 1) / runs.
-    exact = runs**2 / (runs - 1) * (deviation / deviation_needed) ** 2
-    return max(MIN_RUNS, math.ceil(exact) + _EXTRA_RUNS)
+    needed = math.ceil(runs**2 / (runs - 1) * (deviation / deviation_needed) ** 2) + _EXTRA_RUNS
+    # An estimate has no more than two digits.
+    unit = 10 ** max(0, len(str(needed)) - 2)
+    return max(MIN_RUNS, -(-needed // unit) * unit)
 
 
 def _resampled_medians(values: Sequence[float], side: int) -> list[float]:

@@ -179,6 +179,13 @@ def test_more_noise_widens_the_interval_and_needs_more_runs() -> None:
     assert [change.runs_needed for change in changes] == sorted(change.runs_needed or 0 for change in changes)
 
 
+def test_an_estimate_has_two_digits() -> None:
+    random = Random(6)
+    estimates = {median_change(noisy(random, 6, 0.3), noisy(random, 6, 0.3)).runs_needed for _ in range(10)}
+    assert all(len(str(needed).rstrip("0")) <= 2 for needed in estimates)
+    assert max(needed or 0 for needed in estimates) > 100
+
+
 @pytest.mark.parametrize(("step", "needed"), [(1, 8), (0.1, 10)], ids=["some noise", "little noise"])
 @pytest.mark.parametrize("outlier", [200, 1e9])
 def test_an_outlier_demands_few_more_runs(step: float, needed: int, outlier: float) -> None:
