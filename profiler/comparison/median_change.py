@@ -147,7 +147,7 @@ def _runs_needed(ratios: Sequence[float], runs: float) -> int | None:
     # Resampled sets spread less than new ones, by (runs - 1) / runs.
     needed = math.ceil(runs**2 / (runs - 1) * (deviation / deviation_needed) ** 2) + _EXTRA_RUNS
     # An estimate has no more than two digits.
-    unit = 10 ** max(0, len(str(needed)) - 2)
+    unit: int = 10 ** max(0, len(str(needed)) - 2)
     return max(MIN_RUNS, -(-needed // unit) * unit)
 
 
