@@ -2,21 +2,19 @@
 
 from collections.abc import Callable, Sequence
 
-from profiler.record.record_model import Record, known_status
+from profiler.record.record_model import Metrics
 from profiler.record.units import format_duration, format_memory
 
 
-def summary_line(records: Sequence[Record]) -> str:
-    """The median and the range of duration and memory peak over the successes; "" of less than two."""
-    successes = [record.metrics for record in records if known_status(record) == "success"]
+def summary_sentence(successes: Sequence[Metrics]) -> str:
+    """The median and the range of duration and memory peak; "" of less than two runs."""
     if len(successes) < 2:  # noqa: PLR2004
         return ""
     duration = _median_and_range([metrics.duration_ms for metrics in successes], format_duration)
     memory = _median_and_range([metrics.max_memory_used_mb for metrics in successes], format_memory)
     parts = (duration, memory and f"memory peak {memory}")
     known = ", ".join(part for part in parts if part)
-    runs = f"{len(successes)} {'runs' if len(successes) == len(records) else 'successful runs'}"
-    return known and f"Median of {runs}: {known}."
+    return known and f"Median of {len(successes)} runs: {known}."
 
 
 def _median_and_range(values: Sequence[float | None], format_value: Callable[[float], str]) -> str:
