@@ -6,7 +6,7 @@ The run ends with the command's first process. Nothing here writes to the standa
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -85,6 +85,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
         stuck_minutes: After how many idle minutes the command is stuck; 0 for never.
         expected_seconds: After how many seconds the command is overdue; None for never.
         on_notice: Shows a notice about the running command.
+        on_sample: Shows a sample and the processes that it was made of.
         keep_so_far: Writes down the report and the time series of the run so far, if that is due, for the case that
             the profiler is killed.
     """
@@ -101,7 +102,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     stuck_minutes: float = 0
     expected_seconds: float | None = None
     on_notice: "Callable[[NoticeLine], None]" = lambda _: None
-    on_sample: Callable[[ContainerSample], None] = lambda _: None
+    on_sample: Callable[[ContainerSample, Sequence[ProcessReading]], None] = lambda sample, processes: None  # noqa: ARG005
     pause: Callable[[], None] = lambda: None
     keep_so_far: Callable[[Callable[[], tuple[Report, RunSeries | None]]], None] = lambda _: None
 
@@ -128,7 +129,7 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     command = prepared.held.words[0]
     identity = RunIdentity(
         task_id=prepared.run_id,
-        family=shorten_name(without_surrogates(plan.name or os.path.basename(command.rstrip("/")) or command)),  # noqa: PTH119
+        family=family_name(plan.name, command),
         is_named=plan.name is not None,
         labels={name: without_surrogates(value) for name, value in plan.labels.items()},
         host=read_host(),
@@ -139,6 +140,11 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
         record = build_not_started_record(identity, started.exit_code, now_ns, _monitor(warnings))
         return RunResult(exit_code=started.exit_code, report=report(record, now_ns), startup_error=started.reason)
     return _Session(prepared, started, identity, plan, warnings).sample_until_exit()
+
+
+def family_name(name: str | None, command: str) -> str:
+    """The family of a run: its name, else the base name of the command."""
+    return shorten_name(without_surrogates(name or os.path.basename(command.rstrip("/")) or command))  # noqa: PTH119
 
 
 class _Session:
@@ -217,7 +223,7 @@ class _Session:
         self._processes.add(self._sampler.processes, read_ns if self._sampler.processes else None)
         if not isinstance(sample, Unavailable):
             self._add_threads(now_ns)
-            self._plan.on_sample(sample)
+            self._plan.on_sample(sample, self._sampler.processes)
             if self._looks_for_notices:
                 self._look_for_notices(sample)
 

@@ -16,7 +16,7 @@ from profiler.past_runs.run_source import PastRun
 from profiler.past_runs.verdict_sentence import Verdict, verdict_of
 from profiler.record.hardware import gpu_totals, neuron_totals, processor_difference, short_processor_name
 from profiler.record.record_model import Distribution, Metrics, Number, Process, Record, Series, TaskSize, known_status
-from profiler.record.sparkline import sparkline
+from profiler.record.sparkline import curve_top, sparkline
 from profiler.record.units import (
     MIB,
     format_count,
@@ -35,8 +35,6 @@ _BAR_WIDTH = 20
 _VALUE_WIDTH = 9
 _ID_LENGTH = 12
 _PERCENT = 100
-# Below this share of the limit, a curve is drawn up to its own peak: else it would be a flat line.
-_MIN_SHARE_OF_LIMIT = 0.3
 _MAX_PROCESSES = 3
 _MAX_GPUS = 4
 _MAX_WARNINGS = 3
@@ -363,8 +361,7 @@ class _Curve:
         self._format = format_value
         known = [value for value in values or () if value is not None]
         self._highest = max(known, default=0.0)
-        self._is_to_limit = bool(limit) and self._highest >= _MIN_SHARE_OF_LIMIT * (limit or 0)
-        self.top = float(limit or 0) if self._is_to_limit else self._highest or 1.0
+        self.top, self._is_to_limit = curve_top(self._highest, limit)
 
     def limit_text(self, glyphs: Glyphs) -> str:
         """The value at the top of the curve, and the limit if that is far above it."""

@@ -18,13 +18,14 @@ from profiler.core.text import printable
 from profiler.history.recorder import MAX_STEPS, HistoryRecorder
 from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
 from profiler.local_run.prepared_run import PreparedRun
-from profiler.local_run.session import RunPlan, RunResult, run
+from profiler.local_run.session import RunPlan, RunResult, family_name, run
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Report
 from profiler.settings import SettingsReader, problems_message
 
 if TYPE_CHECKING:
-    from profiler.local_run.live_rows import LiveView
+    from profiler.local_run.live_view import LiveView
+    from profiler.past_runs.usual_times import UsualDuration
     from profiler.record.notice_model import NoticeLine
 
 _STDERR = 2
@@ -41,7 +42,7 @@ class RunSession:
         self._output_format = options.output_format
         self._stacks = options.stacks
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
-        self._view = _live_view(clock, self.stderr) if options.live else None
+        self._view = _live_view(options, clock, self.stderr) if options.live else None
         settings = SettingsReader(os.environ)
         plan = RunPlan(
             name=options.name,
@@ -133,18 +134,50 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _live_view(clock: Clock, stderr: Output) -> "LiveView | None":
-    """Create the view for ``--live``; None if standard error is not a terminal."""
-    if not os.isatty(_STDERR):
+def _live_view(options: RunOptions, clock: Clock, stderr: Output) -> "LiveView | None":
+    """Create the view for ``--live``; None if standard error is not a terminal that can draw it."""
+    if not os.isatty(_STDERR) or os.environ.get("TERM") == "dumb":
         return None
-    from profiler.cli.progress import stderr_rows  # all of this is only for --live
-    from profiler.local_run.live_rows import ROWS, LiveView
+    from profiler.cli.printing import encodable, stdout_encoding  # all of this is only for --live
+    from profiler.cli.progress import stderr_rows
+    from profiler.local_run.live_view import LiveView
     from profiler.local_run.local_record import effective_sizes
     from profiler.readers.cgroup.hierarchy import read_own_cgroups
     from profiler.readers.linux.host import read_host
 
-    def write(text: str) -> None:
-        stderr.write(text.encode())  # If the terminal has closed or is stopped, command and report go on.
+    encoding = stdout_encoding()
 
-    sizes = effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0)))
-    return LiveView(stderr_rows(ROWS, os.environ, write), sizes, clock.wall_ns())
+    def write(text: str) -> None:
+        # If the terminal has closed or is stopped, command and report go on.
+        stderr.write(text.encode(encoding, errors="replace"))
+
+    def read_usual() -> "UsualDuration | None":
+        return usual_duration_of(options, clock)
+
+    return LiveView(
+        stderr_rows(os.environ, write),
+        effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0))),
+        clock.wall_ns(),
+        None if options.no_history else read_usual,
+        ascii_only=not encodable("▁█━╸▔·×…"),
+    )
+
+
+def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | None":
+    """How long the last successes of the family in the local history took; None if that is not known."""
+    try:
+        from pathlib import Path
+
+        from profiler.history.recorder import history_path
+        from profiler.history.run_database import HistoryStore
+        from profiler.past_runs.local_history import LocalRuns
+        from profiler.past_runs.usual_times import UsualDurations
+        from profiler.record.family_identity import FamilyKey
+
+        path = history_path(options.history_file, os.environ)
+        past = UsualDurations(lambda: LocalRuns(Path(path), HistoryStore(path, clock)), since_ns=0)
+        family = FamilyKey(family_name(options.name, options.words[0]))
+        past.read((family,))
+        return past.of(family)
+    except Exception:  # noqa: BLE001  whatever is wrong with the history: the end of the run reports it
+        return None
