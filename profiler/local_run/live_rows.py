@@ -18,7 +18,7 @@ from profiler.record.units import MIB, format_count, format_memory, format_vcpu
 if TYPE_CHECKING:
     from profiler.past_runs.usual_times import UsualDuration
 
-MAX_PICTURE_WIDTH = 128
+MAX_PICTURE_WIDTH = 96
 _MIN_PICTURE_WIDTH = 16
 _LABEL_WIDTH, _VALUE_WIDTH = 7, 10
 # The pictures keep their width while the texts get a little longer and shorter.
@@ -67,8 +67,8 @@ class _Glyphs(Struct, frozen=True):
 _BLOCKS = _Glyphs("█", "▔", "×", " · ", "…")
 _ASCII = _Glyphs("#", "^", "x", ", ", "...", is_ascii=True)
 
-# What is beside a picture: in a wide terminal, and in a narrow one.
-_Texts = tuple[str, str]
+# What is beside a picture, the longest text first.
+_Texts = tuple[str, str, str]
 
 
 def live_rows(figures: LiveFigures, terminal: Terminal, *, ascii_only: bool) -> list[Row]:
@@ -78,29 +78,29 @@ def live_rows(figures: LiveFigures, terminal: Terminal, *, ascii_only: bool) -> 
     memory = _Curve("Memory", figures.memory_course, figures.memory_limit_bytes, _format_bytes, RED)
     notices = "  ".join(figures.notices)
     cpu_texts = cpu.texts(glyphs)
-    cpu_texts = (f"{notices} {cpu_texts[0]}", notices) if notices else cpu_texts
-    time_texts = _time_texts(figures)
-    texts = cpu_texts, memory.texts(glyphs), time_texts
-    width, is_wide = _picture_width(texts, terminal.columns)
+    cpu_texts = (f"{notices} {cpu_texts[0]}", f"{notices} {cpu_texts[2]}", notices) if notices else cpu_texts
+    texts = cpu_texts, memory.texts(glyphs), (_time_text(figures), "", "")
+    width, level = _picture_width(texts, terminal.columns)
     vcpu = _UNKNOWN if figures.vcpu is None else f"{figures.vcpu:.2f} vCPU"
     memory_now = _UNKNOWN if figures.memory_bytes is None else _format_bytes(figures.memory_bytes)
-    cpu_text, memory_text, _ = (wide if is_wide else narrow for wide, narrow in texts)
+    cpu_text, memory_text, time_text = (of_row[level] for of_row in texts)
     rows: list[Row] = [
         (*cpu.parts(vcpu, width, glyphs), (f" {notices}", RED), (cpu_text[len(notices) :], DIM)),
         (*memory.parts(memory_now, width, glyphs), (f" {memory_text}", DIM)),
-        _time_row(figures, width if is_wide else 0, terminal.columns, glyphs),
+        _time_row(figures, width if time_text else 0, terminal.columns, glyphs),
         _processes_row(figures.processes, terminal.columns, glyphs),
     ]
     return rows[: max(terminal.rows // _MAX_SHARE, 1)]
 
 
-def _picture_width(texts: Sequence[_Texts], columns: int) -> tuple[int, bool]:
-    """The width of the pictures, and whether the long texts fit beside them."""
+def _picture_width(texts: Sequence[_Texts], columns: int) -> tuple[int, int]:
+    """The width of the pictures, and which texts leave room for it."""
     room = columns - _LABEL_WIDTH - _VALUE_WIDTH - 1
-    longest = -(-max(len(wide) for wide, _ in texts) // _TEXT_WIDTH_STEP) * _TEXT_WIDTH_STEP
-    if room - longest >= _MIN_PICTURE_WIDTH:
-        return min(room - longest, MAX_PICTURE_WIDTH), True
-    return max(room - max(len(narrow) for _, narrow in texts), 0), False
+    for level in range(2):
+        longest = -(-max(len(of_row[level]) for of_row in texts) // _TEXT_WIDTH_STEP) * _TEXT_WIDTH_STEP
+        if room - longest >= _MIN_PICTURE_WIDTH:
+            return min(room - longest, MAX_PICTURE_WIDTH), level
+    return max(room - max(len(of_row[2]) for of_row in texts), 0), 2
 
 
 def _head(label: str, value: str) -> tuple[Part, Part]:
@@ -127,12 +127,14 @@ class _Curve:
         self._limit_colour = limit_colour if self._is_to_limit else GREEN
 
     def texts(self, glyphs: _Glyphs) -> _Texts:
-        """What the top of the curve is; in a narrow terminal the limit alone."""
-        limit = None if self._limit is None else self._format(self._limit)
-        if self._is_to_limit:
-            return f"{glyphs.top} limit {limit}", f"of {limit}"
-        peak = f"{glyphs.top} peak {self._format(self._highest)}"
-        return (peak, "") if limit is None else (f"{peak} of {limit}", f"of {limit}")
+        """What the top of the curve is: the limit, or the peak if that is far below the limit."""
+        top = self._format(self._top if self._is_to_limit else self._highest)
+        name, of_limit = ("limit", "") if self._is_to_limit else ("peak", "")
+        if self._limit is not None and not self._is_to_limit:
+            of_limit = f" of {self._format(self._limit)}"
+        number, _, unit = top.partition(" ")
+        shown = (number if of_limit.endswith(f" {unit}") else top) + of_limit
+        return f"{glyphs.top} {name} {shown}", f"{glyphs.top} {shown}", f"{glyphs.top} {top}"
 
     def parts(self, value: str, width: int, glyphs: _Glyphs) -> list[Part]:
         """The label, the value and the curve; what is at the limit has another colour."""
@@ -148,36 +150,33 @@ def _format_bytes(size_bytes: float) -> str:
     return format_memory(size_bytes / MIB)
 
 
-def _time_texts(figures: LiveFigures) -> _Texts:
-    """How long the run takes compared with the usual, in full and short."""
+def _time_text(figures: LiveFigures) -> str:
+    """How long the run takes compared with the usual."""
     elapsed_ms, usual = figures.elapsed_ms, figures.usual
     if usual is None:
-        return "", ""
+        return ""
     if elapsed_ms > usual.p95_ms:
-        return f"longer than usual (p95 {_clock(usual.p95_ms)})", "longer than usual"
+        return f"longer than usual (p95 {_clock(usual.p95_ms)})"
     about = f"of about {_clock(usual.median_ms)}"
-    if elapsed_ms >= usual.median_ms:
-        return about, about
-    left = f"{_clock(usual.median_ms - elapsed_ms)} left"
-    return f"{about}, {left}", f"({left})"
+    return f"{about}, {_clock(usual.median_ms - elapsed_ms)} left" if elapsed_ms < usual.median_ms else about
 
 
 def _time_row(figures: LiveFigures, bar_width: int, columns: int, glyphs: _Glyphs) -> Row:
     now, usual = _clock(figures.elapsed_ms), figures.usual
-    wide, narrow = _time_texts(figures)
+    head, text = _head("Time", now), _time_text(figures)
     if usual is None:
-        return (*_head("Time", now), (_counts(figures), DIM))
-    colour = YELLOW if figures.elapsed_ms > usual.p95_ms else GREEN
+        return (*head, (_counts(figures), DIM))
+    bar_colour, colour = (YELLOW, YELLOW) if figures.elapsed_ms > usual.p95_ms else (GREEN, DIM)
     if bar_width:
         share = figures.elapsed_ms / usual.median_ms if usual.median_ms else 1
         return (
-            *_head("Time", now),
-            *bar(share, colour, width=bar_width, ascii_only=glyphs.is_ascii),
-            (f" {wide}", DIM if colour == GREEN else colour),
+            *head,
+            *bar(share, bar_colour, width=bar_width, ascii_only=glyphs.is_ascii),
+            (f" {text}", colour),
         )
-    label, _ = _head("Time", now)
-    text = wide if _LABEL_WIDTH + len(now) + 1 + len(wide) <= columns else narrow
-    return label, (f"{now} ", ""), (text, DIM if colour == GREEN else colour)
+    if len(shown := f" {text}") > columns - _LABEL_WIDTH - len(now):
+        shown = f", {text.rpartition(', ')[2].partition(' (')[0]}"
+    return head[0], (now, ""), (shown, colour)
 
 
 def _clock(milliseconds: float) -> str:

@@ -50,14 +50,25 @@ def test_a_wide_terminal_shows_the_course_the_time_left_and_the_processes() -> N
     ]
 
 
-def test_a_narrow_terminal_keeps_value_curve_and_limit() -> None:
+def test_a_narrow_terminal_keeps_value_curve_and_scale() -> None:
+    assert shown(busy(), 56)[:2] == [
+        "CPU    1.50 vCPU ▁▃▅█               ▔ 2 vCPU",
+        "Memory 412 MB    ▂ █▇               ▔ 512 MB of 64 GB",
+    ]
     assert shown(busy(), 40) == [
-        "CPU    1.50 vCPU ▁▃▅█        of 2 vCPU",
-        "Memory 412 MB    ▂ █▇        of 64 GB",
+        "CPU    1.50 vCPU ▁▃▅█           ▔ 2 vCPU",
+        "Memory 412 MB    ▂ █▇           ▔ 512 MB",
         "Time   1:12 of about 2:30, 1:18 left",
         "Top    ffmpeg ×2 1.9 vCPU 412 MB",
     ]
-    assert shown(busy(), 30)[2] == "Time   1:12 (1:18 left)"
+    assert shown(busy(), 30)[2] == "Time   1:12, 1:18 left"
+
+
+def test_a_limit_far_above_the_peak_has_its_unit_once() -> None:
+    figures = LiveFigures(elapsed_ms=0, vcpu_course=[0.25], vcpu_limit=16, memory_course=[64 * MIB])
+    cpu, memory, *_ = shown(figures)
+    assert cpu.endswith("▔ peak 0.25 of 16 vCPU")
+    assert memory.endswith("▔ peak 64 MB")
 
 
 def test_without_utf_8_the_rows_are_ascii() -> None:
@@ -75,9 +86,10 @@ def test_a_low_terminal_has_the_first_rows(height: int, count: int) -> None:
         (0, 80, "0:00      ━+ of about 2:30, 2:30 left"),
         (2.5 * MINUTE_MS, 80, "2:30      ━+ of about 2:30"),
         (2.6 * MINUTE_MS, 40, "2:36 of about 2:30"),
+        (1.2 * MINUTE_MS, 45, "1:12 of about 2:30, 1:18 left"),
         (3 * MINUTE_MS, 80, "3:00      ━+ longer than usual \\(p95 2:45\\)"),
-        (3 * MINUTE_MS, 30, "3:00 longer than usual"),
-        (80 * MINUTE_MS, 30, "1:20:00 longer than usual"),
+        (3 * MINUTE_MS, 30, "3:00, longer than usual"),
+        (80 * MINUTE_MS, 30, "1:20:00, longer than usual"),
     ],
 )
 def test_the_time_is_compared_with_the_usual_one(elapsed_ms: float, columns: int, end: str) -> None:
