@@ -2,7 +2,7 @@
 
 import os
 import pwd
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,13 @@ from profiler.collectors.collector import stop_collectors
 from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
 from profiler.core.text import printable
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.history.recorder import MAX_STEPS, HistoryRecorder
 from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
 from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.session import RunPlan, RunResult, family_name, run
+from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Report
 from profiler.settings import SettingsReader, problems_message
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from profiler.record.notice_model import NoticeLine
 
 _STDERR = 2
+_VIEW_AFTER_NS = NS_PER_SECOND // 4
 
 
 class RunSession:
@@ -42,7 +46,7 @@ class RunSession:
         self._output_format = options.output_format
         self._stacks = options.stacks
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
-        self._view = _live_view(options, clock, self.stderr) if options.live else None
+        self._view = _LateView(options, clock, self.stderr) if options.live and _draws(_STDERR) else None
         settings = SettingsReader(os.environ)
         plan = RunPlan(
             name=options.name,
@@ -134,33 +138,56 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _live_view(options: RunOptions, clock: Clock, stderr: Output) -> "LiveView | None":
-    """Create the view for ``--live``; None if standard error is not a terminal that can draw it."""
-    if not os.isatty(_STDERR) or os.environ.get("TERM") == "dumb":
-        return None
-    from profiler.cli.printing import encodable, stdout_encoding  # all of this is only for --live
-    from profiler.cli.progress import stderr_rows
-    from profiler.local_run.live_view import LiveView
-    from profiler.local_run.local_record import effective_sizes
-    from profiler.readers.cgroup.hierarchy import read_own_cgroups
-    from profiler.readers.linux.host import read_host
+def _draws(descriptor: int) -> bool:
+    """Whether it is a terminal that can draw the live view."""
+    return os.isatty(descriptor) and os.environ.get("TERM") != "dumb"
 
-    encoding = stdout_encoding()
 
-    def write(text: str) -> None:
-        # If the terminal has closed or is stopped, command and report go on.
-        stderr.write(text.encode(encoding, errors="replace"))
+class _LateView:
+    """The live view, which is made some time after the start: its imports delay nothing, and short runs have none."""
 
-    def read_usual() -> "UsualDuration | None":
-        return usual_duration_of(options, clock)
+    def __init__(self, options: RunOptions, clock: Clock, stderr: Output) -> None:
+        self._options = options
+        self._clock = clock
+        self._stderr = stderr
+        self._started_ns = clock.wall_ns()
+        self._view: LiveView | None = None
 
-    return LiveView(
-        stderr_rows(os.environ, write),
-        effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0))),
-        clock.wall_ns(),
-        None if options.no_history else read_usual,
-        ascii_only=not encodable("▁█━╸▔·×…"),
-    )
+    def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None:
+        if self._view is None and sample.read_ns - self._started_ns >= _VIEW_AFTER_NS:
+            self._view = self._make()
+        if self._view is not None:
+            self._view.on_sample(sample, processes)
+
+    def on_notice(self, line: "NoticeLine") -> None:
+        if self._view is not None:
+            self._view.on_notice(line)
+
+    def close(self) -> None:
+        if self._view is not None:
+            self._view.close()
+
+    def _make(self) -> "LiveView":
+        from profiler.cli.printing import encodable, stdout_encoding
+        from profiler.cli.progress import stderr_rows
+        from profiler.local_run.live_view import LiveView
+        from profiler.local_run.local_record import effective_sizes
+        from profiler.readers.cgroup.hierarchy import read_own_cgroups
+        from profiler.readers.linux.host import read_host
+
+        encoding = stdout_encoding()
+
+        def write(text: str) -> None:
+            # If the terminal has closed or is stopped, command and report go on.
+            self._stderr.write(text.encode(encoding, errors="replace"))
+
+        return LiveView(
+            stderr_rows(os.environ, write),
+            effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0))),
+            self._started_ns,
+            None if self._options.no_history else lambda: usual_duration_of(self._options, self._clock),
+            ascii_only=not encodable("▁█━╸▔·×…"),
+        )
 
 
 def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | None":
