@@ -157,7 +157,7 @@ def test_the_live_view_keeps_to_the_bottom_and_gives_the_terminal_back() -> None
     assert "vCPU" in shown
     assert "1 process, 1 thread" in shown
     assert Path(sys.executable).name in shown.rpartition("Top")[2]
-    assert shown.rindex("\x1b[r") < shown.rindex('"type":"task.report"')
+    assert shown.rindex("\x1b[r") < shown.rindex(" succeeded in ")
     assert "from the command" in shown
 
 
