@@ -69,7 +69,7 @@ class RunSession:
             on_notice=_printer(stderr, is_json=options.output is None and self._format == "json"),
         )
         if self._view is not None:
-            plan = replace(plan, on_sample=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
+            plan = replace(plan, show=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
         if self._recorder is not None:
             plan = replace(plan, max_history_steps=MAX_STEPS, keep_so_far=self._recorder.keep_so_far)
             with suppress(ImportError):  # a Python without SQLite; the recorder reports it

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.linux.host import Host, read_host
-from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
+from profiler.readers.linux.process_tree import ProcessTree
 from profiler.settings import StacksMode
 
 if TYPE_CHECKING:
@@ -54,9 +54,9 @@ def with_local_stacks(plan: "RunPlan", mode: StacksMode, prepared: "PreparedRun"
     tree = ProcessTree(os.getpid(), UnrelatedChildren(prepared.preexisting_children, collectors), clock.monotonic_ns)
     collector.follow(COMMAND, tree.identities)
 
-    def on_sample(sample: ContainerSample, processes: Sequence[ProcessReading]) -> None:
+    def on_sample(sample: ContainerSample) -> None:
         collector.on_sample(COMMAND, sample)
-        plan.on_sample(sample, processes)
+        plan.on_sample(sample)
 
     return replace(plan, collectors=collectors, on_sample=on_sample)
 
