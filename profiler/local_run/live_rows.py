@@ -158,7 +158,10 @@ def _time_text(figures: LiveFigures) -> str:
     if elapsed_ms > usual.p95_ms:
         return f"longer than usual (p95 {_clock(usual.p95_ms)})"
     about = f"of about {_clock(usual.median_ms)}"
-    return f"{about}, {_clock(usual.median_ms - elapsed_ms)} left" if elapsed_ms < usual.median_ms else about
+    if elapsed_ms >= usual.median_ms:
+        return about
+    left_seconds = usual.median_ms // _MS_PER_SECOND - elapsed_ms // _MS_PER_SECOND  # of what is shown
+    return f"{about}, {_clock(left_seconds * _MS_PER_SECOND)} left"
 
 
 def _time_row(figures: LiveFigures, bar_width: int, columns: int, glyphs: _Glyphs) -> Row:

@@ -86,6 +86,7 @@ def test_a_low_terminal_has_the_first_rows(height: int, count: int) -> None:
         (0, 80, "0:00      ━+ of about 2:30, 2:30 left"),
         (2.5 * MINUTE_MS, 80, "2:30      ━+ of about 2:30"),
         (2.6 * MINUTE_MS, 40, "2:36 of about 2:30"),
+        (71_900, 40, "1:11 of about 2:30, 1:19 left"),
         (1.2 * MINUTE_MS, 45, "1:12 of about 2:30, 1:18 left"),
         (3 * MINUTE_MS, 80, "3:00      ━+ longer than usual \\(p95 2:45\\)"),
         (3 * MINUTE_MS, 30, "3:00, longer than usual"),
