@@ -131,11 +131,12 @@ def test_an_endpoint_that_is_silent_costs_the_identity_only() -> None:
     assert (exit_code, record["launchType"], record["family"]) == (4, "LOCAL", "sh")
 
 
-def on_a_terminal(*words: str) -> str:
+def on_a_terminal(*words: str, kind: str = "xterm") -> str:
     """All that a terminal of 80 x 24 shows of a command."""
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    process = subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=terminal, close_fds=True)
+    environment = {**os.environ, "TERM": kind}
+    process = subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=terminal, close_fds=True, env=environment)
     os.close(terminal)
     shown = b""
     while True:
@@ -174,7 +175,7 @@ def seen_until(terminal: int, wanted: bytes) -> bytes:
 def test_the_live_view_gives_the_terminal_to_the_shell_while_the_command_is_stopped() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execvp("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"])
+        os.execvpe("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"], {**os.environ, "TERM": "xterm"})
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     reserved, closed = b"\x1b[1;20r", b"\x1b[24;1H\x1b[2K\x1b[r"
     os.write(terminal, f"{shlex.join(RUN)} --live --interval 0.1 --output /dev/null -- cat\n".encode())
@@ -220,7 +221,7 @@ def test_the_time_left_comes_from_the_history(tmp_path: Path) -> None:
         report = replace(local(), record=record)
         history.add(encode_line(report), report, (), max_runs=9)
     run_words = (*RUN[:-1], "--history", str(path), "--output", "/dev/null", "--live", "--interval", "0.2")
-    shown = on_a_terminal(*run_words, "--", "sleep", "2.5")
+    shown = on_a_terminal(*run_words, "--", "sleep", "3.5")
     assert "1 process, 1 thread" in shown
     assert "longer than usual (p95 0:01)" in shown
 
@@ -232,6 +233,11 @@ def test_a_history_that_cannot_be_used_has_no_usual_duration(tmp_path: Path) -> 
     path.write_bytes(b"damaged" * 1000)
     assert usual_duration_of(options, SystemClock()) is None
     assert usual_duration_of(replace(options, history_file=str(tmp_path)), SystemClock()) is None
+
+
+@pytest.mark.parametrize(("kind", "seconds"), [("xterm", "0.01"), ("dumb", "0.4")])
+def test_a_short_run_and_a_terminal_without_control_codes_have_no_live_view(kind: str, seconds: str) -> None:
+    assert "\x1b[1;20r" not in on_a_terminal(*RUN, "--live", "--", "sleep", seconds, kind=kind)
 
 
 def test_without_a_terminal_there_is_no_live_view() -> None:
