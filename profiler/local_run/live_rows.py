@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from profiler.core.text import printable
 from profiler.local_run.terminal_rows import BOLD, DIM, GREEN, RED, YELLOW, Part, Row, Terminal, bar
-from profiler.record.sparkline import curve_top, sparkline
+from profiler.record.sparkline import LEAST_VCPU, curve_top, sparkline
 from profiler.record.units import MIB, format_count, format_memory, format_vcpu
 
 if TYPE_CHECKING:
@@ -74,8 +74,8 @@ _Texts = tuple[str, str, str]
 def live_rows(figures: LiveFigures, terminal: Terminal, *, ascii_only: bool) -> list[Row]:
     """The rows that the terminal has room for, the most important ones first."""
     glyphs = _ASCII if ascii_only else _BLOCKS
-    cpu = _Curve("CPU", figures.vcpu_course, figures.vcpu_limit, format_vcpu, YELLOW)
-    memory = _Curve("Memory", figures.memory_course, figures.memory_limit_bytes, _format_bytes, RED)
+    cpu = _Curve("CPU", figures.vcpu_course, figures.vcpu_limit, format_vcpu, limit_colour=YELLOW, least_top=LEAST_VCPU)
+    memory = _Curve("Memory", figures.memory_course, figures.memory_limit_bytes, _format_bytes, limit_colour=RED)
     notices = "  ".join(figures.notices)
     cpu_texts = cpu.texts(glyphs)
     cpu_texts = (f"{notices} {cpu_texts[0]}", f"{notices} {cpu_texts[2]}", notices) if notices else cpu_texts
@@ -116,25 +116,29 @@ class _Curve:
         course: Sequence[float | None],
         limit: float | None,
         format_value: Callable[[float], str],
+        *,
         limit_colour: str,
+        least_top: float = 0.0,
     ) -> None:
         self._label = label
         self._course = course
         self._limit = limit
         self._format = format_value
-        self._highest = max((value for value in course if value is not None), default=0.0)
-        self._top, self._is_to_limit = curve_top(self._highest, limit)
+        self._peak = max((value for value in course if value is not None), default=0.0)
+        self._top, self._is_to_limit = curve_top(max(self._peak, least_top), limit)
         self._limit_colour = limit_colour if self._is_to_limit else GREEN
 
     def texts(self, glyphs: _Glyphs) -> _Texts:
         """What the top of the curve is: the limit, or the peak if that is far below the limit."""
-        top = self._format(self._top if self._is_to_limit else self._highest)
-        name, of_limit = ("limit", "") if self._is_to_limit else ("peak", "")
-        if self._limit is not None and not self._is_to_limit:
-            of_limit = f" of {self._format(self._limit)}"
-        number, _, unit = top.partition(" ")
-        shown = (number if of_limit.endswith(f" {unit}") else top) + of_limit
-        return f"{glyphs.top} {name} {shown}", f"{glyphs.top} {shown}", f"{glyphs.top} {top}"
+        top = self._format(self._top)
+        if self._limit is None or self._is_to_limit:
+            shown = top
+        else:
+            number, _, unit = top.partition(" ")
+            limit = self._format(self._limit)
+            shown = f"{number if limit.endswith(f' {unit}') else top} of {limit}"
+        name = "limit " if self._is_to_limit else "peak " if self._peak == self._top else ""
+        return f"{glyphs.top} {name}{shown}", f"{glyphs.top} {shown}", f"{glyphs.top} {top}"
 
     def parts(self, value: str, width: int, glyphs: _Glyphs) -> list[Part]:
         """The label, the value and the curve; what is at the limit has another colour."""

@@ -71,6 +71,11 @@ def test_a_limit_far_above_the_peak_has_its_unit_once() -> None:
     assert memory.endswith("▔ peak 64 MB")
 
 
+def test_noise_is_not_drawn_as_a_peak() -> None:
+    cpu, *_ = shown(LiveFigures(elapsed_ms=0, vcpu_course=[0, 0.01], vcpu_limit=16))
+    assert cpu.split()[2:] == ["▁▂", "▔", "0.1", "of", "16", "vCPU"]
+
+
 def test_without_utf_8_the_rows_are_ascii() -> None:
     assert all(row.isascii() for row in shown(busy("stuck"), ascii_only=True))
 
