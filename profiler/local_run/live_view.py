@@ -12,7 +12,7 @@ from profiler.core.threads import start_thread
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.live_rows import MAX_PICTURE_WIDTH, LiveFigures, NamedProcesses, live_rows
 from profiler.local_run.terminal_rows import BottomRows
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
 
 if TYPE_CHECKING:

@@ -53,7 +53,9 @@ class _Runner:
         self._labels = parse_labels(options.labels)
         self._descriptor = None if options.output is None else _open_output(options.output)
         if options.runs > 1:
-            _empty_input()
+            from profiler.local_run.repeated_runs import begin_runs  # most commands run once
+
+            begin_runs()
         self.stderr = Output(_STDERR)
         self._clock = SystemClock()
         self._signals = take_over_signals()
@@ -62,17 +64,18 @@ class _Runner:
 
     def run_all(self) -> int:
         """Run the command until the last run, the first failure, or a signal; returns the exit code."""
-        exit_code = 0
-        for number in range(self._options.runs):
-            exit_code = self._run_next()
-            if len(self._successes) == number:
+        exit_code, is_success = 0, True
+        for _ in range(self._options.runs):
+            exit_code, is_success = self._run_next()
+            if not is_success:
                 break
         if self._options.runs > 1 and self._session is not None:
             summary = self._session.summary(self._successes)
             _write_report(summary, self._descriptor, self._options.output, self.stderr)
-        return self._check_budgets() if len(self._successes) == self._options.runs else exit_code
+        return self._check_budgets() if is_success else exit_code
 
-    def _run_next(self) -> int:
+    def _run_next(self) -> tuple[int, bool]:
+        """Run the command once; returns the exit code, and whether the command succeeded by itself."""
         is_first, earlier_cpu_seconds = self._session is None, 0.0
         if not is_first:
             from profiler.local_run.repeated_runs import leave_run, take_stop_signal
@@ -83,7 +86,7 @@ class _Runner:
             # After the fork: a signal of the terminal from now on is also for the forked process.
             stop_signal = None if is_first else take_stop_signal()
             if stop_signal is not None:
-                return _EXIT_BY_SIGNAL + stop_signal
+                return _EXIT_BY_SIGNAL + stop_signal, False
             from profiler.cli.wiring.build_session import RunSession  # see the module's docstring
 
             session = self._session = RunSession(options, self._labels, self._clock, stderr)
@@ -98,36 +101,25 @@ class _Runner:
         _write_report(printed, self._descriptor, options.output, stderr)
         _warn(stderr, session.add_to_history(line, finished))
         session.stop_collectors()
-        if finished.exit_code == 0 and not finished.got_stop_signal:
+        is_success = finished.exit_code == 0 and not finished.got_stop_signal
+        if is_success:
             self._successes.append(finished.report.record.metrics)
-        return finished.exit_code
+        return finished.exit_code, is_success
 
     def _check_budgets(self) -> int:
-        memory_mb, duration_ms, cpu_seconds = (
-            self._options.max_memory_mb,
-            self._options.max_duration_ms,
-            self._options.max_cpu_seconds,
-        )
-        if memory_mb is None and duration_ms is None and cpu_seconds is None:
+        options = self._options
+        limits = {
+            "memory_mb": options.max_memory_mb,
+            "duration_ms": options.max_duration_ms,
+            "cpu_seconds": options.max_cpu_seconds,
+        }
+        if all(limit is None for limit in limits.values()):
             return 0
         from profiler.local_run.run_budgets import failed_budgets  # most runs have no budget
 
-        sentences = failed_budgets(
-            self._successes, memory_mb=memory_mb, duration_ms=duration_ms, cpu_seconds=cpu_seconds
-        )
+        sentences = failed_budgets(self._successes, **limits)
         _warn(self.stderr, sentences)
         return _OVER_BUDGET if sentences else 0
-
-
-def _empty_input() -> None:
-    from profiler.local_run.repeated_runs import use_empty_input
-
-    try:
-        use_empty_input()
-    except OSError as error:
-        raise UsageError(
-            f"--runs needs {os.devnull} for the command's input ({error.strerror}): omit --runs."
-        ) from error
 
 
 def _check_options(options: RunOptions) -> None:

@@ -21,7 +21,7 @@ from profiler.history.recorder import MAX_STEPS, HistoryRecorder
 from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
 from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.session import RunPlan, RunResult, family_name, run
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.script_names import is_interpreter, name_with_script
 from profiler.record.bounded_json_line import encode_line
