@@ -38,7 +38,7 @@ from profiler.local_run.prepared_run import PreparedRun, StartedRun
 from profiler.local_run.sampler import CommandSampler, SampleBuffer, UnrelatedChildren
 from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
 from profiler.readers import Unavailable
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import read_host, read_own_usage, with_processor
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
@@ -115,7 +115,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     ``exit_code`` is the exit code for this process. ``startup_error`` is a sentence if the command did not start.
     ``series`` is the time series for the history, ``stacks_line`` the line of the call stacks. ``warnings`` are
-    sentences about what was required and has no readings.
+    sentences about what was required and has no readings. ``got_stop_signal`` is True if someone asked to stop it.
     """
 
     exit_code: int
@@ -124,6 +124,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     stacks_line: bytes | None = None
     startup_error: str | None = None
     warnings: tuple[str, ...] = ()
+    got_stop_signal: bool = False
 
 
 def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
@@ -140,7 +141,7 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     started = prepared.execute()
     if isinstance(started, StartFailure):
         now_ns = prepared.clock.wall_ns()
-        record = build_not_started_record(identity, started.exit_code, now_ns, _monitor(warnings))
+        record = build_not_started_record(identity, started.exit_code, now_ns, _monitor(warnings, prepared))
         return RunResult(exit_code=started.exit_code, report=report(record, now_ns), startup_error=started.reason)
     return _Session(prepared, started, identity, plan, warnings).sample_until_exit()
 
@@ -347,7 +348,7 @@ class _Session:
                 failures=self._samples.failures,
                 missed=self._pace.missed,
             ),
-            monitor=_monitor(warnings),
+            monitor=_monitor(warnings, self._prepared),
             min_series_step_ms=self._min_series_step_ms,
             max_series_steps=2 * self._plan.series_points,
         )
@@ -380,6 +381,7 @@ class _Session:
             series=self._history_series(),
             stacks_line=stacks_line(record, plan.collectors),
             warnings=tuple(error for error in startup_errors if error is not None),
+            got_stop_signal=ending.got_stop_signal,
         )
 
     def _read_sizes(self) -> ResourceLimits:
@@ -452,8 +454,11 @@ def _allocation_warning(ending: CommandExit) -> tuple[str, ...]:
     return (f"The command had {limit}: beyond it allocations fail without a kill, which the record cannot rule out.",)
 
 
-def _monitor(warnings: tuple[str, ...]) -> Monitor:
+def _monitor(warnings: tuple[str, ...], prepared: PreparedRun) -> Monitor:
     used = read_own_usage()
     return Monitor(
-        version=__version__, cpu_seconds=round(used.cpu_seconds, 3), max_rss_mb=used.max_rss_mb, warnings=warnings
+        version=__version__,
+        cpu_seconds=round(used.cpu_seconds - prepared.earlier_cpu_seconds, 3),
+        max_rss_mb=used.max_rss_mb,
+        warnings=warnings,
     )
