@@ -124,7 +124,7 @@ release-check: $(VENV)-release/.made ## Build everything of a release into dist/
 	  else echo "No Docker daemon answers: the image was not built"; fi
 
 actionlint: $(ACTIONLINT) ## Check the workflows of GitHub Actions (needs Go, which builds actionlint once)
-	$(ACTIONLINT)
+	$(ACTIONLINT) .github/workflows/*.yml examples/*.yml
 
 schema: $(VENV)/.dev ## Write the JSON Schemas of the record and of the events from their types
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
