@@ -16,7 +16,6 @@ from profiler.aggregation.task_record import ResourceLimits, build_sampling
 from profiler.aggregation.time_series import RunSeries
 from profiler.aggregation.usage_by_command import ProcessTotals
 from profiler.collectors.collector import Collector, final_readings, stacks_line, with_collected
-from profiler.core.clock import Ticker
 from profiler.core.text import without_surrogates
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
@@ -37,11 +36,13 @@ from profiler.local_run.local_record import (
 )
 from profiler.local_run.prepared_run import PreparedRun, StartedRun
 from profiler.local_run.sampler import CommandSampler, SampleBuffer, UnrelatedChildren
+from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
 from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import read_host, read_own_usage, with_processor
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
+from profiler.readers.linux.quick_memory import QuickMemory
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import MIB
 from profiler.settings import DEFAULT_SERIES_POINTS
@@ -169,32 +170,35 @@ class _Session:
         self._supervisor = Supervisor(started.command.pid, self._clock, unrelated_children, plan.pause)
         self._sampler = CommandSampler(
             ProcessTree(os.getpid(), unrelated_children, self._clock.monotonic_ns),
+            QuickMemory(os.getpid(), unrelated_children),
             prepared.own_cgroup,
             started.started_wall_ns,
             usable_cpus,
             startup_cpu_ns=started.command.startup_cpu_ns,
         )
         points = max(plan.series_points, plan.max_history_steps // 2)
-        self._samples = SampleBuffer(self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points)
+        self._samples = SampleBuffer(
+            self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points, finest_ns=FINEST_NS
+        )
         self._processes = ProcessTotals(make_series=self._new_series if plan.series_points else None)
         self._threads: ThreadReader | None = None
         self._time: TimeAccount | None = None
         self._notices: LocalNotices | None = None
         self._looks_for_notices = True
-        self._ticker = Ticker(started.started_ns, self._interval_ns)
+        self._pace = SamplingPace(started.started_ns, self._interval_ns, time.thread_time_ns())
+        self._readings: Counter[Reading] = Counter()
 
     def sample_until_exit(self) -> RunResult:
         """Sample until the command has ended, then collect the totals and build the report."""
         plan, supervisor = self._plan, self._supervisor
         for collector in plan.collectors:
             collector.start()
-        first_write_ns = min(_FIRST_WRITE_NS, self._interval_ns // 2)
-        has_ended = supervisor.wait_until_exit(self._started.started_ns + first_write_ns)
-        if not has_ended:
-            plan.keep_so_far(self._so_far)
-        while not (has_ended or supervisor.wait_until_exit(self._next_tick())):
-            self._sample()
-            plan.keep_so_far(self._so_far)
+        first_write_ns = self._started.started_ns + min(_FIRST_WRITE_NS, self._interval_ns // 2)
+        while not supervisor.wait_until_exit(self._pace.next_ns(self._clock.monotonic_ns(), time.thread_time_ns())):
+            now_ns = self._clock.monotonic_ns()
+            self._read(self._pace.begin(now_ns), now_ns)
+            if now_ns >= first_write_ns:
+                plan.keep_so_far(self._so_far)
         finished_ns, finished_wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
         # Before the command is reaped.
         last_threads = None if self._threads is None else self._threads.read_last(finished_ns)
@@ -208,18 +212,32 @@ class _Session:
         self._samples.add_devices(plan.collectors, finished_ns)
         return self._result(observed, ending)
 
-    def _sample(self) -> None:
-        now_ns, reaped = self._clock.monotonic_ns(), self._supervisor.reaped
-        read_ns = self._read_ns(now_ns)
+    def _read(self, reading: Reading, now_ns: int) -> None:
+        """Sample the command. The first full reading and the first tick import modules: that is part of the start."""
+        began_ns = time.thread_time_ns()
+        if reading == "quick":
+            sample = self._sampler.sample_quickly(self._read_ns(now_ns))
+            if sample is not None:
+                self._samples.add_quick(sample, now_ns)
+        else:
+            self._sample(now_ns, is_tick=reading == "tick")
+            if not self._readings[reading]:
+                self._pace.leave_out(time.thread_time_ns() - began_ns)
+        self._readings[reading] += 1
+
+    def _sample(self, now_ns: int, *, is_tick: bool) -> None:
+        read_ns, reaped = self._read_ns(now_ns), self._supervisor.reaped
         sample = self._sampler.sample(read_ns, reaped.cpu_ns, reaped.blocks)
         self._samples.add(sample, now_ns)
-        self._samples.add_devices(self._plan.collectors, now_ns)
+        if is_tick:
+            self._samples.add_devices(self._plan.collectors, now_ns)
         self._processes.add(self._sampler.processes, read_ns if self._sampler.processes else None)
         if not isinstance(sample, Unavailable):
             self._add_threads(now_ns)
-            self._plan.on_sample(sample)
-            if self._looks_for_notices:
-                self._look_for_notices(sample)
+            if is_tick:
+                self._plan.on_sample(sample)
+                if self._looks_for_notices:
+                    self._look_for_notices(sample)
 
     def _look_for_notices(self, sample: ContainerSample) -> None:
         try:
@@ -260,7 +278,9 @@ class _Session:
     def _new_series(self) -> "SeriesByCommand[Any]":
         from profiler.aggregation.series_by_command import SeriesByCommand  # not for the shortest runs
 
-        return SeriesByCommand(self._started.started_wall_ns, self._interval_ns, self._plan.series_points)
+        return SeriesByCommand(
+            self._started.started_wall_ns, self._interval_ns, self._plan.series_points, finest_ns=FINEST_NS
+        )
 
     def _so_far(self) -> tuple[Report, RunSeries | None]:
         """The report of the command while it runs, and its time series."""
@@ -320,7 +340,7 @@ class _Session:
                 (CommandSampler.name, own.name) if own.is_used else (CommandSampler.name,),
                 interval_ns=self._interval_ns,
                 failures=self._samples.failures,
-                missed=self._ticker.missed,
+                missed=self._pace.missed,
             ),
             monitor=_monitor(warnings),
             max_series_steps=2 * self._plan.series_points,
@@ -360,10 +380,6 @@ class _Session:
 
     def _history_series(self) -> RunSeries | None:
         return self._samples.usage.series if self._plan.max_history_steps else None
-
-    def _next_tick(self) -> int:
-        now_ns = self._clock.monotonic_ns()
-        return now_ns + round(self._ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
 
     def _read_ns(self, monotonic_ns: int) -> int:
         """A monotonic time as wall time that ignores clock changes since the start."""

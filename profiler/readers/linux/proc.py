@@ -132,6 +132,12 @@ def parse_pss(rollup: bytes) -> int | None:
     return _size_bytes(rollup, b"Pss:")
 
 
+def parse_private(rollup: bytes) -> int | None:
+    """The memory in ``/proc/PID/smaps_rollup`` that no other process maps, in bytes."""
+    sizes = _size_bytes(rollup, b"Private_Clean:"), _size_bytes(rollup, b"Private_Dirty:")
+    return None if None in sizes else sum(size or 0 for size in sizes)
+
+
 def parse_counter(text: str, name: str) -> int | None:
     """The value of ``name`` in lines of the form "name number"."""
     for line in text.splitlines():
