@@ -112,7 +112,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     ``exit_code`` is the exit code for this process. ``startup_error`` is a sentence if the command did not start.
     ``series`` is the time series for the history, ``stacks_line`` the line of the call stacks. ``warnings`` are
-    sentences about what was required and has no readings.
+    sentences about what was required and has no readings. ``got_stop_signal`` is True if someone asked to stop it.
     """
 
     exit_code: int
@@ -121,6 +121,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     stacks_line: bytes | None = None
     startup_error: str | None = None
     warnings: tuple[str, ...] = ()
+    got_stop_signal: bool = False
 
 
 def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
@@ -137,7 +138,7 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     started = prepared.execute()
     if isinstance(started, StartFailure):
         now_ns = prepared.clock.wall_ns()
-        record = build_not_started_record(identity, started.exit_code, now_ns, _monitor(warnings))
+        record = build_not_started_record(identity, started.exit_code, now_ns, _monitor(warnings, prepared))
         return RunResult(exit_code=started.exit_code, report=report(record, now_ns), startup_error=started.reason)
     return _Session(prepared, started, identity, plan, warnings).sample_until_exit()
 
@@ -342,7 +343,7 @@ class _Session:
                 failures=self._samples.failures,
                 missed=self._pace.missed,
             ),
-            monitor=_monitor(warnings),
+            monitor=_monitor(warnings, self._prepared),
             max_series_steps=2 * self._plan.series_points,
         )
         record = replace(record, series=self._processes.with_commands(record.series))
@@ -373,6 +374,7 @@ class _Session:
             series=self._history_series(),
             stacks_line=stacks_line(record, plan.collectors),
             warnings=tuple(error for error in startup_errors if error is not None),
+            got_stop_signal=ending.got_stop_signal,
         )
 
     def _read_sizes(self) -> ResourceLimits:
@@ -428,8 +430,11 @@ def _allocation_warning(ending: CommandExit) -> tuple[str, ...]:
     return (f"The command had {limit}: beyond it allocations fail without a kill, which the record cannot rule out.",)
 
 
-def _monitor(warnings: tuple[str, ...]) -> Monitor:
+def _monitor(warnings: tuple[str, ...], prepared: PreparedRun) -> Monitor:
     used = read_own_usage()
     return Monitor(
-        version=__version__, cpu_seconds=round(used.cpu_seconds, 3), max_rss_mb=used.max_rss_mb, warnings=warnings
+        version=__version__,
+        cpu_seconds=round(used.cpu_seconds - prepared.earlier_cpu_seconds, 3),
+        max_rss_mb=used.max_rss_mb,
+        warnings=warnings,
     )

@@ -33,15 +33,14 @@ _STDERR = 2
 class RunSession:
     """The run of one command, with the real sources and sinks.
 
-    ``problems`` are sentences about invalid settings. ``stderr`` is shared with the command.
+    ``problems`` are sentences about invalid settings. ``stderr`` is shared with the command and with other runs.
     """
 
-    def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock) -> None:
-        self.stderr = Output(_STDERR)
+    def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output) -> None:
         self._output_format = options.output_format
         self._stacks = options.stacks
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
-        self._view = _live_view(clock, self.stderr) if options.live else None
+        self._view = _live_view(clock, stderr) if options.live else None
         settings = SettingsReader(os.environ)
         plan = RunPlan(
             name=options.name,
@@ -54,7 +53,7 @@ class RunSession:
             series_points=settings.series_points(),
             stuck_minutes=settings.stuck_minutes(),
             expected_seconds=settings.expected_seconds(),
-            on_notice=_printer(self.stderr, is_json=options.output is None and options.output_format == "json"),
+            on_notice=_printer(stderr, is_json=options.output is None and options.output_format != "text"),
         )
         if self._view is not None:
             plan = replace(plan, on_sample=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
@@ -77,7 +76,7 @@ class RunSession:
     def lines(self, report: Report) -> tuple[bytes, bytes]:
         """The report as a record line, and as the line to print."""
         line = encode_line(report)
-        return line, line if self._output_format == "json" else _text_line(report)
+        return line, line if self._output_format != "text" else _text_line(report)
 
     def add_to_history(self, line: bytes, result: RunResult) -> tuple[str, ...]:
         """Add the run to the history, unless ``--no-history`` is given. Returns sentences about what failed."""
