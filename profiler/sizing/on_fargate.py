@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.record_model import Record, Report, TaskSize
+from profiler.record.record_model import Cost, Record, Report, TaskSize
 from profiler.record.units import billed_ms
+from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.run_facts import RunFacts, facts_of
 
 
@@ -35,3 +36,10 @@ def record_on_fargate(record: Record, region: str) -> Record:
         task_size=record.task_size or (None if machine == TaskSize() else machine),
         metrics=replace(metrics, billed_duration_ms=billed_ms(0, duration_ns), ephemeral_storage_size_mb=None),
     )
+
+
+def cost_on_fargate(record: Record, region: str | None, price_overrides: PriceOverrides) -> Cost | None:
+    """The run's own cost. With a Region, a run outside Fargate has the cost that it would have had there."""
+    if region is None or record.launch_type == FARGATE:
+        return record.cost
+    return cost_of(record_on_fargate(record, region), price_overrides)
