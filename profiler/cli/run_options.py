@@ -13,6 +13,7 @@ _STACKS = "--stacks"
 
 Format = Literal["auto", "human", "json", "text"]
 Stacks = Literal["off", "moments", "on"]
+PrintedFormat = Literal["human", "json", "text"]
 
 
 class RunOptions(Struct, frozen=True, kw_only=True):
@@ -35,6 +36,13 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     max_memory_mb: float | None = None
     max_duration_ms: float | None = None
     max_cpu_seconds: float | None = None
+
+
+def printed_format(output_format: Format, *, has_output: bool, is_terminal: bool) -> PrintedFormat:
+    """The format of the report. ``auto`` is for a person if the report goes to a terminal."""
+    if output_format != "auto":
+        return output_format
+    return "human" if is_terminal and not has_output else "json"
 
 
 def _parse_interval(text: str) -> float | None:

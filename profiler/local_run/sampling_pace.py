@@ -16,9 +16,9 @@ FINEST_NS = 20 * NS_PER_MS
 _FINEST_FULL_NS = 250 * NS_PER_MS
 # Of the time that has passed.
 _STEP_DIVISOR, _FULL_STEP_DIVISOR = 100, 8
-# The profiler's share of a core, in percent, and what it may use in advance. Together they are 1 % of the first 3 s,
-# less the thread that writes the run so far.
-_CPU_PERCENT, _ADVANCE_NS = 0.85, 3 * NS_PER_MS
+# The share of a core, in percent, and what may be used of it in advance. A thread that writes down the run so far adds
+# up to 1 ms a second: together they are 1 % of the first 3 s.
+_CPU_PERCENT, _ADVANCE_NS = 0.8, 3 * NS_PER_MS
 
 
 class SamplingPace:
@@ -26,7 +26,7 @@ class SamplingPace:
 
     Args:
         started_ns: The start of the command (monotonic).
-        cpu_ns: The CPU time that the profiler had used before the sampling.
+        cpu_ns: The CPU time that the sampling thread had used before.
     """
 
     def __init__(self, started_ns: int, interval_ns: int, cpu_ns: int) -> None:
@@ -51,7 +51,7 @@ class SamplingPace:
 
         Args:
             now_ns: The time after the last one.
-            cpu_ns: The CPU time that the profiler has used so far.
+            cpu_ns: The CPU time that the sampling thread has used so far.
         """
         if self._tick_ns is None:
             self._tick_ns = now_ns + round(self._ticker.seconds_to_next(now_ns) * NS_PER_SECOND)

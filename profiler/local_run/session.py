@@ -18,7 +18,7 @@ from profiler.aggregation.usage_by_command import ProcessTotals
 from profiler.collectors.collector import Collector, final_readings, stacks_line, with_collected
 from profiler.core.text import without_surrogates
 from profiler.core.threads import BackgroundCall
-from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
 from profiler.local_run.command_supervisor import CommandExit, Supervisor, become_subreaper
 from profiler.local_run.launch import StartFailure, shorten_name
@@ -67,6 +67,7 @@ _PROFILER_WAS_KILLED = (
 _MAX_NAMES_SHOWN = 5
 # A command that ends sooner costs no file.
 _FIRST_WRITE_NS = NS_PER_SECOND // 10
+_MIN_SERIES_STEP = 0.75
 _NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
 
 
@@ -187,7 +188,7 @@ class _Session:
         self._notices: LocalNotices | None = None
         self._looks_for_notices = True
         self._pace = SamplingPace(started.started_ns, self._interval_ns, time.thread_time_ns())
-        self._readings: Counter[Reading] = Counter()
+        self._has_tick = False
 
     def sample_until_exit(self) -> RunResult:
         """Sample until the command has ended, then collect the totals and build the report."""
@@ -214,17 +215,17 @@ class _Session:
         return self._result(observed, ending)
 
     def _read(self, reading: Reading, now_ns: int) -> None:
-        """Sample the command. The first full reading and the first tick import modules: that is part of the start."""
-        began_ns = time.thread_time_ns()
         if reading == "quick":
             sample = self._sampler.sample_quickly(self._read_ns(now_ns))
             if sample is not None:
                 self._samples.add_quick(sample, now_ns)
-        else:
-            self._sample(now_ns, is_tick=reading == "tick")
-            if not self._readings[reading]:
-                self._pace.leave_out(time.thread_time_ns() - began_ns)
-        self._readings[reading] += 1
+            return
+        is_tick = reading == "tick"
+        began_ns = time.thread_time_ns()
+        _import_readers(is_tick=is_tick)
+        self._pace.leave_out(time.thread_time_ns() - began_ns)
+        self._sample(now_ns, is_tick=is_tick)
+        self._has_tick = self._has_tick or is_tick
 
     def _sample(self, now_ns: int, *, is_tick: bool) -> None:
         read_ns, reaped = self._read_ns(now_ns), self._supervisor.reaped
@@ -344,6 +345,7 @@ class _Session:
                 missed=self._pace.missed,
             ),
             monitor=_monitor(warnings, self._prepared),
+            min_series_step_ms=self._min_series_step_ms,
             max_series_steps=2 * self._plan.series_points,
         )
         record = replace(record, series=self._processes.with_commands(record.series))
@@ -366,7 +368,8 @@ class _Session:
         self._sizes = self._read_sizes()  # a limit may have changed during the run
         record = self._record(observed, placement, warnings)
         now_ns = self._clock.wall_ns()
-        record = _with_survivors(_with_advice(record, plan.prices, now_ns), self._sampler.survivors)
+        record = _with_advice(record, plan.prices, now_ns, is_sampled=self._has_tick)
+        record = _with_survivors(record, self._sampler.survivors)
         startup_errors = (collector.startup_error for collector in plan.collectors)
         return RunResult(
             exit_code=ending.exit_code,
@@ -381,7 +384,17 @@ class _Session:
         return effective_sizes(self._prepared.cgroups.limits(), self._identity.host, self._usable_cpus)
 
     def _history_series(self) -> RunSeries | None:
-        return self._samples.usage.series if self._plan.max_history_steps else None
+        series = self._samples.usage.series if self._plan.max_history_steps else None
+        return None if series is None else series.copy(min_step_ms=self._min_series_step_ms)
+
+    @property
+    def _min_series_step_ms(self) -> float:
+        """The steps of the time series are not much shorter than those between the samples."""
+        usage = self._samples.usage
+        if usage.last_read_ns is None:
+            return 0.0
+        mean_ns = (usage.last_read_ns - self._started.started_wall_ns) / usage.samples
+        return min(_MIN_SERIES_STEP * mean_ns, self._interval_ns) / NS_PER_MS
 
     def _read_ns(self, monotonic_ns: int) -> int:
         """A monotonic time as wall time that ignores clock changes since the start."""
@@ -393,9 +406,19 @@ class _Session:
         return None if now is None or before is None else max(now - before, 0)
 
 
-def _with_advice(record: Record, prices: PriceOverrides, now_ns: int) -> Record:
-    """Add cost and recommendation, if there is evidence: a sample, a lack of memory, the size of a task, or a GPU."""
-    is_sampled = record.metrics.vcpu_used is not None
+def _import_readers(*, is_tick: bool) -> None:
+    """Import what the first full reading or the first tick needs, which the shortest runs do without."""
+    import profiler.aggregation.series_by_command
+    import profiler.aggregation.time_breakdown
+    import profiler.readers.linux.script_names
+    import profiler.readers.linux.thread_times
+
+    if is_tick:
+        import profiler.local_run.local_notices  # noqa: F401
+
+
+def _with_advice(record: Record, prices: PriceOverrides, now_ns: int, *, is_sampled: bool) -> Record:
+    """Add cost and recommendation, if there is evidence: a tick, a lack of memory, the size of a task, or a GPU."""
     if not (is_sampled or record.likely_out_of_memory or record.task_size is not None or record.gpus):
         return record
     from profiler.sizing.advice import with_recommendation  # not for the shortest runs

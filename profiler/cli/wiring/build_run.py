@@ -23,7 +23,7 @@ from profiler.local_run.prepared_run import prepare_run, take_over_signals
 
 if TYPE_CHECKING:
     from profiler.cli.wiring.build_session import RunSession
-    from profiler.record.record_model import Metrics
+    from profiler.record.record_model import Record
 
 _STDERR = 2
 _OVER_BUDGET = 3
@@ -58,20 +58,21 @@ class _Runner:
         self._clock = SystemClock()
         self._signals = take_over_signals()
         self._session: RunSession | None = None
-        self._successes: list[Metrics] = []
+        self._records: list[Record] = []
 
     def run_all(self) -> int:
         """Run the command until the last run, the first failure, or a signal; returns the exit code."""
-        exit_code = 0
-        for number in range(self._options.runs):
-            exit_code = self._run_next()
-            if len(self._successes) == number:
+        exit_code, is_success = 0, True
+        for _ in range(self._options.runs):
+            exit_code, is_success = self._run_next()
+            if not is_success:
                 break
-        else:
-            exit_code = self._check_budgets()
-        return exit_code
+        if len(self._records) > 1 and self._session is not None:
+            self._write(self._session.summary(self._records))
+        return self._check_budgets() if is_success else exit_code
 
-    def _run_next(self) -> int:
+    def _run_next(self) -> tuple[int, bool]:
+        """Run the command once; returns the exit code, and whether the command succeeded by itself."""
         is_first, earlier_cpu_seconds = self._session is None, 0.0
         if not is_first:
             from profiler.local_run.repeated_runs import leave_run, take_stop_signal
@@ -82,7 +83,7 @@ class _Runner:
             # After the fork: a signal of the terminal from now on is also for the forked process.
             stop_signal = None if is_first else take_stop_signal()
             if stop_signal is not None:
-                return _EXIT_BY_SIGNAL + stop_signal
+                return _EXIT_BY_SIGNAL + stop_signal, False
             from profiler.cli.wiring.build_session import RunSession  # see the module's docstring
 
             session = self._session = RunSession(options, self._labels, self._clock, stderr)
@@ -93,13 +94,15 @@ class _Runner:
         if finished.startup_error is not None:
             stderr.write(f"task-profiler: {finished.startup_error}\n".encode(errors="surrogateescape"))
         _warn(stderr, (*session.problems, *finished.warnings))
-        line, printed = session.lines(finished.report)
-        _write_report(printed + b"\n", self._descriptor, options.output, stderr)
+        line, printed = session.lines(finished)
+        self._write(printed)
         _warn(stderr, session.add_to_history(line, finished))
         session.stop_collectors()
-        if finished.exit_code == 0 and not finished.got_stop_signal:
-            self._successes.append(finished.report.record.metrics)
-        return finished.exit_code
+        self._records.append(finished.report.record if options.runs == 1 else _without_lists(finished.report.record))
+        return finished.exit_code, finished.exit_code == 0 and not finished.got_stop_signal
+
+    def _write(self, printed: bytes) -> None:
+        _write_report(printed, self._descriptor, self._options.output, self.stderr)
 
     def _check_budgets(self) -> int:
         memory_mb, duration_ms, cpu_seconds = (
@@ -112,7 +115,10 @@ class _Runner:
         from profiler.local_run.run_budgets import failed_budgets  # most runs have no budget
 
         sentences = failed_budgets(
-            self._successes, memory_mb=memory_mb, duration_ms=duration_ms, cpu_seconds=cpu_seconds
+            [record.metrics for record in self._records],
+            memory_mb=memory_mb,
+            duration_ms=duration_ms,
+            cpu_seconds=cpu_seconds,
         )
         _warn(self.stderr, sentences)
         return _OVER_BUDGET if sentences else 0
@@ -127,6 +133,12 @@ def _empty_input() -> None:
         raise UsageError(
             f"--runs needs {os.devnull} for the command's input ({error.strerror}): omit --runs."
         ) from error
+
+
+def _without_lists(record: "Record") -> "Record":
+    from profiler.record.bounded_json_line import without_lists  # with the record's types: after the fork
+
+    return without_lists(record)
 
 
 def _check_options(options: RunOptions) -> None:
@@ -161,11 +173,12 @@ def _open_output(path: str) -> int:
         raise UsageError(f"--output {path} cannot be written ({reason}): choose another file.") from error
 
 
-def _write_report(line: bytes, descriptor: int | None, path: str | None, stderr: Output) -> None:
-    """Write the line to the file, else to stderr. A failure does not change the exit code."""
+def _write_report(printed: bytes, descriptor: int | None, path: str | None, stderr: Output) -> None:
+    """Write the lines to the file, else to stderr. A failure does not change the exit code."""
     if descriptor is not None:
-        reason = Output(descriptor, _MAX_OUTPUT_SECONDS).write(line)
+        reason = Output(descriptor, _MAX_OUTPUT_SECONDS).write(printed)
         if reason is None:
             return
         stderr.write(f"task-profiler: --output {path} {reason}.\n".encode(errors="replace"))
-    stderr.keep(line)
+    if printed:
+        stderr.keep(printed)

@@ -35,10 +35,10 @@ def test_cpu_seconds(text: str, expected: float) -> None:
 @pytest.mark.parametrize("parse", [parse_memory_mb, parse_duration_ms, parse_cpu_seconds])
 @pytest.mark.parametrize(
     "text",
-    (
+    [
         *("", "0", "0MB", "0.0s", "-1", "-1s", "-1MB", "nan", "inf", "1e9", "1e9s", "1_0s", "9" * 10, "9" * 400 + "MB"),
         *("MB", "1h30m", "10d", "5KB", "5 m b", " 5s", "0.0001MB", "0.0001", "٣s", "5s\n", "1.MB", ".5h"),
-    ),
+    ],
 )
 def test_other_values_are_errors_that_say_what_to_write(parse: object, text: str) -> None:
     assert callable(parse)
