@@ -81,9 +81,9 @@ def percent_text(percent: float | None) -> str:
 def interval_text(change: MedianChange) -> str:
     """The 95 % interval of a change. An end that is unknown is unbounded."""
     low, high = change.low_percent, change.high_percent
-    if low is None or high is None:
-        return UNKNOWN if low is None else f"{percent_text(low)} or more"
-    return f"{percent_text(low).removesuffix(' %')} to {percent_text(high)}"
+    if low is None:
+        return UNKNOWN if high is None else f"at most {percent_text(high)}"
+    return f"{percent_text(low)} or more" if high is None else f"{percent_text(low)[:-2]} to {percent_text(high)}"
 
 
 def _verdict_text(change: MedianChange) -> str:
