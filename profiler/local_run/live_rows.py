@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from profiler.aggregation.container_usage import vcpu_between
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.local_run.terminal_rows import GREEN, RED, BottomRows, Part, bar
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.record.units import MIB
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ If the command runs in an ECS task, :class:`Placement` adds the task's identity,
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,7 +27,6 @@ from profiler.core.ecs_terms import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit
 from profiler.readers.cgroup.hierarchy import Limits
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import (
     Container,
@@ -42,6 +42,9 @@ from profiler.record.record_model import (
 from profiler.record.run_outcome import Status
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, billed_ms, mebibytes, span_ms
 
+if TYPE_CHECKING:
+    from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+
 _LAUNCH_TYPE = "LOCAL"
 _KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
 
@@ -49,8 +52,8 @@ _KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per
 class Placement(Struct, frozen=True, kw_only=True):
     """The ECS task and the container that a command runs in."""
 
-    task: TaskMetadata
-    container: ContainerMetadata
+    task: "TaskMetadata"
+    container: "ContainerMetadata"
 
 
 def apply_placement_limits(sizes: ResourceLimits, placement: Placement, host: Host) -> ResourceLimits:

@@ -14,7 +14,7 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.cgroup.hierarchy import MemoryReading
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, own_cpu_ns
 from profiler.readers.linux.quick_memory import QuickMemory

@@ -38,7 +38,7 @@ from profiler.local_run.prepared_run import PreparedRun, StartedRun
 from profiler.local_run.sampler import CommandSampler, SampleBuffer, UnrelatedChildren
 from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
 from profiler.readers import Unavailable
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import read_host, read_own_usage, with_processor
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree

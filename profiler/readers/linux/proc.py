@@ -30,7 +30,7 @@ _PF_EXITING = 0x4
 _DEVICE, _ROOT, _MOUNT_POINT = 2, 3, 4
 _FILESYSTEM_TYPE, _SUPER_OPTIONS = 0, 2
 _MOUNT_SEPARATOR = " - "
-_OCTAL_ESCAPE = re.compile(r"\\([0-7]{3})")
+_OCTAL_ESCAPE = r"\\([0-7]{3})"
 
 
 class ProcessStat(Struct, frozen=True, kw_only=True):
@@ -199,7 +199,7 @@ def parse_mountinfo(text: str) -> Iterator[MountEntry]:
 
 def _unescape(path: str) -> str:
     """Decode the octal escapes of spaces and backslashes in a path."""
-    return _OCTAL_ESCAPE.sub(lambda match: chr(int(match[1], 8)), path)
+    return re.sub(_OCTAL_ESCAPE, lambda match: chr(int(match[1], 8)), path) if "\\" in path else path
 
 
 def parse_arguments(cmdline: bytes) -> tuple[str, ...]:

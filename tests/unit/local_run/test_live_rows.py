@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.local_run.live_rows import ROWS, LiveView, live_rows
 from profiler.local_run.terminal_rows import BottomRows, Part, Terminal
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from tests.fakes import START_NS, sample, seconds
 from tests.shown_runs import stuck_notice
 

@@ -12,7 +12,7 @@ from profiler.local_run.local_record import MemoryPeak, resolve_peak
 from profiler.local_run.sampler import GroupMemory, SampleBuffer
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.cgroup.hierarchy import MemoryReading
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
 
 _MIB = 2**20
