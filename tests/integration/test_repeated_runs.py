@@ -11,6 +11,7 @@ import tty
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,10 +39,14 @@ def _run(
     )
 
 
-def _started(*words: str) -> subprocess.Popen[bytes]:
+def _started(*words: str, **settings: Any) -> subprocess.Popen[bytes]:
     """Three runs of a command, of which the first has said that it is ready."""
     process = subprocess.Popen(
-        (*_RUN, "--runs", "3", "--", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+        (*_RUN, "--runs", "3", "--", *words),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        **settings,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
@@ -161,10 +166,15 @@ def test_a_signal_starts_no_further_run(number: signal.Signals, action: str, exp
     assert len(_records(stderr)) == 1
 
 
-def test_other_signals_do_not_end_the_runs() -> None:
-    process = _started("sh", "-c", "trap 'exit 0' USR1; echo ready; while :; do sleep 0.01; done")
+def test_other_signals_and_those_that_the_caller_ignores_do_not_end_the_runs() -> None:
+    def ignore_hangup() -> None:  # as nohup does
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    script = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.01; done"
+    process = _started("sh", "-c", script, preexec_fn=ignore_hangup)
     assert process.stdout is not None
     for _ in range(2):
+        process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGUSR1)
         assert process.stdout.readline() == b"ready\n"
     process.send_signal(signal.SIGTERM)

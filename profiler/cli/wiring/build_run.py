@@ -53,7 +53,9 @@ class _Runner:
         self._labels = parse_labels(options.labels)
         self._descriptor = None if options.output is None else _open_output(options.output)
         if options.runs > 1:
-            _empty_input()
+            from profiler.local_run.repeated_runs import begin_runs  # most commands run once
+
+            begin_runs()
         self.stderr = Output(_STDERR)
         self._clock = SystemClock()
         self._signals = take_over_signals()
@@ -122,17 +124,6 @@ class _Runner:
         )
         _warn(self.stderr, sentences)
         return _OVER_BUDGET if sentences else 0
-
-
-def _empty_input() -> None:
-    from profiler.local_run.repeated_runs import use_empty_input
-
-    try:
-        use_empty_input()
-    except OSError as error:
-        raise UsageError(
-            f"--runs needs {os.devnull} for the command's input ({error.strerror}): omit --runs."
-        ) from error
 
 
 def _without_lists(record: "Record") -> "Record":
