@@ -32,6 +32,8 @@ Verdict = Literal["more", "less", "no difference seen", "too few runs"]
 MIN_RUNS: Final = 5
 _MIN_RUNS_FOR_SPREAD: Final = 3
 _SEEN_RATIO: Final = 1.05
+# Equal figures that were computed in different ways, such as costs, may differ by this.
+_ROUNDING: Final = 1e-9
 _DRAWS: Final = 10_000
 _SEED: Final = 20261122
 _NORMAL: Final = NormalDist()
@@ -80,14 +82,15 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
     low = high = math.nan
     if fewest >= MIN_RUNS:
         low, high = _ends(ratios, _tail(len(a), len(b)))
-        if low > 1:
+        if low > 1 + _ROUNDING:
             verdict = "more"
-        elif high < 1:
+        elif high < 1 - _ROUNDING:
             verdict = "less"
-        elif needed and needed <= runs and ratio / _SEEN_RATIO <= low and high <= ratio * _SEEN_RATIO:
-            verdict = "no difference seen"
-        elif needed:
-            needed = max(needed, fewest + 1)
+        elif needed and needed <= runs:
+            if ratio / _SEEN_RATIO <= low and high <= ratio * _SEEN_RATIO:
+                verdict = "no difference seen"
+            else:  # outliers or a second mode, which the middle of the ratios does not show
+                needed = 2 * fewest
     return MedianChange(
         a=base,
         b=other,
@@ -139,7 +142,7 @@ def _resampled_medians(values: Sequence[float], side: int) -> list[float]:
     return [(ordered[low] + ordered[high]) / 2 for low, high in _middle_indices(len(values), side)]
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=16)
 def _middle_indices(runs: int, side: int) -> tuple[tuple[int, int], ...]:
     """Of each resampled set, the indices of the two middle values in the ordered set; equal for an odd number."""
     uniform = random.Random(_SEED + side).random  # noqa: S311 - not for secrets
