@@ -212,7 +212,7 @@ def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], s
         run = find_run(source, replace(selection.runs, run=part, reads_checkpoints=True), selection.container)
         record = run.report.record
         if not f"{record.task_id}/{record.container.name}".startswith(part):
-            raise UsageError(f"{part} is a family: only ids of runs can be joined by commas.")
+            raise UsageError(f"{part} is not the id of a run: name one family, or run ids joined by commas.")
         report = final_report(run)
         if report is None:
             raise TaskProfilerError(f"The run {record.task_id} has no report yet: compare it when it has ended.")

@@ -16,6 +16,7 @@ from msgspec import Struct
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import create_private_folders
+from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.history.history_points import Point, decode_points, encode_points
 from profiler.history.runs_in_progress import abandoned_runs, running_folder
@@ -319,7 +320,9 @@ class HistoryStore:
         Raises:
             TaskProfilerError: if the file cannot be read.
         """
-        condition, values = _condition(families, statuses, since, until, run)
+        condition, words = _condition(families, statuses, since, until, run)
+        # SQLite cannot compare bytes that are not UTF-8, and no text in the history has any.
+        values = tuple(map(without_surrogates, words))
         query = (
             "SELECT started_at, id, CAST(record AS BLOB) FROM run"  # noqa: S608  made of constants
             f" WHERE (started_at, id) < (?, ?){condition} ORDER BY started_at DESC, id DESC LIMIT {_PAGE_SIZE}"

@@ -102,13 +102,18 @@ def command(
         warn(remark)
     overrides = PriceOverrides() if on_fargate is None else price_overrides(os.environ, on_fargate)
     a_records, b_records = ([_priced(record, on_fargate, overrides) for record in one.records] for one in sets)
+    if on_fargate is not None and not any(record.cost for record in (*a_records, *b_records)):
+        warn(
+            f"No run has a price on Fargate in {on_fargate}: its machine has a size that Fargate does not have, or the "
+            "price is unknown. task-profiler recommend --on-fargate prices the sizes that Fargate has."
+        )
     metrics = [metric for metric in COMPARED_METRICS if not names or metric.name in names]
     changes = compare_metrics(a_records, b_records, metrics)
     limit = None if limit_percent is None else check_limit(changes, limit_percent, needs_all=bool(names))
     sentences = () if limit is None else tuple(limit.sentences())
     if output_format == "json":
         _warn_about_left_out(sets)
-        write_out(msgspec.json.encode(_as_json(sets, changes)) + b"\n")
+        write_out(msgspec.json.encode(comparison_as_json(sets, changes)) + b"\n")
     else:
         write_lines(comparison_lines(sets, changes, table_width()), os.environ)
     if output_format == "github":
@@ -142,7 +147,7 @@ def _write_for_github(
         warn(str(error))
 
 
-def _as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Mapping[str, object]:
+def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Mapping[str, object]:
     """The object of ``--format json``; unknown figures are null."""
     a, b = ({"set": one.text, "runs": len(one.reports)} for one in sets)
     return {"a": a, "b": b, "metrics": {one.metric.name: _change_as_json(one) for one in changes}}

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from profiler.cli.printing import UNKNOWN
-from profiler.cli.styled_text import EMPTY, Column, Line, Span, line, table
+from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, wrapped
 from profiler.comparison.compared_metrics import MetricChange
 from profiler.comparison.median_change import MedianChange
 from profiler.comparison.run_sets import RunSet
@@ -11,6 +11,8 @@ from profiler.record.units import format_value
 
 _GAP = 2
 _DATE_LENGTH = 10
+_PIPE_COLUMNS = 10_000
+_MANY_PERCENT = 1000
 _STYLES: Mapping[str, str] = {"more": "bad", "less": "good"}
 SET_TITLES = ("", "Runs of", "Runs", "Started", "Left out")
 METRIC_TITLES = ("", "A", "B", "Change", "95 % interval", "Verdict")
@@ -32,7 +34,7 @@ def comparison_lines(sets: Sequence[RunSet], changes: Sequence[MetricChange], wi
     ]
     yield from table(_METRIC_COLUMNS, rows, gap=_GAP, width=width)
     for sentence in partly_known(sets, changes):
-        yield line(sentence)
+        yield from wrapped(sentence, width or _PIPE_COLUMNS, first="")
 
 
 def set_rows(sets: Sequence[RunSet]) -> Iterator[tuple[str, ...]]:
@@ -75,7 +77,9 @@ def partly_known(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Ite
 
 def percent_text(percent: float | None) -> str:
     """A change, with its sign."""
-    return UNKNOWN if percent is None else f"{round(percent, 1) + 0.0:+.1f} %"
+    if percent is None:
+        return UNKNOWN
+    return f"{round(percent, 1) + 0.0:+.1f} %" if abs(percent) < _MANY_PERCENT else f"{percent:+.3g} %"
 
 
 def interval_text(change: MedianChange) -> str:

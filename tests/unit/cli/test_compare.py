@@ -160,6 +160,8 @@ def test_the_history_and_standard_input_are_sources(
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(lines((*GROWN[0], *GROWN[1])))))
     assert Printed(capfd, *BOTH, "--from", "-").out == from_history.out
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(lines((*GROWN[0], *GROWN[1])))))
+    with pytest.raises(TaskProfilerError, match="No run or family"):  # bytes that are not UTF-8
+        Printed(capfd, "\udcff", "nightly@1")
     with_ids = Printed(capfd, "nightly@1", "task-200,task-201", "--from", "-")
     assert "task-200,task-201" in with_ids.out
     assert "memory peak" in with_ids.out
@@ -173,6 +175,9 @@ def test_local_runs_have_a_cost_as_if_on_fargate(capfd: pytest.CaptureFixture[st
     words = (*BOTH, "--from", kept(local), "--format", "json", "--metric", "costUsd")
     assert json.loads(Printed(capfd, *words).out)["metrics"]["costUsd"]["a"] is None
     priced = json.loads(Printed(capfd, *words, "--on-fargate", "us-east-1").out)["metrics"]["costUsd"]
+    odd = [replace(one, record=replace(one.record, metrics=replace(one.record.metrics, vcpu_size=3))) for one in local]
+    without = Printed(capfd, *BOTH, "--from", kept(odd), "--on-fargate", "us-east-1")
+    assert without.err.startswith("task-profiler: No run has a price on Fargate in us-east-1: its machine has a size")
     assert priced["b"] == pytest.approx(120 / 3600 * (0.04048 + 2 * 0.004445), rel=1e-4)
 
 
@@ -249,7 +254,7 @@ def test_the_text_fits_the_terminal_and_colours_the_verdicts() -> None:
         for _ in "AB"
     )
     changes = [
-        changed("durationMs", "more", 1.0, high=1234.5),
+        changed("durationMs", "more", 12345.67, high=1e300, change=1e299),
         changed("cpuSeconds", "less", -50.0, high=-2.0),
         changed("maxMemoryUsedMB", "too few runs", -50.0, high=2.0, runs_needed=1234),
         changed("blockReadBytes", "more", 12.0),
@@ -257,7 +262,8 @@ def test_the_text_fits_the_terminal_and_colours_the_verdicts() -> None:
     drawn = render_lines(comparison_lines(sets, changes, 80), is_coloured=False, encoding="utf-8").decode()
     assert max(map(len, drawn.splitlines())) <= 80
     assert "+12.0 % or more" in drawn
-    assert "too few runs (about" in drawn
+    assert "+1.23e+04 to +1e+300 %" in drawn
+    assert "too few runs" in drawn
     coloured = render_lines(comparison_lines(sets, changes, 80), is_coloured=True, encoding="utf-8").decode()
     assert "\x1b[1;31mmore\x1b[0m" in coloured
     assert "\x1b[1;32mless\x1b[0m" in coloured

@@ -263,6 +263,7 @@ def test_filters_select_the_runs_that_count(capfd: pytest.CaptureFixture[str]) -
     [
         (("--last", "0"), "'0' is not a whole number (1 to 10000)."),
         (("--max-slowdown", "-1"), "'-1' is not a number (0 to 10000)."),
+        (("--max-slowdown", "nan"), "'nan' is not a number (0 to 10000)."),
         (("--min-saving", "101"), "'101' is not a number (0 to 100)."),
     ],
 )

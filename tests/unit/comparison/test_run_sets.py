@@ -105,8 +105,12 @@ def test_ids_and_their_beginnings_count_whatever_the_status() -> None:
         read("zzz", "xyz3", *runs)
     with pytest.raises(UsageError, match="'abc1,' has an empty run id"):
         read("abc1,", "xyz3", *runs)
-    with pytest.raises(UsageError, match="nightly is a family: only ids of runs can be joined by commas"):
+    with pytest.raises(
+        UsageError, match="nightly is not the id of a run: name one family, or run ids joined by commas"
+    ):
         read("abc1,nightly", "xyz3", *runs)
+    with pytest.raises(UsageError, match=r"night\* is not the id of a run"):
+        read("night*", "xyz3", *runs)
     with pytest.raises(TaskProfilerError, match="The run task-9 has no report yet"):
         read("task-9", "xyz3", *runs, checkpoint(report(9)))
 
