@@ -116,8 +116,9 @@ class _Budget(click.types.FloatParamType):
 def command(**options: Any) -> int:  # noqa: ANN401  click has checked the types
     """Run a command and report its CPU, memory and I/O.
 
-    The command's input, output, signals and exit code do not change. When it ends, the report is
-    printed as one line to stderr, and the run is added to the local history (task-profiler history).
+    The command's input, output, signals and exit code do not change, except for --runs and for an
+    exceeded budget. When it ends, the report is printed to stderr, and the run is added to the local
+    history (task-profiler history).
     """
     from profiler.cli.wiring.build_run import run_command  # not for the help
 

@@ -28,8 +28,8 @@ class _Change(Struct, frozen=True):
     new: str
 
     def text(self, glyphs: Glyphs, *, has_values: bool) -> str:
-        percent = f"{self.percent:+.0f} %"
-        if abs(self.percent) >= 10 * _PERCENT:
+        percent = f"{self.percent:+.0f} %" if self.percent > 1 - _PERCENT else "by more than -99 %"
+        if self.percent >= 10 * _PERCENT:
             percent = f"{self.percent / _PERCENT + 1:.0f}{glyphs.times}"
         return f"{self.name} {percent}" + (f" ({self.old} {glyphs.arrow} {self.new})" if has_values else "")
 
@@ -41,12 +41,16 @@ def change_spans(record: Record, last: Record, now_ns: int, width: int, glyphs: 
         return _of_the_last(last, when, width)
     changes = tuple(_changes(record.metrics, last.metrics))
     if not changes:
-        texts = (f"less than {_MIN_CHANGE_PERCENT} % since the last success{when}", f"less than 5 % since{when}")
+        texts = (f"nothing notable since the last success{when}", f"nothing notable{f' since{when}' if when else ''}")
         is_comparable = (record.metrics.duration_ms or 0) >= _MIN_CHANGE_MS
         return _first_fitting(texts, width) if is_comparable else ()
     for shown in (changes, changes[:2], changes[:1]):
         for has_values in (True, False):
-            for since in (f" since the last success{when}", f" since the success{when}", f" since{when}"):
+            for since in (
+                f" since the last success{when}",
+                f" since the success{when}",
+                f" since{when}" if when else "",
+            ):
                 spans = _joined(shown, glyphs, since, has_values=has_values)
                 if sum(len(span.text) for span in spans) <= width:
                     return spans
@@ -97,7 +101,8 @@ def _ms(seconds: float | None) -> float | None:
 def _when(record: Record, last: Record, now_ns: int) -> str:
     """How long ago it ended, and what else differs: the processor, else the commit."""
     ended_ns = parse_ns(last.finished_at or last.started_at)
-    ago = "" if ended_ns is None else f" {_rounded((now_ns - ended_ns) // NS_PER_SECOND)} ago"
+    seconds = 0 if ended_ns is None else (now_ns - ended_ns) // NS_PER_SECOND
+    ago = f" {_rounded(seconds)} ago" if seconds > 0 else ""
     if processor_difference(record, last) is not None:
         return f"{ago} on another processor"
     commit, own = (last.labels or {}).get(_GIT_COMMIT), (record.labels or {}).get(_GIT_COMMIT)
@@ -109,4 +114,4 @@ def _rounded(seconds: int) -> str:
     for name, unit in _UNITS:
         if seconds >= 2 * unit:
             return f"{seconds // unit} {name}"
-    return f"{max(seconds, 0)} s"
+    return f"{seconds} s"

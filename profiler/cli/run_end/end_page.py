@@ -3,6 +3,7 @@
 Nothing is wrapped into more lines than the page has, and no number is cut: a narrow terminal gets shorter texts.
 """
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -31,7 +32,7 @@ _MAX_WRAPPED = 3
 _PERCENT = 100
 _MEMORY = "Memory"
 # A peak this much above every reading lasted shorter than the time between two of them.
-_SPIKE = 1.25
+_SPIKE, _MIN_SPIKE_MB = 1.25, 10
 _MIN_WAIT_PERCENT = 10
 _MIN_IO_BYTES = MIB
 _MS_PER_SECOND = 1000
@@ -47,14 +48,14 @@ class EndView(Struct, frozen=True, kw_only=True):
         glyphs: The characters that it shows.
         now_ns: The time now.
         max_lines: How many lines there may be.
-        is_kept: Whether the run is in the history, where ``show`` finds it.
+        history: The options by which ``show`` finds the run in the history, usually none; None: it is in no history.
     """
 
     width: int
     glyphs: Glyphs
     now_ns: int
     max_lines: int = MAX_LINES
-    is_kept: bool = True
+    history: Sequence[str] | None = ()
 
 
 class _Part(Struct, frozen=True):
@@ -68,11 +69,13 @@ def end_lines(report: Report, last: Record | None, view: EndView) -> list[Line]:
     """Draw the end of a run. ``last`` is the last success of its family, if it can be compared."""
     record = report.record
     verdict = verdict_of(PastRun(report=report), view.now_ns)
-    pointer = f"task-profiler show {record.task_id[:_ID_LENGTH]}" if view.is_kept and _has_curves(record.series) else ""
+    pointer = _command("show", record.task_id[:_ID_LENGTH], view) if _has_curves(record.series) else ""
     head = _head(verdict, record, pointer, view)
     has_pointer = any(pointer in span.text for row in head for span in row)
     waits = [] if record.time_breakdown is None else longest_waits(record.time_breakdown)
-    advice = next_step(record, waits, view.glyphs)
+    # With options the sentence would be too long.
+    recommend = "" if view.history else _command("recommend", record.family or "", view)
+    advice = next_step(record, waits, view.glyphs, recommend)
     parts = [
         _Part(0, head),
         _Part(1, _evidence(verdict, record, view)),
@@ -85,6 +88,12 @@ def end_lines(report: Report, last: Record | None, view: EndView) -> list[Line]:
         _Part(8, () if has_pointer else _labelled("more", pointer, view)),
     ]
     return _fitting(parts, view.max_lines)
+
+
+def _command(name: str, argument: str, view: EndView) -> str:
+    """A command for more about the run; "" for a run that is in no history, or if it does not fit on a line."""
+    command = "" if view.history is None else f"task-profiler {name} {shlex.join((argument, *view.history))}"
+    return command if len(INDENT) + _LABEL_WIDTH + len(command) <= view.width else ""
 
 
 def _fitting(parts: Sequence[_Part], max_lines: int) -> list[Line]:
@@ -101,14 +110,14 @@ def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tupl
     """The verdict, and what else fits on its line: memory of a run without a curve, CPU time, how to see more."""
     dot, separator = view.glyphs.dot, view.glyphs.separator
     text = verdict.text.removesuffix(".")
-    first, *more = wrapped(text, view.width, first=f"{dot} ", style=verdict.tone)[:_MAX_WRAPPED]
+    first, *more = _rows(text, f"{dot} ", view, verdict.tone)[:_MAX_WRAPPED]
     room = view.width - len(f"{dot} {text}")
     ends = []
-    for fact in (_peak_alone(record, view.glyphs), _cpu_time(record.metrics)):
-        if fact and len(separator) + len(fact) <= room:
-            room -= len(separator) + len(fact)
-            ends.append(Span(f"{separator}{fact}"))
-    if len(pointer) < room - 1:
+    for texts in (_peak_alone(record, view.glyphs), _cpu_time(record.metrics)):
+        fact = next((separator + text for text in texts if len(separator) + len(text) <= room), "")
+        room -= len(fact)
+        ends.append(Span(fact))
+    if pointer and len(pointer) < room - 1:
         ends.append(Span(pointer.rjust(room), "dim"))
     return (line(Span(first[0].text, verdict.tone), *first[1:], *ends), *more)
 
@@ -118,21 +127,21 @@ def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ..
     is_kill = record.likely_out_of_memory or record.exit_code == SIGKILL_EXIT_CODE
     if verdict.evidence is None or not (is_kill or known_status(record) in ("stopped", "unknown")):
         return ()
-    return wrapped(verdict.evidence, view.width)[:_MAX_WRAPPED]
+    return _rows(verdict.evidence, INDENT, view)[:_MAX_WRAPPED]
 
 
-def _cpu_time(metrics: Metrics) -> str:
+def _cpu_time(metrics: Metrics) -> tuple[str, ...]:
     seconds = metrics.cpu_seconds
-    return "" if seconds is None else f"{format_duration(seconds * _MS_PER_SECOND)} of CPU time"
+    return () if seconds is None else (f"{format_duration(seconds * _MS_PER_SECOND)} of CPU time",)
 
 
-def _peak_alone(record: Record, glyphs: Glyphs) -> str:
+def _peak_alone(record: Record, glyphs: Glyphs) -> tuple[str, ...]:
     """The memory peak of a run that was too short for a curve."""
     metrics = record.metrics
     if metrics.max_memory_used_mb is None or _has_curves(record.series):
-        return ""
-    of_size = f" of {format_memory(metrics.memory_size_mb)}" if metrics.memory_size_mb else ""
-    return f"memory peak {_at_least(metrics, glyphs)}{format_memory(metrics.max_memory_used_mb)}{of_size}"
+        return ()
+    peak = f"memory peak {_at_least(metrics, glyphs)}{format_memory(metrics.max_memory_used_mb)}"
+    return (f"{peak} of {format_memory(metrics.memory_size_mb)}", peak) if metrics.memory_size_mb else (peak,)
 
 
 def _has_curves(series: Series | None) -> bool:
@@ -180,6 +189,8 @@ def _curves(record: Record, glyphs: Glyphs) -> Iterator[tuple[Curve, Sequence[st
         return
     cpu = Curve("CPU", series.vcpu_used, metrics.vcpu_size, format_vcpu, least_top=_LEAST_VCPU)
     top = cpu.limit_text(glyphs).replace(" vCPU of", " of")
+    if cpu.is_to_limit:
+        top = top.replace(glyphs.limit, f"{glyphs.limit} limit")
     average = None if metrics.vcpu_used is None else metrics.vcpu_used.avg
     yield cpu, _with_details(top, () if average is None else (f"average {_vcpu_text(average)}",))
     peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
@@ -211,13 +222,19 @@ def _memory_texts(curve: Curve, metrics: Metrics, glyphs: Glyphs) -> tuple[str, 
         return (curve.limit_text(glyphs),)
     peak = f"{_at_least(metrics, glyphs)}{format_memory(peak_mb)}"
     share = "" if not size_mb or peak_mb < size_mb / _PERCENT else f"{_PERCENT * peak_mb / size_mb:.0f} %"
-    spike = " (short spike)" if curve.known and peak_mb > _SPIKE * max(curve.known) else ""
+    highest = max(curve.known, default=peak_mb)
+    spike = " (short spike)" if peak_mb > max(_SPIKE * highest, highest + _MIN_SPIKE_MB) else ""
     if curve.is_to_limit and size_mb:
-        limit = f"{glyphs.limit} {format_memory(size_mb)}"
-        return (f"{limit}, peak {peak} ({share}){spike}", f"{limit}, peak {peak} ({share})", f"{limit}, peak {share}")
-    top = f"{glyphs.limit} {peak} peak"
+        limit, text = format_memory(size_mb), f"peak {peak} ({share})"
+        return (
+            f"{glyphs.limit} limit {limit}, {text}{spike}",
+            f"{glyphs.limit} limit {limit}, {text}",
+            f"{glyphs.limit} {limit}, {text}",
+            f"{glyphs.limit} {limit}, peak {share}",
+        )
+    top = f"{glyphs.limit} peak {peak}"
     of_size = f"{share and ', '}{share} of {format_memory(size_mb)}" if size_mb else ""
-    return (f"{top}{spike}{of_size}", f"{top}{of_size}", top)
+    return (f"{top}{of_size}{spike}", f"{top}{of_size}", top)
 
 
 def _waits(waits: Sequence[WaitTarget], view: EndView) -> str:
@@ -251,9 +268,18 @@ def _labelled(label: str, text: str, view: EndView) -> tuple[Line, ...]:
 
 
 def _wrapped(label: str, text: str, view: EndView) -> tuple[Line, ...]:
-    rows = wrapped(text, view.width, first=f"{INDENT}{label:<{_LABEL_WIDTH}}")
+    rows = _rows(text, f"{INDENT}{label:<{_LABEL_WIDTH}}", view)
+    if not rows:
+        return ()
     first = line(_label(label, "dim"), *rows[0][1:])
     if len(rows) <= _MAX_WRAPPED:
         return first, *rows[1:]
     rest = " ".join("".join(span.text for span in row).strip() for row in rows[_MAX_WRAPPED - 1 :])
     return first, *rows[1 : _MAX_WRAPPED - 1], *_labelled("", rest, view)
+
+
+def _rows(text: str, first: str, view: EndView, style: str = "") -> tuple[Line, ...]:
+    """The wrapped text; a word that is longer than a line is cut."""
+    room = view.width - len(first)
+    rows = wrapped(text, view.width, first=first, style=style)
+    return tuple(line(row[0], Span(shorten(row[1].text, room, view.glyphs), style)) for row in rows)

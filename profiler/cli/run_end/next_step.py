@@ -9,7 +9,7 @@ from profiler.cli.styled_text import Glyphs
 from profiler.record.activity_model import WaitTarget
 from profiler.record.hardware import idle_advice
 from profiler.record.record_model import Metrics, Record, known_status
-from profiler.record.units import format_count, format_duration, format_memory, format_vcpu
+from profiler.record.units import format_count, format_duration, format_memory, format_task_size, format_vcpu
 
 _PERCENT = 100
 _MIN_SATURATED_PERCENT = 30
@@ -27,8 +27,11 @@ class NextStep(Struct, frozen=True):
     names_wait: bool = False
 
 
-def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs) -> NextStep | None:
-    """The most useful advice that the record supports; None if nothing stands out."""
+def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recommend: str) -> NextStep | None:
+    """The most useful advice that the record supports; None if there is none.
+
+    ``recommend`` is the command for a size; "" without one.
+    """
     metrics = record.metrics
     if record.likely_out_of_memory:
         return NextStep(_more_memory(metrics))
@@ -51,8 +54,8 @@ def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs) -> Ne
             "memory would not help there.",
             names_wait=True,
         )
-    one_cpu = _one_cpu(metrics)
-    return None if one_cpu is None else NextStep(one_cpu)
+    rest = _one_cpu(metrics) or _enough(record, recommend)
+    return None if rest is None else NextStep(rest)
 
 
 def _more_memory(metrics: Metrics) -> str:
@@ -100,3 +103,12 @@ def _one_cpu(metrics: Metrics) -> str | None:
     if used.avg < least or used.p95 > most:
         return None
     return f"it kept one of {size:g} CPUs busy: only work in parallel would make it faster."
+
+
+def _enough(record: Record, recommend: str) -> str | None:
+    """The size that the run would have needed as a task; a run that is one has a size to compare with."""
+    recommended = record.recommendation
+    if recommended is None or record.task_size is not None:
+        return None
+    size = format_task_size(recommended.vcpu, recommended.memory_mb)
+    return size and f"{size} would have been enough{recommend and f' ({recommend})'}."

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from profiler.cli.charts.time_lines import BLOCK_CHARACTERS
 from profiler.cli.printing import STDERR
@@ -16,7 +16,13 @@ _SHOWN = f"{BLOCKS.dot}{BLOCKS.limit}{BLOCKS.separator}{BLOCKS.arrow}{BLOCKS.at_
 
 
 def printed_end(
-    report: Report, last: Record | None, environment: Mapping[str, str], now_ns: int, *, is_file: bool, is_kept: bool
+    report: Report,
+    last: Record | None,
+    environment: Mapping[str, str],
+    now_ns: int,
+    *,
+    is_file: bool,
+    history: Sequence[str] | None,
 ) -> bytes:
     """Draw the end of a run.
 
@@ -26,7 +32,7 @@ def printed_end(
         environment: NO_COLOR, FORCE_COLOR and TERM are read.
         now_ns: The time now.
         is_file: Whether it is for a file, else for standard error.
-        is_kept: Whether the run is in the history.
+        history: The options by which other commands find the run; None: it is in no history.
     """
     encoding = _FILE_ENCODING if is_file else (sys.stderr.encoding if sys.stderr else None) or _FILE_ENCODING
     # The command may have left the cursor within a line: the end begins with a line of its own.
@@ -36,7 +42,7 @@ def printed_end(
         glyphs=_glyphs(encoding),
         now_ns=now_ns,
         max_lines=MAX_LINES - len(before),
-        is_kept=is_kept,
+        history=history,
     )
     lines = end_lines(report, last, view)
     return before + render_lines(lines, is_coloured=not is_file and is_coloured(environment, STDERR), encoding=encoding)

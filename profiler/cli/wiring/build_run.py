@@ -23,7 +23,7 @@ from profiler.local_run.prepared_run import prepare_run, take_over_signals
 
 if TYPE_CHECKING:
     from profiler.cli.wiring.build_session import RunSession
-    from profiler.record.record_model import Record
+    from profiler.record.record_model import Metrics
 
 _STDERR = 2
 _OVER_BUDGET = 3
@@ -60,7 +60,7 @@ class _Runner:
         self._clock = SystemClock()
         self._signals = take_over_signals()
         self._session: RunSession | None = None
-        self._records: list[Record] = []
+        self._successes: list[Metrics] = []
 
     def run_all(self) -> int:
         """Run the command until the last run, the first failure, or a signal; returns the exit code."""
@@ -69,8 +69,9 @@ class _Runner:
             exit_code, is_success = self._run_next()
             if not is_success:
                 break
-        if len(self._records) > 1 and self._session is not None:
-            self._write(self._session.summary(self._records))
+        if self._options.runs > 1 and self._session is not None:
+            summary = self._session.summary(self._successes)
+            _write_report(summary, self._descriptor, self._options.output, self.stderr)
         return self._check_budgets() if is_success else exit_code
 
     def _run_next(self) -> tuple[int, bool]:
@@ -97,14 +98,13 @@ class _Runner:
             stderr.write(f"task-profiler: {finished.startup_error}\n".encode(errors="surrogateescape"))
         _warn(stderr, (*session.problems, *finished.warnings))
         line, printed = session.lines(finished)
-        self._write(printed)
+        _write_report(printed, self._descriptor, options.output, stderr)
         _warn(stderr, session.add_to_history(line, finished))
         session.stop_collectors()
-        self._records.append(finished.report.record if options.runs == 1 else _without_lists(finished.report.record))
-        return finished.exit_code, finished.exit_code == 0 and not finished.got_stop_signal
-
-    def _write(self, printed: bytes) -> None:
-        _write_report(printed, self._descriptor, self._options.output, self.stderr)
+        is_success = finished.exit_code == 0 and not finished.got_stop_signal
+        if is_success:
+            self._successes.append(finished.report.record.metrics)
+        return finished.exit_code, is_success
 
     def _check_budgets(self) -> int:
         memory_mb, duration_ms, cpu_seconds = (
@@ -117,19 +117,13 @@ class _Runner:
         from profiler.local_run.run_budgets import failed_budgets  # most runs have no budget
 
         sentences = failed_budgets(
-            [record.metrics for record in self._records],
+            self._successes,
             memory_mb=memory_mb,
             duration_ms=duration_ms,
             cpu_seconds=cpu_seconds,
         )
         _warn(self.stderr, sentences)
         return _OVER_BUDGET if sentences else 0
-
-
-def _without_lists(record: "Record") -> "Record":
-    from profiler.record.bounded_json_line import without_lists  # with the record's types: after the fork
-
-    return without_lists(record)
 
 
 def _check_options(options: RunOptions) -> None:

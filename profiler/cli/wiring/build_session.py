@@ -21,7 +21,7 @@ from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.session import RunPlan, RunResult, run
 from profiler.readers.linux.script_names import is_interpreter, name_with_script
 from profiler.record.bounded_json_line import encode_line
-from profiler.record.record_model import Record, Report
+from profiler.record.record_model import Metrics, Record, Report
 from profiler.settings import SettingsReader, problems_message
 
 if TYPE_CHECKING:
@@ -94,23 +94,24 @@ class RunSession:
         if result.startup_error is not None and not is_file:
             return b""
         record = result.report.record
-        is_kept = recorder is not None and recorder.keeps_runs
-        wait_for_last = None
-        if recorder is not None and is_kept:
+        wait_for_last, history = None, None
+        if recorder is not None and recorder.keeps_runs:
             wait_for_last = recorder.search_last_success(record, _comparable(self._options))
+            file = self._options.history_file
+            history = () if file is None else ("--history", file)
         from profiler.cli.run_end.printed_end import printed_end  # not before the command has ended
 
         last = None if wait_for_last is None else wait_for_last()
-        return printed_end(result.report, last, os.environ, self._clock.wall_ns(), is_file=is_file, is_kept=is_kept)
+        return printed_end(result.report, last, os.environ, self._clock.wall_ns(), is_file=is_file, history=history)
 
-    def summary(self, records: Sequence[Record]) -> bytes:
-        """The line about several runs for a person; nothing for programs, and without a success."""
+    def summary(self, successes: Sequence[Metrics]) -> bytes:
+        """The lines to print after several runs: a sentence about the successes, for a person only."""
         if self._format != "human":
             return b""
-        from profiler.cli.run_end.runs_summary import summary_line  # most commands run once
+        from profiler.cli.run_end.runs_summary import summary_sentence  # most commands run once
 
-        line = summary_line(records)
-        return f"{line}\n".encode() if line else b""
+        sentence = summary_sentence(successes)
+        return f"\n{sentence}\n".encode() if sentence else b""
 
     def add_to_history(self, line: bytes, result: RunResult) -> tuple[str, ...]:
         """Add the run to the history, unless ``--no-history`` is given. Returns sentences about what failed."""

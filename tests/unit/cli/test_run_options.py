@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from profiler.cli.run_command import command
-from profiler.cli.run_options import RunOptions, parse_usual
+from profiler.cli.run_options import Format, RunOptions, parse_usual, printed_format
 
 _OPTIONS = tuple(name for parameter in command.params if isinstance(parameter, click.Option) for name in parameter.opts)
 _VALUES = (
@@ -127,3 +127,21 @@ def test_every_option_is_parsed_without_click() -> None:
     for option in _OPTIONS:
         values = _VALID.get(option, ["a"])
         assert parse_usual([option, *values, "true"]) is not None, option
+
+
+@pytest.mark.parametrize(
+    ("output_format", "on_terminal", "in_pipe", "in_file"),
+    [
+        ("auto", "human", "json", "json"),
+        ("human", "human", "human", "human"),
+        ("json", "json", "json", "json"),
+        ("text", "text", "text", "text"),
+    ],
+)
+def test_the_report_is_for_a_person_only_on_a_terminal_or_on_request(
+    output_format: Format, on_terminal: str, in_pipe: str, in_file: str
+) -> None:
+    assert printed_format(output_format, has_output=False, is_terminal=True) == on_terminal
+    assert printed_format(output_format, has_output=False, is_terminal=False) == in_pipe
+    for is_terminal in (False, True):
+        assert printed_format(output_format, has_output=True, is_terminal=is_terminal) == in_file

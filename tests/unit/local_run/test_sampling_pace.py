@@ -1,5 +1,6 @@
 """When a command is sampled, and what the finer sampling does to its statistics."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 
@@ -39,7 +40,7 @@ def _run(
 
 def _steps_ms(readings: list[tuple[Reading, int]], begin: float, end: float) -> list[float]:
     times = [at_ns for _, at_ns in readings if seconds(begin) <= at_ns <= seconds(end)]
-    return [(after - before) / NS_PER_MS for before, after in zip(times, times[1:], strict=False)]
+    return [(after - before) / NS_PER_MS for before, after in itertools.pairwise(times)]
 
 
 def test_a_short_run_is_sampled_every_20_ms_and_a_long_one_at_the_interval() -> None:
