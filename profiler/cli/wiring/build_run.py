@@ -107,21 +107,17 @@ class _Runner:
         return finished.exit_code, is_success
 
     def _check_budgets(self) -> int:
-        memory_mb, duration_ms, cpu_seconds = (
-            self._options.max_memory_mb,
-            self._options.max_duration_ms,
-            self._options.max_cpu_seconds,
-        )
-        if memory_mb is None and duration_ms is None and cpu_seconds is None:
+        options = self._options
+        limits = {
+            "memory_mb": options.max_memory_mb,
+            "duration_ms": options.max_duration_ms,
+            "cpu_seconds": options.max_cpu_seconds,
+        }
+        if all(limit is None for limit in limits.values()):
             return 0
         from profiler.local_run.run_budgets import failed_budgets  # most runs have no budget
 
-        sentences = failed_budgets(
-            self._successes,
-            memory_mb=memory_mb,
-            duration_ms=duration_ms,
-            cpu_seconds=cpu_seconds,
-        )
+        sentences = failed_budgets(self._successes, **limits)
         _warn(self.stderr, sentences)
         return _OVER_BUDGET if sentences else 0
 

@@ -12,7 +12,7 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.local_run.sampler import SampleBuffer
 from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from tests.fakes import START_NS, seconds
 
 _STARTED_NS = 7 * NS_PER_SECOND
