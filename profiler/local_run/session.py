@@ -68,6 +68,8 @@ _MAX_NAMES_SHOWN = 5
 # A command that ends sooner costs no file.
 _FIRST_WRITE_NS = NS_PER_SECOND // 10
 _MIN_SERIES_STEP = 0.75
+# A run that ends sooner has nothing to notice, and does without the modules.
+_FIRST_NOTICES_NS, _USUAL_STUCK_MINUTES = 5 * NS_PER_SECOND, 10
 _NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
 
 
@@ -187,6 +189,8 @@ class _Session:
         self._time: TimeAccount | None = None
         self._notices: LocalNotices | None = None
         self._looks_for_notices = True
+        may_be_soon = plan.expected_seconds is not None or 0 < plan.stuck_minutes < _USUAL_STUCK_MINUTES
+        self._first_notices_ns = 0 if may_be_soon else _FIRST_NOTICES_NS
         self._pace = SamplingPace(started.started_ns, self._interval_ns, time.thread_time_ns())
         self._has_tick = False
 
@@ -222,7 +226,7 @@ class _Session:
             return
         is_tick = reading == "tick"
         began_ns = time.thread_time_ns()
-        _import_readers(is_tick=is_tick)
+        _import_readers()
         self._pace.leave_out(time.thread_time_ns() - began_ns)
         self._sample(now_ns, is_tick=is_tick)
         self._has_tick = self._has_tick or is_tick
@@ -238,7 +242,7 @@ class _Session:
             self._add_threads(now_ns)
             if is_tick:
                 self._plan.on_sample(sample)
-                if self._looks_for_notices:
+                if self._looks_for_notices and now_ns - self._started.started_ns >= self._first_notices_ns:
                     self._look_for_notices(sample)
 
     def _look_for_notices(self, sample: ContainerSample) -> None:
@@ -406,15 +410,12 @@ class _Session:
         return None if now is None or before is None else max(now - before, 0)
 
 
-def _import_readers(*, is_tick: bool) -> None:
-    """Import what the first full reading or the first tick needs, which the shortest runs do without."""
+def _import_readers() -> None:
+    """Import what the first full reading needs, which the shortest runs do without."""
     import profiler.aggregation.series_by_command
     import profiler.aggregation.time_breakdown
     import profiler.readers.linux.script_names
-    import profiler.readers.linux.thread_times
-
-    if is_tick:
-        import profiler.local_run.local_notices  # noqa: F401
+    import profiler.readers.linux.thread_times  # noqa: F401
 
 
 def _with_advice(record: Record, prices: PriceOverrides, now_ns: int, *, is_sampled: bool) -> Record:
