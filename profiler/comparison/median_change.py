@@ -38,6 +38,7 @@ _DRAWS: Final = 10_000
 _SEED: Final = 20261122
 _NORMAL: Final = NormalDist()
 _Z: Final = _NORMAL.inv_cdf(0.975)
+_OUTSIDE_MIDDLE: Final = 0.1
 # With 80 %, a spread estimated too low would lose more than one estimated too high gains.
 _PLANNED_POWER: Final = 0.85
 # The interval of few runs is wider than that of a normal distribution. About two more runs make up for it.
@@ -75,13 +76,15 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
         return MedianChange(a=median(a) if a else None, b=median(b) if b else None)
     base, other, fewest = median(a), median(b), min(len(a), len(b))
     ratio = _ratio(base, other)
-    ratios = sorted(map(_ratio, _resampled_medians(a, 0), _resampled_medians(b, 1)))
+    medians_a, medians_b = _resampled_medians(a, 0), _resampled_medians(b, 1)
+    ratios = sorted(map(_ratio, medians_a, medians_b))
     runs = 2 / (1 / len(a) + 1 / len(b))
     needed = _runs_needed(ratios, runs) if fewest >= _MIN_RUNS_FOR_SPREAD else None
     verdict: Verdict = "too few runs"
     low = high = math.nan
     if fewest >= MIN_RUNS:
-        low, high = _ends(ratios, _tail(len(a), len(b)))
+        freedom = _freedom(_spread(medians_a) * other, len(a), _spread(medians_b) * base, len(b))
+        low, high = _ends(ratios, _NORMAL.cdf(-_student(freedom)))
         if low > 1 + _ROUNDING:
             verdict = "more"
         elif high < 1 - _ROUNDING:
@@ -118,23 +121,34 @@ def _ends(ordered: Sequence[float], tail: float) -> tuple[float, float]:
     return ordered[index], ordered[-1 - index]
 
 
-def _tail(runs_a: int, runs_b: int) -> float:
-    """The share of the ratios that the interval leaves out on each side."""
-    freedom = (1 / runs_a + 1 / runs_b) ** 2 / (1 / runs_a**2 / (runs_a - 1) + 1 / runs_b**2 / (runs_b - 1))
-    # Abramowitz and Stegun, 26.7.5.
-    t = _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
-    return _NORMAL.cdf(-t)
+def _spread(values: Sequence[float]) -> float:
+    low, high = _ends(sorted(values), _OUTSIDE_MIDDLE)
+    return high - low
+
+
+def _freedom(spread_a: float, runs_a: int, spread_b: float, runs_b: int) -> float:
+    """Welch's degrees of freedom: those of the noisier side, or of both if their noise is alike."""
+    total = spread_a**2 + spread_b**2
+    share_a = spread_a**2 / total if total else 0.5
+    return 1 / (share_a**2 / (runs_a - 1) + (1 - share_a) ** 2 / (runs_b - 1))
+
+
+def _student(freedom: float) -> float:
+    """The 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5)."""
+    return _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
 
 
 def _runs_needed(ratios: Sequence[float], runs: float) -> int | None:
-    low, high = _ends(ratios, 0.1)
+    low, high = _ends(ratios, _OUTSIDE_MIDDLE)
     if not low or math.isinf(high):
         return None
-    deviation = (math.log(high) - math.log(low)) / (2 * _NORMAL.inv_cdf(0.9))
+    deviation = (math.log(high) - math.log(low)) / (2 * _NORMAL.inv_cdf(1 - _OUTSIDE_MIDDLE))
     deviation_needed = math.log(_SEEN_RATIO) / (_Z + _NORMAL.inv_cdf(_PLANNED_POWER))
     # Resampled sets spread less than new ones, by (runs - 1) / runs.
-    exact = runs**2 / (runs - 1) * (deviation / deviation_needed) ** 2
-    return max(MIN_RUNS, math.ceil(exact) + _EXTRA_RUNS)
+    needed = math.ceil(runs**2 / (runs - 1) * (deviation / deviation_needed) ** 2) + _EXTRA_RUNS
+    # An estimate has no more than two digits.
+    unit: int = 10 ** max(0, len(str(needed)) - 2)
+    return max(MIN_RUNS, -(-needed // unit) * unit)
 
 
 def _resampled_medians(values: Sequence[float], side: int) -> list[float]:
