@@ -13,7 +13,7 @@ def price_overrides(environment: Mapping[str, str], on_fargate: str | None = Non
     Problems with them are printed on standard error, and that the Region ``on_fargate`` has no known price.
     """
     reader = SettingsReader(environment)
-    prices = reader.prices()
+    prices = reader.prices() or PriceOverrides()
     if reader.problems:
         warn(problems_message(reader.problems))
     if on_fargate is not None and not is_priced(on_fargate, prices):
