@@ -64,7 +64,7 @@ def test_ctrl_z_before_the_start_stops_the_profiler_and_the_command_starts_after
 import os, signal
 from profiler.core.clock import SystemClock
 from profiler.local_run.prepared_run import prepare_run
-with prepare_run(("true",), os.environb, SystemClock()) as prepared:
+with prepare_run(("true",), os.environb, SystemClock(), lambda: None) as prepared:
     os.killpg(0, signal.SIGTSTP)
     print(os.waitpid(prepared.execute().command.pid, 0)[1])
 """

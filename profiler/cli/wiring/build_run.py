@@ -2,7 +2,7 @@
 
 This module does what comes before the command's process is forked, and what comes after its end. Its imports delay
 the command. :mod:`profiler.cli.wiring.build_session` is imported while the kernel moves the process into its control
-group.
+group, or before the fork if the kernel does that at once (:mod:`profiler.local_run.prepared_run`).
 """
 
 import gc
@@ -44,7 +44,7 @@ def run_command(options: RunOptions) -> int:
         raise UsageError("--history needs a file name and excludes --no-history: omit one of them.")
     own_labels = parse_labels(options.labels)
     descriptor = None if options.output is None else _open_output(options.output)
-    with prepare_run(options.words, os.environb, SystemClock()) as prepared:
+    with prepare_run(options.words, os.environb, SystemClock(), _import_session) as prepared:
         from profiler.cli.wiring.build_session import RunSession  # see the module's docstring
 
         session = RunSession(options, own_labels, prepared.clock)
@@ -61,6 +61,10 @@ def run_command(options: RunOptions) -> int:
     session.stop_collectors()
     stderr.drain(_MAX_OUTPUT_SECONDS)
     return finished.exit_code
+
+
+def _import_session() -> None:
+    import profiler.cli.wiring.build_session  # noqa: F401  see the module's docstring
 
 
 def _warn(stderr: Output, sentences: Iterable[str]) -> None:
