@@ -17,7 +17,7 @@ comma := ,
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image release-check actionlint prometheus grafana bench-prometheus bench-processes bench-slowdown bench-why bench-notices hashes audit bench-monitor scale pictures coverage mutants site site-publish clean
+.PHONY: help demo test fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image release-check actionlint prometheus grafana bench-prometheus bench-processes bench-slowdown bench-why bench-notices bench-compare hashes audit bench-monitor scale pictures coverage mutants site site-publish clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -165,6 +165,9 @@ bench-why: $(VENV)/.dev ## Check time breakdown and call stacks against known pr
 
 bench-notices: $(VENV)/.dev ## Measure the notices: nights with faults, a year of schedules, families with unusual runs (a few minutes)
 	$(BIN)/python -m benchmarks --only notices schedules unusual_runs --output build/bench/notices
+
+bench-compare: $(VENV)/.dev ## Count how often `compare` is right, for simulated and real runs (half an hour; QUICK=1: two minutes)
+	$(BIN)/python -m benchmarks --only comparison --output build/bench/compare $(if $(QUICK),--quick)
 
 scale: $(VENV)/.dev ## Bring a million reports into a real Elasticsearch and time the dashboards (about half an hour)
 	mkdir -p build/bench

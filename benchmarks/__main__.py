@@ -53,6 +53,9 @@ def all_benchmarks(installed: Path, rivals: Path) -> tuple[Benchmark, ...]:
         Benchmark("why_threads", "Cost of the time breakdown", quick=("--ticks", "10")),
         Benchmark("why_cost", "Cost of the call stacks", ("--seconds", "60"), ("--seconds", "30", "--pairs", "2")),
         Benchmark("schedules", "A simulated year of schedules", quick=("--days", "60")),
+        Benchmark(
+            "comparison", "Comparison of two sets of runs", (), ("--comparisons", "60", "--runs", "0"), is_extra=True
+        ),
         Benchmark("why", "Where the time went", quick=("--quick",), is_extra=True),
         Benchmark("why_kills", "Kills while call stacks are read", quick=("--attaches", "100"), is_extra=True),
     )
@@ -101,7 +104,9 @@ def main(arguments: Sequence[str]) -> int:
         default=_ROOT / ".venv-rivals" / "bin",
         help="bin folder of the environment with the other profilers (see make bench)",
     )
-    parser.add_argument("--only", nargs="+", help="benchmarks to run, by module; why and why_kills run only if named")
+    parser.add_argument(
+        "--only", nargs="+", help="benchmarks to run, by module; comparison, why and why_kills run only if named"
+    )
     parser.add_argument(
         "--output", type=Path, default=_ROOT / "build" / "bench", help="folder for bench.json and bench.md"
     )

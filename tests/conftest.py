@@ -38,6 +38,11 @@ os.environ["MOTO_EC2_LOAD_DEFAULT_AMIS"] = "false"
 _IGNORED_BY_PYTHON = {signal.SIGPIPE, signal.SIGXFSZ}
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Two processes a core: the integration tests, which come first, wait for most of their time."""
+    return 2 * len(os.sched_getaffinity(0))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let pytest-xdist keep our order; its own has the files with the fewest tests last, and these are the slowest."""
     if config.getoption("dist", None) == "loadfile":

@@ -48,6 +48,10 @@ COMMANDS = {
         "profiler.cli.recommend_command",
         "Recommend task sizes based on past runs.",
     ),
+    "compare": (
+        "profiler.cli.compare",
+        "Compare two sets of runs: medians, changes, verdicts.",
+    ),
     "doctor": (
         "profiler.cli.doctor",
         "Show what can be measured in this container and what to change in the task definition.",

@@ -1,6 +1,7 @@
 """Options and arguments that several commands share."""
 
 import functools
+import math
 import os
 import re
 from collections.abc import Callable
@@ -45,6 +46,8 @@ class Number(click.FloatRange):
         try:
             number: float = super().convert(value, param, ctx)
         except click.BadParameter:
+            number = math.nan
+        if math.isnan(number):  # click takes nan for a number within all limits
             self.fail(f"{value!r} is not a number ({self._describe_range()}).", param, ctx)
         return number
 

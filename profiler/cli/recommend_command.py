@@ -193,8 +193,11 @@ def _table(advices: Sequence[Advice], width: int | None, *, with_sizes: bool) ->
     """One row per family, then the sizes and the reasons of each."""
     regions = {advice.evidence.on_fargate for advice in advices} - {None}
     for region in regions:
-        on_fargate = f"as if they had run on Fargate in {region}, in a task of the machine's size"
-        yield from wrapped(f"Runs outside Fargate are treated {on_fargate}.", width or _PIPE_COLUMNS, first="")
+        header = (
+            f"Runs outside Fargate are treated as if they had run on Fargate in {region}: the machine counts as the "
+            "current size unless the task has one, and whole seconds are billed, at least 60."
+        )
+        yield from wrapped(header, width or _PIPE_COLUMNS, first="")
         yield EMPTY
     places = place_columns([advice.evidence.family for advice in advices])
     columns = (_FAMILY_COLUMN, *(Column(title) for title, _ in places), *_COLUMNS)

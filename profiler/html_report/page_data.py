@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import FARGATE, cluster_name
+from profiler.core.ecs_terms import cluster_name
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.html_report.limited_gzip import LimitedGzip, to_json
 from profiler.html_report.page_activity import StacksOf, activity_texts, no_stacks
@@ -22,9 +22,8 @@ from profiler.html_report.run_fields import run_details, run_fields, without_non
 from profiler.past_runs.schedule_notices import due_ns, family_of_notice
 from profiler.record.family_identity import FamilyKey, family_key, family_labels
 from profiler.record.notice_model import ScheduleNoticeLine
-from profiler.record.record_model import Cost, Record
-from profiler.sizing.on_fargate import record_on_fargate
-from profiler.sizing.prices import PriceOverrides, cost_of
+from profiler.sizing.on_fargate import cost_on_fargate
+from profiler.sizing.prices import PriceOverrides
 
 # The plotly library, the page's own scripts and its styles take another 1.7 MB.
 MAX_BYTES = 6_300_000
@@ -79,7 +78,7 @@ def build_page_data(
     about = {"version": version, "generatedAt": generated_at, "onlyOne": only_one, "onFargate": on_fargate}
     sizing = size_rows(runs[:1] if only_one else runs, labels, overrides, on_fargate)
     fields = (
-        run_fields(run, labels[key], _cost(run.record, overrides, on_fargate))
+        run_fields(run, labels[key], cost_on_fargate(run.record, on_fargate, overrides))
         for run, key in zip(runs, keys, strict=True)
     )
     data = LimitedGzip(max_bytes - _END_BYTES)
@@ -138,10 +137,3 @@ def _notice_fields(line: ScheduleNoticeLine, family: str) -> dict[str, Any]:
             "text": line.notice.message,
         }
     )
-
-
-def _cost(record: Record, price_overrides: PriceOverrides, on_fargate: str | None) -> Cost | None:
-    """The run's cost. With ``on_fargate``, a run outside Fargate has the cost that it would have had there."""
-    if on_fargate is None or record.launch_type == FARGATE:
-        return record.cost
-    return cost_of(record_on_fargate(record, on_fargate), price_overrides)

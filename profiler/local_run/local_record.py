@@ -212,6 +212,7 @@ def build_run_record(
     sampling: Sampling,
     *,
     monitor: Monitor,
+    min_series_step_ms: float = 0,
     max_series_steps: int = 0,
 ) -> Record:
     """The record of a command that ran, or runs.
@@ -226,6 +227,8 @@ def build_run_record(
         end = ended(ending.exit_code, observed.finished_ns, was_stopped=ending.is_stop_requested)
         memory = _out_of_memory(end, ending, observed, sizes)
     series = observed.usage.series if max_series_steps else None
+    if series is not None:
+        series = series.copy(min_step_ms=min_series_step_ms, max_steps=max_series_steps)
     record = replace(
         _base_record(identity, end.status, end.exit_code),
         likely_out_of_memory=memory.likely,
@@ -237,7 +240,7 @@ def build_run_record(
         metrics=_metrics(observed, sizes, None if placement is None else placement.task.vcpu_limit),
         processes=observed.processes,
         monitor=monitor,
-        series=None if series is None else series.copy(max_steps=max_series_steps).values(),
+        series=None if series is None else series.values(),
     )
     if placement is None:
         return record

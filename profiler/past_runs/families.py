@@ -43,7 +43,7 @@ def read_families(source: RunSource, selection: RunFilter, last: int, on_fargate
     for run in source.last_runs(selection, last):
         if selection.selects_one_family and count >= last and run.started_ns < oldest_ns:
             break
-        report = _report_of(run)
+        report = final_report(run)
         if report is None:
             unfinished += 1
             continue
@@ -56,7 +56,7 @@ def read_families(source: RunSource, selection: RunFilter, last: int, on_fargate
     )
 
 
-def _report_of(run: PastRun) -> Report | None:
+def final_report(run: PastRun) -> Report | None:
     """The report of an ended run; None for a run that has only checkpoints and whose end is not known.
 
     If ECS's event brought the end of such a run, its numbers count if it ran out of memory. The status in the line of

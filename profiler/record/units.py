@@ -6,6 +6,7 @@ compares both. Machine-readable outputs contain plain numbers.
 """
 
 import math
+from collections.abc import Callable, Mapping
 
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Number
@@ -104,6 +105,22 @@ def format_usd(usd: float) -> str:
         digits += 1
     whole, fraction = divmod(_round_half_up(usd, digits), 10**digits)
     return f"${whole}.{fraction:0{digits}d}"
+
+
+def format_value(value: float, unit: str) -> str:
+    """Format a value of the metric catalogue in its unit."""
+    return _FORMATS[unit](value) if unit in _FORMATS else f"{value:g}"
+
+
+_FORMATS: Mapping[str, Callable[[float], str]] = {
+    "ms": format_duration,
+    "s": lambda value: format_duration(value * _MS_PER_SECOND),
+    "MB": format_memory,
+    "bytes": lambda value: format_memory(value / MIB),
+    "%": lambda value: f"{value:.0f} %",
+    "vCPU": format_vcpu,
+    "USD": format_usd,
+}
 
 
 def _format_decimal(value: float, digits: int) -> str:

@@ -1,14 +1,18 @@
 """Runs outside Fargate as if they had run there: what they would have been billed, and where.
 
-The whole machine counts as the current size, unless the task has a size of its own.
+The whole machine counts as the current size, unless the task has a size of its own. A run that used GPUs or Neuron
+devices, which Fargate does not have, stays as it is.
 """
 
 from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.timestamps import NS_PER_MS
-from profiler.record.record_model import Record, Report, TaskSize
+from profiler.record.hardware import WHOLE_INSTANCE, is_idle
+from profiler.record.record_model import Cost, Record, Report, TaskSize
 from profiler.record.units import billed_ms
+from profiler.sizing.fargate import LEGAL_SIZES, Size
+from profiler.sizing.prices import PriceOverrides, cost_of
 from profiler.sizing.run_facts import RunFacts, facts_of
 
 
@@ -23,15 +27,37 @@ def facts_on_fargate(report: Report, region: str | None) -> RunFacts:
 
 def record_on_fargate(record: Record, region: str) -> Record:
     """The record, as if its run had been on Fargate. Its duration in whole seconds, at least 60, is billed."""
-    if record.launch_type == FARGATE:
+    if record.launch_type == FARGATE or _has_used_devices(record):
         return record
-    metrics = record.metrics
+    metrics, size = record.metrics, record.task_size or TaskSize()
     duration_ns = None if metrics.duration_ms is None else round(metrics.duration_ms * NS_PER_MS)
-    machine = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb)
+    known = TaskSize(
+        vcpu=metrics.vcpu_size if size.vcpu is None else size.vcpu,
+        memory_mb=metrics.memory_size_mb if size.memory_mb is None else size.memory_mb,
+    )
     return replace(
         record,
         launch_type=FARGATE,
         region=region,
-        task_size=record.task_size or (None if machine == TaskSize() else machine),
+        task_size=None if known == TaskSize() else known,
         metrics=replace(metrics, billed_duration_ms=billed_ms(0, duration_ns), ephemeral_storage_size_mb=None),
     )
+
+
+def cost_on_fargate(record: Record, region: str | None, price_overrides: PriceOverrides) -> Cost | None:
+    """The run's own cost. With a Region, a run outside Fargate has the cost that it would have had there.
+
+    A size that Fargate does not have has no price.
+    """
+    if region is None or record.launch_type == FARGATE:
+        return record.cost
+    moved = record_on_fargate(record, region)
+    size = moved.task_size or TaskSize()
+    is_legal = size.vcpu is not None and size.memory_mb is not None and Size(size.vcpu, size.memory_mb) in LEGAL_SIZES
+    return cost_of(moved, price_overrides) if moved.launch_type == FARGATE and is_legal else None
+
+
+def _has_used_devices(record: Record) -> bool:
+    """Whether the run used devices. A GPU that may be another task's does not count."""
+    uses_gpus = record.gpu_scope != WHOLE_INSTANCE and any(not is_idle(gpu) for gpu in record.gpus)
+    return uses_gpus or (record.neuron is not None and bool(record.neuron.cores))

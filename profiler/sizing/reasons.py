@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from profiler.core.ecs_terms import FARGATE
 from profiler.record.units import (
     format_count,
     format_duration,
@@ -47,6 +48,7 @@ def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) ->
         *_saturated(evidence, choice, brief=brief),
         *_cpu_wait(evidence),
         *_limits(choice),
+        *_price_on_fargate(evidence, choice),
         *_cost(evidence, choice),
         *(() if brief else (*_memory_floor(choice), *_smaller_vcpu(evidence, choice))),
         *_trend(evidence, choice),
@@ -208,6 +210,23 @@ def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     yield f"{change}: {format_usd(usd_per_run)} a run{monthly}{duration}."
 
 
+def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    """What a run of another place would cost on Fargate, or why that is unknown."""
+    chosen, region = choice.chosen, evidence.on_fargate
+    if region is None or chosen is None or evidence.latest.region != region:
+        return
+    usd, monthly_runs = chosen.usd_per_run, runs_per_month(evidence)
+    if chosen.hour_usd is None:
+        architecture = evidence.latest.cpu_architecture
+        of = f"for {architecture} are unknown" if architecture else "depend on the CPU architecture, which is unknown"
+        yield f"Fargate's prices in {region} {of}, so a run has no price."
+    elif usd is not None:
+        monthly = f", about {format_usd(usd * monthly_runs)} a month at {monthly_runs:.0f} runs" if monthly_runs else ""
+        size = format_task_size(chosen.size.vcpu, chosen.size.memory_mb)
+        most = "at most " if choice.factor.max > 1 else ""
+        yield f"With {size} on Fargate in {region}, a run costs {most}{format_usd(usd)}{monthly}."
+
+
 def _memory_floor(choice: SizeDecision) -> Iterator[str]:
     """What keeps the memory from being smaller."""
     vcpu, memory_mb = choice.size.vcpu, choice.size.memory_mb
@@ -347,6 +366,9 @@ def _caveats(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterat
         yield f"The usage of {listed} was not fully measured and has no limit to use instead: it is not included."
     if not choice.is_fargate:
         hint = "" if brief else ": --on-fargate REGION calculates prices as if it had run there"
+        if evidence.on_fargate is not None:  # only runs that used devices stay outside
+            uses_devices = evidence.latest.launch_type != FARGATE
+            hint = ", and Fargate has neither GPUs nor Neuron devices" if uses_devices else ""
         yield f"This is the requirement rounded up: outside Fargate, a size has no price{hint}."
 
 

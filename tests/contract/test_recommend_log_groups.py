@@ -1,4 +1,4 @@
-"""``task-profiler recommend --log-group`` over HTTP, against moto's CloudWatch Logs.
+"""``task-profiler recommend`` and ``compare`` with ``--log-group`` over HTTP, against moto's CloudWatch Logs.
 
 Moto takes no notice of the filter pattern: lines that are no reports come too, and are skipped.
 """
@@ -61,6 +61,17 @@ def test_reports_in_a_log_group_are_enough(aws: FakeAws) -> None:
     )
     assert found == json.loads(from_file.stdout)
     assert "use --since TIME to read further back." in done.stderr
+
+
+def test_runs_in_a_log_group_are_compared(aws: FakeAws) -> None:
+    command = [sys.executable, "-m", "profiler", "compare", "nightly", "task-0", "--format", "json", "--from", "-"]
+    from_file = subprocess.run(command, input=lines(RUNS), capture_output=True, check=True)
+    command[-2:] = ["--log-group", GROUP]
+    environment = {**os.environ, **aws.environment()}
+    done = subprocess.run(command, capture_output=True, check=True, env=environment)
+    assert done.stdout == from_file.stdout
+    assert json.loads(done.stdout)["a"] == {"set": "nightly", "runs": 3}
+    assert b"1 run is in both sets" in done.stderr
 
 
 def test_a_log_group_that_is_not_there_is_a_sentence(aws: FakeAws) -> None:

@@ -1,5 +1,7 @@
 """No test touches the history of the person who runs it. What several tests need of the AWS CLI."""
 
+import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -8,11 +10,16 @@ from pathlib import Path
 import pytest
 
 
-def _installed(folder: Path) -> Path:
-    """The programs of a new AWS CLI from PyPI."""
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "awscli"], check=True)
+def _installed(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
+    """The programs of a new AWS CLI from PyPI, which all processes of the test session share."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "bin" / "aws").exists():
+            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+            pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            subprocess.run([*pip, "awscli"], check=True)
     return folder / "bin"
 
 
@@ -20,7 +27,7 @@ def _installed(folder: Path) -> Path:
 def aws_cli(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the machine's AWS CLI, else of a new one from PyPI."""
     found = shutil.which("aws")
-    return _installed(tmp_path_factory.mktemp("aws-cli")) if found is None else Path(found).parent
+    return _installed(tmp_path_factory, "aws-cli") if found is None else Path(found).parent
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +37,7 @@ def aws_cli_python(aws_cli: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         python = aws_cli / name
         if python.exists() and not subprocess.run([python, "-c", "import awscli"], check=False).returncode:
             return python
-    return _installed(tmp_path_factory.mktemp("importable-aws-cli")) / "python"
+    return _installed(tmp_path_factory, "importable-aws-cli") / "python"
 
 
 @pytest.fixture(autouse=True)

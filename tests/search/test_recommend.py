@@ -147,6 +147,29 @@ def test_the_cluster_gives_the_same_recommendations_as_the_record_lines(
     assert any("GPUs were allocated but never used" in reason for reason in there["idle"]["reasons"])
 
 
+def test_the_cluster_gives_the_same_comparison_as_the_record_lines(
+    forward: Forward, search_server: SearchServer
+) -> None:
+    runs = [
+        replace(
+            one, record=replace(one.record, revision="2" if number % 2 else "1", labels={"branch": f"b={number % 5}"})
+        )
+        for number, one in enumerate(RUNS)
+        if one.record.family in ("sixty", "mixed")
+    ]
+    indexed(forward, search_server, runs)
+
+    def compared(*words: str, given: bytes = b"") -> tuple[bytes, list[bytes]]:
+        command = [sys.executable, "-m", "profiler", "compare", "--format", "json", "--last", "20", *words]
+        done = subprocess.run(command, capture_output=True, input=given, check=True)
+        return done.stdout, done.stderr.splitlines()
+
+    for names in (("sixty@1", "sixty@2"), ("mixed", "sixty-1,sixty-2"), ("sixty@branch=b=0", "sixty@2")):
+        there = compared(*names, "--elasticsearch", search_server.url)
+        assert there == compared(*names, "--from", "-", given=lines(runs))
+        assert json.loads(there[0])["metrics"]["maxMemoryUsedMB"]["a"] is not None
+
+
 def test_runs_that_the_monitor_reported(forward: Forward, search_server: SearchServer) -> None:
     """Of ECS's own event nothing is there: a stopped report has no status then, and counts as stopped."""
     reports = [

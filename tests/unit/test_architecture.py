@@ -277,7 +277,7 @@ def test_the_process_of_a_local_command_is_forked_before_the_rest_is_imported() 
 
 @pytest.mark.parametrize("heavy", ["boto3", "botocore", "requests"])
 def test_reading_runs_from_a_file_does_not_wait_for_heavy_modules(heavy: str) -> None:
-    commands = [f"profiler.cli.{name}" for name in ("history_command", "show", "recommend_command")]
+    commands = [f"profiler.cli.{name}" for name in ("history_command", "show", "recommend_command", "compare")]
     reached = reached_by_top_level_imports(*commands, without=heavy)
     assert "profiler.cli.styled_text" in reached
 

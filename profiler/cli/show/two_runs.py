@@ -1,15 +1,15 @@
 """Two runs number by number, with the change in percent."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from profiler.cli.show.time_lines import time_parts
+from profiler.cli.charts.time_lines import time_parts
 from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line
 from profiler.past_runs.run_source import PastRun
 from profiler.record.metric_catalogue import RunView, Unit, reader, view_of
 from profiler.record.record_model import Number, Record
-from profiler.record.units import MIB, format_duration, format_memory, format_usd, format_vcpu
+from profiler.record.units import format_value
 
 _NAME_WIDTH = 20
 _VALUE_WIDTH = 12
@@ -148,18 +148,7 @@ def _image(record: Record) -> str | None:
 def _text(value: Number | None, unit: Unit) -> str:
     if value is None:
         return "-"
-    return _FORMATS[unit](value) if unit in _FORMATS else f"{value:g}"
-
-
-_FORMATS: Mapping[Unit, Callable[[float], str]] = {
-    "ms": format_duration,
-    "s": lambda value: format_duration(value * 1000),
-    "MB": format_memory,
-    "bytes": lambda value: format_memory(value / MIB),
-    "%": lambda value: f"{value:.0f} %",
-    "vCPU": lambda value: format_vcpu(value).removesuffix(" vCPU"),
-    "USD": format_usd,
-}
+    return format_value(value, unit).removesuffix(" vCPU")
 
 
 # The name of each number, its unit, and its path in the view of a record.

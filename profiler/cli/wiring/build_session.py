@@ -2,13 +2,13 @@
 
 import os
 import pwd
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from profiler.cli.run_options import RunOptions, Stacks
+from profiler.cli.run_options import RunOptions, Stacks, printed_format
 from profiler.cli.wiring.build_collectors import local_collectors
 from profiler.collectors.collector import stop_collectors
 from profiler.core.clock import Clock
@@ -18,8 +18,9 @@ from profiler.history.recorder import MAX_STEPS, HistoryRecorder
 from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
 from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.session import RunPlan, RunResult, run
+from profiler.readers.linux.script_names import is_interpreter, name_with_script
 from profiler.record.bounded_json_line import encode_line
-from profiler.record.record_model import Report
+from profiler.record.record_model import Metrics, Record, Report
 from profiler.settings import SettingsReader, endpoint_address, problems_message
 
 if TYPE_CHECKING:
@@ -33,15 +34,18 @@ _STDERR = 2
 class RunSession:
     """The run of one command, with the real sources and sinks.
 
-    ``problems`` are sentences about invalid settings. ``stderr`` is shared with the command.
+    ``problems`` are sentences about invalid settings. ``stderr`` is shared with the command and with other runs.
     """
 
-    def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock) -> None:
-        self.stderr = Output(_STDERR)
-        self._output_format = options.output_format
+    def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output) -> None:
+        self._clock = clock
+        self._options = options
+        self._format = printed_format(
+            options.output_format, has_output=options.output is not None, is_terminal=os.isatty(_STDERR)
+        )
         self._stacks = options.stacks
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
-        self._view = _live_view(clock, self.stderr) if options.live else None
+        self._view = _live_view(clock, stderr) if options.live else None
         settings = SettingsReader(os.environ)
         plan = RunPlan(
             name=options.name,
@@ -54,7 +58,7 @@ class RunSession:
             series_points=settings.series_points(),
             stuck_minutes=settings.stuck_minutes(),
             expected_seconds=settings.expected_seconds(),
-            on_notice=_printer(self.stderr, is_json=options.output is None and options.output_format == "json"),
+            on_notice=_printer(stderr, is_json=options.output is None and self._format == "json"),
         )
         if self._view is not None:
             plan = replace(plan, on_sample=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
@@ -77,10 +81,40 @@ class RunSession:
             self._view.close()
         return result
 
-    def lines(self, report: Report) -> tuple[bytes, bytes]:
-        """The report as a record line, and as the line to print."""
-        line = encode_line(report)
-        return line, line if self._output_format == "json" else _text_line(report)
+    def lines(self, result: RunResult) -> tuple[bytes, bytes]:
+        """The report as a record line, and as the lines to print."""
+        line = encode_line(result.report)
+        if self._format == "human":
+            try:
+                return line, self._end(result)
+            except Exception:  # noqa: BLE001  a defect of the picture must not lose the run
+                return line, line + b"\n"
+        return line, (line if self._format == "json" else _text_line(result.report)) + b"\n"
+
+    def _end(self, result: RunResult) -> bytes:
+        """The end for a person; nothing if a sentence on standard error has said it all."""
+        is_file, recorder = self._options.output is not None, self._recorder
+        if result.startup_error is not None and not is_file:
+            return b""
+        record = result.report.record
+        wait_for_last, history = None, None
+        if recorder is not None and recorder.keeps_runs:
+            wait_for_last = recorder.search_last_success(record, _comparable(self._options))
+            file = self._options.history_file
+            history = () if file is None else ("--history", file)
+        from profiler.cli.run_end.printed_end import printed_end  # not before the command has ended
+
+        last = None if wait_for_last is None else wait_for_last()
+        return printed_end(result.report, last, os.environ, self._clock.wall_ns(), is_file=is_file, history=history)
+
+    def summary(self, successes: Sequence[Metrics]) -> bytes:
+        """The lines to print after several runs: a sentence about the successes, for a person only."""
+        if self._format != "human":
+            return b""
+        from profiler.cli.run_end.runs_summary import summary_sentence  # most commands run once
+
+        sentence = summary_sentence(successes)
+        return f"\n{sentence}\n".encode() if sentence else b""
 
     def add_to_history(self, line: bytes, result: RunResult) -> tuple[str, ...]:
         """Add the run to the history, unless ``--no-history`` is given. Returns sentences about what failed."""
@@ -126,6 +160,15 @@ def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]"
         stderr.write(printed + b"\n")
 
     return on_notice
+
+
+def _comparable(options: RunOptions) -> "Callable[[Record], bool]":
+    """Whether another run of the family ran the same program: unless it has a name, ``python3`` runs many scripts."""
+    program = os.path.basename(options.words[0])
+    if options.name is not None or not is_interpreter(program):
+        return lambda other: True  # noqa: ARG005
+    script = name_with_script(program, options.words[1:]).removeprefix(program)
+    return lambda other: bool(script) and any(process.name.endswith(script) for process in other.processes)
 
 
 def _text_line(report: Report) -> bytes:

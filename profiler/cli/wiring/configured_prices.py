@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from profiler.cli.printing import warn
+from profiler.core.errors import UsageError
 from profiler.settings import SettingsReader, problems_message
 from profiler.sizing.prices import PriceOverrides, is_priced
 
@@ -11,7 +12,12 @@ def price_overrides(environment: Mapping[str, str], on_fargate: str | None = Non
     """Read the prices that replace those of the table.
 
     Problems with them are printed on standard error, and that the Region ``on_fargate`` has no known price.
+
+    Raises:
+        UsageError: if ``on_fargate`` is empty.
     """
+    if on_fargate == "":
+        raise UsageError("--on-fargate is empty: name a Region or omit the option.")
     reader = SettingsReader(environment)
     prices = reader.prices() or PriceOverrides()
     if reader.problems:

@@ -114,7 +114,7 @@ def test_every_benchmark_has_a_module() -> None:
     devices, why = {"nvml", "neuron"}, {"why_threads", "why_cost"}
     notices = {"notices", "schedules", "unusual_runs"}
     assert usual == {"monitor", "local", "html_report", "forwarder", *notices, *devices, *why}
-    assert {benchmark.module for benchmark in found} - usual == {"why", "why_kills"}
+    assert {benchmark.module for benchmark in found} - usual == {"comparison", "why", "why_kills"}
 
 
 def test_a_number_that_a_tool_does_not_report_is_a_dash() -> None:

@@ -263,6 +263,7 @@ def test_filters_select_the_runs_that_count(capfd: pytest.CaptureFixture[str]) -
     [
         (("--last", "0"), "'0' is not a whole number (1 to 10000)."),
         (("--max-slowdown", "-1"), "'-1' is not a number (0 to 10000)."),
+        (("--max-slowdown", "nan"), "'nan' is not a number (0 to 10000)."),
         (("--min-saving", "101"), "'101' is not a number (0 to 100)."),
     ],
 )
@@ -449,11 +450,14 @@ def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(capfd: py
     source = kept(runs)
     found = Printed(capfd, "--on-fargate", "us-east-1", "--sizes", "--from", source)
     assert found.out.startswith(
-        "Runs outside Fargate are treated as if they had run on Fargate in us-east-1, in a task of"
+        "Runs outside Fargate are treated as if they had run on Fargate in us-east-1: the machine counts as the "
+        "current size unless the task has one, and whole seconds are billed, at least 60.\n"
     )
     assert "$" in found.out
     unknown = Printed(capfd, "--on-fargate", "mars-1", "--from", source)
     assert "Fargate's prices in mars-1 are unknown" in unknown.err
+    with pytest.raises(UsageError, match="--on-fargate is empty"):
+        call("--on-fargate", "", "--from", source)
     without = Printed(capfd, "--sizes", "--from", source)
     assert "--on-fargate REGION" in without.out
     assert "$" not in without.out

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from profiler.record.record_model import Container, Report
+from profiler.record.hardware import WHOLE_INSTANCE
+from profiler.record.record_model import Container, Cost, Distribution, Gpu, Neuron, NeuronCore, Report, TaskSize
 from profiler.sizing.advice import advise, as_json
 from profiler.sizing.choose_size import Policy
-from profiler.sizing.on_fargate import record_on_fargate
+from profiler.sizing.on_fargate import cost_on_fargate, record_on_fargate
 from profiler.sizing.prices import PriceOverrides, cost_of, prices
 from profiler.sizing.what_if import SizeOption, runs_per_month
 from tests.runs import evidence_of, report, slowdown
@@ -101,3 +102,67 @@ def test_a_short_run_is_billed_for_a_minute_and_a_run_without_duration_not_at_al
     assert cost.usd == pytest.approx(hour_usd(1, 2048) / 60, abs=1e-8)
     unknown = record_on_fargate(report(launch_type="EC2", metrics={"duration_ms": None}).record, "us-east-1")
     assert unknown.metrics.billed_duration_ms is None
+
+
+def test_a_run_is_priced_in_a_sentence_or_the_sentence_says_why_not() -> None:
+    def sentences(**more: Any) -> str:
+        advice = advise(evidence_of([local(n, **more) for n in range(6)], on_fargate="eu-central-1"), Policy(), NONE)
+        return "\n".join(advice.reasons)
+
+    assert (
+        "With 1 vCPU, 2 GB on Fargate in eu-central-1, a run costs at most $0.0017, about $0.052 a month at 30 r"
+        in sentences()
+    )
+    assert "Fargate's prices in eu-central-1 for ARM64 are unknown, so a run has no price." in sentences(
+        cpu_architecture="ARM64"
+    )
+    assert "depend on the CPU architecture, which is unknown" in sentences(cpu_architecture=None)
+    assert "on Fargate in" not in "\n".join(advise(evidence_of([report()]), Policy(), NONE).reasons)
+
+
+def test_the_machine_counts_for_the_part_of_the_size_that_a_task_does_not_have() -> None:
+    moved = record_on_fargate(local(task_size=TaskSize(memory_mb=4096)).record, "us-east-1")
+    assert moved.task_size == TaskSize(vcpu=8, memory_mb=4096)
+    assert record_on_fargate(local().record, "us-east-1").task_size == TaskSize(vcpu=8, memory_mb=16_000)
+    nothing = report(size=None, launch_type="EC2")
+    assert record_on_fargate(nothing.record, "us-east-1").task_size is None
+
+
+def gpu(use: float | None) -> tuple[Gpu, ...]:
+    return (Gpu(uuid="GPU-1", utilization_percent=None if use is None else Distribution(avg=use, max=use)),)
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        {"gpus": gpu(80)},
+        {"gpus": gpu(None)},
+        {"gpus": (*gpu(0), *gpu(1))},
+        {"neuron": Neuron(cores=(NeuronCore(index=0),))},
+    ],
+)
+def test_runs_that_used_gpus_or_neuron_devices_are_not_moved(devices: dict[str, Any]) -> None:
+    used = local(**devices)
+    assert record_on_fargate(used.record, "us-east-1") == used.record
+    advice = advise(evidence_of([used], on_fargate="us-east-1"), Policy(), NONE)
+    assert not advice.choice.is_fargate
+    assert advice.reasons[-1].endswith("a size has no price, and Fargate has neither GPUs nor Neuron devices.")
+    assert cost_on_fargate(used.record, "us-east-1", NONE) is None
+
+
+@pytest.mark.parametrize("devices", [{"gpus": gpu(0)}, {"gpus": gpu(80), "gpu_scope": WHOLE_INSTANCE}])
+def test_gpus_that_were_idle_or_may_be_those_of_others_move(devices: dict[str, Any]) -> None:
+    assert record_on_fargate(local(**devices).record, "us-east-1").launch_type == "FARGATE"
+
+
+def test_a_run_costs_what_a_size_costs_that_fargate_has() -> None:
+    def cost(machine: tuple[float, float]) -> Cost | None:
+        return cost_on_fargate(local(machine=machine).record, "us-east-1", NONE)
+
+    legal = cost((8, 16_384))
+    assert legal is not None
+    assert legal.usd == pytest.approx(hour_usd(8, 16_384) * 91 / 3600, abs=1e-8)
+    assert cost((8, 16_000)) is None
+    own = report(cost=Cost(usd=1.5)).record
+    assert cost_on_fargate(own, "us-east-1", NONE) == Cost(usd=1.5)
+    assert cost_on_fargate(local().record, None, NONE) is None

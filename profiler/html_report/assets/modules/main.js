@@ -71,8 +71,8 @@ function redraw() {
 function onFargateText() {
   if (!content.onFargate) return "";
   return (
-    ` Runs outside Fargate count as if they had run on Fargate in ${content.onFargate},` +
-    " on a task of the machine's size."
+    ` Runs outside Fargate count as if they had run on Fargate in ${content.onFargate}: the machine counts as the` +
+    " current size unless the task has one, and whole seconds are billed, at least 60."
   );
 }
 
