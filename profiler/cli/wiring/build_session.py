@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from profiler.cli.run_options import RunOptions, Stacks, printed_format
 from profiler.cli.wiring.build_collectors import local_collectors
-from profiler.cli.wiring.task_endpoint import task_lookup
 from profiler.collectors.collector import stop_collectors
 from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
@@ -22,10 +21,11 @@ from profiler.local_run.session import RunPlan, RunResult, run
 from profiler.readers.linux.script_names import is_interpreter, name_with_script
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Metrics, Record, Report
-from profiler.settings import SettingsReader, problems_message
+from profiler.settings import SettingsReader, endpoint_address, problems_message
 
 if TYPE_CHECKING:
     from profiler.local_run.live_rows import LiveView
+    from profiler.local_run.local_record import Placement
     from profiler.record.notice_model import NoticeLine
 
 _STDERR = 2
@@ -52,7 +52,7 @@ class RunSession:
             interval_seconds=options.interval_seconds,
             labels=labels,
             find_labels=_find_labels,
-            fetch_placement=task_lookup(os.environ),
+            fetch_placement=_task_lookup(),
             collectors=local_collectors(settings.accelerators(), os.environ, clock, options.interval_seconds),
             prices=settings.prices(),
             series_points=settings.series_points(),
@@ -63,9 +63,12 @@ class RunSession:
         if self._view is not None:
             plan = replace(plan, on_sample=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
         if self._recorder is not None:
-            plan = replace(plan, max_history_steps=MAX_STEPS, keep_so_far=self._recorder.keep_so_far)
-            with suppress(ImportError):  # a Python without SQLite; the recorder reports it
-                import profiler.history.run_database  # noqa: F401  now, not when the user waits for the command's end
+            plan = replace(
+                plan,
+                max_history_steps=MAX_STEPS,
+                keep_so_far=self._recorder.keep_so_far,
+                on_started=_import_history,
+            )
         self._plan = plan
         self.problems = (problems_message(settings.problems),) if settings.problems else ()
 
@@ -122,6 +125,22 @@ class RunSession:
     def stop_collectors(self) -> None:
         """Stop the collectors of accelerators, which may take a while."""
         stop_collectors(self._plan.collectors)
+
+
+def _import_history() -> None:
+    """Import SQLite while the command runs, not when the user waits for the command's start or end."""
+    with suppress(ImportError):  # a Python without SQLite; the recorder reports it
+        import profiler.history.run_database  # noqa: F401
+
+
+def _task_lookup() -> "Callable[[], Placement | None] | None":
+    """A function that reads the ECS task of this process; None outside of ECS."""
+    endpoint = endpoint_address(os.environ)
+    if endpoint is None:
+        return None
+    from profiler.cli.wiring.task_endpoint import task_lookup  # only in ECS
+
+    return task_lookup(*endpoint)
 
 
 def _with_stacks(plan: RunPlan, mode: Stacks, prepared: PreparedRun) -> RunPlan:

@@ -84,7 +84,8 @@ def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> Non
     own.enter()
     answer = own.start_counting()
     assert answer == b"99208 11"
-    assert (tmp_path / "c" / _NAME / "cgroup.procs").read_text() == "0"
+    assert (tmp_path / "c" / _NAME / "tasks").read_text() == "0"
+    assert own.is_entered_at_once
     own.on_started(answer)
     (tmp_path / "c" / _NAME / "cpuacct.usage").write_text("1099208\n")
     assert (own.is_used, own.has_cpu_accounting, own.cpu_ns(), own.oom_kills()) == (True, True, 1_000_000, 2)
