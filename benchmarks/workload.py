@@ -2,7 +2,7 @@
 
     python -m benchmarks.workload FILE WORKLOAD NUMBER…
 
-WORKLOAD is ``spike PHASE [SECONDS]``, ``pair PHASE SECONDS``, ``burn SECONDS``, ``forks CHILDREN`` or
+WORKLOAD is ``spike PHASE [SECONDS]``, ``pair PHASE SECONDS [MIB]``, ``burn SECONDS``, ``forks CHILDREN`` or
 ``short CHILDREN``.
 
 At its end the workload reads its usage from the kernel: CPU seconds of itself and of its children (getrusage), and
@@ -30,10 +30,10 @@ def spike(phase: float, seconds: float = _SPIKE_SECONDS) -> None:
     time.sleep(_REST_SECONDS)
 
 
-def spike_of_pair(phase: float, seconds: float) -> float:
-    """Wait, then hold 800 MiB in two children, which then exit. Returns the peak of all three in MiB."""
+def spike_of_pair(phase: float, seconds: float, mib: float = _SPIKE_MIB) -> float:
+    """Wait, then hold memory in two children, which then exit. Returns the peak of all three in MiB."""
     time.sleep(phase)
-    before_mib = _memory_mib("self", "VmRSS")
+    before_mib, shared_mib = _memory_mib("self", "VmRSS"), _memory_mib("self", "RssAnon")
     is_full, write_full = os.pipe()
     may_end, write_end = os.pipe()
     pids = []
@@ -41,7 +41,7 @@ def spike_of_pair(phase: float, seconds: float) -> float:
         pid = os.fork()
         if pid == 0:
             os.close(write_end)
-            held = bytearray(_SPIKE_MIB // 2 << 20)
+            held = bytearray(int(mib) // 2 << 20)
             os.write(write_full, b"1")
             os.read(may_end, 1)
             os._exit(len(held) == 0)
@@ -49,7 +49,8 @@ def spike_of_pair(phase: float, seconds: float) -> float:
     for _ in pids:
         os.read(is_full, 1)
     time.sleep(seconds)
-    peak_mib = before_mib + sum(_memory_mib(str(pid), "VmHWM") - _memory_mib(str(pid), "RssFile") for pid in pids)
+    own_mib = (_memory_mib(str(pid), "VmHWM") - _memory_mib(str(pid), "RssFile") - shared_mib for pid in pids)
+    peak_mib = before_mib + sum(own_mib)
     os.close(write_end)
     for pid in pids:
         os.waitpid(pid, 0)
