@@ -18,7 +18,6 @@ from profiler.history.recorder import MAX_STEPS, HistoryRecorder
 from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
 from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.session import RunPlan, RunResult, run
-from profiler.readers.linux.script_names import is_interpreter, name_with_script
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Metrics, Record, Report
 from profiler.settings import SettingsReader, endpoint_address, problems_message
@@ -164,6 +163,8 @@ def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]"
 
 def _comparable(options: RunOptions) -> "Callable[[Record], bool]":
     """Whether another run of the family ran the same program: unless it has a name, ``python3`` runs many scripts."""
+    from profiler.readers.linux.script_names import is_interpreter, name_with_script  # only for the end for a person
+
     program = os.path.basename(options.words[0])
     if options.name is not None or not is_interpreter(program):
         return lambda other: True  # noqa: ARG005
