@@ -22,7 +22,6 @@ from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.session import RunPlan, RunResult, family_name, run
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.script_names import is_interpreter, name_with_script
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Metrics, Record, Report
 from profiler.settings import SettingsReader, endpoint_address, problems_message
@@ -172,6 +171,8 @@ def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]"
 
 def _comparable(options: RunOptions) -> "Callable[[Record], bool]":
     """Whether another run of the family ran the same program: unless it has a name, ``python3`` runs many scripts."""
+    from profiler.readers.linux.script_names import is_interpreter, name_with_script  # not for the report as JSON
+
     program = os.path.basename(options.words[0])
     if options.name is not None or not is_interpreter(program):
         return lambda other: True  # noqa: ARG005
