@@ -73,7 +73,11 @@ class _Budget(click.types.FloatParamType):
 @history_option("history_file", verb="Add the run to")
 @click.option("--no-history", is_flag=True, help="Do not add the run to the history.")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="Add a label to the run. Repeatable.")
-@click.option("--live", is_flag=True, help="Show CPU and memory at the bottom of the terminal while CMD runs.")
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Show CPU, memory, the time left and the largest processes at the bottom of the terminal while CMD runs.",
+)
 @click.option(
     "--stacks",
     metavar="[=moments]",

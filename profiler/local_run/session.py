@@ -6,7 +6,7 @@ The run ends with the command's first process. Nothing here writes to the standa
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -46,7 +46,6 @@ from profiler.readers.linux.quick_memory import QuickMemory
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import MIB
 from profiler.settings import DEFAULT_SERIES_POINTS
-from profiler.sizing.prices import PriceOverrides
 
 if TYPE_CHECKING:
     from profiler.aggregation.series_by_command import SeriesByCommand
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from profiler.local_run.local_notices import LocalNotices
     from profiler.readers.linux.thread_times import ThreadReader
     from profiler.record.notice_model import NoticeLine
+    from profiler.sizing.prices import PriceOverrides
 
 _ORPHANS_ARE_LOST = "Orphans of the command could not be tracked (prctl was refused); their CPU time may be missing."
 _CHILDREN_ARE_LOST = (
@@ -68,6 +68,8 @@ _MAX_NAMES_SHOWN = 5
 # A command that ends sooner costs no file.
 _FIRST_WRITE_NS = NS_PER_SECOND // 10
 _MIN_SERIES_STEP = 0.75
+# A run that ends sooner has nothing to notice, and does without the modules.
+_FIRST_NOTICES_NS, _USUAL_STUCK_MINUTES = 5 * NS_PER_SECOND, 10
 _NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
 
 
@@ -83,10 +85,12 @@ class RunPlan(Struct, frozen=True, kw_only=True):
             need not wait for it.
         series_points: Half the largest number of steps of the record's time series; 0 for none.
         max_history_steps: The largest number of steps of the history's time series; 0 for none.
+        on_started: Called when the command runs.
         pause: Called before the profiler stops because the terminal stopped the command.
         stuck_minutes: After how many idle minutes the command is stuck; 0 for never.
         expected_seconds: After how many seconds the command is overdue; None for never.
         on_notice: Shows a notice about the running command.
+        show: Shows a sample and the processes that it was made of.
         keep_so_far: Writes down the report and the time series of the run so far, if that is due, for the case that
             the profiler is killed.
     """
@@ -97,13 +101,15 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     find_labels: Callable[[], Mapping[str, str]]
     fetch_placement: Callable[[], Placement | None] | None = None
     collectors: tuple[Collector, ...] = ()
-    prices: PriceOverrides = PriceOverrides()
+    prices: "PriceOverrides | None" = None
     series_points: int = DEFAULT_SERIES_POINTS
     max_history_steps: int = 0
     stuck_minutes: float = 0
     expected_seconds: float | None = None
     on_notice: "Callable[[NoticeLine], None]" = lambda _: None
+    on_started: Callable[[], None] = lambda: None
     on_sample: Callable[[ContainerSample], None] = lambda _: None
+    show: Callable[[ContainerSample, Sequence[ProcessReading]], None] = lambda sample, processes: None  # noqa: ARG005
     pause: Callable[[], None] = lambda: None
     keep_so_far: Callable[[Callable[[], tuple[Report, RunSeries | None]]], None] = lambda _: None
 
@@ -131,7 +137,7 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     command = prepared.held.words[0]
     identity = RunIdentity(
         task_id=prepared.run_id,
-        family=shorten_name(without_surrogates(plan.name or os.path.basename(command.rstrip("/")) or command)),  # noqa: PTH119
+        family=family_name(plan.name, command),
         is_named=plan.name is not None,
         labels={name: without_surrogates(value) for name, value in plan.labels.items()},
         host=read_host(),
@@ -142,6 +148,11 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
         record = build_not_started_record(identity, started.exit_code, now_ns, _monitor(warnings, prepared))
         return RunResult(exit_code=started.exit_code, report=report(record, now_ns), startup_error=started.reason)
     return _Session(prepared, started, identity, plan, warnings).sample_until_exit()
+
+
+def family_name(name: str | None, command: str) -> str:
+    """The family of a run: its name, else the base name of the command."""
+    return shorten_name(without_surrogates(name or os.path.basename(command.rstrip("/")) or command))  # noqa: PTH119
 
 
 class _Session:
@@ -187,12 +198,15 @@ class _Session:
         self._time: TimeAccount | None = None
         self._notices: LocalNotices | None = None
         self._looks_for_notices = True
+        may_be_soon = plan.expected_seconds is not None or 0 < plan.stuck_minutes < _USUAL_STUCK_MINUTES
+        self._first_notices_ns = 0 if may_be_soon else _FIRST_NOTICES_NS
         self._pace = SamplingPace(started.started_ns, self._interval_ns, time.thread_time_ns())
-        self._has_tick = False
+        self._has_tick = self._has_shown = False
 
     def sample_until_exit(self) -> RunResult:
         """Sample until the command has ended, then collect the totals and build the report."""
         plan, supervisor = self._plan, self._supervisor
+        plan.on_started()
         for collector in plan.collectors:
             collector.start()
         first_write_ns = self._started.started_ns + min(_FIRST_WRITE_NS, self._interval_ns // 2)
@@ -222,7 +236,7 @@ class _Session:
             return
         is_tick = reading == "tick"
         began_ns = time.thread_time_ns()
-        _import_readers(is_tick=is_tick)
+        _import_readers()
         self._pace.leave_out(time.thread_time_ns() - began_ns)
         self._sample(now_ns, is_tick=is_tick)
         self._has_tick = self._has_tick or is_tick
@@ -238,8 +252,16 @@ class _Session:
             self._add_threads(now_ns)
             if is_tick:
                 self._plan.on_sample(sample)
-                if self._looks_for_notices:
+                if self._looks_for_notices and now_ns - self._started.started_ns >= self._first_notices_ns:
                     self._look_for_notices(sample)
+            self._show(sample)
+
+    def _show(self, sample: ContainerSample) -> None:
+        began_ns = time.thread_time_ns()
+        self._plan.show(sample, self._sampler.processes)
+        if not self._has_shown:  # the first time it imports the view
+            self._pace.leave_out(time.thread_time_ns() - began_ns)
+        self._has_shown = True
 
     def _look_for_notices(self, sample: ContainerSample) -> None:
         try:
@@ -406,18 +428,15 @@ class _Session:
         return None if now is None or before is None else max(now - before, 0)
 
 
-def _import_readers(*, is_tick: bool) -> None:
-    """Import what the first full reading or the first tick needs, which the shortest runs do without."""
+def _import_readers() -> None:
+    """Import what the first full reading needs, which the shortest runs do without."""
     import profiler.aggregation.series_by_command
     import profiler.aggregation.time_breakdown
     import profiler.readers.linux.script_names
-    import profiler.readers.linux.thread_times
-
-    if is_tick:
-        import profiler.local_run.local_notices  # noqa: F401
+    import profiler.readers.linux.thread_times  # noqa: F401
 
 
-def _with_advice(record: Record, prices: PriceOverrides, now_ns: int, *, is_sampled: bool) -> Record:
+def _with_advice(record: Record, prices: "PriceOverrides | None", now_ns: int, *, is_sampled: bool) -> Record:
     """Add cost and recommendation, if there is evidence: a tick, a lack of memory, the size of a task, or a GPU."""
     if not (is_sampled or record.likely_out_of_memory or record.task_size is not None or record.gpus):
         return record

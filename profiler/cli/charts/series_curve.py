@@ -4,10 +4,8 @@ from collections.abc import Callable, Sequence
 
 from profiler.cli.styled_text import Glyphs
 from profiler.record.record_model import Number
-from profiler.record.sparkline import sparkline
+from profiler.record.sparkline import curve_top, sparkline
 
-# Below this share of the limit, a curve is drawn up to its own peak: else it would be a flat line.
-_MIN_SHARE_OF_LIMIT = 0.3
 NEAR_LIMIT = 0.9
 
 
@@ -39,8 +37,7 @@ class Curve:
         self._format = format_value
         self.known = tuple(value for value in self._values if value is not None)
         self.highest = max(*self.known, peak or 0.0, least_top)
-        self.is_to_limit = bool(limit) and self.highest >= _MIN_SHARE_OF_LIMIT * (limit or 0)
-        self.top = float(limit or 0) if self.is_to_limit else self.highest or 1.0
+        self.top, self.is_to_limit = curve_top(self.highest, limit)
 
     @property
     def is_near_limit(self) -> bool:

@@ -19,6 +19,7 @@ from profiler.record.activity_model import WaitTarget
 from profiler.record.hardware import gpu_totals
 from profiler.record.record_model import Metrics, Record, Report, Series, known_status
 from profiler.record.run_outcome import SIGKILL_EXIT_CODE
+from profiler.record.sparkline import LEAST_VCPU
 from profiler.record.units import MIB, format_duration, format_memory, format_vcpu
 
 MAX_LINES = 8
@@ -36,8 +37,6 @@ _SPIKE, _MIN_SPIKE_MB = 1.25, 10
 _MIN_WAIT_PERCENT = 10
 _MIN_IO_BYTES = MIB
 _MS_PER_SECOND = 1000
-# A curve of less would show noise.
-_LEAST_VCPU = 0.1
 
 
 class EndView(Struct, frozen=True, kw_only=True):
@@ -187,7 +186,7 @@ def _curves(record: Record, glyphs: Glyphs) -> Iterator[tuple[Curve, Sequence[st
     metrics, series = record.metrics, record.series
     if series is None:
         return
-    cpu = Curve("CPU", series.vcpu_used, metrics.vcpu_size, format_vcpu, least_top=_LEAST_VCPU)
+    cpu = Curve("CPU", series.vcpu_used, metrics.vcpu_size, format_vcpu, least_top=LEAST_VCPU)
     top = cpu.limit_text(glyphs).replace(" vCPU of", " of")
     if cpu.is_to_limit:
         top = top.replace(glyphs.limit, f"{glyphs.limit} limit")

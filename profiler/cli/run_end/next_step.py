@@ -17,6 +17,8 @@ _MIN_WAIT_PERCENT = 30
 _MIN_CPU_WAIT_PERCENT, _MIN_CPU_WAIT_SECONDS = 10, 0.1
 _ONE_CPU = (0.9, 1.05)
 _MS_PER_SECOND = 1000
+# A shorter run says little about a size.
+_MIN_SIZED_MS = 1000
 _OTHER = "other"
 
 
@@ -108,7 +110,7 @@ def _one_cpu(metrics: Metrics) -> str | None:
 def _enough(record: Record, recommend: str) -> str | None:
     """The size that the run would have needed as a task; a run that is one has a size to compare with."""
     recommended = record.recommendation
-    if recommended is None or record.task_size is not None:
+    if recommended is None or record.task_size is not None or (record.metrics.duration_ms or 0) < _MIN_SIZED_MS:
         return None
     size = format_task_size(recommended.vcpu, recommended.memory_mb)
     return size and f"{size} would have been enough{recommend and f' ({recommend})'}."

@@ -4,31 +4,38 @@ import os
 import pwd
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from profiler.cli.run_options import RunOptions, Stacks, printed_format
 from profiler.cli.wiring.build_collectors import local_collectors
-from profiler.cli.wiring.task_endpoint import task_lookup
 from profiler.collectors.collector import stop_collectors
 from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
 from profiler.core.text import printable
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.history.recorder import MAX_STEPS, HistoryRecorder
 from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
 from profiler.local_run.prepared_run import PreparedRun
-from profiler.local_run.session import RunPlan, RunResult, run
-from profiler.readers.linux.script_names import is_interpreter, name_with_script
+from profiler.local_run.session import RunPlan, RunResult, family_name, run
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Metrics, Record, Report
-from profiler.settings import SettingsReader, problems_message
+from profiler.settings import SettingsReader, endpoint_address, problems_message
 
 if TYPE_CHECKING:
-    from profiler.local_run.live_rows import LiveView
+    from profiler.local_run.live_view import LiveView
+    from profiler.local_run.local_record import Placement
+    from profiler.past_runs.usual_times import UsualDuration
     from profiler.record.notice_model import NoticeLine
 
 _STDERR = 2
+_VIEW_AFTER_NS = NS_PER_SECOND // 4
+# For the usual duration. Not all of them are of the same script.
+_MAX_RUNS_READ = 200
 
 
 class RunSession:
@@ -45,14 +52,14 @@ class RunSession:
         )
         self._stacks = options.stacks
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
-        self._view = _live_view(clock, stderr) if options.live else None
+        self._view = _LateView(options, clock, stderr) if options.live and _draws(_STDERR) else None
         settings = SettingsReader(os.environ)
         plan = RunPlan(
             name=options.name,
             interval_seconds=options.interval_seconds,
             labels=labels,
             find_labels=_find_labels,
-            fetch_placement=task_lookup(os.environ),
+            fetch_placement=_task_lookup(),
             collectors=local_collectors(settings.accelerators(), os.environ, clock, options.interval_seconds),
             prices=settings.prices(),
             series_points=settings.series_points(),
@@ -61,11 +68,14 @@ class RunSession:
             on_notice=_printer(stderr, is_json=options.output is None and self._format == "json"),
         )
         if self._view is not None:
-            plan = replace(plan, on_sample=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
+            plan = replace(plan, show=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
         if self._recorder is not None:
-            plan = replace(plan, max_history_steps=MAX_STEPS, keep_so_far=self._recorder.keep_so_far)
-            with suppress(ImportError):  # a Python without SQLite; the recorder reports it
-                import profiler.history.run_database  # noqa: F401  now, not when the user waits for the command's end
+            plan = replace(
+                plan,
+                max_history_steps=MAX_STEPS,
+                keep_so_far=self._recorder.keep_so_far,
+                on_started=_import_history,
+            )
         self._plan = plan
         self.problems = (problems_message(settings.problems),) if settings.problems else ()
 
@@ -124,6 +134,22 @@ class RunSession:
         stop_collectors(self._plan.collectors)
 
 
+def _import_history() -> None:
+    """Import SQLite while the command runs, not when the user waits for the command's start or end."""
+    with suppress(ImportError):  # a Python without SQLite; the recorder reports it
+        import profiler.history.run_database  # noqa: F401
+
+
+def _task_lookup() -> "Callable[[], Placement | None] | None":
+    """A function that reads the ECS task of this process; None outside of ECS."""
+    endpoint = endpoint_address(os.environ)
+    if endpoint is None:
+        return None
+    from profiler.cli.wiring.task_endpoint import task_lookup  # only in ECS
+
+    return task_lookup(*endpoint)
+
+
 def _with_stacks(plan: RunPlan, mode: Stacks, prepared: PreparedRun) -> RunPlan:
     """The plan with a collector of the call stacks, which is not in memory without it."""
     from profiler.cli.wiring.build_stacks import with_local_stacks
@@ -145,6 +171,8 @@ def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]"
 
 def _comparable(options: RunOptions) -> "Callable[[Record], bool]":
     """Whether another run of the family ran the same program: unless it has a name, ``python3`` runs many scripts."""
+    from profiler.readers.linux.script_names import is_interpreter, name_with_script  # not for the report as JSON
+
     program = os.path.basename(options.words[0])
     if options.name is not None or not is_interpreter(program):
         return lambda other: True  # noqa: ARG005
@@ -176,18 +204,70 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _live_view(clock: Clock, stderr: Output) -> "LiveView | None":
-    """Create the view for ``--live``; None if standard error is not a terminal."""
-    if not os.isatty(_STDERR):
+def _draws(descriptor: int) -> bool:
+    """Whether it is a terminal that can draw the live view."""
+    return os.isatty(descriptor) and os.environ.get("TERM") != "dumb"
+
+
+class _LateView:
+    """The live view, which is made some time after the start: its imports delay nothing, and short runs have none."""
+
+    def __init__(self, options: RunOptions, clock: Clock, stderr: Output) -> None:
+        self._options = options
+        self._clock = clock
+        self._stderr = stderr
+        self._started_ns = clock.wall_ns()
+        self._view: LiveView | None = None
+
+    def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None:
+        if self._view is None and sample.read_ns - self._started_ns >= _VIEW_AFTER_NS:
+            self._view = self._make()
+        if self._view is not None:
+            self._view.on_sample(sample, processes)
+
+    def on_notice(self, line: "NoticeLine") -> None:
+        if self._view is not None:
+            self._view.on_notice(line)
+
+    def close(self) -> None:
+        if self._view is not None:
+            self._view.close()
+
+    def _make(self) -> "LiveView":
+        from profiler.cli.printing import encodable, stdout_encoding
+        from profiler.cli.progress import stderr_rows
+        from profiler.local_run.live_view import LiveView
+        from profiler.local_run.local_record import effective_sizes
+        from profiler.readers.cgroup.hierarchy import read_own_cgroups
+        from profiler.readers.linux.host import read_host
+
+        encoding = stdout_encoding()
+
+        def write(text: str) -> None:
+            # If the terminal has closed or is stopped, the command and the report go on.
+            self._stderr.write(text.encode(encoding, errors="replace"))
+
+        return LiveView(
+            stderr_rows(os.environ, write),
+            effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0))),
+            self._started_ns,
+            None if self._options.no_history else lambda: usual_duration_of(self._options, self._clock),
+            ascii_only=not encodable("▁█━╸▔·×…"),
+        )
+
+
+def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | None":
+    """How long the last successes of the family in the local history took; None if that is not known."""
+    try:
+        from profiler.history.recorder import history_path
+        from profiler.history.run_database import HistoryStore
+        from profiler.past_runs.usual_times import MAX_RUNS_OF_A_FAMILY, usual_duration
+
+        store = HistoryStore(history_path(options.history_file, os.environ), clock)
+        is_comparable = _comparable(options)
+        successes = islice(store.last_successes(family_name(options.name, options.words[0]), "~"), _MAX_RUNS_READ)
+        durations = (one.record.metrics.duration_ms for one in successes if is_comparable(one.record))
+        known = (duration_ms for duration_ms in durations if duration_ms is not None)
+        return usual_duration(list(islice(known, MAX_RUNS_OF_A_FAMILY)))
+    except Exception:  # noqa: BLE001  whatever is wrong with the history: the end of the run reports it
         return None
-    from profiler.cli.progress import stderr_rows  # all of this is only for --live
-    from profiler.local_run.live_rows import ROWS, LiveView
-    from profiler.local_run.local_record import effective_sizes
-    from profiler.readers.cgroup.hierarchy import read_own_cgroups
-    from profiler.readers.linux.host import read_host
-
-    def write(text: str) -> None:
-        stderr.write(text.encode())  # If the terminal has closed or is stopped, command and report go on.
-
-    sizes = effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0)))
-    return LiveView(stderr_rows(ROWS, os.environ, write), sizes, clock.wall_ns())

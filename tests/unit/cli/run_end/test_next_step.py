@@ -75,6 +75,7 @@ def test_a_failed_run_and_a_task_with_a_size_get_no_size() -> None:
     assert advice(status="failure", exit_code=1) is None
     assert advice(task_size=TaskSize(vcpu=2, memory_mb=4096)) is None
     assert advice(recommendation=None) is None
+    assert advice({"duration_ms": 999}) is None
 
 
 def test_an_idle_gpu_is_the_largest_waste() -> None:
