@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from profiler.cli.printing import STDOUT, is_terminal, stdout_encoding, write_out
-from profiler.core.text import printable
+from profiler.core.text import columns_of, printable
 
 INDENT = "  "
 _MIN_COLUMN_WIDTH = 8
@@ -96,7 +96,13 @@ def wrapped(text: str, width: int, *, first: str = INDENT, style: str = "") -> t
 
 def shorten(text: str, width: int, glyphs: Glyphs) -> str:
     """Cut a text that is too long."""
-    return text if len(text) <= width else text[: max(width - len(glyphs.ellipsis), 0)] + glyphs.ellipsis
+    if columns_of(text) <= width:
+        return text
+    room = max(width - len(glyphs.ellipsis), 0)
+    shown = text[:room]
+    while columns_of(shown) > room:
+        shown = shown[:-1]
+    return shown + glyphs.ellipsis
 
 
 def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding: str) -> bytes:
