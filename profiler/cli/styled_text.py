@@ -15,7 +15,7 @@ _MIN_COLUMN_WIDTH = 8
 MIN_COLUMNS = 80
 _NO_BREAK = "\N{NO-BREAK SPACE}"  # textwrap does not wrap there, and printable() leaves none in a text
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[kMGT]?B|vCPU|ms|s)\b|%)")
-_RESET = "\x1b[0m"
+RESET = "\x1b[0m"
 _CODES: Mapping[str, str] = {
     "bold": "\x1b[1m",
     "dim": "\x1b[2m",
@@ -110,7 +110,7 @@ def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding
     rows = []
     for spans in lines:
         row = "".join(
-            f"{_CODES[span.style]}{span.text}{_RESET}" if is_coloured and span.style else span.text for span in spans
+            f"{_CODES[span.style]}{span.text}{RESET}" if is_coloured and span.style else span.text for span in spans
         )
         rows.append(row.rstrip() + "\n")
     return "".join(rows).encode(encoding, errors="backslashreplace")
