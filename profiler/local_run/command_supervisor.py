@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Container
+from contextlib import suppress
 
 from msgspec import Struct
 
@@ -168,7 +169,7 @@ class Supervisor:
         self._forwarded.add(info.si_signo)
         # The terminal signals its whole foreground group: a command in this process's group has the signal already.
         if not (is_from_terminal and os.getpgid(self.pid) == os.getpgrp()):
-            os.kill(self.pid, info.si_signo)
+            self._send(info.si_signo)
 
     def _is_from_terminal(self, info: signal.struct_siginfo) -> bool:
         """Whether the signal was sent to the whole foreground group, by the terminal or after its hang-up.
@@ -206,7 +207,11 @@ class Supervisor:
     def _continue_with_command(self) -> None:
         stat = proc.parse_stat(proc.read(f"/proc/{self.pid}/stat") or b"")
         if stat is not None and stat.state == proc.STOPPED:
-            os.kill(self.pid, signal.SIGCONT)
+            self._send(signal.SIGCONT)
+
+    def _send(self, number: int) -> None:
+        with suppress(PermissionError):  # the command is another user's now, as that of sudo
+            os.kill(self.pid, number)
 
 
 def _has_terminal() -> bool:

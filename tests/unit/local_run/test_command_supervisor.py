@@ -1,0 +1,21 @@
+"""How signals reach the command. Most of it is in tests/integration/test_run.py."""
+
+import os
+import signal
+
+import pytest
+
+from profiler.core.clock import SystemClock
+from profiler.local_run.command_supervisor import Supervisor
+
+
+def test_a_signal_that_may_not_be_sent_to_the_command_is_not_the_profilers_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: int) -> None:
+        raise PermissionError
+
+    supervisor = Supervisor(os.getpid(), SystemClock(), (), lambda: None)
+    monkeypatch.setattr(os, "kill", refuse)
+    monkeypatch.setattr(signal, "sigtimedwait", lambda *_: signals.pop())
+    signals = [None, signal.struct_siginfo((signal.SIGTERM, 0, 0, 1, 0, 0, 0))]
+    assert not supervisor.wait_until_exit(0)
+    assert not signals
