@@ -164,13 +164,14 @@ def _usage(record: Record, view: EndView) -> Iterator[_Part]:
     """The curves with their limits, and the bar of the time below them."""
     available = view.width - len(INDENT) - _LABEL_WIDTH - 1
     curve_width = min(max(int(available * _CURVE_SHARE), _MIN_CURVE), _MAX_CURVE)
+    room = available - curve_width
     rows = [
-        (curve, next((text for text in texts if len(text) <= available - curve_width), texts[-1]))
+        (curve, next((text for text in texts if len(text) <= room), shorten(texts[-1], room, view.glyphs)))
         for curve, texts in _curves(record, view.glyphs)
         if curve.is_measured
     ]
     times = record.time_breakdown
-    legend = () if times is None else short_legend(times, available - curve_width, view.glyphs)
+    legend = () if times is None else short_legend(times, room, view.glyphs)
     longest = max((*(len(text) for _, text in rows), sum(len(span.text) for span in legend)), default=0)
     curve_width = min(available - longest, _MAX_CURVE)
     for number, (curve, text) in enumerate(rows):
@@ -264,7 +265,7 @@ def _label(label: str, style: str) -> Span:
 def _labelled(label: str, text: str, view: EndView) -> tuple[Line, ...]:
     """One line, cut if it is too long; none without a text."""
     room = view.width - len(INDENT) - _LABEL_WIDTH
-    return (line(_label(label, "dim"), shorten(text, room, view.glyphs)),) if text else ()
+    return (line(_label(label, "dim"), shorten(printable(text), room, view.glyphs)),) if text else ()
 
 
 def _wrapped(label: str, text: str, view: EndView) -> tuple[Line, ...]:
@@ -280,7 +281,7 @@ def _wrapped(label: str, text: str, view: EndView) -> tuple[Line, ...]:
 
 def _rows(text: str, first: str, view: EndView, style: str = "") -> tuple[Line, ...]:
     """The wrapped text; a word that is longer than a line is cut."""
-    room = view.width - len(first)
+    text, room = printable(text), view.width - len(first)
     # Wrapping counts characters, of which some take two columns.
     width = view.width - columns_of(text) + len(text)
     rows = wrapped(text, width, first=first, style=style)

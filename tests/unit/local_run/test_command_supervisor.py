@@ -14,8 +14,8 @@ def test_a_signal_that_may_not_be_sent_to_the_command_is_not_the_profilers_end(m
         raise PermissionError
 
     supervisor = Supervisor(os.getpid(), SystemClock(), (), lambda: None)
+    signals = [None, signal.struct_siginfo((signal.SIGTERM, 0, 0, 1, 0, 0, 0))]
     monkeypatch.setattr(os, "kill", refuse)
     monkeypatch.setattr(signal, "sigtimedwait", lambda *_: signals.pop())
-    signals = [None, signal.struct_siginfo((signal.SIGTERM, 0, 0, 1, 0, 0, 0))]
     assert not supervisor.wait_until_exit(0)
     assert not signals
