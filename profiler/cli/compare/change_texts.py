@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from profiler.cli.printing import UNKNOWN
 from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, wrapped
 from profiler.comparison.compared_metrics import MetricChange
-from profiler.comparison.median_change import MedianChange
+from profiler.comparison.median_change import MIN_RUNS, MedianChange
 from profiler.comparison.run_sets import RunSet
 from profiler.record.units import format_value
 
@@ -55,7 +55,7 @@ def metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
             UNKNOWN if change.b is None else format_value(change.b, unit),
             percent_text(change.change_percent),
             interval_text(change),
-            _verdict_text(change),
+            _verdict_text(one),
         )
 
 
@@ -66,13 +66,16 @@ def known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
 
 def partly_known(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Iterator[str]:
     """The metrics that not all runs have."""
+    titles: dict[str, list[str]] = {}
     for one in known_changes(changes):
         counts = zip("AB", (one.known_a, one.known_b), sets, strict=True)
         parts = [
             f"{known} of {len(of.reports)} runs of {name}" for name, known, of in counts if known < len(of.reports)
         ]
         if parts:
-            yield f"The {one.metric.title} is known for {' and '.join(parts)}."
+            titles.setdefault(" and ".join(parts), []).append(one.metric.title)
+    for runs, metrics in titles.items():
+        yield f"Known for {runs}: {', '.join(metrics)}."
 
 
 def percent_text(percent: float | None) -> str:
@@ -90,6 +93,13 @@ def interval_text(change: MedianChange) -> str:
     return f"{percent_text(low)} or more" if high is None else f"{percent_text(low)[:-2]} to {percent_text(high)}"
 
 
-def _verdict_text(change: MedianChange) -> str:
-    needed = "" if change.runs_needed is None else f" (about {change.runs_needed} a side)"
-    return f"{change.verdict}{needed}" if change.verdict == "too few runs" else change.verdict or UNKNOWN
+def runs_needed_text(one: MetricChange) -> str:
+    """How many runs are needed; empty if that is unknown."""
+    if one.change.runs_needed is not None:
+        return f"about {one.change.runs_needed} a side"
+    return f"at least {MIN_RUNS} a side" if min(one.known_a, one.known_b) < MIN_RUNS else ""
+
+
+def _verdict_text(one: MetricChange) -> str:
+    verdict, needed = one.change.verdict or UNKNOWN, runs_needed_text(one)
+    return f"{verdict} ({needed})" if verdict == "too few runs" and needed else verdict

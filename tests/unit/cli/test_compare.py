@@ -129,7 +129,7 @@ def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(capfd: pytest.Capt
     chosen = Printed(capfd, *BOTH, *source, "--metric", "durationMs", "--format", "json")
     assert (chosen.code, list(json.loads(chosen.out)["metrics"])) == (0, ["durationMs"])
     unknown = Printed(capfd, *BOTH, *source, "--metric", "costUsd")
-    assert unknown.err.endswith("is not known for cost (costUsd, no run of A has it).\n")
+    assert unknown.err.endswith(": cost (costUsd, no run of A has it).\n")
     with pytest.raises(click.UsageError, match="'cost' is not one of 'durationMs'"):
         Printed(capfd, *BOTH, "--metric", "cost")
 
@@ -137,8 +137,12 @@ def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(capfd: pytest.Capt
 def test_too_few_runs_do_not_fail_and_that_is_said(capfd: pytest.CaptureFixture[str]) -> None:
     few = Printed(capfd, *BOTH, "--from", kept(nights("1", 400, 4), nights("2", 500)), "--fail-above", "10%")
     assert few.code == 0
-    assert few.err.startswith("task-profiler: Whether B is above A by more than 10 % is not known for duration (")
-    assert "too few runs" in few.err
+    assert few.err.startswith(
+        "task-profiler: It is unknown whether B is above A by more than 10 %: duration (durationMs, too few"
+    )
+    assert "(maxMemoryUsedMB, too few runs, about 5 a side needed)" in few.err
+    single = Printed(capfd, *BOTH, "--from", kept(nights("1", 400, 1), nights("2", 500, 1)))
+    assert single.out.count("too few runs (at least 5 a side)") == 3
     assert Printed(capfd, *BOTH, "--from", kept(nights("1", 400, 4), nights("2", 500))).err == ""
 
 
@@ -146,7 +150,7 @@ def test_metrics_that_only_some_runs_have_are_named(capfd: pytest.CaptureFixture
     runs = nights("2", 400, 3)
     runs[:2] = [replace(one, record=replace(one.record, cost=Cost(usd=0.1))) for one in runs[:2]]
     found = Printed(capfd, *BOTH, "--from", kept(nights("1", 400), runs), "--fail-above", "10%")
-    assert found.out.endswith("The cost is known for 0 of 8 runs of A and 2 of 3 runs of B.\n")
+    assert found.out.endswith("Known for 0 of 8 runs of A and 2 of 3 runs of B: cost.\n")
     assert "cost (costUsd, no run of A has it)" in found.err
 
 
@@ -276,6 +280,7 @@ def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
         changed("maxMemoryUsedMB", "too few runs", 50.0, runs_needed=12),
         changed("blockReadBytes", "more", None, change=None),
         changed("memoryAverageMB", "no difference seen", -1.0),
+        changed("costUsd", "too few runs", -3.0, high=9.9, runs_needed=7),
         changed("blockWriteBytes", "less", -20.0),
     ]
     limit = check_limit(changes, 10, needs_all=False)
@@ -283,8 +288,8 @@ def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
     above, unknown = limit.sentences()
     assert above == "B is above A by more than 10 %: CPU time (cpuSeconds) +100.0 % (+10.1 % or more)."
     assert unknown == (
-        "Whether B is above A by more than 10 % is not known for memory peak (maxMemoryUsedMB, too few runs, about 12 "
-        "a side are needed), read (blockReadBytes, its median is 0 in A)."
+        "It is unknown whether B is above A by more than 10 %: memory peak (maxMemoryUsedMB, too few runs, about 12 a "
+        "side needed), read (blockReadBytes, its median is 0 in A)."
     )
 
 
