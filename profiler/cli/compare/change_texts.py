@@ -60,8 +60,8 @@ def metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
 
 
 def known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
-    """The metrics that a run has."""
-    return [one for one in changes if one.known_a or one.known_b]
+    """The metrics that a run has; all if there are none."""
+    return [one for one in changes if one.known_a or one.known_b] or changes
 
 
 def partly_known(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Iterator[str]:

@@ -131,6 +131,7 @@ def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(capfd: pytest.Capt
     chosen = Printed(capfd, *BOTH, *source, "--metric", "durationMs", "--format", "json")
     assert (chosen.code, list(json.loads(chosen.out)["metrics"])) == (0, ["durationMs"])
     unknown = Printed(capfd, *BOTH, *source, "--metric", "costUsd")
+    assert unknown.out.endswith("Known for 0 of 8 runs of A and 0 of 8 runs of B: cost.\n")
     assert unknown.err.endswith(": cost (costUsd, no run of A has it).\n")
     with pytest.raises(click.UsageError, match="'cost' is not one of 'durationMs'"):
         Printed(capfd, *BOTH, "--metric", "cost")
