@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from profiler.cli.compare.change_limit import ChangeLimit, Percent, check_limit
-from profiler.cli.compare.change_texts import comparison_lines, partly_known
+from profiler.cli.compare.change_texts import comparison_lines, limits_of_comparison
 from profiler.cli.options import SourceOptions, WholeNumber, on_fargate_option, source_options
 from profiler.cli.printing import warn, write_out
 from profiler.cli.styled_text import table_width, write_lines
@@ -118,7 +118,7 @@ def command(
     elif output_format == "text":
         write_lines(comparison_lines(sets, changes, table_width()), os.environ)
     else:
-        _write_for_github(sets, changes, limit, [*partly_known(sets, changes), *remarks, *sentences])
+        _write_for_github(sets, changes, limit, [*limits_of_comparison(sets, changes), *remarks, *sentences])
     for sentence in sentences:
         warn(sentence)
     return _ABOVE_LIMIT_EXIT_CODE if limit is not None and limit.exceeded else 0

@@ -7,7 +7,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from profiler.cli.compare.change_texts import interval_text, percent_text, runs_needed_text
+from profiler.cli.compare.change_texts import interval_text, percent_text
 from profiler.cli.options import Number
 from profiler.comparison.compared_metrics import MetricChange
 
@@ -74,8 +74,7 @@ def _why_undecided(one: MetricChange) -> str:
         return _names(one, f"no run of {'B' if one.known_a else 'A'} has it")
     if change.verdict == "more":
         return _names(one, "its median is 0 in A")
-    needed = runs_needed_text(one)
-    return _names(one, "too few runs", *([f"{needed} needed"] if needed else []))
+    return _names(one, "too few runs")
 
 
 def _names(one: MetricChange, *more: str) -> str:

@@ -13,6 +13,7 @@ _GAP = 2
 _DATE_LENGTH = 10
 _PIPE_COLUMNS = 10_000
 _MANY_PERCENT = 1000
+_SEEN_PERCENT = 5
 _STYLES: Mapping[str, str] = {"more": "bad", "less": "good"}
 SET_TITLES = ("", "Runs of", "Runs", "Started", "Left out")
 METRIC_TITLES = ("", "A", "B", "Change", "95 % interval", "Verdict")
@@ -33,7 +34,7 @@ def comparison_lines(sets: Sequence[RunSet], changes: Sequence[MetricChange], wi
         for one, row in zip(known_changes(changes), metric_rows(changes), strict=True)
     ]
     yield from table(_METRIC_COLUMNS, rows, gap=_GAP, width=width)
-    for sentence in partly_known(sets, changes):
+    for sentence in limits_of_comparison(sets, changes):
         yield from wrapped(sentence, width or _PIPE_COLUMNS, first="")
 
 
@@ -55,7 +56,7 @@ def metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
             UNKNOWN if change.b is None else format_value(change.b, unit),
             percent_text(change.change_percent),
             interval_text(change),
-            _verdict_text(one),
+            change.verdict or UNKNOWN,
         )
 
 
@@ -64,8 +65,8 @@ def known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
     return [one for one in changes if one.known_a or one.known_b] or changes
 
 
-def partly_known(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Iterator[str]:
-    """The metrics that not all runs have."""
+def limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Iterator[str]:
+    """The metrics that not all runs have, and how many runs are needed where there are too few."""
     titles: dict[str, list[str]] = {}
     for one in known_changes(changes):
         counts = zip("AB", (one.known_a, one.known_b), sets, strict=True)
@@ -76,6 +77,12 @@ def partly_known(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Ite
             titles.setdefault(" and ".join(parts), []).append(one.metric.title)
     for runs, metrics in titles.items():
         yield f"Known for {runs}: {', '.join(metrics)}."
+    few = [one for one in changes if one.change.verdict == "too few runs"]
+    needed = [f"{one.metric.title} {one.change.runs_needed}" for one in few if one.change.runs_needed is not None]
+    if needed:
+        yield f"To see a change of {_SEEN_PERCENT} %, about this many runs a side are needed: {', '.join(needed)}."
+    elif any(min(one.known_a, one.known_b) < MIN_RUNS for one in few):
+        yield f"At least {MIN_RUNS} runs a side are needed."
 
 
 def percent_text(percent: float | None) -> str:
@@ -91,15 +98,3 @@ def interval_text(change: MedianChange) -> str:
     if low is None:
         return UNKNOWN if high is None else f"at most {percent_text(high)}"
     return f"{percent_text(low)} or more" if high is None else f"{percent_text(low)[:-2]} to {percent_text(high)}"
-
-
-def runs_needed_text(one: MetricChange) -> str:
-    """How many runs are needed; empty if that is unknown."""
-    if one.change.runs_needed is not None:
-        return f"about {one.change.runs_needed} a side"
-    return f"at least {MIN_RUNS} a side" if min(one.known_a, one.known_b) < MIN_RUNS else ""
-
-
-def _verdict_text(one: MetricChange) -> str:
-    verdict, needed = one.change.verdict or UNKNOWN, runs_needed_text(one)
-    return f"{verdict} ({needed})" if verdict == "too few runs" and needed else verdict
