@@ -69,6 +69,11 @@ DISTRIBUTIONS: Final[Mapping[str, Distribution]] = {
     "a few whole numbers": lambda rng: 10.0 * round(rng.gauss(10, 0.8)),
 }
 
+_UNLIKE: Final[Mapping[str, tuple[Distribution, Distribution]]] = {
+    "normal, 2 % and 10 %": (normal(0.02), normal(0.1)),
+    "normal, 0 % and 10 %": (normal(0), normal(0.1)),
+}
+
 
 def draw(distribution: Distribution, rng: random.Random, runs: int, factor: float = 1) -> list[float]:
     """The values of a set of runs."""
@@ -85,7 +90,7 @@ def alarms(comparisons: int) -> tuple[list[Figure], list[str]]:
     rows: dict[str, list[str]] = {}
     figures = []
     pairs = {name: (distribution, distribution) for name, distribution in DISTRIBUTIONS.items()}
-    for name, (one, other) in {**pairs, "normal, 2 % and 10 %": (normal(0.02), normal(0.1))}.items():
+    for name, (one, other) in {**pairs, **_UNLIKE}.items():
         shares = []
         for runs_a, runs_b in SIZES:
             rng = random.Random(f"{SEED} {name} {runs_a} {runs_b}")

@@ -12,7 +12,7 @@ from random import Random
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 
 MIB = 2**20
 EC2_PERIOD, FARGATE_PERIOD = 1, 10

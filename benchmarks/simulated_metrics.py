@@ -22,7 +22,7 @@ from profiler.prometheus.exporter import RenderCache
 from profiler.prometheus.exposition import metrics_text
 from profiler.prometheus.server import MetricsServer
 from profiler.prometheus.snapshot import ContainerSnapshot, Snapshot
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import TaskMetadata
 from profiler.readers.linux.host import Disk, InstanceReading, OwnUsage, SwapCounters
 

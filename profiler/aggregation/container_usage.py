@@ -10,7 +10,7 @@ from profiler.aggregation.time_series import DeviceReadings, RunSeries
 from profiler.core.json_fields import MAX_COUNT
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
 
 # A first step shorter than this fraction of the usual one is merged with the next. At the first sample the counter
@@ -73,11 +73,19 @@ class ContainerUsage:
     Args:
         nominal_step_ns: The sampling interval.
         series_points: Half the largest number of steps of the time series; 0 for none.
+        finest_ns: The least time between two samples, if the first ones follow each other faster than the others.
     """
 
-    def __init__(self, nominal_step_ns: int, series_points: int = 0, machine: Host = _UNKNOWN_MACHINE) -> None:
+    def __init__(
+        self,
+        nominal_step_ns: int,
+        series_points: int = 0,
+        machine: Host = _UNKNOWN_MACHINE,
+        finest_ns: int | None = None,
+    ) -> None:
         self._nominal_step_ns = nominal_step_ns
         self._series_points = series_points
+        self._finest_ns = finest_ns
         self._machine = machine
         self._clock_shift_ns = 0
         self._run = _UsageWindow()
@@ -145,7 +153,7 @@ class ContainerUsage:
             self._clock_shift_ns = wall_shifts_ns[-1] if wall_shifts_ns else 0
             if self._series_points:
                 start_ns = sample.read_ns if started_ns is None else started_ns
-                self.series = RunSeries(start_ns, self._nominal_step_ns, self._series_points)
+                self.series = RunSeries(start_ns, self._nominal_step_ns, self._series_points, self._finest_ns)
         step_ns = self._step(sample, received_ns, started_ns, wall_shifts_ns)
         attempt_ns = self._attempt_step(sample, step_ns, attempt_started_ns)
         if self._epoch not in (None, epoch) and self._could_be_new(sample, attempt_ns):
@@ -335,11 +343,11 @@ class ContainerUsage:
         ended_ns, self._ended_step_ns = self._ended_step_ns, 0
         return ended_ns
 
-    def add_devices(self, readings: DeviceReadings, now_ns: int) -> None:
-        """Add readings of devices, which ended at ``now_ns`` (monotonic), to the time series."""
+    def add_devices(self, readings: DeviceReadings, now_ns: int, *, around_ns: int = 0) -> None:
+        """Add readings of devices at ``now_ns`` (monotonic), and ``around_ns`` before and after, to the time series."""
         if self.series is not None and self.last_read_ns is not None and self._received_ns is not None:
             at_ns = self.last_read_ns - self._clock_shift_ns + now_ns - self._received_ns
-            self.series.add_devices(at_ns, readings)
+            self.series.add_devices(at_ns, readings, around_ns=around_ns)
 
     def keep_totals_only(self) -> None:
         """Keep the totals of the run only: no time series, and no interval until :meth:`end_interval` is called."""

@@ -50,12 +50,16 @@ class SeriesByCommand(Generic[_Key]):
         points: Half the largest number of steps.
         is_new: Whether no process is older than the run. If there may be such processes, their CPU time before the
             first reading is unknown.
+        finest_ns: As that of the run's series.
     """
 
-    def __init__(self, started_ns: int, step_ns: int, points: int, *, is_new: bool = True) -> None:
+    def __init__(
+        self, started_ns: int, step_ns: int, points: int, *, is_new: bool = True, finest_ns: int | None = None
+    ) -> None:
         self._started_ns = started_ns
         self._step_ns = step_ns
         self._points = points
+        self._finest_ns = finest_ns
         self._read_ns = started_ns if is_new else None
         self._max_held_ns = step_ns  # the first reading shows nothing of the time before it
         self._whole = self._new_series()
@@ -141,7 +145,7 @@ class SeriesByCommand(Generic[_Key]):
         return replace(series, step_ms=step_ms, processes=tuple(processes), **padded)
 
     def _new_series(self) -> RunSeries:
-        return RunSeries(self._started_ns, self._step_ns, self._points)
+        return RunSeries(self._started_ns, self._step_ns, self._points, self._finest_ns)
 
     def _copy(self, part: RunSeries, whole: RunSeries) -> RunSeries:
         return part.copy(min_step_ms=whole.step_ns / NS_PER_MS)

@@ -1,6 +1,7 @@
 """Builds the record of a run from the task, the batch container and its usage."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,7 +14,6 @@ from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.timestamps import NS_PER_MS, format_ms
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import (
     Container,
@@ -31,6 +31,9 @@ from profiler.record.record_model import (
 )
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, as_number, billed_ms, mebibytes, span_ms
 
+if TYPE_CHECKING:
+    from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+
 # cgroup v1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
 _UNLIMITED_BYTES = 2**60
 # The time of the highest sample counts as the time of the peak if the sample reached this part of it.
@@ -45,7 +48,7 @@ class ResourceLimits(Struct, frozen=True, kw_only=True):
 
 
 def container_limits(
-    container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage | None, host: Host
+    container: "ContainerMetadata", task: "TaskMetadata", usage: ContainerUsage | None, host: Host
 ) -> ResourceLimits:
     """The vCPUs of the task, else of the machine. The container's own memory limit, else the task's.
 
@@ -168,8 +171,8 @@ def build_sampling(
 
 
 def build_other_container(
-    container: ContainerMetadata,
-    task: TaskMetadata,
+    container: "ContainerMetadata",
+    task: "TaskMetadata",
     usage: ContainerUsage | None,
     now_ns: int,
     host: Host,
@@ -201,8 +204,8 @@ def build_other_container(
 
 
 def build_batch_record(
-    container: ContainerMetadata,
-    task: TaskMetadata,
+    container: "ContainerMetadata",
+    task: "TaskMetadata",
     usage: ContainerUsage | None,
     end: RunEnd,
     host: Host,
@@ -250,7 +253,7 @@ def processor_of(host: Host) -> Processor | None:
     return Processor(model=host.processor_model, count=host.processor_count)
 
 
-def _batch_metrics(container: ContainerMetadata, task: TaskMetadata, measured: Metrics, end: RunEnd) -> Metrics:
+def _batch_metrics(container: "ContainerMetadata", task: "TaskMetadata", measured: Metrics, end: RunEnd) -> Metrics:
     return replace(
         measured,
         vcpu_share=as_number(container.vcpu_share),
@@ -262,7 +265,7 @@ def _batch_metrics(container: ContainerMetadata, task: TaskMetadata, measured: M
     )
 
 
-def _identity(container: ContainerMetadata) -> Container:
+def _identity(container: "ContainerMetadata") -> Container:
     return Container(
         name=container.name,
         id=container.docker_id,
@@ -273,7 +276,7 @@ def _identity(container: ContainerMetadata) -> Container:
     )
 
 
-def _task_size(task: TaskMetadata) -> TaskSize | None:
+def _task_size(task: "TaskMetadata") -> TaskSize | None:
     if task.vcpu_limit is None and task.memory_limit_bytes is None:
         return None
     return TaskSize(vcpu=as_number(task.vcpu_limit), memory_mb=mebibytes(task.memory_limit_bytes))

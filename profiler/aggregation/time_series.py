@@ -1,7 +1,8 @@
 """The time series of one run: equal steps, constant memory, however long the run is.
 
-The buffer begins with steps of the sampling interval. When the run outgrows it, neighbouring steps are merged and the
-step doubles. CPU time is kept as integer nanoseconds per step, so that merging loses nothing.
+The buffer begins with steps of the sampling interval, or of a fraction of it if the run is sampled finer at first. When
+the run outgrows it, neighbouring steps are merged and the step doubles. CPU time is kept as integer nanoseconds per
+step, so that merging loses nothing.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -16,6 +17,8 @@ from profiler.record.record_model import Series
 from profiler.record.units import MIB, as_number
 
 _SIGNIFICANT_DIGITS = 3
+# The most steps that are shorter than the sampling interval.
+_MAX_FINE_STEPS = 120
 _MEMORY_COLUMN = "memory_used_mb"
 _COLUMNS = ("vcpu_used", _MEMORY_COLUMN, "gpu_utilization_percent", "neuron_utilization_percent", "cpu_wait")
 _Cell = TypeVar("_Cell")
@@ -103,11 +106,15 @@ class RunSeries:
             time counts from the start on.
         step_ns: The first step, the sampling interval.
         points: Half the largest number of steps; at least 1.
+        finest_ns: The first step is the interval divided by the largest power of two that leaves at least this; None:
+            it is the interval.
     """
 
-    def __init__(self, started_ns: int, step_ns: int, points: int) -> None:
+    def __init__(self, started_ns: int, step_ns: int, points: int, finest_ns: int | None = None) -> None:
         self._started_ns = started_ns
-        self.step_ns = max(step_ns, 1)
+        self._interval_ns = self.step_ns = max(step_ns, 1)
+        while finest_ns is not None and self.step_ns % 2 == 0 and self.step_ns >= 2 * finest_ns:
+            self.step_ns //= 2
         self._capacity = 2 * points
         self._cpu: _Column[_Sum] = _Column((0, 0), _add)
         self._memory: _Column[int | None] = _Column(None, _largest)
@@ -167,13 +174,19 @@ class RunSeries:
         self._read.add(index, read_bytes)
         self._written.add(index, written_bytes)
 
-    def add_devices(self, at_ns: int, readings: DeviceReadings) -> None:
-        """Count the devices' utilization and memory for the step of ``at_ns``."""
-        for column, percents in ((self._gpu, readings.gpu_percent), (self._neuron, readings.neuron_percent)):
-            if percents.weight:
-                column.add(self._index(at_ns), (percents.total, percents.weight))
-        if readings.gpus_memory_bytes is not None:
-            self._gpus_memory.add(self._index(at_ns), readings.gpus_memory_bytes)
+    def add_devices(self, at_ns: int, readings: DeviceReadings, *, around_ns: int = 0) -> None:
+        """Count the devices' utilization and memory for the step of ``at_ns``.
+
+        With ``around_ns``, they count for all steps of which most is at most this long before or after ``at_ns``.
+        """
+        reach_ns = max(around_ns - self.step_ns // 2, 0)
+        last = self._index(at_ns + reach_ns)
+        for index in range(self._index(at_ns - reach_ns), last + 1):
+            for column, percents in ((self._gpu, readings.gpu_percent), (self._neuron, readings.neuron_percent)):
+                if percents.weight:
+                    column.add(index, (percents.total, percents.weight))
+            if readings.gpus_memory_bytes is not None:
+                self._gpus_memory.add(index, readings.gpus_memory_bytes)
 
     def values(self) -> Series | None:
         """The series so far; None before the first measurement."""
@@ -212,7 +225,8 @@ class RunSeries:
             min_step_ms: Steps that are shorter are merged.
             max_steps: If there are more steps, they are merged.
         """
-        copied = RunSeries(self._started_ns, self.step_ns, self._capacity // 2)
+        copied = RunSeries(self._started_ns, self._interval_ns, self._capacity // 2)
+        copied.step_ns = self.step_ns
         for column, original in zip(copied.columns, self.columns, strict=True):
             column.cells = original.cells.copy()
         while copied.step_ns < min_step_ms * NS_PER_MS or (max_steps is not None and copied.length > max_steps):
@@ -252,7 +266,7 @@ class RunSeries:
     def _index(self, at_ns: int) -> int:
         """The step of a moment. Merges until the buffer reaches it."""
         index = (at_ns - self._started_ns) // self.step_ns
-        while index >= self._capacity:
+        while index >= self._capacity or (index >= _MAX_FINE_STEPS and self.step_ns < self._interval_ns):
             self.merge()
             index = (at_ns - self._started_ns) // self.step_ns
         return max(index, 0)

@@ -9,8 +9,6 @@ import os
 import sys
 import time
 
-from profiler.core.stop_request import SignalHandler
-
 TYPE_CHECKING = False  # type checkers take this name for true; importing typing would cost time
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -38,6 +36,8 @@ def run_monitor_process() -> "NoReturn":
     An interpreter that shuts down removes its signal handlers first: a SIGTERM after the report would then kill the
     process, and its exit code would be 143.
     """
+    from profiler.core.stop_request import SignalHandler  # `run` has its own signals
+
     stop = SignalHandler(time.monotonic_ns)
     stop.install()
     from profiler.cli.wiring.build_monitor import run_monitor  # after the signal handlers are installed

@@ -14,9 +14,9 @@ ShowProgress = Callable[[str, float | None], None]
 """(text, share that is done: 0 to 1; None: unknown) Shows the progress."""
 
 
-def stderr_rows(count: int, environment: Mapping[str, str], write: Callable[[str], None]) -> BottomRows:
+def stderr_rows(environment: Mapping[str, str], write: Callable[[str], None]) -> BottomRows:
     """Rows at the bottom of the terminal of standard error."""
-    return BottomRows(count, _stderr_size, write, is_coloured=not environment.get("NO_COLOR"))
+    return BottomRows(_stderr_size, write, is_coloured=not environment.get("NO_COLOR"))
 
 
 @contextmanager
@@ -25,14 +25,15 @@ def progress_row(environment: Mapping[str, str]) -> Iterator[ShowProgress]:
     if not is_terminal(STDERR) or environment.get("TERM") == "dumb":
         yield lambda text, share: None  # noqa: ARG005  as ShowProgress
         return
-    rows = stderr_rows(1, environment, _write_stderr)
+    rows = stderr_rows(environment, _write_stderr)
     start = next_draw = time.perf_counter()
 
     def show(text: str, share: float | None) -> None:
         nonlocal next_draw
         now = time.perf_counter()
         if now >= next_draw:
-            rows.draw([_row(text, share, now - start)])
+            row = _row(text, share, now - start)
+            rows.draw(lambda _: [row])
             next_draw = now + _MIN_SECONDS_BETWEEN_DRAWS
 
     try:

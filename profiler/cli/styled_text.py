@@ -1,7 +1,6 @@
 """Lines and tables of styled text for a terminal."""
 
 import re
-import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -125,7 +124,11 @@ def is_coloured(environment: Mapping[str, str], descriptor: int = STDOUT) -> boo
 
 def table_width() -> int | None:
     """The columns that a table may have: those of the terminal, at least 80. None in a pipe: every line is whole."""
-    return max(shutil.get_terminal_size().columns, MIN_COLUMNS) if is_terminal() else None
+    if not is_terminal():
+        return None
+    import shutil  # slow to import, and the end of `run` has no table
+
+    return max(shutil.get_terminal_size().columns, MIN_COLUMNS)
 
 
 class Column(Struct, frozen=True):

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.threads import ThreadFailure
-from profiler.readers.ecs.container_stats import ContainerSample
-from profiler.readers.ecs.task_metadata import ContainerMetadata
+from profiler.readers.container_sample import ContainerSample
 from profiler.record.record_model import Record, with_warnings
 
 if TYPE_CHECKING:
     from profiler.collectors.neuron.neuron_usage import LiveNeuron
     from profiler.collectors.nvidia.gpu_usage import LiveGpus
+    from profiler.readers.ecs.task_metadata import ContainerMetadata
 
 # A report waits at most this long for the last reading of each collector.
 _FINAL_READING_SECONDS = 0.3
@@ -44,7 +44,7 @@ class Collector:
     def start(self) -> None:
         """Start collecting; returns at once."""
 
-    def on_batch_started(self, container: ContainerMetadata) -> None:
+    def on_batch_started(self, container: "ContainerMetadata") -> None:
         """The batch container runs; called again as long as it does."""
 
     def on_sample(self, name: str, sample: ContainerSample) -> None:

@@ -32,10 +32,13 @@ Verdict = Literal["more", "less", "no difference seen", "too few runs"]
 MIN_RUNS: Final = 5
 _MIN_RUNS_FOR_SPREAD: Final = 3
 _SEEN_RATIO: Final = 1.05
+# Equal figures that were computed in different ways, such as costs, may differ by this.
+_ROUNDING: Final = 1e-9
 _DRAWS: Final = 10_000
 _SEED: Final = 20261122
 _NORMAL: Final = NormalDist()
 _Z: Final = _NORMAL.inv_cdf(0.975)
+_OUTSIDE_MIDDLE: Final = 0.1
 # With 80 %, a spread estimated too low would lose more than one estimated too high gains.
 _PLANNED_POWER: Final = 0.85
 # The interval of few runs is wider than that of a normal distribution. About two more runs make up for it.
@@ -73,21 +76,24 @@ def median_change(a: Sequence[float], b: Sequence[float]) -> MedianChange:
         return MedianChange(a=median(a) if a else None, b=median(b) if b else None)
     base, other, fewest = median(a), median(b), min(len(a), len(b))
     ratio = _ratio(base, other)
-    ratios = sorted(map(_ratio, _resampled_medians(a, 0), _resampled_medians(b, 1)))
+    medians_a, medians_b = _resampled_medians(a, 0), _resampled_medians(b, 1)
+    ratios = sorted(map(_ratio, medians_a, medians_b))
     runs = 2 / (1 / len(a) + 1 / len(b))
     needed = _runs_needed(ratios, runs) if fewest >= _MIN_RUNS_FOR_SPREAD else None
     verdict: Verdict = "too few runs"
     low = high = math.nan
     if fewest >= MIN_RUNS:
-        low, high = _ends(ratios, _tail(len(a), len(b)))
-        if low > 1:
+        freedom = _freedom(_spread(medians_a) * other, len(a), _spread(medians_b) * base, len(b))
+        low, high = _ends(ratios, _NORMAL.cdf(-_student(freedom)))
+        if low > 1 + _ROUNDING:
             verdict = "more"
-        elif high < 1:
+        elif high < 1 - _ROUNDING:
             verdict = "less"
-        elif needed and needed <= runs and ratio / _SEEN_RATIO <= low and high <= ratio * _SEEN_RATIO:
-            verdict = "no difference seen"
-        elif needed:
-            needed = max(needed, fewest + 1)
+        elif needed and needed <= runs:
+            if ratio / _SEEN_RATIO <= low and high <= ratio * _SEEN_RATIO:
+                verdict = "no difference seen"
+            else:  # outliers or a second mode, which the middle of the ratios does not show
+                needed = 2 * fewest
     return MedianChange(
         a=base,
         b=other,
@@ -115,23 +121,38 @@ def _ends(ordered: Sequence[float], tail: float) -> tuple[float, float]:
     return ordered[index], ordered[-1 - index]
 
 
-def _tail(runs_a: int, runs_b: int) -> float:
-    """The share of the ratios that the interval leaves out on each side."""
-    freedom = (1 / runs_a + 1 / runs_b) ** 2 / (1 / runs_a**2 / (runs_a - 1) + 1 / runs_b**2 / (runs_b - 1))
-    # Abramowitz and Stegun, 26.7.5.
-    t = _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
-    return _NORMAL.cdf(-t)
+def _spread(values: Sequence[float]) -> float:
+    low, high = _ends(sorted(values), _OUTSIDE_MIDDLE)
+    return high - low
+
+
+def _freedom(spread_a: float, runs_a: int, spread_b: float, runs_b: int) -> float:
+    """Welch's degrees of freedom, from the spreads of both medians or from equally noisy runs: the fewer.
+
+    Between two modes, the median of thousands of runs can spread as much as that of seven.
+    """
+    total = spread_a**2 + spread_b**2
+    same = runs_b / (runs_a + runs_b)
+    shares_of_a = (same, spread_a**2 / total if total else same)
+    return min(1 / (share**2 / (runs_a - 1) + (1 - share) ** 2 / (runs_b - 1)) for share in shares_of_a)
+
+
+def _student(freedom: float) -> float:
+    """The 97.5 % quantile of Student's t (Abramowitz and Stegun, 26.7.5)."""
+    return _Z + (_Z**3 + _Z) / (4 * freedom) + (5 * _Z**5 + 16 * _Z**3 + 3 * _Z) / (96 * freedom**2)
 
 
 def _runs_needed(ratios: Sequence[float], runs: float) -> int | None:
-    low, high = _ends(ratios, 0.1)
+    low, high = _ends(ratios, _OUTSIDE_MIDDLE)
     if not low or math.isinf(high):
         return None
-    deviation = (math.log(high) - math.log(low)) / (2 * _NORMAL.inv_cdf(0.9))
+    deviation = (math.log(high) - math.log(low)) / (2 * _NORMAL.inv_cdf(1 - _OUTSIDE_MIDDLE))
     deviation_needed = math.log(_SEEN_RATIO) / (_Z + _NORMAL.inv_cdf(_PLANNED_POWER))
     # Resampled sets spread less than new ones, by (runs - 1) / runs.
-    exact = runs**2 / (runs - 1) * (deviation / deviation_needed) ** 2
-    return max(MIN_RUNS, math.ceil(exact) + _EXTRA_RUNS)
+    needed = math.ceil(runs**2 / (runs - 1) * (deviation / deviation_needed) ** 2) + _EXTRA_RUNS
+    # An estimate has no more than two digits.
+    unit: int = 10 ** max(0, len(str(needed)) - 2)
+    return max(MIN_RUNS, -(-needed // unit) * unit)
 
 
 def _resampled_medians(values: Sequence[float], side: int) -> list[float]:

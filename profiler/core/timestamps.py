@@ -12,7 +12,7 @@ NS_PER_SECOND = 1_000_000_000
 
 _US_PER_MS = 1000
 _MIN_YEAR, _MAX_YEAR = 1970, 2200
-_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,18}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_RFC3339 = r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:\.(\d{1,18}))?([Zz]|[+-]\d\d:\d\d)"
 
 
 def parse_ns(text: object) -> int | None:
@@ -22,7 +22,7 @@ def parse_ns(text: object) -> int | None:
         Nanoseconds since 1970; None for anything else, including year 1, which Docker writes for "never", and every
         other time before 1970 or after 2200.
     """
-    match = _RFC3339.fullmatch(text) if isinstance(text, str) else None
+    match = re.fullmatch(_RFC3339, text, re.ASCII) if isinstance(text, str) else None
     if match is None:
         return None
     seconds_text, fraction, offset = match.groups()

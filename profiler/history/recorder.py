@@ -17,7 +17,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.history.history_points import Point, encode_points, points_of
 from profiler.history.runs_in_progress import RunJournal, WrittenRun, running_folder
 from profiler.record.bounded_json_line import encode_line
-from profiler.record.record_model import Report
+from profiler.record.record_model import Record, Report
 
 DEFAULT_RUNS = 10_000
 # Of the time series.
@@ -28,6 +28,8 @@ _MAX_LOST_SHARE = 0.1
 _MIN_PAUSE_NS, _MAX_PAUSE_NS = NS_PER_SECOND, 60 * NS_PER_SECOND
 # The end of a run waits at most this long for a write in progress.
 _MAX_WRITE_SECONDS = 0.5
+# The report waits at most this long for the last run of its family.
+_MAX_SEARCH_SECONDS = 0.25
 _RUNS_VARIABLE = "TASK_PROFILER_HISTORY_RUNS"
 
 
@@ -79,6 +81,7 @@ class HistoryRecorder:
         self._journal_call: BackgroundCall[bool] | None = None
         self._journal_began_ns: int | None = None
         self._journal_due_ns: int | None = 0
+        self._search_seconds = 0.0
 
     def keep_so_far(self, build_so_far: Callable[[], tuple[Report, RunSeries | None]]) -> None:
         """Write down the report and the series of the run so far, if this is due: this process may be killed.
@@ -113,6 +116,39 @@ class HistoryRecorder:
             lambda: _write(journal, line, report, series), self._clock, _MAX_WRITE_SECONDS
         )
 
+    @property
+    def keeps_runs(self) -> bool:
+        """Whether the history keeps any runs."""
+        return runs_to_keep(self._environment)[0] > 0
+
+    def search_last_success(
+        self, record: Record, is_comparable: Callable[[Record], bool]
+    ) -> Callable[[], Record | None]:
+        """Search the last success of the run's family, in a thread. Call the result to wait for it, but only briefly.
+
+        Whatever goes wrong, there is none: the run is reported without a comparison.
+        """
+        began_ns = self._clock.monotonic_ns()
+        call = BackgroundCall(lambda: self._last_success(record, is_comparable), self._clock, _MAX_SEARCH_SECONDS)
+
+        def wait() -> Record | None:
+            found = call.result()
+            self._search_seconds = (self._clock.monotonic_ns() - began_ns) / NS_PER_SECOND
+            return found
+
+        return wait
+
+    def _last_success(self, record: Record, is_comparable: Callable[[Record], bool]) -> Record | None:
+        with suppress(TaskProfilerError, ImportError):  # adding the run says what is wrong
+            from profiler.history.run_database import HistoryStore  # see the module's docstring
+
+            store = HistoryStore(
+                history_path(self._option, self._environment), self._clock, max_wait_seconds=_MAX_SEARCH_SECONDS
+            )
+            successes = store.last_successes(record.family or "", record.started_at or "")
+            return next((success.record for success in successes if is_comparable(success.record)), None)
+        return None
+
     def add(
         self, line: bytes, report: Report, series: RunSeries | None, stacks_line: bytes | None = None
     ) -> tuple[str, ...]:
@@ -128,9 +164,10 @@ class HistoryRecorder:
     ) -> str | None:
         try:
             path = history_path(self._option, self._environment)
-            from profiler.history.run_database import HistoryStore  # see the module's docstring
+            from profiler.history.run_database import LOCK_TIMEOUT_SECONDS, HistoryStore  # see the module's docstring
 
-            store = HistoryStore(path, self._clock)
+            # The wait of the search counts, too.
+            store = HistoryStore(path, self._clock, max_wait_seconds=LOCK_TIMEOUT_SECONDS - self._search_seconds)
             store.add(line, report, _points(report, series), max_runs=max_runs, stacks_line=stacks_line)
         except TaskProfilerError as error:
             return str(error)

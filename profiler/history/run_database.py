@@ -25,7 +25,7 @@ from profiler.record.record_model import Report, decode
 
 FilePath = str | os.PathLike[str]
 
-_LOCK_TIMEOUT_SECONDS = 5
+LOCK_TIMEOUT_SECONDS = 5
 _APPLICATION_ID = 0x5450_4846  # "TPHF": distinguishes our files from databases of other programs
 # The statements of each version, applied to a file of the version before. Never change a released entry.
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -56,6 +56,10 @@ _MAX_STACKS_BYTES = 16 * 2**20
 # Runs are read in pages, so that a slow reader (a pager) does not lock the file.
 _PAGE_SIZE = 200
 _FIRST_CURSOR = ("~", 0)  # sorts after every time
+# No index has the family. The bound keeps the search short, because the user waits for it.
+_LAST_SUCCESSES = """SELECT CAST(record AS BLOB) FROM run WHERE family = ? AND status = 'success' AND started_at < ?
+    AND started_at >= coalesce((SELECT started_at FROM run ORDER BY started_at DESC LIMIT 1 OFFSET 2000), '')
+    ORDER BY started_at DESC, id DESC"""
 _PRIMARY_CODE_MASK = 0xFF
 _CORRUPT_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _LOCKED_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
@@ -63,17 +67,27 @@ _INACCESSIBLE_CODES = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPE
 
 
 class HistoryDatabase:
-    """Opens the history's file. Every failure is a TaskProfilerError that says what to do."""
+    """Opens the history's file. Every failure is a TaskProfilerError that says what to do.
 
-    def __init__(self, path: FilePath, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+    ``max_wait_seconds`` limits the wait for the locks of other processes, in total for one transaction.
+    """
+
+    def __init__(
+        self,
+        path: FilePath,
+        clock: Clock,
+        migrations: Sequence[Sequence[str]] = MIGRATIONS,
+        max_wait_seconds: float = LOCK_TIMEOUT_SECONDS,
+    ) -> None:
         self._path = os.fspath(path)
         self._clock = clock
         self._migrations = migrations
+        self._max_wait_ns = round(max_wait_seconds * NS_PER_SECOND)
 
     @contextmanager
     def write_transaction(self) -> Iterator[sqlite3.Connection]:
-        """A write transaction. Creates a missing file. Waits at most 5 s in total for locks of other processes."""
-        deadline_ns = self._clock.monotonic_ns() + _LOCK_TIMEOUT_SECONDS * NS_PER_SECOND
+        """A write transaction. Creates a missing file."""
+        deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
             _create_private(self._path)
             with self._connect() as connection:
@@ -85,7 +99,7 @@ class HistoryDatabase:
     @contextmanager
     def open_for_reading(self) -> Iterator[sqlite3.Connection | None]:
         """The open file, or None if it is missing. A file of an older version is migrated first."""
-        deadline_ns = self._clock.monotonic_ns() + _LOCK_TIMEOUT_SECONDS * NS_PER_SECOND
+        deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
         with self._as_profiler_errors():
             if _is_missing(self._path):
                 yield None
@@ -189,9 +203,7 @@ def _describe_error(error: sqlite3.Error) -> str:
     if primary in _CORRUPT_CODES:
         return _describe_corruption(str(error))
     if primary in _LOCKED_CODES:
-        return (
-            f"was kept locked by another process for {_LOCK_TIMEOUT_SECONDS} s: end that process, or try again later."
-        )
+        return f"was kept locked by another process for {LOCK_TIMEOUT_SECONDS} s: end that process, or try again later."
     if primary in _INACCESSIBLE_CODES:
         return (
             f"cannot be opened or written ({error}): make it and its folder writable, or name another with --history."
@@ -211,9 +223,15 @@ class StoredRun(Struct, frozen=True, kw_only=True):
 class HistoryStore:
     """One history file. ``unreadable_count`` counts the lines that ``runs`` has skipped so far."""
 
-    def __init__(self, path: FilePath, clock: Clock, migrations: Sequence[Sequence[str]] = MIGRATIONS) -> None:
+    def __init__(
+        self,
+        path: FilePath,
+        clock: Clock,
+        migrations: Sequence[Sequence[str]] = MIGRATIONS,
+        max_wait_seconds: float = LOCK_TIMEOUT_SECONDS,
+    ) -> None:
         self._path = os.fspath(path)
-        self._file = HistoryDatabase(path, clock, migrations)
+        self._file = HistoryDatabase(path, clock, migrations, max_wait_seconds)
         self.unreadable_count = 0
 
     def add(
@@ -322,6 +340,18 @@ class HistoryStore:
                 if len(page) < _PAGE_SIZE:
                     return
                 last = page[-1][:2]
+
+    def last_successes(self, family: str, before: str) -> Iterator[Report]:
+        """The successes of a family that started before a time, newest first, among the newest 2,000 runs.
+
+        Raises:
+            TaskProfilerError: if the file cannot be read.
+        """
+        with self._file.open_for_reading() as connection:
+            for (line,) in () if connection is None else connection.execute(_LAST_SUCCESSES, (family, before)):
+                report = _report(line)
+                if report is not None:
+                    yield report
 
     def points(self, report: Report) -> tuple[Point, ...]:
         """The time series of a run; empty if the run has none or is not stored (any more)."""

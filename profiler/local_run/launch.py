@@ -30,6 +30,13 @@ Environment = Mapping[bytes, bytes]
 Words = tuple[str, ...]
 
 
+class CallerSignals(Struct, frozen=True, kw_only=True):
+    """The signals that the caller had blocked and ignored when this process started. The command inherits them."""
+
+    mask: frozenset[int]
+    ignored: frozenset[int]
+
+
 class StartedCommand(Struct, frozen=True, kw_only=True):
     """A running command.
 
@@ -62,10 +69,9 @@ class HeldCommand:
     Before that, the process calls ``enter`` while this process does other work. If this process leaves the
     ``with`` block or ends without a call of ``execute``, the forked process ends without executing the command.
 
-    The program is searched as ``execvp`` does. The command gets ``environment`` and the signal mask, and inherits from
-    this process the open files, the process group and the signals that were ignored when this process started. The
-    caller must have blocked the signals that it handles and left SIGCHLD unchanged. Afterwards SIGCHLD has its default
-    action, because the kernel discards exit codes while it is ignored.
+    The program is searched as ``execvp`` does. The command gets ``environment`` and ``signals``, and inherits from this
+    process the open files and the process group. The caller must have blocked the signals that it handles, and SIGCHLD
+    must have its default action, because the kernel discards exit codes while it is ignored.
 
     ``posix_spawn`` is not used: the one of glibc leaves two of its own signals ignored in the command, and it cannot
     make a signal ignored that is not ignored here.
@@ -79,13 +85,13 @@ class HeldCommand:
         self,
         words: Words,
         environment: Environment,
-        mask: Iterable[int],
+        signals: CallerSignals,
         enter: Callable[[], None],
         measure: Callable[[], bytes],
     ) -> None:
         self.words = words
         self._environment = environment
-        self._mask = frozenset(mask)
+        self._signals = signals
         self._enter = enter
         self._measure = measure
         self._paths: tuple[str, ...] = ()
@@ -94,12 +100,10 @@ class HeldCommand:
 
     def __enter__(self) -> Self:
         """Fork the process, unless the program does not exist."""
-        previous = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        ignored = (signal.SIGCHLD,) if previous == signal.SIG_IGN else ()
         self._paths = _candidate_paths(self.words[0], self._environment)
         if self._paths:
             try:
-                self._process = _fork(lambda output: self._execute_in_child(output, ignored), self._enter)
+                self._process = _fork(self._execute_in_child, self._enter)
             except OSError as error:
                 self._fork_failure = _not_executable(self._paths[0], error.strerror or str(error))
         return self
@@ -132,9 +136,9 @@ class HeldCommand:
         cpu_ns, _, measured = output.partition(b" ")
         return StartedCommand(pid=process.pid, startup_cpu_ns=int(cpu_ns), measured=measured)
 
-    def _execute_in_child(self, output: int, ignored: Iterable[signal.Signals]) -> None:
+    def _execute_in_child(self, output: int) -> None:
         """Execute the command. Writes the CPU time of this process until now, then the errors if all paths fail."""
-        _restore_signal_state(self._mask, ignored)
+        _restore_signal_state(self._signals)
         measured = self._measure()
         os.write(output, b"%d %s\n" % (time.process_time_ns(), measured))
         errors = _exec_first_usable(self._paths, self.words, self._environment)
@@ -239,12 +243,12 @@ def _refusal_reason(path: str) -> str:
     return f"permission denied; if it is a program, run chmod +x {path}"
 
 
-def _restore_signal_state(mask: Iterable[int], ignored: Iterable[signal.Signals]) -> None:
-    for number in ignored:
+def _restore_signal_state(signals: CallerSignals) -> None:
+    for number in signals.ignored:
         signal.signal(number, signal.SIG_IGN)
     for number in _IGNORED_BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
     # Python's own handler would swallow a pending Ctrl-C; the default action ends the child.
     if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    signal.pthread_sigmask(signal.SIG_SETMASK, signals.mask)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.run_notices import NoticeReading, NoticeSettings, RunNotices
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.record.bounded_json_line import without_lists
 from profiler.record.record_model import RaisedNotice, Record
 

@@ -4,6 +4,7 @@ If the command runs in an ECS task, :class:`Placement` adds the task's identity,
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,7 +27,6 @@ from profiler.core.ecs_terms import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.local_run.command_supervisor import CommandExit
 from profiler.readers.cgroup.hierarchy import Limits
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import (
     Container,
@@ -42,6 +42,9 @@ from profiler.record.record_model import (
 from profiler.record.run_outcome import Status
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, as_number, billed_ms, mebibytes, span_ms
 
+if TYPE_CHECKING:
+    from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+
 _LAUNCH_TYPE = "LOCAL"
 _KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per CPU and adds them up lazily
 
@@ -49,8 +52,8 @@ _KERNEL_ROUNDING_BYTES = MIB  # the kernel keeps a process's memory counters per
 class Placement(Struct, frozen=True, kw_only=True):
     """The ECS task and the container that a command runs in."""
 
-    task: TaskMetadata
-    container: ContainerMetadata
+    task: "TaskMetadata"
+    container: "ContainerMetadata"
 
 
 def apply_placement_limits(sizes: ResourceLimits, placement: Placement, host: Host) -> ResourceLimits:
@@ -209,6 +212,7 @@ def build_run_record(
     sampling: Sampling,
     *,
     monitor: Monitor,
+    min_series_step_ms: float = 0,
     max_series_steps: int = 0,
 ) -> Record:
     """The record of a command that ran, or runs.
@@ -223,6 +227,8 @@ def build_run_record(
         end = ended(ending.exit_code, observed.finished_ns, was_stopped=ending.is_stop_requested)
         memory = _out_of_memory(end, ending, observed, sizes)
     series = observed.usage.series if max_series_steps else None
+    if series is not None:
+        series = series.copy(min_step_ms=min_series_step_ms, max_steps=max_series_steps)
     record = replace(
         _base_record(identity, end.status, end.exit_code),
         likely_out_of_memory=memory.likely,
@@ -234,7 +240,7 @@ def build_run_record(
         metrics=_metrics(observed, sizes, None if placement is None else placement.task.vcpu_limit),
         processes=observed.processes,
         monitor=monitor,
-        series=None if series is None else series.copy(max_steps=max_series_steps).values(),
+        series=None if series is None else series.values(),
     )
     if placement is None:
         return record

@@ -1,4 +1,4 @@
-"""Prepares a run: blocks the signals, makes the control group, and forks the process of the command.
+"""Prepares a run: takes over the signals, makes the control group, and forks the process of the command.
 
 The kernel takes some 20 ms to move the process into the group. The caller imports the rest of the profiler meanwhile,
 so this module imports little.
@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from profiler.core.clock import Clock
 from profiler.local_run.launch import (
+    CallerSignals,
     HeldCommand,
     StartedCommand,
     StartFailure,
@@ -23,19 +24,11 @@ from profiler.local_run.launch import (
 from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
 from profiler.readers.cgroup.hierarchy import Cgroups, read_own_cgroups
 from profiler.readers.linux import proc
-from profiler.readers.linux.process_tree import list_children
+from profiler.readers.linux.process_tree import ProcessTree, list_children
 
-_FORWARDED_SIGNALS = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGWINCH,
-    signal.SIGTSTP,
-)
-HANDLED_SIGNALS = frozenset((*_FORWARDED_SIGNALS, signal.SIGCONT, signal.SIGCHLD))
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+OTHER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
+HANDLED_SIGNALS = frozenset((*STOP_SIGNALS, *OTHER_SIGNALS, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD))
 
 
 class StartedRun(Struct, frozen=True, kw_only=True):
@@ -49,9 +42,9 @@ class StartedRun(Struct, frozen=True, kw_only=True):
 class PreparedRun(Struct, frozen=True, kw_only=True):
     """What is known before the command starts.
 
-    ``preexisting_children`` are the children of this process that are not the command's. ``floor_bytes`` is the
+    ``preexisting_children`` are the descendants of this process that are not the command's. ``floor_bytes`` is the
     high-water mark of this process's memory at the fork; None if unknown. ``oom_kills_before`` counts the kills in the
-    control group of this process.
+    control group of this process. ``earlier_cpu_seconds`` is the CPU time that this process used for earlier runs.
     """
 
     run_id: str
@@ -62,6 +55,7 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
     floor_bytes: int | None
     held: HeldCommand
     clock: Clock
+    earlier_cpu_seconds: float = 0.0
 
     def execute(self) -> StartedRun | StartFailure:
         """Start the command. Its time starts just before its process executes it."""
@@ -79,6 +73,21 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
         return StartedRun(command=started, started_ns=exec_ns, started_wall_ns=started_wall_ns + exec_ns - started_ns)
 
 
+def take_over_signals() -> CallerSignals:
+    """Block the signals that are handled, and give SIGCHLD its default action; returns what they were before.
+
+    They remain blocked, so that none is lost between two runs, and so that the report is written. Call it once.
+    """
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
+    ignored = signal.signal(signal.SIGCHLD, signal.SIG_DFL) == signal.SIG_IGN
+    return CallerSignals(mask=frozenset(mask), ignored=frozenset({signal.SIGCHLD} if ignored else ()))
+
+
+def asks_to_stop(number: int) -> bool:
+    """Whether a signal to this process asks to stop: not if the caller ignores it, as ``nohup`` does with SIGHUP."""
+    return number in STOP_SIGNALS and signal.getsignal(number) != signal.SIG_IGN
+
+
 def stop_if_pending() -> None:
     """Stop this process now if SIGTSTP, which is blocked, is pending."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTSTP,))
@@ -86,14 +95,19 @@ def stop_if_pending() -> None:
 
 
 @contextmanager
-def prepare_run(words: Words, environment: Mapping[bytes, bytes], clock: Clock) -> Iterator[PreparedRun]:
-    """Prepare the run of a command in ``environment``.
+def prepare_run(
+    words: Words,
+    environment: Mapping[bytes, bytes],
+    clock: Clock,
+    signals: CallerSignals,
+    earlier_cpu_seconds: float = 0.0,
+) -> Iterator[PreparedRun]:
+    """Prepare the run of a command in ``environment``, after :func:`take_over_signals`.
 
     The command starts when :meth:`PreparedRun.execute` is called. Without this call, its process ends at the end of the
-    ``with`` block. The control group is removed there, too. The signals remain blocked, so that the report is written.
+    ``with`` block. The control group is removed there, too.
     """
     run_id = str(uuid.uuid4())
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED_SIGNALS)
     cgroups = read_own_cgroups()
     own_cgroup = make_command_cgroup(cgroups, os.getpid(), run_id)
 
@@ -103,9 +117,9 @@ def prepare_run(words: Words, environment: Mapping[bytes, bytes], clock: Clock) 
 
     try:
         oom_kills_before = cgroups.oom_kills()
-        preexisting_children = list_children(os.getpid(), threads=1)
+        preexisting_children = _find_descendants(clock)
         caller_environment = restore_caller_environment(environment, proc.read("/proc/self/environ"))
-        with HeldCommand(words, caller_environment, mask, own_cgroup.enter, measure) as held:
+        with HeldCommand(words, caller_environment, signals, own_cgroup.enter, measure) as held:
             yield PreparedRun(
                 run_id=run_id,
                 cgroups=cgroups,
@@ -115,6 +129,14 @@ def prepare_run(words: Words, environment: Mapping[bytes, bytes], clock: Clock) 
                 floor_bytes=proc.parse_status(proc.read("/proc/self/status") or b"").peak_bytes,
                 held=held,
                 clock=clock,
+                earlier_cpu_seconds=earlier_cpu_seconds,
             )
     finally:
         own_cgroup.remove(clock.sleep)
+
+
+def _find_descendants(clock: Clock) -> tuple[int, ...]:
+    """All of them, because the kernel makes this process the parent of a descendant whose own parent ends."""
+    if not list_children(os.getpid(), threads=1):
+        return ()
+    return tuple(pid for pid, _ in ProcessTree(os.getpid(), (), clock.monotonic_ns).identities())

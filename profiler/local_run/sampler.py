@@ -10,12 +10,18 @@ from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, take_readings
 from profiler.core.optional_math import max_known
+from profiler.core.timestamps import NS_PER_MS
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.cgroup.hierarchy import MemoryReading
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
-from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
+from profiler.readers.linux.process_tree import ProcessReading, ProcessTree, own_cpu_ns
+from profiler.readers.linux.quick_memory import QuickMemory
+
+# Over a shorter step, the CPU time of ended processes, which the kernel rounds to 10 ms, would be a wrong rate.
+_MIN_CPU_STEP_NS = 100 * NS_PER_MS
+_MAX_PENDING = 64
 
 
 class UnrelatedChildren:
@@ -56,6 +62,14 @@ class GroupMemory:
         self.used_peak_bytes = max(self.used_peak_bytes or 0, reading.used_bytes)
         return reading
 
+    def read_quickly(self) -> MemoryReading | None:
+        """The group's memory between two calls of :meth:`read`, as far as that is the command's."""
+        reading = None if self._has_escaped_process else self._cgroup.memory()
+        if reading is not None:
+            self._update_cache_peak(reading)
+            self.used_peak_bytes = max(self.used_peak_bytes or 0, reading.used_bytes)
+        return reading
+
     def final_peak(self) -> GroupPeak:
         """The kernel's high-water mark with the facts that decide whether it is the command's peak.
 
@@ -84,9 +98,18 @@ class CommandSampler:
     name = "processes"
 
     def __init__(
-        self, tree: ProcessTree, cgroup: CommandCgroup, started_ns: int, vcpus: float, startup_cpu_ns: int
+        self,
+        tree: ProcessTree,
+        quick_memory: QuickMemory,
+        cgroup: CommandCgroup,
+        started_ns: int,
+        vcpus: float,
+        *,
+        startup_cpu_ns: int,
     ) -> None:
         self._tree = tree
+        self._quick_memory = quick_memory
+        self._quick_peak_bytes: int | None = None
         self._cgroup = cgroup
         self._cpu = TreeCpu()
         self._memory = TreeMemory()
@@ -105,7 +128,8 @@ class CommandSampler:
     @property
     def peak_bytes(self) -> int | None:
         """The largest memory use of all samples, in bytes."""
-        return max_known(self._memory.peak_bytes, self._group_memory.used_peak_bytes)
+        marks = max_known(self._memory.peak_bytes, self._group_memory.used_peak_bytes)
+        return max_known(marks, self._quick_peak_bytes)
 
     def group_peak(self) -> GroupPeak:
         """The control group's high-water mark, after the command has ended."""
@@ -119,6 +143,8 @@ class CommandSampler:
         self.max_processes = max(self.max_processes, len(processes))
         self.last_read_ns = read_ns
         tree_bytes, group = self._memory.add(processes), self._group_memory.read(processes)
+        if group is None:
+            self._quick_memory.follow(processes)
         blocks = self._blocks.add(processes, reaped_blocks)
         return ContainerSample(
             read_ns=read_ns,
@@ -129,6 +155,44 @@ class CommandSampler:
             block_write_bytes=None if blocks is None else blocks.write_bytes,
             pids=sum(process.threads for process in processes),
         )
+
+    def sample_quickly(self, read_ns: int) -> ContainerSample | None:
+        """Sample the memory and, after some time, the CPU time; None if the memory cannot be read quickly now.
+
+        A process that appears or disappears makes the CPU time unknown until the next full sample, unless the kernel
+        counts it for the group.
+        """
+        group = self._group_memory.read_quickly()
+        if group is None:
+            used_bytes = self._quick_memory.read()
+            self._quick_peak_bytes = max_known(self._quick_peak_bytes, used_bytes)
+        else:
+            used_bytes = group.used_bytes
+        if used_bytes is None:
+            return None
+        self.last_read_ns = read_ns
+        cpu_ns = None
+        if read_ns - self._read_ns >= _MIN_CPU_STEP_NS:
+            is_same_tree = group is None and not self._quick_memory.has_changed
+            cpu_ns = self._cpu_ns_between(is_same_tree=is_same_tree)
+        return ContainerSample(
+            read_ns=read_ns,
+            cpu_ns=None if cpu_ns is None else self._clamp_to_capacity(cpu_ns, read_ns),
+            memory_used_bytes=used_bytes,
+            memory_cache_bytes=None if group is None else group.unmapped_bytes,
+        )
+
+    def _cpu_ns_between(self, *, is_same_tree: bool) -> int | None:
+        """The CPU time between two samples; None if it is unknown."""
+        counted_ns = self._cgroup.cpu_ns()
+        if counted_ns is None and is_same_tree and self.processes:
+            growth_ns = sum(
+                max(own_cpu_ns(process.pid, process.own_cpu_ns) - process.own_cpu_ns, 0) for process in self.processes
+            )
+            counted_ns = max(self._cpu.total_ns - self._startup_cpu_ns, 0) + growth_ns
+        if counted_ns is not None:
+            self.cpu_ns = max(self.cpu_ns, counted_ns)
+        return None if counted_ns is None else self.cpu_ns
 
     def final_sample(self, read_ns: int, reaped_ns: int) -> ContainerSample:
         """The counters after the command's end; ``cpu_ns`` is final, and ``survivors`` still run."""
@@ -156,26 +220,33 @@ class CommandSampler:
 
 
 class SampleBuffer:
-    """Passes samples to the statistics with a delay of one, so that a short last step can be merged with it.
+    """Passes samples to the statistics with a delay, so that a short last step can be merged with the one before.
 
-    A rate over a step of a few milliseconds is mostly rounding of the counters.
+    A rate over a step of a few milliseconds is mostly rounding of the counters. Many samples at once cost a third of
+    one after the other.
 
     Args:
         vcpu_size: The vCPUs that the command can use at most.
         series_points: Half the largest number of steps of the time series; 0 for none.
+        finest_ns: The least time between two samples.
     """
 
     def __init__(
-        self, interval_ns: int, started_ns: int, vcpu_size: float | None = None, series_points: int = 0
+        self,
+        interval_ns: int,
+        started_ns: int,
+        vcpu_size: float | None = None,
+        series_points: int = 0,
+        finest_ns: int | None = None,
     ) -> None:
-        self.usage = ContainerUsage(interval_ns, series_points)
+        self.usage = ContainerUsage(interval_ns, series_points, finest_ns=finest_ns)
         self.demand = CpuDemand(vcpu_size)
         self.failures = 0
         self._interval_ns = interval_ns
         self._started_ns = started_ns
-        self._flushed_ns = started_ns
-        self._pending: tuple[ContainerSample, int] | None = None
-        self._early_devices: tuple[DeviceReadings, int] | None = None
+        self._blocks_ns = started_ns
+        self._pending: list[tuple[ContainerSample, int]] = []
+        self._early_devices: tuple[DeviceReadings, int, int] | None = None
         self._devices_ns: int | None = None
 
     def add(self, sample: ContainerSample | Unavailable, received_ns: int) -> None:
@@ -183,51 +254,69 @@ class SampleBuffer:
         if isinstance(sample, Unavailable):
             self.failures += 1
             return
+        self._merge_short_cpu_step(sample.read_ns)
         self._flush()
-        self._pending = sample, received_ns
+        self._pending.append((sample, received_ns))
+
+    def add_quick(self, sample: ContainerSample, received_ns: int) -> None:
+        """Add a sample between two others."""
+        self._pending.append((sample, received_ns))
+        if len(self._pending) > _MAX_PENDING:
+            self._flush(keep=_MAX_PENDING // 2)
 
     def add_devices(self, collectors: Sequence[Collector], now_ns: int) -> None:
-        """Add the devices' readings since the last call to the middle of that time in the time series.
+        """Add the devices' readings since the last call to that time in the time series.
 
-        The series begins one tick after the first sample. Readings before that are kept until then.
+        The series begins with the first sample that has a following one. Readings before that are kept until then.
         """
-        if not collectors or (self._pending is None and not self.usage.samples):
+        if not collectors or not (self._pending or self.usage.samples):
             return
         since_ns = now_ns - self._interval_ns if self._devices_ns is None else self._devices_ns
-        readings, at_ns = take_readings(collectors), (since_ns + now_ns) // 2
+        readings, at_ns, around_ns = take_readings(collectors), (since_ns + now_ns) // 2, (now_ns - since_ns) // 2
         self._devices_ns = now_ns
         if not self.usage.samples:
-            self._early_devices = self._early_devices or (DeviceReadings(), at_ns)
+            self._early_devices = self._early_devices or (DeviceReadings(), at_ns, around_ns)
             self._early_devices[0].merge(readings)
             return
         if self._early_devices is not None:
-            self.usage.add_devices(*self._early_devices)
+            early, early_ns, early_around_ns = self._early_devices
+            self.usage.add_devices(early, early_ns, around_ns=early_around_ns)
             self._early_devices = None
-        self.usage.add_devices(readings, at_ns)
+        self.usage.add_devices(readings, at_ns, around_ns=around_ns)
 
     def finish(self, final: ContainerSample, received_ns: int) -> None:
         """Add the counters at the end, if there was a sample before."""
-        if self._pending is None:
+        if not self._pending:
             return
-        last, _ = self._pending
+        last = self._pending[-1][0]
         if final.read_ns - last.read_ns < self._interval_ns // 2:
+            self._pending.pop()
             final = replace(last, read_ns=final.read_ns, cpu_ns=final.cpu_ns)
-        else:
-            self._flush()
-        self._pending = final, received_ns
+        self._merge_short_cpu_step(final.read_ns)
+        self._pending.append((final, received_ns))
         self._flush()
 
-    def _flush(self) -> None:
-        if self._pending is not None:
-            sample, received_ns = self._pending
-            usage, self._pending = self.usage, None
+    def _merge_short_cpu_step(self, end_ns: int) -> None:
+        """Merge the step of the CPU time that ends now with the one before if it is short."""
+        shortest_ns = min(_MIN_CPU_STEP_NS, self._interval_ns // 2)
+        for index, (sample, received_ns) in enumerate(self._pending):
+            if end_ns - sample.read_ns < shortest_ns:
+                self._pending[index] = replace(sample, cpu_ns=None), received_ns
+
+    def _flush(self, keep: int = 0) -> None:
+        ready = len(self._pending) - keep
+        for sample, received_ns in self._pending[:ready]:
+            usage = self.usage
             read_bytes, written_bytes = usage.block_read_bytes, usage.block_write_bytes
             usage.add(sample, received_ns=received_ns, started_ns=self._started_ns)
             self.demand.add(usage.last_vcpu or 0.0, usage.take_ended_step_ns())
-            if usage.series is not None and sample.block_read_bytes is not None:
+            if sample.block_read_bytes is None:
+                continue
+            if usage.series is not None:
                 usage.series.add_blocks(
-                    (self._flushed_ns + sample.read_ns) // 2,  # most of the step that ends with this sample
+                    (self._blocks_ns + sample.read_ns) // 2,  # most of the step that ends with this sample
                     (usage.block_read_bytes or 0) - (read_bytes or 0),
                     (usage.block_write_bytes or 0) - (written_bytes or 0),
                 )
-            self._flushed_ns = sample.read_ns
+            self._blocks_ns = sample.read_ns
+        del self._pending[:ready]

@@ -6,7 +6,7 @@ The run ends with the command's first process. Nothing here writes to the standa
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -16,10 +16,9 @@ from profiler.aggregation.task_record import ResourceLimits, build_sampling
 from profiler.aggregation.time_series import RunSeries
 from profiler.aggregation.usage_by_command import ProcessTotals
 from profiler.collectors.collector import Collector, final_readings, stacks_line, with_collected
-from profiler.core.clock import Ticker
 from profiler.core.text import without_surrogates
 from profiler.core.threads import BackgroundCall
-from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
 from profiler.local_run.command_supervisor import CommandExit, Supervisor, become_subreaper
 from profiler.local_run.launch import StartFailure, shorten_name
@@ -37,11 +36,13 @@ from profiler.local_run.local_record import (
 )
 from profiler.local_run.prepared_run import PreparedRun, StartedRun
 from profiler.local_run.sampler import CommandSampler, SampleBuffer, UnrelatedChildren
+from profiler.local_run.sampling_pace import FINEST_NS, Reading, SamplingPace
 from profiler.readers import Unavailable
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux import proc
 from profiler.readers.linux.host import read_host, read_own_usage, with_processor
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
+from profiler.readers.linux.quick_memory import QuickMemory
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import MIB
 from profiler.settings import DEFAULT_SERIES_POINTS
@@ -66,6 +67,9 @@ _PROFILER_WAS_KILLED = (
 _MAX_NAMES_SHOWN = 5
 # A command that ends sooner costs no file.
 _FIRST_WRITE_NS = NS_PER_SECOND // 10
+_MIN_SERIES_STEP = 0.75
+# A run that ends sooner has nothing to notice, and does without the modules.
+_FIRST_NOTICES_NS, _USUAL_STUCK_MINUTES = 5 * NS_PER_SECOND, 10
 _NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
 
 
@@ -85,6 +89,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
         stuck_minutes: After how many idle minutes the command is stuck; 0 for never.
         expected_seconds: After how many seconds the command is overdue; None for never.
         on_notice: Shows a notice about the running command.
+        show: Shows a sample and the processes that it was made of.
         keep_so_far: Writes down the report and the time series of the run so far, if that is due, for the case that
             the profiler is killed.
     """
@@ -102,6 +107,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     expected_seconds: float | None = None
     on_notice: "Callable[[NoticeLine], None]" = lambda _: None
     on_sample: Callable[[ContainerSample], None] = lambda _: None
+    show: Callable[[ContainerSample, Sequence[ProcessReading]], None] = lambda sample, processes: None  # noqa: ARG005
     pause: Callable[[], None] = lambda: None
     keep_so_far: Callable[[Callable[[], tuple[Report, RunSeries | None]]], None] = lambda _: None
 
@@ -111,7 +117,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
 
     ``exit_code`` is the exit code for this process. ``startup_error`` is a sentence if the command did not start.
     ``series`` is the time series for the history, ``stacks_line`` the line of the call stacks. ``warnings`` are
-    sentences about what was required and has no readings.
+    sentences about what was required and has no readings. ``got_stop_signal`` is True if someone asked to stop it.
     """
 
     exit_code: int
@@ -120,6 +126,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     stacks_line: bytes | None = None
     startup_error: str | None = None
     warnings: tuple[str, ...] = ()
+    got_stop_signal: bool = False
 
 
 def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
@@ -128,7 +135,7 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     command = prepared.held.words[0]
     identity = RunIdentity(
         task_id=prepared.run_id,
-        family=shorten_name(without_surrogates(plan.name or os.path.basename(command.rstrip("/")) or command)),  # noqa: PTH119
+        family=family_name(plan.name, command),
         is_named=plan.name is not None,
         labels={name: without_surrogates(value) for name, value in plan.labels.items()},
         host=read_host(),
@@ -136,9 +143,14 @@ def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     started = prepared.execute()
     if isinstance(started, StartFailure):
         now_ns = prepared.clock.wall_ns()
-        record = build_not_started_record(identity, started.exit_code, now_ns, _monitor(warnings))
+        record = build_not_started_record(identity, started.exit_code, now_ns, _monitor(warnings, prepared))
         return RunResult(exit_code=started.exit_code, report=report(record, now_ns), startup_error=started.reason)
     return _Session(prepared, started, identity, plan, warnings).sample_until_exit()
+
+
+def family_name(name: str | None, command: str) -> str:
+    """The family of a run: its name, else the base name of the command."""
+    return shorten_name(without_surrogates(name or os.path.basename(command.rstrip("/")) or command))  # noqa: PTH119
 
 
 class _Session:
@@ -169,32 +181,37 @@ class _Session:
         self._supervisor = Supervisor(started.command.pid, self._clock, unrelated_children, plan.pause)
         self._sampler = CommandSampler(
             ProcessTree(os.getpid(), unrelated_children, self._clock.monotonic_ns),
+            QuickMemory(os.getpid(), unrelated_children),
             prepared.own_cgroup,
             started.started_wall_ns,
             usable_cpus,
             startup_cpu_ns=started.command.startup_cpu_ns,
         )
         points = max(plan.series_points, plan.max_history_steps // 2)
-        self._samples = SampleBuffer(self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points)
+        self._samples = SampleBuffer(
+            self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points, finest_ns=FINEST_NS
+        )
         self._processes = ProcessTotals(make_series=self._new_series if plan.series_points else None)
         self._threads: ThreadReader | None = None
         self._time: TimeAccount | None = None
         self._notices: LocalNotices | None = None
         self._looks_for_notices = True
-        self._ticker = Ticker(started.started_ns, self._interval_ns)
+        may_be_soon = plan.expected_seconds is not None or 0 < plan.stuck_minutes < _USUAL_STUCK_MINUTES
+        self._first_notices_ns = 0 if may_be_soon else _FIRST_NOTICES_NS
+        self._pace = SamplingPace(started.started_ns, self._interval_ns, time.thread_time_ns())
+        self._has_tick = self._has_shown = False
 
     def sample_until_exit(self) -> RunResult:
         """Sample until the command has ended, then collect the totals and build the report."""
         plan, supervisor = self._plan, self._supervisor
         for collector in plan.collectors:
             collector.start()
-        first_write_ns = min(_FIRST_WRITE_NS, self._interval_ns // 2)
-        has_ended = supervisor.wait_until_exit(self._started.started_ns + first_write_ns)
-        if not has_ended:
-            plan.keep_so_far(self._so_far)
-        while not (has_ended or supervisor.wait_until_exit(self._next_tick())):
-            self._sample()
-            plan.keep_so_far(self._so_far)
+        first_write_ns = self._started.started_ns + min(_FIRST_WRITE_NS, self._interval_ns // 2)
+        while not supervisor.wait_until_exit(self._pace.next_ns(self._clock.monotonic_ns(), time.thread_time_ns())):
+            now_ns = self._clock.monotonic_ns()
+            self._read(self._pace.begin(now_ns), now_ns)
+            if now_ns >= first_write_ns:
+                plan.keep_so_far(self._so_far)
         finished_ns, finished_wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
         # Before the command is reaped.
         last_threads = None if self._threads is None else self._threads.read_last(finished_ns)
@@ -208,18 +225,40 @@ class _Session:
         self._samples.add_devices(plan.collectors, finished_ns)
         return self._result(observed, ending)
 
-    def _sample(self) -> None:
-        now_ns, reaped = self._clock.monotonic_ns(), self._supervisor.reaped
-        read_ns = self._read_ns(now_ns)
+    def _read(self, reading: Reading, now_ns: int) -> None:
+        if reading == "quick":
+            sample = self._sampler.sample_quickly(self._read_ns(now_ns))
+            if sample is not None:
+                self._samples.add_quick(sample, now_ns)
+            return
+        is_tick = reading == "tick"
+        began_ns = time.thread_time_ns()
+        _import_readers()
+        self._pace.leave_out(time.thread_time_ns() - began_ns)
+        self._sample(now_ns, is_tick=is_tick)
+        self._has_tick = self._has_tick or is_tick
+
+    def _sample(self, now_ns: int, *, is_tick: bool) -> None:
+        read_ns, reaped = self._read_ns(now_ns), self._supervisor.reaped
         sample = self._sampler.sample(read_ns, reaped.cpu_ns, reaped.blocks)
         self._samples.add(sample, now_ns)
-        self._samples.add_devices(self._plan.collectors, now_ns)
+        if is_tick:
+            self._samples.add_devices(self._plan.collectors, now_ns)
         self._processes.add(self._sampler.processes, read_ns if self._sampler.processes else None)
         if not isinstance(sample, Unavailable):
             self._add_threads(now_ns)
-            self._plan.on_sample(sample)
-            if self._looks_for_notices:
-                self._look_for_notices(sample)
+            if is_tick:
+                self._plan.on_sample(sample)
+                if self._looks_for_notices and now_ns - self._started.started_ns >= self._first_notices_ns:
+                    self._look_for_notices(sample)
+            self._show(sample)
+
+    def _show(self, sample: ContainerSample) -> None:
+        began_ns = time.thread_time_ns()
+        self._plan.show(sample, self._sampler.processes)
+        if not self._has_shown:  # the first time it imports the view
+            self._pace.leave_out(time.thread_time_ns() - began_ns)
+        self._has_shown = True
 
     def _look_for_notices(self, sample: ContainerSample) -> None:
         try:
@@ -260,7 +299,9 @@ class _Session:
     def _new_series(self) -> "SeriesByCommand[Any]":
         from profiler.aggregation.series_by_command import SeriesByCommand  # not for the shortest runs
 
-        return SeriesByCommand(self._started.started_wall_ns, self._interval_ns, self._plan.series_points)
+        return SeriesByCommand(
+            self._started.started_wall_ns, self._interval_ns, self._plan.series_points, finest_ns=FINEST_NS
+        )
 
     def _so_far(self) -> tuple[Report, RunSeries | None]:
         """The report of the command while it runs, and its time series."""
@@ -320,9 +361,10 @@ class _Session:
                 (CommandSampler.name, own.name) if own.is_used else (CommandSampler.name,),
                 interval_ns=self._interval_ns,
                 failures=self._samples.failures,
-                missed=self._ticker.missed,
+                missed=self._pace.missed,
             ),
-            monitor=_monitor(warnings),
+            monitor=_monitor(warnings, self._prepared),
+            min_series_step_ms=self._min_series_step_ms,
             max_series_steps=2 * self._plan.series_points,
         )
         record = replace(record, series=self._processes.with_commands(record.series))
@@ -345,7 +387,8 @@ class _Session:
         self._sizes = self._read_sizes()  # a limit may have changed during the run
         record = self._record(observed, placement, warnings)
         now_ns = self._clock.wall_ns()
-        record = _with_survivors(_with_advice(record, plan.prices, now_ns), self._sampler.survivors)
+        record = _with_advice(record, plan.prices, now_ns, is_sampled=self._has_tick)
+        record = _with_survivors(record, self._sampler.survivors)
         startup_errors = (collector.startup_error for collector in plan.collectors)
         return RunResult(
             exit_code=ending.exit_code,
@@ -353,17 +396,24 @@ class _Session:
             series=self._history_series(),
             stacks_line=stacks_line(record, plan.collectors),
             warnings=tuple(error for error in startup_errors if error is not None),
+            got_stop_signal=ending.got_stop_signal,
         )
 
     def _read_sizes(self) -> ResourceLimits:
         return effective_sizes(self._prepared.cgroups.limits(), self._identity.host, self._usable_cpus)
 
     def _history_series(self) -> RunSeries | None:
-        return self._samples.usage.series if self._plan.max_history_steps else None
+        series = self._samples.usage.series if self._plan.max_history_steps else None
+        return None if series is None else series.copy(min_step_ms=self._min_series_step_ms)
 
-    def _next_tick(self) -> int:
-        now_ns = self._clock.monotonic_ns()
-        return now_ns + round(self._ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
+    @property
+    def _min_series_step_ms(self) -> float:
+        """The steps of the time series are not much shorter than those between the samples."""
+        usage = self._samples.usage
+        if usage.last_read_ns is None:
+            return 0.0
+        mean_ns = (usage.last_read_ns - self._started.started_wall_ns) / usage.samples
+        return min(_MIN_SERIES_STEP * mean_ns, self._interval_ns) / NS_PER_MS
 
     def _read_ns(self, monotonic_ns: int) -> int:
         """A monotonic time as wall time that ignores clock changes since the start."""
@@ -375,9 +425,16 @@ class _Session:
         return None if now is None or before is None else max(now - before, 0)
 
 
-def _with_advice(record: Record, prices: PriceOverrides, now_ns: int) -> Record:
-    """Add cost and recommendation, if there is evidence: a sample, a lack of memory, the size of a task, or a GPU."""
-    is_sampled = record.metrics.vcpu_used is not None
+def _import_readers() -> None:
+    """Import what the first full reading needs, which the shortest runs do without."""
+    import profiler.aggregation.series_by_command
+    import profiler.aggregation.time_breakdown
+    import profiler.readers.linux.script_names
+    import profiler.readers.linux.thread_times  # noqa: F401
+
+
+def _with_advice(record: Record, prices: PriceOverrides, now_ns: int, *, is_sampled: bool) -> Record:
+    """Add cost and recommendation, if there is evidence: a tick, a lack of memory, the size of a task, or a GPU."""
     if not (is_sampled or record.likely_out_of_memory or record.task_size is not None or record.gpus):
         return record
     from profiler.sizing.advice import with_recommendation  # not for the shortest runs
@@ -412,8 +469,11 @@ def _allocation_warning(ending: CommandExit) -> tuple[str, ...]:
     return (f"The command had {limit}: beyond it allocations fail without a kill, which the record cannot rule out.",)
 
 
-def _monitor(warnings: tuple[str, ...]) -> Monitor:
+def _monitor(warnings: tuple[str, ...], prepared: PreparedRun) -> Monitor:
     used = read_own_usage()
     return Monitor(
-        version=__version__, cpu_seconds=round(used.cpu_seconds, 3), max_rss_mb=used.max_rss_mb, warnings=warnings
+        version=__version__,
+        cpu_seconds=round(used.cpu_seconds - prepared.earlier_cpu_seconds, 3),
+        max_rss_mb=used.max_rss_mb,
+        warnings=warnings,
     )

@@ -9,10 +9,17 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 BAR_WIDTH = 30
-RED, GREEN, _GREY = "\x1b[31m", "\x1b[32m", "\x1b[90m"
+RED, GREEN, YELLOW, _GREY = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[90m"
+BOLD, DIM = "\x1b[1m", "\x1b[2m"
 _RESET = "\x1b[0m"
 _SAVE_CURSOR, _RESTORE_CURSOR = "\x1b7", "\x1b8"
-_CLEAR_LINE = "\x1b[2K"
+_CLEAR_LINE, _CLEAR_BELOW = "\x1b[2K", "\x1b[J"
+# Down by one row in the same column, which a line feed does not keep. Scrolls at the end of the region.
+_INDEX = "\x1bD"
+_WHOLE_REGION = "\x1b[r"
+# After a reset the cursor may have got into the rows. Not with each draw: a command that has just filled a line to its
+# end would go on in this line.
+_DRAWS_PER_ROOM = 5
 _MIN_TERMINAL_ROWS = 6
 _MIN_TERMINAL_COLUMNS = 30
 
@@ -27,61 +34,84 @@ class Terminal(Struct, frozen=True, kw_only=True):
     rows: int
 
 
+Row = Sequence[Part]
+
+
 class BottomRows:
     """The reserved rows. Nothing is reserved or drawn in a terminal that is too small.
 
     Args:
-        count: The number of rows.
         get_terminal: Returns the terminal's size.
         write: Writes to the terminal at once.
         is_coloured: Whether colours are written.
     """
 
     def __init__(
-        self, count: int, get_terminal: Callable[[], Terminal], write: Callable[[str], None], *, is_coloured: bool
+        self, get_terminal: Callable[[], Terminal], write: Callable[[str], None], *, is_coloured: bool
     ) -> None:
-        self._count = count
         self._get_terminal = get_terminal
         self._write = write
         self._is_coloured = is_coloured
-        self._terminal: Terminal | None = None
+        self._reserved: tuple[Terminal, int] | None = None
+        self._draws = 0
 
-    def draw(self, rows: Sequence[Sequence[Part]]) -> None:
-        """Show the rows, cut to the width of the terminal."""
+    def draw(self, build_rows: Callable[[Terminal], Sequence[Row]]) -> None:
+        """Show the rows for the current size of the terminal, cut to its width."""
         terminal = self._get_terminal()
         if terminal.rows < _MIN_TERMINAL_ROWS or terminal.columns < _MIN_TERMINAL_COLUMNS:
             self.close()
             return
-        if terminal != self._terminal:
-            make_room = "\n" * self._count + f"\x1b[{self._count}A" if self._terminal is None else ""
-            # Setting the scrolling region moves the cursor to the top.
-            scrolling = f"\x1b[1;{terminal.rows - self._count}r"
-            self._write(f"{make_room}{_SAVE_CURSOR}{scrolling}{_RESTORE_CURSOR}")
-            self._terminal = terminal
-        texts = [_text(row, terminal.columns, is_coloured=self._is_coloured) for row in rows]
-        self._write(self._at_bottom(texts, terminal))
+        texts = [_text(row, terminal.columns, is_coloured=self._is_coloured) for row in build_rows(terminal)]
+        before, self._reserved = self._reserved, (terminal, len(texts))
+        room = ""
+        if before != self._reserved:
+            room = _make_room(len(texts), erase=before is not None)
+        elif not self._draws % _DRAWS_PER_ROOM:
+            blank = _at_bottom([""] * len(texts), terminal)
+            room = f"{_SAVE_CURSOR}{blank}{_RESTORE_CURSOR}{_make_room(len(texts), erase=False)}"
+        self._draws += 1
+        # The command may have reset the terminal: the region is set each time. This moves the cursor to the top.
+        region = f"\x1b[1;{terminal.rows - len(texts)}r"
+        drawn = _at_bottom(texts, terminal)
+        self._write(f"{room}{_SAVE_CURSOR}{region}{drawn}{_RESTORE_CURSOR}")
 
     def close(self) -> None:
-        """Clear the rows and restore the scrolling region."""
-        if self._terminal is not None:
-            cleared = self._at_bottom([""] * self._count, self._terminal)
-            self._write(f"{cleared}{_SAVE_CURSOR}\x1b[r{_RESTORE_CURSOR}")
-            self._terminal = None
-
-    def _at_bottom(self, texts: Sequence[str], terminal: Terminal) -> str:
-        first = terminal.rows - self._count + 1
-        drawn = "".join(f"\x1b[{first + row};1H{_CLEAR_LINE}{text}" for row, text in enumerate(texts))
-        return f"{_SAVE_CURSOR}{drawn}{_RESTORE_CURSOR}"
-
-
-def bar(share: float, colour: str = GREEN) -> tuple[Part, Part]:
-    """A bar of ``BAR_WIDTH`` characters, filled to the share (0 to 1) in steps of half a character."""
-    halves = int(2 * BAR_WIDTH * min(max(share, 0), 1))
-    filled = "━" * (halves // 2) + "╸" * (halves % 2)
-    return (filled, colour), ("━" * (BAR_WIDTH - len(filled)), _GREY)
+        """Clear the rows and restore the scrolling region. The cursor does not move."""
+        if self._reserved is None:
+            return
+        terminal, count = self._reserved
+        self._reserved = None
+        if terminal == self._get_terminal():
+            cleared = _at_bottom([""] * count, terminal)
+            self._write(f"{_SAVE_CURSOR}{cleared}{_WHOLE_REGION}{_RESTORE_CURSOR}")
+        else:
+            self._write(_make_room(1, erase=True))
 
 
-def _text(row: Sequence[Part], columns: int, *, is_coloured: bool) -> str:
+def _make_room(count: int, *, erase: bool) -> str:
+    """Make the region the whole screen, and scroll up as far as the cursor is within the last ``count`` rows.
+
+    The cursor keeps its column and its text. ``erase`` clears what is below its row: rows from before the terminal was
+    resized are anywhere there.
+    """
+    erased = _CLEAR_LINE + _CLEAR_BELOW if erase else ""
+    return f"{_SAVE_CURSOR}{_WHOLE_REGION}{_RESTORE_CURSOR}{_INDEX}{erased}{_INDEX * (count - 1)}\x1b[{count}A"
+
+
+def _at_bottom(texts: Sequence[str], terminal: Terminal) -> str:
+    first = terminal.rows - len(texts) + 1
+    return "".join(f"\x1b[{first + row};1H{_CLEAR_LINE}{text}" for row, text in enumerate(texts))
+
+
+def bar(share: float, colour: str = GREEN, *, width: int = BAR_WIDTH, ascii_only: bool = False) -> tuple[Part, Part]:
+    """A bar, filled to the share (0 to 1) in steps of half a character."""
+    whole, half = ("=", "-") if ascii_only else ("━", "╸")
+    halves = int(2 * width * min(max(share, 0), 1))
+    filled = whole * (halves // 2) + half * (halves % 2)
+    return (filled, colour), (("." if ascii_only else whole) * (width - len(filled)), _GREY)
+
+
+def _text(row: Row, columns: int, *, is_coloured: bool) -> str:
     texts = []
     for text, colour in row:
         cut = text[:columns]

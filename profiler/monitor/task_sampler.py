@@ -10,7 +10,8 @@ from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers import SourceHealth, Unavailable
-from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.ecs.restarts import Restarts
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -36,9 +37,6 @@ class TaskEvent(Struct, frozen=True, kw_only=True):
     stopped_reason: str | None = None
     started_by: str | None = None
     out_of_memory: bool | None = None
-
-
-_head_decoder = msgspec.json.Decoder(ReportHead)
 
 
 class PastRun(Struct, frozen=True, kw_only=True):
@@ -238,9 +236,15 @@ class RunLine(Struct, frozen=True):
     number: int = 0
 
 
+@cache
+def _head_decoder() -> msgspec.json.Decoder[ReportHead]:
+    """The decoder, which is slow to make: it is not for the end of ``run``."""
+    return msgspec.json.Decoder(ReportHead)
+
+
 def run_line(line: bytes, number: int = 0) -> RunLine:
     """Decode the head of a record line. Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError."""
-    return RunLine(line, decode_leniently(_head_decoder, line), number)
+    return RunLine(line, decode_leniently(_head_decoder(), line), number)
 
 
 class RunLines(Struct, frozen=True):

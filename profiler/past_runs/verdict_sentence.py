@@ -109,6 +109,8 @@ def _stop(record: Record, event: TaskEvent) -> str:
         return known
     if record.exit_code is None:
         return "The task was stopped before the batch ended; the exit code was not seen."
+    if record.launch_type == _LOCAL:
+        return f"A signal asked it to stop, and it ended with exit code {describe_exit_code(record.exit_code)}."
     return f"The task was stopped before the batch ended, with exit code {record.exit_code}."
 
 

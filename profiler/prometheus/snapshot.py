@@ -17,7 +17,7 @@ from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import TaskMetadata
 from profiler.readers.linux.host import Host, InstanceReading, OwnUsage
 

@@ -4,9 +4,12 @@ A source that fails returns :class:`Unavailable` with a reason and never raises.
 failures of one source and logs each change of its state once.
 """
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
-from profiler.core.log import Log
+if TYPE_CHECKING:
+    from profiler.core.log import Log
 
 _MAX_REASON_CHARS = 300
 _MAX_SUCCESSES_TO_RECOVER = 64
@@ -29,7 +32,7 @@ class SourceHealth:
     row, up to 64: a source that fails at every second read counts as failing.
     """
 
-    def __init__(self, source: str, log: Log) -> None:
+    def __init__(self, source: str, log: "Log") -> None:
         self._source = source
         self._log = log
         self._is_failing = False

@@ -9,6 +9,18 @@ GAP = " "
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII_BLOCKS = "_.:-=+*#"
+# Below this share of the limit, a curve is drawn up to its own peak: else it would be a flat line.
+_MIN_SHARE_OF_LIMIT = 0.3
+
+# A curve of less would show noise.
+LEAST_VCPU = 0.1
+
+
+def curve_top(highest: float, limit: float | None) -> tuple[float, bool]:
+    """The value at the top of a curve, and whether it is the limit: the limit, or the peak if that is far below it."""
+    if limit and highest >= _MIN_SHARE_OF_LIMIT * limit:
+        return float(limit), True
+    return highest or 1.0, False
 
 
 def sparkline(values: Sequence[float | None], *, width: int, top: float, ascii_only: bool = False) -> str:

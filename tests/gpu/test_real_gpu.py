@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
+from profiler.collectors.nvidia import is_driver_present
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
-from profiler.collectors.nvidia.nvml_library import is_driver_present, load_binding
+from profiler.collectors.nvidia.nvml_library import load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.core.clock import SystemClock
 from profiler.record.record_model import Container, Gpu, Record

@@ -137,7 +137,7 @@ def in_progress(history_file: Path) -> Iterator[tuple[subprocess.Popen[bytes], i
         command_pid = int(profiler.stdout.readline())
         try:
             wait_until(
-                lambda: any(b'"finishedAt"' in text for text in _written(history_file)), _LIMIT_SECONDS, "a reading"
+                lambda: any(b'"processes":[{' in text for text in _written(history_file)), _LIMIT_SECONDS, "a reading"
             )
             yield profiler, command_pid
         finally:

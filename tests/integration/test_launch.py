@@ -12,13 +12,14 @@ _LIMIT_SECONDS = 30
 # The command writes the file "executed". The pipes end only when all processes have ended.
 _HOLD = """
 import os, signal, sys
-from profiler.local_run.launch import HeldCommand
+from profiler.local_run.launch import CallerSignals, HeldCommand
 
 def enter():
     {enter}
 
 mask = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGCHLD))
-with HeldCommand(("touch", "executed"), os.environb, mask, enter, bytes) as held:
+signals = CallerSignals(mask=frozenset(mask), ignored=frozenset())
+with HeldCommand(("touch", "executed"), os.environb, signals, enter, bytes) as held:
     {body}
 """
 _EXECUTE = "started = held.execute(); print(started.measured, os.waitpid(started.pid, 0)[1])"
@@ -63,8 +64,8 @@ def test_ctrl_z_before_the_start_stops_the_profiler_and_the_command_starts_after
     program = """
 import os, signal
 from profiler.core.clock import SystemClock
-from profiler.local_run.prepared_run import prepare_run
-with prepare_run(("true",), os.environb, SystemClock()) as prepared:
+from profiler.local_run.prepared_run import prepare_run, take_over_signals
+with prepare_run(("true",), os.environb, SystemClock(), take_over_signals()) as prepared:
     os.killpg(0, signal.SIGTSTP)
     print(os.waitpid(prepared.execute().command.pid, 0)[1])
 """

@@ -475,16 +475,24 @@ def test_pages_shared_by_several_processes_count_once() -> None:
     assert metrics.max_pids == 5
 
 
-def test_a_short_command_has_what_the_kernel_counted_and_nothing_else() -> None:
+def test_a_short_command_has_what_the_kernel_counted_and_no_advice() -> None:
     record = _record(*_python("block = bytearray(100 * 2**20)"))
-    assert record.sampling is not None
-    assert record.sampling.samples == 0
     assert record.metrics.cpu_seconds is not None
     assert record.metrics.cpu_seconds > 0
     assert record.metrics.duration_ms is not None
     assert record.metrics.memory_peak_source == "kernel"
-    assert record.metrics.vcpu_used is None
-    assert record.metrics.memory_used_mb is None
+    assert record.recommendation is None
+
+
+def test_a_command_of_half_a_second_has_a_course() -> None:
+    record = _record(*_python("import time; time.sleep(0.5)"))
+    assert record.series is not None
+    assert record.series.memory_used_mb is not None
+    assert record.series.step_ms == 31.25
+    assert record.metrics.memory_used_mb is not None
+    assert record.metrics.vcpu_used is not None
+    assert record.metrics.vcpu_used.max
+    assert record.recommendation is None  # there is little evidence in less than one interval
 
 
 def test_the_record() -> None:

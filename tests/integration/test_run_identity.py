@@ -16,8 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from benchmarks.endpoint import TASK_ID, Task, serve
+from profiler.cli.run_options import RunOptions
+from profiler.cli.wiring.build_session import usual_duration_of
+from profiler.core.clock import SystemClock
+from profiler.history.run_database import HistoryStore
+from profiler.record.bounded_json_line import encode_line
+from tests.shown_runs import local
 
 RUN = (sys.executable, "-m", "profiler", "run", "--no-history")
 
@@ -124,11 +131,12 @@ def test_an_endpoint_that_is_silent_costs_the_identity_only() -> None:
     assert (exit_code, record["launchType"], record["family"]) == (4, "LOCAL", "sh")
 
 
-def on_a_terminal(*words: str) -> str:
+def on_a_terminal(*words: str, kind: str = "xterm") -> str:
     """All that a terminal of 80 x 24 shows of a command."""
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    process = subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=terminal, close_fds=True)
+    environment = {**os.environ, "TERM": kind}
+    process = subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=terminal, close_fds=True, env=environment)
     os.close(terminal)
     shown = b""
     while True:
@@ -144,11 +152,13 @@ def on_a_terminal(*words: str) -> str:
 def test_the_live_view_keeps_to_the_bottom_and_gives_the_terminal_back() -> None:
     work = "import time; t = time.monotonic()\nwhile time.monotonic() < t + 0.6: pass\nprint('from the command')"
     shown = on_a_terminal(*RUN, "--live", "--interval", "0.1", "--", sys.executable, "-c", work)
-    assert "\x1b[1;22r" in shown
-    assert "\x1b[23;1H" in shown
+    assert "\x1b[1;20r" in shown
+    assert "\x1b[21;1H" in shown
     assert "CPU" in shown
-    assert "of 2 vCPU" in shown or "vCPU" in shown
-    assert shown.rindex("\x1b[r") < shown.rindex('"type":"task.report"')
+    assert "vCPU" in shown
+    assert "1 process, 1 thread" in shown
+    assert Path(sys.executable).name in shown.rpartition("Top")[2]
+    assert shown.rindex("\x1b[r") < shown.rindex(" succeeded in ")
     assert "from the command" in shown
 
 
@@ -165,18 +175,18 @@ def seen_until(terminal: int, wanted: bytes) -> bytes:
 def test_the_live_view_gives_the_terminal_to_the_shell_while_the_command_is_stopped() -> None:
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execvp("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"])
+        os.execvpe("bash", ["bash", "--norc", "--noprofile", "--noediting", "-i"], {**os.environ, "TERM": "xterm"})
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    reserved, whole = b"\x1b[1;22r", b"\x1b[r"
+    reserved, closed = b"\x1b[1;20r", b"\x1b[24;1H\x1b[2K\x1b[r"
     os.write(terminal, f"{shlex.join(RUN)} --live --interval 0.1 --output /dev/null -- cat\n".encode())
     seen_until(terminal, reserved)
     os.write(terminal, b"\x1a")
-    seen_until(terminal, whole)
+    seen_until(terminal, closed)
     seen_until(terminal, b"Stopped")
     os.write(terminal, b"fg\n")
     seen_until(terminal, reserved)
     os.write(terminal, b"\x04")
-    seen_until(terminal, whole)
+    seen_until(terminal, closed)
     os.write(terminal, b"exit\n")
     os.waitpid(pid, 0)
     os.close(terminal)
@@ -200,6 +210,34 @@ def test_without_stderr_warnings_are_not_written_into_the_output(tmp_path: Path)
     subprocess.run(words, env={**os.environ, "TASK_PROFILER_PRICE_VCPU_HOUR": "abc"}, check=True)
     (line,) = file.read_text().splitlines()
     assert json.loads(line)["type"] == "task.report"
+
+
+def test_the_time_left_comes_from_the_history(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    history = HistoryStore(path, SystemClock())
+    for number in range(3):
+        metrics = replace(local().record.metrics, duration_ms=1000)
+        record = replace(local().record, task_id=str(number), family="sleep", status="success", metrics=metrics)
+        report = replace(local(), record=record)
+        history.add(encode_line(report), report, (), max_runs=9)
+    run_words = (*RUN[:-1], "--history", str(path), "--output", "/dev/null", "--live", "--interval", "0.2")
+    shown = on_a_terminal(*run_words, "--", "sleep", "3.5")
+    assert "1 process, 1 thread" in shown
+    assert "longer than usual (p95 0:01)" in shown
+
+
+def test_a_history_that_cannot_be_used_has_no_usual_duration(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    options = RunOptions(words=("sleep",), history_file=str(path))
+    assert usual_duration_of(options, SystemClock()) is None
+    path.write_bytes(b"damaged" * 1000)
+    assert usual_duration_of(options, SystemClock()) is None
+    assert usual_duration_of(replace(options, history_file=str(tmp_path)), SystemClock()) is None
+
+
+@pytest.mark.parametrize(("kind", "seconds"), [("xterm", "0.01"), ("dumb", "0.4")])
+def test_a_short_run_and_a_terminal_without_control_codes_have_no_live_view(kind: str, seconds: str) -> None:
+    assert "\x1b[1;20r" not in on_a_terminal(*RUN, "--live", "--", "sleep", seconds, kind=kind)
 
 
 def test_without_a_terminal_there_is_no_live_view() -> None:

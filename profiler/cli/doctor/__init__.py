@@ -10,8 +10,9 @@ import msgspec
 from profiler.cli.options import Number, aws_options, ca_file_option, search_options
 from profiler.cli.wiring.aws_options import AwsOptions
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
+from profiler.collectors.nvidia import is_driver_present
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading
-from profiler.collectors.nvidia.nvml_library import is_driver_present, load_binding
+from profiler.collectors.nvidia.nvml_library import load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.collectors.processes.discovery import pids_of, visible_devices
 from profiler.core.clock import Clock, SystemClock

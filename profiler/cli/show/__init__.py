@@ -8,11 +8,11 @@ import click
 import msgspec
 from msgspec.structs import replace
 
+from profiler.cli.charts.time_lines import BLOCK_CHARACTERS
 from profiler.cli.options import SourceOptions, WholeNumber, source_options
 from profiler.cli.printing import encodable, is_terminal, warn, write_out
 from profiler.cli.show.run_page import MAX_WIDTH, View, page_lines
 from profiler.cli.show.size_lines import find_advice
-from profiler.cli.show.time_lines import BLOCK_CHARACTERS
 from profiler.cli.show.two_runs import Comparison, compare
 from profiler.cli.styled_text import ASCII, BLOCKS, EMPTY, write_lines
 from profiler.cli.wiring.configured_prices import price_overrides

@@ -5,9 +5,10 @@ from datetime import datetime, tzinfo
 
 from msgspec import Struct
 
+from profiler.cli.charts.series_curve import Curve, percent_text
+from profiler.cli.charts.time_lines import time_lines
 from profiler.cli.show.sections import Section, arrange
 from profiler.cli.show.size_lines import advice_texts, what_if_texts
-from profiler.cli.show.time_lines import time_lines
 from profiler.cli.show.two_runs import Comparison, changed_rows, comparison_lines
 from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, line, shorten, wrapped
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
@@ -16,7 +17,6 @@ from profiler.past_runs.run_source import PastRun
 from profiler.past_runs.verdict_sentence import Verdict, verdict_of
 from profiler.record.hardware import gpu_totals, neuron_totals, processor_difference, short_processor_name
 from profiler.record.record_model import Distribution, Metrics, Number, Process, Record, Series, TaskSize, known_status
-from profiler.record.sparkline import sparkline
 from profiler.record.units import (
     MIB,
     format_count,
@@ -35,8 +35,6 @@ _BAR_WIDTH = 20
 _VALUE_WIDTH = 9
 _ID_LENGTH = 12
 _PERCENT = 100
-# Below this share of the limit, a curve is drawn up to its own peak: else it would be a flat line.
-_MIN_SHARE_OF_LIMIT = 0.3
 _MAX_PROCESSES = 3
 _MAX_GPUS = 4
 _MAX_WARNINGS = 3
@@ -308,7 +306,7 @@ def _device_bars(record: Record) -> Iterator[_Bar]:
 
 def _percent_bar(label: str, use: Distribution, note: str) -> _Bar:
     values = use.avg, use.p95, use.max
-    return _Bar(label=label, values=values, size=_PERCENT, format_value=_percent_text, note=note)
+    return _Bar(label=label, values=values, size=_PERCENT, format_value=percent_text, note=note)
 
 
 def _of_memory(used_mb: float | None, size_mb: Number | None) -> str:
@@ -330,61 +328,21 @@ def _curves(record: Record, series: Series, moments: Sequence[Moment], view: Vie
     """The curves over the width of the terminal, and the axis with the numbers of the moments."""
     metrics = record.metrics
     curves = [
-        _Curve("CPU", series.vcpu_used, metrics.vcpu_size, format_vcpu),
-        _Curve("Memory", series.memory_used_mb, metrics.memory_size_mb, format_memory),
-        _Curve("GPU", series.gpu_utilization_percent, _PERCENT, _percent_text),
-        _Curve("Neuron", series.neuron_utilization_percent, _PERCENT, _percent_text),
+        Curve("CPU", series.vcpu_used, metrics.vcpu_size, format_vcpu),
+        Curve("Memory", series.memory_used_mb, metrics.memory_size_mb, format_memory),
+        Curve("GPU", series.gpu_utilization_percent, _PERCENT, percent_text),
+        Curve("Neuron", series.neuron_utilization_percent, _PERCENT, percent_text),
     ]
-    shown = [curve for curve in curves if any(value is not None for value in curve.values or ())]
+    shown = [curve for curve in curves if curve.is_measured]
     if not shown:
         return
     names = [curve.limit_text(view.glyphs) for curve in shown]
     end = format_duration(series_length_ms(record, series))
     width = max(view.width - len(INDENT) - _LABEL_WIDTH - max(map(len, (*names, end))) - 1, 20)
     for curve, name in zip(shown, names, strict=True):
-        drawn = sparkline(curve.stretched(width), width=width, top=curve.top, ascii_only=view.glyphs.is_ascii)
+        drawn = curve.drawn(width, view.glyphs)
         yield line(Span(f"{INDENT}{curve.label:<{_LABEL_WIDTH}}", "bold"), f"{drawn:<{width}} ", Span(name, "dim"))
     yield _axis(series_length_ms(record, series), moments, width)
-
-
-class _Curve:
-    """A column of the series and its limit."""
-
-    def __init__(
-        self,
-        label: str,
-        values: Sequence[float | None] | None,
-        limit: Number | None,
-        format_value: Callable[[float], str],
-    ) -> None:
-        self.label = label
-        self.values = values
-        self._limit = limit
-        self._format = format_value
-        known = [value for value in values or () if value is not None]
-        self._highest = max(known, default=0.0)
-        self._is_to_limit = bool(limit) and self._highest >= _MIN_SHARE_OF_LIMIT * (limit or 0)
-        self.top = float(limit or 0) if self._is_to_limit else self._highest or 1.0
-
-    def limit_text(self, glyphs: Glyphs) -> str:
-        """The value at the top of the curve, and the limit if that is far above it."""
-        if self._is_to_limit:
-            return f"{glyphs.limit} {self._text(self.top)}"
-        return f"{glyphs.limit} {self._text(self._highest)}" + (f" of {self._text(self._limit)}" if self._limit else "")
-
-    def stretched(self, width: int) -> Sequence[float | None]:
-        """The values, repeated if there are fewer than characters."""
-        values = self.values or ()
-        if len(values) >= width:
-            return values
-        return [values[place * len(values) // width] for place in range(width)]
-
-    def _text(self, value: float) -> str:
-        return self._format(value)
-
-
-def _percent_text(value: float) -> str:
-    return f"{value:.0f} %"
 
 
 def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:

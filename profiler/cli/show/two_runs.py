@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from profiler.cli.show.time_lines import time_parts
+from profiler.cli.charts.time_lines import time_parts
 from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line
 from profiler.past_runs.run_source import PastRun
 from profiler.record.metric_catalogue import RunView, Unit, reader, view_of

@@ -14,8 +14,7 @@ from msgspec import Struct
 from profiler.cli.wiring.task_endpoint import tag_lookup
 from profiler.collectors.collector import Collector
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
-from profiler.collectors.nvidia.nvml_library import is_driver_present
-from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of
+from profiler.collectors.nvidia import is_driver_present
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
@@ -28,6 +27,7 @@ from profiler.settings import (
 
 if TYPE_CHECKING:
     from profiler.collectors.nvidia.gpu_ownership import GpuScope
+    from profiler.collectors.processes.discovery import LazyProcessCollector
     from profiler.collectors.task_tags import TaskTags
     from profiler.readers.linux.process_tree import ProcessReading
 
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 _MIN_GPU_INTERVAL_NS = NS_PER_SECOND // 10
 
 
-def batch_processes(arguments: Arguments, clock: Clock, interval_ns: int, series_points: int) -> LazyProcessCollector:
+def batch_processes(arguments: Arguments, clock: Clock, interval_ns: int, series_points: int) -> "LazyProcessCollector":
     """The collector of the batch's processes, which starts when these are seen."""
+    from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of  # `run` has its own
+
     return LazyProcessCollector(
         is_visible=lambda docker_id: any(True for _ in pids_of(docker_id)),
         make_collector=lambda: _make_collector(arguments, clock, interval_ns, series_points),

@@ -19,7 +19,7 @@ from profiler.monitor.loop import Exporter, MonitorLoop, Runtime
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import (
     Host,
     read_host,

@@ -9,6 +9,7 @@ import gc
 import math
 import os
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from profiler.cli.run_options import RunOptions
 from profiler.core.clock import SystemClock
@@ -18,18 +19,110 @@ from profiler.core.files import dup_above_standard_streams
 from profiler.core.text import printable
 from profiler.local_run.labels import parse_labels
 from profiler.local_run.launch import MAX_NAME_CHARS
-from profiler.local_run.prepared_run import prepare_run
+from profiler.local_run.prepared_run import prepare_run, take_over_signals
 
+if TYPE_CHECKING:
+    from profiler.cli.wiring.build_session import RunSession
+    from profiler.record.record_model import Metrics
+
+_STDERR = 2
+_OVER_BUDGET = 3
+_EXIT_BY_SIGNAL = 128
 # The exit code waits at most this long for a reader of the report, which is in the history, too.
 _MAX_OUTPUT_SECONDS = 5.0
 
 
 def run_command(options: RunOptions) -> int:
-    """Run the command of the options and report what it used. Returns the exit code.
+    """Run the command of the options, once or several times, and report what it used. Returns the exit code.
 
     Raises:
         UsageError: before the start, for options that cannot work.
     """
+    runner = _Runner(options)
+    exit_code = runner.run_all()
+    runner.stderr.drain(_MAX_OUTPUT_SECONDS)
+    return exit_code
+
+
+class _Runner:
+    """Runs the command of the options. Each run is complete: with its own id, control group, report and history."""
+
+    def __init__(self, options: RunOptions) -> None:
+        _check_options(options)
+        self._options = options
+        self._labels = parse_labels(options.labels)
+        self._descriptor = None if options.output is None else _open_output(options.output)
+        if options.runs > 1:
+            from profiler.local_run.repeated_runs import begin_runs  # most commands run once
+
+            begin_runs()
+        self.stderr = Output(_STDERR)
+        self._clock = SystemClock()
+        self._signals = take_over_signals()
+        self._session: RunSession | None = None
+        self._successes: list[Metrics] = []
+
+    def run_all(self) -> int:
+        """Run the command until the last run, the first failure, or a signal; returns the exit code."""
+        exit_code, is_success = 0, True
+        for _ in range(self._options.runs):
+            exit_code, is_success = self._run_next()
+            if not is_success:
+                break
+        if self._options.runs > 1 and self._session is not None:
+            summary = self._session.summary(self._successes)
+            _write_report(summary, self._descriptor, self._options.output, self.stderr)
+        return self._check_budgets() if is_success else exit_code
+
+    def _run_next(self) -> tuple[int, bool]:
+        """Run the command once; returns the exit code, and whether the command succeeded by itself."""
+        is_first, earlier_cpu_seconds = self._session is None, 0.0
+        if not is_first:
+            from profiler.local_run.repeated_runs import leave_run, take_stop_signal
+
+            earlier_cpu_seconds = leave_run()
+        options, stderr = self._options, self.stderr
+        with prepare_run(options.words, os.environb, self._clock, self._signals, earlier_cpu_seconds) as prepared:
+            # After the fork: a signal of the terminal from now on is also for the forked process.
+            stop_signal = None if is_first else take_stop_signal()
+            if stop_signal is not None:
+                return _EXIT_BY_SIGNAL + stop_signal, False
+            from profiler.cli.wiring.build_session import RunSession  # see the module's docstring
+
+            session = self._session = RunSession(options, self._labels, self._clock, stderr)
+            if is_first:
+                gc.freeze()  # the modules are no garbage
+                gc.enable()
+            finished = session.run(prepared)
+        if finished.startup_error is not None:
+            stderr.write(f"task-profiler: {finished.startup_error}\n".encode(errors="surrogateescape"))
+        _warn(stderr, (*session.problems, *finished.warnings))
+        line, printed = session.lines(finished)
+        _write_report(printed, self._descriptor, options.output, stderr)
+        _warn(stderr, session.add_to_history(line, finished))
+        session.stop_collectors()
+        is_success = finished.exit_code == 0 and not finished.got_stop_signal
+        if is_success:
+            self._successes.append(finished.report.record.metrics)
+        return finished.exit_code, is_success
+
+    def _check_budgets(self) -> int:
+        options = self._options
+        limits = {
+            "memory_mb": options.max_memory_mb,
+            "duration_ms": options.max_duration_ms,
+            "cpu_seconds": options.max_cpu_seconds,
+        }
+        if all(limit is None for limit in limits.values()):
+            return 0
+        from profiler.local_run.run_budgets import failed_budgets  # most runs have no budget
+
+        sentences = failed_budgets(self._successes, **limits)
+        _warn(self.stderr, sentences)
+        return _OVER_BUDGET if sentences else 0
+
+
+def _check_options(options: RunOptions) -> None:
     if not options.words:
         raise UsageError("The command to run is missing: write it after --, as in task-profiler run -- python etl.py")
     if math.isnan(options.interval_seconds):
@@ -42,25 +135,6 @@ def run_command(options: RunOptions) -> int:
         )
     if options.history_file is not None and (options.no_history or not options.history_file):
         raise UsageError("--history needs a file name and excludes --no-history: omit one of them.")
-    own_labels = parse_labels(options.labels)
-    descriptor = None if options.output is None else _open_output(options.output)
-    with prepare_run(options.words, os.environb, SystemClock()) as prepared:
-        from profiler.cli.wiring.build_session import RunSession  # see the module's docstring
-
-        session = RunSession(options, own_labels, prepared.clock)
-        gc.freeze()  # the modules are no garbage
-        gc.enable()
-        finished = session.run(prepared)
-    stderr = session.stderr
-    if finished.startup_error is not None:
-        stderr.write(f"task-profiler: {finished.startup_error}\n".encode(errors="surrogateescape"))
-    _warn(stderr, (*session.problems, *finished.warnings))
-    line, printed = session.lines(finished.report)
-    _write_report(printed + b"\n", descriptor, options.output, stderr)
-    _warn(stderr, session.add_to_history(line, finished))
-    session.stop_collectors()
-    stderr.drain(_MAX_OUTPUT_SECONDS)
-    return finished.exit_code
 
 
 def _warn(stderr: Output, sentences: Iterable[str]) -> None:
@@ -80,11 +154,12 @@ def _open_output(path: str) -> int:
         raise UsageError(f"--output {path} cannot be written ({reason}): choose another file.") from error
 
 
-def _write_report(line: bytes, descriptor: int | None, path: str | None, stderr: Output) -> None:
-    """Write the line to the file, else to stderr. A failure does not change the exit code."""
+def _write_report(printed: bytes, descriptor: int | None, path: str | None, stderr: Output) -> None:
+    """Write the lines to the file, else to stderr. A failure does not change the exit code."""
     if descriptor is not None:
-        reason = Output(descriptor, _MAX_OUTPUT_SECONDS).write(line)
+        reason = Output(descriptor, _MAX_OUTPUT_SECONDS).write(printed)
         if reason is None:
             return
         stderr.write(f"task-profiler: --output {path} {reason}.\n".encode(errors="replace"))
-    stderr.keep(line)
+    if printed:
+        stderr.keep(printed)

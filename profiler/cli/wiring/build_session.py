@@ -2,46 +2,58 @@
 
 import os
 import pwd
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from profiler.cli.run_options import RunOptions, Stacks
+from profiler.cli.run_options import RunOptions, Stacks, printed_format
 from profiler.cli.wiring.build_collectors import local_collectors
 from profiler.cli.wiring.task_endpoint import task_lookup
 from profiler.collectors.collector import stop_collectors
 from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
 from profiler.core.text import printable
+from profiler.core.timestamps import NS_PER_SECOND
 from profiler.history.recorder import MAX_STEPS, HistoryRecorder
 from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
 from profiler.local_run.prepared_run import PreparedRun
-from profiler.local_run.session import RunPlan, RunResult, run
+from profiler.local_run.session import RunPlan, RunResult, family_name, run
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.process_tree import ProcessReading
+from profiler.readers.linux.script_names import is_interpreter, name_with_script
 from profiler.record.bounded_json_line import encode_line
-from profiler.record.record_model import Report
+from profiler.record.record_model import Metrics, Record, Report
 from profiler.settings import SettingsReader, problems_message
 
 if TYPE_CHECKING:
-    from profiler.local_run.live_rows import LiveView
+    from profiler.local_run.live_view import LiveView
+    from profiler.past_runs.usual_times import UsualDuration
     from profiler.record.notice_model import NoticeLine
 
 _STDERR = 2
+_VIEW_AFTER_NS = NS_PER_SECOND // 4
+# For the usual duration. Not all of them are of the same script.
+_MAX_RUNS_READ = 200
 
 
 class RunSession:
     """The run of one command, with the real sources and sinks.
 
-    ``problems`` are sentences about invalid settings. ``stderr`` is shared with the command.
+    ``problems`` are sentences about invalid settings. ``stderr`` is shared with the command and with other runs.
     """
 
-    def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock) -> None:
-        self.stderr = Output(_STDERR)
-        self._output_format = options.output_format
+    def __init__(self, options: RunOptions, labels: Mapping[str, str], clock: Clock, stderr: Output) -> None:
+        self._clock = clock
+        self._options = options
+        self._format = printed_format(
+            options.output_format, has_output=options.output is not None, is_terminal=os.isatty(_STDERR)
+        )
         self._stacks = options.stacks
         self._recorder = None if options.no_history else HistoryRecorder(options.history_file, os.environ, clock)
-        self._view = _live_view(clock, self.stderr) if options.live else None
+        self._view = _LateView(options, clock, stderr) if options.live and _draws(_STDERR) else None
         settings = SettingsReader(os.environ)
         plan = RunPlan(
             name=options.name,
@@ -54,10 +66,10 @@ class RunSession:
             series_points=settings.series_points(),
             stuck_minutes=settings.stuck_minutes(),
             expected_seconds=settings.expected_seconds(),
-            on_notice=_printer(self.stderr, is_json=options.output is None and options.output_format == "json"),
+            on_notice=_printer(stderr, is_json=options.output is None and self._format == "json"),
         )
         if self._view is not None:
-            plan = replace(plan, on_sample=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
+            plan = replace(plan, show=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
         if self._recorder is not None:
             plan = replace(plan, max_history_steps=MAX_STEPS, keep_so_far=self._recorder.keep_so_far)
             with suppress(ImportError):  # a Python without SQLite; the recorder reports it
@@ -74,10 +86,40 @@ class RunSession:
             self._view.close()
         return result
 
-    def lines(self, report: Report) -> tuple[bytes, bytes]:
-        """The report as a record line, and as the line to print."""
-        line = encode_line(report)
-        return line, line if self._output_format == "json" else _text_line(report)
+    def lines(self, result: RunResult) -> tuple[bytes, bytes]:
+        """The report as a record line, and as the lines to print."""
+        line = encode_line(result.report)
+        if self._format == "human":
+            try:
+                return line, self._end(result)
+            except Exception:  # noqa: BLE001  a defect of the picture must not lose the run
+                return line, line + b"\n"
+        return line, (line if self._format == "json" else _text_line(result.report)) + b"\n"
+
+    def _end(self, result: RunResult) -> bytes:
+        """The end for a person; nothing if a sentence on standard error has said it all."""
+        is_file, recorder = self._options.output is not None, self._recorder
+        if result.startup_error is not None and not is_file:
+            return b""
+        record = result.report.record
+        wait_for_last, history = None, None
+        if recorder is not None and recorder.keeps_runs:
+            wait_for_last = recorder.search_last_success(record, _comparable(self._options))
+            file = self._options.history_file
+            history = () if file is None else ("--history", file)
+        from profiler.cli.run_end.printed_end import printed_end  # not before the command has ended
+
+        last = None if wait_for_last is None else wait_for_last()
+        return printed_end(result.report, last, os.environ, self._clock.wall_ns(), is_file=is_file, history=history)
+
+    def summary(self, successes: Sequence[Metrics]) -> bytes:
+        """The lines to print after several runs: a sentence about the successes, for a person only."""
+        if self._format != "human":
+            return b""
+        from profiler.cli.run_end.runs_summary import summary_sentence  # most commands run once
+
+        sentence = summary_sentence(successes)
+        return f"\n{sentence}\n".encode() if sentence else b""
 
     def add_to_history(self, line: bytes, result: RunResult) -> tuple[str, ...]:
         """Add the run to the history, unless ``--no-history`` is given. Returns sentences about what failed."""
@@ -109,6 +151,15 @@ def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]"
     return on_notice
 
 
+def _comparable(options: RunOptions) -> "Callable[[Record], bool]":
+    """Whether another run of the family ran the same program: unless it has a name, ``python3`` runs many scripts."""
+    program = os.path.basename(options.words[0])
+    if options.name is not None or not is_interpreter(program):
+        return lambda other: True  # noqa: ARG005
+    script = name_with_script(program, options.words[1:]).removeprefix(program)
+    return lambda other: bool(script) and any(process.name.endswith(script) for process in other.processes)
+
+
 def _text_line(report: Report) -> bytes:
     from profiler.record.text_line import report_text  # the catalogue of metrics, which JSON does without
 
@@ -133,18 +184,70 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _live_view(clock: Clock, stderr: Output) -> "LiveView | None":
-    """Create the view for ``--live``; None if standard error is not a terminal."""
-    if not os.isatty(_STDERR):
+def _draws(descriptor: int) -> bool:
+    """Whether it is a terminal that can draw the live view."""
+    return os.isatty(descriptor) and os.environ.get("TERM") != "dumb"
+
+
+class _LateView:
+    """The live view, which is made some time after the start: its imports delay nothing, and short runs have none."""
+
+    def __init__(self, options: RunOptions, clock: Clock, stderr: Output) -> None:
+        self._options = options
+        self._clock = clock
+        self._stderr = stderr
+        self._started_ns = clock.wall_ns()
+        self._view: LiveView | None = None
+
+    def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None:
+        if self._view is None and sample.read_ns - self._started_ns >= _VIEW_AFTER_NS:
+            self._view = self._make()
+        if self._view is not None:
+            self._view.on_sample(sample, processes)
+
+    def on_notice(self, line: "NoticeLine") -> None:
+        if self._view is not None:
+            self._view.on_notice(line)
+
+    def close(self) -> None:
+        if self._view is not None:
+            self._view.close()
+
+    def _make(self) -> "LiveView":
+        from profiler.cli.printing import encodable, stdout_encoding
+        from profiler.cli.progress import stderr_rows
+        from profiler.local_run.live_view import LiveView
+        from profiler.local_run.local_record import effective_sizes
+        from profiler.readers.cgroup.hierarchy import read_own_cgroups
+        from profiler.readers.linux.host import read_host
+
+        encoding = stdout_encoding()
+
+        def write(text: str) -> None:
+            # If the terminal has closed or is stopped, the command and the report go on.
+            self._stderr.write(text.encode(encoding, errors="replace"))
+
+        return LiveView(
+            stderr_rows(os.environ, write),
+            effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0))),
+            self._started_ns,
+            None if self._options.no_history else lambda: usual_duration_of(self._options, self._clock),
+            ascii_only=not encodable("▁█━╸▔·×…"),
+        )
+
+
+def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | None":
+    """How long the last successes of the family in the local history took; None if that is not known."""
+    try:
+        from profiler.history.recorder import history_path
+        from profiler.history.run_database import HistoryStore
+        from profiler.past_runs.usual_times import MAX_RUNS_OF_A_FAMILY, usual_duration
+
+        store = HistoryStore(history_path(options.history_file, os.environ), clock)
+        is_comparable = _comparable(options)
+        successes = islice(store.last_successes(family_name(options.name, options.words[0]), "~"), _MAX_RUNS_READ)
+        durations = (one.record.metrics.duration_ms for one in successes if is_comparable(one.record))
+        known = (duration_ms for duration_ms in durations if duration_ms is not None)
+        return usual_duration(list(islice(known, MAX_RUNS_OF_A_FAMILY)))
+    except Exception:  # noqa: BLE001  whatever is wrong with the history: the end of the run reports it
         return None
-    from profiler.cli.progress import stderr_rows  # all of this is only for --live
-    from profiler.local_run.live_rows import ROWS, LiveView
-    from profiler.local_run.local_record import effective_sizes
-    from profiler.readers.cgroup.hierarchy import read_own_cgroups
-    from profiler.readers.linux.host import read_host
-
-    def write(text: str) -> None:
-        stderr.write(text.encode())  # If the terminal has closed or is stopped, command and report go on.
-
-    sizes = effective_sizes(read_own_cgroups().limits(), read_host(), len(os.sched_getaffinity(0)))
-    return LiveView(stderr_rows(ROWS, os.environ, write), sizes, clock.wall_ns())

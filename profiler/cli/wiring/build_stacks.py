@@ -15,7 +15,7 @@ from profiler.collectors.stacks.python_processes import Identity, living_process
 from profiler.collectors.stacks.stack_collector import COMMAND, StackAccess, StackAdvice, StackCollector
 from profiler.core.clock import Clock
 from profiler.core.log import Log
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host, read_host
 from profiler.readers.linux.process_tree import ProcessTree
 from profiler.settings import StacksMode

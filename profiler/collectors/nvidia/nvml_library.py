@@ -1,4 +1,4 @@
-"""The NVIDIA driver library (NVML): detection, the Python binding, and what to do about each error.
+"""The NVIDIA driver library (NVML): the Python binding, and what to do about each error.
 
 The binding ``pynvml`` is imported only on machines with a driver.
 """
@@ -10,17 +10,6 @@ from typing import Any, Protocol
 
 from profiler.readers import Unavailable
 
-# The container toolkit adds the device node with any GPU, and the library with the driver capability "utility".
-_DEVICE = "/dev/nvidiactl"
-_LIBRARY = "libnvidia-ml.so.1"
-_FOLDERS = (
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/lib",
-    "/usr/local/nvidia/lib64",
-    "/usr/lib/wsl/lib",
-)
 _BINDING = "pynvml"
 NOT_INSTALLED = (
     "there is an NVIDIA driver, but the package nvidia-ml-py is not installed: "
@@ -56,17 +45,6 @@ class Nvml(Protocol):
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED: int
     NVML_VOLATILE_ECC: int
     nvmlEventTypeXidCriticalError: int  # noqa: N815  as above
-
-
-def is_driver_present(library_path: str | None, exists: Callable[[str], bool]) -> bool:
-    """Whether this machine or container has an NVIDIA device node or driver library.
-
-    Args:
-        library_path: ``LD_LIBRARY_PATH``.
-        exists: Tests for a path.
-    """
-    folders = (*(folder for folder in (library_path or "").split(":") if folder), *_FOLDERS)
-    return exists(_DEVICE) or any(exists(f"{folder}/{_LIBRARY}") for folder in folders)
 
 
 def load_binding(import_name: Callable[[str], Any] = import_module) -> Nvml | Unavailable:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 
 from profiler.collectors.collector import Collector
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux import proc
 from profiler.record.record_model import Record

@@ -17,7 +17,7 @@ from profiler.collectors.processes.process_usage import BatchProcesses, ReadingC
 from profiler.core.clock import Clock, DutyCycle
 from profiler.core.threads import PeriodicReader
 from profiler.readers.cgroup.container_group import ContainerCgroup, GroupReading
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader, ThreadSample

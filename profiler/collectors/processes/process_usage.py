@@ -20,7 +20,7 @@ from profiler.collectors.processes.process_reader import ProcessSnapshot
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import GroupReading
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.thread_times import ThreadSample
 from profiler.record.units import MIB
 

@@ -20,7 +20,7 @@ from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import StoppableThread, Waiter
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.activity_model import Stacks, StacksLine
 from profiler.record.record_model import Record, with_warnings

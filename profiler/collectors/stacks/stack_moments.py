@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.stacks.thread_stacks import Frame, ThreadStack, shortened
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.record.activity_model import MomentKind, StackMoment
 
 MAX_MOMENTS = 5

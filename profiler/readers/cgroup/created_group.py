@@ -14,11 +14,12 @@ from typing import NoReturn
 
 from profiler.core.files import dup_above_standard_streams, open_or_none
 from profiler.readers.cgroup.hierarchy import (
+    MEMORY_STAT,
     CpuFile,
     MemoryFiles,
     MemoryReading,
+    parse_memory,
     parse_number,
-    read_memory,
     read_oom_kills,
 )
 from profiler.readers.linux import proc
@@ -71,7 +72,10 @@ class AccountingCgroup:
             raise
         self._cpu_descriptor = None if cpu is None else open_or_none(f"{folder}/{cpu.name}")
         self.cpu = None if self._cpu_descriptor is None else cpu
-        self.memory = memory if memory is not None and os.path.exists(f"{folder}/{memory.usage}") else None
+        # The files stay open: the memory may be read 50 times a second.
+        self._usage_descriptor = None if memory is None else open_or_none(f"{folder}/{memory.usage}")
+        self._stat_descriptor = None if memory is None else open_or_none(f"{folder}/{MEMORY_STAT}")
+        self.memory = None if self._usage_descriptor is None else memory
         self._peak_descriptor: int | None = None
         self._can_reset_peak = False
         if self.memory is not None:
@@ -103,7 +107,9 @@ class AccountingCgroup:
         return self.cpu.parse_ns(proc.reread(self._cpu_descriptor))
 
     def memory_now(self) -> MemoryReading | None:
-        return None if self.memory is None else read_memory(self.folder, self.memory)
+        if self.memory is None or self._usage_descriptor is None or self._stat_descriptor is None:
+            return None
+        return parse_memory(proc.reread(self._usage_descriptor), proc.reread(self._stat_descriptor), self.memory)
 
     def memory_peak_bytes(self) -> int | None:
         """The kernel's high-water mark, page cache included."""
@@ -115,7 +121,8 @@ class AccountingCgroup:
 
     def remove(self, filesystem: CgroupFilesystem, sleep: Sleep) -> None:
         """Remove the group; its remaining processes move to the group above. It stays if the kernel refuses."""
-        for descriptor in (self._procs_descriptor, self._cpu_descriptor, self._peak_descriptor):
+        memory_descriptors = self._peak_descriptor, self._usage_descriptor, self._stat_descriptor
+        for descriptor in (self._procs_descriptor, self._cpu_descriptor, *memory_descriptors):
             if descriptor is not None:
                 os.close(descriptor)
         for _ in range(_MAX_REMOVE_ATTEMPTS):

@@ -10,6 +10,7 @@ from msgspec import Struct
 from profiler.readers.linux import proc
 
 MEMORY, CPUACCT = "memory", "cpuacct"  # controllers of version 1
+MEMORY_STAT = "memory.stat"
 UNIFIED = ""  # the controller name of the version 2 hierarchy in /proc/self/cgroup
 _CPU = "cpu"
 _FILESYSTEM_TYPES = ("cgroup", "cgroup2")
@@ -298,11 +299,17 @@ def unmapped_cache_bytes(
 
 def read_memory(folder: str, files: MemoryFiles) -> MemoryReading | None:
     """A group's memory now; None if it cannot be read."""
-    usage_bytes = parse_number(proc.read(f"{folder}/{files.usage}") or b"")
+    usage = proc.read(f"{folder}/{files.usage}")
+    return None if usage is None else parse_memory(usage, proc.read(f"{folder}/{MEMORY_STAT}") or b"", files)
+
+
+def parse_memory(usage: bytes, memory_stat: bytes, files: MemoryFiles) -> MemoryReading | None:
+    """A group's memory from the contents of two of its files; None if they have another format."""
+    usage_bytes = parse_number(usage)
     if usage_bytes is None:
         return None
     names = (files.active, files.inactive, files.mapped, files.cache, files.shared)
-    stat = proc.parse_counters(proc.read_text(f"{folder}/memory.stat"), names)
+    stat = proc.parse_counters(memory_stat.decode(errors="replace"), names)
     cache_bytes = stat.get(files.cache)
     unmapped_bytes = unmapped_cache_bytes(
         usage_bytes,

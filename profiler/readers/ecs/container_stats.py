@@ -16,6 +16,7 @@ from profiler.core.json_fields import MAX_COUNT, Json, count
 from profiler.core.timestamps import parse_ns
 from profiler.readers import Unavailable
 from profiler.readers.cgroup.hierarchy import unmapped_cache_bytes
+from profiler.readers.container_sample import ContainerSample
 
 # The usual major number of device-mapper nodes. Majors above 240 are assigned dynamically: a virtio disk may have it.
 _USUAL_DEVICE_MAPPER_MAJOR = 253
@@ -26,23 +27,6 @@ _MAX_DEVICE_DIGITS = 10
 # The operations of block I/O by their names: cgroup v1 writes ``Read``, v2 ``read``. The others are not counted.
 _OPERATIONS = {"read": "read", "write": "write", "Read": "read", "Write": "write"}
 _OTHER_OPERATIONS = frozenset(("Sync", "Async", "Discard", "Total"))
-
-
-class ContainerSample(Struct, frozen=True, kw_only=True):
-    """A container's usage at ``read_ns`` (wall-clock time). Counters start at 0 when the container starts."""
-
-    read_ns: int
-    cpu_ns: int | None = None
-    memory_used_bytes: int | None = None
-    memory_cache_bytes: int | None = None
-    memory_usage_peak_bytes: int | None = None
-    memory_limit_bytes: int | None = None
-    memory_limit_hits: int | None = None
-    network_rx_bytes: int | None = None
-    network_tx_bytes: int | None = None
-    block_read_bytes: int | None = None
-    block_write_bytes: int | None = None
-    pids: int | None = None
 
 
 class StatsReading(Struct, frozen=True, kw_only=True):

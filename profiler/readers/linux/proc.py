@@ -30,7 +30,7 @@ _PF_EXITING = 0x4
 _DEVICE, _ROOT, _MOUNT_POINT = 2, 3, 4
 _FILESYSTEM_TYPE, _SUPER_OPTIONS = 0, 2
 _MOUNT_SEPARATOR = " - "
-_OCTAL_ESCAPE = re.compile(r"\\([0-7]{3})")
+_OCTAL_ESCAPE = r"\\([0-7]{3})"
 
 
 class ProcessStat(Struct, frozen=True, kw_only=True):
@@ -132,6 +132,12 @@ def parse_pss(rollup: bytes) -> int | None:
     return _size_bytes(rollup, b"Pss:")
 
 
+def parse_private(rollup: bytes) -> int | None:
+    """The memory in ``/proc/PID/smaps_rollup`` that no other process maps, in bytes."""
+    sizes = _size_bytes(rollup, b"Private_Clean:"), _size_bytes(rollup, b"Private_Dirty:")
+    return None if None in sizes else sum(size or 0 for size in sizes)
+
+
 def parse_counter(text: str, name: str) -> int | None:
     """The value of ``name`` in lines of the form "name number"."""
     for line in text.splitlines():
@@ -144,10 +150,13 @@ def parse_counter(text: str, name: str) -> int | None:
 def parse_counters(text: str, names: Collection[str]) -> Mapping[str, int]:
     """The values of several names in lines of the form "name number"; absent names are left out."""
     counters: dict[str, int] = {}
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        if key in names and value.strip().isdecimal():
-            counters[key] = int(value)
+    lines = f"\n{text}\n"
+    for name in names:  # much faster than all lines, of which a few are of interest
+        start = lines.find(f"\n{name} ")
+        if start >= 0:
+            value = lines[start + len(name) + 2 : lines.index("\n", start + 1)].strip()
+            if value.isdecimal():
+                counters[name] = int(value)
     return counters
 
 
@@ -190,7 +199,7 @@ def parse_mountinfo(text: str) -> Iterator[MountEntry]:
 
 def _unescape(path: str) -> str:
     """Decode the octal escapes of spaces and backslashes in a path."""
-    return _OCTAL_ESCAPE.sub(lambda match: chr(int(match[1], 8)), path)
+    return re.sub(_OCTAL_ESCAPE, lambda match: chr(int(match[1], 8)), path) if "\\" in path else path
 
 
 def parse_arguments(cmdline: bytes) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import AverageAndMaximum, Series
 from tests.fakes import START_NS, sample, seconds

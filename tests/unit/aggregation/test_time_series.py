@@ -234,3 +234,26 @@ def test_a_copy_does_not_grow_with_the_series() -> None:
     copied = run.copy()
     run.add_memory(START_NS + seconds(9), 1)
     assert (copied.length, copied.step_ns, run.step_ns) == (1, seconds(1), seconds(4))
+
+
+def test_short_steps_double_until_they_are_the_interval() -> None:
+    run = RunSeries(START_NS, seconds(1), 5000, finest_ns=20_000_000)
+    assert run.step_ns == 31_250_000
+    lengths = {}
+    for at_ns in range(0, seconds(200), 20_000_000):
+        run.add_memory(START_NS + at_ns, at_ns)
+        lengths[run.step_ns] = run.length
+    assert lengths == {
+        31_250_000: 120,
+        62_500_000: 120,
+        125_000_000: 120,
+        250_000_000: 120,
+        500_000_000: 120,
+        seconds(1): 200,
+    }
+    assert run.copy(max_steps=120).step_ns == seconds(2)
+
+
+def test_an_interval_that_cannot_be_halved_exactly_is_the_first_step() -> None:
+    assert RunSeries(0, 777_777_777, 10, finest_ns=20_000_000).step_ns == 777_777_777
+    assert RunSeries(0, 30_000_000, 10, finest_ns=20_000_000).step_ns == 30_000_000

@@ -10,7 +10,8 @@ import pytest
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.task_record import container_limits, usage_metrics
-from profiler.readers.ecs.container_stats import ContainerSample, StatsReading, decode_stats
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.ecs.container_stats import StatsReading, decode_stats
 from profiler.readers.ecs.task_metadata import TaskMetadata, decode_task
 from profiler.readers.linux.host import Host
 from tests.fakes import seconds

@@ -39,7 +39,7 @@ def test_the_progress_is_in_the_bottom_row_until_the_end() -> None:
     written = in_terminal()
     assert "3 runs …" in written
     assert "9 runs" not in written
-    assert written.endswith("\x1b7\x1b[r\x1b8")
+    assert written.endswith("\x1b[r\x1b8")
 
 
 def test_a_terminal_without_control_codes_shows_no_progress() -> None:

@@ -6,10 +6,54 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from profiler.cli.run_command import command
-from profiler.cli.run_options import RunOptions, parse_usual
+from profiler.cli.run_options import Format, RunOptions, parse_usual, printed_format
 
 _OPTIONS = tuple(name for parameter in command.params if isinstance(parameter, click.Option) for name in parameter.opts)
-_VALUES = ("json", "text", "1", "0.02", "3600", "1e1", "1_0", " 2 ", "nan", "inf", "0", "-1", "x", "", "-", "--", "a=b")
+_VALUES = (
+    "auto",
+    "human",
+    "json",
+    "text",
+    "1",
+    "0.02",
+    "3600",
+    "1e1",
+    "1_0",
+    " 2 ",
+    "nan",
+    "inf",
+    "0",
+    "-1",
+    "x",
+    "",
+    "-",
+    "--",
+    "a=b",
+    "5",
+    "10000",
+    "10001",
+    "900MB",
+    "1.5gib",
+    "900 MB",
+    "90s",
+    "1.5h",
+    "0.5",
+    "60",
+    "900",
+    "0MB",
+    "1h30m",
+    "-1s",
+)
+_VALID = {
+    "--interval": ["2"],
+    "--format": ["text"],
+    "--no-history": [],
+    "--live": [],
+    "--runs": ["3"],
+    "--max-memory": ["2GB"],
+    "--max-duration": ["2m"],
+    "--max-cpu-seconds": ["2"],
+}
 _words = st.one_of(
     st.sampled_from(_OPTIONS),
     st.sampled_from(_VALUES),
@@ -45,6 +89,8 @@ def test_what_is_parsed_without_click_is_what_click_parses(arguments: list[str])
         ["--stacks", "python", "etl.py"],
         ["--stacks=moments", "--", "python", "etl.py", "--stacks"],
         ["--name", "--stacks", "--stacks", "true"],
+        ["--runs", "5", "--max-memory", "900MB", "--max-duration=10m", "--max-cpu-seconds", "60", "--", "true"],
+        ["--format=auto", "--format", "human", "true"],
     ],
 )
 def test_the_usual_command_lines_are_parsed_without_click(arguments: list[str]) -> None:
@@ -66,6 +112,11 @@ def test_the_usual_command_lines_are_parsed_without_click(arguments: list[str]) 
         ["--live=yes", "true"],
         ["--stacks=always", "true"],
         ["--name"],
+        ["--runs", "0", "true"],
+        ["--runs", "10001", "true"],
+        ["--max-memory", "900", "true"],
+        ["--max-duration", "10", "true"],
+        ["--max-cpu-seconds", "60s", "true"],
     ],
 )
 def test_help_and_errors_are_left_to_click(arguments: list[str]) -> None:
@@ -74,5 +125,23 @@ def test_help_and_errors_are_left_to_click(arguments: list[str]) -> None:
 
 def test_every_option_is_parsed_without_click() -> None:
     for option in _OPTIONS:
-        values = {"--interval": ["2"], "--format": ["text"], "--no-history": [], "--live": []}.get(option, ["a"])
+        values = _VALID.get(option, ["a"])
         assert parse_usual([option, *values, "true"]) is not None, option
+
+
+@pytest.mark.parametrize(
+    ("output_format", "on_terminal", "in_pipe", "in_file"),
+    [
+        ("auto", "human", "json", "json"),
+        ("human", "human", "human", "human"),
+        ("json", "json", "json", "json"),
+        ("text", "text", "text", "text"),
+    ],
+)
+def test_the_report_is_for_a_person_only_on_a_terminal_or_on_request(
+    output_format: Format, on_terminal: str, in_pipe: str, in_file: str
+) -> None:
+    assert printed_format(output_format, has_output=False, is_terminal=True) == on_terminal
+    assert printed_format(output_format, has_output=False, is_terminal=False) == in_pipe
+    for is_terminal in (False, True):
+        assert printed_format(output_format, has_output=True, is_terminal=is_terminal) == in_file

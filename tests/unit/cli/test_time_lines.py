@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.show.time_lines import BLOCK_CHARACTERS, time_lines
+from profiler.cli.charts.time_lines import BLOCK_CHARACTERS, time_lines
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Metrics

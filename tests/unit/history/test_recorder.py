@@ -10,7 +10,7 @@ from profiler.history.recorder import DEFAULT_RUNS, HistoryRecorder, history_pat
 from profiler.history.run_database import HistoryStore
 from profiler.record.record_model import encode
 from tests.fakes import FakeClock
-from tests.shown_runs import waiting, waiting_stacks
+from tests.shown_runs import etl, waiting, waiting_stacks
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,22 @@ def test_the_stacks_of_a_run_are_added_with_it(tmp_path: Path) -> None:
     recorder = HistoryRecorder(str(path), {}, FakeClock())
     assert recorder.add(encode(waiting()), waiting(), None, msgspec.json.encode(waiting_stacks())) == ()
     assert HistoryStore(path, FakeClock()).stacks(waiting()) == waiting_stacks()
+
+
+def test_the_last_success_is_found_among_comparable_runs(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    recorder = HistoryRecorder(str(path), {}, FakeClock())
+    assert recorder.keeps_runs
+    earlier, run = etl("a" * 32, days_ago=1), etl("b" * 32)
+    assert recorder.add(encode(earlier), earlier, None) == ()
+    assert recorder.search_last_success(run.record, lambda _: True)() == earlier.record
+    assert recorder.search_last_success(run.record, lambda _: False)() is None
+    assert recorder.search_last_success(earlier.record, lambda _: True)() is None
+
+
+def test_a_history_that_cannot_be_read_has_no_last_success(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    path.write_text("not a database, but longer than the header of one" * 99)
+    recorder = HistoryRecorder(str(path), {}, FakeClock())
+    assert recorder.search_last_success(etl().record, lambda _: True)() is None
+    assert not HistoryRecorder(None, {"TASK_PROFILER_HISTORY_RUNS": "0"}, FakeClock()).keeps_runs

@@ -452,3 +452,12 @@ def test_nothing_invisible_reaches_a_terminal(text: str) -> None:
     assert printable(text).isprintable()
     if text.isprintable():
         assert printable(text) == text
+
+
+def test_the_last_successes_of_a_family_before_a_time(history: HistoryStore, file: Path) -> None:
+    assert list(HistoryStore(file.with_name("missing"), FakeClock()).last_successes("etl", "9")) == []
+    keep(history, report("a", day=1), report("b", day=2), report("c", day=3, status="failure"))
+    keep(history, report("d", day=4, family="other"), report("e", day=5))
+    (newest,) = (one.record.started_at for one in history.last_successes("etl", "9") if one.record.task_id == "e")
+    found = [one.record.task_id for one in history.last_successes("etl", newest or "")]
+    assert found == ["b", "a"]

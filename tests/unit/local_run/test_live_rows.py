@@ -1,113 +1,183 @@
 import re
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.task_record import ResourceLimits
-from profiler.local_run.live_rows import ROWS, LiveView, live_rows
-from profiler.local_run.terminal_rows import BottomRows, Part, Terminal
-from profiler.readers.ecs.container_stats import ContainerSample
-from tests.fakes import START_NS, sample, seconds
-from tests.shown_runs import stuck_notice
+from profiler.local_run.live_rows import LiveFigures, NamedProcesses, live_rows
+from profiler.local_run.terminal_rows import RED, YELLOW, BottomRows, Row, Terminal
+from profiler.past_runs.usual_times import UsualDuration
 
 MIB = 2**20
-SIZES = ResourceLimits(vcpu=2, memory_bytes=512 * MIB)
-ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[78])")
+GIB = 1024 * MIB
+ESCAPE = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|[78D])")
+MINUTE_MS = 60_000
+USUAL = UsualDuration(median_ms=2.5 * MINUTE_MS, p95_ms=2.75 * MINUTE_MS, runs=20)
 
 
-def words(row: tuple[Part, ...]) -> list[str]:
-    return "".join(text for text, _ in row).split()
+def text(row: Row) -> str:
+    return "".join(part for part, _ in row).rstrip()
 
 
-class Screen:
-    """What was written, and a size that a test may change."""
-
-    def __init__(self, columns: int = 80, height: int = 24, *, is_coloured: bool = True) -> None:
-        self.terminal = Terminal(columns=columns, rows=height)
-        self.written: list[str] = []
-        rows = BottomRows(ROWS, lambda: self.terminal, self.written.append, is_coloured=is_coloured)
-        self.view = LiveView(rows, SIZES, START_NS)
+def shown(figures: LiveFigures, columns: int = 80, height: int = 24, *, ascii_only: bool = False) -> list[str]:
+    return [text(row) for row in live_rows(figures, Terminal(columns=columns, rows=height), ascii_only=ascii_only)]
 
 
-def test_the_lines_show_cpu_and_memory_relative_to_their_limits() -> None:
-    before = sample(START_NS + seconds(64), 10.0, 100 * MIB)
-    cpu, memory = live_rows(sample(START_NS + seconds(65), 11.5, 256 * MIB, pids=3), before, SIZES, START_NS)
-    assert words(cpu) == ["CPU", "━" * 22 + "╸" + "━" * 7, "1.50", "of", "2", "vCPU", "1:05"]
-    assert words(memory)[2:] == ["256", "of", "512", "MB", "3", "threads"]
+def busy(*notices: str, elapsed_ms: float = 1.2 * MINUTE_MS, usual: UsualDuration | None = USUAL) -> LiveFigures:
+    return LiveFigures(
+        elapsed_ms=elapsed_ms,
+        vcpu=1.5,
+        vcpu_course=[0, 0.5, 1, 2],
+        vcpu_limit=2,
+        memory_bytes=412 * MIB,
+        memory_course=[100 * MIB, None, 512 * MIB, 412 * MIB],
+        memory_limit_bytes=64 * GIB,
+        threads=12,
+        processes=[NamedProcesses("ffmpeg", 2, 1.9, 412 * MIB), NamedProcesses("gzip", 1, 0.34, 3 * MIB)],
+        usual=usual,
+        notices=notices,
+    )
 
 
-def test_one_thread_and_one_unit_for_memory_and_limit() -> None:
-    sizes = ResourceLimits(vcpu=0.25, memory_bytes=8 * 1024 * MIB)
-    _, memory = live_rows(sample(START_NS + seconds(1), 0.1, 256 * MIB, pids=1), None, sizes, START_NS)
-    assert words(memory)[2:] == ["0.25", "of", "8", "GB", "1", "thread"]
+def test_a_wide_terminal_shows_the_course_the_time_left_and_the_processes() -> None:
+    width = 38
+    assert shown(busy()) == [
+        f"CPU    1.50 vCPU {'▁▃▅█':<{width}} ▔ limit 2 vCPU",
+        f"Memory 412 MB    {'▂ █▇':<{width}} ▔ peak 512 MB of 64 GB",
+        f"Time   1:12      {'━' * width} of about 2:30, 1:18 left",
+        "Top    ffmpeg ×2 1.9 vCPU 412 MB · gzip 0.3 vCPU 3 MB",
+    ]
+
+
+def test_a_narrow_terminal_keeps_value_curve_and_scale() -> None:
+    assert shown(busy(), 56)[:2] == [
+        "CPU    1.50 vCPU ▁▃▅█               ▔ 2 vCPU",
+        "Memory 412 MB    ▂ █▇               ▔ 512 MB of 64 GB",
+    ]
+    assert shown(busy(), 40) == [
+        "CPU    1.50 vCPU ▁▃▅█           ▔ 2 vCPU",
+        "Memory 412 MB    ▂ █▇           ▔ 512 MB",
+        "Time   1:12 of about 2:30, 1:18 left",
+        "Top    ffmpeg ×2 1.9 vCPU 412 MB",
+    ]
+    assert shown(busy(), 30)[2] == "Time   1:12, 1:18 left"
+
+
+def test_a_limit_far_above_the_peak_has_its_unit_once() -> None:
+    figures = LiveFigures(elapsed_ms=0, vcpu_course=[0.25], vcpu_limit=16, memory_course=[64 * MIB])
+    cpu, memory, *_ = shown(figures)
+    assert cpu.endswith("▔ peak 0.25 of 16 vCPU")
+    assert memory.endswith("▔ peak 64 MB")
+
+
+def test_noise_is_not_drawn_as_a_peak() -> None:
+    cpu, *_ = shown(LiveFigures(elapsed_ms=0, vcpu_course=[0, 0.01], vcpu_limit=16))
+    assert cpu.split()[2:] == ["▁▂", "▔", "0.1", "of", "16", "vCPU"]
+
+
+def test_without_utf_8_the_rows_are_ascii() -> None:
+    assert all(row.isascii() for row in shown(busy("stuck"), ascii_only=True))
+
+
+@pytest.mark.parametrize(("height", "count"), [(6, 2), (8, 2), (10, 3), (12, 4), (60, 4)])
+def test_a_low_terminal_has_the_first_rows(height: int, count: int) -> None:
+    assert len(shown(busy(), height=height)) == count
+
+
+@pytest.mark.parametrize(
+    ("elapsed_ms", "columns", "end"),
+    [
+        (0, 80, "0:00      ━+ of about 2:30, 2:30 left"),
+        (2.5 * MINUTE_MS, 80, "2:30      ━+ of about 2:30"),
+        (2.6 * MINUTE_MS, 40, "2:36 of about 2:30"),
+        (71_900, 40, "1:11 of about 2:30, 1:19 left"),
+        (1.2 * MINUTE_MS, 45, "1:12 of about 2:30, 1:18 left"),
+        (3 * MINUTE_MS, 80, "3:00      ━+ longer than usual \\(p95 2:45\\)"),
+        (3 * MINUTE_MS, 30, "3:00, longer than usual"),
+        (80 * MINUTE_MS, 30, "1:20:00, longer than usual"),
+    ],
+)
+def test_the_time_is_compared_with_the_usual_one(elapsed_ms: float, columns: int, end: str) -> None:
+    assert re.fullmatch(f"Time   {end}", shown(busy(elapsed_ms=elapsed_ms), columns)[2])
+
+
+def test_without_past_runs_the_row_counts_processes_and_threads() -> None:
+    assert shown(busy(usual=None))[2] == "Time   1:12      3 processes, 12 threads"
+    one = LiveFigures(elapsed_ms=0, threads=1, processes=[NamedProcesses("sh", 1, 0, 0)])
+    assert shown(one)[2] == "Time   0:00      1 process, 1 thread"
 
 
 def test_what_is_not_known_yet_is_a_dash() -> None:
-    cpu, memory = live_rows(ContainerSample(read_ns=START_NS), None, ResourceLimits(), START_NS)
-    assert words(cpu)[2:4] == ["-", "vCPU"]
-    assert words(memory)[2:4] == ["-", "MB"]
+    rows = shown(LiveFigures(elapsed_ms=0))
+    assert [row.split()[:2] for row in rows[:2]] == [["CPU", "-"], ["Memory", "-"]]
 
 
-def test_the_bottom_rows_are_reserved_once_and_given_back() -> None:
-    screen = Screen()
-    screen.view.on_sample(sample(START_NS + seconds(1), 0.5, MIB))
-    screen.view.on_sample(sample(START_NS + seconds(2), 1.0, MIB))
-    screen.view.close()
-    screen.view.close()
-    reserved, first, second, closed = screen.written
-    assert "\x1b[1;22r" in reserved
-    assert "\x1b[23;1H" in first
-    assert "\x1b[24;1H" in second
-    assert "\x1b[r" in closed
+def test_what_reaches_the_limit_has_another_colour() -> None:
+    cpu, memory, *_ = live_rows(busy(), Terminal(columns=80, rows=24), ascii_only=False)
+    assert ("█", YELLOW) in cpu
+    assert RED not in {colour for part, colour in memory if part.strip()}, "the top of the curve is not the limit"
+    full = LiveFigures(elapsed_ms=0, memory_course=[MIB, 4 * MIB], memory_limit_bytes=4 * MIB)
+    _, memory, *_ = live_rows(full, Terminal(columns=80, rows=24), ascii_only=False)
+    assert ("█", RED) in memory
 
 
-def test_a_resized_terminal_is_reserved_again() -> None:
-    screen = Screen()
-    screen.view.on_sample(sample(START_NS + seconds(1), 0.5, MIB))
-    screen.terminal = Terminal(columns=60, rows=40)
-    screen.view.on_sample(sample(START_NS + seconds(2), 1.0, MIB))
-    assert "\x1b[1;38r" in screen.written[2]
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_a_notice_stays_beside_the_curve_of_the_cpu(columns: int) -> None:
+    cpu, *_ = live_rows(busy("memory runs out"), Terminal(columns=columns, rows=24), ascii_only=False)
+    assert (" memory runs out", RED) in cpu
+    assert len(text(cpu)) <= columns
 
 
-def test_a_terminal_that_is_too_small_shows_nothing_and_keeps_nothing() -> None:
-    screen = Screen(height=3)
-    screen.view.on_sample(sample(START_NS + seconds(1), 0.5, MIB))
-    assert screen.written == []
-    screen.terminal = Terminal(columns=80, rows=24)
-    screen.view.on_sample(sample(START_NS + seconds(2), 0.5, MIB))
-    screen.terminal = Terminal(columns=10, rows=24)
-    screen.view.on_sample(sample(START_NS + seconds(3), 0.5, MIB))
-    assert "\x1b[r" in screen.written[-1]
+def test_names_are_cut_and_harmless() -> None:
+    figures = LiveFigures(elapsed_ms=0, processes=[NamedProcesses("\x1b[2J" + "n" * 90, 1, 0, 0)])
+    (row,) = shown(figures)[3:]
+    assert "\x1b" not in row
+    assert "nnn… 0.0 vCPU 0 MB" in row
 
 
-@given(
-    st.integers(0, 2**60), st.none() | st.integers(0, 2**60), st.none() | st.integers(0, 2**60), st.integers(1, 300),
-    st.none() | st.floats(0, 1e6, exclude_min=True),
-)  # fmt: skip
-def test_any_sample_fits_its_two_lines(
-    read_ns: int, cpu_ns: int | None, memory_bytes: int | None, columns: int, vcpu: float | None
-) -> None:
-    now = ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes)
-    earlier = ContainerSample(read_ns=START_NS, cpu_ns=5)
-    screen = Screen(columns)
-    rows = live_rows(now, earlier, ResourceLimits(vcpu=vcpu, memory_bytes=None), START_NS)
-    assert len(rows) == ROWS
-    BottomRows(ROWS, lambda: screen.terminal, screen.written.append, is_coloured=True).draw(rows)
-    drawn = "".join(screen.written[1:]).split("\x1b[2K")[1:]
-    assert all(len(ESCAPE.sub("", line)) <= columns for line in drawn)
+def test_wide_characters_count_twice() -> None:
+    names = [NamedProcesses("集計バッチ処理", 1, 1, MIB), NamedProcesses("夜間レポート", 1, 1, MIB)]
+    figures = LiveFigures(elapsed_ms=0, processes=names)
+    assert "夜間" in shown(figures, 73)[3]
+    assert "夜間" not in shown(figures, 60)[3]
 
 
-def test_without_colours_the_rest_of_a_bar_is_empty() -> None:
-    screen = Screen(is_coloured=False)
-    screen.view.on_sample(sample(START_NS + seconds(1), 0.5, 256 * MIB))
-    drawn = screen.written[-1]
-    assert "\x1b[32m" not in drawn
-    assert "━" * 15 + " " * 16 in drawn
+NUMBERS = st.none() | st.floats(0, 2.0**60)
 
 
-def test_a_notice_stays_beside_the_bar_also_in_a_narrow_terminal() -> None:
-    screen = Screen(columns=50)
-    screen.view.on_notice(stuck_notice())
-    screen.view.on_sample(sample(START_NS + seconds(61), 0.5, MIB))
-    _, drawn = screen.written
-    assert "\x1b[31m  stuck\x1b[0m" in drawn
+def figures_of(**fields: Any) -> LiveFigures:
+    """The annotations of the class are not all there at run time, and hypothesis would look at them."""
+    return LiveFigures(**fields)
+
+
+COURSE = st.lists(NUMBERS, max_size=5).map(lambda values: values * 50)
+FIGURES = st.builds(
+    figures_of,
+    elapsed_ms=st.floats(0, 1e12),
+    vcpu=NUMBERS,
+    vcpu_course=COURSE,
+    vcpu_limit=st.none() | st.floats(0, 1e6, exclude_min=True),
+    memory_bytes=NUMBERS,
+    memory_course=COURSE,
+    memory_limit_bytes=NUMBERS,
+    threads=st.none() | st.integers(0, 10**6),
+    processes=st.lists(
+        st.builds(NamedProcesses, st.text(max_size=40), st.integers(1, 9999), st.floats(0, 1e4), st.integers(0, 2**50)),
+        max_size=6,
+    ),
+    usual=st.none()
+    | st.builds(UsualDuration, median_ms=st.floats(0, 1e12), p95_ms=st.floats(0, 1e12), runs=st.just(3)),
+    notices=st.lists(st.sampled_from(["stuck", "memory runs out", "overdue"]), max_size=3),
+)
+
+
+@given(FIGURES, st.integers(30, 200), st.integers(6, 60), st.booleans())
+def test_any_figures_fit_the_terminal(figures: LiveFigures, columns: int, height: int, ascii_only: bool) -> None:  # noqa: FBT001
+    terminal, written = Terminal(columns=columns, rows=height), list[str]()
+    rows = BottomRows(lambda: terminal, written.append, is_coloured=True)
+    rows.draw(lambda size: live_rows(figures, size, ascii_only=ascii_only))
+    _, *drawn = "".join(written).split("\x1b[2K")
+    assert 2 <= len(drawn) <= min(4, height // 3)
+    assert all(len(ESCAPE.sub("", row)) <= columns for row in drawn)
+    assert not any("\n" in row for row in drawn)

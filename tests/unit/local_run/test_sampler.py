@@ -12,7 +12,7 @@ from profiler.local_run.local_record import MemoryPeak, resolve_peak
 from profiler.local_run.sampler import GroupMemory, SampleBuffer
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.cgroup.hierarchy import MemoryReading
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
 
 _MIB = 2**20
@@ -162,3 +162,39 @@ def test_readings_of_devices_before_the_first_step_are_kept_together() -> None:
     buffer.add_devices(gpus, _at(3))
     assert buffer.usage.series is not None
     assert [step.gpu_percent for step in buffer.usage.series.steps()] == [15, None, 30]
+
+
+def test_devices_count_for_all_short_steps_of_their_time() -> None:
+    buffer = SampleBuffer(_at(1), _at(1000), series_points=60, finest_ns=_at(0.1))
+    for tick in (0.5, 1, 2):
+        buffer.add(ContainerSample(read_ns=_at(1000 + tick), cpu_ns=0), _at(tick))
+    gpus = [_Gpu([10, 20])]
+    for tick in (1, 2):
+        buffer.add_devices(gpus, _at(tick))
+    assert buffer.usage.series is not None
+    assert buffer.usage.series.step_ns == _at(0.125)
+    assert [step.gpu_percent for step in buffer.usage.series.steps()] == [10] * 8 + [20] * 8
+
+
+def test_the_cpu_time_of_a_short_step_is_counted_with_the_one_before() -> None:
+    buffer = SampleBuffer(_at(1), _at(0), finest_ns=_at(0.02))
+    for second, cpu_ns in ((0.6, 6), (0.7, 8), (0.72, None), (0.78, 9)):
+        sample = ContainerSample(read_ns=_at(second), cpu_ns=cpu_ns, memory_used_bytes=1)
+        buffer.add_quick(sample, _at(second))
+    buffer.add(ContainerSample(read_ns=_at(0.79), cpu_ns=26, memory_used_bytes=2), _at(0.79))  # clock ticks of 10
+    buffer.finish(ContainerSample(read_ns=_at(0.8), cpu_ns=28), _at(0.8))
+    usage = buffer.usage
+    assert usage.samples == 5
+    assert usage.run.cpu_seconds == 28 / 1e9
+    # The step of 0.01 s alone would be the highest rate.
+    assert usage.run.vcpu.maximum == 22 / (0.2 * 1e9)
+    assert usage.memory_max_bytes == 2
+
+
+def test_many_quick_samples_do_not_pile_up() -> None:
+    buffer = SampleBuffer(_at(1), _at(0), finest_ns=_at(0.02))
+    for number in range(1, 200):
+        buffer.add_quick(ContainerSample(read_ns=_at(number / 50), memory_used_bytes=number), _at(number / 50))
+    assert buffer.usage.samples >= 100
+    buffer.finish(ContainerSample(read_ns=_at(4), cpu_ns=0), _at(4))
+    assert buffer.usage.samples == 199

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms, parse_ns
 from profiler.readers import Unavailable
-from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.bounded_json_line import MAX_LINE_BYTES
 from profiler.record.notice_model import NoticeLine, decode_notice

@@ -16,7 +16,8 @@ from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
-from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, OwnUsage
 from profiler.record.record_model import Gpu, Record

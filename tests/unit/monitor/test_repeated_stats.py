@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from profiler.core.timestamps import format_ms
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 from profiler.readers.linux.host import Host
 from tests.fakes import START_NS, FakeClock, FakeLog, seconds

@@ -27,7 +27,7 @@ from profiler.prometheus.prometheus_metrics import (
     task_labels,
 )
 from profiler.prometheus.snapshot import ContainerSnapshot, Snapshot
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import TaskMetadata
 from profiler.readers.linux.host import Disk, InstanceReading, OwnUsage, SwapCounters
 from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES

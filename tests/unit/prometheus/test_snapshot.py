@@ -18,7 +18,8 @@ from profiler.core.threads import ThreadFailure
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.prometheus.snapshot import MAX_CONTAINERS, ContainerSnapshot, Snapshot, SnapshotBuilder
 from profiler.readers import Unavailable
-from profiler.readers.ecs.container_stats import ContainerSample, StatsReading
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host, InstanceReading, OwnUsage
 from tests.fakes import START_NS, FakeClock, FakeLog, FakeTaskSource, sample, seconds, stats

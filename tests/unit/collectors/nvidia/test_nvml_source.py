@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.collectors.nvidia import is_driver_present
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuSample, Xid
 from profiler.collectors.nvidia.nvml_library import (
     NOT_INSTALLED,
     ErrorAction,
     action_for_error,
-    is_driver_present,
     load_binding,
 )
 from profiler.collectors.nvidia.nvml_source import NvmlSource

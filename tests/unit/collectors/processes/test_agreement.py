@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.collectors.processes.process_usage import SourceComparison, TreeReading
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from tests.fakes import START_NS, sample, seconds
 
 MIB = 2**20

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from profiler.collectors.collector import Collector, with_source
 from profiler.collectors.processes.discovery import LazyProcessCollector
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Container, Monitor, Process, Record, Sampling
 from tests.fakes import sample

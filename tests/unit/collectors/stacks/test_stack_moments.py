@@ -7,7 +7,7 @@ from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.stacks.stack_moments import MAX_MOMENTS, StackMoments
 from profiler.collectors.stacks.thread_stacks import Frame, ThreadStack
 from profiler.core.timestamps import format_ms
-from profiler.readers.ecs.container_stats import ContainerSample
+from profiler.readers.container_sample import ContainerSample
 from profiler.record.activity_model import StackMoment
 from tests.fakes import START_NS, sample, seconds
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.readers import Unavailable
-from profiler.readers.ecs.container_stats import ContainerSample, StatsReading, decode_stats, parse_device_mapper_majors
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.ecs.container_stats import StatsReading, decode_stats, parse_device_mapper_majors
 
 READ = "2026-03-01T10:00:02.500000001Z"
 READ_NS = 1772359202500000001

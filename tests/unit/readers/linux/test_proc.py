@@ -47,3 +47,8 @@ def test_the_bytes_of_all_interfaces() -> None:
 def test_any_text_about_interfaces_is_read(text: bytes) -> None:
     bytes_seen = proc.parse_interfaces(text)
     assert bytes_seen is None or isinstance(bytes_seen, int)
+
+
+def test_private_memory() -> None:
+    assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\nPrivate_Dirty:  3 kB\n") == 5 * 1024
+    assert proc.parse_private(b"Rss: 9 kB\nPrivate_Clean:  2 kB\n") is None

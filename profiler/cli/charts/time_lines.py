@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line, shorten
-from profiler.record.activity_model import TimeBreakdown
+from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Metrics, Record
 from profiler.record.units import format_duration
 
@@ -22,6 +22,7 @@ _OTHER = "other"
 _MIN_UNKNOWN_PERCENT = 25
 _UNKNOWN = "not known: see the level of task-profiler doctor"
 _MS_PER_SECOND = 1000
+_SHORT_NAME = ("waiting for CPU", "CPU wait")
 
 
 class _Kind(Struct, frozen=True):
@@ -83,6 +84,39 @@ def time_lines(record: Record, width: int, glyphs: Glyphs) -> Iterator[Line]:
     yield from _cpu_wait(record.metrics)
 
 
+def time_bar(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Line:
+    """The bar alone; empty without parts."""
+    parts = _parts(times)
+    return line(*_bar(parts, width, glyphs)) if parts else ()
+
+
+def short_legend(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Line:
+    """The largest parts that fit, and whether only a part of the run was seen."""
+    parts = sorted(_parts(times), key=lambda part: -part.percent)
+    entries = [(mark, Span(text.text.replace(*_SHORT_NAME))) for mark, text in _entries(parts, glyphs)]
+    if times.covered_percent is not None and times.covered_percent < _MIN_COVERED_PERCENT:
+        entries.insert(1, _seen(times.covered_percent))
+    spans: list[Span] = []
+    for entry in entries:
+        added = [Span("  "), *entry] if spans else entry
+        length = sum(len(span.text) for span in added)
+        if length <= width:
+            spans += added
+            width -= length
+    return line(*spans)
+
+
+def longest_waits(times: TimeBreakdown) -> list[WaitTarget]:
+    """What the run waited for, the longest wait first; what is not worth a line is left out."""
+    by_time = sorted(times.waiting_for, key=lambda target: -target.percent)
+    return [target for target in by_time if target.percent >= _MIN_PART_PERCENT][:_MAX_TARGETS]
+
+
+def wait_name(target: WaitTarget) -> str:
+    """The target with its kind: ``10.0.0.3:5432 (network)``."""
+    return target.target if target.target == target.kind else f"{target.target} ({target.kind})"
+
+
 def _parts(times: TimeBreakdown) -> tuple[_Part, ...]:
     """The parts to draw; the small ones count as other."""
     known = [(kind, share or 0.0) for kind, (_, share) in zip(_KINDS, time_parts(times), strict=True)]
@@ -106,12 +140,9 @@ def _bar(parts: Sequence[_Part], width: int, glyphs: Glyphs) -> Iterator[Span]:
 
 def _legend(parts: Sequence[_Part], covered_percent: float | None, width: int, glyphs: Glyphs) -> Iterator[Line]:
     """The characters with their names and percentages, on as many lines as it takes."""
-    entries = [
-        (Span(f"{part.kind.glyph(glyphs)} ", part.kind.style), Span(f"{part.kind.name} {part.percent:.0f} %"))
-        for part in parts
-    ]
+    entries = _entries(parts, glyphs)
     if covered_percent is not None and covered_percent < _MIN_COVERED_PERCENT:
-        entries.append((Span(""), Span(f"seen for {covered_percent:.0f} % of the run", "dim")))
+        entries.append(_seen(covered_percent))
     row: list[Span] = []
     used = 0
     for entry in entries:
@@ -124,17 +155,26 @@ def _legend(parts: Sequence[_Part], covered_percent: float | None, width: int, g
     yield _below(*row)
 
 
+def _entries(parts: Sequence[_Part], glyphs: Glyphs) -> list[tuple[Span, Span]]:
+    return [
+        (Span(f"{part.kind.glyph(glyphs)} ", part.kind.style), Span(f"{part.kind.name} {part.percent:.0f} %"))
+        for part in parts
+    ]
+
+
+def _seen(covered_percent: float) -> tuple[Span, Span]:
+    return Span(""), Span(f"seen for {covered_percent:.0f} % of the run", "dim")
+
+
 def _waits(times: TimeBreakdown, width: int, glyphs: Glyphs) -> Iterator[Line]:
     """What the run waited for longest."""
-    by_time = sorted(times.waiting_for, key=lambda target: -target.percent)
-    shown = [target for target in by_time if target.percent >= _MIN_PART_PERCENT][:_MAX_TARGETS]
+    shown = longest_waits(times)
     if not shown and times.network_percent is None and (times.other_percent or 0) >= _MIN_UNKNOWN_PERCENT:
         label = Span(f"{INDENT}{'waits':<{_LABEL_WIDTH}}", "dim")
         yield line(label, Span(shorten(_UNKNOWN, width, glyphs), "dim"))
     for number, target in enumerate(shown):
-        name = target.target if target.target == target.kind else f"{target.target} ({target.kind})"
         label = Span(f"{INDENT}{'waits' if number == 0 else '':<{_LABEL_WIDTH}}", "dim")
-        yield line(label, f"{min(target.percent, _PERCENT):>3.0f} %  ", shorten(name, width - 7, glyphs))
+        yield line(label, f"{min(target.percent, _PERCENT):>3.0f} %  ", shorten(wait_name(target), width - 7, glyphs))
 
 
 def _cpu_wait(metrics: Metrics) -> Iterator[Line]:

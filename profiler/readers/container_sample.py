@@ -1,0 +1,20 @@
+"""The usage of one container, or of one local command, at one moment."""
+
+from msgspec import Struct
+
+
+class ContainerSample(Struct, frozen=True, kw_only=True):
+    """A container's usage at ``read_ns`` (wall-clock time). Counters start at 0 when the container starts."""
+
+    read_ns: int
+    cpu_ns: int | None = None
+    memory_used_bytes: int | None = None
+    memory_cache_bytes: int | None = None
+    memory_usage_peak_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    memory_limit_hits: int | None = None
+    network_rx_bytes: int | None = None
+    network_tx_bytes: int | None = None
+    block_read_bytes: int | None = None
+    block_write_bytes: int | None = None
+    pids: int | None = None

@@ -1,0 +1,103 @@
+"""The memory of a process tree between two readings of it, with a few system calls for each process.
+
+It is a lower bound: what the processes had at the last reading, with the growth of their anonymous memory since then,
+and the private memory of new ones. So memory that several processes share is never counted twice.
+"""
+
+import os
+from collections.abc import Container, Iterable
+
+from profiler.readers.linux import proc
+from profiler.readers.linux.process_tree import ProcessReading, list_children
+
+# Beyond this number of processes and threads, a reading costs too much.
+_MAX_THREADS = 64
+# Positions in /proc/PID/statm, in pages.
+_SIZE, _RESIDENT, _SHARED, _DATA = 0, 1, 2, 5
+
+
+class _Known:
+    """A process whose memory was read. ``is_new`` if that was not with all others."""
+
+    __slots__ = ("anonymous_bytes", "is_new", "own_bytes", "threads")
+
+    def __init__(self, threads: int, own_bytes: int, anonymous_bytes: int, *, is_new: bool) -> None:
+        self.threads = threads
+        self.own_bytes = own_bytes
+        self.anonymous_bytes = anonymous_bytes
+        self.is_new = is_new
+
+
+class QuickMemory:
+    """Reads the memory of the descendants of one process, without unrelated children and their descendants.
+
+    ``has_changed`` is whether the last reading found other processes than the last :meth:`follow`.
+    """
+
+    def __init__(self, root_pid: int, unrelated_children: Container[int]) -> None:
+        self._root_pid = root_pid
+        self._unrelated_children = unrelated_children
+        self._has_children_files = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
+        self._page_bytes = os.sysconf("SC_PAGE_SIZE")
+        self._known: dict[int, _Known] = {}
+        self.has_changed = False
+
+    def follow(self, processes: Iterable[ProcessReading]) -> None:
+        """Continue from a reading of the whole tree."""
+        self._known = {}
+        for process in processes:
+            fields = self._read_fields(process.pid)
+            if fields is not None:
+                own_bytes = process.share_bytes or 0
+                self._known[process.pid] = _Known(process.threads, own_bytes, _anonymous(fields), is_new=False)
+
+    def read(self) -> int | None:
+        """The memory in bytes; None if no process has any, or if the reading would cost too much."""
+        if not self._has_children_files or sum([known.threads for known in self._known.values()]) > _MAX_THREADS:
+            return None
+        found: dict[int, tuple[int, ...]] = {}
+        total_bytes = new_processes = 0
+        pending: list[tuple[int, tuple[int, ...]]] = [(pid, ()) for pid in list_children(self._root_pid, 1)]
+        while pending:
+            pid, parent = pending.pop()
+            fields = self._read_fields(pid)
+            if fields is None or pid in found or pid in self._unrelated_children:
+                continue
+            found[pid] = fields
+            known = self._known.get(pid)
+            if known is None or (known.is_new and _anonymous(fields) < known.anonymous_bytes):
+                known = self._look_at(pid, fields, parent)
+            new_processes += known.is_new
+            total_bytes += max(known.own_bytes + _anonymous(fields) - known.anonymous_bytes, 0)
+            pending.extend([(child, fields) for child in list_children(pid, known.threads)])
+        self.has_changed = bool(new_processes) or len(found) != len(self._known)
+        if len(found) == 1:  # it shares memory with no other
+            total_bytes = next(iter(found.values()))[_RESIDENT]
+        return total_bytes or None
+
+    def _look_at(self, pid: int, fields: tuple[int, ...], parent: tuple[int, ...]) -> _Known:
+        """Read a new process.
+
+        A fork that has not allocated memory, or not executed its program yet, may have the very memory of its parent.
+        """
+        stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
+        threads = 1 if stat is None else stat.threads
+        if parent and (fields[_SIZE], fields[_DATA]) == (parent[_SIZE], parent[_DATA]):
+            return _Known(threads, 0, _anonymous(fields), is_new=True)
+        own_bytes = proc.parse_private(proc.read(f"/proc/{pid}/smaps_rollup") or b"")
+        anonymous_bytes = _anonymous(fields)
+        known = _Known(threads, anonymous_bytes if own_bytes is None else own_bytes, anonymous_bytes, is_new=True)
+        self._known[pid] = known
+        return known
+
+    def _read_fields(self, pid: int) -> tuple[int, ...] | None:
+        """The sizes of a process in bytes; None after its end."""
+        try:
+            fields = tuple([int(word) * self._page_bytes for word in (proc.read(f"/proc/{pid}/statm") or b"").split()])
+        except ValueError:
+            return None
+        return fields if len(fields) > _DATA else None
+
+
+def _anonymous(fields: tuple[int, ...]) -> int:
+    return max(fields[_RESIDENT] - fields[_SHARED], 0)

@@ -1,0 +1,258 @@
+"""Budgets and ``--runs`` of ``task-profiler run``, around real commands."""
+
+import os
+import pty
+import signal
+import sqlite3
+import subprocess
+import sys
+import termios
+import tty
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from profiler.record.record_model import Record, decode
+from tests.waiting import wait_until
+
+_RUN = (sys.executable, "-m", "profiler", "run")
+_LIMIT_SECONDS = 60
+# What a run inherits: its input and open files, and the signals that are blocked and ignored.
+_INHERITED = "cat; readlink /proc/self/fd/0; ls /proc/self/fd; grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status; echo end"
+
+
+def _run(
+    options: Sequence[str], *words: str, folder: Path | None = None, before: Callable[[], None] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        (*_RUN, *options, "--", *words),
+        capture_output=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        input=b"not for the command",
+        preexec_fn=before,
+        timeout=_LIMIT_SECONDS,
+    )
+
+
+def _started(*words: str, **settings: Any) -> subprocess.Popen[bytes]:
+    """Three runs of a command, of which the first has said that it is ready."""
+    process = subprocess.Popen(
+        (*_RUN, "--runs", "3", "--", *words),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        **settings,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def _records(lines: bytes) -> list[Record]:
+    return [decode(line).record for line in lines.splitlines()]
+
+
+# --- budgets -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "script", "expected", "sentence"),
+    [
+        ("--max-memory 900MB --max-duration 10m --max-cpu-seconds 60", "exit 0", 0, ""),
+        ("--max-duration 0.001s", "sleep 0.01", 3, "The run exceeded the budget: duration "),
+        ("--max-duration 0.001s --runs 2", "sleep 0.01", 3, "2 of 2 runs exceeded the budget: duration "),
+        ("--max-duration 0.001s", "sleep 0.01; exit 3", 3, ""),
+        ("--max-duration 0.001s --runs 2", "sleep 0.01; exit 5", 5, ""),
+        ("--max-duration 0.001s", "sleep 0.01; kill -TERM $$", 143, ""),
+    ],
+)
+def test_an_exceeded_budget_is_the_exit_code_of_a_command_that_succeeds(
+    options: str, script: str, expected: int, sentence: str, tmp_path: Path
+) -> None:
+    finished = _run((*options.split(), "--output", str(tmp_path / "runs")), "sh", "-c", script)
+    assert finished.returncode == expected
+    assert finished.stderr.decode().startswith(f"task-profiler: {sentence}" if sentence else "")
+    assert len(finished.stderr.splitlines()) == (1 if sentence else 0)
+
+
+def test_a_command_that_was_asked_to_stop_is_not_checked_against_its_budget() -> None:
+    script = "trap 'exit 0' INT; echo ready; while :; do sleep 0.01; done"
+    process = subprocess.Popen(
+        (*_RUN, "--max-duration", "0.001s", "sh", "-c", script), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
+    assert process.returncode == 0
+    assert len(_records(stderr)) == 1
+
+
+# --- each run is complete ------------------------------------------------------------------------
+
+
+def test_nothing_of_one_run_is_left_for_the_next(tmp_path: Path) -> None:
+    def prepare() -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+
+    history, output = tmp_path / "history.sqlite3", tmp_path / "runs"
+    options = ("--runs", "3", "--history", str(history), "--output", str(output))
+    finished = _run(options, "sh", "-c", _INHERITED, before=prepare)
+    assert (finished.returncode, finished.stderr) == (0, b"")
+    first, *others, rest = finished.stdout.split(b"end\n")
+    assert first.startswith(b"/dev/null\n0\n1\n2\n")
+    assert others == [first, first]
+    assert rest == b""
+    records = _records(output.read_bytes())
+    assert len({record.task_id for record in records}) == 3
+    assert {record.status for record in records} == {"success"}
+    cpu_seconds = [(record.monitor and record.monitor.cpu_seconds) or 0.0 for record in records]
+    assert 0 < max(cpu_seconds[1:]) < cpu_seconds[0]  # the first one has the imports
+    with closing(sqlite3.connect(history)) as database:
+        assert database.execute("SELECT count(*) FROM run").fetchone() == (3,)
+
+
+def test_descriptors_and_threads_do_not_accumulate(tmp_path: Path) -> None:
+    options = ("--runs", "12", "--output", str(tmp_path / "runs"), "--history", str(tmp_path / "history"))
+    finished = _run(options, "sh", "-c", "ls /proc/$PPID/fd /proc/$PPID/task | wc -l")
+    second, *_, last = map(int, finished.stdout.split()[1:])
+    assert last <= second + 2  # a file may be read at the moment
+
+
+# The first run leaves a process with a child behind. The second ends the process: its child becomes the profiler's.
+_LEAVES_BEHIND = """
+if [ -e parent ]; then
+    kill $(cat parent)
+    while kill -0 $(cat parent) 2>&-; do :; done
+else
+    sh -c 'sleep 60 & echo $! > child; wait' >&- 2>&- &
+    echo $! > parent
+    until [ -s child ]; do :; done
+fi
+"""
+
+
+def test_what_a_run_leaves_behind_is_not_the_next_ones(tmp_path: Path) -> None:
+    finished = _run(("--runs", "2", "--no-history"), "sh", "-c", _LEAVES_BEHIND, folder=tmp_path)
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    warnings = [record.monitor.warnings for record in _records(finished.stderr) if record.monitor is not None]
+    assert [len(of_run) for of_run in warnings] == [1, 0]
+    assert "still running" in warnings[0][0]
+
+
+def test_the_first_failure_is_the_last_run(tmp_path: Path) -> None:
+    script = "echo >> runs; test $(wc -l < runs) -lt 2 || exit 7"
+    finished = _run(("--runs", "5", "--max-duration", "0.001s", "--no-history"), "sh", "-c", script, folder=tmp_path)
+    assert finished.returncode == 7
+    assert [record.exit_code for record in _records(finished.stderr)] == [0, 7]
+
+
+# --- signals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(("action", "expected"), [("exit 0", 0), ("-", None)])
+def test_a_signal_starts_no_further_run(number: signal.Signals, action: str, expected: int | None) -> None:
+    process = _started("sh", "-c", f"trap '{action}' {number.name[3:]}; echo ready; while :; do sleep 0.01; done")
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
+    assert process.returncode == (128 + number if expected is None else expected)
+    assert len(_records(stderr)) == 1
+
+
+def test_other_signals_and_those_that_the_caller_ignores_do_not_end_the_runs() -> None:
+    def ignore_hangup() -> None:  # as nohup does
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    script = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.01; done"
+    process = _started("sh", "-c", script, preexec_fn=ignore_hangup)
+    assert process.stdout is not None
+    for _ in range(2):
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGUSR1)
+        assert process.stdout.readline() == b"ready\n"
+    process.send_signal(signal.SIGTERM)
+    _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
+    assert [record.exit_code for record in _records(stderr)] == [0, 0, 143]
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 0)])
+def test_a_signal_between_two_runs(number: signal.Signals, expected: int, tmp_path: Path) -> None:
+    """A request to stop is not lost, and no other signal hits the next run. A report that is not read makes the gap."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    while _writes(writer):
+        pass
+    process = subprocess.Popen(
+        (*_RUN, "--runs", "2", "--no-history", "--output", str(fifo), "echo", "ready"),
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    wait_until(lambda: not children.read_text(), _LIMIT_SECONDS, "the end of the first run")
+    process.send_signal(number)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        os.set_blocking(reader, True)
+        pipe.read()
+    stdout, _ = process.communicate(timeout=_LIMIT_SECONDS)
+    assert process.returncode == expected
+    assert stdout == (b"" if expected else b"ready\n")
+
+
+def _writes(descriptor: int) -> bool:
+    try:
+        return os.write(descriptor, bytes(4096)) > 0
+    except BlockingIOError:
+        return False
+
+
+def _on_terminal(script: str) -> tuple[int, int]:
+    """A shell as the leader of a new terminal: its process id, and the terminal."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv("/bin/sh", ("sh", "-c", script))
+    return pid, terminal
+
+
+def _read_all(terminal: int) -> bytes:
+    seen = b""
+    try:
+        while text := os.read(terminal, 4096):
+            seen += text
+    except OSError:  # the last process has closed the terminal
+        pass
+    return seen
+
+
+def test_ctrl_c_ends_all_runs() -> None:
+    pid, terminal = _on_terminal(f"exec {' '.join(_RUN)} --runs 3 --output /dev/null sh -c 'echo ready; exec sleep 60'")
+    seen = os.read(terminal, 4096)
+    os.write(terminal, termios.tcgetattr(terminal)[tty.CC][termios.VINTR])
+    seen += _read_all(terminal)
+    assert seen.count(b"ready") == 1
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    os.close(terminal)
+
+
+def test_the_input_of_a_terminal_is_left_for_the_shell() -> None:
+    pid, terminal = _on_terminal(
+        f"stty -echo; echo go; {' '.join(_RUN)} --runs 2 --output /dev/null sh -c 'cat; test -t 1 && echo empty'; "
+        "read line; echo got $line"
+    )
+    seen = os.read(terminal, 4096)
+    os.write(terminal, b"hello\n")
+    seen += _read_all(terminal)
+    assert seen.splitlines() == [b"go", b"empty", b"empty", b"got hello"]
+    os.waitpid(pid, 0)
+    os.close(terminal)

@@ -1,0 +1,78 @@
+"""What changed since the last success: only what matters, with both values where there is room."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.cli.run_end.changes import change_spans
+from profiler.cli.styled_text import BLOCKS
+from profiler.record.record_model import Processor
+from tests.shown_runs import NOW_NS
+from tests.unit.cli.run_end.test_end_page import etl, last
+
+
+def changes(record: dict[str, Any], last_metrics: dict[str, Any], width: int = 110) -> str:
+    spans = change_spans(etl(**record).record, last(**last_metrics), NOW_NS, width, BLOCKS)
+    return "".join(span.text for span in spans)
+
+
+@pytest.mark.parametrize(
+    ("last_metrics", "expected"),
+    [
+        ({}, "nothing notable since the last success 2 h ago"),
+        ({"duration_ms": 12_000}, "nothing notable since the last success 2 h ago"),
+        ({"max_memory_used_mb": 1500}, "memory +23 % (1.5 GB → 1.8 GB) since the last success 2 h ago"),
+        (
+            {"max_memory_used_mb": 1500, "memory_peak_source": "sampled"},
+            "nothing notable since the last success 2 h ago",
+        ),
+        ({"cpu_seconds": 29.8}, "CPU time -50 % (29.8 s → 14.9 s) since the last success 2 h ago"),
+        ({"duration_ms": 100}, "duration 124× (100 ms → 12.4 s) since the last success 2 h ago"),
+        ({"duration_ms": None, "cpu_seconds": 0}, "nothing notable since the last success 2 h ago"),
+    ],
+)
+def test_only_what_changed_by_5_percent_is_said(last_metrics: dict[str, Any], expected: str) -> None:
+    assert changes({}, last_metrics) == expected
+
+
+def test_milliseconds_of_a_short_run_are_noise() -> None:
+    assert (
+        changes({"metrics": {"duration_ms": 12, "cpu_seconds": 0.004}}, {"duration_ms": 4, "cpu_seconds": 0.001}) == ""
+    )
+    assert "duration" not in changes({"metrics": {"duration_ms": 340}}, {"duration_ms": 300, "cpu_seconds": 1})
+
+
+def test_a_narrow_terminal_loses_the_values_before_the_changes() -> None:
+    faster = {"duration_ms": 24_000, "max_memory_used_mb": 900}
+    assert changes({}, faster, 70) == "duration -48 %, memory +105 % since the last success 2 h ago"
+    assert changes({}, faster, 30) == "duration -48 % since 2 h ago"
+    assert changes({}, faster, 5) == ""
+
+
+def test_a_run_that_failed_is_not_compared_but_the_last_success_is_named() -> None:
+    failed = {"status": "failure", "exit_code": 3}
+    assert changes(failed, {}) == "the last success 2 h ago took 12.4 s and 1.8 GB of memory"
+    assert changes(failed, {"duration_ms": None}) == ""
+
+
+def test_another_commit_and_another_processor_are_named() -> None:
+    commits = ({"gitCommit": "a" * 40}, {"gitCommit": "b" * 40})
+    own, other = (etl(labels=labels).record for labels in commits)
+    text = "".join(span.text for span in change_spans(own, other, NOW_NS, 110, BLOCKS))
+    assert text == "nothing notable since the last success 5 h ago at bbbbbbb"
+    own, other = replace(own, processor=Processor(model="7R13")), replace(other, processor=Processor(model="8259CL"))
+    text = "".join(span.text for span in change_spans(own, other, NOW_NS, 110, BLOCKS))
+    assert text.endswith("5 h ago on another processor")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0, ""), (1, " 1 s ago"), (119, " 119 s ago"), (120, " 2 min ago"), (7200, " 2 h ago"), (200_000, " 2 days ago")],
+)
+def test_how_long_ago_the_last_success_ended(seconds: int, expected: str) -> None:
+    now_ns = NOW_NS - 2 * 3600 * 10**9 + (seconds + 8) * 10**9  # 07:10 is 2 h 2 min 45 s before NOW
+    other = replace(last(), finished_at="2026-11-20T07:12:53.000Z")
+    assert "".join(s.text for s in change_spans(etl().record, other, now_ns, 110, BLOCKS)).endswith(
+        f"success{expected}"
+    )

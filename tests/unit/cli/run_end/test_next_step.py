@@ -1,0 +1,83 @@
+"""The line of advice: each text follows from numbers, and the most useful one is chosen."""
+
+from typing import Any
+
+import pytest
+
+from profiler.cli.run_end.next_step import next_step
+from profiler.cli.styled_text import BLOCKS
+from profiler.record.activity_model import WaitTarget
+from profiler.record.record_model import Distribution, Gpu, TaskSize
+from tests.unit.cli.run_end.test_end_page import etl
+
+RECOMMEND = "task-profiler recommend etl"
+ENOUGH = f"2 vCPU, 2.5 GB would have been enough ({RECOMMEND})."
+
+
+def advice(metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] = (), **record: Any) -> str | None:
+    step = next_step(etl(metrics, **record).record, waits, BLOCKS, RECOMMEND)
+    return None if step is None else step.text
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        ({}, ENOUGH),
+        ({"max_memory_used_mb": 4000}, "only 96 MB of memory was left: with a little more data it would be killed."),
+        (
+            {"vcpu_saturated_percent": 80.0},
+            "all of 2 vCPU in use for 80 % of the time: with 4 vCPU it would take 0.6 to 1× as long.",
+        ),
+        (
+            {"vcpu_saturated_percent": 80.0, "max_pids": 2},
+            "all of 2 vCPU in use for 80 % of the time, but by at most 2 threads: more CPUs would hardly help.",
+        ),
+        (
+            {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0},
+            "its threads waited 6.0 s for a CPU: other programs use them, or it works in short bursts.",
+        ),
+        ({"cpu_wait_percent": 30.0, "cpu_wait_seconds": 0.05}, ENOUGH),
+        (
+            {"vcpu_used": Distribution(avg=0.98, p95=1.0, max=1.2)},
+            "it kept one of 2 CPUs busy: only work in parallel would make it faster.",
+        ),
+        ({"vcpu_used": Distribution(avg=0.98, p95=1.9, max=2)}, ENOUGH),
+    ],
+)
+def test_the_advice_follows_from_the_numbers(metrics: dict[str, Any], expected: str) -> None:
+    assert advice(metrics) == expected
+
+
+def test_out_of_memory_comes_first_whatever_the_end() -> None:
+    text = "give it more memory than 4 GB or process less data at a time."
+    assert advice({"vcpu_saturated_percent": 90.0}, likely_out_of_memory=True) == text
+    assert advice({"memory_size_mb": None}, likely_out_of_memory=True, status="failure") == text.replace(
+        "than 4 GB ", ""
+    )
+
+
+def test_a_long_wait_is_named_unless_its_kind_is_unknown() -> None:
+    waits = (
+        WaitTarget(kind="other", target="other", percent=60),
+        WaitTarget(kind="network", target="db:5432", percent=55),
+    )
+    assert (
+        advice(waits=waits)
+        == "55 % of the time it waited for db:5432 (network): more CPU or memory would not help there."
+    )
+    assert advice(waits=waits[:1]) == ENOUGH
+    step = next_step(etl().record, waits, BLOCKS, RECOMMEND)
+    assert step is not None
+    assert step.names_wait
+
+
+def test_a_failed_run_and_a_task_with_a_size_get_no_size() -> None:
+    assert advice(status="failure", exit_code=1) is None
+    assert advice(task_size=TaskSize(vcpu=2, memory_mb=4096)) is None
+    assert advice(recommendation=None) is None
+    assert advice({"duration_ms": 999}) is None
+
+
+def test_an_idle_gpu_is_the_largest_waste() -> None:
+    idle = Gpu(uuid="GPU-1", utilization_percent=Distribution(avg=0, max=0))
+    assert (advice({"vcpu_saturated_percent": 90.0}, gpus=(idle,)) or "").startswith("The GPU was allocated but never")

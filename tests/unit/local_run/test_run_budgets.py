@@ -1,0 +1,118 @@
+"""The budgets of ``run``."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from profiler.local_run.run_budgets import failed_budgets, parse_cpu_seconds, parse_duration_ms, parse_memory_mb
+from profiler.record.record_model import Metrics
+
+
+def check(
+    *runs: Metrics, memory_mb: float | None = None, duration_ms: float | None = None, cpu_seconds: float | None = None
+) -> tuple[str, ...]:
+    return failed_budgets(runs, memory_mb=memory_mb, duration_ms=duration_ms, cpu_seconds=cpu_seconds)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("900MB", 900), ("1.5GB", 1536), ("900 MB", 900), ("2gib", 2048), ("0.5mib", 0.5), ("999999999GB", 1023999998976)],
+)
+def test_sizes(text: str, expected: float) -> None:
+    assert parse_memory_mb(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("90s", 90_000), ("10m", 600_000), ("1.5h", 5_400_000), ("0.2 S", 200)])
+def test_durations(text: str, expected: float) -> None:
+    assert parse_duration_ms(text) == expected
+
+
+@pytest.mark.parametrize(("text", "expected"), [("60", 60), ("0.5", 0.5)])
+def test_cpu_seconds(text: str, expected: float) -> None:
+    assert parse_cpu_seconds(text) == expected
+
+
+@pytest.mark.parametrize("parse", [parse_memory_mb, parse_duration_ms, parse_cpu_seconds])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "0", "0MB", "0.0s", "-1", "-1s", "-1MB", "nan", "inf", "1e9", "1e9s", "1_0s", "9" * 10, "9" * 400 + "MB"),
+        *("MB", "1h30m", "10d", "5KB", "5 m b", " 5s", "0.0001MB", "0.0001", "٣s", "5s\n", "1.MB", ".5h"),
+    ],
+)
+def test_other_values_are_errors_that_say_what_to_write(parse: object, text: str) -> None:
+    assert callable(parse)
+    with pytest.raises(ValueError, match=r"^'.*' is not a .*: write .* as in .* or .*\.$"):
+        parse(text)
+
+
+def test_numbers_without_a_unit_are_errors() -> None:
+    for parse in (parse_memory_mb, parse_duration_ms):
+        with pytest.raises(ValueError, match="'900' is not"):
+            parse("900")
+    with pytest.raises(ValueError, match="without a unit"):
+        parse_cpu_seconds("60s")
+
+
+def test_the_sentence_names_all_exceeded_budgets_with_value_and_limit() -> None:
+    run = Metrics(max_memory_used_mb=1228.8, duration_ms=720_000, cpu_seconds=75)
+    (sentence,) = check(run, memory_mb=900, duration_ms=600_000, cpu_seconds=60)
+    assert sentence == (
+        "The run exceeded the budget: "
+        "memory 1.2 GB (limit 900 MB), duration 12m 00s (limit 10m 00s) and CPU time 1m 15s (limit 1m 00s)."
+    )
+    assert check(run, memory_mb=2048, duration_ms=600_000, cpu_seconds=75) == (
+        "The run exceeded the budget: duration 12m 00s (limit 10m 00s).",
+    )
+    assert check(run, memory_mb=1228.8) == check(run) == ()
+
+
+def test_of_several_runs_the_sentence_counts_those_above_a_budget_and_has_the_largest_value() -> None:
+    runs = [Metrics(max_memory_used_mb=size, duration_ms=size * 1000) for size in (30, 50, 40, 10)]
+    assert check(*runs, memory_mb=45, duration_ms=35_000) == (
+        "2 of 4 runs exceeded the budget: memory 50 MB (limit 45 MB) and duration 50.0 s (limit 35.0 s).",
+    )
+
+
+def test_a_value_just_above_its_limit_is_written_exactly() -> None:
+    run = Metrics(max_memory_used_mb=900.004, duration_ms=600_000.4, cpu_seconds=60.000001)
+    (sentence,) = check(run, memory_mb=900, duration_ms=600_000, cpu_seconds=60)
+    assert sentence == (
+        "The run exceeded the budget: "
+        "memory 900.004 MB (limit 900 MB), duration 600.0004 s (limit 600 s) and CPU time 60.000001 s (limit 60 s)."
+    )
+    assert check(Metrics(duration_ms=1.914), duration_ms=1) == (
+        "The run exceeded the budget: duration 1.914 ms (limit 1 ms).",
+    )
+
+
+def test_a_budget_that_could_not_be_checked_is_not_kept() -> None:
+    unknown = "could not be measured, and so the budget could not be checked: omit this budget if the command is "
+    run = Metrics(duration_ms=2)
+    assert check(run, memory_mb=900, duration_ms=1) == (
+        "The run exceeded the budget: duration 2 ms (limit 1 ms).",
+        f"The memory of the run {unknown}always this short.",
+    )
+    assert check(run, Metrics(max_memory_used_mb=5, duration_ms=3), run, memory_mb=900, duration_ms=9) == (
+        f"The memory of 2 of 3 runs {unknown}always this short.",
+    )
+
+
+_thousandths = st.integers(1, 10**12).map(lambda number: number / 1000)
+
+
+@given(_thousandths, _thousandths, st.sampled_from(["memory", "duration"]))
+@example(900.001, 900.0, "memory")
+@example(1023.999, 1023.5, "memory")
+def test_a_sentence_never_shows_equal_texts_and_appears_only_above_the_limit(
+    value: float, limit: float, name: str
+) -> None:
+    if name == "memory":
+        sentences = check(Metrics(max_memory_used_mb=value), memory_mb=limit)
+    else:
+        sentences = check(Metrics(duration_ms=value), duration_ms=limit)
+    assert bool(sentences) == (value > limit)
+    for sentence in sentences:
+        shown, _, rest = sentence.removeprefix(f"The run exceeded the budget: {name} ").partition(" (limit ")
+        assert shown
+        assert shown != rest.removesuffix(").")
