@@ -26,7 +26,7 @@ _ABOVE_LIMIT_EXIT_CODE = 3
 _LAST_RUNS = 50
 _MAX_RUNS = 10_000
 _MAX_PERCENT = 10_000
-_DIGITS = 3
+_DIGITS = 7  # so that an interval that is above 0 does not begin at 0
 _SIGNIFICANT_DIGITS = 15
 
 
