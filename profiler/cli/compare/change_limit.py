@@ -61,7 +61,7 @@ def _low_percent(one: MetricChange) -> float:
 
 def _is_undecided(one: MetricChange, percent: float, *, needs_all: bool) -> bool:
     change = one.change
-    if change.verdict is None:
+    if not (one.known_a and one.known_b):
         return needs_all or bool(one.known_a or one.known_b)
     if change.verdict == "too few runs":
         return change.high_percent is None or change.high_percent > percent
@@ -70,7 +70,7 @@ def _is_undecided(one: MetricChange, percent: float, *, needs_all: bool) -> bool
 
 def _why_undecided(one: MetricChange) -> str:
     change = one.change
-    if change.verdict is None:
+    if not (one.known_a and one.known_b):
         return _names(one, f"no run of {'B' if one.known_a else 'A'} has it")
     if change.verdict == "more":
         return _names(one, "its median is 0 in A")

@@ -30,7 +30,7 @@ def comparison_lines(sets: Sequence[RunSet], changes: Sequence[MetricChange], wi
     yield from table(_SET_COLUMNS, set_rows(sets), gap=_GAP, width=width)
     yield EMPTY
     rows: list[tuple[str | Span, ...]] = [
-        (*row[:-1], Span(row[-1], _STYLES.get(one.change.verdict or "", "")))
+        (*row[:-1], Span(row[-1], _STYLES.get(one.change.verdict, "")))
         for one, row in zip(known_changes(changes), metric_rows(changes), strict=True)
     ]
     yield from table(_METRIC_COLUMNS, rows, gap=_GAP, width=width)
@@ -56,7 +56,7 @@ def metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
             UNKNOWN if change.b is None else format_value(change.b, unit),
             percent_text(change.change_percent),
             interval_text(change),
-            change.verdict or UNKNOWN,
+            change.verdict,
         )
 
 
@@ -77,7 +77,7 @@ def limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]
             titles.setdefault(" and ".join(parts), []).append(one.metric.title)
     for runs, metrics in titles.items():
         yield f"Known for {runs}: {', '.join(metrics)}."
-    few = [one for one in changes if one.change.verdict == "too few runs"]
+    few = [one for one in changes if one.known_a and one.known_b and one.change.verdict == "too few runs"]
     needed = [f"{one.metric.title} {one.change.runs_needed}" for one in few if one.change.runs_needed is not None]
     if needed:
         yield f"To see a change of {_SEEN_PERCENT} %, about this many runs a side are needed: {', '.join(needed)}."
