@@ -13,7 +13,7 @@ import click
 import pytest
 from msgspec.structs import replace
 
-from profiler.cli.app import group
+from profiler.cli.app import group, run_command_line
 from profiler.cli.compare.change_limit import check_limit
 from profiler.cli.compare.change_texts import comparison_lines
 from profiler.cli.compare.github_output import annotations, append_summary, without_commands
@@ -311,6 +311,17 @@ def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
         "It is unknown whether B is above A by more than 10 %: memory peak (maxMemoryUsedMB, too few runs), read "
         "(blockReadBytes, its median is 0 in A)."
     )
+
+
+def test_an_error_is_one_line_whatever_the_labels(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = kept([report(labels={"branch": "\x1b[2J\n::error::x"})])
+    monkeypatch.setattr("sys.argv", ["task-profiler", "compare", "nightly@branch=b", "nightly", "--from", source])
+    with pytest.raises(SystemExit) as end:
+        run_command_line()
+    assert end.value.code == 1
+    assert capfd.readouterr().err.endswith(r"its runs have branch=\x1b[2J\n::error::x." + "\n")
 
 
 def test_an_unreadable_source_still_names_its_invalid_lines(capfd: pytest.CaptureFixture[str]) -> None:
