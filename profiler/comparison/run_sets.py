@@ -195,7 +195,7 @@ def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
         if several:
             raise UsageError(
                 f"{name} is a family in several {' and '.join(text for text, _ in several)}: choose one with "
-                f"{' and '.join(option for _, option in several)}."
+                f"{' and '.join(option for _, option in several)}, or name runs by their ids."
             )
 
 

@@ -125,7 +125,7 @@ def test_a_name_in_several_accounts_or_regions_is_refused_with_the_options() -> 
             read(first, second, *runs, *WEEKLY)
         assert str(failure.value) == (
             "nightly is a family in several accounts (1, 2) and Regions (eu-west-1, us-east-1): choose one with "
-            "--account and --task-region."
+            "--account and --task-region, or name runs by their ids."
         )
     weekly = [replace(one, record=replace(one.record, account_id="2")) for one in WEEKLY]
     (a, _), _ = read("nightly", "weekly", *runs, *weekly, accounts=("2",))
