@@ -124,7 +124,7 @@ release-check: $(VENV)-release/.made ## Build everything of a release into dist/
 	  else echo "No Docker daemon answers: the image was not built"; fi
 
 actionlint: $(ACTIONLINT) ## Check the workflows of GitHub Actions (needs Go, which builds actionlint once)
-	$(ACTIONLINT)
+	$(ACTIONLINT) .github/workflows/*.yml examples/*.yml
 
 schema: $(VENV)/.dev ## Write the JSON Schemas of the record and of the events from their types
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
@@ -138,8 +138,9 @@ bench: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Measure ever
 bench-monitor: $(VENV)/.dev ## Measure the monitor alone (about four minutes)
 	$(BIN)/python -m benchmarks.monitor
 
-bench-local: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Compare `run` with its rivals from PyPI (about five minutes)
+bench-local: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Compare `run` with its rivals from PyPI, and measure short runs (about ten minutes)
 	$(BIN)/python -m benchmarks.local $(VENV)-installed/bin $(VENV)-rivals/bin
+	$(BIN)/python -m benchmarks.short_runs $(VENV)-installed/bin
 
 bench-nvml: $(VENV)/.dev ## Measure what watching eight GPUs costs (needs a C compiler)
 	$(BIN)/python -m benchmarks.nvml

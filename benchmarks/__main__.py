@@ -44,6 +44,7 @@ def all_benchmarks(installed: Path, rivals: Path) -> tuple[Benchmark, ...]:
     return (
         Benchmark("monitor", "Monitor", quick=("--seconds", "8")),
         Benchmark("local", "Local runs, compared with other profilers", environments, (*environments, "--quick")),
+        Benchmark("short_runs", "Short local runs", environments[:1], (str(installed), "--quick")),
         Benchmark("forwarder", "Forwarder", quick=("--reports", "5000")),
         Benchmark("html_report", "HTML report"),
         Benchmark("notices", "Notices of running batches", quick=("--nights", "4", "--monitor-nights", "1")),

@@ -198,7 +198,7 @@ def measure(comparisons: int, sets: RunSets) -> BenchmarkResult:
     """Count everything."""
     parts = [alarms(comparisons), power(comparisons), ([], runs_needed(comparisons))]
     if sets:
-        parts.append(real_sets(sets, comparisons))
+        parts.append(real_sets(sets, 2 * comparisons))
     return BenchmarkResult(
         title="Comparison of two sets of runs",
         figures=tuple(figure for figures, _ in parts for figure in figures),

@@ -6,13 +6,15 @@ values. An empty value counts as unset.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.errors import UsageError
-from profiler.sizing.prices import PriceOverrides, parse_price
+
+if TYPE_CHECKING:
+    from profiler.sizing.prices import PriceOverrides
 
 Switch = Literal["auto", "on", "off"]
 Emf = Literal["off", "report", "live"]
@@ -35,6 +37,7 @@ _TAGS: Mapping[str, bool] = {"true": True, "false": False, "off": False}
 _MAX_PORT = 65535
 DEFAULT_EMF_METRICS = ("durationMs", "maxMemoryUsedMB", "cpuUtilizationPercent", "costUsd", "failed")
 _PREFIX = "TASK_PROFILER_"
+_PRICES = ("PRICE_VCPU_HOUR", "PRICE_GB_HOUR", "PRICE_STORAGE_GB_HOUR", "PRICE_HOUR")
 _UUID_PREFIXES = ("GPU-", "MIG-")
 _V4 = "ECS_CONTAINER_METADATA_URI_V4"
 _V3 = "ECS_CONTAINER_METADATA_URI"
@@ -65,7 +68,7 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     accelerators: AcceleratorSettings = AcceleratorSettings()
     process_arguments: Arguments = "off"
     stacks: StacksMode = "off"
-    prices: PriceOverrides = PriceOverrides()
+    prices: "PriceOverrides | None" = None
     emf: Emf = "off"
     emf_metrics: tuple[str, ...] = DEFAULT_EMF_METRICS
     prometheus_port: int | None = None
@@ -91,8 +94,12 @@ class SettingsReader:
             gpu_uuids=self._parsed("GPU_UUIDS", (), _gpu_uuids, "a comma-separated list like GPU-…,GPU-…"),
         )
 
-    def prices(self) -> PriceOverrides:
-        """The prices that replace those of the table."""
+    def prices(self) -> "PriceOverrides | None":
+        """The prices that replace those of the table; None if none is set."""
+        if not any(map(self._text, _PRICES)):
+            return None
+        from profiler.sizing.prices import PriceOverrides, parse_price  # rarely used
+
         parse: Callable[[str], float | None] = parse_price
         expected = "a price in USD"
         return PriceOverrides(

@@ -12,6 +12,7 @@ _V2_MEMORY_STAT = (
 CPU_STAT = "usage_usec 1276795\nuser_usec 821781\nsystem_usec 455013\ncore_sched.force_idle_usec 0\n"
 V1_FILES = {
     "cgroup.procs": "",
+    "tasks": "",
     "cpuacct.usage": "99208\n",
     "memory.usage_in_bytes": "860000000\n",
     "memory.max_usage_in_bytes": "870000000\n",

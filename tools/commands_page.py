@@ -58,11 +58,11 @@ def _section(names: tuple[str, ...], command: click.Command) -> str:
     if own:
         parts.append(_list(own))
     if reads_runs:
-        parts.append("It also takes the options to [select past runs](past-runs.md).\n")
+        parts.append("Also: [options for past runs](past-runs.md).\n")
     if signs_in:
-        parts.append("It also takes the options of a [search cluster](past-runs.md#sources).\n")
+        parts.append("Also: [search cluster](past-runs.md#sources).\n")
     if calls_aws:
-        parts.append("It also takes `--region` and `--profile`.\n")
+        parts.append("Also: `--region`, `--profile`.\n")
     if command.epilog:
         parts.append(f"{_example(command.epilog)}\n")
     return "\n".join(parts)

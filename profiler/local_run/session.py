@@ -46,7 +46,6 @@ from profiler.readers.linux.quick_memory import QuickMemory
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
 from profiler.record.units import MIB
 from profiler.settings import DEFAULT_SERIES_POINTS
-from profiler.sizing.prices import PriceOverrides
 
 if TYPE_CHECKING:
     from profiler.aggregation.series_by_command import SeriesByCommand
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from profiler.local_run.local_notices import LocalNotices
     from profiler.readers.linux.thread_times import ThreadReader
     from profiler.record.notice_model import NoticeLine
+    from profiler.sizing.prices import PriceOverrides
 
 _ORPHANS_ARE_LOST = "Orphans of the command could not be tracked (prctl was refused); their CPU time may be missing."
 _CHILDREN_ARE_LOST = (
@@ -85,6 +85,7 @@ class RunPlan(Struct, frozen=True, kw_only=True):
             need not wait for it.
         series_points: Half the largest number of steps of the record's time series; 0 for none.
         max_history_steps: The largest number of steps of the history's time series; 0 for none.
+        on_started: Called when the command runs.
         pause: Called before the profiler stops because the terminal stopped the command.
         stuck_minutes: After how many idle minutes the command is stuck; 0 for never.
         expected_seconds: After how many seconds the command is overdue; None for never.
@@ -100,12 +101,13 @@ class RunPlan(Struct, frozen=True, kw_only=True):
     find_labels: Callable[[], Mapping[str, str]]
     fetch_placement: Callable[[], Placement | None] | None = None
     collectors: tuple[Collector, ...] = ()
-    prices: PriceOverrides = PriceOverrides()
+    prices: "PriceOverrides | None" = None
     series_points: int = DEFAULT_SERIES_POINTS
     max_history_steps: int = 0
     stuck_minutes: float = 0
     expected_seconds: float | None = None
     on_notice: "Callable[[NoticeLine], None]" = lambda _: None
+    on_started: Callable[[], None] = lambda: None
     on_sample: Callable[[ContainerSample], None] = lambda _: None
     show: Callable[[ContainerSample, Sequence[ProcessReading]], None] = lambda sample, processes: None  # noqa: ARG005
     pause: Callable[[], None] = lambda: None
@@ -204,6 +206,7 @@ class _Session:
     def sample_until_exit(self) -> RunResult:
         """Sample until the command has ended, then collect the totals and build the report."""
         plan, supervisor = self._plan, self._supervisor
+        plan.on_started()
         for collector in plan.collectors:
             collector.start()
         first_write_ns = self._started.started_ns + min(_FIRST_WRITE_NS, self._interval_ns // 2)
@@ -433,7 +436,7 @@ def _import_readers() -> None:
     import profiler.readers.linux.thread_times  # noqa: F401
 
 
-def _with_advice(record: Record, prices: PriceOverrides, now_ns: int, *, is_sampled: bool) -> Record:
+def _with_advice(record: Record, prices: "PriceOverrides | None", now_ns: int, *, is_sampled: bool) -> Record:
     """Add cost and recommendation, if there is evidence: a tick, a lack of memory, the size of a task, or a GPU."""
     if not (is_sampled or record.likely_out_of_memory or record.task_size is not None or record.gpus):
         return record

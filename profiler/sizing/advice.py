@@ -121,7 +121,7 @@ def _option(option: SizeOption) -> Mapping[str, object]:
     }
 
 
-def with_recommendation(record: Record, price_overrides: PriceOverrides, *, time: str) -> Record:
+def with_recommendation(record: Record, price_overrides: PriceOverrides | None, *, time: str) -> Record:
     """Add cost and recommendation to the record of an ended run, as far as they are known.
 
     The record of a running task is returned unchanged. Advice on idle GPUs follows the reasons for the size; it is
@@ -131,12 +131,13 @@ def with_recommendation(record: Record, price_overrides: PriceOverrides, *, time
         return record
     # As in a record that was read: the task metadata endpoint may have delivered anything.
     possible = without_impossible(record) or record
-    advice = _recommendation(possible, price_overrides, time)
+    prices = price_overrides or PriceOverrides()
+    advice = _recommendation(possible, prices, time)
     idle = None if record.gpu_scope == WHOLE_INSTANCE else idle_advice(record.gpus)
     if idle is not None:
         advice = advice or Recommendation()
         advice = replace(advice, reasons=(*advice.reasons, idle))
-    return replace(record, cost=cost_of(possible, price_overrides), recommendation=advice)
+    return replace(record, cost=cost_of(possible, prices), recommendation=advice)
 
 
 def _recommendation(record: Record, price_overrides: PriceOverrides, time: str) -> Recommendation | None:

@@ -156,7 +156,7 @@ def test_the_tutorial_can_be_typed_as_it_stands(aws: FakeAws, aws_cli: Path, tmp
     reader = TutorialReader(aws, aws_cli, tmp_path)
     done = reader.type()
     assert done.returncode == 0, done.stdout + done.stderr
-    names, images, roles, batch, monitor, doctor, _why, run, _query, page, clean = answers(done.stdout)
+    names, images, roles, batch, monitor, doctor, _why, run, page, clean = answers(done.stdout)
 
     account = names.split()[0]
     registry = f"{account}.dkr.ecr.us-east-1.amazonaws.com"

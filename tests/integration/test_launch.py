@@ -65,7 +65,7 @@ def test_ctrl_z_before_the_start_stops_the_profiler_and_the_command_starts_after
 import os, signal
 from profiler.core.clock import SystemClock
 from profiler.local_run.prepared_run import prepare_run, take_over_signals
-with prepare_run(("true",), os.environb, SystemClock(), take_over_signals()) as prepared:
+with prepare_run(("true",), os.environb, SystemClock(), take_over_signals(), lambda: None) as (prepared, _):
     os.killpg(0, signal.SIGTSTP)
     print(os.waitpid(prepared.execute().command.pid, 0)[1])
 """

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from profiler.cli.wiring.task_endpoint import tag_lookup
 from profiler.collectors.collector import Collector
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
@@ -97,7 +96,8 @@ def requested_tags(settings: MonitorSettings, clock: Clock) -> "tuple[TaskTags, 
     """Request the tags of the task, if the settings enable them."""
     if not settings.tags:
         return ()
-    from profiler.collectors.task_tags import TaskTags  # only where it is enabled
+    from profiler.cli.wiring.task_endpoint import tag_lookup  # only where it is enabled
+    from profiler.collectors.task_tags import TaskTags
 
     read_tags = tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)
     return (TaskTags(BackgroundCall(read_tags, clock, seconds=0)),)

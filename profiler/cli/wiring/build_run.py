@@ -2,7 +2,7 @@
 
 This module does what comes before the command's process is forked, and what comes after its end. Its imports delay
 the command. :mod:`profiler.cli.wiring.build_session` is imported while the kernel moves the process into its control
-group.
+group, or before the fork if the kernel does that at once (:mod:`profiler.local_run.prepared_run`).
 """
 
 import gc
@@ -82,14 +82,19 @@ class _Runner:
 
             earlier_cpu_seconds = leave_run()
         options, stderr = self._options, self.stderr
-        with prepare_run(options.words, os.environb, self._clock, self._signals, earlier_cpu_seconds) as prepared:
+        with prepare_run(
+            options.words,
+            os.environb,
+            self._clock,
+            self._signals,
+            self._make_session,
+            earlier_cpu_seconds=earlier_cpu_seconds,
+        ) as (prepared, session):
+            self._session = session
             # After the fork: a signal of the terminal from now on is also for the forked process.
             stop_signal = None if is_first else take_stop_signal()
             if stop_signal is not None:
                 return _EXIT_BY_SIGNAL + stop_signal, False
-            from profiler.cli.wiring.build_session import RunSession  # see the module's docstring
-
-            session = self._session = RunSession(options, self._labels, self._clock, stderr)
             if is_first:
                 gc.freeze()  # the modules are no garbage
                 gc.enable()
@@ -105,6 +110,11 @@ class _Runner:
         if is_success:
             self._successes.append(finished.report.record.metrics)
         return finished.exit_code, is_success
+
+    def _make_session(self) -> "RunSession":
+        from profiler.cli.wiring.build_session import RunSession  # see the module's docstring
+
+        return RunSession(self._options, self._labels, self._clock, self.stderr)
 
     def _check_budgets(self) -> int:
         options = self._options

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from profiler.cli.run_options import RunOptions, Stacks, printed_format
 from profiler.cli.wiring.build_collectors import local_collectors
-from profiler.cli.wiring.task_endpoint import task_lookup
 from profiler.collectors.collector import stop_collectors
 from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
@@ -23,13 +22,13 @@ from profiler.local_run.prepared_run import PreparedRun
 from profiler.local_run.session import RunPlan, RunResult, family_name, run
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.script_names import is_interpreter, name_with_script
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Metrics, Record, Report
-from profiler.settings import SettingsReader, problems_message
+from profiler.settings import SettingsReader, endpoint_address, problems_message
 
 if TYPE_CHECKING:
     from profiler.local_run.live_view import LiveView
+    from profiler.local_run.local_record import Placement
     from profiler.past_runs.usual_times import UsualDuration
     from profiler.record.notice_model import NoticeLine
 
@@ -60,7 +59,7 @@ class RunSession:
             interval_seconds=options.interval_seconds,
             labels=labels,
             find_labels=_find_labels,
-            fetch_placement=task_lookup(os.environ),
+            fetch_placement=_task_lookup(),
             collectors=local_collectors(settings.accelerators(), os.environ, clock, options.interval_seconds),
             prices=settings.prices(),
             series_points=settings.series_points(),
@@ -71,9 +70,12 @@ class RunSession:
         if self._view is not None:
             plan = replace(plan, show=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
         if self._recorder is not None:
-            plan = replace(plan, max_history_steps=MAX_STEPS, keep_so_far=self._recorder.keep_so_far)
-            with suppress(ImportError):  # a Python without SQLite; the recorder reports it
-                import profiler.history.run_database  # noqa: F401  now, not when the user waits for the command's end
+            plan = replace(
+                plan,
+                max_history_steps=MAX_STEPS,
+                keep_so_far=self._recorder.keep_so_far,
+                on_started=_import_history,
+            )
         self._plan = plan
         self.problems = (problems_message(settings.problems),) if settings.problems else ()
 
@@ -132,6 +134,22 @@ class RunSession:
         stop_collectors(self._plan.collectors)
 
 
+def _import_history() -> None:
+    """Import SQLite while the command runs, not when the user waits for the command's start or end."""
+    with suppress(ImportError):  # a Python without SQLite; the recorder reports it
+        import profiler.history.run_database  # noqa: F401
+
+
+def _task_lookup() -> "Callable[[], Placement | None] | None":
+    """A function that reads the ECS task of this process; None outside of ECS."""
+    endpoint = endpoint_address(os.environ)
+    if endpoint is None:
+        return None
+    from profiler.cli.wiring.task_endpoint import task_lookup  # only in ECS
+
+    return task_lookup(*endpoint)
+
+
 def _with_stacks(plan: RunPlan, mode: Stacks, prepared: PreparedRun) -> RunPlan:
     """The plan with a collector of the call stacks, which is not in memory without it."""
     from profiler.cli.wiring.build_stacks import with_local_stacks
@@ -153,6 +171,8 @@ def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]"
 
 def _comparable(options: RunOptions) -> "Callable[[Record], bool]":
     """Whether another run of the family ran the same program: unless it has a name, ``python3`` runs many scripts."""
+    from profiler.readers.linux.script_names import is_interpreter, name_with_script  # not for the report as JSON
+
     program = os.path.basename(options.words[0])
     if options.name is not None or not is_interpreter(program):
         return lambda other: True  # noqa: ARG005

@@ -19,7 +19,7 @@ def price_overrides(environment: Mapping[str, str], on_fargate: str | None = Non
     if on_fargate == "":
         raise UsageError("--on-fargate is empty: name a Region or omit the option.")
     reader = SettingsReader(environment)
-    prices = reader.prices()
+    prices = reader.prices() or PriceOverrides()
     if reader.problems:
         warn(problems_message(reader.problems))
     if on_fargate is not None and not is_priced(on_fargate, prices):

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from profiler.core.clock import Clock
-from profiler.core.stop_request import SignalHandler
 from profiler.readers import Unavailable
-from profiler.settings import endpoint_address
 
 if TYPE_CHECKING:
+    from profiler.core.stop_request import SignalHandler
     from profiler.local_run.local_record import Placement
     from profiler.readers.ecs.endpoint_client import TaskMetadataSource
 
@@ -21,7 +20,7 @@ _TAGS_INTERVAL_SECONDS = 60.0
 
 
 def metadata_source(
-    address: str, version: int, interval_seconds: float, clock: Clock, stop_signal: SignalHandler | None = None
+    address: str, version: int, interval_seconds: float, clock: Clock, stop_signal: "SignalHandler | None" = None
 ) -> "TaskMetadataSource":
     """The client of the endpoint at ``address``; the interval of the reads determines their timeout."""
     from profiler.readers.ecs.container_stats import parse_device_mapper_majors
@@ -53,15 +52,11 @@ def tag_lookup(address: str, version: int, clock: Clock) -> Callable[[], Mapping
     return read_tags
 
 
-def task_lookup(environment: Mapping[str, str]) -> "Callable[[], Placement | None] | None":
-    """A function that reads the ECS task of this process; None outside of ECS.
+def task_lookup(address: str, version: int) -> "Callable[[], Placement | None]":
+    """A function that reads the ECS task of this process.
 
     The read may take up to a second, so the caller runs it in a background thread.
     """
-    endpoint = endpoint_address(environment)
-    if endpoint is None:
-        return None
-    address, version = endpoint
 
     def read_placement() -> "Placement | None":
         from profiler.core.clock import SystemClock

@@ -73,7 +73,7 @@ class CommandCgroup:
         self._entered = b""
 
     def enter(self) -> None:
-        """Enter the groups, which may take the kernel 20 ms. The forked process calls this."""
+        """Enter the groups, which may take the kernel 20 ms (version 2). The forked process calls this."""
         self._entered = b"".join(b"1" if group.enter() else b"0" for group in self._groups)
 
     def start_counting(self) -> bytes:
@@ -108,6 +108,11 @@ class CommandCgroup:
     @property
     def is_used(self) -> bool:
         return bool(self._groups)
+
+    @property
+    def is_entered_at_once(self) -> bool:
+        """Whether a group counts the memory, and the kernel moves a process into the groups without a wait."""
+        return self._memory_group() is not None and all(group.hierarchy != UNIFIED for group in self._groups)
 
     @property
     def has_cpu_accounting(self) -> bool:

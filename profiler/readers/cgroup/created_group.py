@@ -15,6 +15,7 @@ from typing import NoReturn
 from profiler.core.files import dup_above_standard_streams, open_or_none
 from profiler.readers.cgroup.hierarchy import (
     MEMORY_STAT,
+    UNIFIED,
     CpuFile,
     MemoryFiles,
     MemoryReading,
@@ -25,6 +26,9 @@ from profiler.readers.cgroup.hierarchy import (
 from profiler.readers.linux import proc
 
 PROCS_FILE = "cgroup.procs"
+# In version 1. A process with one thread that writes here is moved at once (since Linux 5.5). If it writes to
+# cgroup.procs, the kernel first waits some 10 ms until no process of the machine forks or ends.
+_TASKS_FILE = "tasks"
 CALLING_PROCESS = b"0"
 # Remaining processes of the command may fork while they are moved. A process that is ending is not listed any
 # more, but keeps the group busy until its memory is freed.
@@ -66,7 +70,8 @@ class AccountingCgroup:
         self.path = path
         self._lock_descriptor = try_lock(folder)  # first, because another profiler removes a group without a lock
         try:
-            self._procs_descriptor = _open(f"{folder}/{PROCS_FILE}", os.O_WRONLY)
+            entrance = PROCS_FILE if hierarchy == UNIFIED else _TASKS_FILE
+            self._entrance_descriptor = _open(f"{folder}/{entrance}", os.O_WRONLY)
         except OSError:
             self._unlock()
             raise
@@ -93,8 +98,8 @@ class AccountingCgroup:
         return self.memory is not None and try_write(f"{self.folder}/{self.memory.limit}", b"%d" % limit_bytes)
 
     def enter(self) -> bool:
-        """Move the calling process into the group; returns False if the kernel refuses it."""
-        return try_write_descriptor(self._procs_descriptor, CALLING_PROCESS)
+        """Move the calling process, which has one thread, into the group; returns False if the kernel refuses it."""
+        return try_write_descriptor(self._entrance_descriptor, CALLING_PROCESS)
 
     def reset_peak(self) -> None:
         if self._peak_descriptor is not None and self.memory is not None and self._can_reset_peak:
@@ -122,7 +127,7 @@ class AccountingCgroup:
     def remove(self, filesystem: CgroupFilesystem, sleep: Sleep) -> None:
         """Remove the group; its remaining processes move to the group above. It stays if the kernel refuses."""
         memory_descriptors = self._peak_descriptor, self._usage_descriptor, self._stat_descriptor
-        for descriptor in (self._procs_descriptor, self._cpu_descriptor, *memory_descriptors):
+        for descriptor in (self._entrance_descriptor, self._cpu_descriptor, *memory_descriptors):
             if descriptor is not None:
                 os.close(descriptor)
         for _ in range(_MAX_REMOVE_ATTEMPTS):

@@ -113,7 +113,7 @@ def test_every_benchmark_has_a_module() -> None:
     usual = {benchmark.module for benchmark in found if not benchmark.is_extra}
     devices, why = {"nvml", "neuron"}, {"why_threads", "why_cost"}
     notices = {"notices", "schedules", "unusual_runs"}
-    assert usual == {"monitor", "local", "html_report", "forwarder", *notices, *devices, *why}
+    assert usual == {"monitor", "local", "short_runs", "html_report", "forwarder", *notices, *devices, *why}
     assert {benchmark.module for benchmark in found} - usual == {"comparison", "why", "why_kills"}
 
 

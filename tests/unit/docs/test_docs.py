@@ -247,7 +247,8 @@ def test_queries_of_logs_insights_name_fields_of_the_record(page: Path) -> None:
 
 
 def test_the_query_for_memory_kills_is_the_one_that_the_template_saves() -> None:
-    (query,) = re.findall(r'--query-string "([^"]*)"', (ROOT / "docs" / "how-to" / "find-out-of-memory.md").read_text())
+    page = (ROOT / "docs" / "how-to" / "find-out-of-memory.md").read_text()
+    (query,) = re.findall(r"^```text\n(filter type .*?)^```", page, re.MULTILINE | re.DOTALL)
     assert " ".join(query.split()) == " ".join(QUERIES["OutOfMemory"].split())
 
 

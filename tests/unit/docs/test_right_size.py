@@ -1,4 +1,4 @@
-"""The examples of docs/right-size.md are outputs of the command, and the calculation by hand has its numbers."""
+"""The examples of docs/right-size.md are outputs of the command."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,6 @@ from tests.runs import lines, report, slowdown
 
 PAGE = Path(profiler.__file__).parent.parent / "docs" / "right-size.md"
 BLOCK = re.compile(r"^```console\n\$ task-profiler (recommend .*?)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-# The example by hand is of the run with the largest factors, and of the mean of the billed durations.
 BILLED_MS = 1_800_000
 WORST_RUN = 17
 
@@ -53,15 +52,3 @@ def test_an_example_is_the_commands_output(
     Path("reports.jsonl").write_bytes(lines(RUNS))
     group.main(command.split(), standalone_mode=False)
     assert capfd.readouterr().out == shown
-
-
-def test_the_calculation_by_hand() -> None:
-    """At 0.5 vCPU and 1 GB: price of an hour × mean billed hours × upper bound."""
-    hour_usd = round(0.5 * 0.04048 + 1 * 0.004445, 6)
-    current_usd = 0.5 * (1 * 0.04048 + 4 * 0.004445)
-    usd = hour_usd * 0.5 * 1.1
-    text = PAGE.read_text()
-    assert f"= {hour_usd} USD" in text
-    assert f"= {usd:.6f} USD" in text
-    assert f"= {current_usd:.5f} USD" in text
-    assert f"= {100 * (1 - usd / current_usd):.1f} %" in text

@@ -84,7 +84,8 @@ def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> Non
     own.enter()
     answer = own.start_counting()
     assert answer == b"99208 11"
-    assert (tmp_path / "c" / _NAME / "cgroup.procs").read_text() == "0"
+    assert (tmp_path / "c" / _NAME / "tasks").read_text() == "0"
+    assert own.is_entered_at_once
     own.on_started(answer)
     (tmp_path / "c" / _NAME / "cpuacct.usage").write_text("1099208\n")
     assert (own.is_used, own.has_cpu_accounting, own.cpu_ns(), own.oom_kills()) == (True, True, 1_000_000, 2)
@@ -123,7 +124,7 @@ def test_no_group_is_created_where_it_would_hide_a_limit(tmp_path: Path, limit: 
     filesystem = FakeCgroupFilesystem(V2_FILES)
     name, value = limit
     own = _made(_machine(tmp_path, _V2, "u/user/job.scope", files={f"u/user/{name}": f"{value}\n"}), filesystem)
-    assert not own.is_used
+    assert (own.is_used, own.is_entered_at_once) == (False, False)
     assert filesystem.removed == filesystem.made
 
 
@@ -189,6 +190,7 @@ def test_a_refusal_by_the_kernel_changes_nothing(tmp_path: Path) -> None:
 def test_a_group_without_an_entrance_is_removed_again(tmp_path: Path) -> None:
     filesystem = FakeCgroupFilesystem({})
     own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), filesystem)
+    assert not own.is_entered_at_once
     assert not own.is_used
     assert filesystem.removed == filesystem.made != []
 
