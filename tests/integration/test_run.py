@@ -670,3 +670,7 @@ def test_a_notice_is_on_standard_error_and_in_the_record(tmp_path: Path) -> None
     assert done.stderr.startswith(b"task-profiler: The run has taken ")
     assert done.stderr.count(b"\n") == 1
     assert decode(output.read_bytes()).record.notices != ()
+
+
+def test_what_is_imported_for_the_history_delays_no_sample() -> None:
+    assert _record("sleep", "0.5").sampling.samples >= 4  # they would begin after more than a second
