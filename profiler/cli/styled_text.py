@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct
 
 from profiler.cli.printing import STDOUT, is_terminal, stdout_encoding, write_out
-from profiler.core.text import printable
+from profiler.core.text import columns_of, printable
 
 INDENT = "  "
 _MIN_COLUMN_WIDTH = 8
@@ -15,7 +15,7 @@ _MIN_COLUMN_WIDTH = 8
 MIN_COLUMNS = 80
 _NO_BREAK = "\N{NO-BREAK SPACE}"  # textwrap does not wrap there, and printable() leaves none in a text
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[kMGT]?B|vCPU|ms|s)\b|%)")
-_RESET = "\x1b[0m"
+RESET = "\x1b[0m"
 _CODES: Mapping[str, str] = {
     "bold": "\x1b[1m",
     "dim": "\x1b[2m",
@@ -96,7 +96,13 @@ def wrapped(text: str, width: int, *, first: str = INDENT, style: str = "") -> t
 
 def shorten(text: str, width: int, glyphs: Glyphs) -> str:
     """Cut a text that is too long."""
-    return text if len(text) <= width else text[: max(width - len(glyphs.ellipsis), 0)] + glyphs.ellipsis
+    if columns_of(text) <= width:
+        return text
+    room = max(width - len(glyphs.ellipsis), 0)
+    shown = text[:room]
+    while columns_of(shown) > room:
+        shown = shown[:-1]
+    return shown + glyphs.ellipsis
 
 
 def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding: str) -> bytes:
@@ -104,7 +110,7 @@ def render_lines(lines: Iterable[Sequence[Span]], *, is_coloured: bool, encoding
     rows = []
     for spans in lines:
         row = "".join(
-            f"{_CODES[span.style]}{span.text}{_RESET}" if is_coloured and span.style else span.text for span in spans
+            f"{_CODES[span.style]}{span.text}{RESET}" if is_coloured and span.style else span.text for span in spans
         )
         rows.append(row.rstrip() + "\n")
     return "".join(rows).encode(encoding, errors="backslashreplace")

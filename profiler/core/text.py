@@ -17,6 +17,15 @@ def printable(text: str) -> str:
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
+def columns_of(text: str) -> int:
+    """The columns that a printable text takes on a terminal: some characters take two."""
+    if text.isascii():
+        return len(text)
+    import unicodedata  # most texts do without
+
+    return len(text) + sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+
+
 def on_one_line(text: str) -> str:
     """Replace lone surrogates, and replace characters that cannot be printed with spaces."""
     return "".join(char if char.isprintable() else " " for char in without_surrogates(text))

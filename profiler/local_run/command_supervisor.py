@@ -108,7 +108,8 @@ class Supervisor:
         while True:
             left_ns = deadline_ns - self._clock.monotonic_ns()
             info = signal.sigtimedwait(HANDLED_SIGNALS, max(left_ns, 0) / NS_PER_SECOND)
-            if info is None:
+            # After a stop of this process, Python may return a signal that there was not, with a random number.
+            if info is None or info.si_signo not in HANDLED_SIGNALS:
                 return False
             if info.si_signo == signal.SIGCHLD:
                 if self._reap_others():

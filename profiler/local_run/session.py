@@ -240,7 +240,7 @@ class _Session:
         began_ns = time.thread_time_ns()
         _import_readers()
         self._pace.leave_out(time.thread_time_ns() - began_ns)
-        self._sample(now_ns, is_tick=is_tick)
+        self._sample(self._clock.monotonic_ns(), is_tick=is_tick)  # the imports take some milliseconds
         self._has_tick = self._has_tick or is_tick
 
     def _sample(self, now_ns: int, *, is_tick: bool) -> None:

@@ -220,6 +220,16 @@ def test_a_command_that_dies_of_a_passed_on_signal(number: signal.Signals, expec
     assert _report(stderr).record.status == "stopped"
 
 
+def test_a_profiler_that_was_stopped_for_a_while_goes_on() -> None:
+    process = _started("sh", "-c", "echo ready; sleep 1; exit 5")
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(0.2)  # longer than until the next reading
+    process.send_signal(signal.SIGCONT)
+    _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
+    assert process.returncode == 5
+    assert _report(stderr).record.status == "failure"
+
+
 def test_a_signal_that_the_command_sends_its_group_is_not_sent_back() -> None:
     program = (
         "import os, signal\n"

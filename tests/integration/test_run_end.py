@@ -63,6 +63,7 @@ def history(tmp_path: Path) -> str:
 def test_the_end_on_a_terminal_and_the_change_since_the_last_success(history: str) -> None:
     first, exit_code = shown(*WORK, "0", TASK_PROFILER_HISTORY=history)
     assert exit_code == 0
+    assert first.startswith("working\x1b[0m\n")  # the command may have left a colour
     assert "\x1b[1;32m" in first
     command, *lines = plain(first).splitlines()
     assert command == "working"  # the end begins on a line of its own

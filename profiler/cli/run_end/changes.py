@@ -28,10 +28,11 @@ class _Change(Struct, frozen=True):
     new: str
 
     def text(self, glyphs: Glyphs, *, has_values: bool) -> str:
-        percent = f"{self.percent:+.0f} %" if self.percent > 1 - _PERCENT else "by more than -99 %"
+        percent = f"{self.percent:+.0f} %" if self.percent > 1 - _PERCENT else f"{max(self.percent, -99.9):+.1f} %"
         if self.percent >= 10 * _PERCENT:
             percent = f"{self.percent / _PERCENT + 1:.0f}{glyphs.times}"
-        return f"{self.name} {percent}" + (f" ({self.old} {glyphs.arrow} {self.new})" if has_values else "")
+        values = f" ({self.old} {glyphs.arrow} {self.new})" if has_values and self.old != self.new else ""
+        return f"{self.name} {percent}{values}"
 
 
 def change_spans(record: Record, last: Record, now_ns: int, width: int, glyphs: Glyphs) -> tuple[Span, ...]:

@@ -13,6 +13,7 @@ from profiler.cli.charts.time_lines import longest_waits, short_legend, time_bar
 from profiler.cli.run_end.changes import change_spans
 from profiler.cli.run_end.next_step import next_step
 from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line, shorten, wrapped
+from profiler.core.text import columns_of, printable
 from profiler.past_runs.run_source import PastRun
 from profiler.past_runs.verdict_sentence import Verdict, verdict_of
 from profiler.record.activity_model import WaitTarget
@@ -108,9 +109,9 @@ def _fitting(parts: Sequence[_Part], max_lines: int) -> list[Line]:
 def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tuple[Line, ...]:
     """The verdict, and what else fits on its line: memory of a run without a curve, CPU time, how to see more."""
     dot, separator = view.glyphs.dot, view.glyphs.separator
-    text = verdict.text.removesuffix(".")
+    text = printable(verdict.text.removesuffix("."))
     first, *more = _rows(text, f"{dot} ", view, verdict.tone)[:_MAX_WRAPPED]
-    room = view.width - len(f"{dot} {text}")
+    room = view.width - columns_of(f"{dot} {text}")
     ends = []
     for texts in (_peak_alone(record, view.glyphs), _cpu_time(record.metrics)):
         fact = next((separator + text for text in texts if len(separator) + len(text) <= room), "")
@@ -280,5 +281,7 @@ def _wrapped(label: str, text: str, view: EndView) -> tuple[Line, ...]:
 def _rows(text: str, first: str, view: EndView, style: str = "") -> tuple[Line, ...]:
     """The wrapped text; a word that is longer than a line is cut."""
     room = view.width - len(first)
-    rows = wrapped(text, view.width, first=first, style=style)
+    # Wrapping counts characters, of which some take two columns.
+    width = view.width - columns_of(text) + len(text)
+    rows = wrapped(text, width, first=first, style=style)
     return tuple(line(row[0], Span(shorten(row[1].text, room, view.glyphs), style)) for row in rows)

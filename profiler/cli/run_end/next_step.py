@@ -69,8 +69,8 @@ def _near_limit(metrics: Metrics) -> str | None:
     peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
     if peak_mb is None or not size_mb or peak_mb < NEAR_LIMIT * size_mb:
         return None
-    left_mb = max(size_mb - peak_mb, 0)
-    return f"only {format_memory(left_mb)} of memory was left: with a little more data it would be killed."
+    left = f"only {format_memory(size_mb - peak_mb)} of" if peak_mb < size_mb else "no"
+    return f"{left} memory was left: with a little more data it would be killed."
 
 
 def _saturated(metrics: Metrics, glyphs: Glyphs) -> str | None:

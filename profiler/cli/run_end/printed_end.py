@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from profiler.cli.charts.time_lines import BLOCK_CHARACTERS
 from profiler.cli.printing import STDERR
 from profiler.cli.run_end.end_page import MAX_LINES, MAX_WIDTH, MIN_WIDTH, EndView, end_lines
-from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs, is_coloured, render_lines
+from profiler.cli.styled_text import ASCII, BLOCKS, RESET, Glyphs, is_coloured, render_lines
 from profiler.record.record_model import Record, Report
 
 _PIPE_WIDTH = 80
@@ -35,17 +35,18 @@ def printed_end(
         history: The options by which other commands find the run; None: it is in no history.
     """
     encoding = _FILE_ENCODING if is_file else (sys.stderr.encoding if sys.stderr else None) or _FILE_ENCODING
-    # The command may have left the cursor within a line: the end begins with a line of its own.
-    before = b"" if is_file else b"\n"
+    is_colourful = not is_file and is_coloured(environment, STDERR)
+    # The command may have left the cursor within a line, and a colour: the end begins with a line of its own.
+    before = b"" if is_file else RESET.encode() * is_colourful + b"\n"
     view = EndView(
         width=_PIPE_WIDTH if is_file else _stderr_width(),
         glyphs=_glyphs(encoding),
         now_ns=now_ns,
-        max_lines=MAX_LINES - len(before),
+        max_lines=MAX_LINES - before.count(b"\n"),
         history=history,
     )
     lines = end_lines(report, last, view)
-    return before + render_lines(lines, is_coloured=not is_file and is_coloured(environment, STDERR), encoding=encoding)
+    return before + render_lines(lines, is_coloured=is_colourful, encoding=encoding)
 
 
 def _glyphs(encoding: str) -> Glyphs:

@@ -29,6 +29,8 @@ def changes(record: dict[str, Any], last_metrics: dict[str, Any], width: int = 1
         ),
         ({"cpu_seconds": 29.8}, "CPU time -50 % (29.8 s → 14.9 s) since the last success 2 h ago"),
         ({"duration_ms": 100}, "duration 124× (100 ms → 12.4 s) since the last success 2 h ago"),
+        ({"duration_ms": 5_000_000}, "duration -99.8 % (1h 23m → 12.4 s) since the last success 2 h ago"),
+        ({"duration_ms": 5e8}, "duration -99.9 % (5d 18h → 12.4 s) since the last success 2 h ago"),
         ({"duration_ms": None, "cpu_seconds": 0}, "nothing notable since the last success 2 h ago"),
     ],
 )
@@ -41,6 +43,10 @@ def test_milliseconds_of_a_short_run_are_noise() -> None:
         changes({"metrics": {"duration_ms": 12, "cpu_seconds": 0.004}}, {"duration_ms": 4, "cpu_seconds": 0.001}) == ""
     )
     assert "duration" not in changes({"metrics": {"duration_ms": 340}}, {"duration_ms": 300, "cpu_seconds": 1})
+
+
+def test_values_that_look_alike_are_left_out() -> None:
+    assert changes({"metrics": {"duration_ms": 1050}}, {"duration_ms": 1000}).startswith("duration +5 % since")
 
 
 def test_a_narrow_terminal_loses_the_values_before_the_changes() -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from profiler.cli.run_end.end_page import MAX_LINES, MAX_WIDTH, MIN_WIDTH, EndView, end_lines
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
+from profiler.core.text import columns_of
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import (
     Container,
@@ -208,9 +209,15 @@ def test_any_record_fits_the_terminal(line: bytes, width: int, glyphs: Glyphs, o
         return
     lines = shown(report, other, width=width, glyphs=glyphs)
     assert 1 <= len(lines) <= MAX_LINES
-    assert max(map(len, lines)) <= width
+    assert max(map(columns_of, lines)) <= width
     if "".join(map(str, msgspec.to_builtins(report))).isascii() and glyphs.is_ascii:
         assert not set("".join(lines)) & set("▁▂▃▄▅▆▇█▓▒░·…●▔→≥×")
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("name", ["a\x1b[31m\nb", "日本語ジョブ", "ジョブ" * 40, "\u200d" * 9])
+def test_wide_and_escaped_names_fit_the_terminal(name: str, width: int) -> None:
+    assert max(map(columns_of, shown(etl(family=name), width=width))) <= width
 
 
 def test_a_name_that_is_too_long_is_cut_and_the_numbers_are_not() -> None:

@@ -23,6 +23,7 @@ def advice(metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] 
     ("metrics", "expected"),
     [
         ({}, ENOUGH),
+        ({"max_memory_used_mb": 4096}, "no memory was left: with a little more data it would be killed."),
         ({"max_memory_used_mb": 4000}, "only 96 MB of memory was left: with a little more data it would be killed."),
         (
             {"vcpu_saturated_percent": 80.0},
