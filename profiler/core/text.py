@@ -1,5 +1,7 @@
 """Text from other programs, without the characters that cannot be written or that control a terminal."""
 
+import unicodedata
+
 
 def without_surrogates(text: str, replacement: str = "?") -> str:
     """Replace lone surrogates, which UTF-8 cannot encode: bytes that were not UTF-8, or half of a pair."""
@@ -20,3 +22,8 @@ def printable(text: str) -> str:
 def on_one_line(text: str) -> str:
     """Replace lone surrogates, and replace characters that cannot be printed with spaces."""
     return "".join(char if char.isprintable() else " " for char in without_surrogates(text))
+
+
+def wide_characters(text: str) -> int:
+    """The number of characters that take two columns of a terminal."""
+    return 0 if text.isascii() else sum(unicodedata.east_asian_width(character) in "WF" for character in text)

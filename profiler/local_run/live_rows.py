@@ -3,14 +3,13 @@
 The rows have the same columns: a label, the value now, a picture as wide as there is room, and a text.
 """
 
-import unicodedata
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from profiler.core.text import printable
+from profiler.core.text import printable, wide_characters
 from profiler.local_run.terminal_rows import BOLD, DIM, GREEN, RED, YELLOW, Part, Row, Terminal, bar
 from profiler.record.sparkline import LEAST_VCPU, curve_top, sparkline
 from profiler.record.units import MIB, format_count, format_memory, format_vcpu
@@ -206,7 +205,7 @@ def _processes_row(processes: Sequence[NamedProcesses], columns: int, glyphs: _G
     for named in processes:
         before = glyphs.dot if len(parts) > 1 else ""
         name, numbers = _entry(named, glyphs)
-        room -= len(before) + _width(name) + len(numbers)
+        room -= len(before) + len(name) + wide_characters(name) + len(numbers)
         if room < 0 and before:
             break
         parts += ((before, DIM), (name, ""), (numbers, DIM))
@@ -219,8 +218,3 @@ def _entry(named: NamedProcesses, glyphs: _Glyphs) -> tuple[str, str]:
         name = name[: _MAX_NAME_CHARS - len(glyphs.ellipsis)] + glyphs.ellipsis
     count = f" {glyphs.times}{named.count}" if named.count > 1 else ""
     return name, f"{count} {named.vcpu:.1f} vCPU {_format_bytes(named.memory_bytes)}"
-
-
-def _width(text: str) -> int:
-    """The columns of a text: some characters take two."""
-    return len(text) + sum(unicodedata.east_asian_width(character) in "WF" for character in text)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from profiler.cli.charts.time_lines import BLOCK_CHARACTERS
 from profiler.cli.printing import STDERR
-from profiler.cli.run_end.end_page import MAX_LINES, MAX_WIDTH, MIN_WIDTH, EndView, end_lines
+from profiler.cli.run_end.end_page import MAX_LINES, MAX_WIDTH, EndView, end_lines
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs, is_coloured, render_lines
 from profiler.record.record_model import Record, Report
 
@@ -57,9 +57,9 @@ def _glyphs(encoding: str) -> Glyphs:
 
 
 def _stderr_width() -> int:
-    """The columns of the terminal, within limits; 80 in a pipe, and on a terminal without a size."""
+    """The columns of the terminal, or what is used of them; 80 in a pipe, and on a terminal without a size."""
     try:
         columns = os.get_terminal_size(STDERR).columns
     except OSError:
         columns = 0
-    return min(max(columns or _PIPE_WIDTH, MIN_WIDTH), MAX_WIDTH)
+    return min(columns or _PIPE_WIDTH, MAX_WIDTH)
