@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from profiler.cli.charts.time_lines import BLOCK_CHARACTERS
 from profiler.cli.printing import STDERR
 from profiler.cli.run_end.end_page import MAX_LINES, MAX_WIDTH, EndView, end_lines
-from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs, is_coloured, render_lines
+from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs, is_coloured, render_lines, wrapped
 from profiler.record.record_model import Record, Report
 
 _PIPE_WIDTH = 80
@@ -46,6 +46,12 @@ def printed_end(
     )
     lines = end_lines(report, last, view)
     return before + render_lines(lines, is_coloured=not is_file and is_coloured(environment, STDERR), encoding=encoding)
+
+
+def printed_summary(sentence: str, *, is_file: bool) -> bytes:
+    """The sentence after several runs, below an empty line."""
+    rows = wrapped(sentence, _PIPE_WIDTH if is_file else _stderr_width(), first="")
+    return b"\n" + render_lines(rows, is_coloured=False, encoding=_FILE_ENCODING) if rows else b""
 
 
 def _glyphs(encoding: str) -> Glyphs:
