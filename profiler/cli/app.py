@@ -7,6 +7,7 @@ import click
 
 from profiler.cli.printing import report_stdout_errors
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.text import printable
 from profiler.core.version import __version__
 
 _MARGINS = 6  # the columns next to the texts in click's list of commands
@@ -133,7 +134,7 @@ def run_command_line() -> None:
     except TaskProfilerError as error:
         if "--debug" in sys.argv[1:]:
             raise
-        _fail(str(error), error.exit_code)
+        _fail(printable(str(error)), error.exit_code)
 
 
 def _fail(message: str, exit_code: int) -> None:

@@ -15,7 +15,7 @@ ShowProgress = Callable[[str, float | None], None]
 
 
 def stderr_rows(environment: Mapping[str, str], write: Callable[[str], None]) -> BottomRows:
-    """Rows at the bottom of the terminal of standard error."""
+    """Rows at the bottom of the terminal of standard error, while this process is in the foreground."""
     return BottomRows(_stderr_size, write, is_coloured=not environment.get("NO_COLOR"))
 
 
@@ -51,11 +51,20 @@ def _row(text: str, share: float | None, elapsed_seconds: float) -> tuple[Part, 
 
 
 def _stderr_size() -> Terminal:
+    """The size; 0 if nothing can be drawn."""
     try:
         size = os.get_terminal_size(STDERR)
     except OSError:
         return Terminal(columns=0, rows=0)
-    return Terminal(columns=size.columns, rows=size.lines)
+    return Terminal(columns=0, rows=0) if _is_in_background() else Terminal(columns=size.columns, rows=size.lines)
+
+
+def _is_in_background() -> bool:
+    """Whether others have the terminal. After ``stty tostop``, drawing would stop this process and its command."""
+    try:
+        return os.tcgetpgrp(STDERR) != os.getpgrp()
+    except OSError:  # it is not the terminal of this session
+        return False
 
 
 def _write_stderr(text: str) -> None:

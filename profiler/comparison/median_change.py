@@ -54,7 +54,7 @@ class MedianChange(Struct, frozen=True, kw_only=True):
         change_percent: The change of the median; None if a median is unknown or the base is 0.
         low_percent: Lower end of the 95 % interval of the change; None if a side has fewer than 5 runs.
         high_percent: Upper end; None also if the base can be 0.
-        verdict: What the interval shows; None if a median is unknown.
+        verdict: What the interval shows; too few runs if a median is unknown.
         runs_needed: With how many runs a side a change of 5 % would likely be seen; None if that cannot be estimated.
     """
 
@@ -63,7 +63,7 @@ class MedianChange(Struct, frozen=True, kw_only=True):
     change_percent: float | None = None
     low_percent: float | None = None
     high_percent: float | None = None
-    verdict: Verdict | None = None
+    verdict: Verdict = "too few runs"
     runs_needed: int | None = None
 
 

@@ -103,6 +103,7 @@ class _FamilyRuns:
         self.name = name
         self.suffix = suffix
         self.others: dict[str, None] = {}  # revisions and labels of the family's other runs, the newest first
+        self.other_containers: dict[str, None] = {}
         self.found: dict[tuple[str, str, str], FamilyKey] = {}
         self.is_full = False
         self._selection = selection
@@ -115,6 +116,7 @@ class _FamilyRuns:
         if self.is_full or family.name != self.name or key in self.found:
             return
         if self._selection.container not in (None, record.container.name):
+            self.other_containers[record.container.name] = None
             return
         if self.suffix is not None:
             names = [*([record.revision] if record.revision else ()), *_label_texts(record)]
@@ -137,7 +139,7 @@ class _FamilyRuns:
         found = RunSet(text=text, reports=tuple(self._reports), left_out=left_out, has_more=self.is_full)
         if not self._reports:
             raise TaskProfilerError(
-                f"{text} has no success in {source.place} ({found.left_out_text}): name the runs by their ids to "
+                f"{text} has no successful run in {source.place} ({found.left_out_text}): name runs by their ids to "
                 "compare them whatever their result."
             )
         containers = sorted({record.container.name for record in found.records})
@@ -193,7 +195,7 @@ def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
         if several:
             raise UsageError(
                 f"{name} is a family in several {' and '.join(text for text, _ in several)}: choose one with "
-                f"{' and '.join(option for _, option in several)}."
+                f"{' and '.join(option for _, option in several)}, or name runs by their ids."
             )
 
 
@@ -204,6 +206,11 @@ def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], s
             raise TaskProfilerError(
                 f"No run of {runs.name} in {source.place} has the revision or label {runs.suffix!r}: its runs have "
                 f"{_listed(_similar(runs.suffix or '', runs.others))}."
+            )
+        if runs.other_containers:
+            raise TaskProfilerError(
+                f"No run of {runs.name} in {source.place} is of the container {selection.container}: its runs have "
+                f"{_listed(list(runs.other_containers))}."
             )
     reports: dict[tuple[str, str, str], Report] = {}
     for part in map(str.strip, text.split(",")):

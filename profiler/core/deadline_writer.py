@@ -7,6 +7,7 @@ is writable proves nothing while others write to it. So a thread writes, and its
 
 import os
 import select
+import signal
 import threading
 from collections import deque
 
@@ -86,6 +87,8 @@ class Output:
         return block.reason
 
     def _write_blocks(self) -> None:
+        # In the background of a terminal with `stty tostop`, writing would stop this process.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTTOU,))
         while True:
             with self._changed:
                 if not self._blocks:

@@ -4,7 +4,6 @@ Signals are blocked and waited for (``sigtimedwait``), so that none is lost, no 
 sender of each signal is known.
 """
 
-import _ctypes
 import os
 import resource
 import signal
@@ -71,9 +70,17 @@ class CommandExit(Struct, frozen=True, kw_only=True):
 
 def become_subreaper() -> bool:
     """Let orphans of the command become children of this process (prctl), so that they are counted; True on success."""
-    # The package ctypes creates some forty types when it is imported, which takes 2 ms of every run.
-    prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program
-    return bool(_ctypes.call_function(prctl, (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) == 0)
+    arguments = (_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        # The package ctypes creates some forty types when it is imported, which takes 2 ms of every run.
+        from _ctypes import call_function, dlopen, dlsym
+
+        prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program
+        return bool(call_function(prctl, arguments) == 0)
+    except (ImportError, AttributeError):  # that module is private: a later Python may change it
+        import ctypes
+
+        return bool(ctypes.CDLL(None).prctl(*arguments) == 0)
 
 
 class Supervisor:

@@ -206,9 +206,11 @@ class _Session:
     def sample_until_exit(self) -> RunResult:
         """Sample until the command has ended, then collect the totals and build the report."""
         plan, supervisor = self._plan, self._supervisor
+        began_ns = time.thread_time_ns()
         plan.on_started()
         for collector in plan.collectors:
             collector.start()
+        self._pace.leave_out(time.thread_time_ns() - began_ns)
         first_write_ns = self._started.started_ns + min(_FIRST_WRITE_NS, self._interval_ns // 2)
         while not supervisor.wait_until_exit(self._pace.next_ns(self._clock.monotonic_ns(), time.thread_time_ns())):
             now_ns = self._clock.monotonic_ns()

@@ -12,7 +12,8 @@ BAR_WIDTH = 30
 RED, GREEN, YELLOW, _GREY = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[90m"
 BOLD, DIM = "\x1b[1m", "\x1b[2m"
 _RESET = "\x1b[0m"
-_SAVE_CURSOR, _RESTORE_CURSOR = "\x1b7", "\x1b8"
+# The cursor has the command's colours, which the rows must not have.
+_SAVE_CURSOR, _RESTORE_CURSOR = f"\x1b7{_RESET}", "\x1b8"
 _CLEAR_LINE, _CLEAR_BELOW = "\x1b[2K", "\x1b[J"
 # Down by one row in the same column, which a line feed does not keep. Scrolls at the end of the region.
 _INDEX = "\x1bD"
@@ -94,7 +95,7 @@ def _make_room(count: int, *, erase: bool) -> str:
     The cursor keeps its column and its text. ``erase`` clears what is below its row: rows from before the terminal was
     resized are anywhere there.
     """
-    erased = _CLEAR_LINE + _CLEAR_BELOW if erase else ""
+    erased = f"{_SAVE_CURSOR}{_CLEAR_LINE}{_CLEAR_BELOW}{_RESTORE_CURSOR}" if erase else ""
     return f"{_SAVE_CURSOR}{_WHOLE_REGION}{_RESTORE_CURSOR}{_INDEX}{erased}{_INDEX * (count - 1)}\x1b[{count}A"
 
 

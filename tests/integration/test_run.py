@@ -680,3 +680,18 @@ def test_a_notice_is_on_standard_error_and_in_the_record(tmp_path: Path) -> None
     assert done.stderr.startswith(b"task-profiler: The run has taken ")
     assert done.stderr.count(b"\n") == 1
     assert decode(output.read_bytes()).record.notices != ()
+
+
+def test_the_imports_for_the_history_delay_no_sample() -> None:
+    """As if they took 100 ms of CPU time, with which the sampling would have to wait for 12 s."""
+    program = f"""
+from profiler.cli import main
+from profiler.cli.wiring import build_session
+build_session._import_history = lambda: exec({_BURN.format(0.1)!r})
+main()"""
+    words = (sys.executable, "-c", program, "run", "--", "sleep", "0.6")
+    done = subprocess.run(words, capture_output=True, check=True, timeout=_LIMIT_SECONDS)
+    sampling = _report(done.stderr).record.sampling
+    assert sampling is not None
+    assert sampling.samples is not None
+    assert sampling.samples >= 4

@@ -87,7 +87,7 @@ def test_the_readmes_first_commands_run(installed: Path, tmp_path: Path) -> None
     command = ["bash", "-euc", "".join(others)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "REPORT TaskId: " in done.stderr
+    assert json.loads(done.stderr)["type"] == "task.report"
     assert "success" in done.stdout  # in the history
 
 

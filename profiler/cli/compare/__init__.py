@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from profiler.cli.compare.change_limit import ChangeLimit, Percent, check_limit
-from profiler.cli.compare.change_texts import comparison_lines, partly_known
+from profiler.cli.compare.change_texts import comparison_lines, limits_of_comparison
 from profiler.cli.options import SourceOptions, WholeNumber, on_fargate_option, source_options
 from profiler.cli.printing import warn, write_out
 from profiler.cli.styled_text import table_width, write_lines
@@ -26,7 +26,8 @@ _ABOVE_LIMIT_EXIT_CODE = 3
 _LAST_RUNS = 50
 _MAX_RUNS = 10_000
 _MAX_PERCENT = 10_000
-_DIGITS = 3
+_DIGITS = 7  # so that an interval that is above 0 does not begin at 0
+_SIGNIFICANT_DIGITS = 15
 
 
 @click.command(
@@ -114,10 +115,10 @@ def command(
     if output_format == "json":
         _warn_about_left_out(sets)
         write_out(msgspec.json.encode(comparison_as_json(sets, changes)) + b"\n")
-    else:
+    elif output_format == "text":
         write_lines(comparison_lines(sets, changes, table_width()), os.environ)
-    if output_format == "github":
-        _write_for_github(sets, changes, limit, [*partly_known(sets, changes), *remarks, *sentences])
+    else:
+        _write_for_github(sets, changes, limit, [*limits_of_comparison(sets, changes), *remarks, *sentences])
     for sentence in sentences:
         warn(sentence)
     return _ABOVE_LIMIT_EXIT_CODE if limit is not None and limit.exceeded else 0
@@ -137,12 +138,13 @@ def _warn_about_left_out(sets: Sequence[RunSet]) -> None:
 def _write_for_github(
     sets: Sequence[RunSet], changes: Sequence[MetricChange], limit: ChangeLimit | None, sentences: Sequence[str]
 ) -> None:
-    from profiler.cli.compare.github_output import annotations, append_summary  # only for this format
+    from profiler.cli.compare import github_output  # only for this format
 
+    write_lines(github_output.without_commands(comparison_lines(sets, changes, None)), os.environ)
     if limit is not None:
-        write_out("".join(annotations(sets, limit)).encode(errors="replace"))
+        write_out("".join(github_output.annotations(sets, limit)).encode(errors="replace"))
     try:
-        append_summary(sets, changes, sentences, os.environ)
+        github_output.append_summary(sets, changes, sentences, os.environ)
     except TaskProfilerError as error:
         warn(str(error))
 
@@ -156,8 +158,8 @@ def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) 
 def _change_as_json(one: MetricChange) -> Mapping[str, object]:
     change = one.change
     return {
-        "a": _as_int(change.a),
-        "b": _as_int(change.b),
+        "a": _plain(change.a),
+        "b": _plain(change.b),
         "changePercent": _rounded(change.change_percent),
         "lowPercent": _rounded(change.low_percent),
         "highPercent": _rounded(change.high_percent),
@@ -170,6 +172,7 @@ def _rounded(percent: float | None) -> float | None:
     return None if percent is None else round(percent, _DIGITS) + 0.0
 
 
-def _as_int(value: float | None) -> float | None:
-    """A whole number without its decimal point."""
-    return None if value is None else int(value) if float(value).is_integer() else value
+def _plain(value: float | None) -> float | None:
+    """The value without a rounding error, and a whole number without its decimal point."""
+    rounded = value if value is None else float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
+    return int(rounded) if rounded is not None and rounded.is_integer() else rounded

@@ -43,13 +43,13 @@ class ChangeLimit(Struct, frozen=True, kw_only=True):
             yield f"B is above A by more than {self.percent:g} %: {listed}."
         if self.undecided:
             listed = ", ".join(map(_why_undecided, self.undecided))
-            yield f"Whether B is above A by more than {self.percent:g} % is not known for {listed}."
+            yield f"It is unknown whether B is above A by more than {self.percent:g} %: {listed}."
 
 
 def check_limit(changes: Sequence[MetricChange], percent: float, *, needs_all: bool) -> ChangeLimit:
     """Check the changes. ``needs_all``: metrics that no run has are undecided, because the user named them."""
     exceeded = tuple(one for one in changes if _low_percent(one) > percent)
-    undecided = tuple(one for one in changes if one not in exceeded and _is_undecided(one, needs_all=needs_all))
+    undecided = tuple(one for one in changes if _is_undecided(one, percent, needs_all=needs_all))
     return ChangeLimit(percent=percent, exceeded=exceeded, undecided=undecided)
 
 
@@ -59,21 +59,22 @@ def _low_percent(one: MetricChange) -> float:
     return -math.inf if change.verdict != "more" or change.low_percent is None else change.low_percent
 
 
-def _is_undecided(one: MetricChange, *, needs_all: bool) -> bool:
+def _is_undecided(one: MetricChange, percent: float, *, needs_all: bool) -> bool:
     change = one.change
-    if change.verdict is None:
+    if not (one.known_a and one.known_b):
         return needs_all or bool(one.known_a or one.known_b)
-    return change.verdict == "too few runs" or (change.verdict == "more" and change.low_percent is None)
+    if change.verdict == "too few runs":
+        return change.high_percent is None or change.high_percent > percent
+    return change.verdict == "more" and change.low_percent is None
 
 
 def _why_undecided(one: MetricChange) -> str:
     change = one.change
-    if change.verdict is None:
+    if not (one.known_a and one.known_b):
         return _names(one, f"no run of {'B' if one.known_a else 'A'} has it")
     if change.verdict == "more":
         return _names(one, "its median is 0 in A")
-    needed = "" if change.runs_needed is None else f", about {change.runs_needed} a side are needed"
-    return _names(one, f"too few runs{needed}")
+    return _names(one, "too few runs")
 
 
 def _names(one: MetricChange, *more: str) -> str:

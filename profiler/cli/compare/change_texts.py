@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from profiler.cli.printing import UNKNOWN
 from profiler.cli.styled_text import EMPTY, Column, Line, Span, table, wrapped
 from profiler.comparison.compared_metrics import MetricChange
-from profiler.comparison.median_change import MedianChange
+from profiler.comparison.median_change import MIN_RUNS, MedianChange
 from profiler.comparison.run_sets import RunSet
 from profiler.record.units import format_value
 
@@ -13,6 +13,7 @@ _GAP = 2
 _DATE_LENGTH = 10
 _PIPE_COLUMNS = 10_000
 _MANY_PERCENT = 1000
+_SEEN_PERCENT = 5
 _STYLES: Mapping[str, str] = {"more": "bad", "less": "good"}
 SET_TITLES = ("", "Runs of", "Runs", "Started", "Left out")
 METRIC_TITLES = ("", "A", "B", "Change", "95 % interval", "Verdict")
@@ -29,11 +30,11 @@ def comparison_lines(sets: Sequence[RunSet], changes: Sequence[MetricChange], wi
     yield from table(_SET_COLUMNS, set_rows(sets), gap=_GAP, width=width)
     yield EMPTY
     rows: list[tuple[str | Span, ...]] = [
-        (*row[:-1], Span(row[-1], _STYLES.get(one.change.verdict or "", "")))
+        (*row[:-1], Span(row[-1], _STYLES.get(one.change.verdict, "")))
         for one, row in zip(known_changes(changes), metric_rows(changes), strict=True)
     ]
     yield from table(_METRIC_COLUMNS, rows, gap=_GAP, width=width)
-    for sentence in partly_known(sets, changes):
+    for sentence in limits_of_comparison(sets, changes):
         yield from wrapped(sentence, width or _PIPE_COLUMNS, first="")
 
 
@@ -55,24 +56,33 @@ def metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
             UNKNOWN if change.b is None else format_value(change.b, unit),
             percent_text(change.change_percent),
             interval_text(change),
-            _verdict_text(change),
+            change.verdict,
         )
 
 
 def known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
-    """The metrics that a run has."""
-    return [one for one in changes if one.known_a or one.known_b]
+    """The metrics that a run has; all if there are none."""
+    return [one for one in changes if one.known_a or one.known_b] or changes
 
 
-def partly_known(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Iterator[str]:
-    """The metrics that not all runs have."""
+def limits_of_comparison(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Iterator[str]:
+    """The metrics that not all runs have, and how many runs are needed where there are too few."""
+    titles: dict[str, list[str]] = {}
     for one in known_changes(changes):
         counts = zip("AB", (one.known_a, one.known_b), sets, strict=True)
         parts = [
             f"{known} of {len(of.reports)} runs of {name}" for name, known, of in counts if known < len(of.reports)
         ]
         if parts:
-            yield f"The {one.metric.title} is known for {' and '.join(parts)}."
+            titles.setdefault(" and ".join(parts), []).append(one.metric.title)
+    for runs, metrics in titles.items():
+        yield f"Known for {runs}: {', '.join(metrics)}."
+    few = [one for one in changes if one.known_a and one.known_b and one.change.verdict == "too few runs"]
+    needed = [f"{one.metric.title} {one.change.runs_needed}" for one in few if one.change.runs_needed is not None]
+    if needed:
+        yield f"To see a change of {_SEEN_PERCENT} %, about this many runs a side are needed: {', '.join(needed)}."
+    elif any(min(one.known_a, one.known_b) < MIN_RUNS for one in few):
+        yield f"At least {MIN_RUNS} runs a side are needed."
 
 
 def percent_text(percent: float | None) -> str:
@@ -88,8 +98,3 @@ def interval_text(change: MedianChange) -> str:
     if low is None:
         return UNKNOWN if high is None else f"at most {percent_text(high)}"
     return f"{percent_text(low)} or more" if high is None else f"{percent_text(low)[:-2]} to {percent_text(high)}"
-
-
-def _verdict_text(change: MedianChange) -> str:
-    needed = "" if change.runs_needed is None else f" (about {change.runs_needed} a side)"
-    return f"{change.verdict}{needed}" if change.verdict == "too few runs" else change.verdict or UNKNOWN

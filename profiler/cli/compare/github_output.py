@@ -4,8 +4,10 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from profiler.cli.compare.change_limit import ChangeLimit
 from profiler.cli.compare.change_texts import (
@@ -16,16 +18,22 @@ from profiler.cli.compare.change_texts import (
     percent_text,
     set_rows,
 )
+from profiler.cli.styled_text import Line
 from profiler.comparison.compared_metrics import MetricChange
 from profiler.comparison.run_sets import RunSet
 from profiler.core.errors import TaskProfilerError
-from profiler.core.text import on_one_line
+from profiler.core.text import on_one_line, printable
 from profiler.record.units import format_value
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _TITLE = "task-profiler compare"
-_DATA_ESCAPES = {"%": "%25", "\r": "%0D", "\n": "%0A"}
+_COMMAND_START = "##["
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#!|~&])")
+
+
+def without_commands(lines: Iterable[Line]) -> Iterator[Line]:
+    """The lines without workflow commands of the older form, which may be anywhere in a line."""
+    return (tuple(replace(span, text=span.text.replace(_COMMAND_START, "##(")) for span in one) for one in lines)
 
 
 def annotations(sets: Sequence[RunSet], limit: ChangeLimit) -> Iterator[str]:
@@ -34,8 +42,8 @@ def annotations(sets: Sequence[RunSet], limit: ChangeLimit) -> Iterator[str]:
         change = one.change
         before, after = (format_value(value or 0, one.metric.unit) for value in (change.a, change.b))
         message = (
-            f"The {one.metric.title} of {sets[1].text} is {after} instead of {before} of {sets[0].text}: "
-            f"{percent_text(change.change_percent)} ({interval_text(change)}), above the limit of {limit.percent:g} %."
+            f"{one.metric.title} {percent_text(change.change_percent)} ({interval_text(change)}), above the limit of "
+            f"{limit.percent:g} %: {after} in {sets[1].text}, {before} in {sets[0].text}."
         )
         yield f"::error title={_property(f'{_TITLE}: {one.metric.name}')}::{_data(message)}\n"
 
@@ -81,7 +89,7 @@ def _markdown(text: str) -> str:
 
 
 def _data(text: str) -> str:
-    return "".join(_DATA_ESCAPES.get(character, character) for character in text)
+    return printable(text).replace("%", "%25")
 
 
 def _property(text: str) -> str:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.cli.charts.series_curve import Curve, percent_text
 from profiler.cli.charts.time_lines import longest_waits, short_legend, time_bar, wait_name
@@ -24,7 +25,8 @@ from profiler.record.sparkline import LEAST_VCPU
 from profiler.record.units import MIB, format_duration, format_memory, format_vcpu
 
 MAX_LINES = 8
-MIN_WIDTH, MAX_WIDTH = 40, 120
+# Below _LEAST_WIDTH columns, what is too long is cut.
+_LEAST_WIDTH, MAX_WIDTH = 40, 120
 _LABEL_WIDTH = 8
 _CURVE_SHARE = 0.36
 _MIN_CURVE, _MAX_CURVE = 12, 60
@@ -67,7 +69,8 @@ class _Part(Struct, frozen=True):
 
 def end_lines(report: Report, last: Record | None, view: EndView) -> list[Line]:
     """Draw the end of a run. ``last`` is the last success of its family, if it can be compared."""
-    record = report.record
+    record, columns = report.record, view.width
+    view = replace(view, width=max(columns, _LEAST_WIDTH))
     verdict = verdict_of(PastRun(report=report), view.now_ns)
     pointer = _command("show", record.task_id[:_ID_LENGTH], view) if _has_curves(record.series) else ""
     head = _head(verdict, record, pointer, view)
@@ -87,7 +90,7 @@ def end_lines(report: Report, last: Record | None, view: EndView) -> list[Line]:
         _Part(3, () if advice is None else _wrapped("advice", advice.text, view)),
         _Part(8, () if has_pointer else _labelled("more", pointer, view)),
     ]
-    return _fitting(parts, view.max_lines)
+    return [_cut(row, columns, view.glyphs) for row in _fitting(parts, view.max_lines)]
 
 
 def _command(name: str, argument: str, view: EndView) -> str:
@@ -104,6 +107,23 @@ def _fitting(parts: Sequence[_Part], max_lines: int) -> list[Line]:
             max_lines -= len(parts[place].lines)
             shown.add(place)
     return [row for place, part in enumerate(parts) if place in shown for row in part.lines]
+
+
+def _cut(row: Line, columns: int, glyphs: Glyphs) -> Line:
+    """The line without what the terminal would wrap."""
+    if columns_of("".join(span.text for span in row)) <= columns:
+        return row
+    left = columns - len(glyphs.ellipsis)
+    spans: list[Span] = []
+    for span in row:
+        text = span.text
+        while text and columns_of(text) > left:
+            text = text[:-1]
+        left -= columns_of(text)
+        spans.append(Span(text, span.style))
+        if text != span.text:
+            break
+    return (*spans, Span(glyphs.ellipsis))
 
 
 def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tuple[Line, ...]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from profiler.cli.charts.time_lines import BLOCK_CHARACTERS
 from profiler.cli.printing import STDERR
-from profiler.cli.run_end.end_page import MAX_LINES, MAX_WIDTH, MIN_WIDTH, EndView, end_lines
-from profiler.cli.styled_text import ASCII, BLOCKS, RESET, Glyphs, is_coloured, render_lines
+from profiler.cli.run_end.end_page import MAX_LINES, MAX_WIDTH, EndView, end_lines
+from profiler.cli.styled_text import ASCII, BLOCKS, RESET, Glyphs, is_coloured, render_lines, wrapped
 from profiler.record.record_model import Record, Report
 
 _PIPE_WIDTH = 80
@@ -49,6 +49,12 @@ def printed_end(
     return before + render_lines(lines, is_coloured=is_colourful, encoding=encoding)
 
 
+def printed_summary(sentence: str, *, is_file: bool) -> bytes:
+    """The sentence after several runs, below an empty line."""
+    rows = wrapped(sentence, _PIPE_WIDTH if is_file else _stderr_width(), first="")
+    return b"\n" + render_lines(rows, is_coloured=False, encoding=_FILE_ENCODING) if rows else b""
+
+
 def _glyphs(encoding: str) -> Glyphs:
     try:
         (_SHOWN + BLOCK_CHARACTERS).encode(encoding)
@@ -58,9 +64,9 @@ def _glyphs(encoding: str) -> Glyphs:
 
 
 def _stderr_width() -> int:
-    """The columns of the terminal, within limits; 80 in a pipe, and on a terminal without a size."""
+    """The columns of the terminal, or what is used of them; 80 in a pipe, and on a terminal without a size."""
     try:
         columns = os.get_terminal_size(STDERR).columns
     except OSError:
         columns = 0
-    return min(max(columns or _PIPE_WIDTH, MIN_WIDTH), MAX_WIDTH)
+    return min(columns or _PIPE_WIDTH, MAX_WIDTH)

@@ -118,10 +118,10 @@ class RunSession:
         """The lines to print after several runs: a sentence about the successes, for a person only."""
         if self._format != "human":
             return b""
-        from profiler.cli.run_end.runs_summary import summary_sentence  # most commands run once
+        from profiler.cli.run_end.printed_end import printed_summary  # most commands run once
+        from profiler.cli.run_end.runs_summary import summary_sentence
 
-        sentence = summary_sentence(successes)
-        return f"\n{sentence}\n".encode() if sentence else b""
+        return printed_summary(summary_sentence(successes), is_file=self._options.output is not None)
 
     def add_to_history(self, line: bytes, result: RunResult) -> tuple[str, ...]:
         """Add the run to the history, unless ``--no-history`` is given. Returns sentences about what failed."""

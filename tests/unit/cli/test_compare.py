@@ -13,11 +13,11 @@ import click
 import pytest
 from msgspec.structs import replace
 
-from profiler.cli.app import group
+from profiler.cli.app import group, run_command_line
 from profiler.cli.compare.change_limit import check_limit
 from profiler.cli.compare.change_texts import comparison_lines
-from profiler.cli.compare.github_output import annotations, append_summary
-from profiler.cli.styled_text import render_lines
+from profiler.cli.compare.github_output import annotations, append_summary, without_commands
+from profiler.cli.styled_text import Span, render_lines
 from profiler.comparison.compared_metrics import COMPARED_METRICS, MetricChange
 from profiler.comparison.median_change import MedianChange
 from profiler.comparison.run_sets import RunSet
@@ -73,7 +73,9 @@ class Printed:
 
 def test_json_is_the_object_of_the_contract(capfd: pytest.CaptureFixture[str]) -> None:
     failed = report(250, revision="2", status="failure")
-    found = Printed(capfd, *BOTH, "--format", "json", "--from", kept(*GROWN, [failed]))
+    average = Distribution(avg=0.1 + 0.2)
+    sets = (nights("1", 400, memory_used_mb=average), nights("2", 500, memory_used_mb=average))
+    found = Printed(capfd, *BOTH, "--format", "json", "--from", kept(*sets, [failed]))
     (line,) = found.out.splitlines()
     shown = json.loads(line)
     assert list(shown) == ["a", "b", "metrics"]
@@ -87,10 +89,22 @@ def test_json_is_the_object_of_the_contract(capfd: pytest.CaptureFixture[str]) -
     assert (peak["a"], peak["b"], peak["changePercent"], peak["verdict"]) == (400, 500, 25, "more")
     assert 22 < peak["lowPercent"] < 25 < peak["highPercent"] < 28
     assert (duration["changePercent"], duration["verdict"]) == (0, "no difference seen")
-    assert shown["metrics"]["memoryAverageMB"]["a"] == 100.5
-    assert set(shown["metrics"]["cpuSeconds"].values()) == {None}
+    assert shown["metrics"]["memoryAverageMB"]["a"] == 0.3  # not 0.30000000000000004
+    unknown = shown["metrics"]["cpuSeconds"]
+    assert (unknown.pop("verdict"), set(unknown.values())) == ("too few runs", {None})
     assert '"a":400,' in line
     assert (found.code, found.err) == (0, "task-profiler: Left out of nightly@2: 1 failed.\n")
+
+
+def test_the_interval_of_a_small_difference_does_not_begin_at_0(capfd: pytest.CaptureFixture[str]) -> None:
+    durations = (("1", 1_000_000), ("2", 1_000_001))
+    sets = [
+        [report(100 * int(one) + number, revision=one, metrics={"duration_ms": ms}) for number in range(5)]
+        for one, ms in durations
+    ]
+    found = Printed(capfd, *BOTH, "--format", "json", "--from", kept(*sets))
+    duration = json.loads(found.out)["metrics"]["durationMs"]
+    assert (duration["verdict"], duration["lowPercent"]) == ("more", 0.0001)
 
 
 def test_the_text_has_both_sets_and_the_metrics_that_a_run_has(capfd: pytest.CaptureFixture[str]) -> None:
@@ -129,7 +143,8 @@ def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(capfd: pytest.Capt
     chosen = Printed(capfd, *BOTH, *source, "--metric", "durationMs", "--format", "json")
     assert (chosen.code, list(json.loads(chosen.out)["metrics"])) == (0, ["durationMs"])
     unknown = Printed(capfd, *BOTH, *source, "--metric", "costUsd")
-    assert unknown.err.endswith("is not known for cost (costUsd, no run of A has it).\n")
+    assert unknown.out.endswith("Known for 0 of 8 runs of A and 0 of 8 runs of B: cost.\n")
+    assert unknown.err.endswith(": cost (costUsd, no run of A has it).\n")
     with pytest.raises(click.UsageError, match="'cost' is not one of 'durationMs'"):
         Printed(capfd, *BOTH, "--metric", "cost")
 
@@ -137,8 +152,16 @@ def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(capfd: pytest.Capt
 def test_too_few_runs_do_not_fail_and_that_is_said(capfd: pytest.CaptureFixture[str]) -> None:
     few = Printed(capfd, *BOTH, "--from", kept(nights("1", 400, 4), nights("2", 500)), "--fail-above", "10%")
     assert few.code == 0
-    assert few.err.startswith("task-profiler: Whether B is above A by more than 10 % is not known for duration (")
-    assert "too few runs" in few.err
+    assert few.err.startswith(
+        "task-profiler: It is unknown whether B is above A by more than 10 %: duration (durationMs, too few"
+    )
+    assert "memory peak (maxMemoryUsedMB, too few runs)" in few.err
+    assert few.out.splitlines()[-1] == (
+        "To see a change of 5 %, about this many runs a side are needed: duration 5, memory peak 5, memory average 5."
+    )
+    single = Printed(capfd, *BOTH, "--from", kept(nights("1", 400, 1), nights("2", 500, 1)))
+    assert single.out.splitlines()[-2].endswith("too few runs")
+    assert single.out.splitlines()[-1] == "At least 5 runs a side are needed."
     assert Printed(capfd, *BOTH, "--from", kept(nights("1", 400, 4), nights("2", 500))).err == ""
 
 
@@ -146,7 +169,7 @@ def test_metrics_that_only_some_runs_have_are_named(capfd: pytest.CaptureFixture
     runs = nights("2", 400, 3)
     runs[:2] = [replace(one, record=replace(one.record, cost=Cost(usd=0.1))) for one in runs[:2]]
     found = Printed(capfd, *BOTH, "--from", kept(nights("1", 400), runs), "--fail-above", "10%")
-    assert found.out.endswith("The cost is known for 0 of 8 runs of A and 2 of 3 runs of B.\n")
+    assert found.out.splitlines()[-2] == "Known for 0 of 8 runs of A and 2 of 3 runs of B: cost."
     assert "cost (costUsd, no run of A has it)" in found.err
 
 
@@ -205,10 +228,8 @@ def test_github_gets_annotations_above_the_limit_and_a_summary(
     failed = Printed(capfd, *words, "--fail-above", "10%")
     commands = [line for line in failed.out.splitlines() if line.startswith("::")]
     assert (failed.code, len(commands)) == (3, 1)
-    assert commands[0].startswith(
-        "::error title=task-profiler compare%3A maxMemoryUsedMB::The memory peak of nightly@2 "
-    )
-    assert "500 MB instead of 400 MB of nightly@1: +25.0 %25 (" in commands[0]
+    assert commands[0].startswith("::error title=task-profiler compare%3A maxMemoryUsedMB::memory peak +25.0 %25 (")
+    assert commands[0].endswith(" %25), above the limit of 10 %25: 500 MB in nightly@2, 400 MB in nightly@1.")
     text = summary.read_text()
     assert text.startswith("before\n### nightly@2 compared with nightly@1\n\n|  | A | B |")
     assert text.count("| memory peak | 400 MB | 500 MB | +25.0 % |") == 2
@@ -237,13 +258,16 @@ def test_names_are_escaped_for_workflow_commands_markdown_and_the_terminal(here:
     limit = check_limit([changed("durationMs", "more", 50.0)], 10, needs_all=False)
     (command,) = annotations(HOSTILE, limit)
     assert command.count("\n") == 1
-    assert "a|b%25%0A::error::x" in command
+    assert r"in a|b%25\n::error::x." in command
+    assert r"\x1b[2J" in command
     append_summary(HOSTILE, limit.exceeded, ["it's *so*"], {"GITHUB_STEP_SUMMARY": str(here / "s.md")})
     text = (here / "s.md").read_text()
     assert r"\<img\>\*c\* \`d\` [2J compared" in text.replace(r"\[", "[")
     assert r"| A | a\|b% ::error::x | 1 |" in text
     assert r"it's \*so\*" in text
     drawn = render_lines(comparison_lines(HOSTILE, limit.exceeded, 80), is_coloured=False, encoding="utf-8").decode()
+    lines_of_old_command = [(Span("A  ##[stop-commands]x"), Span("##"))]
+    assert list(without_commands(lines_of_old_command)) == [(Span("A  ##(stop-commands]x"), Span("##"))]
     assert "\n::" not in drawn
     assert "\x1b" not in drawn
 
@@ -276,6 +300,7 @@ def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
         changed("maxMemoryUsedMB", "too few runs", 50.0, runs_needed=12),
         changed("blockReadBytes", "more", None, change=None),
         changed("memoryAverageMB", "no difference seen", -1.0),
+        changed("costUsd", "too few runs", -3.0, high=9.9, runs_needed=7),
         changed("blockWriteBytes", "less", -20.0),
     ]
     limit = check_limit(changes, 10, needs_all=False)
@@ -283,9 +308,20 @@ def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
     above, unknown = limit.sentences()
     assert above == "B is above A by more than 10 %: CPU time (cpuSeconds) +100.0 % (+10.1 % or more)."
     assert unknown == (
-        "Whether B is above A by more than 10 % is not known for memory peak (maxMemoryUsedMB, too few runs, about 12 "
-        "a side are needed), read (blockReadBytes, its median is 0 in A)."
+        "It is unknown whether B is above A by more than 10 %: memory peak (maxMemoryUsedMB, too few runs), read "
+        "(blockReadBytes, its median is 0 in A)."
     )
+
+
+def test_an_error_is_one_line_whatever_the_labels(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = kept([report(labels={"branch": "\x1b[2J\n::error::x"})])
+    monkeypatch.setattr("sys.argv", ["task-profiler", "compare", "nightly@branch=b", "nightly", "--from", source])
+    with pytest.raises(SystemExit) as end:
+        run_command_line()
+    assert end.value.code == 1
+    assert capfd.readouterr().err.endswith(r"its runs have branch=\x1b[2J\n::error::x." + "\n")
 
 
 def test_an_unreadable_source_still_names_its_invalid_lines(capfd: pytest.CaptureFixture[str]) -> None:

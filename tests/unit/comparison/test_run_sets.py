@@ -125,7 +125,7 @@ def test_a_name_in_several_accounts_or_regions_is_refused_with_the_options() -> 
             read(first, second, *runs, *WEEKLY)
         assert str(failure.value) == (
             "nightly is a family in several accounts (1, 2) and Regions (eu-west-1, us-east-1): choose one with "
-            "--account and --task-region."
+            "--account and --task-region, or name runs by their ids."
         )
     weekly = [replace(one, record=replace(one.record, account_id="2")) for one in WEEKLY]
     (a, _), _ = read("nightly", "weekly", *runs, *weekly, accounts=("2",))
@@ -140,6 +140,8 @@ def test_tasks_with_reports_of_several_containers_need_a_choice() -> None:
     runs = [container(name, number) for name in ("load", "export") for number in range(2)]
     with pytest.raises(UsageError, match=r"2 containers \(export, load\): choose one with --container"):
         read("nightly", "weekly", *runs, *WEEKLY)
+    with pytest.raises(TaskProfilerError, match=r"is of the container x: its runs have load, export\."):
+        read("nightly@1", "weekly", *runs, *WEEKLY, container="x")
     runs += [container("load", 9)]
     (a, b), _ = read("nightly", "t9", *runs, container="load")
     assert ([record.container.name for record in a.records], ids(b)) == (["load"] * 3, ["t9"])
@@ -174,7 +176,7 @@ def test_a_revision_or_label_that_no_run_has_names_those_that_there_are(text: st
 
 
 def test_a_name_without_a_success_is_a_sentence() -> None:
-    with pytest.raises(TaskProfilerError, match=r"nightly has no success in the list \(1 failed\)"):
+    with pytest.raises(TaskProfilerError, match=r"nightly has no successful run in the list \(1 failed\)"):
         read("nightly", "weekly", report(status="failure"), *WEEKLY)
 
 

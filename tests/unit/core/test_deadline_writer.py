@@ -1,7 +1,11 @@
 """Output that may not be read."""
 
 import os
+import pty
 import select
+import subprocess
+import sys
+import termios
 import threading
 from collections.abc import Iterator
 
@@ -120,3 +124,32 @@ def test_nobody_waits_for_an_output_that_is_known_not_to_be_read(pipe: Pipe) -> 
     pipe.drop_filling()
     assert output.drain(60)
     assert pipe.read_lines() == lines
+
+
+IN_THE_BACKGROUND = """
+import fcntl, os, sys, termios
+from profiler.cli.progress import stderr_rows
+from profiler.core.deadline_writer import Output
+fcntl.ioctl(2, termios.TIOCSCTTY, 0)
+child = os.fork()
+if child == 0:
+    os.setpgid(0, 0)
+    stderr_rows({}, lambda text: os.write(2, text.encode())).draw(lambda _: [[("row", "")]])
+    Output(2).write(b"report\\n")
+    os._exit(0)
+_, status = os.waitpid(child, os.WUNTRACED)
+sys.exit(os.WIFSTOPPED(status))
+"""
+
+
+def test_a_terminal_that_stops_its_background_jobs_does_not_stop_this_process() -> None:
+    ours, theirs = pty.openpty()
+    settings = termios.tcgetattr(theirs)
+    settings[3] |= termios.TOSTOP
+    termios.tcsetattr(theirs, termios.TCSANOW, settings)
+    termios.tcsetwinsize(theirs, (24, 80))
+    done = subprocess.run([sys.executable, "-c", IN_THE_BACKGROUND], stderr=theirs, start_new_session=True, check=False)
+    assert done.returncode == 0
+    assert os.read(ours, 100) == b"report\r\n"
+    os.close(ours)
+    os.close(theirs)

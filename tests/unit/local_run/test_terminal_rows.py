@@ -200,3 +200,17 @@ def test_a_bar_is_filled_in_halves_and_without_colours_the_rest_is_empty() -> No
     assert drawn(bar(0.3, width=5)) == "\x1b[32m━╸\x1b[0m\x1b[90m━━━\x1b[0m"
     assert drawn(bar(0.3, width=5), is_coloured=False) == "━╸   "
     assert drawn(bar(0.3, width=5, ascii_only=True)) == "\x1b[32m=-\x1b[0m\x1b[90m...\x1b[0m"
+
+
+def test_the_rows_do_not_take_the_colours_of_the_command() -> None:
+    written: list[str] = []
+    terminals = iter([Terminal(columns=40, rows=10)] * 2 + [Terminal(columns=30, rows=8)] * 3)
+    rows = BottomRows(lambda: next(terminals), written.append, is_coloured=True)
+    rows.draw(lambda _: ROWS)
+    rows.close()
+    rows.draw(lambda _: ROWS)
+    rows.draw(lambda _: ROWS)
+    rows.close()
+    saved = re.findall(r"\x1b7(?!\x1b\[0m)", "".join(written))
+    cleared = re.findall(r"\x1b8[^7]*?\x1b\[2?[JK]", "".join(written))
+    assert (saved, cleared) == ([], [])

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from unicodedata import east_asian_width
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.cli.run_end.end_page import MAX_LINES, MAX_WIDTH, MIN_WIDTH, EndView, end_lines
+from profiler.cli.run_end.end_page import MAX_LINES, MAX_WIDTH, EndView, end_lines
 from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
 from profiler.core.text import columns_of
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
@@ -196,9 +197,13 @@ def test_a_warning_is_shown_and_the_others_are_counted() -> None:
     assert not [row for row in lines if "I/O" in row]
 
 
+def columns(line: str) -> int:
+    return sum(1 + (east_asian_width(character) in "WF") for character in line)
+
+
 @given(
     changed_lines(),
-    st.integers(MIN_WIDTH, MAX_WIDTH),
+    st.integers(1, MAX_WIDTH),
     st.sampled_from([BLOCKS, ASCII]),
     st.sampled_from([None, last()]),
 )
@@ -209,7 +214,7 @@ def test_any_record_fits_the_terminal(line: bytes, width: int, glyphs: Glyphs, o
         return
     lines = shown(report, other, width=width, glyphs=glyphs)
     assert 1 <= len(lines) <= MAX_LINES
-    assert max(map(columns_of, lines)) <= width
+    assert max(map(columns_of, lines)) <= width or width < 3  # "..."
     if "".join(map(str, msgspec.to_builtins(report))).isascii() and glyphs.is_ascii:
         assert not set("".join(lines)) & set("▁▂▃▄▅▆▇█▓▒░·…●▔→≥×")
 
@@ -224,3 +229,15 @@ def test_a_name_that_is_too_long_is_cut_and_the_numbers_are_not() -> None:
     lines = shown(etl(family="x" * 200), width=40, max_lines=7)
     assert lines[:2] == ["● " + "x" * 37 + "…", "  succeeded in 12.4 s"]
     assert max(map(len, lines)) <= 40
+
+
+def test_a_name_of_wide_characters_does_not_wrap_and_its_numbers_are_whole() -> None:
+    lines = shown(etl(family="夜間バッチ🚀"), width=40)
+    assert lines[0] == "● 夜間バッチ🚀 succeeded in 12.4 s"
+    assert max(map(columns, lines)) <= 40
+
+
+def test_a_terminal_of_20_columns_wraps_nothing() -> None:
+    lines = shown(etl(family="夜間 job"), width=20)
+    assert lines[0].startswith("● 夜間 job")
+    assert max(map(columns, lines)) <= 20
