@@ -92,8 +92,8 @@ def _waited_for_cpu(metrics: Metrics) -> str | None:
     if seconds < _MIN_CPU_WAIT_SECONDS or waited_ms < duration_ms * _MIN_CPU_WAIT_PERCENT / _PERCENT:
         return None
     return (
-        f"its threads waited {format_duration(waited_ms)} for a CPU: other programs use them, or it works in short "
-        "bursts."
+        f"its threads waited {format_duration(waited_ms)} for a CPU: other programs used the CPUs, or it works in "
+        "short bursts."
     )
 
 

@@ -35,7 +35,7 @@ def advice(metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] 
         ),
         (
             {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0},
-            "its threads waited 6.0 s for a CPU: other programs use them, or it works in short bursts.",
+            "its threads waited 6.0 s for a CPU: other programs used the CPUs, or it works in short bursts.",
         ),
         ({"cpu_wait_percent": 30.0, "cpu_wait_seconds": 0.05}, ENOUGH),
         (
