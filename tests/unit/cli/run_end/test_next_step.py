@@ -34,12 +34,16 @@ def advice(metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] 
         ),
         (
             {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0},
-            "its threads waited 6.0 s for a CPU: other programs use them, or it works in short bursts.",
+            "its threads waited 6.0 s in total for a CPU: up to 9 threads shared 2 vCPU, perhaps with other programs.",
+        ),
+        (
+            {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0, "max_pids": 2},
+            "its threads waited 6.0 s in total for a CPU: other programs used the CPUs, or it works in short bursts.",
         ),
         ({"cpu_wait_percent": 30.0, "cpu_wait_seconds": 0.05}, ENOUGH),
         (
             {"vcpu_used": Distribution(avg=0.98, p95=1.0, max=1.2)},
-            "it kept one of 2 CPUs busy: only work in parallel would make it faster.",
+            "it kept one of 2 CPUs busy: more CPUs help only if it works in parallel.",
         ),
         ({"vcpu_used": Distribution(avg=0.98, p95=1.9, max=2)}, ENOUGH),
     ],
