@@ -77,9 +77,9 @@ def _saturated(metrics: Metrics, glyphs: Glyphs) -> str | None:
     percent, vcpu, threads = metrics.vcpu_saturated_percent, metrics.vcpu_size, metrics.max_pids
     if percent is None or not vcpu or percent < _MIN_SATURATED_PERCENT:
         return None
-    used = f"all of {format_vcpu(vcpu)} in use for {min(percent, _PERCENT):.0f} % of the time"
+    used = f"it used all of its CPU ({format_vcpu(vcpu)}) for {min(percent, _PERCENT):.0f} % of the time"
     if threads is not None and 0 < threads <= vcpu:
-        return f"{used}, but by at most {format_count(threads, 'thread')}: more CPUs would hardly help."
+        return f"{used}, but with at most {format_count(threads, 'thread')}: more CPUs would hardly help."
     least = 1 - min(percent, _PERCENT) / _PERCENT / 2
     return f"{used}: with {format_vcpu(2 * vcpu)} it would take {least:.2g} to 1{glyphs.times} as long."
 
