@@ -30,8 +30,10 @@ def advice(metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] 
         ),
         (
             {"vcpu_saturated_percent": 80.0, "max_pids": 2},
-            "it used all of its CPU (2 vCPU) for 80 % of the time, but with at most 2 threads: "
-            "more CPUs would hardly help.",
+            (
+                "it used all of its CPU (2 vCPU) for 80 % of the time, but with at most 2 threads: "
+                "more CPUs would hardly help."
+            ),
         ),
         (
             {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0},
