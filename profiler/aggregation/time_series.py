@@ -168,11 +168,19 @@ class RunSeries:
         for index in range(self._index(at_ns - held_ns), last + 1):
             self._memory.add(index, size_bytes)
 
-    def add_blocks(self, at_ns: int, read_bytes: int | None, written_bytes: int | None) -> None:
-        """Count the bytes read from and written to storage for the step of ``at_ns``."""
-        index = self._index(at_ns)
-        self._read.add(index, read_bytes)
-        self._written.add(index, written_bytes)
+    def add_blocks(self, at_ns: int, read_bytes: int | None, written_bytes: int | None, *, held_ns: int = 0) -> None:
+        """Spread the bytes read from and written to storage in the ``held_ns`` nanoseconds that end at ``at_ns``.
+
+        They count for the steps of which most is in this time, else for the step of its middle.
+        """
+        self._index(at_ns - 1 if held_ns else at_ns)  # it may merge
+        margin_ns = min(self.step_ns, held_ns) // 2
+        first, last = self._index(at_ns - held_ns + margin_ns), self._index(at_ns - margin_ns)
+        count = last - first + 1
+        for column, size_bytes in ((self._read, read_bytes), (self._written, written_bytes)):
+            for place in range(count):
+                share = None if size_bytes is None else size_bytes * (place + 1) // count - size_bytes * place // count
+                column.add(first + place, share)
 
     def add_devices(self, at_ns: int, readings: DeviceReadings, *, around_ns: int = 0) -> None:
         """Count the devices' utilization and memory for the step of ``at_ns``.

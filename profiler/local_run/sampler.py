@@ -315,9 +315,10 @@ class SampleBuffer:
                 continue
             if usage.series is not None:
                 usage.series.add_blocks(
-                    (self._blocks_ns + sample.read_ns) // 2,  # most of the step that ends with this sample
+                    sample.read_ns,
                     (usage.block_read_bytes or 0) - (read_bytes or 0),
                     (usage.block_write_bytes or 0) - (written_bytes or 0),
+                    held_ns=sample.read_ns - self._blocks_ns,
                 )
             self._blocks_ns = sample.read_ns
         del self._pending[:ready]

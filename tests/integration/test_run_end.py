@@ -163,3 +163,10 @@ def test_several_runs_have_an_end_each_and_a_summary() -> None:
     assert exit_code == 0
     assert plain(text).count("● true succeeded in ") == 2
     assert text.splitlines()[-1].startswith("Median of 2 runs: ")
+
+
+def test_a_defect_of_the_live_view_does_not_end_the_run(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import profiler.local_run.live_rows as rows\nrows.live_rows = None\n")
+    text, exit_code = shown("--live", "--no-history", "--", "sh", "-c", "sleep 0.6; exit 5", PYTHONPATH=str(tmp_path))
+    assert exit_code == 5
+    assert "● sh failed with exit code 5" in plain(text)

@@ -77,9 +77,9 @@ def _saturated(metrics: Metrics, glyphs: Glyphs) -> str | None:
     percent, vcpu, threads = metrics.vcpu_saturated_percent, metrics.vcpu_size, metrics.max_pids
     if percent is None or not vcpu or percent < _MIN_SATURATED_PERCENT:
         return None
-    used = f"all of {format_vcpu(vcpu)} in use for {min(percent, _PERCENT):.0f} % of the time"
+    used = f"it used all of its CPU ({format_vcpu(vcpu)}) for {min(percent, _PERCENT):.0f} % of the time"
     if threads is not None and 0 < threads <= vcpu:
-        return f"{used}, but by at most {format_count(threads, 'thread')}: more CPUs would hardly help."
+        return f"{used}, but with at most {format_count(threads, 'thread')}: more CPUs would hardly help."
     least = 1 - min(percent, _PERCENT) / _PERCENT / 2
     return f"{used}: with {format_vcpu(2 * vcpu)} it would take {least:.2g} to 1{glyphs.times} as long."
 
@@ -91,10 +91,11 @@ def _waited_for_cpu(metrics: Metrics) -> str | None:
     waited_ms = seconds * _MS_PER_SECOND
     if seconds < _MIN_CPU_WAIT_SECONDS or waited_ms < duration_ms * _MIN_CPU_WAIT_PERCENT / _PERCENT:
         return None
-    return (
-        f"its threads waited {format_duration(waited_ms)} for a CPU: other programs used the CPUs, or it works in "
-        "short bursts."
-    )
+    waited = f"its threads waited {format_duration(waited_ms)} in total for a CPU"
+    if metrics.max_pids and metrics.vcpu_size and metrics.max_pids > metrics.vcpu_size:
+        threads = format_count(metrics.max_pids, "thread")
+        return f"{waited}: up to {threads} shared {format_vcpu(metrics.vcpu_size)}, perhaps with other programs."
+    return f"{waited}: other programs used the CPUs, or it works in short bursts."
 
 
 def _one_cpu(metrics: Metrics) -> str | None:
@@ -104,7 +105,7 @@ def _one_cpu(metrics: Metrics) -> str | None:
         return None
     if used.avg < least or used.p95 > most:
         return None
-    return f"it kept one of {size:g} CPUs busy: only work in parallel would make it faster."
+    return f"it kept one of {size:g} CPUs busy: more CPUs help only if it works in parallel."
 
 
 def _enough(record: Record, recommend: str) -> str | None:

@@ -218,12 +218,17 @@ class _LateView:
         self._stderr = stderr
         self._started_ns = clock.wall_ns()
         self._view: LiveView | None = None
+        self._has_failed = False
 
     def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None:
-        if self._view is None and sample.read_ns - self._started_ns >= _VIEW_AFTER_NS:
-            self._view = self._make()
-        if self._view is not None:
+        if self._has_failed or sample.read_ns - self._started_ns < _VIEW_AFTER_NS:
+            return
+        try:
+            self._view = self._view or self._make()
             self._view.on_sample(sample, processes)
+        except Exception:  # noqa: BLE001  a defect of the view must not end the sampling
+            self._has_failed = True
+            self.close()
 
     def on_notice(self, line: "NoticeLine") -> None:
         if self._view is not None:

@@ -185,13 +185,28 @@ def test_bytes_read_and_written_belong_to_their_step_and_unknown_ones_to_none() 
     assert blocks(run) == [(107, None), (None, None), (0, 5)]
 
 
-@given(st.lists(st.tuples(st.integers(0, 10**12), st.integers(0, 2**40), st.integers(0, 2**40)), min_size=1))
-def test_no_byte_is_lost(steps: list[tuple[int, int, int]]) -> None:
+@given(
+    st.lists(
+        st.tuples(
+            *(st.integers(0, 10**12), st.integers(0, 2**40), st.integers(0, 2**40), st.integers(0, 5 * 10**9)),
+        ),
+        min_size=1,
+    )
+)
+def test_no_byte_is_lost(steps: list[tuple[int, int, int, int]]) -> None:
     run = series(points=5)
-    for offset_ns, read_bytes, written_bytes in steps:
-        run.add_blocks(START_NS + offset_ns, read_bytes, written_bytes)
+    for offset_ns, read_bytes, written_bytes, held_ns in steps:
+        run.add_blocks(START_NS + offset_ns, read_bytes, written_bytes, held_ns=held_ns)
     totals = [sum(column or 0 for column in columns) for columns in zip(*blocks(run), strict=True)]
-    assert totals == [sum(read for _, read, _ in steps), sum(written for _, _, written in steps)]
+    assert totals == [sum(read for _, read, *_ in steps), sum(written for _, _, written, _ in steps)]
+
+
+def test_bytes_of_several_steps_are_spread_and_those_of_less_belong_to_the_step_of_their_middle() -> None:
+    run = series(points=5)
+    run.add_blocks(START_NS + seconds(3.1), 10, None, held_ns=seconds(3.1))
+    run.add_blocks(START_NS + seconds(4.2), 8, None, held_ns=seconds(1.1))
+    run.add_blocks(START_NS + seconds(5.1), 6, 1, held_ns=seconds(0.9))
+    assert [read for read, _ in blocks(run)] == [3, 3, 4, 8, 6]
 
 
 def test_the_memory_of_all_gpus_together_is_the_largest_of_the_step() -> None:

@@ -27,20 +27,27 @@ def advice(metrics: dict[str, Any] | None = None, waits: tuple[WaitTarget, ...] 
         ({"max_memory_used_mb": 4000}, "only 96 MB of memory was left: with a little more data it would be killed."),
         (
             {"vcpu_saturated_percent": 80.0},
-            "all of 2 vCPU in use for 80 % of the time: with 4 vCPU it would take 0.6 to 1× as long.",
+            "it used all of its CPU (2 vCPU) for 80 % of the time: with 4 vCPU it would take 0.6 to 1× as long.",
         ),
         (
             {"vcpu_saturated_percent": 80.0, "max_pids": 2},
-            "all of 2 vCPU in use for 80 % of the time, but by at most 2 threads: more CPUs would hardly help.",
+            (
+                "it used all of its CPU (2 vCPU) for 80 % of the time, but with at most 2 threads: "
+                "more CPUs would hardly help."
+            ),
         ),
         (
             {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0},
-            "its threads waited 6.0 s for a CPU: other programs used the CPUs, or it works in short bursts.",
+            "its threads waited 6.0 s in total for a CPU: up to 9 threads shared 2 vCPU, perhaps with other programs.",
+        ),
+        (
+            {"cpu_wait_percent": 30.0, "cpu_wait_seconds": 6.0, "max_pids": 2},
+            "its threads waited 6.0 s in total for a CPU: other programs used the CPUs, or it works in short bursts.",
         ),
         ({"cpu_wait_percent": 30.0, "cpu_wait_seconds": 0.05}, ENOUGH),
         (
             {"vcpu_used": Distribution(avg=0.98, p95=1.0, max=1.2)},
-            "it kept one of 2 CPUs busy: only work in parallel would make it faster.",
+            "it kept one of 2 CPUs busy: more CPUs help only if it works in parallel.",
         ),
         ({"vcpu_used": Distribution(avg=0.98, p95=1.9, max=2)}, ENOUGH),
     ],
