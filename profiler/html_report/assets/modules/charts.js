@@ -8,7 +8,7 @@ import { familyOf } from "#page/run_values.js";
 import { grouped } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
 
-const MAX_FAMILIES = 30;
+export const MAX_FAMILIES = 30;
 const MIN_SHOWN_BUCKETS = 8;
 const drawnPlaces = new Set();
 export const PLOTLY_CONFIG = { displayModeBar: false, responsive: true, showTips: false };
@@ -72,9 +72,13 @@ function drawNothing(place, sentence) {
   place.style.minHeight = "";
 }
 
+/** Returns all families as [family, runs] in the order of rows: most runs first. */
+export const familiesInOrder = (runs) =>
+  [...grouped(runs, familyOf)].sort((a, b) => b[1].length - a[1].length || (a[0] < b[0] ? -1 : 1));
+
 /** Returns the families with the most runs as [family, runs], and the number of the other families. */
 export function largestFamilies(runs) {
-  const families = [...grouped(runs, familyOf)].sort((a, b) => b[1].length - a[1].length || (a[0] < b[0] ? -1 : 1));
+  const families = familiesInOrder(runs);
   return { families: families.slice(0, MAX_FAMILIES), left: Math.max(families.length - MAX_FAMILIES, 0) };
 }
 

@@ -2,6 +2,7 @@
 // series are a separate text: reading them takes as long as everything else, and only an opened run shows them.
 
 import { byId } from "#page/elements.js";
+import { grouped } from "#page/statistics.js";
 
 /** The data. It is empty until `loadContent` has ended. */
 export const content = { runs: [], notices: [], sizing: [], series: [] };
@@ -48,9 +49,12 @@ export function unpackSeries(packed) {
   return { ms: Array.from({ length: count }, (_, at) => (at === count - 1 ? end : (at + 1) * length)), ...columns };
 }
 
-/** Returns the task id, with the container if the task has several reports: the name in addresses and buttons. */
+let byTask = { all: undefined, tasks: new Map() };
+
+/** Returns the task id, with the container if the task has several reports: the name in addresses and links. */
 export function nameOf(run) {
-  const hasSibling = content.runs.some((other) => isSibling(other, run));
+  if (byTask.all !== content.runs) byTask = { all: content.runs, tasks: grouped(content.runs, ({ id }) => id) };
+  const hasSibling = byTask.tasks.get(run.id)?.some((other) => isSibling(other, run));
   return hasSibling ? `${run.id}/${run.container}` : run.id;
 }
 

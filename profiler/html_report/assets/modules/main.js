@@ -9,6 +9,7 @@ import { drawFailures } from "#page/failures_table.js";
 import { showFilters, startFilters } from "#page/filter_controls.js";
 import { asTime, asWholeDuration, UNKNOWN } from "#page/formats.js";
 import { heatmapFigure } from "#page/heatmap.js";
+import { drawMorning } from "#page/morning_screen.js";
 import { drawNight, startNight } from "#page/night_chart.js";
 import { drawSizing } from "#page/right_sizing_table.js";
 import { openRun, showRunOfAddress, startRunDialog } from "#page/run_dialog.js";
@@ -43,6 +44,7 @@ async function drawAll() {
   byId("filtered").textContent = isFiltered ? `${runs.length} of ${content.runs.length} runs` : "";
   byId("count-note").textContent = `By outcome, in intervals of ${asWholeDuration(buckets.width)}`;
   const parts = [
+    () => drawMorning(runs),
     async () => {
       await drawFigure(byId("heat-cpu"), heatmapFigure(runs, buckets, CPU_HEAT));
       if (!dataset.firstHeatmap) markTime("firstHeatmap");

@@ -1,0 +1,219 @@
+// The morning screen: families and nights, with the highest memory peak, kills and failures of each night.
+
+import { MAX_FAMILIES } from "#page/charts.js";
+import { nameOf } from "#page/content.js";
+import { button, byId, element, emptyNote } from "#page/elements.js";
+import { asDuration, asUsd, escapeControls, isKnown } from "#page/formats.js";
+import { cellName, cellSign, morningGrid, ratioText, sparkline } from "#page/morning_grid.js";
+import { colourName } from "#page/outcomes.js";
+import { openRun } from "#page/run_dialog.js";
+import { runAddress, selectedRuns } from "#page/selection.js";
+import { grouped } from "#page/statistics.js";
+
+const LINE_SIZE = { width: 64, height: 18 };
+// Between these percentages, black text is readable on the colours of both themes.
+const [LIGHT_UNTIL, DARK_FROM] = [31, 81];
+const SVG = "http://www.w3.org/2000/svg";
+let showsAll = false;
+
+export function drawMorning(runs) {
+  const place = byId("morning");
+  const grid = morningGrid(runs, { maxRows: showsAll ? undefined : MAX_FAMILIES });
+  byId("morning-title").textContent = `Families by ${grid?.unit ?? "night"}`;
+  byId("morning-note").hidden = !grid;
+  if (!grid) return place.replaceChildren(emptyNote("No run in this selection has a start time."));
+  byId("morning-note").textContent =
+    `Highest memory peak of each ${grid.unit} in % of the limit. A cell opens its killed, else its failed, else its` +
+    " highest run. Duration: median, and the newer half of the runs against the older. Cost: sum.";
+  const columnsKey = `${grid.columns[0].text} ${grid.columns.length}`;
+  const scrolled = place.dataset.columns === columnsKey ? place.querySelector(".nights")?.scrollLeft : undefined;
+  const made = nightsTable(grid);
+  const box = element("div", { className: showsAll ? "nights all" : "nights" }, made);
+  place.replaceChildren(legend(), box, ...rest(grid));
+  place.dataset.columns = columnsKey;
+  box.scrollLeft = scrolled ?? box.scrollWidth;
+  return undefined;
+}
+
+function legend() {
+  const item = (className, sign, text) =>
+    element("span", {}, element("i", { className, textContent: sign }), ` ${text}`);
+  return element(
+    "p",
+    { className: "note nights-legend" },
+    element("span", {}, "0 % ", element("i", { className: "scale" }), " 100 %"),
+    item("heat killed high", "✕", "killed: out of memory"),
+    item("heat failed", "!", "failed"),
+    item("unmeasured success", "✓", "peak or limit not known"),
+    element("span", { textContent: "no cell: no run" }),
+  );
+}
+
+// What the table leaves out.
+function rest({ rows, families, tooOld, withoutStart, columns }) {
+  const sentences = [
+    tooOld && `${tooOld} runs before ${columns[0].text} are not drawn: choose an earlier last day above.`,
+    withoutStart && `${withoutStart} runs without a start time are not drawn.`,
+    rows.length < families &&
+      `${rows.length} of ${families} families: those with kills, then those with failures, then those with the most runs.`,
+  ].filter(Boolean);
+  const redraw = () => {
+    showsAll = !showsAll;
+    drawMorning(selectedRuns());
+    byId("morning-all")?.focus();
+  };
+  const toggles = rows.length < families || (showsAll && families > MAX_FAMILIES);
+  const text = rows.length < families ? `Show all ${families} families` : `Show ${MAX_FAMILIES} families`;
+  return [
+    ...(sentences.length ? [element("p", { className: "note", textContent: sentences.join(" ") })] : []),
+    ...(toggles ? [button(text, redraw, { id: "morning-all", className: "quiet" })] : []),
+  ];
+}
+
+function nightsTable({ columns, rows, isPriced, unit }) {
+  const groups = [...grouped(columns, ({ group }) => group)];
+  const head = (textContent, properties = {}) => element("th", { textContent, ...properties });
+  const table = element(
+    "table",
+    {
+      className: columns.length > 31 ? "many" : "",
+      style: { "--columns": columns.length },
+      attributes: { "aria-labelledby": "morning-title", "aria-describedby": "morning-note" },
+    },
+    element(
+      "thead",
+      {},
+      element(
+        "tr",
+        {},
+        head("Family", { scope: "col", rowSpan: 2, className: "name" }),
+        ...groups.map(([group, { length }]) => groupHead(group, length, groups.length > 1)),
+        head("Duration", { scope: "col", rowSpan: 2, className: "trend" }),
+        ...(isPriced ? [head("Cost", { scope: "col", rowSpan: 2, className: "number" })] : []),
+      ),
+      element("tr", {}, ...columns.map(({ name }) => head(name, { scope: "col", className: "night" }))),
+    ),
+    element("tbody", {}, ...rows.map((row) => familyRow(row, columns, isPriced))),
+  );
+  table.dataset.unit = unit;
+  startKeys(table);
+  return table;
+}
+
+// The month of the nights, or the day of the hours. Above few columns, there is room for its end alone.
+function groupHead(group, columns, isOneOfMany) {
+  const text = isOneOfMany
+    ? [group, group.slice(5), group.slice(8)].find(({ length }) => length <= 3.8 * columns)
+    : group;
+  return element(
+    "th",
+    { scope: "colgroup", colSpan: columns, className: isOneOfMany ? "group narrow" : "group", abbr: group },
+    element("span", { textContent: text }),
+  );
+}
+
+function familyRow({ family, cells, duration, usd }, columns, isPriced) {
+  const name = escapeControls(family);
+  return element(
+    "tr",
+    {},
+    element("th", { scope: "row", className: "name", title: name }, element("span", { textContent: name })),
+    ...columns.map(({ text }, at) => nightCell(family, text, cells.get(at), at)),
+    trendCell(duration, columns.length),
+    ...(isPriced ? [element("td", { className: "number", textContent: asUsd(usd) })] : []),
+  );
+}
+
+function nightCell(family, time, cell, at) {
+  const made = element("td");
+  if (!cell) return made;
+  const name = cellName(family, time, cell);
+  const { percent, killed, failed, outcome, opens } = cell;
+  const zone = percent < LIGHT_UNTIL ? "low" : percent > DARK_FROM ? "high" : "";
+  const kind = isKnown(percent) ? `heat ${zone}` : "unmeasured";
+  const mark = killed ? "killed" : failed ? "failed" : "";
+  made.append(
+    element("a", {
+      href: runAddress(nameOf(opens)),
+      className: `${kind} ${mark}`,
+      textContent: cellSign(cell),
+      title: name,
+      tabIndex: -1,
+      style: isKnown(percent) ? { "--percent": Math.min(percent, 100) } : { "--dot": `var(--${colourName(outcome)})` },
+      attributes: { "aria-label": name },
+      dataset: { at },
+      onclick: (event) => {
+        if (event.ctrlKey || event.metaKey || event.shiftKey) return; // opens another tab or window
+        event.preventDefault();
+        openRun(opens);
+      },
+    }),
+  );
+  return made;
+}
+
+function trendCell(duration, columns) {
+  const made = element("td", { className: "trend" });
+  if (!isKnown(duration.median)) return made;
+  const points = sparkline(duration, columns, LINE_SIZE);
+  const svg = svgElement("svg", {
+    viewBox: `-3 -3 ${LINE_SIZE.width + 6} ${LINE_SIZE.height + 6}`,
+    "aria-hidden": "true",
+  });
+  const [x, y] = points.at(-1);
+  svg.append(
+    svgElement("polyline", { points: points.map((point) => point.join()).join(" ") }),
+    svgElement("circle", { cx: x, cy: y, r: 2 }),
+  );
+  made.append(
+    element(
+      "div",
+      {},
+      svg,
+      element("span", { textContent: asDuration(duration.median) }),
+      " ",
+      element("small", { textContent: ratioText(duration.ratio) }),
+    ),
+  );
+  return made;
+}
+
+function svgElement(tag, attributes) {
+  const created = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) created.setAttribute(name, value);
+  return created;
+}
+
+// One cell is reached by Tab, the others by the arrow keys, Home and End.
+function startKeys(table) {
+  const linksOf = (row) => [...(row?.querySelectorAll("a") ?? [])];
+  let stop = linksOf(table.tBodies[0].rows[0]).at(-1);
+  stop.tabIndex = 0;
+  table.addEventListener("focusin", ({ target }) => {
+    if (target.tagName !== "A") return;
+    stop.tabIndex = -1;
+    stop = target;
+    stop.tabIndex = 0;
+  });
+  table.addEventListener("keydown", (event) => {
+    const { key, target, altKey, ctrlKey, metaKey } = event;
+    if (target.tagName !== "A" || altKey || ctrlKey || metaKey) return;
+    const row = target.closest("tr");
+    const links = linksOf(row);
+    const nearest = (others) => {
+      const distance = (one) => Math.abs(one.dataset.at - target.dataset.at);
+      return others.length ? others.reduce((a, b) => (distance(b) < distance(a) ? b : a)) : undefined;
+    };
+    const next = {
+      ArrowLeft: () => links[links.indexOf(target) - 1],
+      ArrowRight: () => links[links.indexOf(target) + 1],
+      ArrowUp: () => nearest(linksOf(row.previousElementSibling)),
+      ArrowDown: () => nearest(linksOf(row.nextElementSibling)),
+      Home: () => links[0],
+      End: () => links.at(-1),
+    }[key];
+    if (!next) return;
+    event.preventDefault();
+    next()?.focus();
+  });
+}

@@ -1,0 +1,116 @@
+"""The morning screen: a cell for each family and night, its name, what it opens, keyboard, filters, widths."""
+
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from playwright.sync_api import Page
+
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.record.record_model import Report
+from tests import shown_runs
+from tests.browser.conftest import Opener, make_page, ready
+from tests.browser.test_accessibility import serious_findings
+from tests.browser.test_report import OVERFLOW
+from tests.runs import lines
+
+pytestmark = pytest.mark.browser
+LONG = "nightly-export-of-orders-and-invoices-to-the-warehouse-of-eu"
+FOCUSED = "document.activeElement.getAttribute('aria-label')"
+KILLED = shown_runs.out_of_memory()
+
+
+def at(report: Report, days_ago: int, family: str = "nightly-etl") -> Report:
+    """The run, some days before."""
+    started_at = format_ms(shown_runs.STARTED_NS - days_ago * 86_400 * NS_PER_SECOND)
+    task_id = f"{family}-{report.record.task_id[:8]}-{days_ago}"
+    return replace(report, record=replace(report.record, family=family, started_at=started_at, task_id=task_id))
+
+
+@pytest.fixture(scope="module")
+def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("nights") / "lines"
+    etl, failed = shown_runs.etl(), shown_runs.failure()
+    reports = [at(etl, 10), at(etl, 2), at(KILLED, 0), at(failed, 0), at(etl, 0), at(failed, 1, LONG)]
+    file.write_bytes(lines([*reports, at(shown_runs.unmeasured(), 9, LONG)]))
+    return make_page(file.with_name("page.html"), "--from", str(file))
+
+
+def names(tab: Page) -> list[str]:
+    found: list[str] = tab.evaluate("[...document.querySelectorAll('#morning a')].map((one) => one.ariaLabel)")
+    return found
+
+
+def test_a_cell_names_its_night_and_opens_the_killed_run(opened: Opener, nights: Path, tmp_path: Path) -> None:
+    tab = opened(nights)
+    assert tab.evaluate("document.querySelector('#all .panel').contains(document.getElementById('morning'))")
+    assert names(tab) == [
+        "nightly-etl, 2026-11-10, memory peak 81 %, success",
+        "nightly-etl, 2026-11-18, memory peak 81 %, success",
+        "nightly-etl, 2026-11-20, memory peak 99 %, 1 killed, 1 failed, 3 runs",
+        f"{LONG}, 2026-11-11, memory peak not measured, success",
+        f"{LONG}, 2026-11-19, memory peak 81 %, failed",
+    ]
+    assert tab.locator("#morning tbody td:empty").count() == 2 * 11 - 5
+    assert tab.locator("#morning a.killed").inner_text() == "✕!"
+    row = tab.locator("#morning tbody tr").first.inner_text()
+    assert "19m 42s" in row
+    assert "$" in row
+    tab.screenshot(path=tmp_path / "morning.png")
+    tab.get_by_role("link", name=re.compile("2026-11-20, .* killed")).click()
+    tab.wait_for_selector("#detail[open] .verdict.bad")
+    assert tab.evaluate("location.hash") == f"#run=nightly-etl-{KILLED.record.task_id[:8]}-0"
+
+
+def test_arrow_keys_move_between_the_cells(opened: Opener, nights: Path) -> None:
+    tab = opened(nights)
+    tab.locator("#to").focus()
+    while tab.evaluate("document.activeElement.id || document.activeElement.tagName") != "A":
+        tab.keyboard.press("Tab")
+    assert "2026-11-20" in tab.evaluate(FOCUSED)
+    for key, expected in (("ArrowDown", "2026-11-19"), ("ArrowLeft", "2026-11-11"), ("ArrowUp", "2026-11-10")):
+        tab.keyboard.press(key)
+        assert expected in tab.evaluate(FOCUSED)
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#detail[open] .verdict.good")
+    tab.keyboard.press("Escape")
+    assert "2026-11-10" in tab.evaluate(FOCUSED)
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.closest('#morning') === null"), "one stop"
+
+
+def test_the_filters_hold_and_the_time_zone_is_the_readers(opened: Opener, nights: Path) -> None:
+    tab = opened(nights, "#outcome=failure", zone="America/Los_Angeles")
+    assert names(tab)[-1].startswith(f"{LONG}, 2026-11-18 19:00, ")
+    assert tab.inner_text("#morning-title") == "Families by hour"
+    tab.select_option("#outcome", "")
+    ready(tab)
+    assert names(tab)[0].startswith("nightly-etl, 2026-11-09, ")
+    tab.fill("#from", "2030-01-01")
+    ready(tab)
+    assert tab.inner_text("#morning") == "No run in this selection has a start time."
+
+
+@pytest.mark.parametrize(("width", "theme"), [(390, "light"), (390, "dark"), (1440, "dark")])
+def test_the_nights_scroll_in_their_own_box(opened: Opener, nights: Path, width: int, theme: str) -> None:
+    tab = opened(nights, width=width, theme=theme)
+    assert tab.evaluate(OVERFLOW) == 0
+    box = "document.querySelector('#morning .nights')"
+    assert tab.evaluate(f"{box}.scrollWidth > {box}.clientWidth") == (width == 390)
+    name = tab.locator("#morning tbody th").first
+    before = name.bounding_box()
+    tab.evaluate(f"{box}.scrollLeft = 0")
+    assert name.bounding_box() == before, "the family stays"
+    assert serious_findings(tab) == []
+
+
+def test_families_beyond_the_first_are_shown_on_demand(opened: Opener, tmp_path: Path) -> None:
+    runs = [at(shown_runs.etl(), number % 4, f"family-{number:02d}") for number in range(34)]
+    (tmp_path / "lines").write_bytes(lines([*runs, at(KILLED, 4, "killed-one")]))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
+    assert tab.locator("#morning tbody tr").count() == 30
+    assert tab.locator("#morning tbody tr", has_text="killed-one").count() == 1
+    assert "30 of 35 families" in tab.inner_text("#morning")
+    tab.click("#morning-all")
+    assert tab.locator("#morning tbody tr").count() == 35

@@ -1,0 +1,133 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { cellName, cellSign, morningGrid, ratioText, sparkline } from "#page/morning_grid.js";
+import { HOUR, runAt } from "./browser.js";
+
+const DAY_HOURS = 24;
+const nightOf = (nights, fields = {}) => runAt(DAY_HOURS * nights, { size: 1000, peak: 500, ...fields });
+const namesOf = ({ rows, columns }) =>
+  rows.flatMap(({ family, cells }) => [...cells].map(([at, cell]) => cellName(family, columns[at].text, cell)));
+
+test("a row is a family, a column is a night, and a night without runs has no cell", () => {
+  const grid = morningGrid([nightOf(0), nightOf(4), nightOf(4, { peak: 875 }), nightOf(3, { family: "mail" })]);
+  assert.equal(grid.unit, "night");
+  assert.deepEqual(
+    grid.columns.map(({ text }) => text),
+    ["2026-11-20", "2026-11-21", "2026-11-22", "2026-11-23", "2026-11-24"],
+  );
+  assert.deepEqual(namesOf(grid), [
+    "etl, 2026-11-20, memory peak 50 %, success",
+    "etl, 2026-11-24, memory peak 88 %, 2 runs",
+    "mail, 2026-11-23, memory peak 50 %, success",
+  ]);
+});
+
+test("below three days, a column is an hour", () => {
+  const hours = morningGrid([runAt(0), runAt(71.9)]);
+  assert.deepEqual([hours.unit, hours.columns.length, hours.columns[0].text], ["hour", 72, "2026-11-20 06:00"]);
+  assert.equal(morningGrid([runAt(0), runAt(72)]).unit, "night");
+  assert.equal(morningGrid([runAt(0)]).columns.length, 1);
+});
+
+test("a night is a day of the reader, also where summer time begins or ends", () => {
+  const at = (time) => runAt(0, { began: Date.parse(time) });
+  process.env.TZ = "Europe/Berlin";
+  try {
+    const spring = ["2026-03-27T23:30Z", "2026-03-28T23:30Z", "2026-03-29T21:30Z", "2026-03-30T22:30Z"].map(at);
+    const { columns, rows } = morningGrid(spring);
+    assert.deepEqual(
+      columns.map(({ text }) => text),
+      ["2026-03-28", "2026-03-29", "2026-03-30", "2026-03-31"],
+    );
+    assert.deepEqual(
+      [...rows[0].cells].map(([column, { runs }]) => [column, runs]),
+      [
+        [0, 1],
+        [1, 2],
+        [3, 1],
+      ],
+    );
+    const autumn = morningGrid(["2026-10-25T00:30Z", "2026-10-25T01:30Z", "2026-10-25T02:30Z"].map(at));
+    assert.deepEqual(namesOf(autumn), [
+      "etl, 2026-10-25 02:00, memory peak not measured, 2 runs",
+      "etl, 2026-10-25 03:00, memory peak not measured, success",
+    ]);
+  } finally {
+    process.env.TZ = "UTC";
+  }
+});
+
+test("a cell opens the killed run, else the failed one, else the highest, and marks each kill and failure", () => {
+  const failed = nightOf(4, { outcome: "failure", peak: 10 });
+  const lower = nightOf(4, { outcome: "failure", peak: 5, began: failed.began + HOUR });
+  const killed = nightOf(4, { outcome: "out of memory", peak: 990 });
+  const high = nightOf(4, { peak: 999 });
+  const cellOf = (...runs) => morningGrid([nightOf(0), ...runs]).rows[0].cells.get(4);
+  assert.equal(cellOf(high, lower, failed, killed).opens, killed);
+  assert.equal(cellOf(high, lower, failed).opens, failed);
+  assert.equal(cellOf(nightOf(4), high).opens, high);
+  assert.equal(cellSign(cellOf(high, lower, failed, killed)), "✕!2");
+  assert.equal(
+    cellName("etl", "2026-11-24", cellOf(high, lower, failed, killed)),
+    "etl, 2026-11-24, memory peak 100 %, 1 killed, 2 failed, 4 runs",
+  );
+  assert.equal(cellName("etl", "2026-11-24", cellOf(killed)), "etl, 2026-11-24, memory peak 99 %, killed");
+  assert.equal(cellName("etl", "2026-11-24", cellOf(lower)), "etl, 2026-11-24, memory peak 0.5 %, failed");
+});
+
+test("a cell without a percentage shows the outcome", () => {
+  const unknown = { runs: 1, killed: 0, failed: 0, outcome: "stopped" };
+  assert.equal(cellSign(unknown), "■");
+  assert.equal(cellSign({ ...unknown, outcome: "failure", failed: 1 }), "!");
+  assert.equal(cellSign({ ...unknown, percent: 0 }), "0");
+  assert.equal(cellName("a\nb", "now", { ...unknown, peak: 812 }), "a\\u{a}b, now, memory peak 812 MB, stopped");
+});
+
+test("of too many families, those with kills and failures stay, in the order of all charts", () => {
+  const runs = ["a", "b", "b", "c", "d", "d", "d"].map((family, at) => nightOf(at, { family }));
+  runs[0].outcome = "failure";
+  runs[3].outcome = "out of memory";
+  const grid = morningGrid(runs, { maxRows: 3 });
+  assert.deepEqual(
+    grid.rows.map(({ family }) => family),
+    ["d", "a", "c"],
+  );
+  assert.equal(grid.families, 4);
+});
+
+test("runs of long ago and runs without a start time are counted, not drawn", () => {
+  const grid = morningGrid([nightOf(0), nightOf(1000), nightOf(1001), runAt(0, { began: undefined })]);
+  assert.deepEqual([grid.columns.length, grid.tooOld, grid.withoutStart], [180, 1, 1]);
+  assert.equal(grid.columns.at(-1).text, "2029-08-17");
+  assert.equal(morningGrid([runAt(0, { began: undefined })]), undefined);
+});
+
+test("the trend compares the newer half of the runs that succeeded with the older half", () => {
+  const durations = [100, 100, 100, 125, 125, 125].map((ms, at) => nightOf(at, { ms }));
+  const killed = nightOf(6, { ms: 1, outcome: "out of memory" });
+  const [{ duration }] = morningGrid([killed, ...durations]).rows;
+  assert.deepEqual([duration.median, duration.ratio, duration.points.length], [112.5, 1.25, 6]);
+  assert.equal(morningGrid(durations.slice(0, 3)).rows[0].duration.ratio, undefined);
+  assert.deepEqual([1.25, 0.9, 1.001, 1000, undefined].map(ratioText), ["+25 %", "-10 %", "±0 %", "×1000", ""]);
+});
+
+test("a run 1,000 times longer than the others does not flatten the line", () => {
+  const points = [10, 12, 11, 12_000].map((ms, at) => [at, ms]);
+  const line = sparkline({ median: 11.5, points }, 4, { width: 40, height: 20 });
+  assert.deepEqual(
+    line.map(([x]) => x),
+    [5, 15, 25, 35],
+  );
+  assert.ok(line.every(([, y]) => y >= 0 && y <= 20));
+  assert.ok(line[0][1] - line[1][1] > 1);
+});
+
+test("the cost of a row is that of its tasks, and is not known without prices", () => {
+  const runs = [nightOf(0, { usd: 0.5 }), nightOf(3, { usd: 0.25 }), nightOf(3, { family: "gpu" })];
+  const { rows, isPriced } = morningGrid(runs);
+  assert.deepEqual(
+    rows.map(({ usd }) => usd),
+    [0.75, undefined],
+  );
+  assert.equal(isPriced, true);
+});
