@@ -160,7 +160,7 @@ def test_money_is_in_tiles_and_the_largest_saving_comes_first(opened: Opener, ec
     tiles = dict(
         zip(tab.locator("#tiles span").all_inner_texts(), tab.locator("#tiles b").all_inner_texts(), strict=True)
     )
-    assert tiles["Cost"].startswith("$")
+    assert tiles["Cost of these runs"].startswith("$")
     changes = tab.locator("#sizing td.change").all_inner_texts()
     assert not any("-" in text for text in changes), "no negative saving"
     assert any("more" in text or "saves" in text for text in changes)

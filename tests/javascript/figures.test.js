@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { countFigure } from "#page/count_chart.js";
+import { countFigure, countStep } from "#page/count_chart.js";
 import { durationFigure } from "#page/duration_chart.js";
 import { heatmapFigure } from "#page/heatmap.js";
 import { nightFigure, shownPeriod } from "#page/night_chart.js";
@@ -56,6 +56,12 @@ test("runs are counted by outcome", () => {
     ],
   );
   assert.equal(label, "Number of runs over time by outcome: 2 success, 1 failure.");
+});
+
+test("counts have whole numbers on their axis", () => {
+  assert.deepEqual([0, 1, 6, 7, 12, 13, 45, 5000].map(countStep), [1, 1, 1, 2, 2, 5, 10, 1000]);
+  const runs = [runAt(0), runAt(0, { outcome: "failure" }), runAt(1)];
+  assert.equal(countFigure(runs, bucketsOf(runs)).layout.yaxis.dtick, 1);
 });
 
 test("durations are the median and the 95th percentile of each family", () => {
