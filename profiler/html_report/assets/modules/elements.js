@@ -23,8 +23,9 @@ export const button = (textContent, onclick, properties = {}) =>
 
 export const emptyNote = (textContent) => element("p", { className: "empty", textContent });
 
-export function bar(percent) {
-  const kind = percent >= 90 ? "bar hot" : percent >= 75 ? "bar warm" : "bar";
+/** A bar for a share of a limit. Only a limit that must not be reached makes it warm and hot. */
+export function bar(percent, { isCalm = false } = {}) {
+  const kind = isCalm || percent < 75 ? "bar" : percent >= 90 ? "bar hot" : "bar warm";
   return element(
     "span",
     { className: kind, attributes: { "aria-hidden": "true" } },

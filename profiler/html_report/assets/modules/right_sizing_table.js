@@ -78,8 +78,10 @@ export function drawSizing(runs) {
   const everyRun = grouped(content.runs, familyOf); // the advice is independent of the filters
   const rows = [...grouped(sized, familyOf)].map((family) => sizingRow(family, everyRun)).sort(bySaving);
   if (!rows.length) return place.replaceChildren(emptyNote("No run in this selection has a known size."));
-  const withBar = (value, percent) =>
-    isKnown(value) ? element("span", { textContent: value }, ...(isKnown(percent) ? [bar(percent)] : [])) : UNKNOWN;
+  const withBar = (value, percent, options) =>
+    isKnown(value)
+      ? element("span", { textContent: value }, ...(isKnown(percent) ? [bar(percent, options)] : []))
+      : UNKNOWN;
   return place.replaceChildren(
     table(
       [
@@ -106,6 +108,7 @@ export function drawSizing(runs) {
                 ? `${asVcpuCount(row.vcpu)}${isKnown(row.cpuShare) ? ` (${asPercent(row.cpuShare)})` : ""}`
                 : undefined,
               row.cpuShare,
+              { isCalm: true }, // a full CPU is in use, a full memory is a kill
             ),
         },
         { name: "Out of memory", className: "number wide", show: (row) => emphasizedCount(row.killed) },

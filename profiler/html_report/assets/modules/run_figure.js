@@ -235,6 +235,9 @@ function titleOf(row, lines, axisName) {
   };
 }
 
+// A full CPU is in use, a full memory is a kill.
+const limitTone = ({ id }) => (id.includes("memory") ? "oom" : "faint");
+
 // The limit as a line, or in words if it is far above the values.
 function limitParts(row, limit, isNear, axisName) {
   const shapes = [];
@@ -248,7 +251,7 @@ function limitParts(row, limit, isNear, axisName) {
       y0: limit,
       y1: limit,
       yref: axisName,
-      line: { color: colour("oom"), width: 1.3, dash: "dash" },
+      line: { color: colour(limitTone(row)), width: 1.3, dash: "dash" },
     });
     annotations.push({
       text: `limit ${row.show(limit)}`,
@@ -260,7 +263,7 @@ function limitParts(row, limit, isNear, axisName) {
       yref: axisName,
       yanchor: "bottom",
       showarrow: false,
-      font: { size: 11, color: colour("oom") },
+      font: { size: 11, color: colour(limitTone(row)) },
     });
   } else if (isKnown(limit)) {
     annotations.push({
@@ -279,7 +282,7 @@ function limitParts(row, limit, isNear, axisName) {
   return { shapes, annotations };
 }
 
-const MOMENT_TONES = { saturated: "failure", memory: "memory" };
+const MOMENT_TONES = { saturated: "cpu", memory: "memory" };
 
 // Moments in the charts: all vCPUs in use, idle, memory that rises, and the memory peak.
 function momentParts(run, axisOf) {
