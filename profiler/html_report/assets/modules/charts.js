@@ -7,6 +7,7 @@ import { truncate } from "#page/formats.js";
 import { familyOf } from "#page/run_values.js";
 import { grouped } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
+import { bucketText } from "#page/time_buckets.js";
 import { DAY } from "#page/time_units.js";
 
 export const MAX_FAMILIES = 30;
@@ -114,11 +115,16 @@ export const DATE_TICKS = {
 export function bucketAxis({ starts, width }) {
   const [first, last] = [starts[0], starts.at(-1) + width];
   const padding = Math.max(0, MIN_SHOWN_BUCKETS * width - (last - first)) / 2;
+  const nticks = isNarrow() ? 3 : 7;
+  const ticks = width < DAY ? { ...DATE_TICKS, nticks } : nightTicks(starts, width, nticks);
+  return { type: "date", range: [first - padding, last + padding], showgrid: false, ...ticks };
+}
+
+// Days are named below the middle of their bucket.
+function nightTicks(starts, width, nticks) {
+  const named = starts.filter((_, at) => at % Math.ceil(starts.length / nticks) === 0);
   return {
-    type: "date",
-    range: [first - padding, last + padding],
-    showgrid: false,
-    ...DATE_TICKS,
-    nticks: isNarrow() ? 4 : 8,
+    tickvals: named.map((start) => start + width / 2),
+    ticktext: named.map((start) => bucketText(start, width)),
   };
 }

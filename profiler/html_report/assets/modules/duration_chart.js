@@ -7,6 +7,7 @@ import { colour } from "#page/theme.js";
 import { bucketText } from "#page/time_buckets.js";
 
 const ROW_SHARE = 0.84;
+const HEADROOM = 1.15;
 const medianOf = (runs) =>
   quantile(
     runs.map((run) => run.ms),
@@ -23,10 +24,10 @@ export function durationFigure(runs, buckets) {
     label:
       `Duration of ${rows.length} families over time as lines, with the median and the 95th percentile of each.` +
       `${otherFamilies} The table of runs has the numbers.`,
-    traces: [bandTrace(rows, buckets), lineTrace(rows, buckets)],
+    traces: [bandTrace(rows, buckets), lineTrace(rows, buckets), zeroTrace(rows, buckets)],
     layout: chartLayout(Math.max(300, 70 + 26 * rows.length), {
       annotations: rows.map(numbersOf),
-      margin: { l: 8, r: isNarrow() ? 62 : 132, t: 6, b: 34 },
+      margin: { l: 8, r: isNarrow() ? 62 : 156, t: 6, b: 34 },
       showlegend: false,
       hovermode: "closest",
       xaxis: bucketAxis(buckets),
@@ -42,7 +43,7 @@ function familyRow([family, runs], row, buckets) {
     .map(([at, cell]) => ({ at, ms: medianOf(cell), runs: cell.length }))
     .sort((a, b) => a.at - b.at);
   const [median, p95] = [quantile(durations, 0.5), quantile(durations, 0.95)];
-  const top = Math.max(p95, max(points.map(({ ms }) => ms)), 1);
+  const top = Math.max(p95, max(points.map(({ ms }) => ms)), 1) * HEADROOM;
   return { family, row, points, median, p95, heightOf: (ms) => row + ROW_SHARE * (0.5 - ms / top) };
 }
 
@@ -61,8 +62,20 @@ function bandTrace(rows, { starts, width }) {
       return [low, low, high, high, low, null];
     }),
     fill: "toself",
-    fillcolor: `${colour("memory")}33`,
+    fillcolor: `${colour("memory")}44`,
     line: { width: 1, color: `${colour("memory")}66` },
+    hoverinfo: "skip",
+  };
+}
+
+function zeroTrace(rows, { starts, width }) {
+  return {
+    type: "scatter",
+    mode: "lines",
+    name: "0",
+    x: rows.flatMap(() => [starts[0], starts.at(-1) + width, null]),
+    y: rows.flatMap(({ heightOf }) => [heightOf(0), heightOf(0), null]),
+    line: { color: colour("line"), width: 1 },
     hoverinfo: "skip",
   };
 }

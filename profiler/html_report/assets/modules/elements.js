@@ -50,15 +50,10 @@ export function table(columns, rows, { sort, sorted, label } = {}) {
     }
     head.append(th);
   }
-  const body = element("tbody");
-  appendRows(body, columns, rows);
+  const body = element("tbody", {}, ...rows.map((row) => element("tr", {}, ...columns.map((one) => cell(one, row)))));
   const made = element("table", {}, element("thead", {}, head), body);
   if (label) made.setAttribute("aria-label", label);
   return made;
-}
-
-export function appendRows(body, columns, rows) {
-  body.append(...rows.map((row) => element("tr", {}, ...columns.map((column) => cell(column, row)))));
 }
 
 export const outcomeCell = (run) =>
