@@ -229,3 +229,31 @@ test("bytes that are known only now and then have no gaps", () => {
   const [trace] = runFigure({ ...RUN, series: { ms: SERIES.ms, read } }).traces;
   assert.deepEqual(trace.y, [1, 1, 3]);
 });
+
+test("a longer run to compare with leaves the time axis alone", () => {
+  const other = { ...RUN, series: { ms: [9000], mb: [300] }, ms: 9000 };
+  assert.deepEqual(runFigure(RUN, other).full, runFigure(RUN).full);
+});
+
+test("a quantity without a value has no chart", () => {
+  const { traces } = runFigure({ ...RUN, series: { ...SERIES, gpu: [null, null, null] } });
+  assert.ok(!traces.some(({ name }) => name === "GPU"));
+});
+
+test("a peak of the kernel that no sample has seen is a line", () => {
+  const namesOf = (run) => runFigure(run).layout.shapes.map(({ name }) => name);
+  const missed = { ...RUN, peak: 950, peakBy: "kernel" };
+  assert.ok(namesOf(missed).includes("kernel peak"));
+  assert.ok(
+    runFigure(missed).layout.annotations.some(({ text }) => text === "kernel peak 950 MB, between the samples"),
+  );
+  for (const run of [{ ...missed, peak: 905 }, { ...missed, peakBy: "sampled" }, RUN]) {
+    assert.ok(!namesOf(run).includes("kernel peak"));
+  }
+});
+
+test("a full CPU is not red, a full memory is", () => {
+  const { shapes } = runFigure({ ...RUN, peak: 990 }).layout;
+  const limits = shapes.filter(({ line }) => line.dash === "dash").map(({ line }) => line.color);
+  assert.deepEqual(limits, ["faint", "oom"]);
+});

@@ -17,7 +17,7 @@ import { familyOf } from "#page/run_values.js";
 import { drawRuns, startRuns } from "#page/runs_table.js";
 import { formatAddress, readAddress, selectedRuns, selection } from "#page/selection.js";
 import { known, max, min } from "#page/statistics.js";
-import { startThemes } from "#page/theme.js";
+import { isOnPaper, startThemes } from "#page/theme.js";
 import { drawTiles } from "#page/tiles.js";
 import { bucketsOf } from "#page/time_buckets.js";
 
@@ -56,7 +56,7 @@ async function drawAll() {
   ];
   for (const part of parts) {
     await part();
-    await yieldToBrowser();
+    if (!isOnPaper()) await yieldToBrowser();
     if (drawId !== latestDraw) return; // a later selection draws everything again
   }
   markTime("ready");
