@@ -28,6 +28,7 @@ _MAX_STEPS = 1000
 _PEAK_ABOVE_MEDIAN = 1.25
 _PEAK_NEAR_LIMIT = 0.9
 _PERCENT = 100
+_MS_PER_SECOND = 1000
 _MS_PER_MINUTE = 60_000
 _ZERO_REST = (" 00s", " 00m", " 00h")
 
@@ -65,7 +66,9 @@ def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, 
 
 
 def elapsed(milliseconds: float) -> str:
-    """Format a time after the start: ``+9.7s``, ``+3m``, ``+19m 06s``."""
+    """Format a time after the start: ``+430ms``, ``+9.7s``, ``+3m``, ``+19m 06s``."""
+    if 0 < milliseconds < _MS_PER_SECOND:
+        return f"+{int(milliseconds)}ms"
     if milliseconds < _MS_PER_MINUTE:
         return f"+{int(milliseconds / 100) / 10:g}s"
     text = format_duration(milliseconds)

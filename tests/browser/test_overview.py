@@ -104,7 +104,7 @@ def test_days_clusters_and_tags_select_runs(opened: Opener, tmp_path: Path) -> N
 
 def test_an_opened_run_has_an_address_and_back_closes_it(opened: Opener, ecs_dashboard: Path) -> None:
     tab = opened(ecs_dashboard)
-    tab.click("#runs tbody tr:has-text('invoices') button")
+    tab.click("#runs tbody tr:has-text('invoices') a")
     tab.wait_for_selector("#detail[open]")
     assert tab.evaluate("location.hash") == "#run=invoices-1"
     tab.go_back()
@@ -114,15 +114,68 @@ def test_an_opened_run_has_an_address_and_back_closes_it(opened: Opener, ecs_das
 
 def test_enter_opens_a_run_and_escape_leads_back(opened: Opener, ecs_dashboard: Path) -> None:
     tab = opened(ecs_dashboard)
-    first = tab.locator("#runs tbody button").first
+    first = tab.locator("#runs tbody a").first
     first.focus()
-    for key in ("Enter", "Space"):
-        tab.keyboard.press(key)
-        tab.wait_for_selector("#detail[open] dl.facts")
-        assert tab.evaluate("document.activeElement.id") == "run-title", "and not the button that closes it"
-        tab.keyboard.press("Escape")
-        tab.wait_for_selector("#detail", state="hidden")
-        assert first.evaluate("(one) => one === document.activeElement")
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#detail[open] dl.facts")
+    assert tab.evaluate("document.activeElement.id") == "run-title", "and not the button that closes it"
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector("#detail", state="hidden")
+    assert first.evaluate("(one) => one === document.activeElement")
+
+
+def test_a_run_is_a_link_that_opens_in_another_tab_with_the_filters(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard, "#outcome=failure")
+    link = tab.locator("#runs tbody a").first
+    assert link.get_attribute("href") == "#outcome=failure&run=invoices-1"
+    with tab.context.expect_page() as waiting:
+        link.click(button="middle")
+    other = waiting.value
+    other.wait_for_selector("#detail[open] dl.facts")
+    assert other.evaluate("location.hash") == "#outcome=failure&run=invoices-1"
+    assert not tab.is_visible("#detail")
+
+
+def test_dates_are_iso_in_the_filters_and_on_the_axes(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard)
+    tab.fill("#from", "2026-11-2")
+    assert count(tab) == 10, "not a whole date yet"
+    tab.fill("#from", "2026-11-20")
+    wait_for_count(tab, 8)
+    assert tab.evaluate("[...document.getElementById('days').options].map((one) => one.value)") == [
+        "2026-11-20",
+        "2026-11-19",
+        "2026-11-18",
+    ]
+    tab.fill("#from", "")
+    wait_for_count(tab, 10)
+    ready(tab)
+    for chart in ("heat-cpu", "heat-memory", "count", "duration", "night"):
+        texts = " ".join(tab.locator(f"#{chart} .xtick text").all_text_contents())
+        assert "2026-11-" in texts
+        assert "Nov" not in texts
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_filter_without_a_choice_is_hidden(opened: Opener, ecs_dashboard: Path, width: int) -> None:
+    tab = opened(ecs_dashboard, width=width)
+    for name in ("account", "tag", "cluster"):
+        assert not tab.is_visible(f"#{name}")
+    assert tab.is_visible("#family")
+
+
+def test_both_heatmaps_show_peaks_or_averages_and_kills(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard)
+    values = "(id) => document.getElementById(id).data[0].z[0].filter((cell) => cell !== null)"
+    peaks = tab.evaluate(values, "heat-cpu")
+    assert len(tab.evaluate("document.getElementById('heat-memory').data[1].x")) == 2
+    assert tab.locator("#heat-cpu .scatterlayer .point").count() == 2
+    tab.click("button[data-statistic=average] >> nth=1")
+    ready(tab)
+    averages = tab.evaluate(values, "heat-cpu")
+    assert all(peak > average for peak, average in zip(peaks, averages, strict=True))
+    pressed = tab.locator("[data-statistic][aria-pressed=true]").all_inner_texts()
+    assert pressed == ["Average", "Average"]
 
 
 def test_focus_is_visible(opened: Opener, ecs_dashboard: Path) -> None:
@@ -160,7 +213,7 @@ def test_money_is_in_tiles_and_the_largest_saving_comes_first(opened: Opener, ec
     tiles = dict(
         zip(tab.locator("#tiles span").all_inner_texts(), tab.locator("#tiles b").all_inner_texts(), strict=True)
     )
-    assert tiles["Cost"].startswith("$")
+    assert tiles["Cost of these runs"].startswith("$")
     changes = tab.locator("#sizing td.change").all_inner_texts()
     assert not any("-" in text for text in changes), "no negative saving"
     assert any("more" in text or "saves" in text for text in changes)

@@ -1,25 +1,49 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { countFigure } from "#page/count_chart.js";
+import { countFigure, countStep } from "#page/count_chart.js";
 import { durationFigure } from "#page/duration_chart.js";
-import { heatmapFigure } from "#page/heatmap.js";
+import { CPU_HEAT, heatmapFigure, MEMORY_HEAT } from "#page/heatmap.js";
 import { nightFigure, shownPeriod } from "#page/night_chart.js";
 import { readingsAt, runFigure } from "#page/run_figure.js";
 import { bucketsOf } from "#page/time_buckets.js";
 import { DAY } from "#page/time_units.js";
 import { HOUR, runAt, START } from "./browser.js";
 
-const CPU = { percentOf: (run) => run.cpu, colours: ["cpu0", "cpu1", "cpu2"], what: "CPU" };
+const heatmap = (runs, statistic) => heatmapFigure(runs, bucketsOf(runs), CPU_HEAT, statistic);
 
-test("a cell of the heatmap is the mean of its runs, and a cell without a run is empty", () => {
+test("a cell of the heatmap is the highest peak of its runs, and a mark is a kill", () => {
+  const runs = [
+    runAt(0, { vcpuMax: 1, vcpuSize: 4 }),
+    runAt(0, { vcpuMax: 2, vcpuSize: 2 }),
+    runAt(24, { outcome: "out of memory" }),
+    runAt(73, { vcpuMax: 1, vcpuSize: 2 }),
+  ];
+  const [{ z, text }, kills] = heatmap(runs).traces;
+  assert.deepEqual(z, [[100, null, null, 50]]);
+  assert.equal(text[0][0], "<b>etl</b><br>2026-11-20<br>100 % peak CPU, runs: 2");
+  assert.deepEqual([kills.x, kills.y], [[START - 6 * HOUR + 1.5 * DAY], [0]]);
+  assert.match(kills.hovertext[0], /– peak CPU, runs: 1<br>out of memory: 1$/);
+  const killed = [runAt(0, { peak: 990, size: 1000, outcome: "out of memory" })];
+  const memory = heatmapFigure(killed, bucketsOf(killed), MEMORY_HEAT);
+  assert.deepEqual(memory.traces[0].z, [[99]]);
+  assert.match(memory.label, /^Heatmap of the peak memory use of 1 families/);
+});
+
+test("from three days on, a night is one cell", () => {
+  const nights = [0, 1, 2, 3, 4].map((night) => runAt(24 * night + night, { vcpuMax: 1, vcpuSize: 1 }));
+  assert.deepEqual(heatmap(nights).traces[0].z, [[100, 100, 100, 100, 100]]);
+});
+
+test("a cell of averages is the mean of its runs, and a cell without a run is empty", () => {
   const runs = [runAt(0, { cpu: 20 }), runAt(0, { cpu: 40, outcome: "out of memory" }), runAt(12, { cpu: 90 })];
-  const { traces, layout } = heatmapFigure(runs, bucketsOf(runs), CPU);
+  const { traces, layout } = heatmap(runs, "average");
   const [{ z, text, x, y }] = traces;
   assert.equal(z.length, 1);
   assert.equal(z[0][0], 30);
   assert.equal(z[0].at(-1), 90);
   assert.ok(z[0].slice(1, -1).every((value) => value === null));
-  assert.equal(text[0][0], "<b>etl</b><br>2026-11-20 06:00<br>30 % CPU, runs: 2<br>out of memory: 1");
+  assert.equal(text[0][0], "<b>etl</b><br>2026-11-20 06:00<br>30 % average CPU, runs: 2<br>out of memory: 1");
   assert.equal(text[0][1], "");
   assert.deepEqual([x.length, y.length], [z[0].length + 1, 2]);
   assert.deepEqual(layout.yaxis.ticktext, ["etl"]);
@@ -27,20 +51,20 @@ test("a cell of the heatmap is the mean of its runs, and a cell without a run is
 
 test("names of families cannot become HTML", () => {
   const runs = [runAt(0, { cpu: 20, family: "<b>&" })];
-  const { traces, layout } = heatmapFigure(runs, bucketsOf(runs), CPU);
+  const { traces, layout } = heatmap(runs, "average");
   assert.ok(traces[0].text[0][0].startsWith("<b>&lt;b&gt;&amp;</b>"));
   assert.deepEqual(layout.yaxis.ticktext, ["&lt;b&gt;&amp;"]);
 });
 
 test("of more than 30 families, those with the most runs are drawn", () => {
   const runs = Array.from({ length: 40 }, (_, number) => runAt(number, { cpu: 1, family: `family-${number % 35}` }));
-  const { traces, layout } = heatmapFigure(runs, bucketsOf(runs), CPU);
+  const { traces, layout } = heatmap(runs, "average");
   assert.equal(traces[0].z.length, 30);
   assert.match(layout.annotations[0].text, /^5 families with fewer runs are not drawn/);
 });
 
 test("charts without data say so", () => {
-  assert.match(heatmapFigure([runAt(0)], bucketsOf([runAt(0)]), CPU).nothing, /measured CPU percentage/);
+  assert.match(heatmap([runAt(0)]).nothing, /measured peak CPU percentage/);
   assert.match(countFigure([], bucketsOf([])).nothing, /start time/);
   assert.match(durationFigure([runAt(0, { ms: undefined })]).nothing, /measured duration/);
 });
@@ -58,11 +82,30 @@ test("runs are counted by outcome", () => {
   assert.equal(label, "Number of runs over time by outcome: 2 success, 1 failure.");
 });
 
-test("durations are the median and the 95th percentile of each family", () => {
-  const runs = [1, 2, 3].map((hours) => runAt(hours, { ms: 1000 * hours }));
-  const [, median, p95] = durationFigure(runs).traces;
-  assert.deepEqual(median.x, [2000]);
-  assert.deepEqual(p95.x, [2900]);
+test("counts have whole numbers on their axis", () => {
+  assert.deepEqual([0, 1, 6, 7, 12, 13, 45, 5000].map(countStep), [1, 1, 1, 2, 2, 5, 10, 1000]);
+  const runs = [runAt(0), runAt(0, { outcome: "failure" }), runAt(1)];
+  assert.equal(countFigure(runs, bucketsOf(runs)).layout.yaxis.dtick, 1);
+});
+
+test("durations are a line for each family over time, and a band from the median to the 95th percentile", () => {
+  const runs = [1, 2, 3].flatMap((hours) => [
+    runAt(hours, { ms: 1000 * hours }),
+    runAt(hours, { ms: 60e3, family: "longer" }),
+  ]);
+  const { traces, layout, label } = durationFigure(runs, bucketsOf(runs));
+  const [band, line] = traces;
+  const heights = line.y.slice(0, 3);
+  assert.equal(line.x.length, 8);
+  assert.ok(heights[0] > heights[1] && heights[1] > heights[2], "a longer run is higher in its row");
+  assert.ok(band.y[0] > band.y[2] && heights[2] < band.y[2], "the longest is above the 95th percentile");
+  assert.equal(band.y[0], heights[1]);
+  assert.deepEqual(
+    layout.annotations.map(({ text }) => text),
+    ["2.0 s, p95 2.9 s", "1m 00s, p95 1m 00s"],
+  );
+  assert.match(line.hovertext[0], /07:00: 1.0 s, runs: 1<br>of all: median 2.0 s, p95 2.9 s$/);
+  assert.match(label, /^Duration of 2 families over time/);
 });
 
 test("a night goes from noon to noon", () => {
@@ -74,11 +117,38 @@ test("a night goes from noon to noon", () => {
   assert.equal(shownPeriod([runAt(0, { began: undefined })]), undefined);
 });
 
-test("runs over time have a lane for each family, the earliest at the top, and a bar for each run", () => {
+test("rows are in the order of the selected runs in every chart", () => {
+  const measured = { vcpuMax: 1, vcpuSize: 1, cpu: 1 };
+  const runs = [
+    runAt(0, { ...measured, family: "b" }),
+    runAt(1, { ...measured, family: "a" }),
+    runAt(2, { ...measured, family: "a" }),
+    ...[3, 4, 5].map((hours) => runAt(hours, { family: "c" })),
+    runAt(6, { ...measured, family: "c", ms: undefined }),
+  ];
+  const rowsOf = ({ layout }) => layout.yaxis.ticktext;
+  assert.deepEqual(rowsOf(heatmap(runs)), ["c", "a", "b"]);
+  assert.deepEqual(rowsOf(durationFigure(runs, bucketsOf(runs))), ["c", "a", "b"]);
+  assert.deepEqual(rowsOf(nightFigure(runs, shownPeriod(runs))), ["c", "a", "b"]);
+});
+
+test("a cell of 0 % differs from the panel by 16 of 255 in a channel", () => {
+  const css = readFileSync("profiler/html_report/assets/page.css", "utf8");
+  const values = (name) => [...css.matchAll(new RegExp(`--${name}: #(\\w{6})`, "g"))].map(([, hex]) => hex);
+  const channels = (hex) => hex.match(/../g).map((pair) => Number.parseInt(pair, 16));
+  for (const name of ["cpu0", "mem0"]) {
+    values(name).forEach((hex, theme) => {
+      const panel = channels(values("panel")[theme]);
+      assert.ok(Math.max(...channels(hex).map((value, at) => Math.abs(value - panel[at]))) >= 16, name);
+    });
+  }
+});
+
+test("runs over time have a lane for each family, most runs first, and a bar for each run", () => {
   const runs = [runAt(2, { family: "late" }), runAt(0, { family: "early" }), runAt(1, { family: "late" })];
   const figure = nightFigure(runs, shownPeriod(runs));
-  assert.deepEqual(figure.layout.yaxis.ticktext, ["early", "late"]);
-  assert.deepEqual(figure.traces[0].y, [1, 0, 1]);
+  assert.deepEqual(figure.layout.yaxis.ticktext, ["late", "early"]);
+  assert.deepEqual(figure.traces[0].y, [0, 1, 0]);
   assert.deepEqual(figure.traces[0].customdata, [2, 0, 1]);
   assert.equal(figure.leftOut, "");
 });
@@ -158,4 +228,32 @@ test("bytes that are known only now and then have no gaps", () => {
   const read = [1, null, 3];
   const [trace] = runFigure({ ...RUN, series: { ms: SERIES.ms, read } }).traces;
   assert.deepEqual(trace.y, [1, 1, 3]);
+});
+
+test("a longer run to compare with leaves the time axis alone", () => {
+  const other = { ...RUN, series: { ms: [9000], mb: [300] }, ms: 9000 };
+  assert.deepEqual(runFigure(RUN, other).full, runFigure(RUN).full);
+});
+
+test("a quantity without a value has no chart", () => {
+  const { traces } = runFigure({ ...RUN, series: { ...SERIES, gpu: [null, null, null] } });
+  assert.ok(!traces.some(({ name }) => name === "GPU"));
+});
+
+test("a peak of the kernel that no sample has seen is a line", () => {
+  const namesOf = (run) => runFigure(run).layout.shapes.map(({ name }) => name);
+  const missed = { ...RUN, peak: 950, peakBy: "kernel" };
+  assert.ok(namesOf(missed).includes("kernel peak"));
+  assert.ok(
+    runFigure(missed).layout.annotations.some(({ text }) => text === "kernel peak 950 MB, between the samples"),
+  );
+  for (const run of [{ ...missed, peak: 905 }, { ...missed, peakBy: "sampled" }, RUN]) {
+    assert.ok(!namesOf(run).includes("kernel peak"));
+  }
+});
+
+test("a full CPU is not red, a full memory is", () => {
+  const { shapes } = runFigure({ ...RUN, peak: 990 }).layout;
+  const limits = shapes.filter(({ line }) => line.dash === "dash").map(({ line }) => line.color);
+  assert.deepEqual(limits, ["faint", "oom"]);
 });

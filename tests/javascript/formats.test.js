@@ -5,9 +5,11 @@ import { test } from "node:test";
 import {
   asBytes,
   asChange,
+  asClock,
   asDuration,
   asFactor,
   asMemory,
+  asMoment,
   asPercent,
   asRate,
   asTaskSize,
@@ -61,4 +63,14 @@ test("a long text is cut between characters, not between halves of one", () => {
 
 test("a number and its unit stay on one line", () => {
   assert.equal(unbroken("0.25 vCPU, 512 MB"), "0.25\u00a0vCPU, 512\u00a0MB");
+});
+
+test("times in a run are as exact as its steps", () => {
+  assert.deepEqual(
+    [430, 1250, 59_999, 61_000].map((ms) => asMoment(ms, 20)),
+    ["430 ms", "1.25 s", "59.99 s", "1m 01s"],
+  );
+  assert.deepEqual([asMoment(1250, 1000), asMoment(1250, 100), asMoment(1253, 5)], ["1.2 s", "1.2 s", "1.253 s"]);
+  const at = new Date(2026, 10, 20, 6, 0, 2, 250).getTime();
+  assert.deepEqual([asClock(at, 1000), asClock(at, 20)], ["06:00:02", "06:00:02.250"]);
 });

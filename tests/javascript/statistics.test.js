@@ -31,15 +31,20 @@ test("a task with two reports is paid once", () => {
   assert.deepEqual(usdByTask(runs), [0.5, 1]);
 });
 
-test("buckets hold all runs, and are at most 48", () => {
+test("buckets hold all runs, and are at most 120", () => {
   for (const hours of [0, 1, 30, 700, 30_000]) {
     const runs = [runAt(0), runAt(hours), { began: undefined }];
     const buckets = bucketsOf(runs);
-    assert.ok(buckets.starts.length <= 48);
+    assert.ok(buckets.starts.length <= 120);
     assert.equal(buckets.indexOf(runs[0]), 0);
     assert.equal(buckets.indexOf(runs[1]), buckets.starts.length - 1);
     assert.equal(buckets.indexOf(runs[2]), undefined);
   }
+});
+
+test("a bucket is a night from three days on, and an hour below", () => {
+  const widths = [71, 73, 24 * 100, 24 * 130].map((hours) => bucketsOf([runAt(0), runAt(hours)]).width);
+  assert.deepEqual(widths, [HOUR, DAY, DAY, 7 * DAY]);
 });
 
 test("runs without a start have no buckets", () => {

@@ -4,8 +4,9 @@ import { changeText, lastSuccess } from "#page/comparison.js";
 import { logStreamLink, taskLink } from "#page/console_links.js";
 import { content } from "#page/content.js";
 import { csvOf } from "#page/csv.js";
+import { bySaving } from "#page/right_sizing_table.js";
 import { sortRuns } from "#page/runs_table.js";
-import { adviceText, monthlySaving } from "#page/what_if_table.js";
+import { adviceText, monthlySaving, possibleSaving } from "#page/what_if_table.js";
 import { runAt } from "./browser.js";
 
 const ids = (runs) => runs.map((run) => run.id).join("");
@@ -75,9 +76,43 @@ const ADVICE = {
 test("advice says what a change saves, or why there is none", () => {
   assert.equal(monthlySaving(ADVICE), 10);
   assert.equal(adviceText(ADVICE), "saves 50 %, $10.00 a month");
-  assert.equal(adviceText({ ...ADVICE, fits: true }), "fits");
   assert.equal(adviceText({ ...ADVICE, changes: false }), "more is needed");
   assert.equal(adviceText({ changes: false, risk: "out of memory" }), "ran out of memory");
   assert.equal(adviceText({ changes: false }), "current size unknown");
   assert.equal(adviceText(undefined), "–");
+});
+
+test("a size fits where a run has succeeded and none was killed for memory", () => {
+  const advice = { ...ADVICE, changes: false, fits: true };
+  const fitting = runAt(0, { taskSize: [1, 2048] });
+  const killed = { ...fitting, outcome: "out of memory" };
+  assert.equal(adviceText(advice, [fitting, { ...killed, taskSize: [1, 1024] }]), "fits");
+  assert.equal(adviceText(advice, [fitting, killed]), "ran out of memory");
+  assert.equal(adviceText(advice, [{ ...fitting, kills: [1, []] }]), "ran out of memory");
+  assert.equal(adviceText(advice, [{ ...fitting, outcome: "failure" }]), "no run has succeeded at this size");
+});
+
+test("the largest saving comes first, also where the runs per month are unknown", () => {
+  const inPercent = (family, saving, fields) => ({ family, advice: { changes: true, saving }, ...fields });
+  const rows = [
+    { family: "fits", advice: { fits: true, saving: 90 }, memoryShare: 80 },
+    inPercent("costs more", -20, { memoryShare: 99 }),
+    inPercent("72", 72, { memoryShare: 1 }),
+    inPercent("9", 9, { memoryShare: 70 }),
+    { family: "too small", advice: { risk: "killed" } },
+    inPercent("$1", 20, { saving: 1 }),
+    inPercent("$5", 10, { saving: 5 }),
+  ];
+  const order = rows.sort(bySaving).map(({ family }) => family);
+  assert.deepEqual(order, ["$5", "$1", "72", "9", "too small", "costs more", "fits"]);
+});
+
+test("the possible saving is for the runs that the cost is for", () => {
+  const runs = [
+    { id: "a", usd: 1, taskSize: [1, 2048] },
+    { id: "a", usd: 1, taskSize: [1, 2048] },
+    { id: "b", usd: 4, taskSize: [1, 1024] },
+  ];
+  assert.equal(possibleSaving(runs, ADVICE), 0.5);
+  assert.equal(possibleSaving(runs, { ...ADVICE, saving: -3 }), undefined);
 });

@@ -153,7 +153,7 @@ def test_a_flat_memory_near_its_limit_stands_out() -> None:
 def test_times_after_the_start() -> None:
     assert [elapsed(ms) for ms in (0, 400, 9_700, 180_000, 1_146_000, 7_200_000, 90_000_000)] == [
         "+0s",
-        "+0.4s",
+        "+400ms",
         "+9.7s",
         "+3m",
         "+19m 06s",

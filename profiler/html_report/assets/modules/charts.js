@@ -7,6 +7,8 @@ import { truncate } from "#page/formats.js";
 import { familyOf } from "#page/run_values.js";
 import { grouped } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
+import { bucketText } from "#page/time_buckets.js";
+import { DAY } from "#page/time_units.js";
 
 export const MAX_FAMILIES = 30;
 const MIN_SHOWN_BUCKETS = 8;
@@ -76,9 +78,15 @@ function drawNothing(place, sentence) {
 export const familiesInOrder = (runs) =>
   [...grouped(runs, familyOf)].sort((a, b) => b[1].length - a[1].length || (a[0] < b[0] ? -1 : 1));
 
-/** Returns the families with the most runs as [family, runs], and the number of the other families. */
-export function largestFamilies(runs) {
-  const families = familiesInOrder(runs);
+/**
+ * Returns the families of a chart's runs as [family, runs], and the number of those that it leaves out.
+ *
+ * Every chart has the order of the selected runs.
+ */
+export function largestFamilies(runs, selectedRuns = runs) {
+  const ranks = new Map(familiesInOrder(selectedRuns).map(([family], rank) => [family, rank]));
+  const rankOf = ([family]) => ranks.get(family) ?? ranks.size;
+  const families = familiesInOrder(runs).sort((a, b) => rankOf(a) - rankOf(b));
   return { families: families.slice(0, MAX_FAMILIES), left: Math.max(families.length - MAX_FAMILIES, 0) };
 }
 
@@ -95,9 +103,28 @@ export function familyAxis(names) {
   };
 }
 
+// The day is below the first time of each day.
+export const DATE_TICKS = {
+  tickformatstops: [
+    { dtickrange: [null, DAY - 1], value: "%H:%M\n%Y-%m-%d" },
+    { dtickrange: [DAY, null], value: "%Y-%m-%d" },
+  ],
+};
+
 /** An axis over the buckets, with room on both sides of few buckets. */
 export function bucketAxis({ starts, width }) {
   const [first, last] = [starts[0], starts.at(-1) + width];
   const padding = Math.max(0, MIN_SHOWN_BUCKETS * width - (last - first)) / 2;
-  return { type: "date", range: [first - padding, last + padding], showgrid: false, nticks: isNarrow() ? 4 : 8 };
+  const nticks = isNarrow() ? 3 : 7;
+  const ticks = width < DAY ? { ...DATE_TICKS, nticks } : nightTicks(starts, width, nticks);
+  return { type: "date", range: [first - padding, last + padding], showgrid: false, ...ticks };
+}
+
+// Days are named below the middle of their bucket.
+function nightTicks(starts, width, nticks) {
+  const named = starts.filter((_, at) => at % Math.ceil(starts.length / nticks) === 0);
+  return {
+    tickvals: named.map((start) => start + width / 2),
+    ticktext: named.map((start) => bucketText(start, width)),
+  };
 }

@@ -1,74 +1,114 @@
-// The duration of each family: median and 95th percentile on a logarithmic axis.
+// The duration of each family over time: a row for each family with a line of medians, and the band up to its p95.
 
-import { chartLayout, escapeHtml, familyAxis, largestFamilies } from "#page/charts.js";
-import { asDuration, asWholeDuration, isKnown } from "#page/formats.js";
-import { quantile } from "#page/statistics.js";
+import { bucketAxis, chartLayout, escapeHtml, familyAxis, isNarrow, largestFamilies } from "#page/charts.js";
+import { asDuration, isKnown } from "#page/formats.js";
+import { grouped, max, quantile } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
-import { DAY, HOUR, MINUTE } from "#page/time_units.js";
+import { bucketText } from "#page/time_buckets.js";
 
-const TICKS = [1, 10, 100, 1000, 10e3, MINUTE, 10 * MINUTE, HOUR, 6 * HOUR, DAY, 7 * DAY];
-const onAxis = (ms) => Math.max(ms, 1); // a logarithmic axis has no 0
+const ROW_SHARE = 0.84;
+const HEADROOM = 1.15;
+const medianOf = (runs) =>
+  quantile(
+    runs.map((run) => run.ms),
+    0.5,
+  );
 
-export function durationFigure(runs) {
-  const measured = runs.filter((run) => isKnown(run.ms) && run.outcome !== "running");
+export function durationFigure(runs, buckets) {
+  const measured = runs.filter((run) => isKnown(run.ms) && isKnown(run.began) && run.outcome !== "running");
   if (!measured.length) return { nothing: "No run in this selection has a measured duration." };
-  const families = largestFamilies(measured).families.map(([family, familyRuns], row) => {
-    const durations = familyRuns.map((run) => run.ms);
-    return { family, row, runs: durations.length, median: quantile(durations, 0.5), p95: quantile(durations, 0.95) };
-  });
-  const log = (ms) => Math.log10(onAxis(ms));
-  const low = Math.min(...families.map(({ median }) => log(median))) - 0.15;
-  const high = Math.max(...families.map(({ p95 }) => log(p95))) + 0.15;
+  const { families, left } = largestFamilies(measured, runs);
+  const rows = families.map((family, row) => familyRow(family, row, buckets));
+  const otherFamilies = left ? ` ${left} families with fewer runs are not drawn.` : "";
   return {
     label:
-      `Median and 95th percentile of the duration of ${families.length} families.` +
-      " The table of runs has the numbers.",
-    traces: [
-      spanTrace(families),
-      pointTrace(families, "median", { symbol: "circle", color: colour("cpu") }),
-      pointTrace(families, "p95", { symbol: "diamond", color: colour("memory") }),
-    ],
-    layout: chartLayout(Math.max(300, 70 + 26 * families.length), {
-      margin: { l: 8, r: 10, t: 30, b: 34 },
-      showlegend: true,
-      xaxis: {
-        type: "log",
-        range: [low, high],
-        tickvals: TICKS,
-        ticktext: TICKS.map(asWholeDuration),
-        zeroline: false,
-        tickangle: 0,
-      },
-      yaxis: familyAxis(families.map(({ family }) => family)),
+      `Duration of ${rows.length} families over time as lines, with the median and the 95th percentile of each.` +
+      `${otherFamilies} The table of runs has the numbers.`,
+    traces: [bandTrace(rows, buckets), lineTrace(rows, buckets), zeroTrace(rows, buckets)],
+    layout: chartLayout(Math.max(300, 70 + 26 * rows.length), {
+      annotations: rows.map(numbersOf),
+      margin: { l: 8, r: isNarrow() ? 62 : 156, t: 6, b: 34 },
+      showlegend: false,
+      hovermode: "closest",
+      xaxis: bucketAxis(buckets),
+      yaxis: familyAxis(rows.map(({ family }) => family)),
     }),
   };
 }
 
-// A line from the median to the 95th percentile of each family.
-function spanTrace(families) {
+// Each row has an axis of its own that begins at 0: a change of a short family is as visible as that of a long one.
+function familyRow([family, runs], row, buckets) {
+  const durations = runs.map((run) => run.ms);
+  const points = [...grouped(runs, buckets.indexOf)]
+    .map(([at, cell]) => ({ at, ms: medianOf(cell), runs: cell.length }))
+    .sort((a, b) => a.at - b.at);
+  const [median, p95] = [quantile(durations, 0.5), quantile(durations, 0.95)];
+  const top = Math.max(p95, max(points.map(({ ms }) => ms)), 1) * HEADROOM;
+  return { family, row, points, median, p95, heightOf: (ms) => row + ROW_SHARE * (0.5 - ms / top) };
+}
+
+function bandTrace(rows, { starts, width }) {
+  const sides = ({ points }) => [starts[points[0].at], starts[points.at(-1).at] + width];
   return {
     type: "scatter",
     mode: "lines",
-    x: families.flatMap(({ median, p95 }) => [onAxis(median), onAxis(p95), null]),
-    y: families.flatMap(({ row }) => [row, row, null]),
-    line: { color: colour("line"), width: 4 },
+    name: "median to p95",
+    x: rows.flatMap((row) => {
+      const [from, until] = sides(row);
+      return [from, until, until, from, from, null];
+    }),
+    y: rows.flatMap(({ median, p95, heightOf }) => {
+      const [low, high] = [heightOf(median), heightOf(p95)];
+      return [low, low, high, high, low, null];
+    }),
+    fill: "toself",
+    fillcolor: `${colour("memory")}44`,
+    line: { width: 1, color: `${colour("memory")}66` },
     hoverinfo: "skip",
-    showlegend: false,
   };
 }
 
-function pointTrace(families, name, marker) {
+function zeroTrace(rows, { starts, width }) {
   return {
     type: "scatter",
-    mode: "markers",
-    name,
-    x: families.map((one) => onAxis(one[name])),
-    y: families.map(({ row }) => row),
+    mode: "lines",
+    name: "0",
+    x: rows.flatMap(() => [starts[0], starts.at(-1) + width, null]),
+    y: rows.flatMap(({ heightOf }) => [heightOf(0), heightOf(0), null]),
+    line: { color: colour("line"), width: 1 },
+    hoverinfo: "skip",
+  };
+}
+
+function lineTrace(rows, { starts, width }) {
+  const each = (pick) => rows.flatMap((row) => [...row.points.map((point) => pick(point, row)), null]);
+  return {
+    type: "scatter",
+    mode: "lines+markers",
+    name: "median",
+    x: each(({ at }) => starts[at] + width / 2),
+    y: each(({ ms }, { heightOf }) => heightOf(ms)),
+    connectgaps: false,
+    line: { color: colour("cpu"), width: 1.6 },
+    marker: { size: 4 },
     hoverinfo: "text",
-    hovertext: families.map(
-      ({ family, median, p95, runs }) =>
-        `<b>${escapeHtml(family)}</b><br>median ${asDuration(median)}, p95 ${asDuration(p95)}<br>runs: ${runs}`,
+    hovertext: each(
+      ({ at, ms, runs }, { family, median, p95 }) =>
+        `<b>${escapeHtml(family)}</b><br>${bucketText(starts[at], width)}: ${asDuration(ms)}, runs: ${runs}<br>` +
+        `of all: median ${asDuration(median)}, p95 ${asDuration(p95)}`,
     ),
-    marker: { size: 10, ...marker },
+  };
+}
+
+function numbersOf({ row, median, p95 }) {
+  return {
+    text: isNarrow() ? asDuration(median) : `${asDuration(median)}, p95 ${asDuration(p95)}`,
+    showarrow: false,
+    xref: "paper",
+    x: 1,
+    xanchor: "left",
+    xshift: 6,
+    y: row,
+    font: { size: 11, color: colour("faint") },
   };
 }

@@ -23,8 +23,9 @@ export const button = (textContent, onclick, properties = {}) =>
 
 export const emptyNote = (textContent) => element("p", { className: "empty", textContent });
 
-export function bar(percent) {
-  const kind = percent >= 90 ? "bar hot" : percent >= 75 ? "bar warm" : "bar";
+/** A bar for a share of a limit. Only a limit that must not be reached makes it warm and hot. */
+export function bar(percent, { isCalm = false } = {}) {
+  const kind = isCalm || percent < 75 ? "bar" : percent >= 90 ? "bar hot" : "bar warm";
   return element(
     "span",
     { className: kind, attributes: { "aria-hidden": "true" } },
@@ -49,15 +50,10 @@ export function table(columns, rows, { sort, sorted, label } = {}) {
     }
     head.append(th);
   }
-  const body = element("tbody");
-  appendRows(body, columns, rows);
+  const body = element("tbody", {}, ...rows.map((row) => element("tr", {}, ...columns.map((one) => cell(one, row)))));
   const made = element("table", {}, element("thead", {}, head), body);
   if (label) made.setAttribute("aria-label", label);
   return made;
-}
-
-export function appendRows(body, columns, rows) {
-  body.append(...rows.map((row) => element("tr", {}, ...columns.map((column) => cell(column, row)))));
 }
 
 export const outcomeCell = (run) =>

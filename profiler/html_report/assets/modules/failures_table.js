@@ -3,7 +3,7 @@
 import { byId, emphasizedCount, emptyNote, table } from "#page/elements.js";
 import { asTime, escapeControls, UNKNOWN } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
-import { runButton } from "#page/run_dialog.js";
+import { runLink } from "#page/run_dialog.js";
 import { familyOf } from "#page/run_values.js";
 import { grouped, known } from "#page/statistics.js";
 
@@ -36,7 +36,7 @@ export function drawFailures(runs) {
           className: "wide",
           show: (row) => row.codes.slice(0, 8).join(", ") + (row.codes.length > 8 ? ", …" : "") || UNKNOWN,
         },
-        { name: "Last failure", className: "time", show: (row) => runButton(row.last, asTime(row.last.began)) },
+        { name: "Last failure", className: "time", show: (row) => runLink(row.last, asTime(row.last.began)) },
       ],
       families,
       { label: "Failures by family" },

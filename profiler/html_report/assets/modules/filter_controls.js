@@ -2,7 +2,7 @@
 
 import { content } from "#page/content.js";
 import { byId, element } from "#page/elements.js";
-import { truncate } from "#page/formats.js";
+import { asTime, truncate } from "#page/formats.js";
 import { OUTCOMES } from "#page/outcomes.js";
 import { familyOf } from "#page/run_values.js";
 import { CHOICES, NO_FILTERS, PLACES, selection, writeAddress } from "#page/selection.js";
@@ -56,15 +56,33 @@ function fillChoices() {
   }
 }
 
+// Days with runs, newest first, to choose from.
+function fillDays() {
+  const days = new Set(known(content.runs, (run) => run.began).map((ms) => asTime(ms).slice(0, 10)));
+  byId("days").replaceChildren(
+    ...[...days]
+      .sort()
+      .reverse()
+      .map((value) => element("option", { value })),
+  );
+}
+
 /** Calls `onChange` after a filter has changed, and `onSearch` after the searched text has. */
 export function startFilters(onChange, onSearch) {
   fillChoices();
-  for (const name of [...CHOICES, "from", "to"]) {
-    byId(name).onchange = (event) => {
-      selection[name] = event.target.value;
-      writeAddress();
-      showFilters();
-      onChange();
+  fillDays();
+  const select = (name, value) => {
+    if (selection[name] === value) return;
+    selection[name] = value;
+    writeAddress();
+    showFilters();
+    onChange();
+  };
+  for (const name of CHOICES) byId(name).onchange = ({ target }) => select(name, target.value);
+  // A date is text: a browser's field for dates shows them as its language does.
+  for (const name of ["from", "to"]) {
+    byId(name).oninput = ({ target }) => {
+      if (target.validity.valid) select(name, target.value);
     };
   }
   let timer;

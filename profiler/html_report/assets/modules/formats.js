@@ -19,6 +19,20 @@ export function asDuration(ms) {
   return `${Math.floor(seconds / 86400)}d ${twoDigits(Math.floor((seconds % 86400) / 3600))}h`;
 }
 
+/** Returns a time in a run, as exact as its steps: "1.25 s" where a step is 20 ms. */
+export function asMoment(ms, stepMs) {
+  if (ms < 1000 || ms >= MINUTE || stepMs >= 1000) return asDuration(ms);
+  const digits = stepMs >= 100 ? 1 : stepMs >= 10 ? 2 : 3;
+  return `${(Math.floor(ms / 10 ** (3 - digits)) / 10 ** digits).toFixed(digits)} s`;
+}
+
+/** Returns the local time of day, as exact as the steps: "06:00:02", "06:00:02.250". */
+export function asClock(ms, stepMs) {
+  const date = new Date(ms);
+  const parts = [date.getHours(), date.getMinutes(), date.getSeconds()].map(twoDigits).join(":");
+  return stepMs >= 1000 ? parts : `${parts}.${String(date.getMilliseconds()).padStart(3, "0")}`;
+}
+
 export function asMemory(mb) {
   if (!isKnown(mb)) return UNKNOWN;
   const roundedMb = roundHalfUp(mb);

@@ -8,7 +8,7 @@ import { byId, element } from "#page/elements.js";
 import { drawFailures } from "#page/failures_table.js";
 import { showFilters, startFilters } from "#page/filter_controls.js";
 import { asTime, asWholeDuration, UNKNOWN } from "#page/formats.js";
-import { heatmapFigure } from "#page/heatmap.js";
+import { CPU_HEAT, chosenStatistic, heatmapFigure, MEMORY_HEAT, showStatistic, startHeatmaps } from "#page/heatmap.js";
 import { drawMorning } from "#page/morning_screen.js";
 import { drawNight, startNight } from "#page/night_chart.js";
 import { drawSizing } from "#page/right_sizing_table.js";
@@ -18,12 +18,10 @@ import { familyOf } from "#page/run_values.js";
 import { drawRuns, startRuns } from "#page/runs_table.js";
 import { formatAddress, readAddress, selectedRuns, selection } from "#page/selection.js";
 import { known, max, min } from "#page/statistics.js";
-import { startThemes } from "#page/theme.js";
+import { isOnPaper, startThemes } from "#page/theme.js";
 import { drawTiles } from "#page/tiles.js";
 import { bucketsOf } from "#page/time_buckets.js";
 
-const CPU_HEAT = { percentOf: (run) => run.cpu, colours: ["cpu0", "cpu1", "cpu2"], what: "CPU" };
-const MEMORY_HEAT = { percentOf: (run) => run.memory, colours: ["mem0", "mem1", "mem2"], what: "memory" };
 let latestDraw = 0;
 const yieldToBrowser = () => new Promise((done) => setTimeout(done, 0));
 
@@ -40,18 +38,19 @@ async function drawAll() {
   const runs = selectedRuns();
   const buckets = bucketsOf(runs);
   drawTiles(runs);
+  showStatistic(byId("all"));
   const isFiltered = runs.length !== content.runs.length;
   byId("filtered").textContent = isFiltered ? `${runs.length} of ${content.runs.length} runs` : "";
   byId("count-note").textContent = `By outcome, in intervals of ${asWholeDuration(buckets.width)}`;
   const parts = [
     () => drawMorning(runs),
     async () => {
-      await drawFigure(byId("heat-cpu"), heatmapFigure(runs, buckets, CPU_HEAT));
+      await drawFigure(byId("heat-cpu"), heatmapFigure(runs, buckets, CPU_HEAT, chosenStatistic()));
       if (!dataset.firstHeatmap) markTime("firstHeatmap");
     },
-    () => drawFigure(byId("heat-memory"), heatmapFigure(runs, buckets, MEMORY_HEAT)),
+    () => drawFigure(byId("heat-memory"), heatmapFigure(runs, buckets, MEMORY_HEAT, chosenStatistic())),
     () => drawFigure(byId("count"), countFigure(runs, buckets)),
-    () => drawFigure(byId("duration"), durationFigure(runs)),
+    () => drawFigure(byId("duration"), durationFigure(runs, buckets)),
     () => drawNight(byId("night"), runs, openRun),
     () => drawFailures(runs),
     () => drawSizing(runs),
@@ -59,7 +58,7 @@ async function drawAll() {
   ];
   for (const part of parts) {
     await part();
-    await yieldToBrowser();
+    if (!isOnPaper()) await yieldToBrowser();
     if (drawId !== latestDraw) return; // a later selection draws everything again
   }
   markTime("ready");
@@ -105,6 +104,7 @@ function startOverview() {
     `${content.runs.length} runs of ${families} families${period}.${onFargateText()}${leftOutText()}`;
   readAddress();
   startFilters(drawAll, () => drawRuns(selectedRuns()));
+  startHeatmaps(byId("all"), drawAll);
   startNight(() => drawNight(byId("night"), selectedRuns(), openRun));
   startRunDialog();
   startRuns();

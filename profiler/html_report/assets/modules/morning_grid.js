@@ -3,7 +3,7 @@
 import { familiesInOrder } from "#page/charts.js";
 import { asMemory, asPercent, escapeControls, isKnown } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
-import { shareOf, usdByTask } from "#page/run_values.js";
+import { familyOf, shareOf, usdByTask } from "#page/run_values.js";
 import { grouped, known, max, min, quantile, total } from "#page/statistics.js";
 import { bucketText, local } from "#page/time_buckets.js";
 import { DAY, HOUR } from "#page/time_units.js";
@@ -38,7 +38,10 @@ export function morningGrid(runs, { maxRows = Number.POSITIVE_INFINITY } = {}) {
       : { group: text.slice(0, 10), name: text.slice(11, 13), text };
   });
   const indexOf = (run) => Math.floor((local(run.began) - first) / width);
-  const all = familiesInOrder(drawn).map(([family, familyRuns]) => familyRow(family, familyRuns, indexOf));
+  const runsOf = grouped(drawn, familyOf);
+  const all = familiesInOrder(runs)
+    .filter(([family]) => runsOf.has(family))
+    .map(([family]) => familyRow(family, runsOf.get(family), indexOf));
   const chosen = new Set([...all].sort((a, b) => badness(b) - badness(a)).slice(0, maxRows));
   return {
     unit: width === DAY ? "night" : "hour",

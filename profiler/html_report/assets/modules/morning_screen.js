@@ -1,18 +1,17 @@
 // The morning screen: families and nights, with the highest memory peak, kills and failures of each night.
 
 import { MAX_FAMILIES } from "#page/charts.js";
-import { nameOf } from "#page/content.js";
 import { button, byId, element, emptyNote } from "#page/elements.js";
 import { asDuration, asUsd, escapeControls, isKnown } from "#page/formats.js";
 import { cellName, cellSign, morningGrid, ratioText, sparkline } from "#page/morning_grid.js";
 import { colourName } from "#page/outcomes.js";
-import { openRun } from "#page/run_dialog.js";
-import { runAddress, selectedRuns } from "#page/selection.js";
+import { runLink } from "#page/run_dialog.js";
+import { selectedRuns } from "#page/selection.js";
 import { grouped } from "#page/statistics.js";
 
 const LINE_SIZE = { width: 64, height: 18 };
 // Between these percentages, black text is readable on the colours of both themes.
-const [LIGHT_UNTIL, DARK_FROM] = [31, 81];
+const [LIGHT_UNTIL, DARK_FROM] = [28, 82];
 const SVG = "http://www.w3.org/2000/svg";
 let showsAll = false;
 
@@ -133,20 +132,13 @@ function nightCell(family, time, cell, at) {
   const kind = isKnown(percent) ? `heat ${zone}` : "unmeasured";
   const mark = killed ? "killed" : failed ? "failed" : "";
   made.append(
-    element("a", {
-      href: runAddress(nameOf(opens)),
+    runLink(opens, cellSign(cell), {
       className: `${kind} ${mark}`,
-      textContent: cellSign(cell),
       title: name,
       tabIndex: -1,
       style: isKnown(percent) ? { "--percent": Math.min(percent, 100) } : { "--dot": `var(--${colourName(outcome)})` },
       attributes: { "aria-label": name },
       dataset: { at },
-      onclick: (event) => {
-        if (event.ctrlKey || event.metaKey || event.shiftKey) return; // opens another tab or window
-        event.preventDefault();
-        openRun(opens);
-      },
     }),
   );
   return made;

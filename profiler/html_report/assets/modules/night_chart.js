@@ -1,13 +1,21 @@
 // Runs over time: a lane for each family, a bar for each run, a mark for each noticed due time.
 
-import { chartLayout, drawFigure, escapeHtml, familyAxis, isNarrow, largestFamilies } from "#page/charts.js";
+import {
+  chartLayout,
+  DATE_TICKS,
+  drawFigure,
+  escapeHtml,
+  familyAxis,
+  isNarrow,
+  largestFamilies,
+} from "#page/charts.js";
 import { content } from "#page/content.js";
 import { byId, table } from "#page/elements.js";
 import { asDuration, asTime, escapeControls, isKnown } from "#page/formats.js";
 import { colourName, OUTCOMES } from "#page/outcomes.js";
 import { familyOf } from "#page/run_values.js";
 import { filterRuns, selectedRuns, selection } from "#page/selection.js";
-import { grouped, known, max, min } from "#page/statistics.js";
+import { grouped, max, min } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
 import { local } from "#page/time_buckets.js";
 import { DAY, MINUTE } from "#page/time_units.js";
@@ -60,9 +68,11 @@ export function nightFigure(runs, shown) {
       ? ` The oldest ${active.length - drawn.length} of ${active.length - notices.length} runs in this period` +
         " are not drawn: choose a shorter period or fewer families."
       : "";
-  const { families, left } = largestFamilies(drawn);
-  const firstStart = ([, familyRuns]) => min(known(familyRuns, (run) => run.began));
-  const lanes = families.sort((a, b) => firstStart(a) - firstStart(b)).map(([family]) => family);
+  const { families, left } = largestFamilies(
+    drawn,
+    runs.filter(({ text }) => !text),
+  );
+  const lanes = families.map(([family]) => family);
   const rowOf = new Map(lanes.map((family, row) => [family, row]));
   const minLength = (shown.until - shown.from) * MIN_BAR_SHARE;
   const traces = [
@@ -85,7 +95,7 @@ export function nightFigure(runs, shown) {
       showlegend: true,
       margin: { l: 8, r: 14, t: 30, b: 34 },
       hovermode: "closest",
-      xaxis: { type: "date", range: [shown.from, shown.until], nticks: isNarrow() ? 4 : 12 },
+      xaxis: { type: "date", range: [shown.from, shown.until], ...DATE_TICKS, nticks: isNarrow() ? 4 : 12 },
       yaxis: { ...familyAxis(lanes), showgrid: false },
     }),
   };

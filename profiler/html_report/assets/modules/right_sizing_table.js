@@ -1,5 +1,6 @@
 // The table of families with their measured use and recommended size.
 
+import { content } from "#page/content.js";
 import { bar, button, byId, element, emphasizedCount, emptyNote, table } from "#page/elements.js";
 import {
   asMemory,
@@ -41,7 +42,7 @@ function recommendedSize(advice) {
   return toggle;
 }
 
-function sizingRow([family, runs]) {
+function sizingRow([family, runs], everyRun) {
   const [{ size, vcpuSize, taskSize }] = [...runs].sort((a, b) => (b.began ?? 0) - (a.began ?? 0));
   const same = runs.filter((run) => run.size === size && run.vcpuSize === vcpuSize);
   const peak = max(known(same, (run) => run.peak));
@@ -58,22 +59,29 @@ function sizingRow([family, runs]) {
     killed: same.filter(isKilled).length,
     advice,
     saving: advice && monthlySaving(advice),
+    change: adviceText(advice, everyRun.get(family)),
   };
 }
 
-// Most money first; without money, the highest share of the memory.
-const byMoney = (a, b) =>
-  (b.saving ?? 0) - (a.saving ?? 0) ||
+const savingPercent = ({ advice }) => (advice?.changes && advice.saving > 0 ? advice.saving : 0);
+
+/** Sorts by saving: those in money, then those in percent; then what is too small, then by the share of the memory. */
+export const bySaving = (a, b) =>
+  Math.max(b.saving ?? 0, 0) - Math.max(a.saving ?? 0, 0) ||
+  savingPercent(b) - savingPercent(a) ||
   Number(isKnown(b.advice?.risk)) - Number(isKnown(a.advice?.risk)) ||
   (b.memoryShare ?? -1) - (a.memoryShare ?? -1);
 
 export function drawSizing(runs) {
   const sized = runs.filter((run) => run.outcome !== "running" && (isKnown(run.size) || isKnown(run.vcpuSize)));
   const place = byId("sizing");
-  const rows = [...grouped(sized, familyOf)].map(sizingRow).sort(byMoney);
+  const everyRun = grouped(content.runs, familyOf); // the advice is independent of the filters
+  const rows = [...grouped(sized, familyOf)].map((family) => sizingRow(family, everyRun)).sort(bySaving);
   if (!rows.length) return place.replaceChildren(emptyNote("No run in this selection has a known size."));
-  const withBar = (value, percent) =>
-    isKnown(value) ? element("span", { textContent: value }, ...(isKnown(percent) ? [bar(percent)] : [])) : UNKNOWN;
+  const withBar = (value, percent, options) =>
+    isKnown(value)
+      ? element("span", { textContent: value }, ...(isKnown(percent) ? [bar(percent, options)] : []))
+      : UNKNOWN;
   return place.replaceChildren(
     table(
       [
@@ -100,11 +108,12 @@ export function drawSizing(runs) {
                 ? `${asVcpuCount(row.vcpu)}${isKnown(row.cpuShare) ? ` (${asPercent(row.cpuShare)})` : ""}`
                 : undefined,
               row.cpuShare,
+              { isCalm: true }, // a full CPU is in use, a full memory is a kill
             ),
         },
         { name: "Out of memory", className: "number wide", show: (row) => emphasizedCount(row.killed) },
         { name: "Right size", className: "advice", show: (row) => recommendedSize(row.advice) },
-        { name: "Change", className: "change", show: (row) => adviceText(row.advice) },
+        { name: "Change", className: "change", show: (row) => row.change },
       ],
       rows,
       { label: "Right-sizing by family" },

@@ -2,7 +2,7 @@
 
 import { drawPlot, isNarrow, removePlot } from "#page/charts.js";
 import { button, element } from "#page/elements.js";
-import { asDuration, asTime, escapeControls, isKnown } from "#page/formats.js";
+import { asClock, asMoment, escapeControls, isKnown } from "#page/formats.js";
 import { lengthOf, processesAt, readingsAt, runFigure, timeTicks } from "#page/run_figure.js";
 
 const MIN_VISIBLE_STEPS = 3;
@@ -31,6 +31,7 @@ export class RunChart {
   constructor(run, other) {
     this.run = run;
     this.other = other;
+    this.stepMs = run.series.ms[0];
     this.onShow = () => {};
     this.card = element("div", { className: "card", hidden: true, attributes: { "aria-hidden": "true" } });
     this.readout = element("p", { className: "readout" });
@@ -88,7 +89,7 @@ export class RunChart {
     if (isKnown(from) && isKnown(until)) this.show([from, until]);
   }
   show([from, until]) {
-    const shortest = MIN_VISIBLE_STEPS * Math.max(this.run.series.ms[0], 1);
+    const shortest = MIN_VISIBLE_STEPS * Math.max(this.stepMs, 1);
     const length = Math.min(Math.max(until - from, shortest), this.full[1] - this.full[0]);
     const start = Math.min(Math.max((from + until - length) / 2, this.full[0]), this.full[1] - length);
     this.range = [start, start + length];
@@ -118,7 +119,7 @@ export class RunChart {
     this.setCursor(left >= 0 && left <= axis._length ? axis.p2d(left) : undefined);
   }
   onKey(event) {
-    const step = this.run.series.ms[0];
+    const step = this.stepMs;
     const at = this.cursorMs ?? 0;
     const jumps = {
       ArrowLeft: at - step,
@@ -154,7 +155,7 @@ export class RunChart {
       ? "Touch a chart to read its values."
       : "Point at a chart to read its values; drag to zoom, double-click for the whole run.";
     const text = isKnown(this.cursorMs)
-      ? `+${asDuration(this.cursorMs)}: ${readingsAt(this.run, this.other, this.cursorMs).join(", ")}`
+      ? `${this.momentText()}: ${readingsAt(this.run, this.other, this.cursorMs).join(", ")}`
       : "";
     this.readout.textContent = text || hint;
     const processes = isKnown(this.cursorMs) ? processesAt(this.run, this.cursorMs) : [];
@@ -165,13 +166,16 @@ export class RunChart {
       [text, ...processes.map(asSentence)].filter(Boolean).join("; ") || "no time selected",
     );
   }
+  momentText() {
+    return `+${asMoment(this.cursorMs, this.stepMs)}`;
+  }
   // What the processes used at the cursor, on the side of it that has more room.
   showCard(processes) {
     this.card.hidden = !processes.length;
     if (!processes.length) return;
-    const clock = isKnown(this.run.began) ? ` (${asTime(this.run.began + this.cursorMs).slice(11)})` : "";
+    const clock = isKnown(this.run.began) ? ` (${asClock(this.run.began + this.cursorMs, this.stepMs)})` : "";
     this.card.replaceChildren(
-      element("b", { textContent: `+${asDuration(this.cursorMs)}${clock}` }),
+      element("b", { textContent: `${this.momentText()}${clock}` }),
       element(
         "div",
         {},

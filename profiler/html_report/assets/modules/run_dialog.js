@@ -1,15 +1,29 @@
 // The dialog that shows one run on top of the overview.
 
 import { content, loadActivity, loadSeries, nameOf } from "#page/content.js";
-import { button, byId } from "#page/elements.js";
+import { byId, element } from "#page/elements.js";
 import { asTime } from "#page/formats.js";
 import { clearRunPage, drawRunPage } from "#page/run_page.js";
 import { familyOf } from "#page/run_values.js";
-import { selection, writeAddress } from "#page/selection.js";
+import { formatAddress, selection, writeAddress } from "#page/selection.js";
 
-// A run opens by a button: the keyboard and a screen reader find it.
-export const runButton = (run, text) =>
-  button(text, () => openRun(run), { className: "link", title: `${familyOf(run)}, ${asTime(run.began)}` });
+/** Returns the address of a run in the page, with the filters. */
+export const runAddress = (run) => `#${formatAddress({ ...selection, run: nameOf(run) })}`;
+
+/** A link that opens a run here, or where the reader asks for: in another tab or window. */
+export function runLink(run, textContent, properties = {}) {
+  return element("a", {
+    textContent,
+    href: runAddress(run),
+    title: `${familyOf(run)}, ${asTime(run.began)}`,
+    onclick: (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+      event.preventDefault();
+      openRun(run);
+    },
+    ...properties,
+  });
+}
 
 export async function openRun(run, { isNewPage = true } = {}) {
   const name = nameOf(run);

@@ -15,7 +15,7 @@ import {
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { layerTones, outlineOf, stackColumns } from "#page/process_layers.js";
 import { known, max, total } from "#page/statistics.js";
-import { colour } from "#page/theme.js";
+import { colour, isOnPaper } from "#page/theme.js";
 import { DAY, HOUR, MINUTE } from "#page/time_units.js";
 
 const hasVcpuSize = (run) => isKnown(run.vcpuSize) && run.vcpuSize > 0;
@@ -99,6 +99,7 @@ const ROWS = [
 
 const ROW_HEIGHT = 120;
 const ROW_GAP = 46;
+const PAPER_HEIGHT = 850; // all charts of a run fit on one page
 const CHART_TOP = 44;
 const CHART_BOTTOM = 34;
 
@@ -112,11 +113,13 @@ const TIME_STEPS = [
 ];
 
 const MEMORY_STEPS_MB = [1, 2, 5, 10, 20, 50, 100, 200, 512, 1024, 2048, 5120, 10240, 20480, 51200, 102400];
+const hasValues = (column) => column?.some(isKnown) ?? false;
 const seriesOf = (run, row) => (row.seriesOf ? row.seriesOf(run) : run?.series);
 const layersOf = (run, row) => (row.layer && run.activity?.processes?.map((process) => process[row.layer])) || [];
 const rowsOf = (run) =>
   ROWS.filter(
-    (row) => row.lines.some(({ column }) => seriesOf(run, row)?.[column]) || layersOf(run, row).some(Boolean),
+    (row) =>
+      row.lines.some(({ column }) => hasValues(seriesOf(run, row)?.[column])) || layersOf(run, row).some(hasValues),
   );
 export const lengthOf = (run) => Math.max(run.series.ms.at(-1), run.outcome === "running" ? 0 : (run.ms ?? 0), 1);
 const plainAxis = (top) => ({ range: [0, top], nticks: 4, tickformat: "~r" });
@@ -216,6 +219,16 @@ function rowParts(run, other, row, axisName) {
   }
   traces.push(...lines.map((line) => lineOf(series, line, axisName, { fill: lines.length === 1 })));
   const { shapes, annotations } = limitParts(row, limit, isNear, axisName);
+  if (row.id === "memory" && isMissedPeak(run)) {
+    shapes.push({ ...levelLine(run.peak, axisName, "memory"), name: "kernel peak" });
+    annotations.push({
+      ...levelText(`kernel peak ${asMemory(run.peak)}${isNarrow() ? "" : ", between the samples"}`, run.peak, axisName),
+      font: { size: 11, color: colour("memory") },
+      x: 0,
+      xanchor: "left",
+      xshift: 8,
+    });
+  }
   return { traces, shapes, annotations: [titleOf(row, lines, axisName), ...annotations], axis: row.axis(top) };
 }
 
@@ -235,32 +248,47 @@ function titleOf(row, lines, axisName) {
   };
 }
 
+// A full CPU is in use, a full memory is a kill.
+const limitTone = ({ id }) => (id.includes("memory") ? "oom" : "faint");
+
+// The kernel counts every peak. Its time is unknown: only that no sample has seen it.
+const MISSED_SHARE = 1.01;
+const isMissedPeak = (run) =>
+  run.peakBy === "kernel" && run.peak > MISSED_SHARE * (max(known(run.series?.mb ?? [], (mb) => mb)) ?? Infinity);
+
+const levelLine = (value, axisName, tone) => ({
+  type: "line",
+  x0: 0,
+  x1: 1,
+  xref: "paper",
+  y0: value,
+  y1: value,
+  yref: axisName,
+  line: { color: colour(tone), width: 1.3, dash: tone === "memory" ? "dot" : "dash" },
+});
+
+const levelText = (text, value, axisName) => ({
+  text,
+  xref: "paper",
+  y: value,
+  yref: axisName,
+  yanchor: "bottom",
+  showarrow: false,
+});
+
 // The limit as a line, or in words if it is far above the values.
 function limitParts(row, limit, isNear, axisName) {
   const shapes = [];
   const annotations = [];
   if (isNear) {
-    shapes.push({
-      type: "line",
-      x0: 0,
-      x1: 1,
-      xref: "paper",
-      y0: limit,
-      y1: limit,
-      yref: axisName,
-      line: { color: colour("oom"), width: 1.3, dash: "dash" },
-    });
+    const tone = limitTone(row);
+    shapes.push(levelLine(limit, axisName, tone));
     annotations.push({
-      text: `limit ${row.show(limit)}`,
+      ...levelText(`limit ${row.show(limit)}`, limit, axisName),
       x: 1,
-      xref: "paper",
       xanchor: "right",
       xshift: -8,
-      y: limit,
-      yref: axisName,
-      yanchor: "bottom",
-      showarrow: false,
-      font: { size: 11, color: colour("oom") },
+      font: { size: 11, color: colour(tone) },
     });
   } else if (isKnown(limit)) {
     annotations.push({
@@ -279,7 +307,7 @@ function limitParts(row, limit, isNear, axisName) {
   return { shapes, annotations };
 }
 
-const MOMENT_TONES = { saturated: "failure", memory: "memory" };
+const MOMENT_TONES = { saturated: "cpu", memory: "memory" };
 
 // Moments in the charts: all vCPUs in use, idle, memory that rises, and the memory peak.
 function momentParts(run, axisOf) {
@@ -360,10 +388,11 @@ function markers(run, end) {
 /** Makes the figure of a run; `other` is the run to compare with, if any. */
 export function runFigure(run, other) {
   const rows = rowsOf(run);
-  const height = CHART_TOP + CHART_BOTTOM + rows.length * ROW_HEIGHT + (rows.length - 1) * ROW_GAP;
+  const rowHeight = isOnPaper() ? Math.min(ROW_HEIGHT, PAPER_HEIGHT / rows.length - ROW_GAP) : ROW_HEIGHT;
+  const height = CHART_TOP + CHART_BOTTOM + rows.length * rowHeight + (rows.length - 1) * ROW_GAP;
   const inner = height - CHART_TOP - CHART_BOTTOM;
   const end = lengthOf(run);
-  const full = [-0.004 * end, Math.max(end, other ? lengthOf(other) : 0) * 1.004];
+  const full = [-0.004 * end, 1.004 * end]; // of the run alone: a longer run to compare with is cut off
   const traces = [];
   const shapes = [];
   const annotations = [];
@@ -373,10 +402,10 @@ export function runFigure(run, other) {
     const name = number ? `y${number + 1}` : "y";
     axisOf[row.id] = name;
     const parts = rowParts(run, other, row, name);
-    const top = inner - number * (ROW_HEIGHT + ROW_GAP);
+    const top = inner - number * (rowHeight + ROW_GAP);
     axes[`yaxis${number ? number + 1 : ""}`] = {
       ...parts.axis,
-      domain: [Math.max(0, (top - ROW_HEIGHT) / inner), top / inner],
+      domain: [Math.max(0, (top - rowHeight) / inner), top / inner],
       fixedrange: true,
       automargin: true,
       gridcolor: colour("line"),

@@ -23,7 +23,7 @@ import { activityNote, flameGraph, stacksPart } from "#page/run_stacks.js";
 import { devices, kills, PROCESS_COLUMNS, section } from "#page/run_tables.js";
 import { familyOf, shareOf } from "#page/run_values.js";
 import { timeLane } from "#page/time_lane.js";
-import { adviceDetails, adviceOf, adviceText } from "#page/what_if_table.js";
+import { adviceDetails, adviceOf, adviceText, hasFitted } from "#page/what_if_table.js";
 
 function facts(run) {
   const pairs = [
@@ -124,9 +124,10 @@ function momentsOf(run, chart, flame) {
 function sizePart(run) {
   const advice = adviceOf(run.family);
   if (!advice) return [];
-  const text = advice.fits
-    ? `${asTaskSize(advice.current)} fits.`
-    : `${asTaskSize(advice.size)}: ${adviceText(advice)}`;
+  const runs = content.onlyOne ? [run] : content.runs.filter((one) => familyOf(one) === run.family);
+  const change = adviceText(advice, runs);
+  const fitText = hasFitted(run, advice) ? "fits." : "fitted other runs.";
+  const text = change === "fits" ? `${asTaskSize(advice.current)} ${fitText}` : `${asTaskSize(advice.size)}: ${change}`;
   return [
     section(
       content.onlyOne ? "Right size, from this run alone" : "Right size of the family",

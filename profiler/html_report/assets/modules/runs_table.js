@@ -1,8 +1,8 @@
-// The table of runs. It sorts, and shows more rows as it is scrolled.
+// The table of runs. It sorts, and has pages of 100 rows.
 
 import { content } from "#page/content.js";
 import { saveCsv } from "#page/csv.js";
-import { appendRows, byId, emptyNote, outcomeCell, table } from "#page/elements.js";
+import { byId, emptyNote, outcomeCell, table } from "#page/elements.js";
 import {
   asDuration,
   asMemory,
@@ -15,11 +15,11 @@ import {
   truncate,
   UNKNOWN,
 } from "#page/formats.js";
-import { runButton } from "#page/run_dialog.js";
+import { runLink } from "#page/run_dialog.js";
 import { familyOf, shareOf } from "#page/run_values.js";
 import { searchRuns, selectedRuns, selection, writeAddress } from "#page/selection.js";
 
-const ROWS_AT_ONCE = 100;
+const PAGE_ROWS = 100;
 
 const RUN_COLUMNS = [
   {
@@ -27,7 +27,7 @@ const RUN_COLUMNS = [
     name: "Started",
     className: "time",
     pick: (run) => run.began,
-    show: (run) => runButton(run, asTime(run.began)),
+    show: (run) => runLink(run, asTime(run.began)),
   },
   { key: "family", name: "Family", className: "family", pick: familyOf, show: (run) => escapeControls(familyOf(run)) },
   {
@@ -85,9 +85,9 @@ export function sortRuns(runs, { sort, descending }) {
   });
 }
 
-// The runs of the table in its order, of which the first `shownRows` have a row.
+// The runs of the table in its order, and the first one of the page.
 let listed = [];
-let shownRows = ROWS_AT_ONCE;
+let first = 0;
 
 const several = (name) => content.runs.some((run) => run[name] !== content.runs[0][name]);
 
@@ -101,17 +101,24 @@ const runColumns = () => RUN_COLUMNS.filter((column) => isShown[column.key]?.() 
 
 export function drawRuns(runs) {
   listed = sortRuns(searchRuns(runs, selection.search), selection);
-  shownRows = ROWS_AT_ONCE;
-  const place = byId("runs");
+  byId("runs").dataset.count = listed.length;
+  byId("csv").disabled = !listed.length;
+  showPage(0);
+}
+
+function showPage(from) {
+  first = from;
+  const end = Math.min(first + PAGE_ROWS, listed.length);
   const sorted = { key: selection.sort, descending: selection.descending };
-  place.replaceChildren(
+  byId("runs").replaceChildren(
     listed.length
-      ? table(runColumns(), listed.slice(0, shownRows), { sort: sortBy, sorted, label: "Runs" })
+      ? table(runColumns(), listed.slice(first, end), { sort: sortBy, sorted, label: "Runs" })
       : emptyNote("No run matches."),
   );
-  place.dataset.count = listed.length;
-  byId("csv").disabled = !listed.length;
-  updateMoreButton();
+  byId("pages").hidden = listed.length <= PAGE_ROWS;
+  byId("page-range").textContent = `${first + 1} to ${end} of ${listed.length}`;
+  byId("page-before").disabled = first === 0;
+  byId("page-after").disabled = end === listed.length;
 }
 
 function sortBy({ key, className }) {
@@ -123,24 +130,13 @@ function sortBy({ key, className }) {
   byId("runs").querySelector("th[aria-sort] button").focus();
 }
 
-function updateMoreButton() {
-  const left = listed.length - shownRows;
-  byId("more").hidden = left <= 0;
-  byId("more").textContent = `Show ${Math.min(left, ROWS_AT_ONCE)} more of ${left}`;
-}
-
-function showMore() {
-  appendRows(byId("runs").querySelector("tbody"), runColumns(), listed.slice(shownRows, shownRows + ROWS_AT_ONCE));
-  shownRows += ROWS_AT_ONCE;
-  updateMoreButton();
-}
-
-/** Connects the buttons. More rows appear when their button is scrolled into view. */
+/** Connects the buttons. A page begins with its first row in view. */
 export function startRuns() {
-  const more = byId("more");
-  more.onclick = showMore;
+  const turn = (rows) => () => {
+    showPage(first + rows);
+    byId("runs").scrollIntoView({ block: "start" });
+  };
+  byId("page-before").onclick = turn(-PAGE_ROWS);
+  byId("page-after").onclick = turn(PAGE_ROWS);
   byId("csv").onclick = () => saveCsv(listed);
-  new IntersectionObserver((entries) => {
-    if (entries.some((entry) => entry.isIntersecting) && !more.hidden) showMore();
-  }).observe(more);
 }

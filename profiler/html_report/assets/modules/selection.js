@@ -96,9 +96,6 @@ export function formatAddress(selected) {
   return String(given);
 }
 
-/** Returns the address of a run in this selection, for a link. */
-export const runAddress = (name) => `#${formatAddress({ ...selection, run: name })}`;
-
 export function readAddress() {
   Object.assign(selection, parseAddress(location.hash.slice(1)));
 }

@@ -10,7 +10,10 @@ const setTheme = (theme) => {
 /** Returns the value of the custom property `--name`. */
 export const colour = (name) => getComputedStyle(root()).getPropertyValue(`--${name}`).trim();
 
-/** Starts with the system's theme, follows its changes, and prints in light colours. */
+/** Whether the page is being printed. What is drawn must be ready without a pause. */
+export const isOnPaper = () => Boolean(root().dataset?.paper);
+
+/** Starts with the system's theme, follows its changes, and prints in light colours, as wide as A4. */
 export function startThemes(onChange) {
   const change = (theme) => {
     setTheme(theme);
@@ -24,9 +27,11 @@ export function startThemes(onChange) {
   let themeBeforePrint;
   window.addEventListener("beforeprint", () => {
     themeBeforePrint = root().dataset.theme;
-    if (themeBeforePrint === "dark") change("light");
+    root().dataset.paper = "A4"; // page.css gives the page its width, and the charts are drawn for it
+    change("light");
   });
   window.addEventListener("afterprint", () => {
-    if (themeBeforePrint === "dark") change("dark");
+    delete root().dataset.paper;
+    change(themeBeforePrint);
   });
 }

@@ -5,8 +5,8 @@ import { byId, element } from "#page/elements.js";
 import { asDuration, asPercent, asUsd, UNKNOWN } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { familyOf, shareOf, usdByTask } from "#page/run_values.js";
-import { known, quantile, total } from "#page/statistics.js";
-import { monthlySaving } from "#page/what_if_table.js";
+import { grouped, known, quantile, total } from "#page/statistics.js";
+import { possibleSaving } from "#page/what_if_table.js";
 
 export function drawTiles(runs) {
   const failed = runs.filter(isFailed).length;
@@ -16,11 +16,8 @@ export function drawTiles(runs) {
   const durations = known(ended, (run) => run.ms);
   const usd = usdByTask(runs);
   const cpuSeconds = known(runs, (run) => run.cpuSeconds);
-  const families = new Set(runs.map(familyOf));
-  const savings = known(
-    content.sizing.filter((advice) => families.has(advice.family)),
-    monthlySaving,
-  ).filter((saving) => saving > 0);
+  const families = grouped(runs, familyOf);
+  const savings = known(content.sizing, (advice) => possibleSaving(families.get(advice.family) ?? [], advice));
   const tiles = [
     ["Runs", runs.length],
     ["Succeeded", asPercent(shareOf(succeeded, ended.length))],
@@ -29,8 +26,8 @@ export function drawTiles(runs) {
     ["Median duration", asDuration(quantile(durations, 0.5))],
     ["CPU time", cpuSeconds.length ? asDuration(1000 * total(cpuSeconds)) : UNKNOWN],
   ];
-  if (usd.length) tiles.push(["Cost", asUsd(total(usd))]);
-  if (savings.length) tiles.push(["Possible saving per month", asUsd(total(savings))]);
+  if (usd.length) tiles.push(["Cost of these runs", asUsd(total(usd))]);
+  if (total(savings)) tiles.push(["Possible saving on them", asUsd(total(savings))]);
   byId("tiles").replaceChildren(
     ...tiles.map(([name, value, bad]) =>
       element(

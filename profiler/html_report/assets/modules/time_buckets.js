@@ -4,13 +4,15 @@ import { isKnown } from "#page/formats.js";
 import { known, max, min } from "#page/statistics.js";
 import { DAY, HOUR, MINUTE } from "#page/time_units.js";
 
+// Each width, and the longest time that it divides. From three days on, a night is one bucket: a family that runs each
+// night has no empty buckets between its runs.
 const WIDTHS = [
-  ...[1, 5, 15, 30].map((minutes) => minutes * MINUTE),
-  ...[1, 3, 6, 12].map((hours) => hours * HOUR),
-  ...[1, 2, 7, 28].map((days) => days * DAY),
+  ...[1, 5, 15, 30].map((minutes) => [minutes * MINUTE, 47 * minutes * MINUTE]),
+  [HOUR, 3 * DAY],
+  ...[1, 7, 28].map((days) => [days * DAY, 119 * days * DAY]),
 ];
 
-const MAX_BUCKETS = 48;
+const MAX_BUCKETS = 120;
 
 // The local time written as UTC: at the end of summer time, one hour occurs twice and the order differs from UTC's.
 export const local = (ms) => ms - new Date(ms).getTimezoneOffset() * MINUTE;
@@ -21,7 +23,7 @@ export function bucketsOf(runs) {
   if (!starts.length) return { width: HOUR, starts: [], indexOf: () => undefined };
   const [first, last] = [min(starts), max(starts)];
   const width =
-    WIDTHS.find((candidate) => (last - first) / candidate < MAX_BUCKETS - 1) ??
+    WIDTHS.find(([, longest]) => last - first < longest)?.[0] ??
     Math.ceil((last - first) / (MAX_BUCKETS - 1) / DAY) * DAY;
   const floor = (ms) => Math.floor(ms / width) * width;
   const origin = floor(first);

@@ -3,7 +3,9 @@
 import { content } from "#page/content.js";
 import { element, table } from "#page/elements.js";
 import { asChange, asFactor, asTaskSize, asUsd, escapeControls, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
-import { familyOf } from "#page/run_values.js";
+import { isKilled } from "#page/outcomes.js";
+import { familyOf, usdByTask } from "#page/run_values.js";
+import { total } from "#page/statistics.js";
 
 /** Returns the advice for a family; undefined without. */
 export const adviceOf = (family) => content.sizing.find((advice) => advice.family === family);
@@ -17,12 +19,28 @@ export function monthlySaving(advice) {
   return advice.changes && isPriced ? (currentUsd - recommendedUsd) * advice.runsPerMonth : undefined;
 }
 
+const wasKilled = (run) => isKilled(run) || run.kills?.[0] > 0;
+const isAtSize = ({ taskSize }, size) => !taskSize || (taskSize[0] === size?.vcpu && taskSize[1] === size?.mb);
+
+/** Whether this run ended well at a size that is right for its family. */
+export const hasFitted = (run, advice) =>
+  advice.fits && run.outcome === "success" && !wasKilled(run) && isAtSize(run, advice.current);
+
+/** What the runs would cost less at the recommended size. Runs at another size than the current one do not count. */
+export function possibleSaving(runs, advice) {
+  if (!advice.changes || !(advice.saving > 0)) return undefined;
+  return total(usdByTask(runs.filter((run) => isAtSize(run, advice.current)))) * (advice.saving / 100);
+}
+
 const asMonth = (usd) => `${asUsd(Math.abs(usd))} a month`;
 
-// "saves 35 %, $4.10 a month".
-export function adviceText(advice) {
+/** Returns what the advice means for these runs of the family: "saves 35 %, $4.10 a month". */
+export function adviceText(advice, runs) {
   if (!advice) return UNKNOWN;
-  if (advice.fits) return "fits";
+  if (advice.fits) {
+    if (runs.some((run) => wasKilled(run) && isAtSize(run, advice.current))) return "ran out of memory";
+    return runs.some((run) => hasFitted(run, advice)) ? "fits" : "no run has succeeded at this size";
+  }
   if (advice.changes && isKnown(advice.saving)) {
     const usd = monthlySaving(advice);
     return `${asChange(advice.saving)}${isKnown(usd) ? `, ${asMonth(usd)}` : ""}`;
