@@ -54,7 +54,7 @@ function rest({ rows, families, tooOld, withoutStart, columns }) {
     tooOld && `${tooOld} runs before ${columns[0].text} are not drawn: choose an earlier last day above.`,
     withoutStart && `${withoutStart} runs without a start time are not drawn.`,
     rows.length < families &&
-      `${rows.length} of ${families} families: those with kills, then those with failures, then those with the most runs.`,
+      `${rows.length} of ${families} families: those with kills, those with failures, then those with the most runs.`,
   ].filter(Boolean);
   const redraw = () => {
     showsAll = !showsAll;
