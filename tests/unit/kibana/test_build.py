@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import pytest
 
-from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
+from forwarder.run_links import TASK_RUN_DASHBOARD_ID
 from kibana.aggregations import grouped_metrics
 from kibana.all_dashboards import DASHBOARDS, PANELS
 from kibana.build import FOLDER, build_files
