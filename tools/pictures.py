@@ -92,7 +92,7 @@ def write_page(history: Path, *options: str) -> Path:
 
 def take_dashboards(browser: Browser, url: str, cluster: str, folder: Path) -> None:
     """Fill the cluster, and take each dashboard when all of its panels are drawn."""
-    example_documents.main([cluster])
+    example_documents.main([cluster, "--dashboards", url])
     run = killed_run(cluster)
     started, ended = (datetime.fromisoformat(run["event"][name]).astimezone(UTC) for name in ("start", "end"))
     addresses = {key: f"{url}/app/dashboards#/view/{object_id('dashboard', key)}" for key in _DASHBOARD_HEIGHTS}
