@@ -303,6 +303,25 @@ def test_on_paper_it_is_light(opened: Opener, dashboard: Path, tmp_path: Path) -
     assert tab.is_visible("#heat-cpu .hm image")
 
 
+def test_charts_are_whole_on_paper_and_as_wide_as_before_after_it(opened: Opener, dashboard: Path) -> None:
+    tab = opened(dashboard, theme="dark")
+    widths = "[...document.querySelectorAll('.chart')].map((one) => one.querySelector('.main-svg').clientWidth)"
+    before = tab.evaluate(widths)
+    tab.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    ready(tab)
+    on_paper = tab.evaluate(widths)
+    assert len(set(on_paper)) == 1
+    assert 600 < on_paper[0] < 700
+    assert all(
+        height < 1030 for height in tab.evaluate("[...document.querySelectorAll('.chart')].map((o) => o.offsetHeight)")
+    )
+    assert tab.evaluate("Math.max(...[...document.querySelectorAll('main table')].map((one) => one.offsetWidth))") < 700
+    tab.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    ready(tab)
+    assert tab.evaluate(widths) == before
+    assert tab.get_attribute("html", "data-theme") == "dark"
+
+
 def test_text_from_records_is_only_text(opened: Opener, tmp_path: Path) -> None:
     lines = []
     for day, text in enumerate(INJECTIONS, start=1):

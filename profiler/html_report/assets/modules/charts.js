@@ -59,6 +59,8 @@ export function drawFigure(place, { nothing, label, traces, layout }) {
 export function drawPlot(place, traces, layout, config = {}) {
   drawnPlaces.add(place);
   place.style.minHeight = `${layout.height}px`;
+  // Plotly keeps the width of the first drawing, which differs on paper.
+  if (place.clientWidth) layout.width = place.clientWidth;
   return Plotly.react(place, traces, layout, { ...PLOTLY_CONFIG, ...config });
 }
 
@@ -115,7 +117,7 @@ export const DATE_TICKS = {
 export function bucketAxis({ starts, width }) {
   const [first, last] = [starts[0], starts.at(-1) + width];
   const padding = Math.max(0, MIN_SHOWN_BUCKETS * width - (last - first)) / 2;
-  const nticks = isNarrow() ? 3 : 7;
+  const nticks = isNarrow() ? 2 : 5;
   const ticks = width < DAY ? { ...DATE_TICKS, nticks } : nightTicks(starts, width, nticks);
   return { type: "date", range: [first - padding, last + padding], showgrid: false, ...ticks };
 }
@@ -126,5 +128,6 @@ function nightTicks(starts, width, nticks) {
   return {
     tickvals: named.map((start) => start + width / 2),
     ticktext: named.map((start) => bucketText(start, width)),
+    tickangle: 0,
   };
 }

@@ -147,6 +147,8 @@ export function showStatistic(place) {
     choice.setAttribute("aria-pressed", String(choice.dataset.statistic === statistic));
   }
   for (const note of place.querySelectorAll("[data-size]")) {
-    note.textContent = `${CPU_HEAT[statistic].note} of the runs that started in each interval, in % of the ${note.dataset.size} size. A cross is an out-of-memory kill.`;
+    note.textContent =
+      `${CPU_HEAT[statistic].note} of the runs that started in each interval,` +
+      ` in % of the ${note.dataset.size} size. A cross is an out-of-memory kill.`;
   }
 }
