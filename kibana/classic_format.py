@@ -23,6 +23,7 @@ from kibana.saved_objects import (
     data_view,
     data_view_reference,
     object_id,
+    panel_id,
     place_panels,
     saved_object,
     to_json,
@@ -60,7 +61,7 @@ def build_classic_objects() -> Iterator[Json]:
 
 def _dashboard(dashboard: Dashboard) -> Json:
     controls = GridPosition(
-        number=1,
+        panel_id=panel_id(dashboard, "filters"),
         type="visualization",
         id=object_id("visualization", f"{dashboard.key}-filters"),
         x=0,
@@ -72,7 +73,7 @@ def _dashboard(dashboard: Dashboard) -> Json:
         dashboard,
         (
             controls,
-            *place_panels(dashboard.panels, "visualization", number=2, top=_CONTROLS_HEIGHT, settings=_settings),
+            *place_panels(dashboard, "visualization", top=_CONTROLS_HEIGHT, settings=_settings),
         ),
         panel_version=_PANEL_VERSION,
         has_panel_prefix=False,

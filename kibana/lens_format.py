@@ -58,7 +58,7 @@ def _dashboard(dashboard: Dashboard) -> Json:
     controls = [(object_id("control", f"{dashboard.key}/{control.field}"), control) for control in dashboard.controls]
     return dashboard_object(
         dashboard,
-        place_panels(dashboard.panels, "lens"),
+        place_panels(dashboard, "lens"),
         panel_version=_PANEL_VERSION,
         has_panel_prefix=True,
         migration_versions=MIGRATION_VERSIONS,

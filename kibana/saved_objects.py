@@ -39,9 +39,12 @@ TASK_LINK_RANGE: Final = "now-7d"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridPosition:
-    """The position of a panel on its dashboard's grid of 48 columns, and its ``settings`` on that dashboard."""
+    """The position of a panel on its dashboard's grid of 48 columns, and its ``settings`` on that dashboard.
 
-    number: int
+    ``panel_id`` is unique over all dashboards: Kibana keeps a panel with the same id when it opens another dashboard.
+    """
+
+    panel_id: str
     type: str
     id: str
     x: int
@@ -129,23 +132,27 @@ def _task_link() -> Json:
     return {"type": "a", "urlTemplate": address, "labelTemplate": "{{value}}", "openLinkInCurrentTab": True}
 
 
+def panel_id(dashboard: Dashboard, key: str) -> str:
+    """The id of a panel on its dashboard."""
+    return object_id("panel", f"{dashboard.key}/{key}")
+
+
 def place_panels(
-    panels: Sequence[Panel],
+    dashboard: Dashboard,
     kind: str,
     *,
-    number: int = 1,
     top: int = 0,
     settings: Callable[[Panel], Json] = lambda _: {},
 ) -> tuple[GridPosition, ...]:
     """Place panels from left to right and from top to bottom, in rows of 48 columns."""
     positions: list[GridPosition] = []
     x, y, row_height = 0, top, 0
-    for offset, panel in enumerate(panels):
+    for panel in dashboard.panels:
         if x + panel.width > _GRID_COLUMNS:
             x, y, row_height = 0, y + row_height, 0
         identity = object_id(kind, panel.key)
         position = GridPosition(
-            number=number + offset,
+            panel_id=panel_id(dashboard, panel.key),
             type=kind,
             id=identity,
             x=x,
@@ -175,18 +182,18 @@ def dashboard_object(
         dashboard: The dashboard.
         positions: The panels with their positions.
         panel_version: The format version of each panel.
-        has_panel_prefix: Whether the name of a panel's reference begins with its number, as since 7.11.
+        has_panel_prefix: Whether the name of a panel's reference begins with its id, as since 7.11.
         migration_versions: See `saved_object`.
         more_attributes: Attributes that only this flavour has.
         references: The references of these attributes.
     """
     panel_references = [
         reference(
-            f"{position.number}:panel_{position.number}" if has_panel_prefix else f"panel_{position.number}",
+            f"{position.panel_id}:panel_{position.panel_id}" if has_panel_prefix else f"panel_{number}",
             position.type,
             position.id,
         )
-        for position in positions
+        for number, position in enumerate(positions, start=1)
     ]
     source = {"query": {"query": "", "language": "kuery"}, "filter": []}
     attributes = {
@@ -200,20 +207,24 @@ def dashboard_object(
         "refreshInterval": {"pause": True, "value": 0},
         **(more_attributes or {}),
         "optionsJSON": to_json({"useMargins": True, "hidePanelTitles": False}),
-        "panelsJSON": to_json([_panel(position, panel_version) for position in positions]),
+        "panelsJSON": to_json(
+            [
+                _panel(position, panel_version, position.panel_id if has_panel_prefix else str(number))
+                for number, position in enumerate(positions, start=1)
+            ]
+        ),
         "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
     }
     identity = object_id("dashboard", dashboard.key)
     return saved_object("dashboard", identity, attributes, [*references, *panel_references], migration_versions)
 
 
-def _panel(position: GridPosition, version: str) -> Json:
-    number = str(position.number)
+def _panel(position: GridPosition, version: str, name: str) -> Json:
     return {
         "version": version,
         "type": position.type,
-        "gridData": {"x": position.x, "y": position.y, "w": position.width, "h": position.height, "i": number},
-        "panelIndex": number,
+        "gridData": {"x": position.x, "y": position.y, "w": position.width, "h": position.height, "i": position.panel_id},
+        "panelIndex": position.panel_id,
         "embeddableConfig": {**position.settings, "enhancements": {}},
-        "panelRefName": f"panel_{number}",
+        "panelRefName": f"panel_{name}",
     }

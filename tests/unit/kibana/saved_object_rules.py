@@ -62,6 +62,7 @@ def lint_file(text: str) -> list[Finding]:
             )
     is_lens = any(obj["type"] == "lens" for obj in objects)
     problems += _duplicates(objects)
+    problems += _repeated_panels(objects)
     known = {(obj["type"], obj["id"]) for obj in objects}
     for obj in objects:
         problems += _envelope(obj, is_lens=is_lens)
@@ -92,6 +93,23 @@ def _duplicates(objects: Sequence[Json]) -> Iterator[Finding]:
     for (kind, identity), count in counts.items():
         if count > 1:
             yield Finding("I01", f"{kind} {identity} is in the file {count} times; the server rejects the whole file.")
+
+
+def _repeated_panels(objects: Sequence[Json]) -> Iterator[Finding]:
+    """Kibana shows the panels of the dashboard before, if the next one has panels with the same ids."""
+    first: dict[str, str] = {}
+    for obj in objects:
+        for panel in _panels(obj) if obj["type"] == "dashboard" else ():
+            if first.setdefault(str(panel.get("panelIndex")), obj["id"]) != obj["id"]:
+                yield Finding("D06", f"{_name(obj)} has a panel with the id of a panel on another dashboard.")
+
+
+def _panels(dashboard: Json) -> list[Json]:
+    try:
+        panels: list[Json] = json.loads(dashboard["attributes"].get("panelsJSON", "[]"))
+    except (TypeError, ValueError):  # J01
+        return []
+    return panels
 
 
 def _envelope(obj: Json, *, is_lens: bool) -> Iterator[Finding]:

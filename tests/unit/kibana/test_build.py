@@ -95,6 +95,15 @@ def test_each_dashboard_has_its_panels_in_order(name: str, files: dict[str, str]
 
 
 @each_file
+def test_panel_ids_are_unique_over_all_dashboards_and_stable(name: str, files: dict[str, str]) -> None:
+    """Kibana keeps a panel that has the same id on the next dashboard. A new import must keep the panels."""
+    dashboards = [one for one in loaded(files[name]) if one["type"] == "dashboard"]
+    ids = [panel["panelIndex"] for one in dashboards for panel in json.loads(one["attributes"]["panelsJSON"])]
+    assert len(set(ids)) == len(ids)
+    assert {object_id("panel", f"{board.key}/{panel.key}") for board in DASHBOARDS for panel in board.panels} <= {*ids}
+
+
+@each_file
 def test_the_link_in_a_notice_opens_the_run_dashboard(name: str, files: dict[str, str]) -> None:
     found = by_id(loaded(files[name]), str(TASK_RUN_DASHBOARD_ID))
     assert (found["type"], found["attributes"]["title"]) == ("dashboard", "Task run")
@@ -323,6 +332,16 @@ def drop_controls(objects: Objects) -> None:
     written["references"] = [one for one in written["references"] if "controlGroup" not in one["name"]]
 
 
+def same_panel_twice(objects: Objects) -> None:
+    """Two dashboards with panels of the same id, as when panels are numbered."""
+    panels = json.loads(by_id(objects, DASHBOARD)["attributes"]["panelsJSON"])
+    other = by_id(objects, object_id("dashboard", "task-run"))
+    own = json.loads(other["attributes"]["panelsJSON"])[0]["panelIndex"]
+    other["attributes"]["panelsJSON"] = other["attributes"]["panelsJSON"].replace(own, panels[0]["panelIndex"])
+    for one in other["references"]:
+        one["name"] = one["name"].replace(own, panels[0]["panelIndex"])
+
+
 def colours_in(panel: dict[str, Any]) -> dict[str, str]:
     colours: dict[str, str] = panel["embeddableConfig"]["vis"]["colors"]
     return colours
@@ -396,6 +415,8 @@ MUTATIONS: list[tuple[str, str, Change]] = [
     ("H08", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["params"]["colorsRange"].pop())),
     ("H08", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["params"]["colorsRange"].pop(2))),
     ("D05", LENS, drop_controls),
+    ("D06", CLASSIC, same_panel_twice),
+    ("D06", LENS, same_panel_twice),
     ("A04", CLASSIC, on_vis(RATE, lambda state: state["params"].update(index_pattern=""))),
     ("A04", CLASSIC, on_vis(RATE, lambda state: state["params"]["series"][0]["metrics"][0].pop("numerator"))),
     ("H09", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["aggs"][1]["params"].update(size=50))),
