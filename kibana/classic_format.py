@@ -9,6 +9,7 @@ from kibana.conditions import kql
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
     FAILURE_COLOUR,
+    SHORTEST_DURATION_MS,
     TIME_FIELD,
     Dashboard,
     Index,
@@ -41,8 +42,8 @@ _TYPES = {
     "heatmap": "heatmap",
     "table": "table",
 }
-# The axis begins at a second: without a minimum it would begin at a millisecond.
-_LOGARITHMIC = {"type": "log", "mode": "normal", "setYExtents": True, "min": 1000, "max": None}
+_LOGARITHMIC = {"type": "log", "mode": "normal", "setYExtents": True, "min": SHORTEST_DURATION_MS, "max": None}
+_PERCENTAGE = {"type": "linear", "mode": "normal", "setYExtents": True, "min": 0, "max": 100}
 _PERCENTILE_LABEL = "duration"
 
 
@@ -99,7 +100,8 @@ def _settings(panel: Panel) -> Json:
 
 def colours_of(panel: Panel) -> dict[str, str]:
     """The colours of a panel by legend label. They override the colour schema."""
-    bands = {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
+    is_ratio = any(metric.share_of is not None for metric in panel.metrics)  # TSVB has colour rules of its own
+    bands = {} if is_ratio else {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
     cases = {case.label: case.colour for case in panel.cases}
     metrics = {_legend(metric): metric.colour for metric in panel.metrics if metric.colour is not None}
     return {**bands, **cases, **({} if panel.terms and panel.kind != "ranking" else metrics)}
@@ -342,6 +344,12 @@ def _number_params(panel: Panel) -> Json:
     return {"type": "metric", "addTooltip": True, "addLegend": False, "metric": metric}
 
 
+def _value_scale(panel: Panel) -> Json:
+    if panel.is_logarithmic:
+        return _LOGARITHMIC
+    return _PERCENTAGE if panel.is_percentage else {"type": "linear", "mode": "normal"}
+
+
 def _xy_params(panel: Panel) -> Json:
     shape = "line" if panel.kind == "line" else "histogram"
     sideways = panel.kind == "ranking"
@@ -382,9 +390,9 @@ def _xy_params(panel: Panel) -> Json:
                 "position": "bottom" if sideways else "left",
                 "show": True,
                 "style": {},
-                "scale": _LOGARITHMIC if panel.is_logarithmic else {"type": "linear", "mode": "normal"},
+                "scale": _value_scale(panel),
                 "labels": {"show": True, "rotate": 0, "filter": sideways, "truncate": 100},
-                "title": {"text": "" if panel.is_stacked else ", ".join(metric.label for metric in panel.metrics)},
+                "title": {"text": panel.axis_name},
             }
         ],
         "seriesParams": series,

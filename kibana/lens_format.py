@@ -5,7 +5,18 @@ from typing import Final, get_args
 
 from kibana.all_dashboards import DASHBOARDS
 from kibana.conditions import kql
-from kibana.dashboard_model import COLUMN_WIDTHS, TIME_FIELD, Control, Dashboard, Index, Json, Metric, Panel, Terms
+from kibana.dashboard_model import (
+    COLUMN_WIDTHS,
+    SHORTEST_DURATION_MS,
+    TIME_FIELD,
+    Control,
+    Dashboard,
+    Index,
+    Json,
+    Metric,
+    Panel,
+    Terms,
+)
 from kibana.saved_objects import (
     dashboard_object,
     data_view,
@@ -155,10 +166,10 @@ def _columns(panel: Panel) -> Iterator[tuple[str, Json]]:
 def _by_case(name: str, metric: Metric, panel: Panel) -> Iterator[tuple[str, Json]]:
     """One column for each case, so that each can have its colour in every version."""
     if not panel.cases:
-        yield name, _metric(metric)
+        yield name, _metric(metric, panel)
     for number, case in enumerate(panel.cases):
         condition = {"query": kql(case.condition), "language": "kuery"}
-        yield f"{name}-case-{number}", {**_metric(metric), "label": case.label, "filter": condition}
+        yield f"{name}-case-{number}", {**_metric(metric, panel), "label": case.label, "filter": condition}
 
 
 def _count(label: str) -> Json:
@@ -239,7 +250,7 @@ def _terms(terms: Terms) -> Json:
     }
 
 
-def _metric(metric: Metric) -> Json:
+def _metric(metric: Metric, panel: Panel) -> Json:
     if metric.operation == "count":
         return _count(metric.label)
     column: Json = {
@@ -253,6 +264,9 @@ def _metric(metric: Metric) -> Json:
     }
     if metric.operation == "percentile":
         return {**column, "params": {"percentile": metric.percent}}
+    if metric.operation == "sum" or (metric.operation == "count_distinct" and panel.kind == "heatmap"):
+        # Kibana 8.2 and later: no documents are an empty cell, and not a 0
+        return {**column, "params": {"emptyAsNull": True}}
     if metric.operation == "latest":
         kind = _LATEST_TYPES.get(metric.field, "string")
         scale = {"string": "ordinal", "date": "interval"}.get(kind, "ratio")
@@ -298,14 +312,18 @@ def _colours(panel: Panel) -> Iterator[tuple[str, str]]:
 def _xy(panel: Panel, layer: str) -> Json:
     shown = {"x": True, "yLeft": True, "yRight": True}
     split = {"splitAccessor": _terms_column(0)} if panel.terms and panel.has_time_axis else {}
-    series = _SERIES[panel.kind] + ("_stacked" if panel.is_stacked else "")
+    # Kibana refuses an axis of bars that does not begin at 0, and a logarithmic one begins at a millisecond.
+    kind = "line" if panel.is_logarithmic else panel.kind
+    series = _SERIES[kind] + ("_stacked" if panel.is_stacked else "")
     accessors = [name for name, column in _columns(panel) if not column["isBucketed"] and name != _COUNT_COLUMN]
     colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
     return {
         "legend": {"isVisible": panel.has_legend, "position": panel.legend_position},
         "valueLabels": "hide",
         "fittingFunction": "Linear" if panel.kind == "line" else "None",
-        "axisTitlesVisibilitySettings": {**shown, "x": False, "yLeft": not panel.is_stacked},  # it names one metric
+        "yTitle": panel.axis_name,
+        "axisTitlesVisibilitySettings": {**shown, "x": False},
+        **_extent(panel),
         "tickLabelsVisibilitySettings": shown,
         "gridlinesVisibilitySettings": shown,
         "labelsOrientation": {"x": 0, "yLeft": 0, "yRight": 0},
@@ -327,6 +345,14 @@ def _xy(panel: Panel, layer: str) -> Json:
     }
 
 
+def _extent(panel: Panel) -> Json:
+    if panel.is_logarithmic:
+        return {"yLeftExtent": {"mode": "custom", "lowerBound": SHORTEST_DURATION_MS}}
+    if panel.is_percentage:
+        return {"yLeftExtent": {"mode": "custom", "lowerBound": 0, "upperBound": 100}}
+    return {}
+
+
 def _number(panel: Panel, layer: str) -> Json:
     """A single number in the format of 7.16. Kibana 8.5 and later migrate it to the legacy metric."""
     shown = {"layerId": layer, "layerType": "data", "accessor": _metric_column(0)}
@@ -342,7 +368,7 @@ def _palette(panel: Panel) -> Json:
             "name": "custom",
             "reverse": False,
             "rangeType": "number",
-            "rangeMin": 0,
+            "rangeMin": panel.bands[0][0],
             "rangeMax": None,
             "progression": "fixed",
             "continuity": "above",

@@ -7,6 +7,7 @@ from kibana.conditions import AllOf, Exists, Is, Not
 from kibana.dashboard_model import (
     COUNT_BANDS,
     FAILURE_COLOUR,
+    FAILURE_RATE_BANDS,
     HIGH_COLOUR,
     NO_FAILURE_BANDS,
     OUT_OF_MEMORY_COLOUR,
@@ -64,6 +65,7 @@ _NUMBERS: Final = (
         "Failed tasks, in percent of all tasks that ended. A stopped task did not fail.",
         replace(TASKS, label="of all tasks failed", share_of=FAILED),
         width=10,
+        bands=FAILURE_RATE_BANDS,
     ),
     number(
         "out-of-memory-count",
@@ -226,6 +228,7 @@ OVERVIEW: Final = Dashboard(
             _MEDIAN,
             _P95,
             is_logarithmic=True,
+            axis="Duration",
             terms=LARGEST_FAMILIES,
         ),
         bars(
@@ -243,6 +246,7 @@ OVERVIEW: Final = Dashboard(
             terms=Terms(field="task.family", label="Family", size=25, is_by_count=True),
             condition=Exists(TIME_PARTS[0].field),
             is_stacked=True,
+            axis="% of the duration",
             width=48,
         ),
         *_HEATMAPS,

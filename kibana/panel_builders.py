@@ -149,6 +149,7 @@ def ranking(
     condition: Condition | None = None,
     is_logarithmic: bool = False,
     is_stacked: bool = False,
+    axis: str = "",
     width: int = 24,
 ) -> Panel:
     """Horizontal bars of families."""
@@ -162,6 +163,7 @@ def ranking(
         condition=condition,
         is_logarithmic=is_logarithmic,
         is_stacked=is_stacked,
+        axis=axis,
         width=width,
     )
 

@@ -68,6 +68,7 @@ RIGHT_SIZING: Final = Dashboard(
             "The highest memory peak and the largest memory size of all runs of a family.",
             highest("usage.memory.used_mb.max", "Peak (MB)", USED_COLOUR),
             highest("usage.memory.size_mb", "Size (MB)", SIZE_COLOUR),
+            axis="Memory (MB)",
         ),
         ranking(
             "saving-by-family",

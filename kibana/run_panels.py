@@ -38,6 +38,7 @@ def _over_time(
     *metrics: Metric,
     terms: tuple[Terms, ...] = (),
     condition: Condition | None = None,
+    axis: str = "",
 ) -> Panel:
     return Panel(
         key=key,
@@ -49,6 +50,7 @@ def _over_time(
         terms=terms,
         has_time_axis=True,
         condition=condition,
+        axis=axis,
     )
 
 
@@ -108,7 +110,7 @@ RUN: Final = Dashboard(
         _over_time(
             "run-cpu",
             "CPU %",
-            "Mean CPU usage in each checkpoint interval, in percent of the task's vCPUs.",
+            "Mean CPU usage in each checkpoint interval, in percent of the task's vCPUs. Above 100: beyond the axis.",
             average("interval.cpu_percent", "CPU %"),
             terms=(Terms(field="container.name", label="Container", size=10),),
         ),
@@ -118,6 +120,7 @@ RUN: Final = Dashboard(
             "Maximum memory usage in each checkpoint interval, and the memory size.",
             highest("interval.memory_mb", "Used (MB)", USED_COLOUR),
             highest("usage.memory.size_mb", "Size (MB)", SIZE_COLOUR),
+            axis="Memory (MB)",
         ),
         _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *TIME_PARTS),
         table(

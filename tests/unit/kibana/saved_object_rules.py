@@ -321,9 +321,22 @@ def _lens(obj: Json) -> Iterator[Finding]:
         yield Finding("H05" if is_heatmap else "L04", f"{name} draws no column, or a column that it does not have.")
     if is_heatmap:
         yield from _lens_heatmap(name, drawing, columns, order)
+    elif obj["attributes"].get("visualizationType") == "lnsXY":
+        yield from _lens_axis(name, drawing)
+
+
+def _lens_axis(name: str, drawing: Json) -> Iterator[Finding]:
+    if not drawing.get("yTitle") or drawing.get("axisTitlesVisibilitySettings", {}).get("yLeft") is not True:
+        yield Finding("L10", f"{name} has an axis with the name of its first series.")
+    has_bars = any(str(part.get("seriesType")).startswith("bar") for part in drawing.get("layers", ()))
+    if has_bars and drawing.get("yLeftExtent", {}).get("lowerBound", 0) > 0:
+        yield Finding("L11", f"{name} has bars that do not begin at 0, which Kibana refuses to draw.")
 
 
 def _column_order(name: str, columns: Json, order: list[str]) -> Iterator[Finding]:
+    for column in columns.values():
+        if column.get("operationType") == "sum" and _has_zeros(column):
+            yield Finding("L09", f"{name} shows a sum of money where no amount is known.")
     bucketed = [bool(columns[column].get("isBucketed")) for column in order]
     if bucketed != sorted(bucketed, reverse=True):
         yield Finding("L06", f"{name} has a metric before a bucket.")
@@ -357,13 +370,22 @@ def _lens_heatmap(name: str, drawing: Json, columns: Json, order: list[str]) -> 
         yield Finding("H04", f"{name} has colours relative to its data: 3 % can be red.")
     if palette.get("accessor") != drawing["valueAccessor"] or drawing["valueAccessor"] not in columns:
         yield Finding("H05", f"{name} does not colour the column that it shows.")
+    if _has_zeros(columns.get(drawing["valueAccessor"], {})):
+        yield Finding("H10", f"{name} draws cells without documents as 0.")
     if not _are_stops_contiguous(params.get("colorStops", []), params.get("stops", [])):
         yield Finding("H07", f"{name} has colours whose lower and upper bounds are not contiguous.")
 
 
+def _has_zeros(column: Json) -> bool:
+    """A count or a sum of no documents is 0, unless the column says that it is nothing."""
+    is_counted = column.get("operationType") in {"count", "unique_count", "sum"}
+    return is_counted and column.get("params", {}).get("emptyAsNull") is not True
+
+
 def _is_absolute(palette: Json, params: Json) -> bool:
     named = palette.get("name") == params.get("name") == "custom"
-    return named and params.get("rangeType") == "number" and params.get("rangeMin") == 0
+    first = (params.get("colorStops") or [{}])[0].get("stop")
+    return named and params.get("rangeType") == "number" and params.get("rangeMin", -1) == first
 
 
 def _are_stops_contiguous(lower: list[dict[str, Any]], upper: list[dict[str, Any]]) -> bool:

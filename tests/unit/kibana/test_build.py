@@ -19,7 +19,7 @@ from kibana.all_dashboards import DASHBOARDS, PANELS
 from kibana.build import FOLDER, build_files
 from kibana.classic_format import colours_of
 from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not, kql
-from kibana.dashboard_model import Index, Panel
+from kibana.dashboard_model import FAILURE_COLOUR, SUCCESS_COLOUR, Index, Panel
 from kibana.index_definitions.index_templates import data_view_fields
 from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id
@@ -41,6 +41,7 @@ CLASSIC_BARS = object_id("visualization", "task-count-by-family")
 RATE, RATE_LENS = object_id("visualization", "failure-rate"), object_id("lens", "failure-rate")
 OUTCOME_BARS = object_id("visualization", "task-count-by-outcome")
 OUTCOME_BARS_LENS = object_id("lens", "task-count-by-outcome")
+COUNTS, COST = object_id("lens", "task-out-of-memory"), object_id("lens", "cost-total")
 DASHBOARD = object_id("dashboard", "task-overview")
 REPORTS = object_id("data-view", "reports")
 
@@ -254,6 +255,32 @@ def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel, files: di
     assert drawn == [*(field for _, field in wanted if field), *shown * repeated]
 
 
+@pytest.mark.parametrize(
+    "panel",
+    [panel for panel in PANELS if panel.kind in {"line", "bars", "ranking"}],
+    ids=lambda panel: panel.key,
+)
+def test_an_axis_has_its_own_name_and_percentages_end_at_100(panel: Panel, files: dict[str, str]) -> None:
+    assert panel.axis or len(panel.metrics) == 1
+    classic = by_id(loaded(files[CLASSIC]), object_id("visualization", panel.key))["attributes"]
+    (axis,) = json.loads(classic["visState"])["params"]["valueAxes"]
+    drawn = by_id(loaded(files[LENS]), object_id("lens", panel.key))["attributes"]["state"]["visualization"]
+    assert axis["title"]["text"] == drawn["yTitle"] == panel.axis_name != ""
+    extents = (axis["scale"].get("min"), axis["scale"].get("max"))
+    extent = drawn.get("yLeftExtent", {})
+    assert extents == (extent.get("lowerBound"), extent.get("upperBound"))
+    assert extents == ((1000, None) if panel.is_logarithmic else (0, 100) if panel.is_percentage else (None, None))
+    assert panel.is_percentage == any("%" in metric.label or "%" in panel.axis_name for metric in panel.metrics)
+
+
+def test_the_failure_rate_is_red_in_both_flavours(files: dict[str, str]) -> None:
+    drawn = by_id(loaded(files[LENS]), RATE_LENS)["attributes"]["state"]["visualization"]["palette"]["params"]
+    assert [one["color"] for one in drawn["colorStops"]] == [SUCCESS_COLOUR, FAILURE_COLOUR]
+    assert 0 < drawn["colorStops"][1]["stop"] < 1e-4
+    params = json.loads(by_id(loaded(files[CLASSIC]), RATE)["attributes"]["visState"])["params"]
+    assert [one["color"] for one in params["background_color_rules"]] == [FAILURE_COLOUR]
+
+
 @by_key
 def test_both_flavours_count_the_same_documents(panel: Panel, files: dict[str, str]) -> None:
     classic = by_id(loaded(files[CLASSIC]), object_id("visualization", panel.key))["attributes"]
@@ -452,6 +479,11 @@ MUTATIONS: list[tuple[str, str, Change]] = [
     ("H05", LENS, on_lens(HEATMAP, lambda _, drawing: drawing.update(yAccessor="nothing"))),
     ("H05", LENS, on_lens(HEATMAP, lambda _, drawing: drawing["palette"].update(accessor="nothing"))),
     ("H06", LENS, on_lens(HEATMAP, lambda layer, _: layer["columnOrder"].insert(0, layer["columnOrder"].pop(1)))),
+    ("H10", LENS, on_lens(COUNTS, lambda layer, _: layer["columns"]["metric-0"].pop("params"))),
+    ("H04", LENS, on_lens(COUNTS, lambda _, drawing: drawing["palette"]["params"].update(rangeMin=0))),
+    ("L10", LENS, on_lens(BARS, lambda _, drawing: drawing.pop("yTitle"))),
+    ("L11", LENS, on_lens(BARS, lambda _, drawing: drawing.update(yLeftExtent={"mode": "custom", "lowerBound": 1}))),
+    ("L09", LENS, on_lens(COST, lambda layer, _: layer["columns"]["metric-0"].pop("params"))),
     ("H07", LENS, on_lens(HEATMAP, lambda _, drawing: drawing["palette"]["params"]["stops"].pop())),
 ]
 # A missing object also breaks the rules of the objects that refer to it.
