@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final, get_args
 
 from kibana.aggregations import cases_id, grouped_metrics, metric_id, terms_id, time_id
-from kibana.all_dashboards import DASHBOARDS
+from kibana.all_dashboards import DASHBOARDS, SEARCHES
 from kibana.conditions import kql
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
@@ -19,20 +19,29 @@ from kibana.dashboard_model import (
     Terms,
 )
 from kibana.saved_objects import (
+    NAVIGATION_HEIGHT,
+    SOURCE,
     GridPosition,
     dashboard_object,
     data_view,
     data_view_reference,
+    navigation,
+    navigation_position,
     object_id,
     panel_id,
     place_panels,
     saved_object,
+    saved_search,
     to_json,
 )
 
-MIGRATION_VERSIONS: Final = {"index-pattern": "7.6.0", "visualization": "7.10.0", "dashboard": "7.9.3"}
+MIGRATION_VERSIONS: Final = {
+    "index-pattern": "7.6.0",
+    "search": "7.9.3",
+    "visualization": "7.10.0",
+    "dashboard": "7.9.3",
+}
 _PANEL_VERSION = "7.10.0"
-_SOURCE = "kibanaSavedObjectMeta.searchSourceJSON"
 _CONTROLS_HEIGHT = 5
 _TYPES = {
     "number": "metric",
@@ -54,9 +63,11 @@ def build_classic_objects() -> Iterator[Json]:
     """
     for index in get_args(Index):
         yield data_view(index, MIGRATION_VERSIONS, has_precise_durations=False)
+    yield from (saved_search(search, MIGRATION_VERSIONS) for search in SEARCHES)
+    yield navigation(DASHBOARDS, SEARCHES, MIGRATION_VERSIONS)
     for dashboard in DASHBOARDS:
         yield _controls_object(dashboard)
-        yield from (_visualization(panel) for panel in dashboard.panels)
+        yield from (_visualization(panel) for panel in dashboard.panels if isinstance(panel, Panel))
     yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
 
 
@@ -66,15 +77,16 @@ def _dashboard(dashboard: Dashboard) -> Json:
         type="visualization",
         id=object_id("visualization", f"{dashboard.key}-filters"),
         x=0,
-        y=0,
+        y=NAVIGATION_HEIGHT,
         width=48,
         height=_CONTROLS_HEIGHT,
     )
     return dashboard_object(
         dashboard,
         (
+            navigation_position(dashboard),
             controls,
-            *place_panels(dashboard, "visualization", top=_CONTROLS_HEIGHT, settings=_settings),
+            *place_panels(dashboard, "visualization", top=NAVIGATION_HEIGHT + _CONTROLS_HEIGHT, settings=_settings),
         ),
         panel_version=_PANEL_VERSION,
         has_panel_prefix=False,
@@ -121,8 +133,8 @@ def _visualization(panel: Panel) -> Json:
     if is_ratio:
         state = _ratio(panel)
     else:
-        source["indexRefName"] = f"{_SOURCE}.index"
-        references.append(data_view_reference(f"{_SOURCE}.index", panel.index))
+        source["indexRefName"] = f"{SOURCE}.index"
+        references.append(data_view_reference(f"{SOURCE}.index", panel.index))
         aggregations = list(_aggregations(panel))
         state = {"title": panel.title, "type": _TYPES[panel.kind], "aggs": aggregations, "params": _params(panel)}
     attributes = {
@@ -205,7 +217,7 @@ def _controls_object(dashboard: Dashboard) -> Json:
             }
         )
     title = f"{dashboard.title}: filters"
-    params = {"controls": controls, "updateFiltersOnChange": True, "useTimeFilter": False, "pinFilters": False}
+    params = {"controls": controls, "updateFiltersOnChange": True, "useTimeFilter": False, "pinFilters": True}
     source = {"query": {"query": "", "language": "kuery"}, "filter": []}
     attributes = {
         "title": title,

@@ -169,6 +169,20 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SavedSearch:
+    """A list of documents, newest first. Both products open it in Discover, too."""
+
+    key: str
+    title: str
+    description: str
+    columns: tuple[str, ...]
+    index: Index = "reports"
+    condition: Condition | None = None
+    width: int = 48
+    height: int = 11
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
     """A field by which the user can filter a dashboard."""
 
@@ -188,5 +202,5 @@ class Dashboard:
     title: str
     description: str
     controls: tuple[Control, ...]
-    panels: tuple[Panel, ...]
+    panels: tuple[Panel | SavedSearch, ...]
     time_range: str

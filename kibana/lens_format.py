@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
-from kibana.all_dashboards import DASHBOARDS
+from kibana.all_dashboards import DASHBOARDS, SEARCHES
 from kibana.conditions import kql
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
@@ -18,16 +18,27 @@ from kibana.dashboard_model import (
     Terms,
 )
 from kibana.saved_objects import (
+    NAVIGATION_HEIGHT,
     dashboard_object,
     data_view,
     data_view_reference,
+    navigation,
+    navigation_position,
     object_id,
     place_panels,
     saved_object,
+    saved_search,
     to_json,
 )
 
-MIGRATION_VERSIONS: Final = {"core": "7.16.0", "index-pattern": "7.11.0", "lens": "7.16.0", "dashboard": "7.16.0"}
+MIGRATION_VERSIONS: Final = {
+    "core": "7.16.0",
+    "index-pattern": "7.11.0",
+    "search": "7.9.3",
+    "visualization": "7.14.0",
+    "lens": "7.16.0",
+    "dashboard": "7.16.0",
+}
 _PANEL_VERSION = "7.16.0"
 _TIME_COLUMN = "time"
 _COUNT_COLUMN = "count"
@@ -60,8 +71,10 @@ def build_lens_objects() -> Iterator[Json]:
     """
     for index in get_args(Index):
         yield data_view(index, MIGRATION_VERSIONS, has_precise_durations=True)
+    yield from (saved_search(search, MIGRATION_VERSIONS) for search in SEARCHES)
+    yield navigation(DASHBOARDS, SEARCHES, MIGRATION_VERSIONS)
     for dashboard in DASHBOARDS:
-        yield from (_chart(panel) for panel in dashboard.panels)
+        yield from (_chart(panel) for panel in dashboard.panels if isinstance(panel, Panel))
     yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
 
 
@@ -69,7 +82,7 @@ def _dashboard(dashboard: Dashboard) -> Json:
     controls = [(object_id("control", f"{dashboard.key}/{control.field}"), control) for control in dashboard.controls]
     return dashboard_object(
         dashboard,
-        place_panels(dashboard, "lens"),
+        (navigation_position(dashboard), *place_panels(dashboard, "lens", top=NAVIGATION_HEIGHT)),
         panel_version=_PANEL_VERSION,
         has_panel_prefix=True,
         migration_versions=MIGRATION_VERSIONS,

@@ -3,13 +3,14 @@
 from typing import Final
 
 from kibana.conditions import Condition, Exists
-from kibana.dashboard_model import SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, Terms
+from kibana.dashboard_model import SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, SavedSearch, Terms
 from kibana.panel_builders import (
     CONTAINER_ROWS,
     DURATION,
     FAMILIES,
     FAMILY_CONTROL,
     LATEST_TASK,
+    NOT_SUCCESSFUL,
     PLACE_CONTROLS,
     TASK_CONTROL,
     TASK_ROWS,
@@ -23,6 +24,10 @@ from kibana.panel_builders import (
 )
 
 _TABLE_HEIGHT: Final = 9
+# A log stream is of one container of one task: runs are not mixed when no task is selected.
+_RUNS_OF_CHART: Final = (
+    Terms(field="aws.cloudwatch.log_stream", label="Run", size=10, is_by_count=True, has_missing_bucket=True),
+)
 _TASKS_OF_CHART: Final = Terms(field="task.id", label="Task", size=10, is_by_count=True)
 _WHAT_IF_SIZES: Final = ("0.25", "0.5", "1", "2", "4", "8")
 
@@ -64,6 +69,30 @@ def _what_if(size: str) -> Metric:
     return highest(f"usage.cpu.slowdown.max.v{size.replace('.', '_')}", f"{size} vCPU")
 
 
+_RUN_COLUMNS: Final = (
+    "task.family",
+    "task.id",
+    "task.status",
+    DURATION,
+    "usage.cpu.percent.max",
+    "usage.memory.percent.max",
+    "task.exit_code",
+    "task.stopped_reason",
+)
+NEWEST_RUNS: Final = SavedSearch(
+    key="newest-runs",
+    title="Newest runs",
+    description="The runs of the time range, newest first. A task id opens its run.",
+    columns=_RUN_COLUMNS,
+)
+FAILURES: Final = SavedSearch(
+    key="failures",
+    title="Failures",
+    description="The runs that did not succeed, newest first.",
+    columns=_RUN_COLUMNS,
+    condition=NOT_SUCCESSFUL,
+)
+
 RUN: Final = Dashboard(
     key="task-run",
     title="Task run",
@@ -74,6 +103,7 @@ RUN: Final = Dashboard(
     controls=(FAMILY_CONTROL, TASK_CONTROL),
     time_range="now-24h",
     panels=(
+        NEWEST_RUNS,
         _run_table(
             "run-summary",
             "Run: result",
@@ -112,7 +142,7 @@ RUN: Final = Dashboard(
             "CPU %",
             "Mean CPU usage in each checkpoint interval, in percent of the task's vCPUs. Above 100: beyond the axis.",
             average("interval.cpu_percent", "CPU %"),
-            terms=(Terms(field="container.name", label="Container", size=10),),
+            terms=_RUNS_OF_CHART,
         ),
         _over_time(
             "run-memory",
@@ -120,6 +150,7 @@ RUN: Final = Dashboard(
             "Maximum memory usage in each checkpoint interval, and the memory size.",
             highest("interval.memory_mb", "Used (MB)", USED_COLOUR),
             highest("usage.memory.size_mb", "Size (MB)", SIZE_COLOUR),
+            terms=_RUNS_OF_CHART,
             axis="Memory (MB)",
         ),
         _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *TIME_PARTS),
@@ -150,7 +181,7 @@ def _accelerator_table(key: str, title: str, description: str, field: str, *metr
 
 def _accelerator_heatmap(key: str, title: str, description: str, metric: Metric) -> Panel:
     description = f"{description} Families by the end time of their tasks."
-    return heatmap(key, title, description, metric, condition=Exists(metric.field))
+    return heatmap(key, title, description, metric)
 
 
 GPU: Final = Dashboard(

@@ -6,9 +6,13 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
-from kibana.dashboard_model import TIME_FIELD, Dashboard, Index, Json, Panel
+from kibana.conditions import kql
+from kibana.dashboard_model import TIME_FIELD, Dashboard, Index, Json, Panel, SavedSearch
 from kibana.index_definitions.index_templates import data_view_fields
 
+SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
+NAVIGATION_HEIGHT: Final = 3
+_NAVIGATION = "Task Profiler: links"
 _GRID_COLUMNS = 48
 _DURATION = {"inputFormat": "milliseconds", "showSuffix": True}
 # Kibana 7.14 added the precise format. OpenSearch Dashboards and older versions of Kibana fail to draw it.
@@ -18,7 +22,7 @@ _DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_durat
 _BYTES_FORMAT = {"id": "bytes", "params": {"pattern": "0,0.0 b"}}
 # Without milliseconds and the name of the month, so that the column of a table is not cut.
 _TIME_FORMAT = {"id": "date", "params": {"pattern": "YYYY-MM-DD HH:mm:ss"}}
-_DOLLAR_FORMAT = {"id": "number", "params": {"pattern": "$0,0.00[00]"}}
+_DOLLAR_FORMAT = {"id": "number", "params": {"pattern": "$0,0.00"}}
 _ONE_DIGIT_FORMAT = {"id": "number", "params": {"pattern": "0,0.[0]"}}
 _TWO_DIGITS_FORMAT = {"id": "number", "params": {"pattern": "0,0.[00]"}}
 _UNIT_SUFFIXES: Final = {
@@ -137,11 +141,75 @@ def panel_id(dashboard: Dashboard, key: str) -> str:
     return object_id("panel", f"{dashboard.key}/{key}")
 
 
+def saved_search(search: SavedSearch, migration_versions: Mapping[str, str]) -> Json:
+    """The saved object of a list of documents."""
+    source = {
+        "query": {"query": kql(search.condition), "language": "kuery"},
+        "filter": [],
+        "highlightAll": True,
+        "version": True,
+        "indexRefName": f"{SOURCE}.index",
+    }
+    attributes = {
+        "title": search.title,
+        "description": search.description,
+        "hits": 0,
+        "columns": list(search.columns),
+        "sort": [[TIME_FIELD, "desc"]],
+        "version": 1,
+        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
+    }
+    references = [data_view_reference(f"{SOURCE}.index", search.index)]
+    return saved_object("search", object_id("search", search.key), attributes, references, migration_versions)
+
+
+def navigation(
+    dashboards: Sequence[Dashboard], searches: Sequence[SavedSearch], migration_versions: Mapping[str, str]
+) -> Json:
+    """A text with links to all dashboards and saved searches, for the top of each dashboard.
+
+    The addresses are relative, so that they stay in the same space. Kibana and OpenSearch Dashboards keep pinned
+    filters and the time range in such a link.
+    """
+    links = [f"[{one.title}](#/view/{object_id('dashboard', one.key)})" for one in dashboards]
+    links += [f"[{one.title}](discover#/view/{object_id('search', one.key)})" for one in searches]
+    params = {"fontSize": 12, "openLinksInNewTab": False, "markdown": " · ".join(links)}
+    attributes = {
+        "title": _NAVIGATION,
+        "description": "",
+        "version": 1,
+        "visState": to_json({"title": _NAVIGATION, "type": "markdown", "aggs": [], "params": params}),
+        "uiStateJSON": "{}",
+        "kibanaSavedObjectMeta": {
+            "searchSourceJSON": to_json({"query": {"query": "", "language": "kuery"}, "filter": []})
+        },
+    }
+    return saved_object("visualization", _navigation_id(), attributes, (), migration_versions)
+
+
+def _navigation_id() -> str:
+    return object_id("visualization", "navigation")
+
+
+def navigation_position(dashboard: Dashboard) -> GridPosition:
+    """The links at the top of a dashboard."""
+    return GridPosition(
+        panel_id=panel_id(dashboard, "navigation"),
+        type="visualization",
+        id=_navigation_id(),
+        x=0,
+        y=0,
+        width=_GRID_COLUMNS,
+        height=NAVIGATION_HEIGHT,
+        settings={"hidePanelTitles": True},
+    )
+
+
 def place_panels(
     dashboard: Dashboard,
     kind: str,
     *,
-    top: int = 0,
+    top: int,
     settings: Callable[[Panel], Json] = lambda _: {},
 ) -> tuple[GridPosition, ...]:
     """Place panels from left to right and from top to bottom, in rows of 48 columns."""
@@ -150,16 +218,16 @@ def place_panels(
     for panel in dashboard.panels:
         if x + panel.width > _GRID_COLUMNS:
             x, y, row_height = 0, y + row_height, 0
-        identity = object_id(kind, panel.key)
+        target = kind if isinstance(panel, Panel) else "search"
         position = GridPosition(
             panel_id=panel_id(dashboard, panel.key),
-            type=kind,
-            id=identity,
+            type=target,
+            id=object_id(target, panel.key),
             x=x,
             y=y,
             width=panel.width,
             height=panel.height,
-            settings=settings(panel),
+            settings=settings(panel) if isinstance(panel, Panel) else {},
         )
         positions.append(position)
         x, row_height = x + panel.width, max(row_height, panel.height)
@@ -223,7 +291,13 @@ def _panel(position: GridPosition, version: str, name: str) -> Json:
     return {
         "version": version,
         "type": position.type,
-        "gridData": {"x": position.x, "y": position.y, "w": position.width, "h": position.height, "i": position.panel_id},
+        "gridData": {
+            "x": position.x,
+            "y": position.y,
+            "w": position.width,
+            "h": position.height,
+            "i": position.panel_id,
+        },
         "panelIndex": position.panel_id,
         "embeddableConfig": {**position.settings, "enhancements": {}},
         "panelRefName": f"panel_{name}",

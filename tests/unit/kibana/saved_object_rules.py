@@ -26,6 +26,7 @@ _ATTRIBUTES: Final[Mapping[str, frozenset[str]]] = {
     "visualization": frozenset(
         {"title", "description", "version", "kibanaSavedObjectMeta", "uiStateJSON", "visState", "savedSearchRefName"}
     ),
+    "search": frozenset({"title", "description", "hits", "columns", "sort", "version", "kibanaSavedObjectMeta"}),
     "lens": frozenset({"title", "description", "visualizationType", "state"}),
     "dashboard": frozenset(
         {"title", "description", "kibanaSavedObjectMeta", "timeRestore", "timeFrom", "timeTo", "refreshInterval"}
@@ -34,8 +35,19 @@ _ATTRIBUTES: Final[Mapping[str, frozenset[str]]] = {
 }
 _JSON_STRINGS: Final = ("fields", "fieldFormatMap", "visState", "uiStateJSON", "panelsJSON", "optionsJSON")
 # The newest migration versions that the oldest supported product of each flavour knows.
-_CLASSIC_VERSIONS: Final = {"index-pattern": (7, 6, 0), "visualization": (7, 10, 0), "dashboard": (7, 9, 3)}
-_LENS_VERSIONS: Final = {"index-pattern": (7, 11, 0), "lens": (7, 16, 0), "dashboard": (7, 16, 0)}
+_CLASSIC_VERSIONS: Final = {
+    "index-pattern": (7, 6, 0),
+    "search": (7, 9, 3),
+    "visualization": (7, 10, 0),
+    "dashboard": (7, 9, 3),
+}
+_LENS_VERSIONS: Final = {
+    "index-pattern": (7, 11, 0),
+    "search": (7, 9, 3),
+    "visualization": (7, 14, 0),
+    "lens": (7, 16, 0),
+    "dashboard": (7, 16, 0),
+}
 _CORE_VERSION: Final = (7, 16, 0)
 _MAX_PERCENT = 100
 _MAX_HEATMAP_ROWS = 25
@@ -150,7 +162,7 @@ def _json_strings(obj: Json) -> Iterator[Finding]:
     members = {key: attributes[key] for key in _JSON_STRINGS if key in attributes}
     if "controlGroupInput" in attributes:
         members["controlGroupInput"] = attributes["controlGroupInput"].get("panelsJSON")
-    if obj["type"] in {"visualization", "dashboard"}:
+    if obj["type"] in {"visualization", "dashboard", "search"}:
         meta = attributes.get("kibanaSavedObjectMeta")
         members["searchSourceJSON"] = meta.get("searchSourceJSON") if isinstance(meta, dict) else None
     for key, text in members.items():
@@ -251,7 +263,7 @@ def _visualization(obj: Json) -> Iterator[Finding]:
     name = _name(obj)
     state = json.loads(obj["attributes"].get("visState", "{}"))
     aggregations, params = state.get("aggs", []), state.get("params", {})
-    if state.get("type") == "input_control_vis":
+    if state.get("type") in {"input_control_vis", "markdown"}:
         return
     if state.get("type") == "metrics":
         yield from _ratio(name, params)

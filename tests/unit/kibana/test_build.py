@@ -15,7 +15,7 @@ import pytest
 
 from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
 from kibana.aggregations import grouped_metrics
-from kibana.all_dashboards import DASHBOARDS, PANELS
+from kibana.all_dashboards import DASHBOARDS, PANELS, SEARCHES
 from kibana.build import FOLDER, build_files
 from kibana.classic_format import colours_of
 from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not, kql
@@ -89,8 +89,9 @@ def test_each_dashboard_has_its_panels_in_order(name: str, files: dict[str, str]
     kind = "visualization" if name == CLASSIC else "lens"
     for dashboard in DASHBOARDS:
         written = by_id(objects, object_id("dashboard", dashboard.key))
-        shown = [entry["id"] for entry in written["references"] if entry["type"] == kind]
-        wanted = [object_id(kind, panel.key) for panel in dashboard.panels]
+        shown = [entry["id"] for entry in written["references"]]
+        kinds = [(kind if isinstance(panel, Panel) else "search", panel.key) for panel in dashboard.panels]
+        wanted = [object_id(*kind_and_key) for kind_and_key in kinds]
         assert shown[-len(wanted) :] == wanted
     assert len({panel.key for panel in PANELS}) == len(PANELS)
 
@@ -102,6 +103,36 @@ def test_panel_ids_are_unique_over_all_dashboards_and_stable(name: str, files: d
     ids = [panel["panelIndex"] for one in dashboards for panel in json.loads(one["attributes"]["panelsJSON"])]
     assert len(set(ids)) == len(ids)
     assert {object_id("panel", f"{board.key}/{panel.key}") for board in DASHBOARDS for panel in board.panels} <= {*ids}
+
+
+@each_file
+def test_both_files_have_the_saved_searches_newest_first(name: str, files: dict[str, str]) -> None:
+    found = {one["attributes"]["title"]: one for one in loaded(files[name]) if one["type"] == "search"}
+    assert list(found) == ["Failures", "Newest runs"]
+    for search in SEARCHES:
+        attributes = found[search.title]["attributes"]
+        assert attributes["sort"] == [["@timestamp", "desc"]]
+        assert {*attributes["columns"]} <= {*template_fields(search.index)}
+        assert "task.id" in attributes["columns"]  # a link to the run
+        source = json.loads(attributes["kibanaSavedObjectMeta"]["searchSourceJSON"])
+        assert source["query"]["query"] == kql(search.condition)
+    assert kql(next(search for search in SEARCHES if search.title == "Failures").condition) != ""
+
+
+@each_file
+def test_every_dashboard_begins_with_links_to_all_others(name: str, files: dict[str, str]) -> None:
+    objects = loaded(files[name])
+    written = by_id(objects, object_id("visualization", "navigation"))
+    text = json.loads(written["attributes"]["visState"])["params"]["markdown"]
+    linked = re.findall(r"\[([^]]+)\]\((#|discover#)/view/([0-9a-f-]{36})\)", text)
+    wanted = [(board.title, "#", object_id("dashboard", board.key)) for board in DASHBOARDS]
+    wanted += [(search.title, "discover#", object_id("search", search.key)) for search in SEARCHES]
+    assert linked == wanted
+    for board in (one for one in objects if one["type"] == "dashboard"):
+        panels = json.loads(board["attributes"]["panelsJSON"])
+        (name_of_links,) = [one["name"] for one in board["references"] if one["id"] == written["id"]]
+        (links,) = [panel for panel in panels if panel["panelRefName"] == name_of_links.rpartition(":")[2]]
+        assert (links["gridData"]["x"], links["gridData"]["y"], links["gridData"]["w"]) == (0, 0, 48)
 
 
 @each_file
@@ -185,6 +216,14 @@ def test_every_format_of_a_data_view_has_a_field(name: str, files: dict[str, str
         attributes = by_id(loaded(files[name]), object_id("data-view", index))["attributes"]
         assert (attributes["title"], attributes["timeFieldName"]) == (f"task-{index}-*", "@timestamp")
         assert set(json.loads(attributes["fieldFormatMap"])) <= set(template_fields(index))
+
+
+@each_file
+def test_money_has_two_digits_and_durations_have_units(name: str, files: dict[str, str]) -> None:
+    formats = json.loads(by_id(loaded(files[name]), REPORTS)["attributes"]["fieldFormatMap"])
+    money = [entry["params"]["pattern"] for field, entry in formats.items() if field.endswith("usd")]
+    assert {"$0,0.00"} == {*money}
+    assert {entry["params"]["showSuffix"] for entry in formats.values() if entry["id"] == "duration"} == {True}
 
 
 @pytest.mark.parametrize("index", get_args(Index))
@@ -271,6 +310,33 @@ def test_an_axis_has_its_own_name_and_percentages_end_at_100(panel: Panel, files
     assert extents == (extent.get("lowerBound"), extent.get("upperBound"))
     assert extents == ((1000, None) if panel.is_logarithmic else (0, 100) if panel.is_percentage else (None, None))
     assert panel.is_percentage == any("%" in metric.label or "%" in panel.axis_name for metric in panel.metrics)
+
+
+def requires(condition: Condition | None, field: str) -> bool:
+    """Whether documents without the field are left out."""
+    match condition:
+        case Exists(known) | Above(known) | Below(known) | Is(known):
+            return known == field
+        case AllOf():
+            return any(requires(one, field) for one in condition)
+        case _:
+            return False
+
+
+@by_key
+def test_documents_without_the_value_are_neither_first_nor_zero(panel: Panel) -> None:
+    """Kibana sorts families without a measurement first. OpenSearch Dashboards draws them, and unknown money, as 0."""
+    for metric in panel.metrics:
+        if metric.field == "cost.usd" and metric.operation == "sum":
+            assert requires(panel.condition, metric.field)
+    if "waste" in "".join(metric.field for metric in panel.metrics if metric.operation == "sum"):
+        assert requires(panel.condition, "cost.waste_usd") or requires(panel.condition, "cost.usd")
+    if panel.kind in {"heatmap", "ranking"}:
+        value = panel.metrics[0]
+        assert value.operation == "count_distinct" or requires(panel.condition, value.field)
+    for terms in panel.terms:
+        by = None if terms.order_by_metric is None else panel.metrics[terms.order_by_metric]
+        assert by is None or by.operation in {"count", "count_distinct"} or requires(panel.condition, by.field)
 
 
 def test_the_failure_rate_is_red_in_both_flavours(files: dict[str, str]) -> None:
@@ -369,6 +435,10 @@ def same_panel_twice(objects: Objects) -> None:
         one["name"] = one["name"].replace(own, panels[0]["panelIndex"])
 
 
+def taller(panels: list[dict[str, Any]]) -> None:
+    panels[-2]["gridData"]["h"] += 1
+
+
 def colours_in(panel: dict[str, Any]) -> dict[str, str]:
     colours: dict[str, str] = panel["embeddableConfig"]["vis"]["colors"]
     return colours
@@ -430,7 +500,7 @@ MUTATIONS: list[tuple[str, str, Change]] = [
     ("D01", CLASSIC, on_panel(lambda panel: panel["gridData"].update(i="99"))),
     ("D02", LENS, on_panel(lambda panel: panel.pop("version"))),
     ("D03", LENS, on_panel(lambda panel: panel["gridData"].update(x=-1))),
-    ("D03", LENS, on_panel(lambda panel: panel["gridData"].update(h=20))),
+    ("D03", LENS, lambda o: inside(o, DASHBOARD, "panelsJSON", taller)),
     ("D04", LENS, on_panel(lambda panel: panel.pop("panelRefName"))),
     ("A01", CLASSIC, on_vis(CLASSIC_BARS, lambda state: state["aggs"][1]["params"].update(orderBy="9"))),
     ("A02", CLASSIC, on_vis(CLASSIC_BARS, lambda state: state["params"]["seriesParams"][0]["data"].update(id="9"))),
