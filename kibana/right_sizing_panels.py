@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from kibana.conditions import Above, Below, Not
+from kibana.conditions import Above, AllOf, Below, Is, Not
 from kibana.dashboard_model import SIZE_COLOUR, USED_COLOUR, Dashboard, Terms
 from kibana.panel_builders import (
     COST,
@@ -26,6 +26,8 @@ from kibana.panel_builders import (
 
 _SAVING: Final = "recommendation.saving_percent"
 _HAS_WASTE: Final = Above("cost.waste_usd", 0)
+# A Fargate task is paid once: the reports of its other containers have no cost.
+_COST_UNKNOWN: Final = AllOf((Not(COST_KNOWN), Not(Is("task.launch_type", "FARGATE"))))
 _WASTED: Final = replace(WASTE, label="Waste (USD)", colour=USED_COLOUR)
 
 RIGHT_SIZING: Final = Dashboard(
@@ -146,7 +148,7 @@ RIGHT_SIZING: Final = Dashboard(
                 FAMILIES,
                 Terms(field="task.launch_type", label="Runs on", size=5, order_by_metric=0, has_missing_bucket=True),
             ),
-            condition=Not(COST_KNOWN),
+            condition=_COST_UNKNOWN,
             height=12,
         ),
     ),
