@@ -37,6 +37,8 @@ _STATISTICS: Final[Mapping[str, Json]] = {
     "_mb.": _ONE_DIGIT_FORMAT,
     ".slowdown.": _TWO_DIGITS_FORMAT,
 }
+# The values are addresses of several hundred characters.
+_LINK_LABELS: Final[Mapping[str, str]] = {"links.run": "Charts", "links.logs": "Log", "links.task": "ECS task"}
 TASK_LINK_RANGE: Final = "now-7d"
 """The time range of a link to a run: its beginning. A field format knows the value, and not the time of the run."""
 
@@ -61,7 +63,7 @@ class GridPosition:
 def object_id(kind: str, key: str) -> str:
     """An id that is the same in every build.
 
-    So a repeated import replaces objects, and links stay valid. `forwarder.notices.links` contains one of these ids.
+    So a repeated import replaces objects, and links stay valid. `forwarder.run_links` contains one of these ids.
     """
     return str(uuid5(NAMESPACE_URL, f"task-profiler/{kind}/{key}"))
 
@@ -123,6 +125,8 @@ def _field_format(name: str, duration: Json) -> Json | None:
         return duration
     if name == "task.id":
         return {"id": "url", "params": _task_link()}
+    if name in _LINK_LABELS:
+        return {"id": "url", "params": {"type": "a", "labelTemplate": _LINK_LABELS[name]}}
     by_suffix = (shown for suffix, shown in _UNIT_SUFFIXES.items() if name.endswith(suffix))
     by_part = (shown for part, shown in _STATISTICS.items() if part in name)
     return next(by_suffix, None) or next(by_part, None)
