@@ -18,6 +18,7 @@ from kibana.dashboard_model import (
     Panel,
     Terms,
 )
+from kibana.dropdown_lists import classic_controls
 from kibana.saved_objects import (
     NAVIGATION_HEIGHT,
     SOURCE,
@@ -66,7 +67,7 @@ def build_classic_objects() -> Iterator[Json]:
     yield from (saved_search(search, MIGRATION_VERSIONS) for search in SEARCHES)
     yield navigation(DASHBOARDS, SEARCHES, MIGRATION_VERSIONS)
     for dashboard in DASHBOARDS:
-        yield _controls_object(dashboard)
+        yield classic_controls(dashboard, MIGRATION_VERSIONS)
         yield from (_visualization(panel) for panel in dashboard.panels if isinstance(panel, Panel))
     yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
 
@@ -198,37 +199,6 @@ def _ratio(panel: Panel) -> Json:
         ],
     }
     return {"title": panel.title, "type": "metrics", "aggs": [], "params": params}
-
-
-def _controls_object(dashboard: Dashboard) -> Json:
-    controls, references = [], []
-    for number, control in enumerate(dashboard.controls):
-        name = f"control_{number}_index_pattern"
-        references.append(data_view_reference(name, "reports"))
-        controls.append(
-            {
-                "id": f"{dashboard.key}-{number}",
-                "fieldName": control.field,
-                "parent": "",
-                "label": control.label,
-                "type": "list",
-                "options": {"type": "terms", "multiselect": True, "dynamicOptions": True, "size": 10, "order": "desc"},
-                "indexPatternRefName": name,
-            }
-        )
-    title = f"{dashboard.title}: filters"
-    params = {"controls": controls, "updateFiltersOnChange": True, "useTimeFilter": False, "pinFilters": True}
-    source = {"query": {"query": "", "language": "kuery"}, "filter": []}
-    attributes = {
-        "title": title,
-        "description": "",
-        "version": 1,
-        "visState": to_json({"title": title, "type": "input_control_vis", "aggs": [], "params": params}),
-        "uiStateJSON": "{}",
-        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
-    }
-    identity = object_id("visualization", f"{dashboard.key}-filters")
-    return saved_object("visualization", identity, attributes, references, MIGRATION_VERSIONS)
 
 
 def _aggregations(panel: Panel) -> Iterator[Json]:

@@ -1,6 +1,6 @@
 """Lens charts in the format of 7.16. Kibana 7.16 and 7.17 read it directly; Kibana 8 and 9 migrate it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, get_args
 
 from kibana.all_dashboards import DASHBOARDS, SEARCHES
@@ -9,7 +9,6 @@ from kibana.dashboard_model import (
     COLUMN_WIDTHS,
     SHORTEST_DURATION_MS,
     TIME_FIELD,
-    Control,
     Dashboard,
     Index,
     Json,
@@ -17,6 +16,7 @@ from kibana.dashboard_model import (
     Panel,
     Terms,
 )
+from kibana.dropdown_lists import lens_controls
 from kibana.saved_objects import (
     NAVIGATION_HEIGHT,
     dashboard_object,
@@ -28,7 +28,6 @@ from kibana.saved_objects import (
     place_panels,
     saved_object,
     saved_search,
-    to_json,
 )
 
 MIGRATION_VERSIONS: Final = {
@@ -86,38 +85,11 @@ def _dashboard(dashboard: Dashboard) -> Json:
         panel_version=_PANEL_VERSION,
         has_panel_prefix=True,
         migration_versions=MIGRATION_VERSIONS,
-        more_attributes={"controlGroupInput": _control_group(controls)},
+        more_attributes={"controlGroupInput": lens_controls(controls)},
         references=[
             data_view_reference(f"controlGroup_{identity}:optionsListDataView", "reports") for identity, _ in controls
         ],
     )
-
-
-def _control_group(controls: Sequence[tuple[str, Control]]) -> Json:
-    """The dropdown lists at the top of a dashboard, in the format of 8.0."""
-    panels = {
-        identity: {
-            "order": order,
-            "width": "medium",
-            "grow": True,
-            "type": "optionsListControl",
-            "explicitInput": {
-                "id": identity,
-                "fieldName": control.field,
-                "title": control.label,
-                "selectedOptions": [],
-                "enhancements": {},
-            },
-        }
-        for order, (identity, control) in enumerate(controls)
-    }
-    ignored = dict.fromkeys(("ignoreFilters", "ignoreQuery", "ignoreTimerange", "ignoreValidations"), False)
-    return {
-        "controlStyle": "oneLine",
-        "chainingSystem": "HIERARCHICAL",
-        "ignoreParentSettingsJSON": to_json(ignored),
-        "panelsJSON": to_json(panels),
-    }
 
 
 def _chart(panel: Panel) -> Json:

@@ -78,11 +78,14 @@ _RUN_COLUMNS: Final = (
     "usage.memory.percent.max",
     "task.exit_code",
     "task.stopped_reason",
+    "links.run",
+    "links.logs",
+    "links.task",
 )
 NEWEST_RUNS: Final = SavedSearch(
     key="newest-runs",
     title="Newest runs",
-    description="The runs of the time range, newest first. A task id opens its run.",
+    description="The runs of the time range, newest first, with links to charts, log and ECS task of a run.",
     columns=_RUN_COLUMNS,
 )
 FAILURES: Final = SavedSearch(
