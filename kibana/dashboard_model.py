@@ -16,7 +16,7 @@ SHORTEST_DURATION_MS: Final = 1000
 """The beginning of a logarithmic axis of durations. Without it, the axis would begin at a millisecond."""
 
 COLUMN_WIDTHS: Final = {
-    "task.id": 260,
+    "task.id": 295,
     "task.stopped_reason": 285,
     "notice.message": 560,
     "container.image.name": 260,
@@ -179,7 +179,7 @@ class SavedSearch:
     index: Index = "reports"
     condition: Condition | None = None
     width: int = 48
-    height: int = 11
+    height: int = 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,8 +76,6 @@ _RUN_COLUMNS: Final = (
     DURATION,
     "usage.cpu.percent.max",
     "usage.memory.percent.max",
-    "task.exit_code",
-    "task.stopped_reason",
     "links.run",
     "links.logs",
     "links.task",
@@ -92,7 +90,7 @@ FAILURES: Final = SavedSearch(
     key="failures",
     title="Failures",
     description="The runs that did not succeed, newest first.",
-    columns=_RUN_COLUMNS,
+    columns=(*_RUN_COLUMNS[:4], "task.exit_code", "task.stopped_reason", *_RUN_COLUMNS[5:]),
     condition=NOT_SUCCESSFUL,
 )
 
@@ -153,7 +151,6 @@ RUN: Final = Dashboard(
             "Maximum memory usage in each checkpoint interval, and the memory size.",
             highest("interval.memory_mb", "Used (MB)", USED_COLOUR),
             highest("usage.memory.size_mb", "Size (MB)", SIZE_COLOUR),
-            terms=_RUNS_OF_CHART,
             axis="Memory (MB)",
         ),
         _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *TIME_PARTS),

@@ -13,6 +13,7 @@ from kibana.index_definitions.index_templates import data_view_fields
 SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
 NAVIGATION_HEIGHT: Final = 3
 _NAVIGATION = "Task Profiler: links"
+_SEARCH_PERIOD = "(time:(from:now-7d,to:now))"
 _GRID_COLUMNS = 48
 _DURATION = {"inputFormat": "milliseconds", "showSuffix": True}
 # Kibana 7.14 added the precise format. OpenSearch Dashboards and older versions of Kibana fail to draw it.
@@ -172,11 +173,12 @@ def navigation(
 ) -> Json:
     """A text with links to all dashboards and saved searches, for the top of each dashboard.
 
-    The addresses are relative, so that they stay in the same space. Kibana and OpenSearch Dashboards keep pinned
-    filters and the time range in such a link.
+    The addresses are relative, so that they stay in the same space. The products keep pinned filters between
+    dashboards. A dashboard opens with its own time range: no address says "the current one". Discover is another page,
+    which would open with the last 15 minutes.
     """
     links = [f"[{one.title}](#/view/{object_id('dashboard', one.key)})" for one in dashboards]
-    links += [f"[{one.title}](discover#/view/{object_id('search', one.key)})" for one in searches]
+    links += [f"[{one.title}](discover#/view/{object_id('search', one.key)}?_g={_SEARCH_PERIOD})" for one in searches]
     params = {"fontSize": 12, "openLinksInNewTab": False, "markdown": " · ".join(links)}
     attributes = {
         "title": _NAVIGATION,
