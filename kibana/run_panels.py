@@ -28,7 +28,7 @@ _TABLE_HEIGHT: Final = 9
 _RUNS_OF_CHART: Final = (
     Terms(field="aws.cloudwatch.log_stream", label="Run", size=10, is_by_count=True, has_missing_bucket=True),
 )
-_TASKS_OF_CHART: Final = Terms(field="task.id", label="Task", size=10, is_by_count=True)
+_FAMILIES_OF_CHART: Final = Terms(field="task.family", label="Family", size=10, is_by_count=True)
 _WHAT_IF_SIZES: Final = ("0.25", "0.5", "1", "2", "4", "8")
 
 
@@ -60,8 +60,8 @@ def _over_time(
 
 
 def _device_chart(key: str, title: str, description: str, metric: Metric) -> Panel:
-    """A line for each task that has the value."""
-    return _over_time(key, title, description, metric, terms=(_TASKS_OF_CHART,), condition=Exists(metric.field))
+    """A line for each family that has the value: the legend has their names, which are not cut like ids."""
+    return _over_time(key, title, description, metric, terms=(_FAMILIES_OF_CHART,), condition=Exists(metric.field))
 
 
 def _what_if(size: str) -> Metric:
