@@ -446,7 +446,10 @@ def test_devices(ask: Ask) -> None:
     assert table(ask("run-gpu"), "run-gpu") == {("nightly", ONE): (close(20),), ("nightly", TWO): (close(40),)}
     assert table(ask("run-gpu-memory"), "run-gpu-memory") == {("nightly", ONE): (6000,), ("nightly", TWO): (6000,)}
     assert table(ask("run-neuron"), "run-neuron") == {("nightly", ONE): (close(10),), ("nightly", TWO): (close(30),)}
-    assert table(ask("run-neuron-memory"), "run-neuron-memory") == {("nightly", ONE): (1500,), ("nightly", TWO): (1500,)}
+    assert table(ask("run-neuron-memory"), "run-neuron-memory") == {
+        ("nightly", ONE): (1500,),
+        ("nightly", TWO): (1500,),
+    }
     assert table(ask("gpu-usage"), "gpu-usage") == {("nightly", TEN): (close(60),)}
     assert table(ask("neuron-usage"), "neuron-usage") == {("nightly", TEN): (close(50),)}
     assert table(ask("gpu-families"), "gpu-families") == {("nightly",): (1, 2, close(60), 99, 6000, "a")}
