@@ -8,7 +8,5 @@ from kibana.right_sizing_panels import RIGHT_SIZING
 from kibana.run_panels import FAILURES, GPU, NEURON, NEWEST_RUNS, RUN
 
 DASHBOARDS: Final = (OVERVIEW, RUN, RIGHT_SIZING, GPU, NEURON)
-PANELS: Final[tuple[Panel, ...]] = tuple(
-    panel for dashboard in DASHBOARDS for panel in dashboard.panels if isinstance(panel, Panel)
-)
+PANELS: Final[tuple[Panel, ...]] = tuple(panel for dashboard in DASHBOARDS for panel in dashboard.charts)
 SEARCHES: Final[tuple[SavedSearch, ...]] = (FAILURES, NEWEST_RUNS)

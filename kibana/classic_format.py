@@ -68,7 +68,7 @@ def build_classic_objects() -> Iterator[Json]:
     yield navigation(DASHBOARDS, SEARCHES, MIGRATION_VERSIONS)
     for dashboard in DASHBOARDS:
         yield classic_controls(dashboard, MIGRATION_VERSIONS)
-        yield from (_visualization(panel) for panel in dashboard.panels if isinstance(panel, Panel))
+        yield from (_visualization(panel) for panel in dashboard.charts)
     yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
 
 

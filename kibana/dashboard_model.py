@@ -204,3 +204,8 @@ class Dashboard:
     controls: tuple[Control, ...]
     panels: tuple[Panel | SavedSearch, ...]
     time_range: str
+
+    @property
+    def charts(self) -> tuple[Panel, ...]:
+        """The panels without the lists of documents."""
+        return tuple(panel for panel in self.panels if isinstance(panel, Panel))

@@ -73,7 +73,7 @@ def build_lens_objects() -> Iterator[Json]:
     yield from (saved_search(search, MIGRATION_VERSIONS) for search in SEARCHES)
     yield navigation(DASHBOARDS, SEARCHES, MIGRATION_VERSIONS)
     for dashboard in DASHBOARDS:
-        yield from (_chart(panel) for panel in dashboard.panels if isinstance(panel, Panel))
+        yield from (_chart(panel) for panel in dashboard.charts)
     yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
 
 
