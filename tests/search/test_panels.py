@@ -214,7 +214,7 @@ def on_instances(forward: Forward) -> None:
     """One more run, of a family of its own, on an EC2 instance."""
     (line,) = [one for run in produced() for one in run.by_stream.get(stream("batch", SCRIPT["c"]), ())]
     report = decode(line)
-    record = replace(report.record, task_id="fleet", family="fleet", launch_type="EC2")
+    record = replace(report.record, task_id="fleet", family="fleet", launch_type="EC2", cost=None)
     line = encode(replace(report, record=record)).decode()
     assert forward(event(line, stream="ecs/batch/fleet"), Context())["indexed"] == 1
 
