@@ -180,7 +180,13 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
     if settings.url is None:
         _print_line(text)
         return
-    document = schedule_notice_document(line, text, prefix=settings.index_prefix, period=settings.index_period)
+    document = schedule_notice_document(
+        line,
+        text,
+        prefix=settings.index_prefix,
+        period=settings.index_period,
+        kibana_url=settings.kibana_url,
+    )
     if isinstance(document, InvalidReport):
         raise DeliveryError(f"The notice of {line.schedule.name} was not indexed: {document.reason}")
     for rejected in deliver(_cluster(settings), budget, random.random, [document]).rejected:
@@ -246,6 +252,7 @@ def _index(context: Context) -> Index | None:
     return Index(
         prefix=prefix,
         period=period,
+        kibana_url=settings.kibana_url,
         deliver=lambda documents: deliver(cluster, _index_budget(context), random.random, documents),
         find=partial(find_report, cluster, InvocationTime(context), prefix=prefix, period=period),
         compare=_comparison(cluster, prefix, context),

@@ -1,6 +1,6 @@
 """Fill a cluster with made-up runs, to look at the dashboards: outcomes, a GPU, NeuronCores, growth of memory, notices.
 
-    python -m tools.example_documents CLUSTER_URL [--families 9] [--days 7]
+    python -m tools.example_documents CLUSTER_URL [--families 9] [--days 7] [--dashboards URL]
 
 The index templates must be installed: `task-profiler kibana import`. The runs end now. The same seed gives the same
 runs, except for their times.
@@ -84,7 +84,7 @@ def batches(count: int) -> tuple[Batch, ...]:
     return (*BATCHES, _NEURON, *(family.batch for family in simulated))[:count]
 
 
-def documents(end: datetime, *, count: int, days: int) -> Iterator[Document]:
+def documents(end: datetime, *, count: int, days: int, kibana_url: str | None = None) -> Iterator[Document]:
     """Yield the documents of all runs that ended before ``end``, and of their checkpoints and notices."""
     rng = random.Random(SEED)
     for day in range(days + 1):
@@ -94,8 +94,8 @@ def documents(end: datetime, *, count: int, days: int) -> Iterator[Document]:
                 started_at = midnight + timedelta(hours=hour, seconds=rng.uniform(0, 240))
                 run = _run(batch, started_at, day / days, rng)
                 if datetime.fromisoformat(run.record.finished_at or "") < end:
-                    yield from _documents_of(run, batch, rng)
-                    yield from _notices_of(run, random.Random(f"{SEED}{day}{batch.family}{hour}"))
+                    yield from _documents_of(run, batch, rng, kibana_url)
+                    yield from _notices_of(run, random.Random(f"{SEED}{day}{batch.family}{hour}"), kibana_url)
 
 
 def _run(batch: Batch, started_at: datetime, progress: float, rng: random.Random) -> Report:
@@ -148,26 +148,26 @@ def _neuron(rng: random.Random) -> Neuron:
     return Neuron(cores=cores, device_memory_used_mb=memory, device_memory_size_mb=_NEURON_MEMORY_MB)
 
 
-def _documents_of(run: Report, batch: Batch, rng: random.Random) -> Iterator[Document]:
-    ended = report_document(run, encode(run).decode(), prefix="task")
+def _documents_of(run: Report, batch: Batch, rng: random.Random, kibana_url: str | None) -> Iterator[Document]:
+    ended = report_document(run, encode(run).decode(), prefix="task", kibana_url=kibana_url)
     assert isinstance(ended, Document)
     yield replace(ended, fields=_with_event(dict(ended.initial_fields), run, rng))
     for number, checkpoint in enumerate(checkpoints(run)):
         record = replace(checkpoint.record, interval=_interval(checkpoint, run, batch, number))
         varied = replace(checkpoint, record=record)
-        document = report_document(varied, encode(varied).decode(), prefix="task")
+        document = report_document(varied, encode(varied).decode(), prefix="task", kibana_url=kibana_url)
         assert isinstance(document, Document)
         yield document
 
 
-def _notices_of(run: Report, rng: random.Random) -> Iterator[Document]:
+def _notices_of(run: Report, rng: random.Random, kibana_url: str | None) -> Iterator[Document]:
     """Some runs have a notice, and some schedules did not start the run in time."""
     record, found = run.record, list[Document | InvalidReport]()
     if rng.random() < _NOTICE_SHARE:
         kind = rng.choice(list(_RUN_NOTICES))
         notice = Notice(kind=kind, message=_RUN_NOTICES[kind], since=record.started_at)
         line = NoticeLine(time=run.time, notice=notice, record=record)
-        found.append(notice_document(line, encode_notice(line).decode(), prefix="task"))
+        found.append(notice_document(line, encode_notice(line).decode(), prefix="task", kibana_url=kibana_url))
     if rng.random() < _NOTICE_SHARE:
         kind, name = rng.choice(list(_SCHEDULE_NOTICES)), record.family or ""
         message = f"{name} was due at {(record.started_at or '')[11:16]} and {_SCHEDULE_NOTICES[kind]}"
@@ -180,7 +180,7 @@ def _notices_of(run: Report, rng: random.Random) -> Iterator[Document]:
             region=record.region,
             account_id=record.account_id,
         )
-        found.append(schedule_notice_document(due, encode_notice(due).decode(), prefix="task"))
+        found.append(schedule_notice_document(due, encode_notice(due).decode(), prefix="task", kibana_url=kibana_url))
     yield from (document for document in found if isinstance(document, Document))
 
 
@@ -254,9 +254,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("url", help="Elasticsearch or OpenSearch")
     parser.add_argument("--families", type=int, default=len(BATCHES) + 1)
     parser.add_argument("--days", type=int, default=7)
+    parser.add_argument("--dashboards", metavar="URL", help="the dashboards' server, for the links to a run")
     options = parser.parse_args(arguments)
-    now = datetime.now(UTC)
-    count = send(options.url.rstrip("/"), documents(now, count=options.families, days=options.days))
+    made = documents(datetime.now(UTC), count=options.families, days=options.days, kibana_url=options.dashboards)
+    count = send(options.url.rstrip("/"), made)
     print(f"{count} documents of {options.families} families")
 
 

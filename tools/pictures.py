@@ -27,7 +27,7 @@ from profiler.record.record_model import encode
 from tools import example_documents
 from tools.example_runs import runs
 
-from forwarder.notices.links import kibana_task  # isort: skip  example_documents puts its folder on the path
+from forwarder.run_links import kibana_task  # isort: skip  example_documents puts its folder on the path
 from kibana.saved_objects import object_id  # isort: skip
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
@@ -92,11 +92,11 @@ def write_page(history: Path, *options: str) -> Path:
 
 def take_dashboards(browser: Browser, url: str, cluster: str, folder: Path) -> None:
     """Fill the cluster, and take each dashboard when all of its panels are drawn."""
-    example_documents.main([cluster])
+    example_documents.main([cluster, "--dashboards", url])
     run = killed_run(cluster)
-    started = datetime.fromisoformat(run["event"]["start"]).astimezone(UTC)
+    started, ended = (datetime.fromisoformat(run["event"][name]).astimezone(UTC) for name in ("start", "end"))
     addresses = {key: f"{url}/app/dashboards#/view/{object_id('dashboard', key)}" for key in _DASHBOARD_HEIGHTS}
-    addresses["task-run"] = str(kibana_task(url, run["task"]["id"], started, run["usage"]["duration_ms"]))
+    addresses["task-run"] = str(kibana_task(url, run["task"]["id"], started, ended))
     for key, address in addresses.items():
         tab = open_tab(browser, address, width=1440, height=_DASHBOARD_HEIGHTS[key])
         tab.wait_for_selector('[data-render-complete="true"]', timeout=_TIMEOUT_MS)

@@ -52,6 +52,9 @@ _NOTICE_FIELDS: Final = (
     DocumentField(name="task.arn"),
     DocumentField(name="task.family"),
     DocumentField(name="task.revision"),
+    DocumentField(name="links.run"),
+    DocumentField(name="links.logs"),
+    DocumentField(name="links.task"),
     DocumentField(name="record", is_searchable=False),
 )
 

@@ -10,7 +10,9 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from forwarder.index_names import IndexKind, IndexPeriod, index_name
+from forwarder.run_links import ecs_task, kibana_task, log_stream
 from forwarder.task_lines import InvalidReport, replace_lone_surrogates
+from profiler.core.ecs_terms import cluster_name
 from profiler.core.json_fields import integer, mapping
 from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime, subtract_ms
 from profiler.record.metric_catalogue import RunView, view_of
@@ -80,7 +82,7 @@ class Document(Struct, frozen=True, kw_only=True):
 
 
 def report_document(
-    report: Report, text: str, *, prefix: str, period: IndexPeriod = "month"
+    report: Report, text: str, *, prefix: str, period: IndexPeriod = "month", kibana_url: str | None = None
 ) -> Document | InvalidReport:
     """The document of a report or checkpoint.
 
@@ -91,6 +93,7 @@ def report_document(
         text: Its line, which the document contains. Only lone surrogates are replaced, by U+FFFD.
         prefix: The prefix of the index name.
         period: Whether the index is one of a month or of a day.
+        kibana_url: The address for the link to the run's dashboard; None: no such link.
 
     Returns:
         The document, or the reason why there is none: a time that is not valid, or an id that is too long.
@@ -108,12 +111,26 @@ def report_document(
         return InvalidReport(f"Task id and container name together exceed {MAX_ID_BYTES} bytes.")
     too_large: list[str] = []
     fields = _fields(report, written, text, too_large, is_checkpoint=is_checkpoint)
+    ended = None if is_checkpoint else parse_datetime(record.finished_at) or written
+    if links := run_links(record, started or ended or written, ended, kibana_url):
+        fields["links"] = links
     return Document(
         index=index_name(kind, began, prefix=prefix, period=period),
         id=document_id,
         fields=fields,
         is_report=not is_checkpoint,
         warnings=_warnings(record, too_large),
+    )
+
+
+def run_links(record: Record, started: datetime | None, ended: datetime | None, kibana_url: str | None) -> Fields:
+    """The addresses of the run that are known."""
+    return drop_empty(
+        {
+            "run": kibana_task(kibana_url, record.task_id, started, ended),
+            "logs": log_stream(record.region, record.log_group, record.log_stream),
+            "task": ecs_task(record.region, cluster_name(record.cluster), record.task_id),
+        }
     )
 
 

@@ -18,6 +18,8 @@ from forwarder.documents import (
     report_document,
 )
 from forwarder.index_names import IndexPeriod, index_name
+from forwarder.run_links import ecs_task, kibana_task, log_stream
+from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.find_report import ReportLine
 from forwarder.task.stop_classification import Outcome
 from forwarder.task.task_event import EventContainer, StoppedTask
@@ -40,6 +42,8 @@ def event_documents(
     *,
     prefix: str,
     period: IndexPeriod = "month",
+    log: LogStream | None = None,
+    kibana_url: str | None = None,
 ) -> tuple[Document, ...]:
     """The documents to write for a stopped task.
 
@@ -53,6 +57,8 @@ def event_documents(
         report_line: The last report or checkpoint of the run; None if there is none.
         prefix: The prefix of the index name.
         period: Whether the index is one of a month or of a day.
+        log: The log stream of the batch; None if it is not known.
+        kibana_url: The address for the link to the run's dashboard; None: no such link.
 
     Returns:
         No document without a batch container, or without any time of the task.
@@ -60,7 +66,7 @@ def event_documents(
     if batch is None:
         return ()
     event_fields = _event_fields(task, outcome)
-    numbers = _reported_document(report_line, prefix, period)
+    numbers = _reported_document(report_line, prefix, period, kibana_url)
     is_final = numbers is not None and numbers.is_report
     place = (
         RunPlace(index=numbers.index, id=numbers.id)
@@ -71,7 +77,10 @@ def event_documents(
         return ()
     measured = {} if numbers is None or is_final else _without_end(numbers.fields)
     unknown_end = {"task": {"status": UNKNOWN}, "event": {"outcome": UNKNOWN}}
-    everything = merge_fields(_identity_fields(task, batch), unknown_end, measured, _final_fields(task), event_fields)
+    links = {"links": _links(task, log, kibana_url)}
+    everything = merge_fields(
+        _identity_fields(task, batch), unknown_end, measured, links, _final_fields(task), event_fields
+    )
     document = Document(index=place.index, id=place.id, fields=event_fields, upsert=everything)
     if numbers is None or not is_final or (report_line is not None and report_line.is_indexed):
         return (document,)
@@ -93,10 +102,14 @@ def run_place(task: StoppedTask, batch: EventContainer, *, prefix: str, period: 
     return RunPlace(index=index_name("reports", began, prefix=prefix, period=period), id=f"{task.id}/{batch.name}")
 
 
-def _reported_document(report_line: ReportLine | None, prefix: str, period: IndexPeriod) -> Document | None:
+def _reported_document(
+    report_line: ReportLine | None, prefix: str, period: IndexPeriod, kibana_url: str | None
+) -> Document | None:
     if report_line is None:
         return None
-    document = report_document(report_line.report, report_line.text, prefix=prefix, period=period)
+    document = report_document(
+        report_line.report, report_line.text, prefix=prefix, period=period, kibana_url=kibana_url
+    )
     return None if isinstance(document, InvalidReport) else document
 
 
@@ -143,6 +156,17 @@ def _identity_fields(task: StoppedTask, batch: EventContainer) -> Fields:
                 "revision": task.revision,
                 "launch_type": task.launch_type,
             },
+        }
+    )
+
+
+def _links(task: StoppedTask, log: LogStream | None, kibana_url: str | None) -> Fields:
+    ended = task.execution_stopped_at or task.stopped_at
+    return drop_empty(
+        {
+            "run": kibana_task(kibana_url, task.id, task.started_at or task.created_at or ended, ended),
+            "logs": None if log is None else log_stream(task.region, log.group, log.stream),
+            "task": ecs_task(task.region, task.cluster, task.id),
         }
     )
 

@@ -65,6 +65,7 @@ class ForwarderSettings(Struct, frozen=True, kw_only=True):
     index_period: IndexPeriod = "month"
     forward_log_lines: bool = False
     failed_items_queue_url: str | None = None
+    kibana_url: str | None = None
 
 
 class NoticeSettings(Struct, frozen=True, kw_only=True):
@@ -107,7 +108,7 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
         report_wait_seconds=_number(
             environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS, (0, _MAX_WAIT_SECONDS), "seconds"
         ),
-        kibana_url=environment.get("KIBANA_URL", "").strip().rstrip("/") or None,
+        kibana_url=_kibana_url(environment),
         idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,
         event_bus_name=environment.get("EVENT_BUS_NAME", "").strip() or None,
         log_lines=_log_lines(environment.get("NOTIFY_LOG_LINES", "").strip()),
@@ -124,6 +125,10 @@ def read_grace_minutes(environment: Mapping[str, str]) -> float:
     """
     limits = 1, _MAX_GRACE_MINUTES
     return _number(environment, "SCHEDULE_GRACE_MINUTES", DEFAULT_GRACE_MINUTES, limits, "minutes")
+
+
+def _kibana_url(environment: Mapping[str, str]) -> str | None:
+    return environment.get("KIBANA_URL", "").strip().rstrip("/") or None
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -208,6 +213,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         index_period=_PERIODS[period],
         forward_log_lines=_boolean(environment, "FORWARD_LOG_LINES"),
         failed_items_queue_url=text("FAILED_ITEMS_QUEUE_URL"),
+        kibana_url=_kibana_url(environment),
     )
 
 

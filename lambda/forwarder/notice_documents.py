@@ -6,8 +6,9 @@ documents of reports.
 
 import re
 
-from forwarder.documents import MAX_ID_BYTES, Document, Fields, drop_empty, format_known_moment
+from forwarder.documents import MAX_ID_BYTES, Document, Fields, drop_empty, format_known_moment, run_links
 from forwarder.index_names import IndexPeriod, index_name
+from forwarder.run_links import ecs_task, kibana_task
 from forwarder.task_lines import InvalidReport, replace_lone_surrogates
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.timestamps import format_datetime, parse_datetime
@@ -18,7 +19,7 @@ _MAX_SHOWN_LENGTH = 40
 
 
 def notice_document(
-    line: NoticeLine, text: str, *, prefix: str, period: IndexPeriod = "month"
+    line: NoticeLine, text: str, *, prefix: str, period: IndexPeriod = "month", kibana_url: str | None = None
 ) -> Document | InvalidReport:
     """The document of a notice of a running task. Its id is that of the run and the kind.
 
@@ -27,11 +28,13 @@ def notice_document(
         text: Its line, which the document contains.
         prefix: The prefix of the index name.
         period: Whether the index is one of a month or of a day.
+        kibana_url: The address for the link to the run's dashboard; None: no such link.
 
     Returns:
         The document, or the reason why there is none: a time or a kind that is not valid, or an id that is too long.
     """
     record, notice = line.record, line.notice
+    started = parse_datetime(record.started_at) or parse_datetime(line.time)
     document_id = f"{record.task_id}/{record.container.name}/{notice.kind}"
     if len(document_id.encode()) > MAX_ID_BYTES:
         return InvalidReport(f"Task id, container name and kind of the notice together exceed {MAX_ID_BYTES} bytes.")
@@ -52,12 +55,13 @@ def notice_document(
             "family": record.family,
             "revision": record.revision,
         },
+        "links": run_links(record, started, None, kibana_url),
     }
     return _document(line, text, document_id, fields, prefix=prefix, period=period)
 
 
 def schedule_notice_document(
-    line: ScheduleNoticeLine, text: str, *, prefix: str, period: IndexPeriod = "month"
+    line: ScheduleNoticeLine, text: str, *, prefix: str, period: IndexPeriod = "month", kibana_url: str | None = None
 ) -> Document | InvalidReport:
     """The document of a notice of a schedule. Its id is that of the schedule, the due time and the kind.
 
@@ -80,6 +84,10 @@ def schedule_notice_document(
         "orchestrator": _orchestrator(line.cluster),
         "service": {"name": line.family},
         "task": {"id": notice.task_id, "family": line.family},
+        "links": {
+            "run": kibana_task(kibana_url, notice.task_id or "", parse_datetime(notice.due_at)),
+            "task": ecs_task(line.region, cluster_name(line.cluster), notice.task_id or ""),
+        },
         "schedule": {
             "kind": schedule.kind,
             "name": schedule.name,

@@ -219,9 +219,19 @@ def _document(payload: Payload, event: LogEvent, settings: ForwarderSettings) ->
         return foreign
     if isinstance(line, NoticeLine):
         return _foreign_arn(payload, line.record) or notice_document(
-            line, event.message, prefix=settings.index_prefix, period=settings.index_period
+            line,
+            event.message,
+            prefix=settings.index_prefix,
+            period=settings.index_period,
+            kibana_url=settings.kibana_url,
         )
-    return report_document(line, event.message, prefix=settings.index_prefix, period=settings.index_period)
+    return report_document(
+        line,
+        event.message,
+        prefix=settings.index_prefix,
+        period=settings.index_period,
+        kibana_url=settings.kibana_url,
+    )
 
 
 def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:

@@ -40,6 +40,7 @@ class Index(Struct, frozen=True, kw_only=True):
 
     prefix: str
     period: IndexPeriod = "month"
+    kibana_url: str | None = None
     deliver: DeliverDocuments
     find: Callable[[StoppedTask, EventContainer], ReportLine | None] | None = None
     compare: Callable[[EndedTask], Comparison | None] = lambda _notice: None
@@ -115,7 +116,16 @@ class TaskStoppedHandler:
         )
         indexed = index is not None and self._write(
             index,
-            event_documents(task, batch, outcome, report_line, prefix=index.prefix, period=index.period),
+            event_documents(
+                task,
+                batch,
+                outcome,
+                report_line,
+                prefix=index.prefix,
+                period=index.period,
+                log=containers.batch_log,
+                kibana_url=index.kibana_url,
+            ),
             task,
             errors,
         )

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -55,7 +56,7 @@ def import_(
     keep_existing: bool,
     dry_run: bool,
 ) -> None:
-    """Install index templates, lifecycle policies (where the server supports them) and dashboards.
+    """Install index templates, this month's empty indices, lifecycle policies and dashboards.
 
     Without --elasticsearch, the templates are installed through the console of the dashboard server.
     Repeating the command restores the original dashboards unless --keep-existing is given.
@@ -101,7 +102,7 @@ def _report_unused(credentials: str | None, server: ClusterServer | DashboardsSe
 
 def _install_templates(server: SearchServer, *, prefix: str, dry_run: bool, is_optional: bool = False) -> None:
     """Install the templates. With ``is_optional``, an error is a warning."""
-    steps = install_templates(server, setup_files(), prefix=prefix, dry_run=dry_run)
+    steps = install_templates(server, setup_files(), prefix=prefix, now=datetime.now(UTC), dry_run=dry_run)
     for step in _warn_on_error(steps) if is_optional else steps:
         verb = ("would install" if dry_run else "installed") if step.done else "skipped"
         click.echo(f"{verb}: {step.what}")

@@ -28,4 +28,6 @@ def columns_of(text: str) -> int:
 
 def on_one_line(text: str) -> str:
     """Replace lone surrogates, and replace characters that cannot be printed with spaces."""
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else " " for char in without_surrogates(text))

@@ -83,6 +83,10 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     ),
     _copied("aws.cloudwatch.log_group", "log_group"),
     _copied("aws.cloudwatch.log_stream", "log_stream"),
+    # Whole addresses: the run's dashboard, its log stream and its task in the AWS console.
+    DocumentField(name="links.run"),
+    DocumentField(name="links.logs"),
+    DocumentField(name="links.task"),
     _copied("task.id", "task_id"),
     _copied("task.arn", "task_arn"),
     _copied("task.family", "family"),

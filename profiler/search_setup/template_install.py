@@ -1,4 +1,4 @@
-"""Installs index templates and, if the server supports them, lifecycle policies.
+"""Installs index templates, the first indices and, if the server supports them, lifecycle policies.
 
 Repeating the installation changes nothing. Elasticsearch attaches a lifecycle policy (ILM) through a setting in the
 index template. Servers without ILM reject this setting, so it is added only if the policy was installed. An
@@ -7,6 +7,7 @@ OpenSearch policy (ISM) contains its index patterns.
 
 import json
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -21,6 +22,8 @@ Engine = Literal["elasticsearch", "opensearch"]
 DEFAULT_PREFIX = "task"
 POLICY = "task-profiler"
 _POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}
+# The indices behind the data views of the dashboards: as long as one does not exist, its panels are errors.
+_FIRST_INDICES = ("reports", "checkpoints", "notices")
 _HTTP_OK = 200
 _HTTP_NOT_FOUND = 404
 
@@ -74,10 +77,15 @@ class SetupStep(Struct, frozen=True, kw_only=True):
     done: bool
 
 
-def install_templates(server: SearchServer, files: SetupFiles, *, prefix: str, dry_run: bool) -> Iterator[SetupStep]:
-    """Install the policy, then the templates. Raises TaskProfilerError if the server rejects one.
+def install_templates(
+    server: SearchServer, files: SetupFiles, *, prefix: str, now: datetime, dry_run: bool
+) -> Iterator[SetupStep]:
+    """Install the policy, the templates, then the month's empty indices.
 
     With ``dry_run``, the steps are yielded without changing the server.
+
+    Raises:
+        TaskProfilerError: the server rejects the policy or a template.
     """
     engine = detect_engine(server)
     has_policy = False
@@ -99,6 +107,21 @@ def install_templates(server: SearchServer, files: SetupFiles, *, prefix: str, d
                 server.request("PUT", f"/_index_template/{full_name}", body), f"index template {full_name}"
             )
         yield SetupStep(what=f"index template {full_name}", done=True)
+    for kind in _FIRST_INDICES:
+        yield from _create_index(server, f"{prefix}-{kind}-{now:%Y.%m}", dry_run=dry_run)
+
+
+def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator[SetupStep]:
+    """Create the index if it is missing. The templates apply to it. Without the right to create it, they suffice."""
+    if server.request("GET", f"/{name}").ok:
+        return
+    response = None if dry_run else server.request("PUT", f"/{name}", {})
+    if response is None or response.ok:
+        yield SetupStep(what=f"index {name}", done=True)
+    elif "resource_already_exists" not in str(response.body):  # the forwarder was faster
+        yield SetupStep(
+            what=f"index {name} ({_rejection(response)}): its panels are errors until it exists", done=False
+        )
 
 
 def detect_engine(server: SearchServer) -> Engine:
@@ -161,6 +184,10 @@ def prefixed_name(text: str, prefix: str) -> str:
 
 def _raise_unless_ok(response: ServerResponse, what: str) -> None:
     if not response.ok:
-        error = response.body.get("error") if isinstance(response.body, dict) else None
-        reason = error.get("reason") if isinstance(error, dict) else error
-        raise TaskProfilerError(f"The {what} was rejected (HTTP {response.status}: {reason or 'no reason given'}).")
+        raise TaskProfilerError(f"The {what} was rejected ({_rejection(response)}).")
+
+
+def _rejection(response: ServerResponse) -> str:
+    error = response.body.get("error") if isinstance(response.body, dict) else None
+    reason = error.get("reason") if isinstance(error, dict) else error
+    return f"HTTP {response.status}: {reason or 'no reason given'}"

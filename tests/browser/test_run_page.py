@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Page
 
-from forwarder.notices.links import ecs_task, log_stream
+from forwarder.run_links import ecs_task, log_stream
 from profiler.record.record_model import Metrics, Report, encode
 from tests import shown_runs
 from tests.browser.conftest import Opener, make_page

@@ -483,6 +483,7 @@ def test_the_functions_read_their_settings_from_the_parameters() -> None:
         index_period="day",
         forward_log_lines=True,
         failed_items_queue_url=stack.outputs["FailedItemsQueueUrl"],
+        kibana_url="https://kibana:5601",
     )
     noticing = read_notice_settings(stack.environment("TaskStoppedFunction"))
     assert (noticing.subjects, noticing.families, noticing.services) == (

@@ -105,6 +105,11 @@ def test_dashboards_and_templates_go_through_one_address(played: PlayedDashboard
         assert done.returncode == 0, done.stderr
     assert f"objects ({flavour})" in done.stdout
     assert "/_index_template/team-reports" in played.put
+    assert [path.rsplit("-", 1)[0] for path in played.put][-3:] == [
+        "/team-reports",
+        "/team-checkpoints",
+        "/team-notices",
+    ]
     name, objects = played.imports[-1]
     assert name == f"task-profiler-{flavour}.ndjson"
     titles = {one["attributes"]["title"] for one in objects if one["type"] == "index-pattern"}

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.search
 PAGE = Path("docs/how-to/existing-elk.md")
 PIPELINE = json.loads((ROOT / "kibana" / "ingest" / "task-profiler.json").read_text())
 # What only the forwarder can compute, as the page says.
-COMPUTED = ("event.duration", "cost.waste_usd", "usage.cpu.slowdown", "usage.gpu", "usage.neuron", "tags")
+COMPUTED = ("event.duration", "cost.waste_usd", "usage.cpu.slowdown", "usage.gpu", "usage.neuron", "links", "tags")
 
 
 def key_of_the_page(name: str) -> dict[str, Any]:
@@ -152,7 +152,11 @@ def test_a_report_whose_run_has_a_document_needs_no_privilege_to_read(
 @pytest.fixture
 def opensearch_with_pipeline(opensearch: SearchServer) -> Iterator[SearchServer]:
     """The one of the servers that has ingest processors, with the pipeline as an index' default, as for Firehose."""
-    (incoming,) = [body for block in blocks(PAGE, "json") if "index_patterns" in (body := json.loads(block.text))]
+    incoming = {
+        "index_patterns": ["task-incoming*"],
+        "priority": 201,
+        "template": {"settings": {"index.default_pipeline": "task-profiler"}},
+    }
     for path, body in (("_ingest/pipeline/task-profiler", PIPELINE), ("_index_template/task-incoming", incoming)):
         answer = requests.put(f"{opensearch.url}/{path}", json=body, timeout=30)
         assert answer.ok, answer.text

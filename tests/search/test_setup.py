@@ -21,12 +21,18 @@ def import_(*options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_templates_can_be_installed_repeatedly(search_server: SearchServer) -> None:
-    for _ in range(2):
-        done = import_("--elasticsearch", search_server.url, "--prefix", "team")
-        assert done.returncode == 0, done.stderr
-    assert "installed: index template team-reports" in done.stdout
+    done, again = (import_("--elasticsearch", search_server.url, "--prefix", "team") for _ in range(2))
+    assert (done.returncode, again.returncode) == (0, 0), done.stderr + again.stderr
+    assert "installed: index template team-reports" in again.stdout
+    assert ("index team-reports-2" in done.stdout, "index team-reports-2" in again.stdout) == (True, False)
+    created = requests.get(f"{search_server.url}/team-*", timeout=30).json()
+    assert {name.rsplit("-", 1)[0] for name in created} == {"team-reports", "team-checkpoints", "team-notices"}
     # These distributions of the servers come without lifecycles.
     assert "skipped: lifecycle policy" in done.stdout
+    for name, index in created.items():
+        written = json.loads((TEMPLATES / f"task-{name.split('-')[1]}.json").read_text())["template"]["mappings"]
+        assert set(index["mappings"]["properties"]) == set(written["properties"])
+        requests.delete(f"{search_server.url}/{name}", timeout=30).raise_for_status()
     for name in ("reports", "checkpoints", "logs", "notices"):
         answer = requests.get(f"{search_server.url}/_index_template/team-{name}", timeout=30).json()
         template = answer["index_templates"][0]["index_template"]
@@ -39,7 +45,9 @@ def test_the_templates_can_be_installed_repeatedly(search_server: SearchServer) 
 def test_a_dry_run_installs_nothing(search_server: SearchServer) -> None:
     done = import_("--elasticsearch", search_server.url, "--prefix", "dry", "--dry-run")
     assert "would install: index template dry-reports" in done.stdout
+    assert "would install: index dry-checkpoints-2" in done.stdout
     assert requests.get(f"{search_server.url}/_index_template/dry-reports", timeout=30).status_code == 404
+    assert requests.get(f"{search_server.url}/dry-*", timeout=30).json() == {}
 
 
 def test_sign_in(secured_elasticsearch: SearchServer) -> None:

@@ -32,7 +32,7 @@ LAYERS = (
 LEVELS = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 # The rooms of lambda/forwarder, from the bottom to the top; the modules of a folder are one room.
 FORWARDER_ROOMS = (
-    ("delivery_errors", "index_names", "invocation_time", "function_settings"),
+    ("delivery_errors", "index_names", "invocation_time", "function_settings", "run_links"),
     ("task_lines",),
     ("task",),
     ("documents",),

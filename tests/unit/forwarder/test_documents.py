@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 import pytest
@@ -95,14 +96,21 @@ FULL = Record(
     tags={"team": "data", "stage": ""},
 )
 
+BARE = Record(task_id="0123", container=Container(name="batch"))
 
-def document(record: Record = FULL, kind: Any = "task.report", time: str = "2026-03-01T00:10:12.000Z") -> Document:
+
+def document(
+    record: Record = FULL,
+    kind: Any = "task.report",
+    time: str = "2026-03-01T00:10:12.000Z",
+    kibana_url: str | None = None,
+) -> Document:
     report = Report(time=time, type=kind, record=record)
     try:
         line = encode(report).decode()
     except OverflowError:
         line = "a line with a number that only other encoders write"
-    made = report_document(report, line, prefix="task")
+    made = report_document(report, line, prefix="task", kibana_url=kibana_url)
     assert isinstance(made, Document)
     return made
 
@@ -131,6 +139,12 @@ def test_the_document_has_exactly_the_expected_fields() -> None:
         "service": {"name": "nightly"},
         "container": {"id": "b", "name": "batch", "image": {"name": "etl:7", "hash": {"all": ["sha256:1"]}}},
         "aws": {"cloudwatch": {"log_group": "/ecs/jobs", "log_stream": "ecs/batch/0123"}},
+        "links": {
+            "logs": "https://eu-west-1.console.aws.amazon.com/cloudwatch/home?region=eu-west-1"
+            "#logsV2:log-groups/log-group/$252Fecs$252Fjobs/log-events/ecs$252Fbatch$252F0123",
+            "task": "https://eu-west-1.console.aws.amazon.com/ecs/v2/clusters/jobs/tasks/0123/configuration"
+            "?region=eu-west-1",
+        },
         "task": {
             "id": "0123",
             "arn": "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
@@ -335,6 +349,27 @@ def test_a_time_outside_1970_to_2200_is_absent(time: str) -> None:
     assert made.index.startswith("task-reports-2026.")
 
 
+@pytest.mark.parametrize(
+    ("record", "kind", "period"),
+    [
+        (FULL, "task.report", ("'2026-02-28T23:55:10.500Z'", "'2026-03-01T00:15:10.750Z'")),
+        (FULL, "task.checkpoint", ("'2026-02-28T23:55:10.500Z'", "now")),
+        (BARE, "task.report", ("'2026-03-01T00:05:12.000Z'", "'2026-03-01T00:15:12.000Z'")),
+    ],
+)
+def test_the_link_to_the_dashboard_has_the_times_of_the_run(record: Record, kind: str, period: tuple[str, str]) -> None:
+    link = document(record, kind, kibana_url="https://kibana/s/ops").fields["links"]["run"]
+    start, end = period
+    assert link.startswith("https://kibana/s/ops/app/dashboards#/view/")
+    assert f"?_g=(time:(from:{start},to:{end}))&_a=" in link
+    assert unquote(link).endswith("query:'task.id:\"0123\"'))")
+
+
+@pytest.mark.parametrize("url", [None, "kibana", "javascript:alert(1)"])
+def test_a_run_of_which_no_address_is_known_has_no_links(url: str | None) -> None:
+    assert "links" not in document(BARE, kibana_url=url).fields
+
+
 def leaves(fields: Mapping[str, Any], path: str = "") -> Iterator[str]:
     for name, value in fields.items():
         if isinstance(value, dict):
@@ -374,7 +409,7 @@ def test_every_field_that_is_written_is_mapped(kind: str) -> None:
     )
     name = "task-checkpoints" if kind == "task.checkpoint" else "task-reports"
     known = dict(mapped(template(name)["template"]["mappings"]["properties"]))
-    assert set(leaves(document(record, kind).fields)) <= set(known)
+    assert set(leaves(document(record, kind, kibana_url="https://kibana").fields)) <= set(known)
 
 
 @pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.json")), ids=lambda path: path.stem)

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 from forwarder.delivery_errors import SearchClusterError
 from forwarder.documents import Document, report_document
 from forwarder.event_document import event_documents
+from forwarder.run_links import ecs_task, kibana_task, log_stream
 from forwarder.search_cluster.document_delivery import DeliveryResult, deliver
 from forwarder.search_cluster.interface import ItemResult
-from forwarder.task.batch_log_stream import batch_container
+from forwarder.task.batch_log_stream import LogStream, batch_container
 from forwarder.task.find_report import ReportLine
 from forwarder.task.stop_classification import determine_outcome
 from forwarder.task.task_event import StoppedTask
@@ -188,6 +189,27 @@ def test_an_event_without_a_report_becomes_a_document(ended: StoppedTask) -> Non
     expected = ("success", "success") if ended is SUCCEEDED else ("unknown", "unknown")
     assert (document["task"]["status"], document["event"]["outcome"]) == expected
     assert document["task"]["complete"] is False
+
+
+def test_the_links_of_a_run_that_ended_without_a_report_are_those_of_the_event() -> None:
+    stream = LogStream(group="/ecs/jobs", stream="ecs/batch/0123")
+    batch = batch_container(FAILED, "batch")
+    (document,) = event_documents(
+        FAILED,
+        batch,
+        determine_outcome(FAILED, batch),
+        report_line(CHECKPOINT),
+        prefix="task",
+        log=stream,
+        kibana_url="https://kibana",
+    )
+    ended = FAILED.execution_stopped_at or FAILED.stopped_at
+    assert document.initial_fields["links"] == {
+        "run": kibana_task("https://kibana", FAILED.id, FAILED.started_at, ended),
+        "logs": log_stream(FAILED.region, "/ecs/jobs", "ecs/batch/0123"),
+        "task": ecs_task(FAILED.region, FAILED.cluster, FAILED.id),
+    }
+    assert "links" not in document.fields  # an existing document keeps those of its report
 
 
 def test_the_document_leaves_out_status_and_interval_of_a_checkpoint() -> None:

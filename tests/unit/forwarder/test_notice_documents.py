@@ -11,13 +11,16 @@ from msgspec.structs import replace
 
 from forwarder.documents import Document
 from forwarder.notice_documents import notice_document, schedule_notice_document
+from forwarder.run_links import ecs_task, kibana_task, log_stream
 from forwarder.task_lines import InvalidReport
+from profiler.core.timestamps import parse_datetime
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.unit.forwarder.notices.test_notice_message import RUN_NOTICES, SCHEDULE_NOTICES
 
 TEMPLATE = Path(__file__).parents[3] / "kibana" / "index-templates" / "task-notices.json"
 STUCK, MISSED = stuck_notice(), missed_notice()
+KIBANA = "https://kibana.example.com"
 
 
 def document(line: NoticeLine | ScheduleNoticeLine, **place: Any) -> Document | InvalidReport:
@@ -27,8 +30,8 @@ def document(line: NoticeLine | ScheduleNoticeLine, **place: Any) -> Document | 
     return schedule_notice_document(line, text, prefix="task", **place)
 
 
-def fields_of(line: NoticeLine | ScheduleNoticeLine) -> dict[str, Any]:
-    made = document(line)
+def fields_of(line: NoticeLine | ScheduleNoticeLine, **options: Any) -> dict[str, Any]:
+    made = document(line, **options)
     assert isinstance(made, Document)
     return dict(made.fields)
 
@@ -63,6 +66,23 @@ def test_the_document_of_a_stuck_run() -> None:
             "family": "nightly-etl",
             "revision": STUCK.record.revision,
         },
+        "links": {
+            "logs": log_stream("us-west-2", STUCK.record.log_group, STUCK.record.log_stream),
+            "task": ecs_task("us-west-2", "jobs", STUCK.record.task_id),
+        },
+    }
+
+
+def test_the_links_of_notices() -> None:
+    stuck, slow = (
+        fields_of(line, kibana_url=KIBANA)["links"]
+        for line in (STUCK, replace(MISSED, notice=replace(MISSED.notice, task_id="0123")))
+    )
+    started = parse_datetime(STUCK.record.started_at)
+    assert stuck["run"] == kibana_task(KIBANA, STUCK.record.task_id, started)
+    assert slow == {
+        "run": kibana_task(KIBANA, "0123", parse_datetime(MISSED.notice.due_at)),
+        "task": ecs_task("us-west-2", "jobs", "0123"),
     }
 
 
@@ -109,7 +129,7 @@ def test_the_index_has_all_fields() -> None:
     properties = json.loads(TEMPLATE.read_text())["template"]["mappings"]["properties"]
     slow = replace(MISSED, notice=replace(MISSED.notice, task_id="0123"))
     assert set(mapped(properties)) == {
-        *paths(fields_of(replace(STUCK, record=replace(STUCK.record, account_id="1")))),
+        *paths(fields_of(replace(STUCK, record=replace(STUCK.record, account_id="1")), kibana_url=KIBANA)),
         *paths(fields_of(slow)),
     }
 

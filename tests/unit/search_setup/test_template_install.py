@@ -1,3 +1,4 @@
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ FILES = SetupFiles(
 )
 
 
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+INDICES = ["task-reports-2026.11", "task-checkpoints-2026.11", "task-notices-2026.11"]
 _VERSIONS = {
     "elasticsearch": {"number": "8.7.1"},
     "opensearch": {"number": "2.19.1", "distribution": "opensearch"},
@@ -32,10 +35,13 @@ _VERSIONS = {
 class FakeCluster:
     """A cluster of one engine, with or without lifecycle policies. Stores the bodies of PUT requests."""
 
-    def __init__(self, engine: Engine, *, lifecycles: bool = True, refuses: str = "") -> None:
+    def __init__(
+        self, engine: Engine, *, lifecycles: bool = True, refuses: str = "", reason: str = "bad mapping"
+    ) -> None:
         self._engine = engine
         self._lifecycles = lifecycles
         self._refuses = refuses
+        self._reason = reason
         self.put: dict[str, Any] = {}
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
@@ -53,21 +59,25 @@ class FakeCluster:
 
     def _take(self, bare: str, path: str, body: object) -> ServerResponse:
         if self._refuses and self._refuses in path:
-            return ServerResponse(status=400, body={"error": {"reason": "bad mapping"}})
+            return ServerResponse(status=400, body={"error": {"reason": self._reason}})
         if "_ism" in path and bare in self.put and "if_seq_no=3&if_primary_term=1" not in path:
             return ServerResponse(status=409, body={"error": {"reason": "version conflict"}})
         self.put[bare] = body
         return ServerResponse(status=200, body={"acknowledged": True})
 
 
+def templates_and_policies(cluster: FakeCluster) -> set[str]:
+    return {path for path in cluster.put if path.startswith("/_")}
+
+
 def install(cluster: FakeCluster, *, prefix: str = "task", dry_run: bool = False) -> list[SetupStep]:
-    return list(install_templates(cluster, FILES, prefix=prefix, dry_run=dry_run))
+    return list(install_templates(cluster, FILES, prefix=prefix, now=NOW, dry_run=dry_run))
 
 
 def test_elasticsearch_with_lifecycles_gets_them_through_the_template() -> None:
     cluster = FakeCluster("elasticsearch")
-    assert [step.done for step in install(cluster)] == [True, True]
-    assert set(cluster.put) == {"/_ilm/policy/task-profiler", "/_index_template/task-reports"}
+    assert [step.done for step in install(cluster)] == [True] * 5
+    assert templates_and_policies(cluster) == {"/_ilm/policy/task-profiler", "/_index_template/task-reports"}
     template = cluster.put["/_index_template/task-reports"]
     assert template["template"]["settings"]["index"]["lifecycle"] == {"name": "task-profiler"}
     assert "lifecycle" not in FILES.templates["task-reports"]["template"]["settings"]["index"]
@@ -83,10 +93,10 @@ def test_opensearch_takes_the_policy_again_and_again() -> None:
 @pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
 def test_a_server_without_lifecycles_gets_the_templates(engine: Engine) -> None:
     cluster = FakeCluster(engine, lifecycles=False)
-    policy, template = install(cluster)
+    policy, template, *_ = install(cluster)
     assert (policy.done, template.done) == (False, True)
     assert "has no I" in policy.what
-    assert list(cluster.put) == ["/_index_template/task-reports"]
+    assert templates_and_policies(cluster) == {"/_index_template/task-reports"}
 
 
 def test_a_prefix_renames_templates_and_patterns() -> None:
@@ -116,6 +126,28 @@ def test_a_dry_run_puts_nothing_and_says_the_same() -> None:
     cluster = FakeCluster("elasticsearch")
     assert install(cluster, dry_run=True) == install(FakeCluster("elasticsearch"))
     assert cluster.put == {}
+
+
+@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
+def test_the_first_indices_are_created_after_their_templates_and_once(engine: Engine) -> None:
+    cluster = FakeCluster(engine)
+    steps = install(cluster)
+    assert steps[-3:] == [SetupStep(what=f"index {name}", done=True) for name in INDICES]
+    assert list(cluster.put)[-4:] == ["/_index_template/task-reports", *(f"/{name}" for name in INDICES)]
+    assert not [step for step in install(cluster) if step.what.startswith("index task-")]
+
+
+@pytest.mark.parametrize(
+    ("reason", "steps"),
+    [
+        ("bad mapping", ["index task-reports-2026.11 (HTTP 400: bad mapping): its panels are errors until it exists"]),
+        ("resource_already_exists_exception", []),
+    ],
+)
+def test_an_index_that_the_server_does_not_create_is_no_failure(reason: str, steps: list[str]) -> None:
+    cluster = FakeCluster("elasticsearch", refuses="/task-reports-2026.11", reason=reason)
+    assert [step.what for step in install(cluster) if not step.done] == steps
+    assert "/task-checkpoints-2026.11" in cluster.put
 
 
 def test_a_refusal_is_a_sentence() -> None:

@@ -1,4 +1,4 @@
-// Addresses in the AWS console. lambda/forwarder/notices/links.py has the same; a browser test compares both.
+// Addresses in the AWS console. lambda/forwarder/run_links.py has the same; a browser test compares both.
 
 const REGION = /^[a-z]{2,4}(-[a-z]+)+-\d{1,2}$/;
 

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forwarder.notices import links, value_formats
+from forwarder import run_links
+from forwarder.notices import value_formats
 from forwarder.notices.ended_task import Comparison, EndedTask, UnusualMeasure
-from forwarder.notices.links import TASK_RUN_DASHBOARD_ID
 from forwarder.notices.slack_blocks import SlackMessage, escape_text
 from forwarder.notices.slack_message import message
+from forwarder.run_links import TASK_RUN_DASHBOARD_ID
 from forwarder.task.batch_log_stream import LogStream
 from forwarder.task.find_report import ReportLine
 from forwarder.task.stop_classification import Outcome
@@ -528,7 +529,7 @@ def test_a_region_without_a_console_has_no_link(region: str | None) -> None:
 
 @given(st.text(min_size=1, max_size=20))
 def test_names_in_console_addresses_are_encoded_twice(name: str) -> None:
-    link = links.log_stream("eu-west-1", "g", name)
+    link = run_links.log_stream("eu-west-1", "g", name)
     assert link is not None
     encoded = link.rsplit("/", 1)[1]
     assert encoded.isascii()
@@ -544,13 +545,13 @@ def test_kibana_opens_the_tasks_dashboard_from_before_its_start() -> None:
     place, _, state = link.partition("?")
     assert place == f"{KIBANA}/app/dashboards#/view/{TASK_RUN_DASHBOARD_ID}"
     assert parse_qs(state) == {
-        "_g": ["(time:(from:'2026-03-01T09:00:03.000Z',to:'2026-03-01T12:18:03.000Z'))"],
+        "_g": ["(time:(from:'2026-03-01T09:55:03.000Z',to:'2026-03-01T12:18:03.000Z'))"],
         "_a": ["(query:(language:kuery,query:'task.id:\"0123\"'))"],
     }
 
 
 def test_kibana_without_a_start_and_with_an_odd_id() -> None:
-    link = links.kibana_task("http://localhost:5601", "a'b\"c!)&<", None)
+    link = run_links.kibana_task("http://localhost:5601", "a'b\"c!)&<", None)
     assert link is not None
     assert "&<" not in link
     assert "from:'now-30d'" in link
