@@ -41,7 +41,7 @@ class DashboardView(Struct, frozen=True, kw_only=True):
 def time_panels(url: str, view: DashboardView) -> Iterator[PanelTime]:
     """Measure the search of each panel several times after a warm-up, without the request cache."""
     for dashboard in DASHBOARDS:
-        for panel in dashboard.panels:
+        for panel in dashboard.charts:
             body = panel_search(dashboard, panel, view)
             views = [_view(url, panel, body) for _ in range(_WARM_UP_SEARCHES + _TIMED_SEARCHES)][_WARM_UP_SEARCHES:]
             times_ms = [took_ms for took_ms, _ in views]

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from typing import Any, Final, get_args
 
 from kibana.aggregations import cases_id, grouped_metrics, metric_id, terms_id, time_id
-from kibana.all_dashboards import DASHBOARDS
+from kibana.all_dashboards import DASHBOARDS, SEARCHES
 from kibana.conditions import kql
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
     FAILURE_COLOUR,
+    SHORTEST_DURATION_MS,
     TIME_FIELD,
     Dashboard,
     Index,
@@ -17,20 +18,31 @@ from kibana.dashboard_model import (
     Panel,
     Terms,
 )
+from kibana.dropdown_lists import classic_controls
 from kibana.saved_objects import (
+    NAVIGATION_HEIGHT,
+    SOURCE,
     GridPosition,
     dashboard_object,
     data_view,
     data_view_reference,
+    navigation,
+    navigation_position,
     object_id,
+    panel_id,
     place_panels,
     saved_object,
+    saved_search,
     to_json,
 )
 
-MIGRATION_VERSIONS: Final = {"index-pattern": "7.6.0", "visualization": "7.10.0", "dashboard": "7.9.3"}
+MIGRATION_VERSIONS: Final = {
+    "index-pattern": "7.6.0",
+    "search": "7.9.3",
+    "visualization": "7.10.0",
+    "dashboard": "7.9.3",
+}
 _PANEL_VERSION = "7.10.0"
-_SOURCE = "kibanaSavedObjectMeta.searchSourceJSON"
 _CONTROLS_HEIGHT = 5
 _TYPES = {
     "number": "metric",
@@ -40,8 +52,8 @@ _TYPES = {
     "heatmap": "heatmap",
     "table": "table",
 }
-# The axis begins at a second: without a minimum it would begin at a millisecond.
-_LOGARITHMIC = {"type": "log", "mode": "normal", "setYExtents": True, "min": 1000, "max": None}
+_LOGARITHMIC = {"type": "log", "mode": "normal", "setYExtents": True, "min": SHORTEST_DURATION_MS, "max": None}
+_PERCENTAGE = {"type": "linear", "mode": "normal", "setYExtents": True, "min": 0, "max": 100}
 _PERCENTILE_LABEL = "duration"
 
 
@@ -52,27 +64,30 @@ def build_classic_objects() -> Iterator[Json]:
     """
     for index in get_args(Index):
         yield data_view(index, MIGRATION_VERSIONS, has_precise_durations=False)
+    yield from (saved_search(search, MIGRATION_VERSIONS) for search in SEARCHES)
+    yield navigation(DASHBOARDS, SEARCHES, MIGRATION_VERSIONS)
     for dashboard in DASHBOARDS:
-        yield _controls_object(dashboard)
-        yield from (_visualization(panel) for panel in dashboard.panels)
+        yield classic_controls(dashboard, MIGRATION_VERSIONS)
+        yield from (_visualization(panel) for panel in dashboard.charts)
     yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
 
 
 def _dashboard(dashboard: Dashboard) -> Json:
     controls = GridPosition(
-        number=1,
+        panel_id=panel_id(dashboard, "filters"),
         type="visualization",
         id=object_id("visualization", f"{dashboard.key}-filters"),
         x=0,
-        y=0,
+        y=NAVIGATION_HEIGHT,
         width=48,
         height=_CONTROLS_HEIGHT,
     )
     return dashboard_object(
         dashboard,
         (
+            navigation_position(dashboard),
             controls,
-            *place_panels(dashboard.panels, "visualization", number=2, top=_CONTROLS_HEIGHT, settings=_settings),
+            *place_panels(dashboard, "visualization", top=NAVIGATION_HEIGHT + _CONTROLS_HEIGHT, settings=_settings),
         ),
         panel_version=_PANEL_VERSION,
         has_panel_prefix=False,
@@ -98,7 +113,8 @@ def _settings(panel: Panel) -> Json:
 
 def colours_of(panel: Panel) -> dict[str, str]:
     """The colours of a panel by legend label. They override the colour schema."""
-    bands = {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
+    is_ratio = any(metric.share_of is not None for metric in panel.metrics)  # TSVB has colour rules of its own
+    bands = {} if is_ratio else {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
     cases = {case.label: case.colour for case in panel.cases}
     metrics = {_legend(metric): metric.colour for metric in panel.metrics if metric.colour is not None}
     return {**bands, **cases, **({} if panel.terms and panel.kind != "ranking" else metrics)}
@@ -118,8 +134,8 @@ def _visualization(panel: Panel) -> Json:
     if is_ratio:
         state = _ratio(panel)
     else:
-        source["indexRefName"] = f"{_SOURCE}.index"
-        references.append(data_view_reference(f"{_SOURCE}.index", panel.index))
+        source["indexRefName"] = f"{SOURCE}.index"
+        references.append(data_view_reference(f"{SOURCE}.index", panel.index))
         aggregations = list(_aggregations(panel))
         state = {"title": panel.title, "type": _TYPES[panel.kind], "aggs": aggregations, "params": _params(panel)}
     attributes = {
@@ -183,37 +199,6 @@ def _ratio(panel: Panel) -> Json:
         ],
     }
     return {"title": panel.title, "type": "metrics", "aggs": [], "params": params}
-
-
-def _controls_object(dashboard: Dashboard) -> Json:
-    controls, references = [], []
-    for number, control in enumerate(dashboard.controls):
-        name = f"control_{number}_index_pattern"
-        references.append(data_view_reference(name, "reports"))
-        controls.append(
-            {
-                "id": f"{dashboard.key}-{number}",
-                "fieldName": control.field,
-                "parent": "",
-                "label": control.label,
-                "type": "list",
-                "options": {"type": "terms", "multiselect": True, "dynamicOptions": True, "size": 10, "order": "desc"},
-                "indexPatternRefName": name,
-            }
-        )
-    title = f"{dashboard.title}: filters"
-    params = {"controls": controls, "updateFiltersOnChange": True, "useTimeFilter": False, "pinFilters": False}
-    source = {"query": {"query": "", "language": "kuery"}, "filter": []}
-    attributes = {
-        "title": title,
-        "description": "",
-        "version": 1,
-        "visState": to_json({"title": title, "type": "input_control_vis", "aggs": [], "params": params}),
-        "uiStateJSON": "{}",
-        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
-    }
-    identity = object_id("visualization", f"{dashboard.key}-filters")
-    return saved_object("visualization", identity, attributes, references, MIGRATION_VERSIONS)
 
 
 def _aggregations(panel: Panel) -> Iterator[Json]:
@@ -341,6 +326,12 @@ def _number_params(panel: Panel) -> Json:
     return {"type": "metric", "addTooltip": True, "addLegend": False, "metric": metric}
 
 
+def _value_scale(panel: Panel) -> Json:
+    if panel.is_logarithmic:
+        return _LOGARITHMIC
+    return _PERCENTAGE if panel.is_percentage else {"type": "linear", "mode": "normal"}
+
+
 def _xy_params(panel: Panel) -> Json:
     shape = "line" if panel.kind == "line" else "histogram"
     sideways = panel.kind == "ranking"
@@ -381,9 +372,9 @@ def _xy_params(panel: Panel) -> Json:
                 "position": "bottom" if sideways else "left",
                 "show": True,
                 "style": {},
-                "scale": _LOGARITHMIC if panel.is_logarithmic else {"type": "linear", "mode": "normal"},
+                "scale": _value_scale(panel),
                 "labels": {"show": True, "rotate": 0, "filter": sideways, "truncate": 100},
-                "title": {"text": "" if panel.is_stacked else ", ".join(metric.label for metric in panel.metrics)},
+                "title": {"text": panel.axis_name},
             }
         ],
         "seriesParams": series,

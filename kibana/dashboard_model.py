@@ -9,12 +9,14 @@ Json = dict[str, Any]
 Index = Literal["reports", "checkpoints", "notices"]
 Kind = Literal["number", "line", "bars", "ranking", "heatmap", "table"]
 Operation = Literal["count", "count_distinct", "average", "sum", "max", "percentile", "latest"]
-Band = tuple[int, int, str]
+Band = tuple[float, float, str]
 
 TIME_FIELD: Final = "@timestamp"
+SHORTEST_DURATION_MS: Final = 1000
+"""The beginning of a logarithmic axis of durations. Without it, the axis would begin at a millisecond."""
 
 COLUMN_WIDTHS: Final = {
-    "task.id": 260,
+    "task.id": 295,
     "task.stopped_reason": 285,
     "notice.message": 560,
     "container.image.name": 260,
@@ -58,6 +60,8 @@ COUNT_BANDS: Final[tuple[Band, ...]] = (
 """The bands of a heatmap that counts runs that ran out of memory."""
 NO_FAILURE_BANDS: Final[tuple[Band, ...]] = ((0, 1, SUCCESS_COLOUR), (1, 1_000_000_000, OUT_OF_MEMORY_COLOUR))
 """The bands of a number that counts runs that ran out of memory."""
+FAILURE_RATE_BANDS: Final[tuple[Band, ...]] = ((0, 0.000_001, SUCCESS_COLOUR), (0.000_001, 1, FAILURE_COLOUR))
+"""The bands of a ratio of failed tasks, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,7 @@ class Panel:
         bands: The colours of a heatmap, or of a number.
         is_logarithmic: Whether the axis of the values is logarithmic.
         is_stacked: Whether the bars of a ranking's metrics are stacked.
+        axis: The name of the axis of the values; empty: the label of the metric, if it is the only one.
         width: Columns of 48.
         height: Rows of 20 pixels.
     """
@@ -138,8 +143,19 @@ class Panel:
     bands: tuple[Band, ...] = ()
     is_logarithmic: bool = False
     is_stacked: bool = False
+    axis: str = ""
     width: int = 24
     height: int = 15
+
+    @property
+    def axis_name(self) -> str:
+        """The name of the axis of the values. Kibana would take the label of the first series."""
+        return self.axis or self.metrics[0].label
+
+    @property
+    def is_percentage(self) -> bool:
+        """Whether all values are percentages, so that the axis ends at 100."""
+        return all(metric.field.endswith("percent") or ".percent." in metric.field for metric in self.metrics)
 
     @property
     def has_legend(self) -> bool:
@@ -150,6 +166,20 @@ class Panel:
     def legend_position(self) -> str:
         """The top for the few series with long names of a line or a ranking; the right for the many series of bars."""
         return "right" if self.kind == "bars" else "top"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedSearch:
+    """A list of documents, newest first. Both products open it in Discover, too."""
+
+    key: str
+    title: str
+    description: str
+    columns: tuple[str, ...]
+    index: Index = "reports"
+    condition: Condition | None = None
+    width: int = 48
+    height: int = 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,5 +202,10 @@ class Dashboard:
     title: str
     description: str
     controls: tuple[Control, ...]
-    panels: tuple[Panel, ...]
+    panels: tuple[Panel | SavedSearch, ...]
     time_range: str
+
+    @property
+    def charts(self) -> tuple[Panel, ...]:
+        """The panels without the lists of documents."""
+        return tuple(panel for panel in self.panels if isinstance(panel, Panel))

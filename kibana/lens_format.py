@@ -1,22 +1,43 @@
 """Lens charts in the format of 7.16. Kibana 7.16 and 7.17 read it directly; Kibana 8 and 9 migrate it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final, get_args
 
-from kibana.all_dashboards import DASHBOARDS
+from kibana.all_dashboards import DASHBOARDS, SEARCHES
 from kibana.conditions import kql
-from kibana.dashboard_model import COLUMN_WIDTHS, TIME_FIELD, Control, Dashboard, Index, Json, Metric, Panel, Terms
+from kibana.dashboard_model import (
+    COLUMN_WIDTHS,
+    SHORTEST_DURATION_MS,
+    TIME_FIELD,
+    Dashboard,
+    Index,
+    Json,
+    Metric,
+    Panel,
+    Terms,
+)
+from kibana.dropdown_lists import lens_controls
 from kibana.saved_objects import (
+    NAVIGATION_HEIGHT,
     dashboard_object,
     data_view,
     data_view_reference,
+    navigation,
+    navigation_position,
     object_id,
     place_panels,
     saved_object,
-    to_json,
+    saved_search,
 )
 
-MIGRATION_VERSIONS: Final = {"core": "7.16.0", "index-pattern": "7.11.0", "lens": "7.16.0", "dashboard": "7.16.0"}
+MIGRATION_VERSIONS: Final = {
+    "core": "7.16.0",
+    "index-pattern": "7.11.0",
+    "search": "7.9.3",
+    "visualization": "7.14.0",
+    "lens": "7.16.0",
+    "dashboard": "7.16.0",
+}
 _PANEL_VERSION = "7.16.0"
 _TIME_COLUMN = "time"
 _COUNT_COLUMN = "count"
@@ -49,8 +70,10 @@ def build_lens_objects() -> Iterator[Json]:
     """
     for index in get_args(Index):
         yield data_view(index, MIGRATION_VERSIONS, has_precise_durations=True)
+    yield from (saved_search(search, MIGRATION_VERSIONS) for search in SEARCHES)
+    yield navigation(DASHBOARDS, SEARCHES, MIGRATION_VERSIONS)
     for dashboard in DASHBOARDS:
-        yield from (_chart(panel) for panel in dashboard.panels)
+        yield from (_chart(panel) for panel in dashboard.charts)
     yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
 
 
@@ -58,42 +81,15 @@ def _dashboard(dashboard: Dashboard) -> Json:
     controls = [(object_id("control", f"{dashboard.key}/{control.field}"), control) for control in dashboard.controls]
     return dashboard_object(
         dashboard,
-        place_panels(dashboard.panels, "lens"),
+        (navigation_position(dashboard), *place_panels(dashboard, "lens", top=NAVIGATION_HEIGHT)),
         panel_version=_PANEL_VERSION,
         has_panel_prefix=True,
         migration_versions=MIGRATION_VERSIONS,
-        more_attributes={"controlGroupInput": _control_group(controls)},
+        more_attributes={"controlGroupInput": lens_controls(controls)},
         references=[
             data_view_reference(f"controlGroup_{identity}:optionsListDataView", "reports") for identity, _ in controls
         ],
     )
-
-
-def _control_group(controls: Sequence[tuple[str, Control]]) -> Json:
-    """The dropdown lists at the top of a dashboard, in the format of 8.0."""
-    panels = {
-        identity: {
-            "order": order,
-            "width": "medium",
-            "grow": True,
-            "type": "optionsListControl",
-            "explicitInput": {
-                "id": identity,
-                "fieldName": control.field,
-                "title": control.label,
-                "selectedOptions": [],
-                "enhancements": {},
-            },
-        }
-        for order, (identity, control) in enumerate(controls)
-    }
-    ignored = dict.fromkeys(("ignoreFilters", "ignoreQuery", "ignoreTimerange", "ignoreValidations"), False)
-    return {
-        "controlStyle": "oneLine",
-        "chainingSystem": "HIERARCHICAL",
-        "ignoreParentSettingsJSON": to_json(ignored),
-        "panelsJSON": to_json(panels),
-    }
 
 
 def _chart(panel: Panel) -> Json:
@@ -155,10 +151,10 @@ def _columns(panel: Panel) -> Iterator[tuple[str, Json]]:
 def _by_case(name: str, metric: Metric, panel: Panel) -> Iterator[tuple[str, Json]]:
     """One column for each case, so that each can have its colour in every version."""
     if not panel.cases:
-        yield name, _metric(metric)
+        yield name, _metric(metric, panel)
     for number, case in enumerate(panel.cases):
         condition = {"query": kql(case.condition), "language": "kuery"}
-        yield f"{name}-case-{number}", {**_metric(metric), "label": case.label, "filter": condition}
+        yield f"{name}-case-{number}", {**_metric(metric, panel), "label": case.label, "filter": condition}
 
 
 def _count(label: str) -> Json:
@@ -239,7 +235,7 @@ def _terms(terms: Terms) -> Json:
     }
 
 
-def _metric(metric: Metric) -> Json:
+def _metric(metric: Metric, panel: Panel) -> Json:
     if metric.operation == "count":
         return _count(metric.label)
     column: Json = {
@@ -253,6 +249,9 @@ def _metric(metric: Metric) -> Json:
     }
     if metric.operation == "percentile":
         return {**column, "params": {"percentile": metric.percent}}
+    if metric.operation == "sum" or (metric.operation == "count_distinct" and panel.kind == "heatmap"):
+        # Kibana 8.2 and later: no documents are an empty cell, and not a 0
+        return {**column, "params": {"emptyAsNull": True}}
     if metric.operation == "latest":
         kind = _LATEST_TYPES.get(metric.field, "string")
         scale = {"string": "ordinal", "date": "interval"}.get(kind, "ratio")
@@ -298,14 +297,18 @@ def _colours(panel: Panel) -> Iterator[tuple[str, str]]:
 def _xy(panel: Panel, layer: str) -> Json:
     shown = {"x": True, "yLeft": True, "yRight": True}
     split = {"splitAccessor": _terms_column(0)} if panel.terms and panel.has_time_axis else {}
-    series = _SERIES[panel.kind] + ("_stacked" if panel.is_stacked else "")
+    # Kibana refuses an axis of bars that does not begin at 0, and a logarithmic one begins at a millisecond.
+    kind = "line" if panel.is_logarithmic else panel.kind
+    series = _SERIES[kind] + ("_stacked" if panel.is_stacked else "")
     accessors = [name for name, column in _columns(panel) if not column["isBucketed"] and name != _COUNT_COLUMN]
     colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
     return {
         "legend": {"isVisible": panel.has_legend, "position": panel.legend_position},
         "valueLabels": "hide",
         "fittingFunction": "Linear" if panel.kind == "line" else "None",
-        "axisTitlesVisibilitySettings": {**shown, "x": False, "yLeft": not panel.is_stacked},  # it names one metric
+        "yTitle": panel.axis_name,
+        "axisTitlesVisibilitySettings": {**shown, "x": False},
+        **_extent(panel),
         "tickLabelsVisibilitySettings": shown,
         "gridlinesVisibilitySettings": shown,
         "labelsOrientation": {"x": 0, "yLeft": 0, "yRight": 0},
@@ -327,6 +330,14 @@ def _xy(panel: Panel, layer: str) -> Json:
     }
 
 
+def _extent(panel: Panel) -> Json:
+    if panel.is_logarithmic:
+        return {"yLeftExtent": {"mode": "custom", "lowerBound": SHORTEST_DURATION_MS}}
+    if panel.is_percentage:
+        return {"yLeftExtent": {"mode": "custom", "lowerBound": 0, "upperBound": 100}}
+    return {}
+
+
 def _number(panel: Panel, layer: str) -> Json:
     """A single number in the format of 7.16. Kibana 8.5 and later migrate it to the legacy metric."""
     shown = {"layerId": layer, "layerType": "data", "accessor": _metric_column(0)}
@@ -342,7 +353,7 @@ def _palette(panel: Panel) -> Json:
             "name": "custom",
             "reverse": False,
             "rangeType": "number",
-            "rangeMin": 0,
+            "rangeMin": panel.bands[0][0],
             "rangeMax": None,
             "progression": "fixed",
             "continuity": "above",

@@ -7,6 +7,7 @@ from kibana.conditions import AllOf, Exists, Is, Not
 from kibana.dashboard_model import (
     COUNT_BANDS,
     FAILURE_COLOUR,
+    FAILURE_RATE_BANDS,
     HIGH_COLOUR,
     NO_FAILURE_BANDS,
     OUT_OF_MEMORY_COLOUR,
@@ -22,6 +23,7 @@ from kibana.dashboard_model import (
 )
 from kibana.panel_builders import (
     COST,
+    COST_KNOWN,
     DURATION,
     FAILED,
     FAMILY_CONTROL,
@@ -37,6 +39,7 @@ from kibana.panel_builders import (
     TASKS,
     TIME_PARTS,
     WASTE,
+    WASTE_KNOWN,
     average,
     bars,
     heatmap,
@@ -46,6 +49,7 @@ from kibana.panel_builders import (
     ranking,
     table,
 )
+from kibana.run_panels import NEWEST_RUNS
 
 _MEAN_OF_MEANS = (
     "Each cell is the unweighted mean of the averages of the tasks that ended in it. A wide cell hides short tasks."
@@ -64,6 +68,7 @@ _NUMBERS: Final = (
         "Failed tasks, in percent of all tasks that ended. A stopped task did not fail.",
         replace(TASKS, label="of all tasks failed", share_of=FAILED),
         width=10,
+        bands=FAILURE_RATE_BANDS,
     ),
     number(
         "out-of-memory-count",
@@ -74,13 +79,21 @@ _NUMBERS: Final = (
         condition=OUT_OF_MEMORY,
         bands=NO_FAILURE_BANDS,
     ),
-    number("cost-total", "Cost (USD)", "Fargate list price of all tasks.", COST, width=10),
+    number(
+        "cost-total",
+        "Cost (USD)",
+        "Fargate list price of the tasks that have one.",
+        COST,
+        width=10,
+        condition=COST_KNOWN,
+    ),
     number(
         "waste-total",
         "Could be saved (USD)",
         "The amount that the recommended sizes would have saved.",
         WASTE,
         width=10,
+        condition=WASTE_KNOWN,
     ),
 )
 
@@ -217,6 +230,7 @@ OVERVIEW: Final = Dashboard(
             condition=NOT_SUCCESSFUL,
             height=15,
         ),
+        NEWEST_RUNS,
         *_NOTICE_PANELS,
         ranking(
             "task-duration",
@@ -226,13 +240,16 @@ OVERVIEW: Final = Dashboard(
             _MEDIAN,
             _P95,
             is_logarithmic=True,
+            axis="Duration",
             terms=LARGEST_FAMILIES,
         ),
         bars(
             "cost-by-family",
             "Cost by family (USD)",
-            "Fargate list price by end time: the ten families with the most tasks, and all others.",
+            "Fargate list price by end time: the ten families with the most tasks, and all others. Right-sizing names "
+            "the families without a known cost.",
             COST,
+            condition=COST_KNOWN,
         ),
         ranking(
             "time-by-family",
@@ -243,6 +260,7 @@ OVERVIEW: Final = Dashboard(
             terms=Terms(field="task.family", label="Family", size=25, is_by_count=True),
             condition=Exists(TIME_PARTS[0].field),
             is_stacked=True,
+            axis="% of the duration",
             width=48,
         ),
         *_HEATMAPS,
@@ -254,8 +272,6 @@ OVERVIEW: Final = Dashboard(
             average(DURATION, "Mean duration"),
             highest(DURATION, "Longest"),
             highest("usage.memory.percent.max", "Memory peak %"),
-            replace(COST, label="Cost (USD)"),
-            replace(WASTE, label="Saving (USD)"),
             LATEST_TASK,
             terms=(Terms(field="task.family", label="Family", size=25, is_by_count=True), *FAMILY_ROWS[1:]),
         ),

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kibana.conditions import AllOf, AnyOf, Condition, Is, Not
+from kibana.conditions import AllOf, AnyOf, Condition, Exists, Is, Not
 from kibana.dashboard_model import (
     FAILURE_COLOUR,
     OUT_OF_MEMORY_COLOUR,
@@ -25,6 +25,8 @@ NUMBER_HEIGHT: Final = 7
 TABLE_HEIGHT: Final = 20
 
 TASKS: Final = Metric(operation="count_distinct", field="task.id", label="Tasks")
+COST_KNOWN: Final = Exists("cost.usd")  # the sum of unknown amounts would be $0.00
+WASTE_KNOWN: Final = Exists("cost.waste_usd")
 COST: Final = Metric(operation="sum", field="cost.usd", label="USD")
 WASTE: Final = Metric(operation="sum", field="cost.waste_usd", label="USD")
 DURATION: Final = "usage.duration_ms"
@@ -149,9 +151,10 @@ def ranking(
     condition: Condition | None = None,
     is_logarithmic: bool = False,
     is_stacked: bool = False,
+    axis: str = "",
     width: int = 24,
 ) -> Panel:
-    """Horizontal bars of families."""
+    """Horizontal bars of families; of those that have a value, if there is no other condition."""
     return Panel(
         key=key,
         title=title,
@@ -159,9 +162,10 @@ def ranking(
         kind="ranking",
         metrics=metrics,
         terms=(terms,),
-        condition=condition,
+        condition=condition or Exists(metrics[0].field),
         is_logarithmic=is_logarithmic,
         is_stacked=is_stacked,
+        axis=axis,
         width=width,
     )
 
@@ -176,7 +180,10 @@ def heatmap(
     bands: tuple[Band, ...] = PERCENT_BANDS,
     height: int = 15,
 ) -> Panel:
-    """Families over the end times of their runs, in the full width."""
+    """Families over the end times of their runs, in the full width.
+
+    Without another condition, runs without a measurement are left out: they would be the lowest values.
+    """
     return Panel(
         key=key,
         title=title,
@@ -185,7 +192,7 @@ def heatmap(
         metrics=(metric,),
         terms=(FAMILIES,),
         has_time_axis=True,
-        condition=condition,
+        condition=condition or Exists(metric.field),
         bands=bands,
         width=48,
         height=height,

@@ -3,13 +3,14 @@
 from typing import Final
 
 from kibana.conditions import Condition, Exists
-from kibana.dashboard_model import SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, Terms
+from kibana.dashboard_model import SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, SavedSearch, Terms
 from kibana.panel_builders import (
     CONTAINER_ROWS,
     DURATION,
     FAMILIES,
     FAMILY_CONTROL,
     LATEST_TASK,
+    NOT_SUCCESSFUL,
     PLACE_CONTROLS,
     TASK_CONTROL,
     TASK_ROWS,
@@ -23,7 +24,11 @@ from kibana.panel_builders import (
 )
 
 _TABLE_HEIGHT: Final = 9
-_TASKS_OF_CHART: Final = Terms(field="task.id", label="Task", size=10, is_by_count=True)
+# A log stream is of one container of one task: runs are not mixed when no task is selected.
+_RUNS_OF_CHART: Final = (
+    Terms(field="aws.cloudwatch.log_stream", label="Run", size=10, is_by_count=True, has_missing_bucket=True),
+)
+_FAMILIES_OF_CHART: Final = Terms(field="task.family", label="Family", size=10, is_by_count=True)
 _WHAT_IF_SIZES: Final = ("0.25", "0.5", "1", "2", "4", "8")
 
 
@@ -38,6 +43,7 @@ def _over_time(
     *metrics: Metric,
     terms: tuple[Terms, ...] = (),
     condition: Condition | None = None,
+    axis: str = "",
 ) -> Panel:
     return Panel(
         key=key,
@@ -49,18 +55,44 @@ def _over_time(
         terms=terms,
         has_time_axis=True,
         condition=condition,
+        axis=axis,
     )
 
 
 def _device_chart(key: str, title: str, description: str, metric: Metric) -> Panel:
-    """A line for each task that has the value."""
-    return _over_time(key, title, description, metric, terms=(_TASKS_OF_CHART,), condition=Exists(metric.field))
+    """A line for each family that has the value: the legend has their names, which are not cut like ids."""
+    return _over_time(key, title, description, metric, terms=(_FAMILIES_OF_CHART,), condition=Exists(metric.field))
 
 
 def _what_if(size: str) -> Metric:
     """The upper bound of the slowdown at a smaller size."""
     return highest(f"usage.cpu.slowdown.max.v{size.replace('.', '_')}", f"{size} vCPU")
 
+
+_RUN_COLUMNS: Final = (
+    "task.family",
+    "task.id",
+    "task.status",
+    DURATION,
+    "usage.cpu.percent.max",
+    "usage.memory.percent.max",
+    "links.run",
+    "links.logs",
+    "links.task",
+)
+NEWEST_RUNS: Final = SavedSearch(
+    key="newest-runs",
+    title="Newest runs",
+    description="The runs of the time range, newest first, with links to charts, log and ECS task of a run.",
+    columns=_RUN_COLUMNS,
+)
+FAILURES: Final = SavedSearch(
+    key="failures",
+    title="Failures",
+    description="The runs that did not succeed, newest first.",
+    columns=(*_RUN_COLUMNS[:4], "task.exit_code", "task.stopped_reason", *_RUN_COLUMNS[5:]),
+    condition=NOT_SUCCESSFUL,
+)
 
 RUN: Final = Dashboard(
     key="task-run",
@@ -72,6 +104,7 @@ RUN: Final = Dashboard(
     controls=(FAMILY_CONTROL, TASK_CONTROL),
     time_range="now-24h",
     panels=(
+        NEWEST_RUNS,
         _run_table(
             "run-summary",
             "Run: result",
@@ -108,9 +141,9 @@ RUN: Final = Dashboard(
         _over_time(
             "run-cpu",
             "CPU %",
-            "Mean CPU usage in each checkpoint interval, in percent of the task's vCPUs.",
+            "Mean CPU usage in each checkpoint interval, in percent of the task's vCPUs. Above 100: beyond the axis.",
             average("interval.cpu_percent", "CPU %"),
-            terms=(Terms(field="container.name", label="Container", size=10),),
+            terms=_RUNS_OF_CHART,
         ),
         _over_time(
             "run-memory",
@@ -118,6 +151,7 @@ RUN: Final = Dashboard(
             "Maximum memory usage in each checkpoint interval, and the memory size.",
             highest("interval.memory_mb", "Used (MB)", USED_COLOUR),
             highest("usage.memory.size_mb", "Size (MB)", SIZE_COLOUR),
+            axis="Memory (MB)",
         ),
         _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *TIME_PARTS),
         table(
@@ -147,7 +181,7 @@ def _accelerator_table(key: str, title: str, description: str, field: str, *metr
 
 def _accelerator_heatmap(key: str, title: str, description: str, metric: Metric) -> Panel:
     description = f"{description} Families by the end time of their tasks."
-    return heatmap(key, title, description, metric, condition=Exists(metric.field))
+    return heatmap(key, title, description, metric)
 
 
 GPU: Final = Dashboard(

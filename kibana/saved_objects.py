@@ -6,9 +6,14 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
-from kibana.dashboard_model import TIME_FIELD, Dashboard, Index, Json, Panel
+from kibana.conditions import kql
+from kibana.dashboard_model import TIME_FIELD, Dashboard, Index, Json, Panel, SavedSearch
 from kibana.index_definitions.index_templates import data_view_fields
 
+SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
+NAVIGATION_HEIGHT: Final = 3
+_NAVIGATION = "Task Profiler: links"
+_SEARCH_PERIOD = "(time:(from:now-7d,to:now))"
 _GRID_COLUMNS = 48
 _DURATION = {"inputFormat": "milliseconds", "showSuffix": True}
 # Kibana 7.14 added the precise format. OpenSearch Dashboards and older versions of Kibana fail to draw it.
@@ -18,7 +23,7 @@ _DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_durat
 _BYTES_FORMAT = {"id": "bytes", "params": {"pattern": "0,0.0 b"}}
 # Without milliseconds and the name of the month, so that the column of a table is not cut.
 _TIME_FORMAT = {"id": "date", "params": {"pattern": "YYYY-MM-DD HH:mm:ss"}}
-_DOLLAR_FORMAT = {"id": "number", "params": {"pattern": "$0,0.00[00]"}}
+_DOLLAR_FORMAT = {"id": "number", "params": {"pattern": "$0,0.00"}}
 _ONE_DIGIT_FORMAT = {"id": "number", "params": {"pattern": "0,0.[0]"}}
 _TWO_DIGITS_FORMAT = {"id": "number", "params": {"pattern": "0,0.[00]"}}
 _UNIT_SUFFIXES: Final = {
@@ -41,9 +46,12 @@ TASK_LINK_RANGE: Final = "now-7d"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridPosition:
-    """The position of a panel on its dashboard's grid of 48 columns, and its ``settings`` on that dashboard."""
+    """The position of a panel on its dashboard's grid of 48 columns, and its ``settings`` on that dashboard.
 
-    number: int
+    ``panel_id`` is unique over all dashboards: Kibana keeps a panel with the same id when it opens another dashboard.
+    """
+
+    panel_id: str
     type: str
     id: str
     x: int
@@ -133,30 +141,99 @@ def _task_link() -> Json:
     return {"type": "a", "urlTemplate": address, "labelTemplate": "{{value}}", "openLinkInCurrentTab": True}
 
 
+def panel_id(dashboard: Dashboard, key: str) -> str:
+    """The id of a panel on its dashboard."""
+    return object_id("panel", f"{dashboard.key}/{key}")
+
+
+def saved_search(search: SavedSearch, migration_versions: Mapping[str, str]) -> Json:
+    """The saved object of a list of documents."""
+    source = {
+        "query": {"query": kql(search.condition), "language": "kuery"},
+        "filter": [],
+        "highlightAll": True,
+        "version": True,
+        "indexRefName": f"{SOURCE}.index",
+    }
+    attributes = {
+        "title": search.title,
+        "description": search.description,
+        "hits": 0,
+        "columns": list(search.columns),
+        "sort": [[TIME_FIELD, "desc"]],
+        "version": 1,
+        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
+    }
+    references = [data_view_reference(f"{SOURCE}.index", search.index)]
+    return saved_object("search", object_id("search", search.key), attributes, references, migration_versions)
+
+
+def navigation(
+    dashboards: Sequence[Dashboard], searches: Sequence[SavedSearch], migration_versions: Mapping[str, str]
+) -> Json:
+    """A text with links to all dashboards and saved searches, for the top of each dashboard.
+
+    The addresses are relative, so that they stay in the same space. The products keep pinned filters between
+    dashboards. A dashboard opens with its own time range: no address says "the current one". Discover is another page,
+    which would open with the last 15 minutes.
+    """
+    links = [f"[{one.title}](#/view/{object_id('dashboard', one.key)})" for one in dashboards]
+    links += [f"[{one.title}](discover#/view/{object_id('search', one.key)}?_g={_SEARCH_PERIOD})" for one in searches]
+    params = {"fontSize": 12, "openLinksInNewTab": False, "markdown": " · ".join(links)}
+    attributes = {
+        "title": _NAVIGATION,
+        "description": "",
+        "version": 1,
+        "visState": to_json({"title": _NAVIGATION, "type": "markdown", "aggs": [], "params": params}),
+        "uiStateJSON": "{}",
+        "kibanaSavedObjectMeta": {
+            "searchSourceJSON": to_json({"query": {"query": "", "language": "kuery"}, "filter": []})
+        },
+    }
+    return saved_object("visualization", _navigation_id(), attributes, (), migration_versions)
+
+
+def _navigation_id() -> str:
+    return object_id("visualization", "navigation")
+
+
+def navigation_position(dashboard: Dashboard) -> GridPosition:
+    """The links at the top of a dashboard."""
+    return GridPosition(
+        panel_id=panel_id(dashboard, "navigation"),
+        type="visualization",
+        id=_navigation_id(),
+        x=0,
+        y=0,
+        width=_GRID_COLUMNS,
+        height=NAVIGATION_HEIGHT,
+        settings={"hidePanelTitles": True},
+    )
+
+
 def place_panels(
-    panels: Sequence[Panel],
+    dashboard: Dashboard,
     kind: str,
     *,
-    number: int = 1,
-    top: int = 0,
+    top: int,
     settings: Callable[[Panel], Json] = lambda _: {},
 ) -> tuple[GridPosition, ...]:
     """Place panels from left to right and from top to bottom, in rows of 48 columns."""
     positions: list[GridPosition] = []
     x, y, row_height = 0, top, 0
-    for offset, panel in enumerate(panels):
+    for panel in dashboard.panels:
         if x + panel.width > _GRID_COLUMNS:
             x, y, row_height = 0, y + row_height, 0
-        identity = object_id(kind, panel.key)
+        target = kind if isinstance(panel, Panel) else "search"
         position = GridPosition(
-            number=number + offset,
-            type=kind,
-            id=identity,
+            panel_id=panel_id(dashboard, panel.key),
+            type=target,
+            id=object_id(target, panel.key),
             x=x,
             y=y,
             width=panel.width,
             height=panel.height,
-            settings=settings(panel),
+            settings=settings(panel) if isinstance(panel, Panel) else {},
         )
         positions.append(position)
         x, row_height = x + panel.width, max(row_height, panel.height)
@@ -179,18 +256,18 @@ def dashboard_object(
         dashboard: The dashboard.
         positions: The panels with their positions.
         panel_version: The format version of each panel.
-        has_panel_prefix: Whether the name of a panel's reference begins with its number, as since 7.11.
+        has_panel_prefix: Whether the name of a panel's reference begins with its id, as since 7.11.
         migration_versions: See `saved_object`.
         more_attributes: Attributes that only this flavour has.
         references: The references of these attributes.
     """
     panel_references = [
         reference(
-            f"{position.number}:panel_{position.number}" if has_panel_prefix else f"panel_{position.number}",
+            f"{position.panel_id}:panel_{position.panel_id}" if has_panel_prefix else f"panel_{number}",
             position.type,
             position.id,
         )
-        for position in positions
+        for number, position in enumerate(positions, start=1)
     ]
     source = {"query": {"query": "", "language": "kuery"}, "filter": []}
     attributes = {
@@ -204,20 +281,30 @@ def dashboard_object(
         "refreshInterval": {"pause": True, "value": 0},
         **(more_attributes or {}),
         "optionsJSON": to_json({"useMargins": True, "hidePanelTitles": False}),
-        "panelsJSON": to_json([_panel(position, panel_version) for position in positions]),
+        "panelsJSON": to_json(
+            [
+                _panel(position, panel_version, position.panel_id if has_panel_prefix else str(number))
+                for number, position in enumerate(positions, start=1)
+            ]
+        ),
         "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
     }
     identity = object_id("dashboard", dashboard.key)
     return saved_object("dashboard", identity, attributes, [*references, *panel_references], migration_versions)
 
 
-def _panel(position: GridPosition, version: str) -> Json:
-    number = str(position.number)
+def _panel(position: GridPosition, version: str, name: str) -> Json:
     return {
         "version": version,
         "type": position.type,
-        "gridData": {"x": position.x, "y": position.y, "w": position.width, "h": position.height, "i": number},
-        "panelIndex": number,
+        "gridData": {
+            "x": position.x,
+            "y": position.y,
+            "w": position.width,
+            "h": position.height,
+            "i": position.panel_id,
+        },
+        "panelIndex": position.panel_id,
         "embeddableConfig": {**position.settings, "enhancements": {}},
-        "panelRefName": f"panel_{number}",
+        "panelRefName": f"panel_{name}",
     }

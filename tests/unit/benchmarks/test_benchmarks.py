@@ -136,7 +136,7 @@ def test_a_number_that_a_tool_does_not_report_is_a_dash() -> None:
 def test_a_timed_search_is_the_panels_search_limited_to_one_run_on_the_run_dashboard(dashboard: object) -> None:
     view = DashboardView(start=START, end=END, task_id="abc")
     (found,) = (one for one in DASHBOARDS if one is dashboard)
-    for panel in found.panels:
+    for panel in found.charts:
         body = panel_search(found, panel, view)
         is_one_run = found.key == "task-run"
         assert ({"term": {"task.id": "abc"}} in body["query"]["bool"]["filter"]) is is_one_run

@@ -26,6 +26,7 @@ _ATTRIBUTES: Final[Mapping[str, frozenset[str]]] = {
     "visualization": frozenset(
         {"title", "description", "version", "kibanaSavedObjectMeta", "uiStateJSON", "visState", "savedSearchRefName"}
     ),
+    "search": frozenset({"title", "description", "hits", "columns", "sort", "version", "kibanaSavedObjectMeta"}),
     "lens": frozenset({"title", "description", "visualizationType", "state"}),
     "dashboard": frozenset(
         {"title", "description", "kibanaSavedObjectMeta", "timeRestore", "timeFrom", "timeTo", "refreshInterval"}
@@ -34,8 +35,19 @@ _ATTRIBUTES: Final[Mapping[str, frozenset[str]]] = {
 }
 _JSON_STRINGS: Final = ("fields", "fieldFormatMap", "visState", "uiStateJSON", "panelsJSON", "optionsJSON")
 # The newest migration versions that the oldest supported product of each flavour knows.
-_CLASSIC_VERSIONS: Final = {"index-pattern": (7, 6, 0), "visualization": (7, 10, 0), "dashboard": (7, 9, 3)}
-_LENS_VERSIONS: Final = {"index-pattern": (7, 11, 0), "lens": (7, 16, 0), "dashboard": (7, 16, 0)}
+_CLASSIC_VERSIONS: Final = {
+    "index-pattern": (7, 6, 0),
+    "search": (7, 9, 3),
+    "visualization": (7, 10, 0),
+    "dashboard": (7, 9, 3),
+}
+_LENS_VERSIONS: Final = {
+    "index-pattern": (7, 11, 0),
+    "search": (7, 9, 3),
+    "visualization": (7, 14, 0),
+    "lens": (7, 16, 0),
+    "dashboard": (7, 16, 0),
+}
 _CORE_VERSION: Final = (7, 16, 0)
 _MAX_PERCENT = 100
 _MAX_HEATMAP_ROWS = 25
@@ -62,6 +74,7 @@ def lint_file(text: str) -> list[Finding]:
             )
     is_lens = any(obj["type"] == "lens" for obj in objects)
     problems += _duplicates(objects)
+    problems += _repeated_panels(objects)
     known = {(obj["type"], obj["id"]) for obj in objects}
     for obj in objects:
         problems += _envelope(obj, is_lens=is_lens)
@@ -92,6 +105,23 @@ def _duplicates(objects: Sequence[Json]) -> Iterator[Finding]:
     for (kind, identity), count in counts.items():
         if count > 1:
             yield Finding("I01", f"{kind} {identity} is in the file {count} times; the server rejects the whole file.")
+
+
+def _repeated_panels(objects: Sequence[Json]) -> Iterator[Finding]:
+    """Kibana shows the panels of the dashboard before, if the next one has panels with the same ids."""
+    first: dict[str, str] = {}
+    for obj in objects:
+        for panel in _panels(obj) if obj["type"] == "dashboard" else ():
+            if first.setdefault(str(panel.get("panelIndex")), obj["id"]) != obj["id"]:
+                yield Finding("D06", f"{_name(obj)} has a panel with the id of a panel on another dashboard.")
+
+
+def _panels(dashboard: Json) -> list[Json]:
+    try:
+        panels: list[Json] = json.loads(dashboard["attributes"].get("panelsJSON", "[]"))
+    except (TypeError, ValueError):  # J01
+        return []
+    return panels
 
 
 def _envelope(obj: Json, *, is_lens: bool) -> Iterator[Finding]:
@@ -132,7 +162,7 @@ def _json_strings(obj: Json) -> Iterator[Finding]:
     members = {key: attributes[key] for key in _JSON_STRINGS if key in attributes}
     if "controlGroupInput" in attributes:
         members["controlGroupInput"] = attributes["controlGroupInput"].get("panelsJSON")
-    if obj["type"] in {"visualization", "dashboard"}:
+    if obj["type"] in {"visualization", "dashboard", "search"}:
         meta = attributes.get("kibanaSavedObjectMeta")
         members["searchSourceJSON"] = meta.get("searchSourceJSON") if isinstance(meta, dict) else None
     for key, text in members.items():
@@ -233,7 +263,7 @@ def _visualization(obj: Json) -> Iterator[Finding]:
     name = _name(obj)
     state = json.loads(obj["attributes"].get("visState", "{}"))
     aggregations, params = state.get("aggs", []), state.get("params", {})
-    if state.get("type") == "input_control_vis":
+    if state.get("type") in {"input_control_vis", "markdown"}:
         return
     if state.get("type") == "metrics":
         yield from _ratio(name, params)
@@ -303,9 +333,22 @@ def _lens(obj: Json) -> Iterator[Finding]:
         yield Finding("H05" if is_heatmap else "L04", f"{name} draws no column, or a column that it does not have.")
     if is_heatmap:
         yield from _lens_heatmap(name, drawing, columns, order)
+    elif obj["attributes"].get("visualizationType") == "lnsXY":
+        yield from _lens_axis(name, drawing)
+
+
+def _lens_axis(name: str, drawing: Json) -> Iterator[Finding]:
+    if not drawing.get("yTitle") or drawing.get("axisTitlesVisibilitySettings", {}).get("yLeft") is not True:
+        yield Finding("L10", f"{name} has an axis with the name of its first series.")
+    has_bars = any(str(part.get("seriesType")).startswith("bar") for part in drawing.get("layers", ()))
+    if has_bars and drawing.get("yLeftExtent", {}).get("lowerBound", 0) > 0:
+        yield Finding("L11", f"{name} has bars that do not begin at 0, which Kibana refuses to draw.")
 
 
 def _column_order(name: str, columns: Json, order: list[str]) -> Iterator[Finding]:
+    for column in columns.values():
+        if column.get("operationType") == "sum" and _has_zeros(column):
+            yield Finding("L09", f"{name} shows a sum of money where no amount is known.")
     bucketed = [bool(columns[column].get("isBucketed")) for column in order]
     if bucketed != sorted(bucketed, reverse=True):
         yield Finding("L06", f"{name} has a metric before a bucket.")
@@ -339,13 +382,22 @@ def _lens_heatmap(name: str, drawing: Json, columns: Json, order: list[str]) -> 
         yield Finding("H04", f"{name} has colours relative to its data: 3 % can be red.")
     if palette.get("accessor") != drawing["valueAccessor"] or drawing["valueAccessor"] not in columns:
         yield Finding("H05", f"{name} does not colour the column that it shows.")
+    if _has_zeros(columns.get(drawing["valueAccessor"], {})):
+        yield Finding("H10", f"{name} draws cells without documents as 0.")
     if not _are_stops_contiguous(params.get("colorStops", []), params.get("stops", [])):
         yield Finding("H07", f"{name} has colours whose lower and upper bounds are not contiguous.")
 
 
+def _has_zeros(column: Json) -> bool:
+    """A count or a sum of no documents is 0, unless the column says that it is nothing."""
+    is_counted = column.get("operationType") in {"count", "unique_count", "sum"}
+    return is_counted and column.get("params", {}).get("emptyAsNull") is not True
+
+
 def _is_absolute(palette: Json, params: Json) -> bool:
     named = palette.get("name") == params.get("name") == "custom"
-    return named and params.get("rangeType") == "number" and params.get("rangeMin") == 0
+    first = (params.get("colorStops") or [{}])[0].get("stop")
+    return named and params.get("rangeType") == "number" and params.get("rangeMin", -1) == first
 
 
 def _are_stops_contiguous(lower: list[dict[str, Any]], upper: list[dict[str, Any]]) -> bool:

@@ -15,11 +15,11 @@ import pytest
 
 from forwarder.run_links import TASK_RUN_DASHBOARD_ID
 from kibana.aggregations import grouped_metrics
-from kibana.all_dashboards import DASHBOARDS, PANELS
+from kibana.all_dashboards import DASHBOARDS, PANELS, SEARCHES
 from kibana.build import FOLDER, build_files
 from kibana.classic_format import colours_of
 from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not, kql
-from kibana.dashboard_model import Index, Panel
+from kibana.dashboard_model import FAILURE_COLOUR, SUCCESS_COLOUR, Index, Panel
 from kibana.index_definitions.index_templates import data_view_fields
 from kibana.panel_builders import OUTCOMES
 from kibana.saved_objects import object_id
@@ -41,6 +41,7 @@ CLASSIC_BARS = object_id("visualization", "task-count-by-family")
 RATE, RATE_LENS = object_id("visualization", "failure-rate"), object_id("lens", "failure-rate")
 OUTCOME_BARS = object_id("visualization", "task-count-by-outcome")
 OUTCOME_BARS_LENS = object_id("lens", "task-count-by-outcome")
+COUNTS, COST = object_id("lens", "task-out-of-memory"), object_id("lens", "cost-total")
 DASHBOARD = object_id("dashboard", "task-overview")
 REPORTS = object_id("data-view", "reports")
 
@@ -88,10 +89,50 @@ def test_each_dashboard_has_its_panels_in_order(name: str, files: dict[str, str]
     kind = "visualization" if name == CLASSIC else "lens"
     for dashboard in DASHBOARDS:
         written = by_id(objects, object_id("dashboard", dashboard.key))
-        shown = [entry["id"] for entry in written["references"] if entry["type"] == kind]
-        wanted = [object_id(kind, panel.key) for panel in dashboard.panels]
+        shown = [entry["id"] for entry in written["references"]]
+        kinds = [(kind if isinstance(panel, Panel) else "search", panel.key) for panel in dashboard.panels]
+        wanted = [object_id(*kind_and_key) for kind_and_key in kinds]
         assert shown[-len(wanted) :] == wanted
     assert len({panel.key for panel in PANELS}) == len(PANELS)
+
+
+@each_file
+def test_panel_ids_are_unique_over_all_dashboards_and_stable(name: str, files: dict[str, str]) -> None:
+    """Kibana keeps a panel that has the same id on the next dashboard. A new import must keep the panels."""
+    dashboards = [one for one in loaded(files[name]) if one["type"] == "dashboard"]
+    ids = [panel["panelIndex"] for one in dashboards for panel in json.loads(one["attributes"]["panelsJSON"])]
+    assert len(set(ids)) == len(ids)
+    assert {object_id("panel", f"{board.key}/{panel.key}") for board in DASHBOARDS for panel in board.panels} <= {*ids}
+
+
+@each_file
+def test_both_files_have_the_saved_searches_newest_first(name: str, files: dict[str, str]) -> None:
+    found = {one["attributes"]["title"]: one for one in loaded(files[name]) if one["type"] == "search"}
+    assert list(found) == ["Failures", "Newest runs"]
+    for search in SEARCHES:
+        attributes = found[search.title]["attributes"]
+        assert attributes["sort"] == [["@timestamp", "desc"]]
+        assert {*attributes["columns"]} <= {*template_fields(search.index)}
+        assert "task.id" in attributes["columns"]  # a link to the run
+        source = json.loads(attributes["kibanaSavedObjectMeta"]["searchSourceJSON"])
+        assert source["query"]["query"] == kql(search.condition)
+    assert kql(next(search for search in SEARCHES if search.title == "Failures").condition) != ""
+
+
+@each_file
+def test_every_dashboard_begins_with_links_to_all_others(name: str, files: dict[str, str]) -> None:
+    objects = loaded(files[name])
+    written = by_id(objects, object_id("visualization", "navigation"))
+    text = json.loads(written["attributes"]["visState"])["params"]["markdown"]
+    linked = re.findall(r"\[([^]]+)\]\((#|discover#)/view/([0-9a-f-]{36})(?:\?_g=\S+)?\)", text)
+    wanted = [(board.title, "#", object_id("dashboard", board.key)) for board in DASHBOARDS]
+    wanted += [(search.title, "discover#", object_id("search", search.key)) for search in SEARCHES]
+    assert linked == wanted
+    for board in (one for one in objects if one["type"] == "dashboard"):
+        panels = json.loads(board["attributes"]["panelsJSON"])
+        (name_of_links,) = [one["name"] for one in board["references"] if one["id"] == written["id"]]
+        (links,) = [panel for panel in panels if panel["panelRefName"] == name_of_links.rpartition(":")[2]]
+        assert (links["gridData"]["x"], links["gridData"]["y"], links["gridData"]["w"]) == (0, 0, 48)
 
 
 @each_file
@@ -177,6 +218,14 @@ def test_every_format_of_a_data_view_has_a_field(name: str, files: dict[str, str
         assert set(json.loads(attributes["fieldFormatMap"])) <= set(template_fields(index))
 
 
+@each_file
+def test_money_has_two_digits_and_durations_have_units(name: str, files: dict[str, str]) -> None:
+    formats = json.loads(by_id(loaded(files[name]), REPORTS)["attributes"]["fieldFormatMap"])
+    money = [entry["params"]["pattern"] for field, entry in formats.items() if field.endswith("usd")]
+    assert {"$0,0.00"} == {*money}
+    assert {entry["params"]["showSuffix"] for entry in formats.values() if entry["id"] == "duration"} == {True}
+
+
 @pytest.mark.parametrize("index", get_args(Index))
 def test_a_data_view_lists_the_fields_of_the_template(index: Index) -> None:
     listed = {entry["name"]: entry["esTypes"] for entry in data_view_fields(index) if entry["name"][0] != "_"}
@@ -243,6 +292,59 @@ def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel, files: di
     drawn = [column["sourceField"] for column in columns if column.get("sourceField", "Records") != "Records"]
     repeated = len(panel.cases) or (2 if panel.metrics[0].share_of else 1)
     assert drawn == [*(field for _, field in wanted if field), *shown * repeated]
+
+
+@pytest.mark.parametrize(
+    "panel",
+    [panel for panel in PANELS if panel.kind in {"line", "bars", "ranking"}],
+    ids=lambda panel: panel.key,
+)
+def test_an_axis_has_its_own_name_and_percentages_end_at_100(panel: Panel, files: dict[str, str]) -> None:
+    assert panel.axis or len(panel.metrics) == 1
+    classic = by_id(loaded(files[CLASSIC]), object_id("visualization", panel.key))["attributes"]
+    (axis,) = json.loads(classic["visState"])["params"]["valueAxes"]
+    drawn = by_id(loaded(files[LENS]), object_id("lens", panel.key))["attributes"]["state"]["visualization"]
+    assert axis["title"]["text"] == drawn["yTitle"] == panel.axis_name != ""
+    extents = (axis["scale"].get("min"), axis["scale"].get("max"))
+    extent = drawn.get("yLeftExtent", {})
+    assert extents == (extent.get("lowerBound"), extent.get("upperBound"))
+    assert extents == ((1000, None) if panel.is_logarithmic else (0, 100) if panel.is_percentage else (None, None))
+    assert panel.is_percentage == any("%" in metric.label or "%" in panel.axis_name for metric in panel.metrics)
+
+
+def requires(condition: Condition | None, field: str) -> bool:
+    """Whether documents without the field are left out."""
+    match condition:
+        case Exists(known) | Above(known) | Below(known) | Is(known):
+            return known == field
+        case AllOf():
+            return any(requires(one, field) for one in condition)
+        case _:
+            return False
+
+
+@by_key
+def test_documents_without_the_value_are_neither_first_nor_zero(panel: Panel) -> None:
+    """Kibana sorts families without a measurement first. OpenSearch Dashboards draws them, and unknown money, as 0."""
+    for metric in panel.metrics:
+        if metric.field == "cost.usd" and metric.operation == "sum":
+            assert requires(panel.condition, metric.field)
+    if "waste" in "".join(metric.field for metric in panel.metrics if metric.operation == "sum"):
+        assert requires(panel.condition, "cost.waste_usd") or requires(panel.condition, "cost.usd")
+    if panel.kind in {"heatmap", "ranking"}:
+        value = panel.metrics[0]
+        assert value.operation == "count_distinct" or requires(panel.condition, value.field)
+    for terms in panel.terms:
+        by = None if terms.order_by_metric is None else panel.metrics[terms.order_by_metric]
+        assert by is None or by.operation in {"count", "count_distinct"} or requires(panel.condition, by.field)
+
+
+def test_the_failure_rate_is_red_in_both_flavours(files: dict[str, str]) -> None:
+    drawn = by_id(loaded(files[LENS]), RATE_LENS)["attributes"]["state"]["visualization"]["palette"]["params"]
+    assert [one["color"] for one in drawn["colorStops"]] == [SUCCESS_COLOUR, FAILURE_COLOUR]
+    assert 0 < drawn["colorStops"][1]["stop"] < 1e-4
+    params = json.loads(by_id(loaded(files[CLASSIC]), RATE)["attributes"]["visState"])["params"]
+    assert [one["color"] for one in params["background_color_rules"]] == [FAILURE_COLOUR]
 
 
 @by_key
@@ -323,6 +425,20 @@ def drop_controls(objects: Objects) -> None:
     written["references"] = [one for one in written["references"] if "controlGroup" not in one["name"]]
 
 
+def same_panel_twice(objects: Objects) -> None:
+    """Two dashboards with panels of the same id, as when panels are numbered."""
+    panels = json.loads(by_id(objects, DASHBOARD)["attributes"]["panelsJSON"])
+    other = by_id(objects, object_id("dashboard", "task-run"))
+    own = json.loads(other["attributes"]["panelsJSON"])[0]["panelIndex"]
+    other["attributes"]["panelsJSON"] = other["attributes"]["panelsJSON"].replace(own, panels[0]["panelIndex"])
+    for one in other["references"]:
+        one["name"] = one["name"].replace(own, panels[0]["panelIndex"])
+
+
+def taller(panels: list[dict[str, Any]]) -> None:
+    panels[-2]["gridData"]["h"] += 1
+
+
 def colours_in(panel: dict[str, Any]) -> dict[str, str]:
     colours: dict[str, str] = panel["embeddableConfig"]["vis"]["colors"]
     return colours
@@ -384,7 +500,7 @@ MUTATIONS: list[tuple[str, str, Change]] = [
     ("D01", CLASSIC, on_panel(lambda panel: panel["gridData"].update(i="99"))),
     ("D02", LENS, on_panel(lambda panel: panel.pop("version"))),
     ("D03", LENS, on_panel(lambda panel: panel["gridData"].update(x=-1))),
-    ("D03", LENS, on_panel(lambda panel: panel["gridData"].update(h=20))),
+    ("D03", LENS, lambda o: inside(o, DASHBOARD, "panelsJSON", taller)),
     ("D04", LENS, on_panel(lambda panel: panel.pop("panelRefName"))),
     ("A01", CLASSIC, on_vis(CLASSIC_BARS, lambda state: state["aggs"][1]["params"].update(orderBy="9"))),
     ("A02", CLASSIC, on_vis(CLASSIC_BARS, lambda state: state["params"]["seriesParams"][0]["data"].update(id="9"))),
@@ -396,6 +512,8 @@ MUTATIONS: list[tuple[str, str, Change]] = [
     ("H08", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["params"]["colorsRange"].pop())),
     ("H08", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["params"]["colorsRange"].pop(2))),
     ("D05", LENS, drop_controls),
+    ("D06", CLASSIC, same_panel_twice),
+    ("D06", LENS, same_panel_twice),
     ("A04", CLASSIC, on_vis(RATE, lambda state: state["params"].update(index_pattern=""))),
     ("A04", CLASSIC, on_vis(RATE, lambda state: state["params"]["series"][0]["metrics"][0].pop("numerator"))),
     ("H09", CLASSIC, on_vis(CLASSIC_HEATMAP, lambda state: state["aggs"][1]["params"].update(size=50))),
@@ -431,6 +549,11 @@ MUTATIONS: list[tuple[str, str, Change]] = [
     ("H05", LENS, on_lens(HEATMAP, lambda _, drawing: drawing.update(yAccessor="nothing"))),
     ("H05", LENS, on_lens(HEATMAP, lambda _, drawing: drawing["palette"].update(accessor="nothing"))),
     ("H06", LENS, on_lens(HEATMAP, lambda layer, _: layer["columnOrder"].insert(0, layer["columnOrder"].pop(1)))),
+    ("H10", LENS, on_lens(COUNTS, lambda layer, _: layer["columns"]["metric-0"].pop("params"))),
+    ("H04", LENS, on_lens(COUNTS, lambda _, drawing: drawing["palette"]["params"].update(rangeMin=0))),
+    ("L10", LENS, on_lens(BARS, lambda _, drawing: drawing.pop("yTitle"))),
+    ("L11", LENS, on_lens(BARS, lambda _, drawing: drawing.update(yLeftExtent={"mode": "custom", "lowerBound": 1}))),
+    ("L09", LENS, on_lens(COST, lambda layer, _: layer["columns"]["metric-0"].pop("params"))),
     ("H07", LENS, on_lens(HEATMAP, lambda _, drawing: drawing["palette"]["params"]["stops"].pop())),
 ]
 # A missing object also breaks the rules of the objects that refer to it.

@@ -8,7 +8,7 @@ import { familyOf } from "#page/run_values.js";
 import { grouped } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
 import { bucketText } from "#page/time_buckets.js";
-import { DAY } from "#page/time_units.js";
+import { DAY, MINUTE } from "#page/time_units.js";
 
 export const MAX_FAMILIES = 30;
 const MIN_SHOWN_BUCKETS = 8;
@@ -108,16 +108,17 @@ export function familyAxis(names) {
 // The day is below the first time of each day.
 export const DATE_TICKS = {
   tickformatstops: [
-    { dtickrange: [null, DAY - 1], value: "%H:%M\n%Y-%m-%d" },
+    { dtickrange: [null, MINUTE - 1], value: "%H:%M:%S\n%Y-%m-%d" },
+    { dtickrange: [MINUTE, DAY - 1], value: "%H:%M\n%Y-%m-%d" },
     { dtickrange: [DAY, null], value: "%Y-%m-%d" },
   ],
 };
 
 /** An axis over the buckets, with room on both sides of few buckets. */
-export function bucketAxis({ starts, width }) {
+export function bucketAxis({ starts, width }, mostTicks = 5) {
   const [first, last] = [starts[0], starts.at(-1) + width];
   const padding = Math.max(0, MIN_SHOWN_BUCKETS * width - (last - first)) / 2;
-  const nticks = isNarrow() ? 2 : 5;
+  const nticks = isNarrow() ? 2 : mostTicks;
   const ticks = width < DAY ? { ...DATE_TICKS, nticks } : nightTicks(starts, width, nticks);
   return { type: "date", range: [first - padding, last + padding], showgrid: false, ...ticks };
 }

@@ -30,7 +30,7 @@ export function durationFigure(runs, buckets) {
       margin: { l: 8, r: isNarrow() ? 62 : 156, t: 6, b: 34 },
       showlegend: false,
       hovermode: "closest",
-      xaxis: bucketAxis(buckets),
+      xaxis: bucketAxis(buckets, 3),
       yaxis: familyAxis(rows.map(({ family }) => family)),
     }),
   };
