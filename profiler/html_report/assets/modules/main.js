@@ -99,9 +99,10 @@ async function startOneRun() {
 function startOverview() {
   const times = known(content.runs, (run) => run.began);
   const period = times.length ? `, ${asTime(min(times))} to ${asTime(max(times))}` : "";
+  const runs = content.runs.length === 1 ? "1 run" : `${content.runs.length} runs`;
   const families = new Set(content.runs.map(familyOf)).size;
-  byId("about").textContent =
-    `${content.runs.length} runs of ${families} families${period}.${onFargateText()}${leftOutText()}`;
+  const ofFamilies = families === 1 ? "1 family" : `${families} families`;
+  byId("about").textContent = `${runs} of ${ofFamilies}${period}.${onFargateText()}${leftOutText()}`;
   readAddress();
   startFilters(drawAll, () => drawRuns(selectedRuns()));
   startHeatmaps(byId("all"), drawAll);
