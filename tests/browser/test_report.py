@@ -315,7 +315,9 @@ def test_charts_are_whole_on_paper_and_as_wide_as_before_after_it(opened: Opener
     assert all(
         height < 1030 for height in tab.evaluate("[...document.querySelectorAll('.chart')].map((o) => o.offsetHeight)")
     )
+    tab.emulate_media(media="print")
     assert tab.evaluate("Math.max(...[...document.querySelectorAll('main table')].map((one) => one.offsetWidth))") < 700
+    tab.emulate_media(media="screen")
     tab.evaluate("window.dispatchEvent(new Event('afterprint'))")
     ready(tab)
     assert tab.evaluate(widths) == before
