@@ -19,6 +19,8 @@ _STEP_DIVISOR, _FULL_STEP_DIVISOR = 100, 8
 # The share of a core, in percent, and what may be used of it in advance. A thread that writes down the run so far adds
 # up to 1 ms a second: together they are 1 % of the first 3 s.
 _CPU_PERCENT, _ADVANCE_NS = 0.8, 3 * NS_PER_MS
+# What quick readings may use while the profiler has used more than its share: a long pause would miss short spikes.
+_QUICK_PERCENT = 0.15
 
 
 class SamplingPace:
@@ -36,6 +38,9 @@ class SamplingPace:
         self._ticker = Ticker(started_ns, interval_ns)
         self._tick_ns: int | None = None
         self._full_ns = started_ns
+        self._affordable_ns = started_ns
+        self._before_quick_ns: int | None = None
+        self._quick_step_ns: int | None = None
 
     @property
     def missed(self) -> int:
@@ -56,18 +61,26 @@ class SamplingPace:
         if self._tick_ns is None:
             self._tick_ns = now_ns + round(self._ticker.seconds_to_next(now_ns) * NS_PER_SECOND)
         step_ns = max(FINEST_NS, (now_ns - self._started_ns) // _STEP_DIVISOR)
-        affordable_ns = self._started_ns + round((cpu_ns - self._cpu_ns - _ADVANCE_NS) * 100 / _CPU_PERCENT)
-        due_ns = max(now_ns + step_ns, affordable_ns)
+        if self._before_quick_ns is not None:
+            quick_step_ns = round((cpu_ns - self._before_quick_ns) * 100 / _QUICK_PERCENT)
+            # A new process costs more, once.
+            self._quick_step_ns = min(quick_step_ns, self._quick_step_ns or quick_step_ns)
+        self._before_quick_ns = cpu_ns
+        self._affordable_ns = self._started_ns + round((cpu_ns - self._cpu_ns - _ADVANCE_NS) * 100 / _CPU_PERCENT)
+        due_ns = max(now_ns + step_ns, self._affordable_ns)
+        if self._quick_step_ns is not None:
+            due_ns = min(due_ns, now_ns + max(step_ns, self._quick_step_ns))
         # Just before a tick, a reading adds nothing to it.
         return due_ns if due_ns + step_ns // 2 < self._tick_ns else self._tick_ns
 
     def begin(self, now_ns: int) -> Reading:
         """What to read at a time that has come."""
-        if self._tick_ns is not None and now_ns >= self._tick_ns:
-            self._tick_ns, self._full_ns = None, now_ns
-            return "tick"
+        is_tick = self._tick_ns is not None and now_ns >= self._tick_ns
         full_step_ns = max(_FINEST_FULL_NS, (now_ns - self._started_ns) // _FULL_STEP_DIVISOR)
-        if now_ns - self._full_ns < full_step_ns:
+        if not is_tick and (now_ns - self._full_ns < full_step_ns or now_ns < self._affordable_ns):
             return "quick"
-        self._full_ns = now_ns
-        return "full"
+        self._full_ns, self._before_quick_ns = now_ns, None
+        if not is_tick:
+            return "full"
+        self._tick_ns = None
+        return "tick"

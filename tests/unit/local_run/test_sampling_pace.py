@@ -137,3 +137,19 @@ def test_the_fine_first_seconds_weigh_no_more_than_others(levels: list[tuple[int
     assert even.series is not None
     assert fine.usage.series.step_ns == even.series.step_ns
     assert fine.usage.series.values() == even.series.values()
+
+
+def test_after_a_reading_above_the_share_quick_ones_go_on_at_longer_steps() -> None:
+    pace = SamplingPace(0, seconds(10), 0)
+    quick_ns = 100_000
+    at_ns = pace.next_ns(0, 0)
+    assert pace.begin(at_ns) == "quick"
+    used_ns = quick_ns
+    assert pace.next_ns(at_ns, used_ns) == at_ns + FINEST_NS
+    used_ns += seconds(0.05)  # a full reading of large processes
+    assert pace.begin(seconds(0.3)) == "full"
+    due_ns = pace.next_ns(seconds(0.3), used_ns)
+    assert seconds(0.3) + FINEST_NS < due_ns < seconds(0.4)
+    assert pace.begin(due_ns) == "quick"
+    pace.next_ns(due_ns, used_ns + quick_ns)
+    assert pace.begin(seconds(0.7)) == "quick"  # a full one would add to what was used too much
