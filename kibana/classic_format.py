@@ -23,6 +23,7 @@ from kibana.saved_objects import (
     NAVIGATION_HEIGHT,
     SOURCE,
     GridPosition,
+    classic_visualization,
     dashboard_object,
     data_view,
     data_view_reference,
@@ -31,9 +32,7 @@ from kibana.saved_objects import (
     object_id,
     panel_id,
     place_panels,
-    saved_object,
     saved_search,
-    to_json,
 )
 
 MIGRATION_VERSIONS: Final = {
@@ -138,16 +137,9 @@ def _visualization(panel: Panel) -> Json:
         references.append(data_view_reference(f"{SOURCE}.index", panel.index))
         aggregations = list(_aggregations(panel))
         state = {"title": panel.title, "type": _TYPES[panel.kind], "aggs": aggregations, "params": _params(panel)}
-    attributes = {
-        "title": panel.title,
-        "description": panel.description,
-        "version": 1,
-        "visState": to_json(state),
-        "uiStateJSON": "{}",
-        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
-    }
-    return saved_object(
-        "visualization", object_id("visualization", panel.key), attributes, references, MIGRATION_VERSIONS
+    identity = object_id("visualization", panel.key)
+    return classic_visualization(
+        identity, state, references, MIGRATION_VERSIONS, description=panel.description, source=source
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from kibana.dashboard_model import Control, Dashboard, Json
-from kibana.saved_objects import data_view_reference, object_id, saved_object, to_json
+from kibana.saved_objects import classic_visualization, data_view_reference, object_id, to_json
 
 
 def classic_controls(dashboard: Dashboard, migration_versions: Mapping[str, str]) -> Json:
@@ -25,17 +25,9 @@ def classic_controls(dashboard: Dashboard, migration_versions: Mapping[str, str]
         )
     title = f"{dashboard.title}: filters"
     params = {"controls": controls, "updateFiltersOnChange": True, "useTimeFilter": False, "pinFilters": True}
-    source = {"query": {"query": "", "language": "kuery"}, "filter": []}
-    attributes = {
-        "title": title,
-        "description": "",
-        "version": 1,
-        "visState": to_json({"title": title, "type": "input_control_vis", "aggs": [], "params": params}),
-        "uiStateJSON": "{}",
-        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
-    }
+    state = {"title": title, "type": "input_control_vis", "aggs": [], "params": params}
     identity = object_id("visualization", f"{dashboard.key}-filters")
-    return saved_object("visualization", identity, attributes, references, migration_versions)
+    return classic_visualization(identity, state, references, migration_versions)
 
 
 def lens_controls(controls: Sequence[tuple[str, Control]]) -> Json:

@@ -13,6 +13,7 @@ from kibana.index_definitions.index_templates import data_view_fields
 SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
 NAVIGATION_HEIGHT: Final = 3
 _NAVIGATION = "Task Profiler: links"
+_NO_SEARCH: Json = {"query": {"query": "", "language": "kuery"}, "filter": []}
 _SEARCH_PERIOD = "(time:(from:now-7d,to:now))"
 _GRID_COLUMNS = 48
 _DURATION = {"inputFormat": "milliseconds", "showSuffix": True}
@@ -99,6 +100,27 @@ def saved_object(
     }
 
 
+def classic_visualization(
+    identity: str,
+    state: Json,
+    references: Sequence[Json],
+    migration_versions: Mapping[str, str],
+    *,
+    description: str = "",
+    source: Json | None = None,
+) -> Json:
+    """A visualization that is not of Lens. ``source`` is its search; None: it has none of its own."""
+    attributes = {
+        "title": state["title"],
+        "description": description,
+        "version": 1,
+        "visState": to_json(state),
+        "uiStateJSON": "{}",
+        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source or _NO_SEARCH)},
+    }
+    return saved_object("visualization", identity, attributes, references, migration_versions)
+
+
 def data_view(index: Index, migration_versions: Mapping[str, str], *, has_precise_durations: bool) -> Json:
     """The data view of these documents, with the fields of the index template.
 
@@ -180,17 +202,8 @@ def navigation(
     links = [f"[{one.title}](#/view/{object_id('dashboard', one.key)})" for one in dashboards]
     links += [f"[{one.title}](discover#/view/{object_id('search', one.key)}?_g={_SEARCH_PERIOD})" for one in searches]
     params = {"fontSize": 12, "openLinksInNewTab": False, "markdown": " · ".join(links)}
-    attributes = {
-        "title": _NAVIGATION,
-        "description": "",
-        "version": 1,
-        "visState": to_json({"title": _NAVIGATION, "type": "markdown", "aggs": [], "params": params}),
-        "uiStateJSON": "{}",
-        "kibanaSavedObjectMeta": {
-            "searchSourceJSON": to_json({"query": {"query": "", "language": "kuery"}, "filter": []})
-        },
-    }
-    return saved_object("visualization", _navigation_id(), attributes, (), migration_versions)
+    state = {"title": _NAVIGATION, "type": "markdown", "aggs": [], "params": params}
+    return classic_visualization(_navigation_id(), state, (), migration_versions)
 
 
 def _navigation_id() -> str:
@@ -269,7 +282,6 @@ def dashboard_object(
         )
         for number, position in enumerate(positions, start=1)
     ]
-    source = {"query": {"query": "", "language": "kuery"}, "filter": []}
     attributes = {
         "title": dashboard.title,
         "description": dashboard.description,
@@ -287,7 +299,7 @@ def dashboard_object(
                 for number, position in enumerate(positions, start=1)
             ]
         ),
-        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
+        "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(_NO_SEARCH)},
     }
     identity = object_id("dashboard", dashboard.key)
     return saved_object("dashboard", identity, attributes, [*references, *panel_references], migration_versions)
