@@ -154,7 +154,7 @@ def ranking(
     axis: str = "",
     width: int = 24,
 ) -> Panel:
-    """Horizontal bars of families; of those that have a value, if there is no other condition."""
+    """Horizontal bars of families. Without a condition, families that have no value are left out."""
     return Panel(
         key=key,
         title=title,

@@ -136,7 +136,7 @@ RIGHT_SIZING: Final = Dashboard(
         table(
             "no-cost-table",
             "Families without a known cost",
-            "There is no list price of runs on EC2 instances and GPUs. The largest recommendation of each family.",
+            "Runs on EC2 instances and GPUs have no list price. The largest recommendation of each family.",
             TASKS,
             highest("usage.cpu.size", "vCPU"),
             highest("recommendation.vcpu", "Advised vCPU"),

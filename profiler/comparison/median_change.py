@@ -15,7 +15,7 @@ both sets are resampled with replacement, and the ends are two quantiles of the 
   influence. The spread is assumed to shrink with √n. A change is likely to be seen if 80 % of comparisons show it.
 
 The runs must be independent: a machine that becomes slower during the second set looks like a slower batch. Each metric
-has its own 95 %; there is no correction for the number of metrics.
+has its own 95 %, without a correction for the number of metrics.
 """
 
 import math

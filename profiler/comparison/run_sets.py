@@ -228,7 +228,7 @@ def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], s
 
 
 def _similar(suffix: str, others: Iterable[str]) -> Sequence[str]:
-    """The values of the same label, or the revisions; all if there are none."""
+    """The values of the same label if the text names one, else the revisions; all of them if that leaves none."""
     label, sign, _ = suffix.partition("=")
     similar = [other for other in others if (other.startswith(f"{label}=") if sign else "=" not in other)]
     return similar or list(others)

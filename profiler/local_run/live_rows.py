@@ -66,7 +66,7 @@ class _Glyphs(Struct, frozen=True):
 _BLOCKS = _Glyphs("█", "▔", "×", " · ", "…")
 _ASCII = _Glyphs("#", "^", "x", ", ", "...", is_ascii=True)
 
-# What is beside a picture, the longest text first.
+# Texts for the right side of a row, the longest first: the first one that fits is shown.
 _Texts = tuple[str, str, str]
 
 

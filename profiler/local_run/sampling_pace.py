@@ -1,7 +1,8 @@
 """When a command is sampled: at each tick of the interval, and in between as long as that is fine and cheap.
 
 The steps are 20 ms in the first 2 s, then 1 % of the time that has passed, until they are as long as the interval. A
-step is longer if the profiler has used more of a CPU than its share. The ticks are sampled whatever they cost.
+step is longer if the profiler has used more of a CPU than its share; then only quick readings continue. The ticks are
+sampled whatever they cost.
 """
 
 from typing import Literal

@@ -61,7 +61,7 @@ def metric_rows(changes: Sequence[MetricChange]) -> Iterator[tuple[str, ...]]:
 
 
 def known_changes(changes: Sequence[MetricChange]) -> Sequence[MetricChange]:
-    """The metrics that a run has; all if there are none."""
+    """The metrics that at least one run has; all metrics if no run has any."""
     return [one for one in changes if one.known_a or one.known_b] or changes
 
 
