@@ -21,7 +21,7 @@ from profiler.record.activity_model import (
 from profiler.record.record_model import Report, encode
 from tests import shown_runs
 from tests.browser.conftest import Opener, make_page
-from tests.browser.test_accessibility import serious_findings
+from tests.browser.test_accessibility import violations
 from tests.browser.test_report import INJECTIONS, OVERFLOW
 from tests.report_page import run_of, write_page
 
@@ -207,7 +207,7 @@ def test_deep_stacks_and_long_names_fit(opened: Opener, tmp_path: Path, width: i
     tab.get_by_role("slider").focus()
     tab.keyboard.press("PageDown")
     assert tab.evaluate(DIALOG_OVERFLOW) <= 0
-    assert serious_findings(tab) == []
+    assert violations(tab) == []
     tab.locator(".flame").screenshot(path=tmp_path / f"deep-{width}-{theme}.png")
 
 
@@ -216,7 +216,7 @@ def test_the_parts_have_no_serious_finding(opened: Opener, page: Path, theme: st
     tab = opened(page, ADDRESS, theme=theme)
     tab.get_by_label("Search", exact=True).last.fill("load")
     frame(tab, "load_orders").click()
-    assert serious_findings(tab) == []
+    assert violations(tab) == []
 
 
 @pytest.mark.parametrize("text", INJECTIONS)

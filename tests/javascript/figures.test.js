@@ -1,10 +1,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { nameLines, rowsHeight } from "#page/charts.js";
 import { countFigure, countStep } from "#page/count_chart.js";
 import { durationFigure } from "#page/duration_chart.js";
 import { CPU_HEAT, heatmapFigure, MEMORY_HEAT } from "#page/heatmap.js";
-import { nightFigure, shownPeriod } from "#page/night_chart.js";
+import { nightLanes, shownPeriod } from "#page/night_lanes.js";
 import { readingsAt, runFigure } from "#page/run_figure.js";
 import { bucketsOf } from "#page/time_buckets.js";
 import { DAY } from "#page/time_units.js";
@@ -63,6 +64,26 @@ test("of more than 30 families, those with the most runs are drawn", () => {
   assert.match(layout.annotations[0].text, /^5 families with fewer runs are not drawn/);
 });
 
+test("a long name of a family has several lines, broken after its words, and its row has room for them", () => {
+  const name = "nightly-export-of-orders-and-invoices-to-the-warehouse-of-eu";
+  assert.deepEqual(nameLines(name), ["nightly-export-of-orders-", "and-invoices-to-the-", "warehouse-of-eu"]);
+  assert.deepEqual(nameLines("a".repeat(30)), ["a".repeat(26), "aaaa"]);
+  assert.deepEqual(nameLines("x".repeat(300)).at(-1), `${"x".repeat(25)}…`);
+  assert.deepEqual(nameLines("<b>"), ["<b>"]);
+  assert.equal(rowsHeight(["etl", "report"]), 2 * 26);
+  assert.ok(rowsHeight(["etl", name]) > 2 * 40);
+});
+
+test("a duration far above the 95th percentile is at the edge of its row and flattens no line", () => {
+  const runs = Array.from({ length: 30 }, (_, hours) => runAt(hours, { ms: hours === 7 ? 2e7 : 2e4 }));
+  const [, line] = durationFigure(runs, bucketsOf(runs)).traces;
+  assert.equal(line.marker.symbol[7], "triangle-up");
+  assert.deepEqual([...new Set(line.marker.symbol)], ["circle", "triangle-up", null]);
+  assert.ok(line.y[7] < line.y[6] && line.y[7] > -0.5, "above its neighbours, in its row");
+  assert.ok(line.y[6] < 0.25, "above zero");
+  assert.match(line.hovertext[7], /5h 33m/);
+});
+
 test("charts without data say so", () => {
   assert.match(heatmap([runAt(0)]).nothing, /measured peak CPU percentage/);
   assert.match(countFigure([], bucketsOf([])).nothing, /start time/);
@@ -108,15 +129,6 @@ test("durations are a line for each family over time, and a band from the median
   assert.match(label, /^Duration of 2 families over time/);
 });
 
-test("a night goes from noon to noon", () => {
-  const shown = shownPeriod([runAt(-48), runAt(0)]);
-  assert.deepEqual([shown.width, shown.from, shown.until], ["day", START - 18 * HOUR, START + 6 * HOUR]);
-  assert.deepEqual([shown.hasEarlier, shown.hasLater], [true, false]);
-  const earlier = shownPeriod([runAt(-48), runAt(0)], { width: "day", from: shown.from - 10 * DAY });
-  assert.equal(earlier.hasEarlier, false);
-  assert.equal(shownPeriod([runAt(0, { began: undefined })]), undefined);
-});
-
 test("rows are in the order of the selected runs in every chart", () => {
   const measured = { vcpuMax: 1, vcpuSize: 1, cpu: 1 };
   const runs = [
@@ -129,7 +141,11 @@ test("rows are in the order of the selected runs in every chart", () => {
   const rowsOf = ({ layout }) => layout.yaxis.ticktext;
   assert.deepEqual(rowsOf(heatmap(runs)), ["c", "a", "b"]);
   assert.deepEqual(rowsOf(durationFigure(runs, bucketsOf(runs))), ["c", "a", "b"]);
-  assert.deepEqual(rowsOf(nightFigure(runs, shownPeriod(runs))), ["c", "a", "b"]);
+  const { lanes } = nightLanes(runs, shownPeriod(runs));
+  assert.deepEqual(
+    lanes.map(({ family }) => family),
+    ["c", "a", "b"],
+  );
 });
 
 test("a cell of 0 % differs from the panel by 16 of 255 in a channel", () => {
@@ -142,41 +158,6 @@ test("a cell of 0 % differs from the panel by 16 of 255 in a channel", () => {
       assert.ok(Math.max(...channels(hex).map((value, at) => Math.abs(value - panel[at]))) >= 16, name);
     });
   }
-});
-
-test("runs over time have a lane for each family, most runs first, and a bar for each run", () => {
-  const runs = [runAt(2, { family: "late" }), runAt(0, { family: "early" }), runAt(1, { family: "late" })];
-  const figure = nightFigure(runs, shownPeriod(runs));
-  assert.deepEqual(figure.layout.yaxis.ticktext, ["late", "early"]);
-  assert.deepEqual(figure.traces[0].y, [0, 1, 0]);
-  assert.deepEqual(figure.traces[0].customdata, [2, 0, 1]);
-  assert.equal(figure.leftOut, "");
-});
-
-test("due times are marks in the lane of their family, which may have no run", () => {
-  const notice = (hours, outcome, family) =>
-    runAt(hours, {
-      outcome,
-      family,
-      ms: undefined,
-      text: `<b> ${family} was due and no task was started, for no reason`,
-    });
-  const notices = [notice(5, "missed", "none"), notice(1, "missed", "etl"), notice(-1, "late", "etl")];
-  const all = [...notices, runAt(0, { family: "etl" })];
-  const shown = shownPeriod(all);
-  assert.ok(shown.until > START + 5 * HOUR);
-  const figure = nightFigure(all, shown);
-  assert.deepEqual(figure.layout.yaxis.ticktext, ["etl", "none"]);
-  const [bars, missed, late] = figure.traces;
-  assert.deepEqual(bars.y, [0]);
-  assert.deepEqual([missed.name, missed.type, missed.y, missed.customdata], ["missed", "scatter", [1, 0], undefined]);
-  assert.deepEqual(missed.x, [START + 5 * HOUR, START + HOUR]);
-  assert.equal(missed.hovertext[0], "&lt;b&gt; none was due and no task was started,<br>for no reason");
-  assert.notEqual(late.marker.symbol, missed.marker.symbol);
-  assert.deepEqual(figure.notices, notices);
-  assert.match(figure.label, /one lane for each of 2 families: 1 success, 2 missed, 1 late\.$/);
-  const later = nightFigure(all, { from: START + 2 * HOUR, until: START + 6 * HOUR });
-  assert.deepEqual(later.notices, [notices[0]]);
 });
 
 const SERIES = { ms: [1000, 2000, 3000], vcpu: [0.5, null, 1], mb: [100, 900, 200] };

@@ -1,17 +1,8 @@
 // The table of families with their measured use and recommended size.
 
 import { content } from "#page/content.js";
-import { bar, button, byId, element, emphasizedCount, emptyNote, table } from "#page/elements.js";
-import {
-  asMemory,
-  asPercent,
-  asTaskSize,
-  asVcpuCount,
-  escapeControls,
-  isKnown,
-  UNKNOWN,
-  unbroken,
-} from "#page/formats.js";
+import { bar, breakable, button, byId, element, emphasizedCount, emptyNote, table } from "#page/elements.js";
+import { asMemory, asPercent, asTaskSize, asVcpuCount, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
 import { isKilled } from "#page/outcomes.js";
 import { familyOf, shareOf } from "#page/run_values.js";
 import { grouped, known, max } from "#page/statistics.js";
@@ -85,7 +76,7 @@ export function drawSizing(runs) {
   return place.replaceChildren(
     table(
       [
-        { name: "Family", className: "family", show: (row) => escapeControls(row.family) },
+        { name: "Family", className: "family", show: (row) => breakable(row.family) },
         { name: "Runs", className: "number wide", show: (row) => String(row.runs) },
         { name: "Size", className: "wide size", show: (row) => asTaskSize(row.size) },
         {

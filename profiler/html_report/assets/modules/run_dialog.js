@@ -7,8 +7,9 @@ import { clearRunPage, drawRunPage } from "#page/run_page.js";
 import { familyOf } from "#page/run_values.js";
 import { formatAddress, selection, writeAddress } from "#page/selection.js";
 
-/** Returns the address of a run in the page, with the filters. */
-export const runAddress = (run) => `#${formatAddress({ ...selection, run: nameOf(run) })}`;
+/** Returns the whole address of a run, with the filters. A mere "#…" is a link that skips content. */
+export const runAddress = (run) =>
+  `${location.href.replace(/#.*/s, "")}#${formatAddress({ ...selection, run: nameOf(run) })}`;
 
 /** A link that opens a run here, or where the reader asks for: in another tab or window. */
 export function runLink(run, textContent, properties = {}) {

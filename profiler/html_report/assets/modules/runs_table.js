@@ -2,7 +2,7 @@
 
 import { content } from "#page/content.js";
 import { saveCsv } from "#page/csv.js";
-import { byId, emptyNote, outcomeCell, table } from "#page/elements.js";
+import { bar, breakable, byId, element, emptyNote, outcomeCell, svgElement, table } from "#page/elements.js";
 import {
   asDuration,
   asMemory,
@@ -10,7 +10,6 @@ import {
   asTime,
   asUsd,
   asVcpuCount,
-  escapeControls,
   isKnown,
   truncate,
   UNKNOWN,
@@ -20,6 +19,28 @@ import { familyOf, shareOf } from "#page/run_values.js";
 import { searchRuns, selectedRuns, selection, writeAddress } from "#page/selection.js";
 
 const PAGE_ROWS = 100;
+const COURSE_SIZE = { width: 80, height: 22 };
+
+const withBar = (text, percent, options) =>
+  element("span", { textContent: text }, ...(isKnown(percent) ? [bar(percent, options)] : []));
+
+/** Returns the line of a course, a digit to the base 36 for each part of the run; "-" is a gap. */
+export function coursePath(course, { width, height }) {
+  const digits = [...course].map((digit) => Number.parseInt(digit, 36));
+  const place = (digit, at) =>
+    `${((at * width) / (digits.length - 1)).toFixed(1)} ${(height - 2 - (digit / 35) * (height - 4)).toFixed(1)}`;
+  return digits
+    .map((digit, at) => (Number.isNaN(digit) ? "" : `${at && digits[at - 1] >= 0 ? "L" : "M"}${place(digit, at)}`))
+    .join("");
+}
+
+function courseLine(course) {
+  if (!course) return [];
+  const { width, height } = COURSE_SIZE;
+  const path = svgElement("path", { d: coursePath(course, COURSE_SIZE) });
+  const box = { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" };
+  return [svgElement("svg", box, path)];
+}
 
 const RUN_COLUMNS = [
   {
@@ -29,7 +50,7 @@ const RUN_COLUMNS = [
     pick: (run) => run.began,
     show: (run) => runLink(run, asTime(run.began)),
   },
-  { key: "family", name: "Family", className: "family", pick: familyOf, show: (run) => escapeControls(familyOf(run)) },
+  { key: "family", name: "Family", className: "family", pick: familyOf, show: (run) => breakable(familyOf(run)) },
   {
     key: "account",
     name: "Account",
@@ -59,9 +80,16 @@ const RUN_COLUMNS = [
     name: "Peak vCPU",
     className: "number wide",
     pick: (run) => run.vcpuMax,
-    show: (run) => asVcpuCount(run.vcpuMax),
+    show: (run) => withBar(asVcpuCount(run.vcpuMax), shareOf(run.vcpuMax, run.vcpuSize), { isCalm: true }),
   },
-  { key: "peak", name: "Peak memory", className: "number", pick: (run) => run.peak, show: (run) => asMemory(run.peak) },
+  {
+    key: "peak",
+    name: "Peak memory",
+    className: "number course",
+    pick: (run) => run.peak,
+    show: (run) =>
+      element("span", {}, ...courseLine(run.course), withBar(asMemory(run.peak), shareOf(run.peak, run.size))),
+  },
   {
     key: "used",
     name: "of size",
@@ -70,7 +98,7 @@ const RUN_COLUMNS = [
     show: (run) => asPercent(shareOf(run.peak, run.size)),
   },
   { key: "usd", name: "Cost", className: "number wide", pick: (run) => run.usd, show: (run) => asUsd(run.usd) },
-  { key: "id", name: "Task id", className: "wide", pick: (run) => run.id, show: (run) => truncate(run.id, 12) },
+  { key: "id", name: "Task id", className: "wide size", pick: (run) => run.id, show: (run) => truncate(run.id, 12) },
 ];
 
 /** Sorts by the column with this key. Unknown values come last. */
