@@ -248,13 +248,18 @@ test("a longer run to compare with leaves the time axis alone", () => {
 
 test("the card is beside the cursor, or above or below the chart that is pointed at", () => {
   const place = { width: 350, height: 900 };
-  const at = { width: 150, height: 200, line: 100, pointerTop: 400, place, isBeside: true };
-  assert.deepEqual(cardPosition(at), { left: 112, top: 380 });
-  assert.deepEqual(cardPosition({ ...at, line: 300 }), { left: 138, top: 380 });
-  const narrow = { ...at, isBeside: false, chart: { top: 340, bottom: 500 }, view: { top: 300, bottom: 900 } };
+  const view = { top: 300, bottom: 900 };
+  const at = { width: 150, height: 200, line: 100, pointerTop: 400, place, view, isBeside: true };
+  assert.deepEqual(cardPosition(at), { left: 112, top: 372 });
+  assert.deepEqual(cardPosition({ ...at, line: 300 }), { left: 138, top: 372 });
+  assert.equal(cardPosition({ ...at, pointerTop: 890 }).top, 692, "whole, where the reader sees it");
+  assert.equal(cardPosition({ ...at, pointerTop: undefined }).top, 292);
+  const narrow = { ...at, isBeside: false, chart: { top: 340, bottom: 500 } };
   assert.deepEqual(cardPosition(narrow), { left: 25, top: 500 });
   assert.deepEqual(cardPosition({ ...narrow, view: { top: 0, bottom: 600 } }), { left: 25, top: 140 });
-  assert.deepEqual(cardPosition({ ...narrow, chart: undefined }), { left: 25, top: -200 }, "by keyboard: above all");
+  const byKeyboard = { ...narrow, pointerTop: undefined };
+  assert.equal(cardPosition(byKeyboard).top, 500);
+  assert.equal(cardPosition({ ...byKeyboard, view: { top: -300, bottom: 600 } }).top, -200, "above all charts");
   const wide = cardPosition({ ...narrow, isBeside: true, width: 300, line: 175 });
   assert.equal(wide.top, 500, "no room beside the cursor");
 });

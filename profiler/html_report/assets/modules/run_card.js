@@ -6,6 +6,7 @@ import { element } from "#page/elements.js";
 import { escapeControls } from "#page/formats.js";
 
 const DISTANCE = 12;
+const MARGIN = 8;
 
 const rowOf = ({ name, tone, texts }) =>
   element(
@@ -20,21 +21,22 @@ const header = (...names) => element("p", {}, ...names.map((textContent) => elem
 /**
  * Returns where the card is: { left, top } in the place.
  *
- * `line` is the cursor's distance from the left, `chart` the top and bottom of the chart that is pointed at, if any, and
- * `view` the part of the place that the reader sees.
+ * `line` is the cursor's distance from the left, `pointerTop` that of the pointer from the top (undefined: the keyboard
+ * moves the cursor). `chart` is the top and bottom of the chart that is pointed at, or else of the first one that the
+ * reader sees, and `view` those of what the reader sees of the place.
  */
-export function cardPosition({ width, height, line, pointerTop = 0, chart, place, view, isBeside }) {
+export function cardPosition({ width, height, line, pointerTop, chart, place, view, isBeside }) {
   const inside = (from, length, room) => Math.max(Math.min(from, room - length), 0);
   const [right, left] = [line + DISTANCE, line - DISTANCE - width];
   if (isBeside && (left >= 0 || right + width <= place.width)) {
     const isRight = line < place.width / 2 ? right + width <= place.width : left < 0;
-    return { left: isRight ? right : left, top: inside(pointerTop - 20, height, place.height) };
+    const top = Math.min(pointerTop === undefined ? view.top : pointerTop - 20, view.bottom - height) - MARGIN;
+    return { left: isRight ? right : left, top: inside(top, height, place.height) };
   }
-  const isBelow = chart !== undefined && view.bottom - chart.bottom > chart.top - view.top;
-  return {
-    left: inside(line - width / 2, width, place.width),
-    top: isBelow ? chart.bottom : (chart?.top ?? 0) - height,
-  };
+  const isBelow = view.bottom - chart.bottom > chart.top - view.top;
+  const isAboveAll = pointerTop === undefined && -view.top >= height;
+  const top = isAboveAll ? -height : isBelow ? chart.bottom : chart.top - height;
+  return { left: inside(line - width / 2, width, place.width), top };
 }
 
 export class RunCard {

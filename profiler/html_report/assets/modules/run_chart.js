@@ -220,10 +220,11 @@ export class RunChart {
     const { top } = this.plot.getBoundingClientRect();
     const axes = Object.entries(this.plot._fullLayout).filter(([name]) => name.startsWith("yaxis"));
     const charts = axes.map(([, axis]) => ({ top: axis._offset - 24, bottom: axis._offset + axis._length + 4 }));
+    const isAimed = isKnown(this.pointerTop) ? ({ bottom }) => bottom >= this.pointerTop : (chart) => chart.top >= -top;
     return {
       line: this.line.offsetLeft,
       pointerTop: this.pointerTop,
-      chart: isKnown(this.pointerTop) ? charts.find(({ bottom }) => bottom >= this.pointerTop) : undefined,
+      chart: charts.find(isAimed) ?? charts.at(-1),
       place: { width: this.place.clientWidth, height: this.place.clientHeight },
       view: { top: -top, bottom: window.innerHeight - top },
     };

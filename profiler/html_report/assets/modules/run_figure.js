@@ -79,7 +79,7 @@ function layerParts(run, row, yaxis) {
     hoverinfo: "skip",
     fill: "toself",
     fillcolor: colour(tones[at]),
-    line: { color: colour("panel"), width: 0.5 },
+    line: { width: 0 }, // a line would hide a thin layer
   }));
   return { traces, highest: max(stacked.flatMap(([, tops]) => tops.filter(isKnown))) ?? 0 };
 }
