@@ -250,10 +250,10 @@ test("the card is beside the cursor, or above or below the chart that is pointed
   const place = { width: 350, height: 900 };
   const view = { top: 300, bottom: 900 };
   const at = { width: 150, height: 200, line: 100, pointerTop: 400, place, view, isBeside: true };
-  assert.deepEqual(cardPosition(at), { left: 112, top: 372 });
-  assert.deepEqual(cardPosition({ ...at, line: 300 }), { left: 138, top: 372 });
+  assert.deepEqual(cardPosition(at), { left: 112, top: 384 });
+  assert.deepEqual(cardPosition({ ...at, line: 300 }), { left: 138, top: 384 });
   assert.equal(cardPosition({ ...at, pointerTop: 890 }).top, 692, "whole, where the reader sees it");
-  assert.equal(cardPosition({ ...at, pointerTop: undefined }).top, 292);
+  assert.equal(cardPosition({ ...at, pointerTop: undefined }).top, 308);
   const narrow = { ...at, isBeside: false, chart: { top: 340, bottom: 500 } };
   assert.deepEqual(cardPosition(narrow), { left: 25, top: 500 });
   assert.deepEqual(cardPosition({ ...narrow, view: { top: 0, bottom: 600 } }), { left: 25, top: 140 });

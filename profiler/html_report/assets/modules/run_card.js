@@ -30,7 +30,8 @@ export function cardPosition({ width, height, line, pointerTop, chart, place, vi
   const [right, left] = [line + DISTANCE, line - DISTANCE - width];
   if (isBeside && (left >= 0 || right + width <= place.width)) {
     const isRight = line < place.width / 2 ? right + width <= place.width : left < 0;
-    const top = Math.min(pointerTop === undefined ? view.top : pointerTop - 20, view.bottom - height) - MARGIN;
+    const wanted = pointerTop === undefined ? view.top + MARGIN : pointerTop - 2 * MARGIN;
+    const top = Math.min(wanted, view.bottom - height - MARGIN);
     return { left: isRight ? right : left, top: inside(top, height, place.height) };
   }
   const isBelow = view.bottom - chart.bottom > chart.top - view.top;
