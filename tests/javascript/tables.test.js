@@ -5,7 +5,7 @@ import { logStreamLink, taskLink } from "#page/console_links.js";
 import { content } from "#page/content.js";
 import { csvOf } from "#page/csv.js";
 import { bySaving } from "#page/right_sizing_table.js";
-import { coursePath, sortRuns } from "#page/runs_table.js";
+import { sortRuns } from "#page/runs_table.js";
 import { adviceText, monthlySaving, possibleSaving } from "#page/what_if_table.js";
 import { runAt } from "./browser.js";
 
@@ -16,12 +16,6 @@ test("runs are sorted by a column, unknown values last in both directions", () =
   assert.equal(ids(sortRuns(runs, { sort: "peak", descending: true })), "cab");
   assert.equal(ids(sortRuns(runs, { sort: "peak", descending: false })), "acb");
   assert.equal(ids(sortRuns(runs, { sort: "no such column", descending: true })), "cba");
-});
-
-test("the course of a run is a line from 0 to its peak, with a gap where nothing was measured", () => {
-  const box = { width: 80, height: 22 };
-  assert.equal(coursePath("0z", box), "M0.0 20.0L80.0 2.0");
-  assert.equal(coursePath("-z-0z", box), "M20.0 2.0M60.0 20.0L80.0 2.0");
 });
 
 test("a change is in percent of the other run", () => {

@@ -14,31 +14,23 @@ import {
   truncate,
   UNKNOWN,
 } from "#page/formats.js";
+import { coursePath } from "#page/overview_strip.js";
 import { runLink } from "#page/run_dialog.js";
 import { familyOf, shareOf } from "#page/run_values.js";
 import { searchRuns, selectedRuns, selection, writeAddress } from "#page/selection.js";
 
 const PAGE_ROWS = 100;
-const COURSE_SIZE = { width: 80, height: 22 };
 
 const withBar = (text, percent, options) =>
   element("span", { textContent: text }, ...(isKnown(percent) ? [bar(percent, options)] : []));
 
-/** Returns the line of a course, a digit to the base 36 for each part of the run; "-" is a gap. */
-export function coursePath(course, { width, height }) {
-  const digits = [...course].map((digit) => Number.parseInt(digit, 36));
-  const place = (digit, at) =>
-    `${((at * width) / (digits.length - 1)).toFixed(1)} ${(height - 2 - (digit / 35) * (height - 4)).toFixed(1)}`;
-  return digits
-    .map((digit, at) => (Number.isNaN(digit) ? "" : `${at && digits[at - 1] >= 0 ? "L" : "M"}${place(digit, at)}`))
-    .join("");
-}
-
+// A course has a digit to the base 36 for each part of the run, or "-" for a gap.
 function courseLine(course) {
   if (!course) return [];
-  const { width, height } = COURSE_SIZE;
-  const path = svgElement("path", { d: coursePath(course, COURSE_SIZE) });
-  const box = { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" };
+  const values = [...course].map((digit) => (digit === "-" ? undefined : Number.parseInt(digit, 36)));
+  const ends = values.map((_, part) => part + 1);
+  const path = svgElement("path", { d: coursePath(ends, values, [0, values.length]) });
+  const box = { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" };
   return [svgElement("svg", box, path)];
 }
 
