@@ -54,12 +54,17 @@ function sizingRow([family, runs], everyRun) {
   };
 }
 
+// Whether the recommended size is below the current one. Without a price, the saving is not known.
+const isSmaller = ({ current, size, changes, saving } = {}) =>
+  Boolean(changes && current && !isKnown(saving)) && size.vcpu <= (current.vcpu ?? 0) && size.mb <= (current.mb ?? 0);
+
 const savingPercent = ({ advice }) => (advice?.changes && advice.saving > 0 ? advice.saving : 0);
 
-/** Sorts by saving: those in money, then those in percent; then what is too small, then by the share of the memory. */
+/** Sorts by saving: in money, in percent, unknown; then what is too small, then by the share of the memory. */
 export const bySaving = (a, b) =>
   Math.max(b.saving ?? 0, 0) - Math.max(a.saving ?? 0, 0) ||
   savingPercent(b) - savingPercent(a) ||
+  Number(isSmaller(b.advice)) - Number(isSmaller(a.advice)) ||
   Number(isKnown(b.advice?.risk)) - Number(isKnown(a.advice?.risk)) ||
   (b.memoryShare ?? -1) - (a.memoryShare ?? -1);
 
