@@ -273,7 +273,8 @@ def test_the_policy_is_printed_and_attached_once_to_each_role(account: Account) 
 
 
 def test_a_role_of_many_families_gets_prefixes_and_the_plan_says_so(account: Account) -> None:
-    logs = {**AWSLOGS["options"], "awslogs-stream-prefix": "x" * 300}
+    options: Any = AWSLOGS["options"]
+    logs = {**options, "awslogs-stream-prefix": "x" * 300}
     for number in range(30):
         own = {**logs, "awslogs-group": f"/ecs/many-{number:02}"}
         batch = {**BATCH, "logConfiguration": {"logDriver": "awslogs", "options": own}}
