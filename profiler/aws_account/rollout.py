@@ -83,7 +83,8 @@ class Rollout:
         return RolePolicies(self._open)
 
     @cached_property
-    def _targets(self) -> tuple[ScheduledTarget, ...]:
+    def targets(self) -> tuple[ScheduledTarget, ...]:
+        """All targets of schedules and rules that start ECS tasks, in all clusters."""
         try:
             return self._schedules.targets()
         except TaskProfilerError as error:
@@ -94,7 +95,7 @@ class Rollout:
 
     @cached_property
     def _planner(self) -> Planner:
-        return Planner(self._definitions.describe, self._plan_change, targets=self._targets, image=self._image)
+        return Planner(self._definitions.describe, self._plan_change, targets=self.targets, image=self._image)
 
     def families(self) -> tuple[str, ...]:
         """The selected families. Globs that select none of them are named.
@@ -127,7 +128,7 @@ class Rollout:
 
     def _seen_families(self) -> frozenset[str] | None:
         """The families of the clusters, or those that schedules start; None if the request limits neither."""
-        request, targets = self._request, self._targets
+        request, targets = self._request, self.targets
         if not (request.clusters or request.scheduled):
             return None
         started = {
