@@ -25,7 +25,7 @@ LAYERS = (
     ("settings",),
     ("collectors", "history", "past_runs", "aws_account", "running_tasks", "comparison"),
     ("monitor", "local_run"),
-    ("prometheus", "doctor", "html_report", "cdk"),
+    ("prometheus", "doctor", "html_report", "cdk", "account_setup"),
     ("cli",),
     ("__main__",),
 )
