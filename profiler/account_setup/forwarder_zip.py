@@ -71,7 +71,7 @@ def build_zip(out: Path) -> None:
 
 
 def fingerprint() -> str:
-    """A hash of all that the zip is made of, without building it: its own files, the hashes of its wheels, this module."""
+    """A hash of all that decides what the zip contains: its own files, the hashes of its wheels, and this module."""
     digest = hashlib.sha256()
     for name, path in sorted([*own_files(), ("requirements.txt", requirements_file()), ("builder", Path(__file__))]):
         data = path.read_bytes()
