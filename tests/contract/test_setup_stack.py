@@ -5,13 +5,19 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
 import profiler
 from profiler.account_setup.stack_bucket import CodeBucket
+from profiler.account_setup.stack_deployment import StackRequest
+from profiler.account_setup.stack_secrets import store_secret
+from profiler.cli.setup.stack_output import deploy, remove
+from profiler.core.errors import TaskProfilerError
 from tests.aws import FakeAws, fake_aws
 from tests.command_line import run_here
 
@@ -33,6 +39,12 @@ class Account:
         self.zip = folder / "forwarder.zip"
         with zipfile.ZipFile(self.zip, "w") as archive:
             archive.writestr("handler.py", "")
+
+    def client(self, service: str) -> Any:
+        """boto3's client, as the command's."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("AWS_CONFIG_FILE", self._environment["AWS_CONFIG_FILE"])
+            return replace(self.aws, url=self._environment["AWS_ENDPOINT_URL"]).client(service)
 
     def setup(self, *words: str) -> CompletedProcess[str]:
         done = run_here(self._environment, "setup", "stack", "--zip", str(self.zip), *words)
@@ -108,6 +120,52 @@ def test_the_bucket_is_private_and_encrypted(account: Account) -> None:
     assert not bucket.has("code")
     bucket.put("code", b"1")
     assert bucket.has("code")
+
+
+def test_a_secret_keeps_what_is_not_given_and_a_new_sign_in_replaces_the_old_one(account: Account) -> None:
+    open_client, name = account.aws.client, "task-profiler/search"
+    assert store_secret(open_client, name, {"username": "a", "password": "hunter2"}) == "created"
+    assert store_secret(open_client, name, {"username": "a", "password": "hunter2"}) == "unchanged"
+    assert store_secret(open_client, name, {"api_key": "hunter2"}) == "updated"
+    assert account.secret(name) == {"api_key": "hunter2"}
+    assert store_secret(open_client, name, {"other": "1"}) == "updated"
+    assert account.secret(name) == {"api_key": "hunter2", "other": "1"}
+    for text in ("hunter2", '["hunter2"]'):
+        account.aws.client("secretsmanager").put_secret_value(SecretId=name, SecretString=text)
+        with pytest.raises(TaskProfilerError, match="is not a JSON object") as error:
+            store_secret(open_client, name, {"api_key": "hunter2"})
+        assert "hunter2" not in str(error.value)
+
+
+def test_no_is_an_answer(account: Account, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[str] = []
+
+    def refuse(question: str) -> bool:
+        asked.append(question)
+        return False
+
+    request = StackRequest(zip_file=str(account.zip), secrets={"SlackSecretId": {"slack_failure_webhook_url": WEBHOOK}})
+    assert deploy(request, account.client, refuse, None, dry_run=False) == 1
+    (question,) = asked
+    assert re.fullmatch(r"Apply these \d+ changes\?", question)
+    assert capsys.readouterr().out.endswith("Nothing was changed.\n")
+    assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []
+    assert account.aws.client("secretsmanager").list_secrets()["SecretList"] == []
+    assert remove("task-profiler", account.client, refuse, dry_run=False) == 0  # there is nothing to ask about
+    assert asked == [question]
+
+
+def test_settings_that_somebody_stored_elsewhere_are_not_replaced(account: Account) -> None:
+    given = ("--elasticsearch", "http://127.0.0.1:9", "--parameter", "ElasticsearchSecretId=ssm:/mine")
+    assert account.setup(*given, "--parameter", "LogGroups=", "--dry-run").returncode == 0
+    request = StackRequest(zip_file=str(account.zip), parameters=("SlackSecretId=ssm:/mine",))
+    assert deploy(request, account.client, lambda _: True, None, dry_run=False) == 0
+    done = account.setup("--slack-failure-webhook", WEBHOOK)
+    assert done.returncode == 1
+    assert "reads these settings from ssm:/mine: change them there, or add --parameter SlackSecretId=" in done.stderr
+    assert (
+        account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=", "--dry-run").returncode == 0
+    )
 
 
 def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None:
