@@ -2,6 +2,8 @@
 
 import click
 
+from profiler.cli.setup.image_command import image_
+
 
 @click.group("setup", invoke_without_command=True, epilog="Example: task-profiler setup --cluster jobs")
 @click.pass_context
@@ -11,3 +13,6 @@ def command(context: click.Context) -> None:
         from profiler.cli.setup.steps_output import print_steps  # not for the subcommands
 
         print_steps()
+
+
+command.add_command(image_)
