@@ -86,7 +86,7 @@ grafana: $(VENV)/.dev ## Write the Grafana dashboard from grafana/grafana_panels
 	$(BIN)/python grafana/build_grafana.py
 
 lambda-zip: $(VENV)/.venv ## Build dist/task-profiler-forwarder.zip, the same bytes each time
-	$(BIN)/python tools/lambda_zip.py
+	$(BIN)/python -m profiler.account_setup.forwarder_zip dist/task-profiler-forwarder.zip
 
 hashes: $(VENV)/.dev ## Write the hashes of the zip's and the image's wheels into the files that pin their versions
 	$(BIN)/python -m tools.wheel_hashes

@@ -18,8 +18,7 @@ DOCKERFILE = Path("taskdef", "Dockerfile")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _DISTRIBUTION = "task-profiler"
 _METADATA = ("METADATA", "WHEEL", "entry_points.txt")
-# The monitor makes no HTML report and deploys nothing.
-_LEFT_OUT = ("html_report/assets/plotly-cartesian.min.js", "shipped/image", "shipped/lambda")
+_LEFT_OUT = "html_report/assets/plotly-cartesian.min.js"  # as in a clone's .dockerignore
 
 
 @contextmanager
@@ -66,7 +65,7 @@ def _pack_wheel(folder: Path) -> None:
 def _package_files() -> Iterator[Path]:
     for path in sorted(_PACKAGE.rglob("*")):
         relative = path.relative_to(_PACKAGE)
-        if path.is_file() and "__pycache__" not in relative.parts and not relative.as_posix().startswith(_LEFT_OUT):
+        if path.is_file() and "__pycache__" not in relative.parts and relative.as_posix() != _LEFT_OUT:
             yield path
 
 

@@ -18,17 +18,19 @@ from typing import Any
 
 import pytest
 
+from profiler.account_setup import forwarder_zip
+from profiler.core.errors import TaskProfilerError
 from tests.aws import fake_aws
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch, FakeHttpServer
 from tests.unit.forwarder.task.test_task_event import event as task_event
-from tools import lambda_zip
 
 REPORT = {
     "time": "2026-03-01T10:00:03Z",
     "type": "task.report",
     "record": {"taskId": "0123", "container": {"name": "batch"}, "status": "success"},
 }
+ROOT = Path(__file__).parents[2]
 SECRET = "hunter2-hunter2"
 STREAM_EVENT = Path(__file__).parents[1] / "data" / "kinesis-event.json"
 _RUNNER = "import sys; sys.path[:0] = {paths!r}; from awslambdaric.__main__ import main; main(['', {handler!r}])"
@@ -77,7 +79,7 @@ class RuntimeApi(FakeHttpServer):
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("zip") / "forwarder.zip"
-    lambda_zip.main([str(out)])
+    forwarder_zip.build_zip(out)
     return out
 
 
@@ -134,24 +136,44 @@ def start(unpacked: Path, runtime: Path, api: RuntimeApi, handler: str, **settin
 
 def test_two_builds_are_the_same_bytes(built: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.zip"
-    lambda_zip.main([str(again)])
+    forwarder_zip.build_zip(again)
     assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(built.read_bytes()).digest()
 
 
 def test_every_requirement_is_pinned_with_its_hashes() -> None:
-    requirements = lambda_zip.requirements_with_hashes()
+    requirements = forwarder_zip.requirements_with_hashes(forwarder_zip.requirements_file())
     assert len(requirements) >= 16
     for requirement in requirements:
         assert re.fullmatch(r"[\w-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", requirement)
 
 
-def test_a_wheel_with_another_hash_is_not_installed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    requirements, options = next(lambda_zip.wheels(lambda_zip.requirements_with_hashes()))
+def test_a_wheel_with_another_hash_is_not_installed(tmp_path: Path) -> None:
+    requirements, options = next(
+        forwarder_zip.wheels(forwarder_zip.requirements_with_hashes(forwarder_zip.requirements_file()))
+    )
     forged = [re.sub("sha256:[0-9a-f]{8}", "sha256:00000000", requirement) for requirement in requirements]
-    with pytest.raises(subprocess.CalledProcessError):
-        lambda_zip.install_wheels(tmp_path, forged, options)
-    assert "DO NOT MATCH THE HASHES" in capfd.readouterr().err
+    with pytest.raises(TaskProfilerError, match="DO NOT MATCH THE HASHES"):
+        forwarder_zip.install_wheels(tmp_path, forged, options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_building_needs_only_the_standard_library_and_pip() -> None:
+    """The environment that builds a release has nothing else."""
+    code = f"import sys; sys.path.append({str(ROOT)!r}); import profiler.account_setup.forwarder_zip"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
+
+
+def test_any_pip_will_do_and_without_one_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(forwarder_zip, "find_spec", lambda _: None)
+    (tmp_path / "pip3").write_text("#!/bin/sh\n>&2 echo ERROR: no index\nexit 1\n")
+    (tmp_path / "pip3").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(TaskProfilerError, match=r"check the package index \(no index\)\.$"):
+        forwarder_zip.build_zip(tmp_path / "out.zip")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(TaskProfilerError, match="run python -m ensurepip"):
+        forwarder_zip.build_zip(tmp_path / "out.zip")
+    assert not (tmp_path / "out.zip").exists()
 
 
 def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import profiler
-from tools.lambda_zip import SHARED_PATTERNS
+from profiler.account_setup.forwarder_zip import SHARED_PATTERNS
 
 ROOT = Path(profiler.__file__).parent
 FORWARDER = ROOT.parent / "lambda" / "forwarder"

@@ -11,9 +11,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import profiler
+from profiler.account_setup.forwarder_zip import requirements_with_hashes
 from profiler.task_definitions.containers import default_image
 from tools import trim_botocore
-from tools.lambda_zip import requirements_with_hashes
 
 ROOT = Path(profiler.__file__).parent.parent
 PINNED = ROOT / "taskdef" / "requirements"
