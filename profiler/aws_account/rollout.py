@@ -25,6 +25,7 @@ class RolloutRequest(Struct, frozen=True, kw_only=True):
 
     globs: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
+    scheduled: bool = False
     register: bool = False
     update_schedules: bool = False
     print_policy: bool = False
@@ -82,7 +83,7 @@ class Rollout:
         try:
             return self._schedules.targets()
         except TaskProfilerError as error:
-            if self._request.update_schedules or self._request.clusters:
+            if self._request.update_schedules or self._request.clusters or self._request.scheduled:
                 raise
             self._on_problem(f"{error} The plan names no pinned schedules.")
             return ()
@@ -97,30 +98,41 @@ class Rollout:
         Raises:
             TaskProfilerError: if the families cannot be listed, or if none is selected.
         """
-        request, definitions, targets = self._request, self._definitions, self._targets
-        seen: set[str] = set()
-        for cluster in request.clusters:
-            seen |= definitions.families_of_tasks(cluster)
-            seen |= {target.family for target in targets if target.is_in(cluster)}
+        request, definitions = self._request, self._definitions
+        seen = self._seen_families()
         selected: set[str] = set()
         unmatched = []
         for glob in request.globs or ("*",):
             families = definitions.families(glob)
-            matching = families & seen if request.clusters else families
+            matching = families if seen is None else families & seen
             selected |= matching
             if not matching:
                 unmatched.append(glob)
         where = f" in {' or '.join(request.clusters)}" if request.clusters else ""
-        unselected = f"is selected by {' or '.join(map(repr, unmatched))}{where}: check the"
+        started = " that a schedule or a rule starts" if request.scheduled else ""
+        unselected = f"{started} is selected by {' or '.join(map(repr, unmatched))}{where}: check the"
         if not selected:
             raise TaskProfilerError(
-                f"No task definition family with an active revision {unselected} globs, the cluster's name and the "
+                f"No task definition family with an active revision{unselected} globs, the cluster's name and the "
                 "Region."
             )
         if unmatched:
-            self._on_problem(f"No task definition family with an active revision {unselected} glob and the Region.")
+            self._on_problem(f"No task definition family with an active revision{unselected} glob and the Region.")
             self.counts["unmatched"] = len(unmatched)
         return tuple(sorted(selected))
+
+    def _seen_families(self) -> frozenset[str] | None:
+        """The families of the clusters, or those that schedules start; None if the request limits neither."""
+        request, targets = self._request, self._targets
+        if not (request.clusters or request.scheduled):
+            return None
+        started = {
+            target.family
+            for target in targets
+            if not request.clusters or any(target.is_in(cluster) for cluster in request.clusters)
+        }
+        clusters = () if request.scheduled else request.clusters
+        return frozenset(started).union(*map(self._definitions.families_of_tasks, clusters))
 
     def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
         """Plan each family. Families of services are skipped unless the request includes them."""

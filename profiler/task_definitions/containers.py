@@ -258,6 +258,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
 
     TASK_PROFILER_CONTAINER always names the batch: at run time nothing else tells it from other containers. Without
     ``own_log``, the report is written into the batch's log stream. Without ``stacks``, the monitor has no privileges.
+    ``settings`` are further environment variables.
     """
 
     image: str
@@ -266,6 +267,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
     uses_neuron: bool = False
     own_log: OwnLog | None = None
     stacks: StacksAccess | None = None
+    settings: Mapping[str, str] = {}
 
     @property
     def is_root(self) -> bool:
@@ -285,6 +287,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         variables = {CONTAINER_VARIABLE: self.batch.name} | log_group | (GPU_VARIABLES if self.uses_gpu else {})
         if self.stacks is not None:
             variables[STACKS_VARIABLE] = self.stacks
+        variables |= self.settings
         definition: dict[str, object] = {
             "name": MONITOR_NAME,
             "image": self.image,

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from profiler.aws_account.family_monitors import FamilyMonitors
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
@@ -330,3 +331,32 @@ def test_a_cluster_has_the_families_of_all_its_tasks(paged_account: Account) -> 
     described = [json.loads(body)["tasks"] for name, body in paged_account.proxy.bodies if name == "DescribeTasks"]
     assert max(map(len, described)) == 100  # the most that ECS accepts
     assert sum(map(len, described)) == 120
+
+
+def test_only_families_that_a_schedule_or_a_rule_starts(account: Account) -> None:
+    start_tasks(account, "job-plain-20")
+    scheduled = account.run("add-monitor", "--cluster", "jobs", "--scheduled", "--image", IMAGE)
+    assert scheduled.returncode == 0, scheduled.stderr
+    assert set(rows(scheduled.stdout)) == {"job-plain-00", "job-plain-01", "job-plain-02"}
+    anywhere = account.run("add-monitor", "--family", "job-plain-*", "--scheduled", "--image", IMAGE)
+    assert set(rows(anywhere.stdout)) == {"job-plain-00", "job-plain-01", "job-plain-02"}
+    nobody = account.run("add-monitor", "--family", "job-plain-3*", "--scheduled", "--image", IMAGE)
+    assert (nobody.returncode, nobody.stdout, nobody.stderr.count("\n")) == (1, "", 1)
+    assert "that a schedule or a rule starts is selected by 'job-plain-3*'" in nobody.stderr
+    account.proxy.refused = {"ListEventBuses"}
+    unread = account.run("add-monitor", "--family", "job-*", "--scheduled", "--image", IMAGE)
+    assert (unread.returncode, unread.stdout) == (1, "")
+    assert "The rules of EventBridge could not be read" in unread.stderr
+
+
+def test_which_families_have_a_current_monitor(account: Account) -> None:
+    assert account.run("add-monitor", "--family", "job-plain-0[01]", "--image", IMAGE, "--register").returncode == 0
+    wrapper = {"name": "batch", "image": "etl:26", "memory": 256, "command": ["task-profiler", "run", "--", "etl"]}
+    account.ecs.register_task_definition(family="job-plain-02", containerDefinitions=[wrapper], taskRoleArn=ROLE)
+    monitors = FamilyMonitors(account.aws.client, scheduled=True, on_problem=pytest.fail)
+    states = {one.family: one.state for one in monitors.read(monitors.families())}
+    assert states == {"job-plain-00": "current", "job-plain-01": "current", "job-plain-02": "wrapper"}
+    everything = FamilyMonitors(account.aws.client, scheduled=False, on_problem=pytest.fail)
+    states = {one.family: one.state for one in everything.read(everything.families())}
+    assert {states[family] for family in REFUSED} == {"impossible"}
+    assert (states["job-service"], states["job-old-monitor"], states["job-gpu"]) == ("service", "outdated", "missing")

@@ -1,16 +1,33 @@
 """What ``task-profiler setup`` prints without a subcommand: the four steps, and what is done already."""
 
+import os
+
 import click
 
-_STEPS = (
-    "task-profiler setup image",
-    "task-profiler setup stack",
-    "task-profiler taskdef add-monitor --cluster NAME --scheduled --attach-policy --register",
-    "task-profiler doctor --cluster NAME",
-)
+from profiler.account_setup.setup_steps import SetupStep, SetupSteps, next_command
+from profiler.cli.progress import progress_row
+from profiler.cli.wiring.aws_options import open_clients
+from profiler.core.text import printable
+
+_STATES = {True: ("done", "green"), False: ("not done", "yellow"), None: ("unknown", "cyan")}
+_INDENT = " " * 22
 
 
-def print_steps() -> None:
-    """Print the steps."""
-    for number, step in enumerate(_STEPS, 1):
-        click.echo(f"{number}. {step}")
+def print_steps(clusters: tuple[str, ...], region: str | None, profile: str | None) -> None:
+    """Print the steps, each when it is known."""
+    with progress_row(os.environ) as show:
+        steps = SetupSteps(
+            open_clients(region, profile),
+            clusters,
+            {"region": region, "profile": profile},
+            lambda read, count: show(f"{read} of {count} families", read / count),
+        )
+        found = list(steps.read())
+    for number, step in enumerate(found, 1):
+        click.echo(_lines(number, step))
+
+
+def _lines(number: int, step: SetupStep) -> str:
+    word, colour = _STATES[step.is_done]
+    first = f"{number} {step.name:10}{click.style(f'{word:10}', fg=colour)}{printable(step.text)}"
+    return first if step.is_done else f"{first}\n{_INDENT}{printable(next_command(step))}"

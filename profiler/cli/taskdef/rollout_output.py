@@ -44,6 +44,9 @@ def rollout_options(function: Decorated) -> Decorated:
                 multiple=True,
                 help="Plan the families of the tasks seen in this cluster or targeted by schedules there. Repeatable.",
             ),
+            click.option(
+                "--scheduled", is_flag=True, help="Only families that an EventBridge rule or schedule starts."
+            ),
             click.option("--services", is_flag=True, help="Include families that services run."),
             click.option("--register", is_flag=True, help="Register the planned revisions."),
             click.option(
@@ -66,10 +69,11 @@ def check_destination(request: RolloutRequest, *, has_files: bool, in_place: boo
     if is_account and (in_place or out is not None):
         raise UsageError("--in-place and -o write files: with --family or --cluster, use --register.")
     needs_account = request.register or request.print_policy or request.attach_policy or request.services
-    if not is_account and (needs_account or request.update_schedules):
+    needs_account = needs_account or request.scheduled or request.update_schedules
+    if not is_account and needs_account:
         raise UsageError(
-            "--register, --update-schedules, --services, --policy and --attach-policy need --family or --cluster: "
-            "a file has no revision to compare with."
+            "--register, --update-schedules, --scheduled, --services, --policy and --attach-policy need --family or "
+            "--cluster: a file has no revision to compare with."
         )
     if request.update_schedules and not request.register:
         raise UsageError("--update-schedules needs --register: without it the plan names the pinned schedules.")
