@@ -120,9 +120,21 @@ def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
 @pytest.mark.parametrize(
     ("is_new", "end", "said"),
     [
-        (True, "ROLLBACK_COMPLETE", r"^The stack tp could not be created: Table: name taken; Role: denied\.$"),
-        (False, "UPDATE_ROLLBACK_COMPLETE", "^The stack tp could not be updated: Table: name taken"),
-        (False, "UPDATE_ROLLBACK_FAILED", r"updated, nor the change undone \(UPDATE_ROLLBACK_FAILED\): Table"),
+        (
+            True,
+            "ROLLBACK_COMPLETE",
+            r"setup stack --name tp --delete\), and run .*; cause: Table: name taken; Role: denied\.$",
+        ),
+        (
+            False,
+            "UPDATE_ROLLBACK_COMPLETE",
+            "^The stack tp could not be updated, and its previous version is active: .*; cause: Table: name taken",
+        ),
+        (
+            False,
+            "UPDATE_ROLLBACK_FAILED",
+            "continue-update-rollback --stack-name tp, and run the command again; cause: Table",
+        ),
     ],
 )
 def test_a_failure_is_explained_by_its_causes(*, is_new: bool, end: str, said: str) -> None:
