@@ -127,7 +127,10 @@ def _secrets(
 
 
 def _ask(question: str) -> bool:
-    return click.confirm(question)
+    try:
+        return click.confirm(question)
+    except click.Abort:  # Ctrl-C or the end of the input: a change set must not stay
+        return False
 
 
 def _agree(question: str) -> bool:  # noqa: ARG001  as _ask
