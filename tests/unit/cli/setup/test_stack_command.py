@@ -8,10 +8,10 @@ import pytest
 from profiler.cli.setup.stack_command import _ask
 
 
-class Interrupted(io.StringIO):
+class Interrupted:
     """Ctrl-C."""
 
-    def readline(self, size: int = -1, /) -> str:
+    def readline(self) -> str:
         raise KeyboardInterrupt
 
 
@@ -19,6 +19,6 @@ class Interrupted(io.StringIO):
     ("typed", "answer"),
     [(io.StringIO("y\n"), True), (io.StringIO("\n"), False), (io.StringIO(""), False), (Interrupted(), False)],
 )
-def test_only_yes_is_yes(monkeypatch: pytest.MonkeyPatch, typed: io.StringIO, answer: object) -> None:
+def test_only_yes_is_yes(monkeypatch: pytest.MonkeyPatch, typed: object, answer: object) -> None:
     monkeypatch.setattr(sys, "stdin", typed)
     assert _ask("Apply?") is answer
