@@ -36,6 +36,9 @@ class FakeDocker:
         folder: Where it is, and what it records.
         version: What ``docker version`` does.
         platforms: The platforms of buildx; None: the plugin is missing.
+
+    Attributes:
+        programs: The folder of the program.
     """
 
     def __init__(
@@ -50,19 +53,19 @@ class FakeDocker:
         build: int = 0,
     ) -> None:
         self.folder = folder
-        self._programs = folder / "bin"
-        self._programs.mkdir(parents=True)
+        self.programs = folder / "bin"
+        self.programs.mkdir(parents=True)
         (folder / "builder").write_text(BUILDER.format(driver=driver, platforms=platforms))
         (folder / "store").write_text(store)
         script = _SCRIPT.format(
             folder=folder, version=version, no_buildx=int(platforms is None), login=login, build=build
         )
-        (self._programs / "docker").write_text(script)
-        (self._programs / "docker").chmod(0o755)
+        (self.programs / "docker").write_text(script)
+        (self.programs / "docker").chmod(0o755)
 
     def environment(self) -> dict[str, str]:
         """The variables with which a command finds it."""
-        return {"PATH": f"{self._programs}{os.pathsep}/usr/bin{os.pathsep}/bin", "HOME": str(self.folder)}
+        return {"PATH": f"{self.programs}{os.pathsep}/usr/bin{os.pathsep}/bin", "HOME": str(self.folder)}
 
     def commands(self, *skipped: str) -> list[str]:
         """The command lines so far, without those that begin with one of these words."""
