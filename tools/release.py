@@ -28,7 +28,7 @@ COMMANDS = (
     ("run", "--", "true"),
     ("history",),
     ("recommend", "--help"),
-    ("kibana", "import", "--dry-run", "--url", "http://127.0.0.1:9", "--flavour", "lens"),
+    ("setup", "stack", "--help"),
     ("schema",),
 )
 _IMAGE_REQUIREMENTS = tuple(ROOT / "taskdef" / "requirements" / name for name in ("core.txt", "gpu.txt", "stacks.txt"))

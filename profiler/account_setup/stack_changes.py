@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.account_setup.stack_state import StackState, read_state
+from profiler.account_setup.stack_state import StackState, obstacle, read_state
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
@@ -141,12 +141,15 @@ class StackChanges:
         self._skip_events(change_set.stack_id)
         with self._errors("cannot be changed", "cloudformation:ExecuteChangeSet"):
             self._open("cloudformation").execute_change_set(ChangeSetName=change_set.arn)
-        verb = "created" if change_set.is_new else "updated"
         end, failed, _ = self._follow(change_set.stack_id)
+        state = read_state(self._open, change_set.stack_id)
         if end not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
-            undone = "" if end.endswith("ROLLBACK_COMPLETE") else f", nor the change undone ({end})"
-            raise TaskProfilerError(f"The stack {self._name} could not be {verb}{undone}: {_causes(failed)}.")
-        return read_state(self._open, change_set.stack_id)
+            problem = obstacle(state) or (
+                f"The stack {self._name} could not be updated, and its previous version is active: remove the cause, "
+                "and run the command again."
+            )
+            raise TaskProfilerError(f"{problem.rstrip('.')}; cause: {_causes(failed)}.")
+        return state
 
     def delete(self, stack_id: str) -> tuple[StackEvent, ...]:
         """Delete the stack. Returns the events of the resources that stay."""

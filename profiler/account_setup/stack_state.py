@@ -42,6 +42,11 @@ class StackState(Struct, frozen=True, kw_only=True):
     parameters: Mapping[str, str] = {}
     outputs: Mapping[str, str] = {}
 
+    @property
+    def place(self) -> str:
+        """The name and the Region, which is a part of the ARN."""
+        return f"{self.name} in {self.stack_id.split(':')[3]}" if self.stack_id else self.name
+
 
 def read_state(open_client: OpenClient, name: str) -> StackState:
     """Read the state. ``name`` may be the stack's ARN, which also finds a deleted stack. Raises TaskProfilerError."""

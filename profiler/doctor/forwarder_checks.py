@@ -10,7 +10,7 @@ _STACK, _REPORTS, _SUBSCRIPTION = "stack", "forward_logs", "subscription"
 _TASKS, _QUEUES, _ALARMS, _STREAM = "task_stopped", "queues", "alarms", "data stream"
 _SCHEDULES = "watch_schedules"
 _HOURS = 24
-_UPDATE = "Update the stack with make deploy; docs/deployment.md describes its parameters."
+_UPDATE = "Update the stack with task-profiler setup stack; docs/deployment.md describes its parameters."
 _FAILED_QUEUES = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl")
 _REJECTED_QUEUE = "FailedItemsQueueUrl"
 

@@ -5,18 +5,34 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
 import profiler
 from profiler.account_setup.stack_bucket import CodeBucket
+from profiler.account_setup.stack_deployment import StackRequest
+from profiler.account_setup.stack_secrets import store_secret
+from profiler.cli.setup.stack_output import deploy, remove
+from profiler.core.errors import TaskProfilerError
 from tests.aws import FakeAws, fake_aws
 from tests.command_line import run_here
+from tests.fake_cloudformation import FakeCloudFormation, of_stack
 
 ACCOUNT = "123456789012"
 BUCKET = f"task-profiler-{ACCOUNT}-us-east-1"
+CHANGE = {
+    "Type": "Resource",
+    "ResourceChange": {
+        "Action": "Modify",
+        "LogicalResourceId": "Table",
+        "ResourceType": "AWS::DynamoDB::Table",
+        "Replacement": "Conditional",
+    },
+}
 WEBHOOK = "https://hooks.slack.com/services/T/B/hunter2"
 
 
@@ -33,6 +49,12 @@ class Account:
         self.zip = folder / "forwarder.zip"
         with zipfile.ZipFile(self.zip, "w") as archive:
             archive.writestr("handler.py", "")
+
+    def client(self, service: str) -> Any:
+        """boto3's client, as the command's."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("AWS_CONFIG_FILE", self._environment["AWS_CONFIG_FILE"])
+            return replace(self.aws, url=self._environment["AWS_ENDPOINT_URL"]).client(service)
 
     def setup(self, *words: str) -> CompletedProcess[str]:
         done = run_here(self._environment, "setup", "stack", "--zip", str(self.zip), *words)
@@ -71,7 +93,7 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     lines = created.stdout.splitlines()
     assert lines[0] == f"created the bucket {BUCKET}"
     assert any(re.match(r"Add +TaskStoppedFunction +AWS::Lambda::Function", line) for line in lines)
-    assert lines[-1] == f"The stack task-profiler is deployed: version {profiler.__version__}."
+    assert lines[-1] == f"The stack task-profiler in us-east-1 is deployed: version {profiler.__version__}."
     functions = account.aws.client("lambda").list_functions()["Functions"]
     assert "task-profiler-task-stopped" in {one["FunctionName"] for one in functions}
     first = account.parameters()
@@ -89,7 +111,7 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
 
     deleted = account.setup("--delete")
     assert deleted.returncode == 0, deleted.stderr
-    stays = deleted.stdout[deleted.stdout.index("The stack task-profiler is deleted. These stay:") :]
+    stays = deleted.stdout[deleted.stdout.index("The stack task-profiler in us-east-1 is deleted. These stay:") :]
     assert f"aws s3 rm --recursive s3://{BUCKET}/task-profiler/" in stays
     assert "aws secretsmanager delete-secret --secret-id task-profiler/slack" in stays
     nothing = account.setup("--delete")
@@ -108,6 +130,103 @@ def test_the_bucket_is_private_and_encrypted(account: Account) -> None:
     assert not bucket.has("code")
     bucket.put("code", b"1")
     assert bucket.has("code")
+
+
+def test_a_secret_keeps_what_is_not_given_and_a_new_sign_in_replaces_the_old_one(account: Account) -> None:
+    open_client, name = account.aws.client, "task-profiler/search"
+    assert store_secret(open_client, name, {"username": "a", "password": "hunter2"}) == "created"
+    assert store_secret(open_client, name, {"username": "a", "password": "hunter2"}) == "unchanged"
+    assert store_secret(open_client, name, {"api_key": "hunter2"}) == "updated"
+    assert account.secret(name) == {"api_key": "hunter2"}
+    assert store_secret(open_client, name, {"other": "1"}) == "updated"
+    assert account.secret(name) == {"api_key": "hunter2", "other": "1"}
+    for text in ("hunter2", '["hunter2"]'):
+        account.aws.client("secretsmanager").put_secret_value(SecretId=name, SecretString=text)
+        with pytest.raises(TaskProfilerError, match="is not a JSON object") as error:
+            store_secret(open_client, name, {"api_key": "hunter2"})
+        assert "hunter2" not in str(error.value)
+
+
+def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_changes(
+    account: Account, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """CloudFormation is played, because moto neither notices that nothing changes nor updates log groups."""
+    before = {
+        "Notify": "failure",
+        "CodeBucket": "mine",
+        "CodeKey": "task-profiler/forwarder-0.0.9-0123.zip",
+        "Gone": "x",
+    }
+    parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in before.items()]
+    cloudformation = FakeCloudFormation(stack={"StackStatus": "UPDATE_COMPLETE", "Parameters": parameters})
+    account.aws.client("s3").create_bucket(Bucket="mine")
+
+    def client(service: str) -> Any:
+        return cloudformation if service == "cloudformation" else account.client(service)
+
+    secrets = {"SlackSecretId": {"slack_failure_webhook_url": WEBHOOK}}
+    request = StackRequest(name="tp", zip_file=str(account.zip), secrets=secrets)
+    cloudformation.change_set_pages = [{"Status": "FAILED", "StatusReason": "No updates are to be performed."}]
+    assert deploy(request, client, lambda _: False, None, dry_run=False) == 0
+    assert capfd.readouterr().out.splitlines()[-2:] == [
+        "created: secret tp/slack",
+        "The stack tp is up to date: nothing changed.",
+    ]
+    assert account.secret("tp/slack") == secrets["SlackSecretId"]
+    (asked,) = cloudformation.calls("CreateChangeSet")
+    given = {one["ParameterKey"]: one.get("ParameterValue") for one in asked["Parameters"]}
+    assert given.pop("CodeKey").startswith(f"task-profiler/forwarder-{profiler.__version__}-")
+    assert given == {"Notify": None, "CodeBucket": "mine", "SlackSecretId": "tp/slack"}
+    assert "hunter2" not in str(cloudformation.called)
+
+    cloudformation.change_set_pages = [{"Status": "CREATE_COMPLETE", "Changes": [CHANGE]}]
+    cloudformation.happens = [[("UPDATE_COMPLETE", "Table", "AWS::DynamoDB::Table"), of_stack("UPDATE_COMPLETE")]]
+    cloudformation.stack = {
+        **(cloudformation.stack or {}),
+        "Outputs": [{"OutputKey": "Url", "OutputValue": "https://x"}],
+    }
+    assert deploy(request, client, lambda _: True, None, dry_run=False) == 0
+    assert capfd.readouterr().out.splitlines() == [
+        "ACTION  RESOURCE  TYPE                  REPLACEMENT",
+        "Modify  Table     AWS::DynamoDB::Table  possible",
+        "unchanged: secret tp/slack",
+        "UPDATE_COMPLETE  Table",
+        "UPDATE_COMPLETE  tp",
+        "OUTPUT  VALUE",
+        "Url     https://x",
+        "The stack tp in eu-west-1 is deployed: version 0.0.9.",  # as the played stack still says
+    ]
+
+
+def test_no_is_an_answer(account: Account, capfd: pytest.CaptureFixture[str]) -> None:
+    asked: list[str] = []
+
+    def refuse(question: str) -> bool:
+        asked.append(question)
+        return False
+
+    request = StackRequest(zip_file=str(account.zip), secrets={"SlackSecretId": {"slack_failure_webhook_url": WEBHOOK}})
+    assert deploy(request, account.client, refuse, None, dry_run=False) == 1
+    (question,) = asked
+    assert re.fullmatch(r"Apply these \d+ changes\?", question)
+    assert capfd.readouterr().out.endswith("Nothing was changed.\n")
+    assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []
+    assert account.aws.client("secretsmanager").list_secrets()["SecretList"] == []
+    assert remove("task-profiler", account.client, refuse, dry_run=False) == 0  # there is nothing to ask about
+    assert asked == [question]
+
+
+def test_settings_that_somebody_stored_elsewhere_are_not_replaced(account: Account) -> None:
+    given = ("--elasticsearch", "http://127.0.0.1:9", "--parameter", "ElasticsearchSecretId=ssm:/mine")
+    assert account.setup(*given, "--parameter", "LogGroups=", "--dry-run").returncode == 0
+    request = StackRequest(zip_file=str(account.zip), parameters=("SlackSecretId=ssm:/mine",))
+    assert deploy(request, account.client, lambda _: True, None, dry_run=False) == 0
+    done = account.setup("--slack-failure-webhook", WEBHOOK)
+    assert done.returncode == 1
+    assert "reads these settings from ssm:/mine: change them there, or add --parameter SlackSecretId=" in done.stderr
+    assert (
+        account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=", "--dry-run").returncode == 0
+    )
 
 
 def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None:

@@ -73,7 +73,7 @@ def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None
     state = changes.apply(change_set)
     if state.outputs:
         write_lines(table(_OUTPUT_COLUMNS, sorted(state.outputs.items()), gap=_GAP), os.environ)
-    click.echo(f"The stack {state.name} is deployed: version {state.version}.")
+    click.echo(f"The stack {state.place} is deployed: version {state.version}.")
 
 
 def remove(name: str, open_client: OpenClient, confirm: Confirm, *, dry_run: bool) -> int:
@@ -85,13 +85,13 @@ def remove(name: str, open_client: OpenClient, confirm: Confirm, *, dry_run: boo
     if state.phase == "in progress":
         raise TaskProfilerError(str(obstacle(state)))
     if dry_run:
-        click.echo(f"would delete the stack {name} ({_describe(state)})")
-    elif not confirm(f"Delete the stack {name} ({_describe(state)})?"):
+        click.echo(f"would delete the stack {state.place} ({_describe(state)})")
+    elif not confirm(f"Delete the stack {state.place} ({_describe(state)})?"):
         click.echo("Nothing was deleted.")
         return 1
     changes = StackChanges(name, open_client, SystemClock(), _print_event)
     kept = () if dry_run else changes.delete(state.stack_id)
-    click.echo("These would stay:" if dry_run else f"The stack {name} is deleted. These stay:")
+    click.echo("These would stay:" if dry_run else f"The stack {state.place} is deleted. These stay:")
     if dry_run:
         click.echo("  queues with events that failed")
     for sentence in remains(state, kept):

@@ -21,7 +21,7 @@ from tests.stack import TEMPLATE, template
 DOCS = (TEMPLATE.parents[1] / "docs" / "deployment.md").read_text()
 PARAMETERS: dict[str, Any] = template()["Parameters"]
 RESOURCES: dict[str, Any] = template()["Resources"]
-MAX_BYTES = 1_000_000  # of a template in S3, where make deploy and the console put it; CloudFormation's quota
+MAX_BYTES = 1_000_000  # of a template in S3, where setup stack and the console put it; CloudFormation's quota
 _READERS: list[Callable[[Mapping[str, str]], object]] = [
     read_settings,
     read_notice_settings,
