@@ -12,8 +12,6 @@ import sys
 import venv
 from pathlib import Path
 
-
-
 from tests.aws import FakeAws
 from tests.documentation import ROOT, scripts
 from tests.fake_docker import FakeDocker
@@ -22,6 +20,7 @@ PAGE = Path("docs/tutorial.md")
 CLUSTER = "jobs"
 FAMILY = "nightly-etl"
 _SEARCH_URL = "https://search.example.com:9200"
+_SEARCH = ' --elasticsearch "$ELASTICSEARCH_URL"'
 _SECONDS = 280
 
 
@@ -41,7 +40,7 @@ class TutorialReader:
         aws_cli: The folder of the AWS CLI.
         folder: Where the reader works.
         wheel: The wheel.
-        search_url: The reader's search cluster.
+        search_url: The reader's search cluster; None: the reader reads CloudWatch Logs, as the page says.
         dependencies: A folder with the wheel's dependencies; None: pip downloads them.
         zip_file: The forwarder's zip; None: ``setup stack`` builds it.
         after_run: A command that is run when a task has ended.
@@ -54,7 +53,7 @@ class TutorialReader:
         folder: Path,
         wheel: Path,
         *,
-        search_url: str,
+        search_url: str | None,
         dependencies: Path | None = None,
         zip_file: Path | None = None,
         after_run: str = ":",
@@ -83,6 +82,7 @@ class TutorialReader:
             "HOME": str(folder),
             "MONITOR_PROGRAM": f"{folder}/venv/bin/task-profiler",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "AWS_MAX_ATTEMPTS": "1",  # what moto does not know, it will not know later
         }
         (folder / "aws-config").write_text("[default]\ns3 =\n  addressing_style = path\n")
         if dependencies is not None:
@@ -99,8 +99,12 @@ class TutorialReader:
     def type(self) -> subprocess.CompletedProcess[str]:
         """Type all blocks into one shell."""
         text = "\n".join(f"echo '== {number}'\n{script}" for number, script in enumerate(scripts(PAGE)))
+        if self._search_url is None:
+            text = text.replace(f"groups{_SEARCH}", "groups").replace(_SEARCH, " --log-group '/ecs/*'")
+        else:
+            text = text.replace(_SEARCH_URL, self._search_url)
         return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text.replace(_SEARCH_URL, self._search_url)],
+            ["bash", "-euo", "pipefail", "-c", text],
             cwd=self.folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -130,7 +134,7 @@ def register_families(aws: FakeAws, count: int) -> None:
         group = f"/ecs/{family}"
         logs.create_log_group(logGroupName=group)
         options = {"awslogs-group": group, "awslogs-region": aws.region, "awslogs-stream-prefix": "ecs"}
-        batch = {"name": "batch", "image": "etl:1", "essential": True}
+        batch = {"name": "batch", "image": "etl:1", "essential": True, "memory": 1920}  # moto adds memories
         made = ecs.register_task_definition(
             family=family,
             taskRoleArn=role,

@@ -6,6 +6,7 @@ tutorial is run as a whole, against moto. tests/search runs it with a real Elast
 
 import json
 import os
+import re
 import subprocess
 import warnings
 import zipfile
@@ -15,9 +16,10 @@ from pathlib import Path
 import pytest
 import requests
 
+import profiler
 from tests.aws import FakeAws, fake_aws
-from tests.documentation import commands_of, pages
-from tests.tutorial import TutorialReader, answers, build_wheel, register_families
+from tests.documentation import commands_of, pages, scripts
+from tests.tutorial import PAGE, TutorialReader, answers, build_wheel, monitored_families, register_families
 
 SENDER = Path(__file__).parents[1] / "aws_cli_sent.py"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
@@ -91,16 +93,55 @@ def test_the_tutorial_can_be_typed_as_it_stands(aws: FakeAws, aws_cli: Path, tmp
     zip_file = tmp_path / "forwarder.zip"
     with zipfile.ZipFile(zip_file, "w") as archive:
         archive.writestr("handler.py", "")
+    wheel = build_wheel(tmp_path / "wheel")
     reader = TutorialReader(
         aws,
         aws_cli,
         tmp_path,
-        build_wheel(tmp_path / "wheel"),
-        search_url="",
+        wheel,
+        search_url=None,
         dependencies=Path(requests.__file__).parents[1],
         zip_file=zip_file,
     )
     done = reader.type()
     assert done.returncode == 0, done.stdout + done.stderr
-    steps, image, stack, monitors, check, run, clean = answers(done.stdout)
-    print(done.stdout, done.stderr)
+    install, image, stack, monitors, check, run, clean = answers(done.stdout)
+
+    assert [line.split()[:4] for line in install.splitlines() if line[:1].isdigit()] == [
+        ["1", "image", "not", "done"],
+        ["2", "stack", "not", "done"],
+        ["3", "monitors", "not", "done"],
+        ["4", "check", "unknown", "It"],
+    ]
+    uri = f"123456789012.dkr.ecr.us-east-1.amazonaws.com/task-profiler:{profiler.__version__}"
+    assert image == f"{uri}\n"
+    assert f"push {uri}" in reader.docker.commands()
+    (packed,) = (reader.docker.folder / "context").glob("*.whl")  # the installed code, in the image's build context
+    assert code_of(packed) == code_of(wheel)
+    assert stack.splitlines()[-1].endswith(f"is deployed: version {profiler.__version__}.")
+    families = ["job-001", "job-002", "nightly-etl"]
+    assert monitors.splitlines()[-3:] == [f"registered {family}:2" for family in families]
+    assert [line.split()[:3] for line in check.splitlines()[1:4]] == [[one, "current", "allowed"] for one in families]
+    assert run.startswith("● nightly-etl:2 succeeded")
+    assert re.search(r"^runs\.html: 1 run\b", run, re.MULTILINE)
+    assert "DELETE_COMPLETE  task-profiler" in clean
+    assert monitored_families(aws) == []
+    assert aws.client("ecr").describe_repositories()["repositories"] == []
+
+
+def code_of(wheel: Path) -> dict[str, bytes]:
+    """The files of the package, but for the report's page, which the image leaves out."""
+    with zipfile.ZipFile(wheel) as opened:
+        names = [name for name in opened.namelist() if ".dist-info/" not in name and "plotly" not in name]
+        return {name: opened.read(name) for name in names}
+
+
+def test_no_value_is_typed_twice_and_the_first_report_takes_five_commands() -> None:
+    text = "".join(scripts(PAGE))
+    for value in re.findall(r"^(?:export )?[A-Z_]+=([^\s$\"]{3,})", text, re.MULTILINE):
+        assert text.count(value) == 1, value
+    before = text[: text.index("aws ecs wait")]
+    shows = ("setup --cluster", "doctor --cluster")
+    ours = re.findall(r"^(?:pip install|task-profiler .+)", before, re.MULTILINE)
+    changes = [line for line in ours if not line.removeprefix("task-profiler ").startswith(shows)]
+    assert len(changes) + len(re.findall(r"aws ecs run-task", before)) == 5
