@@ -15,6 +15,7 @@ from msgspec import Struct
 from profiler.account_setup.image_context import DOCKERFILE
 from profiler.account_setup.image_repository import Login
 from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping
 from profiler.core.version import __version__
 
 PLATFORMS = ("linux/amd64", "linux/arm64")
@@ -71,10 +72,10 @@ class Docker:
         done = self._ask("version", "--format", "{{.Server.Version}}")
         if done.returncode:
             reason = _reason(done)
-            advice = "start it"
+            advice = "start it."
             if "permission denied" in reason.lower():
-                advice = "let this user use it (https://docs.docker.com/engine/install/linux-postinstall/)"
-            raise TaskProfilerError(f"The Docker daemon cannot be used: {advice}. Docker: {reason}")
+                advice = "let this user use it (https://docs.docker.com/engine/install/linux-postinstall/)."
+            raise TaskProfilerError(f"The Docker daemon does not answer ({reason}): {advice}")
 
     def plan(self, platforms: Sequence[str], options: tuple[str, ...]) -> ImageBuild:
         """Plan the build for these platforms; empty: for both where buildx is installed, else for Docker's own.
@@ -119,7 +120,7 @@ class Docker:
             words = ("login", "--username", login.user, "--password-stdin", login.registry)
             done = docker._ask(*words, text=login.password)
             if done.returncode:
-                raise TaskProfilerError(f"Docker cannot sign in to {login.registry}: {_reason(done)}")
+                raise TaskProfilerError(f"Docker cannot sign in to {login.registry}: {_reason(done)}.")
             yield docker
 
     def build_and_push(self, build: ImageBuild, image: str, context: str) -> None:
@@ -148,7 +149,7 @@ class Docker:
 
 
 def _reason(done: "subprocess.CompletedProcess[str]") -> str:
-    return " ".join(done.stderr.split()) or f"exit code {done.returncode}, without a reason."
+    return " ".join(done.stderr.split()).rstrip(".") or f"exit code {done.returncode}, without a reason"
 
 
 def _copy_configuration(own: Path, copy: Path, registry: str) -> None:
@@ -157,15 +158,14 @@ def _copy_configuration(own: Path, copy: Path, registry: str) -> None:
     An empty credential helper makes Docker store the password of this registry in the file. The other registries,
     which base images may come from, keep theirs.
     """
-    settings = {}
     with suppress(OSError):
         for path in own.iterdir():
             if path.name != _CONFIG:
                 (copy / path.name).symlink_to(path.absolute())
+    settings: dict[str, object] = {}
     with suppress(OSError, ValueError):
-        settings = json.loads((own / _CONFIG).read_bytes())
-    helpers = settings.get("credHelpers") or {}
-    others = {name: value for name, value in (settings.get("auths") or {}).items() if registry not in name}
-    settings |= {"credHelpers": helpers | {registry: ""}, "auths": others}
+        settings |= mapping(json.loads((own / _CONFIG).read_bytes()))
+    auths = {name: value for name, value in mapping(settings.get("auths")).items() if registry not in name}
+    settings |= {"auths": auths, "credHelpers": {**mapping(settings.get("credHelpers")), registry: ""}}
     (copy / _CONFIG).write_text(json.dumps(settings))
     (copy / _CONFIG).chmod(0o600)

@@ -1,8 +1,8 @@
 """The four steps of a setup: what is done already, as AWS shows it, and the next command of each."""
 
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 
 from msgspec import Struct
 
@@ -22,13 +22,13 @@ class SetupStep(Struct, frozen=True, kw_only=True):
         name: A word for the step.
         is_done: None if it cannot be known.
         text: What AWS shows, or why it cannot be known.
-        command: The words of the command that does the step.
+        commands: The words of the commands that do the step.
     """
 
     name: str
     is_done: bool | None
     text: str
-    command: tuple[str, ...]
+    commands: tuple[tuple[str, ...], ...]
 
 
 class SetupSteps:
@@ -55,27 +55,26 @@ class SetupSteps:
 
     def read(self) -> Iterator[SetupStep]:
         """Each step, in order."""
-        yield self._step("image", self._image, "setup", "image")
-        yield self._step("stack", self._stack, "setup", "stack")
-        problem = None
+        yield self._step("image", self._image, ("setup", "image"))
+        yield self._step("stack", self._stack, ("setup", "stack"))
+        clusters, problem = self._clusters, ""
         try:
-            clusters = self._clusters or self._all_clusters()
+            clusters = clusters or self._all_clusters()
         except TaskProfilerError as error:
-            clusters, problem = (), str(error)
-        named = tuple(word for cluster in clusters or ("NAME",) for word in ("--cluster", cluster))
-        add = ("taskdef", "add-monitor", *named, "--scheduled", "--attach-policy", "--register")
-        if problem is None:
-            yield self._step("monitors", lambda: self._monitors(clusters), *add)
-        else:
-            yield self._step("monitors", lambda: (None, problem), *add)
-        yield self._step("check", lambda: (None, "It looks at every family when it runs."), "doctor", *named)
+            clusters, problem = ("NAME",), str(error)
+        options = [("--cluster", cluster) for cluster in clusters]
+        add = ("taskdef", "add-monitor", *chain(*options), "--scheduled", "--attach-policy", "--register")
+        yield self._step("monitors", lambda: (None, problem) if problem else self._monitors(clusters), add)
+        checks = [("doctor", *option) for option in options]
+        yield self._step("check", lambda: (None, "It looks at every family when it runs."), *checks)
 
-    def _step(self, name: str, look: Callable[[], tuple[bool | None, str]], *words: str) -> SetupStep:
+    def _step(self, name: str, look: Callable[[], tuple[bool | None, str]], *commands: tuple[str, ...]) -> SetupStep:
         try:
             is_done, text = look()
         except TaskProfilerError as error:
             is_done, text = None, str(error)
-        return SetupStep(name=name, is_done=is_done, text=text, command=("task-profiler", *words, *self._aws))
+        whole = tuple(("task-profiler", *words, *self._aws) for words in commands)
+        return SetupStep(name=name, is_done=is_done, text=text, commands=whole)
 
     def _image(self) -> tuple[bool, str]:
         repository = ImageRepository(self._open("ecr"), MONITOR_REPOSITORY)
@@ -123,8 +122,3 @@ class SetupSteps:
         if not names:
             raise TaskProfilerError(f"There is no ECS cluster in {ecs.meta.region_name}: check the Region.")
         return names
-
-
-def next_command(step: SetupStep) -> str:
-    """The step's command as a shell reads it."""
-    return shlex.join(step.command)

@@ -8,9 +8,11 @@ from typing import Literal
 
 from msgspec import Struct
 
+from profiler.aws_account.account_schedules import is_timed, schedule_of
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.rollout_plan import Action, PlannedFamily, plan_addition
+from profiler.schedules.schedule_model import Schedule
 from profiler.task_definitions.add_monitor import AddMonitorOptions
 from profiler.task_definitions.containers import read_containers
 
@@ -73,6 +75,10 @@ class FamilyMonitors:
     def families(self) -> tuple[str, ...]:
         """The names of the families. Raises TaskProfilerError if they cannot be listed, or if there are none."""
         return self._rollout.families()
+
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The schedules and timed rules of the account."""
+        return tuple(schedule_of(target) for target in self._rollout.targets if is_timed(target))
 
     def read(self, families: tuple[str, ...]) -> Iterator[FamilyMonitor]:
         """The monitor of each family: one call of ECS for each, and one for each revision that a schedule names."""

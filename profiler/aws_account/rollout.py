@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.monitor_log_groups import LogGroups
 from profiler.aws_account.registered_definitions import TaskDefinitions, previous_revision, revision_of
-from profiler.aws_account.role_policies import attach_policy
+from profiler.aws_account.role_policies import RolePolicies, RolePolicy, planned_policy
 from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily, Planner
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.core.errors import TaskProfilerError
@@ -79,7 +79,12 @@ class Rollout:
         return LogGroups(self._open)
 
     @cached_property
-    def _targets(self) -> tuple[ScheduledTarget, ...]:
+    def _role_policies(self) -> RolePolicies:
+        return RolePolicies(self._open)
+
+    @cached_property
+    def targets(self) -> tuple[ScheduledTarget, ...]:
+        """All targets of schedules and rules that start ECS tasks, in all clusters."""
         try:
             return self._schedules.targets()
         except TaskProfilerError as error:
@@ -90,7 +95,7 @@ class Rollout:
 
     @cached_property
     def _planner(self) -> Planner:
-        return Planner(self._definitions.describe, self._plan_change, targets=self._targets, image=self._image)
+        return Planner(self._definitions.describe, self._plan_change, targets=self.targets, image=self._image)
 
     def families(self) -> tuple[str, ...]:
         """The selected families. Globs that select none of them are named.
@@ -123,7 +128,7 @@ class Rollout:
 
     def _seen_families(self) -> frozenset[str] | None:
         """The families of the clusters, or those that schedules start; None if the request limits neither."""
-        request, targets = self._request, self._targets
+        request, targets = self._request, self.targets
         if not (request.clusters or request.scheduled):
             return None
         started = {
@@ -237,18 +242,28 @@ class Rollout:
         self._on_problem(f"{subject}: {error}")
         self.counts["failed"] += 1
 
-    def attach_policies(self, planned: Iterable[PlannedFamily]) -> None:
-        """Attach to each task role the policy that its families need. A role that cannot be changed is a failure."""
+    def policies(self, planned: Iterable[PlannedFamily]) -> Iterator[RolePolicy]:
+        """The policy of each task role; without ``attach_policy``, the roles are not read."""
         streams: dict[str, frozenset[str]] = {}
         for family in planned:
             role_arn = text(family.definition.get("taskRoleArn"))
             if role_arn is not None and family.streams:
                 role = role_arn.rpartition("/")[2]
                 streams[role] = streams.get(role, frozenset()) | family.streams
+        plan = self._role_policies.plan if self._request.attach_policy else planned_policy
         for role, needed_streams in sorted(streams.items()):
             try:
-                if attach_policy(self._open("iam"), role, needed_streams):
-                    self._on_step(f"attached the policy {POLICY_NAME} to the role {role}")
+                yield plan(role, needed_streams)
+            except TaskProfilerError as error:
+                if self._request.attach_policy:
+                    self._fail(role, error)
+
+    def attach_policies(self, policies: Iterable[RolePolicy]) -> None:
+        """Attach the policies. A role that cannot be changed is a failure."""
+        for policy in policies:
+            try:
+                if self._role_policies.attach(policy):
+                    self._on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")
                     self.counts["attached"] += 1
             except TaskProfilerError as error:
-                self._fail(role, error)
+                self._fail(policy.role, error)

@@ -120,6 +120,14 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
     return monitor
 
 
+def has_monitor(definition: Mapping[str, object], image: str | None = None) -> bool:
+    """Whether the definition has the monitor; another program's container with its name is none."""
+    try:
+        return find_monitor(read_containers(definition), image) is not None
+    except TaskProfilerError:
+        return False
+
+
 def _roles(containers: Sequence[Container], image: str | None = None) -> ContainerRoles:
     return container_roles([_as_task_container(container, image) for container in containers])
 

@@ -272,6 +272,40 @@ def test_the_policy_is_printed_and_attached_once_to_each_role(account: Account) 
     assert set(account.revisions().values()) == {1}
 
 
+def test_a_role_of_many_families_gets_prefixes_and_the_plan_says_so(account: Account) -> None:
+    options: Any = AWSLOGS["options"]
+    logs = {**options, "awslogs-stream-prefix": "x" * 300}
+    for number in range(30):
+        own = {**logs, "awslogs-group": f"/ecs/many-{number:02}"}
+        batch = {**BATCH, "logConfiguration": {"logDriver": "awslogs", "options": own}}
+        account.ecs.register_task_definition(family=f"many-{number:02}", taskRoleArn=ROLE, containerDefinitions=[batch])
+    words = ("add-monitor", "--family", "many-*", "--image", IMAGE)
+    plan = account.run(*words)
+    assert plan.stderr.count("The role jobs would need a policy of") == 1
+    assert "in a role's inline policies, so the policy gets prefixes of log groups: /ecs/many-0*" in plan.stderr
+    other = {"Sid": "Own", "Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::" + "x" * 5_000}
+    account.iam.put_role_policy(
+        RoleName="jobs", PolicyName="other", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": other})
+    )
+    done = account.run(*words, "--attach-policy")
+    assert done.returncode == 0, done.stderr
+    assert "/ecs/many-0*, /ecs/many-1*." in done.stderr
+    document = account.iam.get_role_policy(RoleName="jobs", PolicyName="task-profiler")["PolicyDocument"]
+    assert len(json.dumps(document, separators=(",", ":"))) < 10_240 - 5_000
+    again = account.run(*words, "--attach-policy")
+    assert ("prefixes" in again.stderr, "attached" in again.stdout) == (False, False)
+
+    other["Resource"] = "arn:aws:s3:::" + "x" * 10_000
+    account.iam.put_role_policy(
+        RoleName="jobs", PolicyName="other", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": other})
+    )
+    account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
+    full = account.run(*words, "--attach-policy")
+    assert full.returncode == 1
+    assert "The policy of the role 'jobs' was not changed. The policy has" in full.stderr
+    assert "attach what --policy prints as managed policies instead" in full.stderr
+
+
 def test_a_role_that_cannot_be_changed_is_a_failure(account: Account) -> None:
     account.iam.delete_role(RoleName="jobs")
     done = account.run("add-monitor", "--family", "job-plain-*", "--image", IMAGE, "--attach-policy")

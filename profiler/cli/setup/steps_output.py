@@ -1,10 +1,11 @@
 """What ``task-profiler setup`` prints without a subcommand: the four steps, and what is done already."""
 
 import os
+import shlex
 
 import click
 
-from profiler.account_setup.setup_steps import SetupStep, SetupSteps, next_command
+from profiler.account_setup.setup_steps import SetupStep, SetupSteps
 from profiler.cli.progress import progress_row
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.text import printable
@@ -30,4 +31,5 @@ def print_steps(clusters: tuple[str, ...], region: str | None, profile: str | No
 def _lines(number: int, step: SetupStep) -> str:
     word, colour = _STATES[step.is_done]
     first = f"{number} {step.name:10}{click.style(f'{word:10}', fg=colour)}{printable(step.text)}"
-    return first if step.is_done else f"{first}\n{_INDENT}{printable(next_command(step))}"
+    commands = () if step.is_done else step.commands
+    return "\n".join([first, *(f"{_INDENT}{printable(shlex.join(words))}" for words in commands)])

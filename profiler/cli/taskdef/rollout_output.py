@@ -102,14 +102,16 @@ def roll_out(
         _print_policy(planned)
     else:
         write_lines(_plan_table(planned, table_width()), os.environ)
+    policies = tuple(rollout.policies(planned))
+    for policy_note in filter(None, (one.note for one in policies)):
+        warn(policy_note)
     if request.attach_policy:
-        rollout.attach_policies(planned)
+        rollout.attach_policies(policies)
     if request.register:
         planned, before = _with_progress("Registering", rollout.register(planned), len(planned)), planned
         if request.attach_policy:
-            rollout.attach_policies(
-                new for new, old in zip(planned, before, strict=True) if new.document != old.document
-            )
+            changed = [new for new, old in zip(planned, before, strict=True) if new.document != old.document]
+            rollout.attach_policies(rollout.policies(changed))
     rollout.counts["failed"] += sum(family.action == "failed" for family in planned)
     if request.register or request.attach_policy:
         _print_summary(planned, rollout.counts)
