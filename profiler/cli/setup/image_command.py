@@ -19,7 +19,7 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 
 
 @click.command("image", epilog="Example: task-profiler setup image --region eu-west-1")
-@click.argument("options", metavar="[-- DOCKER_OPTION...]", nargs=-1)
+@click.argument("options", metavar="[DOCKER_OPTION]...", nargs=-1)
 @click.option("--repository", metavar="NAME", default=MONITOR_REPOSITORY, show_default=True, help="ECR repository.")
 @click.option("--tag", metavar="TAG", default=__version__, help="The image's tag (default: this version).")
 @click.option(
@@ -45,7 +45,7 @@ def image_(
     """Build the monitor's image, push it to Amazon ECR, and print its URI.
 
     A missing repository is created, with immutable tags. A tag that exists is not pushed again.
-    DOCKER_OPTIONs go to docker build, such as --build-arg BASE_IMAGE=python:3.13-slim.
+    DOCKER_OPTIONs after -- go to docker build, such as --build-arg BASE_IMAGE=python:3.13-slim.
     """
     if not _TAG.fullmatch(tag):
         raise UsageError(f"--tag {tag!r} is no image tag: use letters, digits, '_', '.' and '-'.")
