@@ -106,6 +106,7 @@ class _Runner:
         _write_report(printed, self._descriptor, options.output, stderr)
         _warn(stderr, session.add_to_history(line, finished))
         session.stop_collectors()
+        _warn(stderr, session.export(finished))
         is_success = finished.exit_code == 0 and not finished.got_stop_signal
         if is_success:
             self._successes.append(finished.report.record.metrics)
