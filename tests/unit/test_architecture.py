@@ -24,6 +24,7 @@ LAYERS = (
     ("aggregation", "sizing", "task_definitions", "search_setup", "schedules"),
     ("settings",),
     ("collectors", "history", "past_runs", "aws_account", "running_tasks", "comparison"),
+    ("otlp",),
     ("monitor", "local_run"),
     ("prometheus", "doctor", "html_report", "cdk"),
     ("cli",),
