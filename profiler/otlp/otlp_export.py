@@ -3,7 +3,7 @@
 import gzip
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Protocol as TypingProtocol
 
@@ -134,19 +134,19 @@ class OtlpExporter:
         return self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
 
     def export(self, targets: Targets, signals: Mapping[Signal, Message], deadline_ns: int) -> list[str]:
-        """Send each signal that has a target. Returns a sentence about each that was not accepted as a whole."""
+        """Send each signal that has a target. Returns sentences about those that were not accepted as a whole."""
         now_ns = self._clock.monotonic_ns()
         waiting = [
             self._pending(signal, targets[signal], message, now_ns)
             for signal, message in signals.items()
             if signal in targets
         ]
-        reasons: list[str] = []
+        failed: list[_Pending] = []
         while waiting:
             pending = min(waiting, key=lambda one: one.due_ns)
             left_seconds = (deadline_ns - max(self._clock.monotonic_ns(), pending.due_ns)) / NS_PER_SECOND
             if left_seconds < _MIN_SECONDS:
-                return [*reasons, *map(_sentence, waiting)]
+                return _sentences([*failed, *waiting])
             self._clock.sleep(max(0, pending.due_ns - self._clock.monotonic_ns()) / NS_PER_SECOND)
             refused = self._attempt(pending, left_seconds / len(waiting))
             if refused is not None:
@@ -156,8 +156,8 @@ class OtlpExporter:
                 continue
             waiting.remove(pending)
             if refused is not None:
-                reasons.append(_sentence(pending))
-        return reasons
+                failed.append(pending)
+        return _sentences(failed)
 
     def _pending(self, signal: Signal, target: Target, message: Message, now_ns: int) -> _Pending:
         body = encode(signal, message, target.protocol)
@@ -196,8 +196,15 @@ class OtlpExporter:
         return _Refused(reason, asked_seconds)
 
 
-def _sentence(pending: _Pending) -> str:
-    return f"The {pending.signal} were not exported: {pending.reason} ({pending.target.setting})."
+def _sentences(failed: Iterable[_Pending]) -> list[str]:
+    """One sentence about all signals with the same reason."""
+    signals: dict[tuple[str, str], list[str]] = {}
+    for pending in failed:
+        signals.setdefault((pending.reason, pending.target.setting), []).append(pending.signal)
+    return [
+        f"The {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} were not exported: {reason} ({setting})."
+        for (reason, setting), names in signals.items()
+    ]
 
 
 def _quoted(message: str, target: Target) -> str:

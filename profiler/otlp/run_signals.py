@@ -37,6 +37,7 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
         stop_category: The cause of the end, from ECS.
         context: More values with a ``TRACEPARENT`` besides the record's labels: the batch's Docker labels, or the
             environment of a command.
+        resource: Attributes of the resource that the user has set; they take precedence.
         observed_ns: The time of the export.
     """
 
@@ -46,6 +47,7 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     stop_category: str | None = None
     context: Mapping[str, str] | None = None
+    resource: Mapping[str, str] = {}
     observed_ns: int
 
     @property
@@ -81,7 +83,7 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
     record = run.record
     parent = find_parent(record.labels, run.context)
     ids = _Ids(trace_id(record.task_id) if parent is None else parent.trace_id, span_id(record.task_id, _ROOT), parent)
-    resource: Message = {"attributes": resource_attributes(record)}
+    resource: Message = {"attributes": resource_attributes(record, run.resource)}
     ended = run_attributes(record, run.stop_category)
     metrics = list(_metrics(record, run.end_ns))
     signals: dict[Signal, Message] = {

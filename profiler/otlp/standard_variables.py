@@ -6,6 +6,7 @@ https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables
 from collections.abc import Mapping
 from urllib.parse import unquote
 
+from profiler.core.errors import UsageError
 from profiler.otlp.otlp_export import MAX_SECONDS
 from profiler.otlp.otlp_settings import Targets, read_targets
 
@@ -16,7 +17,10 @@ _MS_PER_SECOND = 1000
 
 def standard_targets(environment: Mapping[str, str]) -> Targets:
     """Where the signals are exported to; not those whose exporter is ``none``. Raises UsageError."""
-    targets = read_targets(environment, prefix=_PREFIX, default_endpoint=_DEFAULT_ENDPOINT)
+    try:
+        targets = read_targets(environment, prefix=_PREFIX, default_endpoint=_DEFAULT_ENDPOINT)
+    except UsageError as error:
+        raise UsageError(f"The run was not exported: {error}") from error
     return {
         signal: target
         for signal, target in targets.items()

@@ -12,8 +12,8 @@ from profiler.otlp.run_signals import ExportedRun, signals_of
 from profiler.otlp.standard_variables import (
     certificate_file,
     max_export_seconds,
-    user_attributes,
     standard_targets,
+    user_attributes,
 )
 from profiler.record.record_model import Record
 
