@@ -77,7 +77,6 @@ class RunSession:
                 on_started=_import_history,
             )
         self._plan = plan
-        self._exports = options.otlp
         self.problems = (problems_message(settings.problems),) if settings.problems else ()
 
     def run(self, prepared: PreparedRun) -> RunResult:
@@ -130,20 +129,14 @@ class RunSession:
             return ()
         return self._recorder.add(line, result.report, result.series, result.stacks_line)
 
-    def export(self, result: RunResult) -> tuple[str, ...]:
-        """Export the run with ``--otlp``. Returns sentences about what failed; later runs are then not exported."""
-        if not self._exports:
-            return ()
+    def export(self, result: RunResult) -> str | None:
+        """Export the run by OpenTelemetry's protocol; returns sentences about what was not exported."""
         try:
             from profiler.cli.wiring.build_export import export_run  # most runs are not exported
 
-            reason = export_run(result.report.record, os.environ, self._clock)
+            return export_run(result.report.record, os.environ, self._clock)
         except Exception as error:  # noqa: BLE001  a defect of the export must not change the exit code
-            reason = f"The run was not exported ({type(error).__name__}): report this as a defect of task-profiler."
-        if reason is None:
-            return ()
-        self._exports = False
-        return (reason if self._options.runs == 1 else f"{reason} Later runs are not exported.",)
+            return f"The run was not exported ({type(error).__name__}): report this as a defect of task-profiler."
 
     def stop_collectors(self) -> None:
         """Stop the collectors of accelerators, which may take a while."""
