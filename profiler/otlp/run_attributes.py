@@ -104,7 +104,7 @@ def _image_attributes(container: Container) -> dict[str, Value]:
     }
 
 
-def run_attributes(record: Record, category: str | None) -> list[Message]:
+def run_attributes(record: Record, category: str | None, reason: str | None, *, is_complete: bool) -> list[Message]:
     """How the run ended: attributes of its span and of its log record."""
     is_failure = known_status(record) == "failure"
     return attributes(
@@ -113,7 +113,9 @@ def run_attributes(record: Record, category: str | None) -> list[Message]:
             "error.type": (category or ("oom" if record.likely_out_of_memory else "exit")) if is_failure else None,
             "task_profiler.task.id": record.task_id,
             "task_profiler.status": known_status(record),
+            "task_profiler.complete": is_complete,
             "task_profiler.stop_category": category,
+            "task_profiler.stopped_reason": reason,
             "task_profiler.out_of_memory": record.likely_out_of_memory,
         }
     )

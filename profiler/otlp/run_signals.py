@@ -33,8 +33,9 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
         record: The record. Without a report, it has what the event of the task says.
         pull_started_ns: The start of the image pull; None if it is unknown or nothing was pulled.
         pull_stopped_ns: Its end.
-        reason: Why the run failed, from ECS; None: the exit code says it.
+        reason: Why the run ended, from ECS; None: the exit code says it.
         stop_category: The cause of the end, from ECS.
+        is_complete: Whether the record is that of the whole run, not of a checkpoint or of the event alone.
         context: More values with a ``TRACEPARENT`` besides the record's labels: the batch's Docker labels, or the
             environment of a command.
         resource: Attributes of the resource that the user has set; they take precedence.
@@ -46,6 +47,7 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
     pull_stopped_ns: int | None = None
     reason: str | None = None
     stop_category: str | None = None
+    is_complete: bool = True
     context: Mapping[str, str] | None = None
     resource: Mapping[str, str] = {}
     observed_ns: int
@@ -84,7 +86,7 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
     parent = find_parent(record.labels, run.context)
     ids = _Ids(trace_id(record.task_id) if parent is None else parent.trace_id, span_id(record.task_id, _ROOT), parent)
     resource: Message = {"attributes": resource_attributes(record, run.resource)}
-    ended = run_attributes(record, run.stop_category)
+    ended = run_attributes(record, run.stop_category, run.reason, is_complete=run.is_complete)
     metrics = list(_metrics(record, run.end_ns))
     signals: dict[Signal, Message] = {
         "traces": _request("resourceSpans", resource, "scopeSpans", "spans", _spans(run, ids, ended)),

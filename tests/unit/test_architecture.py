@@ -40,7 +40,7 @@ FORWARDER_ROOMS = (
     ("event_document", "notice_documents"),
     ("search_cluster",),
     ("notices",),
-    ("schedule_announcements", "task_notices", "task_stopped"),
+    ("run_export", "schedule_announcements", "task_notices", "task_stopped"),
     ("schedule_watch", "subscription"),
     ("kinesis_records",),
     ("preview", "handler"),

@@ -56,7 +56,7 @@ def test_a_variable_of_one_signal_takes_precedence() -> None:
 
 def test_grpc_is_refused_in_a_sentence() -> None:
     with pytest.raises(
-        UsageError, match="^The run was not exported: OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf or"
+        UsageError, match=r"^The run was not exported: OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf or"
     ):
         standard_targets({f"{PREFIX}_PROTOCOL": "grpc"})
 
