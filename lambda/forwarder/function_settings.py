@@ -267,15 +267,14 @@ def read_export_targets(environment: Mapping[str, str], fetch: Callable[[str], s
     except UsageError as error:
         raise SettingsError(str(error)) from None
     logs = targets.get("logs")
-    if not signs_for_aws or logs is None:
+    if not signs_for_aws or logs is None or any(name.lower() == "x-aws-log-group" for name, _ in logs.headers):
         return targets
     # CloudWatch Logs takes no log record without a log stream; the function may write into its own.
-    own = {
-        "x-aws-log-group": environment.get("AWS_LAMBDA_LOG_GROUP_NAME", ""),
-        "x-aws-log-stream": environment.get("AWS_LAMBDA_LOG_STREAM_NAME", ""),
-    }
-    headers = {**own, **{name.lower(): value for name, value in logs.headers}}
-    return {**targets, "logs": replace(logs, headers=tuple(headers.items()))}
+    own = (
+        ("x-aws-log-group", environment.get("AWS_LAMBDA_LOG_GROUP_NAME", "")),
+        ("x-aws-log-stream", environment.get("AWS_LAMBDA_LOG_STREAM_NAME", "")),
+    )
+    return {**targets, "logs": replace(logs, headers=(*logs.headers, *own))}
 
 
 def _export_headers(secret_id: str, fetch: Callable[[str], str]) -> str:
