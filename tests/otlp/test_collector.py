@@ -109,7 +109,7 @@ def test_a_failure_is_an_error_in_span_and_log(collector: Collector) -> None:
     assert "137" in span["status"]["message"]
     assert attributes(span)["error.type"] == "oom"
     assert (log["severityText"], log["traceId"], log["spanId"]) == ("ERROR", span["traceId"], span["spanId"])
-    assert log["body"]["stringValue"].startswith("REPORT ")
+    assert json.loads(log["body"]["stringValue"])["record"]["exitCode"] == 137
     assert log_resource == resource
 
 
@@ -164,6 +164,6 @@ def test_a_local_run_is_exported_by_the_variables_of_opentelemetry(
     assert attributes(span)["task_profiler.task.id"] == record["taskId"]
     assert resource["service.name"] == "etl"
     assert resource["deployment.environment.name"] == "desk"
-    assert log["body"]["stringValue"].startswith("REPORT ")
+    assert json.loads(log["body"]["stringValue"])["record"]["taskId"] == record["taskId"]
     (duration,) = [metric for metric, _ in collector.metrics() if metric["name"] == "task_profiler.run.duration"]
     assert duration["gauge"]["dataPoints"][0]["asDouble"] == pytest.approx(record["metrics"]["durationMs"] / 1000)

@@ -1,5 +1,6 @@
 """``handler.task_stopped`` with a real OpenTelemetry Collector."""
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -67,6 +68,6 @@ def test_an_ended_run_is_exported_once_and_below_its_caller(collector: Collector
     assert resource["aws.ecs.task.arn"] == ARN
     assert resource["aws.ecs.cluster.arn"] == "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
     ((log, _),) = collector.logs()
-    assert log["body"]["stringValue"].startswith(f"REPORT TaskId: {TASK_ID}")
+    assert json.loads(log["body"]["stringValue"])["record"]["taskId"] == TASK_ID
     metrics = {metric["name"]: metric["gauge"]["dataPoints"][0] for metric, _ in collector.metrics()}
     assert metrics["task_profiler.run.memory.peak"]["asInt"] == str(500 * 2**20)

@@ -98,7 +98,7 @@ def test_the_record_of_a_run_that_was_not_exported_is_kept() -> None:
     backend = Backend(0)
     backend.export()
     (failure,) = backend.failures
-    assert failure.reason.startswith("The traces were not exported: the server cannot be reached (X)")
+    assert failure.reason.startswith("The traces, logs and metrics were not exported: the server cannot be reached (X)")
     document = json.loads(message_body(failure))["document"]
     assert (document["taskId"], document["status"]) == (task().id, "failure")
     (warning,) = backend.warnings
