@@ -38,6 +38,8 @@ _FIRST_PAUSE_SECONDS = 0.25
 _MAX_MESSAGE_CHARS = 200
 _SECONDS = re.compile(r"\d{1,6}", re.ASCII)
 _HIDDEN = "***"
+# Shorter words of a header are no secrets, and may be a part of other words.
+_MIN_SECRET_CHARS = 4
 
 
 class HttpAnswer(Struct, frozen=True, kw_only=True):
@@ -212,8 +214,8 @@ def _sentences(failed: Iterable[_Pending]) -> list[str]:
 def _quoted(message: str, target: Target) -> str:
     """The server's message on one line, without what it repeats of the headers, whose values may be secrets."""
     for _, value in target.headers:
-        for secret in {value, *value.split()} if value else ():
-            message = message.replace(secret, _HIDDEN)
+        for word in (value, *value.split()):
+            message = message.replace(word, _HIDDEN) if len(word) >= _MIN_SECRET_CHARS else message
     shown = on_one_line(message[:_MAX_MESSAGE_CHARS]).strip()
     return f": {shown}" if shown else ""
 
