@@ -67,7 +67,7 @@ def test_the_price_table_is_that_of_the_code() -> None:
 
 
 def test_every_option_of_recommend_is_documented() -> None:
-    page = (ROOT / "docs" / "right-size.md").read_text()
+    page = "".join((ROOT / "docs" / name).read_text() for name in ("right-size.md", "past-runs.md"))
     options = {name for parameter in recommend.params for name in parameter.opts if name.startswith("--")}
     assert len(options) >= 12
     assert {name for name in options if name not in page} == set()
