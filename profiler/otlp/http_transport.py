@@ -36,8 +36,6 @@ class HttpTransport:
             )
             with answer:
                 content = answer.read(MAX_ANSWER_BYTES)
-                if len(content) < MAX_ANSWER_BYTES:
-                    answer.drain_conn()
         except (HTTPError, HTTPException, OSError) as error:
             raise TransportError(f"the server cannot be reached ({type(error).__name__})") from error
         return HttpAnswer(
