@@ -37,7 +37,7 @@ def text() -> str:
 
 
 def leaves(command: click.Command, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yield each command that is not a group, with its full name."""
+    """Yield each command that does something, with its full name: a group only if it needs no subcommand."""
     if not isinstance(command, click.Group):
         yield names, command
         return
@@ -46,6 +46,8 @@ def leaves(command: click.Command, names: tuple[str, ...]) -> Iterator[tuple[tup
         child = command.get_command(context, name)
         if child is not None and not child.hidden:
             yield from leaves(child, (*names, name))
+    if names and command.invoke_without_command:
+        yield names, command
 
 
 def _section(names: tuple[str, ...], command: click.Command, described: dict[str, str]) -> str:
