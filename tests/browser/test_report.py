@@ -222,7 +222,7 @@ def test_a_click_on_a_run_shows_its_time_series(opened: Opener, dashboard: Path,
 
 def test_each_measured_quantity_has_a_chart(opened: Opener, dashboard: Path, tmp_path: Path) -> None:
     tab = opened(dashboard)
-    everywhere = ["CPU, in vCPU", "Memory", "Read and written, in MB/s"]
+    everywhere = ["CPU, in vCPU", "Memory", "I/O, in MB/s"]
     devices = ["Mean GPU utilization", "GPU memory, all GPUs"]
     for family, expected in (("nightly-etl", everywhere), ("train-ranker", [*everywhere, *devices])):
         open_run(tab, family)

@@ -134,7 +134,7 @@ def test_the_flame_graph_is_that_of_the_zoomed_range(opened: Opener, page: Path)
     tab = opened(page, ADDRESS)
     tab.click("button:has-text('Memory rose from')")
     tab.wait_for_function(f"{LAYOUT}.xaxis.range[0] > 400000")
-    assert "262 samples from +15m 00s to +16m 00s" in tab.inner_text("#detail")
+    assert "262 samples from +15m 00s to +16m 00s (of steps from +8m 00s to +19m 43s)" in tab.inner_text("#detail")
     assert share(tab, "merge") == pytest.approx(172 / 262, abs=0.01)
     tab.click(".part button:text-is('Whole run')")
     tab.wait_for_function(f"{LAYOUT}.xaxis.range[0] <= 0")
@@ -270,7 +270,7 @@ OVERLAPPING_TEXTS = """() => {
 
 
 def full_run() -> tuple[Report, StacksLine]:
-    """Every chart that a run can have without a history, and a kernel peak near the limit."""
+    """The devices, and a kernel peak near the limit."""
     made, stacks = deep_run()
     record = made.record
     series = record.series
@@ -287,14 +287,20 @@ def full_run() -> tuple[Report, StacksLine]:
 
 
 def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(opened: Opener, tmp_path: Path) -> None:
-    tab = opened(written(tmp_path / "page.html", *full_run()), ADDRESS, width=390)
+    report, stacks = full_run()
+    steps = tuple(
+        replace(step, block_read_bytes=2**24, block_write_bytes=2**30, gpu_memory_mb=90_000)
+        for step in steps_of_series(report.record)
+    )
+    run = replace(run_of(report), steps=steps)
+    tab = opened(write_page(tmp_path / "page.html", [run], [stacks]), ADDRESS, width=390)
     assert tab.evaluate(OVERLAPPING_TEXTS) == []
     assert tab.evaluate(
         "[...document.querySelectorAll('.time-bar i')].every((one) => one.offsetWidth <= one.parentElement.offsetWidth)"
     )
     card = tab.locator(".card")
     count = tab.evaluate("document.querySelectorAll('#run-plot .subplot').length")
-    assert count == 7
+    assert count == 9, "every chart that a run can have"
     for number in range(count):
         plots = f"[...document.getElementById('run-plot').querySelectorAll('.nsewdrag')][{number}]"
         for share in (0.02, 0.5, 0.98):
@@ -313,7 +319,7 @@ def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(
             assert box["x"] + box["width"] <= 390
             assert box["y"] + box["height"] > 0
             assert box["y"] < 900
-    for text in ("CPU", "memory", "GPUs", "NeuronCores", "threads waiting for a CPU", "other"):
+    for text in ("CPU", "memory", "102 MB/s", "87.9 GB", "GPUs", "NeuronCores", "threads waiting for a CPU", "other"):
         assert text in card.inner_text()
     moments = tab.inner_text(".part:has(h3:text-is('Moments'))")
     assert "Memory peak 3.9 GB between samples (kernel), 98 % of 4 GB; highest sample 3.2 GB at +19m 40s" in moments

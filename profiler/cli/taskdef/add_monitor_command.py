@@ -7,6 +7,7 @@ from profiler.aws_account.rollout_plan import plan_addition
 from profiler.cli.options import StacksCommand, aws_options, stacks_option
 from profiler.cli.printing import warn
 from profiler.cli.taskdef.definition_output import change_files
+from profiler.cli.taskdef.monitor_variables import parse_settings
 from profiler.cli.taskdef.rollout_output import check_destination, roll_out, rollout_options
 from profiler.cli.wiring.aws_options import region_of_environment
 from profiler.core.errors import UsageError
@@ -51,6 +52,13 @@ from profiler.task_definitions.containers import StacksAccess
     help="Share process IDs within the task, which makes the kernel's peaks readable.",
 )
 @stacks_option
+@click.option(
+    "--setting",
+    "settings",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Set this environment variable of each monitor. Repeatable.",
+)
 @click.option("-o", "--output", "out", metavar="OUT", help="Write the new definition to a file.")
 @click.option("--in-place", is_flag=True, help="Write the new definition to FILE.")
 @aws_options
@@ -63,6 +71,7 @@ def add_monitor_(
     log_group: str | None,
     shared_pids: bool,
     stacks: StacksAccess | None,
+    settings: tuple[str, ...],
     out: str | None,
     in_place: bool,
     region: str | None,
@@ -87,6 +96,7 @@ def add_monitor_(
         stacks=stacks,
         log_group=log_group,
         region=region_of_environment(region),
+        settings=parse_settings(settings),
     )
     if files:
         change_files(

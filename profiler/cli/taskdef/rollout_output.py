@@ -44,6 +44,9 @@ def rollout_options(function: Decorated) -> Decorated:
                 multiple=True,
                 help="Plan the families of the tasks seen in this cluster or targeted by schedules there. Repeatable.",
             ),
+            click.option(
+                "--scheduled", is_flag=True, help="Only families that an EventBridge rule or schedule starts."
+            ),
             click.option("--services", is_flag=True, help="Include families that services run."),
             click.option("--register", is_flag=True, help="Register the planned revisions."),
             click.option(
@@ -66,10 +69,11 @@ def check_destination(request: RolloutRequest, *, has_files: bool, in_place: boo
     if is_account and (in_place or out is not None):
         raise UsageError("--in-place and -o write files: with --family or --cluster, use --register.")
     needs_account = request.register or request.print_policy or request.attach_policy or request.services
-    if not is_account and (needs_account or request.update_schedules):
+    needs_account = needs_account or request.scheduled or request.update_schedules
+    if not is_account and needs_account:
         raise UsageError(
-            "--register, --update-schedules, --services, --policy and --attach-policy need --family or --cluster: "
-            "a file has no revision to compare with."
+            "--register, --update-schedules, --scheduled, --services, --policy and --attach-policy need --family or "
+            "--cluster: a file has no revision to compare with."
         )
     if request.update_schedules and not request.register:
         raise UsageError("--update-schedules needs --register: without it the plan names the pinned schedules.")
@@ -98,14 +102,16 @@ def roll_out(
         _print_policy(planned)
     else:
         write_lines(_plan_table(planned, table_width()), os.environ)
+    policies = tuple(rollout.policies(planned))
+    for policy_note in filter(None, (one.note for one in policies)):
+        warn(policy_note)
     if request.attach_policy:
-        rollout.attach_policies(planned)
+        rollout.attach_policies(policies)
     if request.register:
         planned, before = _with_progress("Registering", rollout.register(planned), len(planned)), planned
         if request.attach_policy:
-            rollout.attach_policies(
-                new for new, old in zip(planned, before, strict=True) if new.document != old.document
-            )
+            changed = [new for new, old in zip(planned, before, strict=True) if new.document != old.document]
+            rollout.attach_policies(rollout.policies(changed))
     rollout.counts["failed"] += sum(family.action == "failed" for family in planned)
     if request.register or request.attach_policy:
         _print_summary(planned, rollout.counts)

@@ -172,14 +172,18 @@ export class RunChart {
     const ms = this.timeAfter(event.key);
     if (act) act();
     else if (isKnown(ms)) {
-      this.pointerTop = undefined;
-      this.setCursor(ms);
+      this.mark(ms);
       if (ms < this.range[0] || ms > this.range[1]) {
         const half = (this.range[1] - this.range[0]) / 2;
         this.show([ms - half, ms + half]);
       }
     } else return;
     event.preventDefault();
+  }
+  /** Moves the cursor without a pointer. The card is where the reader sees a whole chart, if there is one. */
+  mark(ms) {
+    this.pointerTop = undefined;
+    this.setCursor(ms);
   }
   // Where a key moves the cursor to: the end of another step, or an end of the run.
   timeAfter(key) {
@@ -213,18 +217,21 @@ export class RunChart {
     const readings = readingsAt(this.run, this.other, this.cursorMs);
     const processes = processesAt(this.run, this.cursorMs);
     const title = [this.momentText(this.cursorMs), this.clockText()].filter(Boolean).join(", ");
-    if (isInside) this.card.show(title, { readings, processes, hasOther: Boolean(this.other) }, this.surroundings());
+    const at = this.surroundings();
+    if (isInside && at.chart) this.card.show(title, { readings, processes, hasOther: Boolean(this.other) }, at);
     return `${title}: ${[readings.map(asReading).join(", "), ...processes.map(asSentence)].filter(Boolean).join("; ")}`;
   }
   surroundings() {
     const { top } = this.plot.getBoundingClientRect();
     const axes = Object.entries(this.plot._fullLayout).filter(([name]) => name.startsWith("yaxis"));
     const charts = axes.map(([, axis]) => ({ top: axis._offset - 24, bottom: axis._offset + axis._length + 4 }));
-    const isAimed = isKnown(this.pointerTop) ? ({ bottom }) => bottom >= this.pointerTop : (chart) => chart.top >= -top;
+    const aimed = isKnown(this.pointerTop)
+      ? (charts.find(({ bottom }) => bottom >= this.pointerTop) ?? charts.at(-1))
+      : charts.find((chart) => chart.top >= -top && chart.bottom <= window.innerHeight - top);
     return {
       line: this.line.offsetLeft,
       pointerTop: this.pointerTop,
-      chart: charts.find(isAimed) ?? charts.at(-1),
+      chart: aimed,
       place: { width: this.place.clientWidth, height: this.place.clientHeight },
       view: { top: -top, bottom: window.innerHeight - top },
     };

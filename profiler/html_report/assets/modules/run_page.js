@@ -111,7 +111,7 @@ function momentsOf(run, chart, flame) {
     const zoom = () => {
       if (chart) {
         const margin = Math.max((end - start) * 0.5, lengthOf(run) * 0.05);
-        chart.show([start - margin, end + margin]).then(() => chart.setCursor(start));
+        chart.show([start - margin, end + margin]).then(() => chart.mark(end > start ? start + 1 : start));
       }
       if (end > start) flame?.show({ range: [start, end] });
     };

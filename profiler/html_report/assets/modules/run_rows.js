@@ -37,7 +37,7 @@ const ROWS = [
   },
   {
     id: "io",
-    title: "Read and written, in MB/s",
+    title: "I/O, in MB/s",
     show: asRate,
     axis: (top) => plainAxis(top),
     lines: [
