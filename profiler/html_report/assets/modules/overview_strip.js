@@ -39,8 +39,8 @@ export function coursePath(ms, values, [from, until], { isArea = false } = {}) {
 
 export class OverviewStrip {
   /**
-   * `end` is the length of the run, `nameOf(ms)` a time as text. `onChange(range, isFinal)` is called while the window is
-   * dragged, and at the end.
+   * `end` is the length of the run, `nameOf(ms)` a time as text. `onChange(range, isFinal)` is called while the window
+   * is dragged, and at the end.
    */
   constructor(series, { full, end, shortest, nameOf, onChange }) {
     Object.assign(this, { full, end, shortest, nameOf, onChange, range: full });
