@@ -38,7 +38,10 @@ export function coursePath(ms, values, [from, until], { isArea = false } = {}) {
 }
 
 export class OverviewStrip {
-  /** `end` is the length of the run. `onChange(range, isFinal)` is called while the window is dragged, and at the end. `nameOf(ms)` is a time as text. */
+  /**
+   * `end` is the length of the run, `nameOf(ms)` a time as text. `onChange(range, isFinal)` is called while the window
+   * is dragged, and at the end.
+   */
   constructor(series, { full, end, shortest, nameOf, onChange }) {
     Object.assign(this, { full, end, shortest, nameOf, onChange, range: full });
     const svg = svgElement("svg", { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" });

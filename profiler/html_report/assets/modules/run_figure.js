@@ -134,7 +134,7 @@ function titleOf(row, lines, axisName) {
 // A full CPU is in use, a full memory is a kill.
 const limitTone = ({ id }) => (id.includes("memory") ? "oom" : "faint");
 
-// The kernel counts every peak, also one that no sample has seen. The record has no time of a peak far above all samples.
+// The kernel counts every peak, also one that no sample has seen. A peak far above all samples has no time.
 const MISSED_SHARE = 1.01;
 const isMissedPeak = (run) =>
   run.peakBy === "kernel" && run.peak > MISSED_SHARE * (max(known(run.series?.mb ?? [], (mb) => mb)) ?? Infinity);
