@@ -314,7 +314,7 @@ def test_a_task_with_two_reports_is_paid_once_and_shows_both(opened: Opener, tmp
     shown = tab.inner_text("#detail-body .run-head + .note")
     assert shown.startswith("Container ")
     other = "side" if "Container batch" in shown else "batch"
-    tab.click(f"#detail-body .run-head + .note button:has-text('{other}')")
+    tab.click(f"#detail-body .run-head + .note a:has-text('{other}')")
     assert f"Container {other}." in tab.inner_text("#detail-body .run-head + .note")
     assert tab.evaluate("location.hash") == f"#run=both%2F{other}"
     again = opened(page, f"#run=both%2F{other}")

@@ -167,7 +167,7 @@ def test_another_run_to_compare_with_leaves_the_shown_part_and_the_place(opened:
         assert tab.evaluate("document.activeElement.tagName") == "SELECT"
         assert tab.evaluate("document.getElementById('detail').scrollTop") == 120
     link = tab.get_by_role("link", name="Open the other run")
-    assert (link.get_attribute("href") or "").startswith("#run=")
+    assert "#run=" in (link.get_attribute("href") or "")
 
 
 def test_a_moment_zooms_the_charts(opened: Opener, ecs_dashboard: Path) -> None:
