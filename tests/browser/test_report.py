@@ -234,7 +234,7 @@ def test_rates_and_readings_reach_back_to_the_last_that_was_known(opened: Opener
     series = lines_of(tab)
     assert series["read"] == [[0, 1000, 4000, 7000, 9000], [2, 2, 2, 0, None]]
     # The gap before the last GPU reading is too long to be closed.
-    assert series["GPU"] == [[0, 1000, 4000, 7000, 9000], [40, 40, 60, None, 80]]
+    assert series["gpu"] == [[0, 1000, 4000, 7000, 9000], [40, 40, 60, None, 80]]
 
 
 def test_a_run_without_io_and_gpus_has_no_charts_of_them(opened: Opener, tmp_path: Path) -> None:
