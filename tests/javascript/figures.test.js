@@ -252,7 +252,7 @@ test("the course of a run has steps and gaps", () => {
 
 test("a quantity without a value has no chart", () => {
   const { traces } = runFigure({ ...RUN, series: { ...SERIES, gpu: [null, null, null] } });
-  assert.ok(!traces.some(({ name }) => name === "GPU"));
+  assert.ok(!traces.some(({ name }) => name === "gpu"));
 });
 
 test("a peak of the kernel that no sample has seen is a line", () => {
