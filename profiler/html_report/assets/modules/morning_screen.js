@@ -24,7 +24,8 @@ export function drawMorning(runs) {
   if (!grid) return place.replaceChildren(emptyNote("No run in this selection has a start time."));
   byId("morning-note").textContent =
     `Highest memory peak of each ${grid.unit} in % of the limit. A cell opens its killed, else its failed, else its` +
-    ` highest run. Duration: median, and the newer half of the runs against the older.${grid.isPriced ? " Cost: sum." : ""}`;
+    " highest run. Duration: median, and the newer half of the runs against the older." +
+    (grid.isPriced ? " Cost: sum." : "");
   const columnsKey = `${grid.columns[0].text} ${grid.columns.length}`;
   const scrolled = place.dataset.columns === columnsKey ? place.querySelector(".nights")?.scrollLeft : undefined;
   const made = nightsTable(grid);
