@@ -3,17 +3,18 @@
 import click
 
 from profiler.aws_account.rollout import RolloutRequest
-from profiler.aws_account.rollout_plan import plan_addition
+from profiler.aws_account.rollout_plan import PlannedFamily, plan_addition
 from profiler.cli.options import StacksCommand, aws_options, stacks_option
-from profiler.cli.printing import warn
 from profiler.cli.taskdef.definition_output import change_files
 from profiler.cli.taskdef.monitor_variables import parse_settings
+from profiler.cli.taskdef.pushed_image import PushedImage
 from profiler.cli.taskdef.rollout_output import check_destination, roll_out, rollout_options
-from profiler.cli.wiring.aws_options import region_of_environment
+from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.errors import UsageError
 from profiler.core.version import __version__
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor_to, default_image_note
+from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor_to
 from profiler.task_definitions.containers import StacksAccess
+from profiler.task_definitions.definition_json import TaskDefinitionDocument
 
 
 @click.command(
@@ -106,12 +107,10 @@ def add_monitor_(
             in_place=in_place,
         )
         return 0
-    if image is None:
-        warn(default_image_note(f"task-profiler:{__version__} in the registry of the account"))
-    return roll_out(
-        request,
-        lambda family, document: plan_addition(family, document, options),
-        image=image,
-        region=region,
-        profile=profile,
-    )
+    pushed = None if image else PushedImage(open_clients(region, profile), must_exist=request.register)
+
+    def plan(family: str, document: TaskDefinitionDocument) -> PlannedFamily:
+        planned = plan_addition(family, document, options)
+        return planned if pushed is None else pushed.check(planned)
+
+    return roll_out(request, plan, image=image, region=region, profile=profile)
