@@ -88,10 +88,11 @@ def test_without_register_the_plan_is_printed_and_nothing_changes(aws: FakeAws, 
     assert done.returncode == 0, done.stderr
     assert "add monitor" in done.stdout
     assert "taskRoleArn" in done.stdout
-    missing = f"ECR has no image task-profiler:{profiler.__version__}, so the task would not start"
+    missing = f"ECR has no image task-profiler:{profiler.__version__}, without which the tasks do not start"
     assert missing in done.stderr
     refused = add_monitor(aws.environment(), "--family", "printed", "--register")
-    assert missing in " ".join(refused.stdout.split())
+    assert refused.returncode == 1
+    assert missing in refused.stderr
     assert ecs.describe_task_definition(taskDefinition="printed")["taskDefinition"]["revision"] == 1
     push_image(aws)
     add_monitor(aws.environment(), "--family", "printed", "--register")
