@@ -21,7 +21,7 @@ _TEMPLATE_PREFIX = "task-profiler/template-"
 _HASH_DIGITS = 16
 _CODE_PARAMETERS = ("CodeBucket", "CodeKey")
 # The secret of each parameter is STACK/NAME.
-_SECRETS = {"SlackSecretId": "slack", "ElasticsearchSecretId": "search"}
+_SECRETS = {"SlackSecretId": "slack", "ElasticsearchSecretId": "search", "OtlpSecretId": "otlp"}
 
 
 class StackRequest(Struct, frozen=True, kw_only=True):

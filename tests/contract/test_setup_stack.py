@@ -82,10 +82,13 @@ def account(tmp_path: Path) -> Iterator[Account]:
 
 
 def test_it_is_planned_created_and_deleted(account: Account) -> None:
-    planned = account.setup("--slack-failure-webhook", WEBHOOK, "--dry-run")
+    otlp = ("--otlp", "https://otlp.example.com", "--otlp-headers", "api-key=hunter2")
+    planned = account.setup("--slack-failure-webhook", WEBHOOK, *otlp, "--dry-run")
     assert planned.returncode == 0, planned.stderr
     assert f"would create the bucket {BUCKET}" in planned.stdout
     assert "would create the stack task-profiler (now absent)" in planned.stdout
+    assert "  OtlpEndpoint=https://otlp.example.com\n" in planned.stdout
+    assert "would store the secret task-profiler/otlp\n" in planned.stdout
     assert account.aws.client("s3").list_buckets()["Buckets"] == []
 
     created = account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "NotifyFamilies=a b,c")
@@ -239,6 +242,7 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         (("--parameter", "CodeKey=x"), "the command sets it"),
         (("--slack-failure-webhook", "hunter2"), "it begins with https://"),
         (("--elasticsearch", "https://me:hunter2@search"), "give it as --user NAME:PASSWORD"),
+        (("--otlp", "https://me:hunter2@otlp"), "give it in --otlp-headers"),
         (("--user", "hunter2"), "put a colon between them"),
         (("--user", "a:hunter2", "--api-key", "hunter2"), "give one of them"),
         (("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=mine"), "leave one out"),

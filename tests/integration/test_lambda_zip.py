@@ -14,15 +14,17 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from profiler.account_setup import forwarder_zip
 from profiler.core.errors import TaskProfilerError
+from profiler.otlp.otlp_encoding import Signal
 from tests.aws import fake_aws
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch, FakeHttpServer
+from tests.otlp_schema import read_protobuf
 from tests.unit.forwarder.task.test_task_event import event as task_event
 
 REPORT = {
@@ -74,6 +76,21 @@ class RuntimeApi(FakeHttpServer):
             return 200, headers, json.dumps(self.events.get()).encode()
         self.answers.put((request.path.rsplit("/", 1)[-1], json.loads(body or b"null")))
         return 202, {}, b""
+
+
+class OtlpBackend(FakeHttpServer):
+    """Accepts every export, and keeps the requests by signal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: dict[str, Any] = {}
+        self.keys: set[str] = set()
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        signal = request.path.removeprefix("/v1/")
+        self.keys.add(request.headers["api-key"])
+        self.requests[signal] = read_protobuf(cast("Signal", signal), gzip.decompress(body))
+        return 200, {"Content-Type": "application/x-protobuf"}, b""
 
 
 @pytest.fixture(scope="module")
@@ -188,6 +205,8 @@ def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
         "profiler",
         "profiler/aws_account",
         "profiler/core",
+        "profiler/otlp",
+        "profiler/past_runs",
         "profiler/record",
         "profiler/schedules",
     }
@@ -247,12 +266,13 @@ def test_the_real_runtime_client_reads_a_stream(
 
 
 def test_the_runtime_client_runs_task_stopped(unpacked: Path, runtime: Path, api: RuntimeApi) -> None:
-    """In an account that does not know the task definition any more."""
-    slack = FakeSlack()
+    """In an account that does not know the task definition any more. The run is exported, too."""
+    slack, backend = FakeSlack(), OtlpBackend()
     with fake_aws() as aws:
         process = start(
             unpacked, runtime, api, "handler.task_stopped",
-            SLACK_FAILURE_WEBHOOK_URL=slack.webhook_url, REPORT_WAIT_SECONDS="0", **aws.environment(),
+            SLACK_FAILURE_WEBHOOK_URL=slack.webhook_url, REPORT_WAIT_SECONDS="0",
+            OTLP_ENDPOINT=backend.url, OTLP_HEADERS=f"api-key={SECRET}", **aws.environment(),
         )  # fmt: skip
         try:
             api.events.put(task_event())
@@ -261,9 +281,15 @@ def test_the_runtime_client_runs_task_stopped(unpacked: Path, runtime: Path, api
             process.kill()
             output, _ = process.communicate()
             slack.close()
+            backend.close()
     assert answer == ("response", {"status": "failure", "indexed": False, "notified": "failure"})
     assert len(slack.messages) == 1
     assert slack.webhook_url not in output
+    assert SECRET not in output
+    assert backend.keys == {SECRET}
+    assert list(backend.requests) == ["traces", "logs", "metrics"]
+    (root, *_) = backend.requests["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert (root["name"], root["status"]["code"]) == ("nightly", 2)
 
 
 def test_the_runtime_client_runs_watch_schedules(unpacked: Path, runtime: Path, api: RuntimeApi) -> None:
@@ -302,5 +328,14 @@ def test_importing_the_handler_builds_no_client(unpacked: Path, runtime: Path) -
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert loaded.isdisjoint(
-        {"elasticsearch", "opensearchpy", "boto3", "botocore", "aws_lambda_powertools", "slack_sdk", "zoneinfo"}
+        {
+            "elasticsearch",
+            "opensearchpy",
+            "boto3",
+            "botocore",
+            "aws_lambda_powertools",
+            "slack_sdk",
+            "zoneinfo",
+            "profiler.otlp",
+        }
     )

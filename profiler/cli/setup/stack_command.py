@@ -21,6 +21,8 @@ _DEFAULT_STACK = "task-profiler"
 @click.option("--elasticsearch", "url", metavar="URL", help="Index the reports in this Elasticsearch or OpenSearch.")
 @click.option("--api-key", metavar="KEY", help="API key of the functions there.")
 @click.option("--user", metavar="NAME:PASSWORD", help="Password of the functions there.")
+@click.option("--otlp", "otlp_url", metavar="URL", help="Export each run to this OpenTelemetry backend.")
+@click.option("--otlp-headers", metavar="NAME=VALUE,…", help="Headers of the export, such as an API key.")
 @click.option("--log-group", "groups", metavar="NAME", multiple=True, help="Subscribe this log group. Repeatable.")
 @click.option("--all-log-groups", is_flag=True, help="Subscribe all log groups of the Region.")
 @click.option(
@@ -40,6 +42,8 @@ def stack_(
     url: str | None,
     api_key: str | None,
     user: str | None,
+    otlp_url: str | None,
+    otlp_headers: str | None,
     groups: tuple[str, ...],
     all_log_groups: bool,
     parameters: tuple[str, ...],
@@ -69,8 +73,8 @@ def stack_(
         bucket=bucket,
         zip_file=zip_file,
         parameters=parameters,
-        settings=_settings(url, groups, all_log_groups=all_log_groups),
-        secrets=_secrets(failure_webhook, success_webhook, api_key, user),
+        settings=_settings(url, otlp_url, groups, all_log_groups=all_log_groups),
+        secrets=_secrets(failure_webhook, success_webhook, api_key, user, otlp_headers),
     )
     from profiler.cli.setup.stack_cluster import SearchCluster  # requests
 
@@ -78,12 +82,18 @@ def stack_(
     return deploy(request, open_client, confirm, cluster, dry_run=dry_run)
 
 
-def _settings(url: str | None, groups: tuple[str, ...], *, all_log_groups: bool) -> dict[str, str]:
+def _settings(
+    url: str | None, otlp_url: str | None, groups: tuple[str, ...], *, all_log_groups: bool
+) -> dict[str, str]:
     settings = {}
     if url is not None:
         if "@" in url:
             raise UsageError("--elasticsearch contains a password: give it as --user NAME:PASSWORD.")
         settings["ElasticsearchUrl"] = url
+    if otlp_url is not None:
+        if "@" in otlp_url:
+            raise UsageError("--otlp contains a password: give it in --otlp-headers.")
+        settings["OtlpEndpoint"] = otlp_url
     if groups:
         settings["LogGroups"] = ",".join(groups)
     if all_log_groups:
@@ -92,7 +102,11 @@ def _settings(url: str | None, groups: tuple[str, ...], *, all_log_groups: bool)
 
 
 def _secrets(
-    failure_webhook: str | None, success_webhook: str | None, api_key: str | None, user: str | None
+    failure_webhook: str | None,
+    success_webhook: str | None,
+    api_key: str | None,
+    user: str | None,
+    otlp_headers: str | None,
 ) -> dict[str, dict[str, str]]:
     """The values of each secret, by the parameter that gets its name. No message contains a value."""
     webhooks = {"slack_failure_webhook_url": failure_webhook, "slack_success_webhook_url": success_webhook}
@@ -107,15 +121,16 @@ def _secrets(
         if not colon:
             raise UsageError("--user is not NAME:PASSWORD: put a colon between them.")
         search = {"username": name, "password": password}
-    return {
-        parameter: values
-        for parameter, values in (("SlackSecretId", slack), ("ElasticsearchSecretId", search))
-        if values
-    }
+    otlp = {"otlp_headers": otlp_headers} if otlp_headers else {}
+    secrets = {"SlackSecretId": slack, "ElasticsearchSecretId": search, "OtlpSecretId": otlp}
+    return {parameter: values for parameter, values in secrets.items() if values}
 
 
 def _ask(question: str) -> bool:
-    return click.confirm(question)
+    try:
+        return click.confirm(question)
+    except click.Abort:  # Ctrl-C or the end of the input: a change set must not stay
+        return False
 
 
 def _agree(question: str) -> bool:  # noqa: ARG001  as _ask

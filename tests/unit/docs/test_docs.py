@@ -13,7 +13,13 @@ from botocore.session import Session
 from botocore.validate import ParamValidator
 
 import profiler
-from forwarder.function_settings import ALL_SUBJECTS, DEFAULT_GRACE_MINUTES, read_notice_settings, read_settings
+from forwarder.function_settings import (
+    ALL_SUBJECTS,
+    DEFAULT_GRACE_MINUTES,
+    read_export_targets,
+    read_notice_settings,
+    read_settings,
+)
 from profiler.cli.recommend_command import command as recommend
 from profiler.prometheus.prometheus_metrics import LIVE_METRICS
 from profiler.record.emf import DIMENSION, EMF_METRICS, NAMESPACE, emf_unit
@@ -168,6 +174,8 @@ def test_the_forwarders_defaults_are_those_of_the_table() -> None:
         "SCHEDULE_GRACE_MINUTES": str(DEFAULT_GRACE_MINUTES),
         "REPORT_WAIT_SECONDS": f"{notice.report_wait_seconds:.0f}",
         "NOTIFY_LOG_LINES": str(notice.log_lines),
+        "OTLP_PROTOCOL": read_export_targets({"OTLP_ENDPOINT": "http://x"}, str)["logs"].protocol,
+        "OTLP_AWS_AUTH": "false",
     }
 
 
