@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from profiler.account_setup.image_repository import ImageRepository
+from profiler.account_setup.image_repository import has_default_image
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.rollout_plan import PlannedFamily
 from profiler.cli.printing import warn
@@ -21,8 +21,7 @@ def check_default_image(planned: Iterable[PlannedFamily], open_client: OpenClien
         return
     image = f"{MONITOR_REPOSITORY}:{__version__}"
     try:
-        repository = ImageRepository(open_client("ecr"), MONITOR_REPOSITORY)
-        is_there = repository.uri() is not None and repository.has_tag(__version__)
+        is_there = has_default_image(open_client)
     except TaskProfilerError as error:
         warn(f"It is unknown whether the monitor's image {image} is in ECR. {error}")
         return
