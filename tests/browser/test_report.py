@@ -200,8 +200,8 @@ def test_a_click_on_a_run_shows_its_time_series(opened: Opener, dashboard: Path,
 
 def test_each_measured_quantity_has_a_chart(opened: Opener, dashboard: Path, tmp_path: Path) -> None:
     tab = opened(dashboard)
-    everywhere = ["CPU, in vCPU", "Memory", "Read and written, in MB/s"]
-    devices = ["GPU utilization, mean of the GPUs", "GPU memory, all GPUs"]
+    everywhere = ["CPU, in vCPU", "Memory", "I/O, in MB/s"]
+    devices = ["Mean GPU utilization", "GPU memory, all GPUs"]
     for family, expected in (("nightly-etl", everywhere), ("train-ranker", [*everywhere, *devices])):
         open_run(tab, family)
         assert titles(tab) == expected
@@ -234,7 +234,7 @@ def test_rates_and_readings_reach_back_to_the_last_that_was_known(opened: Opener
     series = lines_of(tab)
     assert series["read"] == [[0, 1000, 4000, 7000, 9000], [2, 2, 2, 0, None]]
     # The gap before the last GPU reading is too long to be closed.
-    assert series["GPU"] == [[0, 1000, 4000, 7000, 9000], [40, 40, 60, None, 80]]
+    assert series["gpu"] == [[0, 1000, 4000, 7000, 9000], [40, 40, 60, None, 80]]
 
 
 def test_a_run_without_io_and_gpus_has_no_charts_of_them(opened: Opener, tmp_path: Path) -> None:

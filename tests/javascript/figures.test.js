@@ -5,7 +5,10 @@ import { countFigure, countStep } from "#page/count_chart.js";
 import { durationFigure } from "#page/duration_chart.js";
 import { CPU_HEAT, heatmapFigure, MEMORY_HEAT } from "#page/heatmap.js";
 import { nightFigure, shownPeriod } from "#page/night_chart.js";
-import { readingsAt, runFigure } from "#page/run_figure.js";
+import { coursePath } from "#page/overview_strip.js";
+import { cardPosition } from "#page/run_card.js";
+import { runFigure, wholeRange } from "#page/run_figure.js";
+import { readingsAt } from "#page/run_rows.js";
 import { bucketsOf } from "#page/time_buckets.js";
 import { DAY } from "#page/time_units.js";
 import { HOUR, runAt, START } from "./browser.js";
@@ -183,7 +186,7 @@ const SERIES = { ms: [1000, 2000, 3000], vcpu: [0.5, null, 1], mb: [100, 900, 20
 const RUN = runAt(0, { ms: 3000, vcpuSize: 1, size: 1000, peak: 900, series: SERIES });
 
 test("each measured quantity has a chart, and all have one time axis", () => {
-  const { traces, layout, end } = runFigure(RUN);
+  const { traces, layout } = runFigure(RUN);
   assert.deepEqual(
     traces.map(({ name, yaxis }) => [name, yaxis]),
     [
@@ -192,7 +195,7 @@ test("each measured quantity has a chart, and all have one time axis", () => {
     ],
   );
   assert.deepEqual(traces[1].x, [0, 1000, 2000, 3000]);
-  assert.equal(end, 3000);
+  assert.deepEqual(layout.xaxis.range, [-12, 3012]);
   assert.ok(layout.yaxis.domain[0] > layout.yaxis2.domain[1]);
   assert.equal(layout.xaxis.anchor, "y2");
 });
@@ -221,23 +224,54 @@ test("the other run is pale and in the readings", () => {
   const other = { ...RUN, series: { ms: [2000], mb: [300] }, ms: 2000 };
   const names = runFigure(RUN, other).traces.map(({ name }) => name);
   assert.ok(names.includes("mb of the other run"));
-  assert.deepEqual(readingsAt(RUN, other, 1500), ["not measured", "900 MB (300 MB)"]);
+  assert.deepEqual(readingsAt(RUN, other, 1500), [
+    { name: "CPU", tone: "cpu", texts: ["not measured", "not measured"] },
+    { name: "memory", tone: "memory", texts: ["900 MB", "300 MB"] },
+  ]);
 });
 
 test("bytes that are known only now and then have no gaps", () => {
   const read = [1, null, 3];
   const [trace] = runFigure({ ...RUN, series: { ms: SERIES.ms, read } }).traces;
   assert.deepEqual(trace.y, [1, 1, 3]);
+  const [reading] = readingsAt({ ...RUN, series: { ms: SERIES.ms, read } }, undefined, 1500);
+  assert.deepEqual(reading.texts, ["3 MB/s"], "what is drawn there");
 });
 
 test("a longer run to compare with leaves the time axis alone", () => {
   const other = { ...RUN, series: { ms: [9000], mb: [300] }, ms: 9000 };
-  assert.deepEqual(runFigure(RUN, other).full, runFigure(RUN).full);
+  const rangeOf = (...figure) => runFigure(...figure).layout.xaxis.range;
+  assert.deepEqual(rangeOf(RUN, other), rangeOf(RUN));
+  assert.deepEqual(rangeOf(RUN, other, [1000, 2000]), [1000, 2000]);
+  assert.deepEqual(wholeRange(RUN), rangeOf(RUN));
+});
+
+test("the card is beside the cursor, or above or below the chart that is pointed at", () => {
+  const place = { width: 350, height: 900 };
+  const view = { top: 300, bottom: 900 };
+  const at = { width: 150, height: 200, line: 100, pointerTop: 400, place, view, isBeside: true };
+  assert.deepEqual(cardPosition(at), { left: 112, top: 384 });
+  assert.deepEqual(cardPosition({ ...at, line: 300 }), { left: 138, top: 384 });
+  assert.equal(cardPosition({ ...at, pointerTop: 890 }).top, 692, "whole, where the reader sees it");
+  assert.equal(cardPosition({ ...at, pointerTop: undefined }).top, 308);
+  const narrow = { ...at, isBeside: false, chart: { top: 340, bottom: 500 } };
+  assert.deepEqual(cardPosition(narrow), { left: 25, top: 500 });
+  assert.deepEqual(cardPosition({ ...narrow, view: { top: 0, bottom: 600 } }), { left: 25, top: 140 });
+  const byKeyboard = { ...narrow, pointerTop: undefined };
+  assert.equal(cardPosition(byKeyboard).top, 500);
+  assert.equal(cardPosition({ ...byKeyboard, view: { top: -300, bottom: 600 } }).top, -200, "above all charts");
+  const wide = cardPosition({ ...narrow, isBeside: true, width: 300, line: 175 });
+  assert.equal(wide.top, 500, "no room beside the cursor");
+});
+
+test("the course of a run has steps and gaps", () => {
+  assert.equal(coursePath([10, 20, 30], [1, null, 2], [0, 100]), "M0 50H10M20 4H30");
+  assert.equal(coursePath([10, 20], [2, 1], [0, 20], { isArea: true }), "M0 4H50V50H100V100H0");
 });
 
 test("a quantity without a value has no chart", () => {
   const { traces } = runFigure({ ...RUN, series: { ...SERIES, gpu: [null, null, null] } });
-  assert.ok(!traces.some(({ name }) => name === "GPU"));
+  assert.ok(!traces.some(({ name }) => name === "gpu"));
 });
 
 test("a peak of the kernel that no sample has seen is a line", () => {
@@ -247,9 +281,13 @@ test("a peak of the kernel that no sample has seen is a line", () => {
   assert.ok(
     runFigure(missed).layout.annotations.some(({ text }) => text === "kernel peak 950 MB, between the samples"),
   );
-  for (const run of [{ ...missed, peak: 905 }, { ...missed, peakBy: "sampled" }, RUN]) {
+  for (const run of [{ ...missed, peak: 905 }, { ...missed, peakBy: "sampled" }, { ...missed, peakAt: 1500 }, RUN]) {
     assert.ok(!namesOf(run).includes("kernel peak"));
   }
+  const moments = [["memory-peak", 2000, 2000, "memory peak"]];
+  const marksOf = (run) => runFigure({ ...run, moments }).traces.filter(({ name }) => name === "memory peak");
+  assert.deepEqual(marksOf(missed), [], "its time is unknown");
+  assert.deepEqual([marksOf(RUN)[0].x, marksOf({ ...missed, peak: 905 })[0].x], [[2000], [2000]]);
 });
 
 test("a full CPU is not red, a full memory is", () => {

@@ -16,6 +16,13 @@ export function element(tag, properties = {}, ...children) {
   return created;
 }
 
+export function svgElement(tag, attributes, ...children) {
+  const created = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) created.setAttribute(name, value);
+  created.append(...children);
+  return created;
+}
+
 export const byId = (id) => document.getElementById(id);
 
 export const button = (textContent, onclick, properties = {}) =>

@@ -34,7 +34,7 @@ export async function openRun(run, { isNewPage = true } = {}) {
   await loadSeries();
   await loadActivity(run);
   if (selection.run !== name) return; // closed, or another run was opened
-  drawRunPage(byId("detail-body"), run, { onOpen: openRun });
+  drawRunPage(byId("detail-body"), run, { linkTo: runLink });
   dialog.scrollTop = 0;
   byId("run-title").focus();
 }
