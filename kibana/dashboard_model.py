@@ -16,7 +16,7 @@ SHORTEST_DURATION_MS: Final = 1000
 """The beginning of a logarithmic axis of durations. Without it, the axis would begin at a millisecond."""
 
 COLUMN_WIDTHS: Final = {
-    "task.id": 320,
+    "task.id": 305,
     "task.stopped_reason": 400,
     "notice.message": 690,
     "container.image.name": 260,

@@ -10,7 +10,6 @@ from kibana.panel_builders import (
     DURATION,
     FAMILIES,
     FAMILY_CONTROL,
-    LATEST_CHARTS,
     LATEST_TASK,
     NEWEST,
     NOT_SUCCESSFUL,
@@ -123,7 +122,6 @@ RUN: Final = Dashboard(
             latest("event.start", "Start"),
             highest(DURATION, "Duration"),
             highest("cost.usd", "USD"),  # a sum would show 0 for a run without a known price
-            LATEST_CHARTS,
         ),
         _run_table(
             "run-size",
