@@ -10,6 +10,8 @@ OPENTOFU_VERSION := 1.10.10
 OPENTOFU := $(CACHE)/opentofu/tofu-$(OPENTOFU_VERSION)
 ACTIONLINT_VERSION := 1.7.12
 ACTIONLINT := $(CACHE)/actionlint-$(ACTIONLINT_VERSION)/actionlint
+OTELCOL_VERSION := 0.150.0
+OTELCOL := $(CACHE)/otelcol-$(OTELCOL_VERSION)/otelcol
 # With PLATFORMS, buildx builds for each of them. It loads a single one into Docker, and pushes with PUSH=1.
 BUILD = docker $(if $(PLATFORMS),buildx build --platform '$(PLATFORMS)' $(if $(PUSH),--push,$(if $(findstring $(comma),$(PLATFORMS)),,--load)),build)
 comma := ,
@@ -17,7 +19,7 @@ comma := ,
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron deploy redrive image release-check actionlint prometheus grafana bench-prometheus bench-processes bench-slowdown bench-why bench-notices bench-compare hashes audit bench-monitor scale pictures coverage mutants site site-publish clean
+.PHONY: help demo test fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron redrive image release-check actionlint prometheus otlp grafana bench-prometheus bench-processes bench-slowdown bench-why bench-notices bench-compare hashes audit bench-monitor scale pictures coverage mutants site site-publish clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,7 +46,7 @@ e2e-cgroup2: $(VENV)/.dev ## The run command and the monitor on cgroup v2, in a 
 search: $(VENV)/.dev ## The forwarder against real Elasticsearch and OpenSearch (needs Java and Maven)
 	$(BIN)/pytest tests/search --numprocesses auto --maxprocesses 4 --dist loadgroup
 
-browser: $(VENV)/.dev ## The report page in a real Chromium (needs Debian's chromium)
+browser: $(VENV)/.dev node_modules/.made ## The report page in a real Chromium (needs Debian's chromium, and Node.js with npm for axe-core)
 	$(BIN)/pytest tests/browser
 
 iac: $(VENV)/.dev $(VENV)/.iac $(OPENTOFU) ## The monitor in CDK, TypeScript and Terraform (needs Node.js, npm and Go)
@@ -52,6 +54,9 @@ iac: $(VENV)/.dev $(VENV)/.iac $(OPENTOFU) ## The monitor in CDK, TypeScript and
 
 prometheus: $(VENV)/.dev ## The Grafana dashboard's queries on a real Prometheus (needs Debian's prometheus)
 	$(BIN)/pytest tests/prometheus
+
+otlp: $(VENV)/.dev $(if $(shell command -v go 2>/dev/null),$(OTELCOL)) ## The export to a real OpenTelemetry Collector (needs Go, which builds it once in about three minutes)
+	$(BIN)/pytest tests/otlp
 
 gpu: $(VENV)/.dev ## The GPU numbers under a real load (needs an NVIDIA GPU and its driver)
 	$(BIN)/pytest tests/gpu
@@ -86,7 +91,7 @@ grafana: $(VENV)/.dev ## Write the Grafana dashboard from grafana/grafana_panels
 	$(BIN)/python grafana/build_grafana.py
 
 lambda-zip: $(VENV)/.venv ## Build dist/task-profiler-forwarder.zip, the same bytes each time
-	$(BIN)/python tools/lambda_zip.py
+	$(BIN)/python -m profiler.account_setup.forwarder_zip dist/task-profiler-forwarder.zip
 
 hashes: $(VENV)/.dev ## Write the hashes of the zip's and the image's wheels into the files that pin their versions
 	$(BIN)/python -m tools.wheel_hashes
@@ -95,9 +100,6 @@ audit: $(VENV)/.venv ## Look up what the zip and the image are made of in PyPI's
 	@test -d $(VENV)-audit || $(PYTHON) -m venv $(VENV)-audit
 	@$(VENV)-audit/bin/pip install --quiet --disable-pip-version-check pip-audit
 	$(VENV)-audit/bin/pip-audit --strict --require-hashes --disable-pip $(addprefix --requirement ,lambda/requirements.txt $(wildcard taskdef/requirements/*.txt))
-
-deploy: $(VENV)/.venv ## Deploy the forwarder by the AWS CLI: BUCKET=NAME [STACK=NAME] [PARAMETERS="Key=Value …"]
-	@$(BIN)/python tools/deploy.py
 
 redrive: $(VENV)/.runtime ## Send a dead-letter queue's events again: QUEUE=URL FUNCTION=NAME
 	@$(BIN)/python tools/redrive.py
@@ -232,6 +234,10 @@ $(OPENTOFU):
 
 $(ACTIONLINT):
 	GOBIN='$(@D)' go install github.com/rhysd/actionlint/cmd/actionlint@v$(ACTIONLINT_VERSION)
+
+$(OTELCOL): # the builder writes its files into the current folder
+	@mkdir -p $(@D)
+	cd $(@D) && nice go run go.opentelemetry.io/collector/cmd/builder@v$(OTELCOL_VERSION) --config '$(CURDIR)/tests/otlp/builder.yaml'
 
 $(VENV)-mutants/.made:
 	@$(PYTHON) -m venv $(VENV)-mutants

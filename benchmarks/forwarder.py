@@ -34,10 +34,10 @@ from forwarder.subscription import (  # benchmarks.subscription adds lambda/ to 
     decode_event,
     read_event,
 )
+from profiler.account_setup.forwarder_zip import build_zip
 from profiler.record.record_model import encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
 from tests.search.server import SearchServer
-from tools import lambda_zip
 from tools.fleet import Fleet, runs
 
 _EVENTS_PER_PAYLOAD, _EVENTS_PER_REQUEST = 100, 500
@@ -82,7 +82,7 @@ def measure_cold_import(modules: str) -> tuple[float, float]:
     """
     with tempfile.TemporaryDirectory(prefix="bench-zip-") as name:
         folder = Path(name)
-        lambda_zip.main([str(folder / "forwarder.zip")])
+        build_zip(folder / "forwarder.zip")
         with zipfile.ZipFile(folder / "forwarder.zip") as archive:
             archive.extractall(folder / "task")
         code = (

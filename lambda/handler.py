@@ -18,8 +18,10 @@ from forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
     NoticeSettings,
+    exports_runs,
     fetch_secret,
     read_credentials,
+    read_export_targets,
     read_grace_minutes,
     read_notice_settings,
     read_settings,
@@ -46,7 +48,7 @@ from forwarder.task.task_event import parse_stopped_task
 from forwarder.task_lines import InvalidReport
 from forwarder.task_notices import TaskNotices
 from forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
-from profiler.core.aws_clients import AwsClient, bounded_client
+from profiler.core.aws_clients import AwsClient, bounded_client, open_session
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
 
 if TYPE_CHECKING:  # only watch_schedules imports them
@@ -60,6 +62,9 @@ _NOTICE_RESERVE_SECONDS = 20.0
 _MAX_LAST_SECONDS = 8.0
 # The parts of the time of watch_schedules that are left when it stops to read, to store notices and to post to Slack.
 _WATCH_RESERVES = (0.5, 0.35, 0.15)
+# The time of the export, which comes last, and its largest part of an invocation that is nearly over.
+_EXPORT_SECONDS = 5.0
+_EXPORT_PART = 0.25
 
 
 def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -113,8 +118,9 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         describe=_definitions().describe,
         run_log=lambda task, container: ReportFinder(_log_tail().newest, budget, task.id, container),
         index=lambda: _index(context),
-        channels=lambda settings: _channels(settings, budget),
+        channels=lambda settings: _channels(settings, _notice_budget(context)),
         once=lambda settings: _idempotently(settings.idempotency_table, context),
+        export=lambda ended, settings: _export(ended, settings, context),
         warn=_warn,
     )
     return handler.handle(task).as_response()
@@ -268,6 +274,34 @@ def _index_budget(context: Context) -> InvocationTime:
     remaining_seconds = InvocationTime(context).remaining_seconds()
     notice_seconds = min(_NOTICE_RESERVE_SECONDS, remaining_seconds / 2)
     return InvocationTime(context, reserved_seconds=max(0.0, notice_seconds - RESERVED_SECONDS))
+
+
+def _notice_budget(context: Context) -> InvocationTime:
+    """Return the time for notices: without that of the export, if there is one."""
+    left_seconds = InvocationTime(context).remaining_seconds() if exports_runs(os.environ) else 0
+    return InvocationTime(context, reserved_seconds=min(_EXPORT_SECONDS, left_seconds * _EXPORT_PART))
+
+
+def _export(ended: EndedTask, settings: NoticeSettings, context: Context) -> None:
+    """Export the run if an address for it is set."""
+    if not exports_runs(os.environ):
+        return
+    from forwarder.run_export import RunExport  # only for an export
+    from profiler.core.clock import SystemClock
+    from profiler.otlp.http_transport import HttpTransport, aws_signer
+    from profiler.otlp.otlp_export import OtlpExporter
+
+    queue_url = os.environ.get("FAILED_ITEMS_QUEUE_URL", "").strip()
+    sign = aws_signer(lambda: open_session(None, None).get_credentials())
+    export = RunExport(
+        lambda: read_export_targets(os.environ, fetch_secret),
+        OtlpExporter(HttpTransport(), SystemClock(), jitter=random.random, sign=sign),
+        keep=(lambda failures: send_failures(queue_url, bounded_client("sqs"), failures)) if queue_url else None,
+        warn=_warn,
+        now_ns=time.time_ns,
+    )
+    left_seconds = InvocationTime(context, reserved_seconds=RESERVED_SECONDS).remaining_seconds()
+    export.export(ended, _idempotently(settings.idempotency_table, context), min(_EXPORT_SECONDS, left_seconds))
 
 
 def _idempotently(table: str | None, context: Context) -> Idempotently:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -26,3 +27,16 @@ def wait_until(predicate: Callable[[], T | None], seconds: float, what: str) -> 
         if time.monotonic() >= deadline:
             raise WaitTimeoutError(f"waited {seconds:g} s for {what}")
         time.sleep(_STEP_SECONDS)
+
+
+def remove_group(group: Path) -> None:
+    """Remove a control group; a process that was waited for may keep it busy for a moment."""
+    wait_until(lambda: _is_removed(group), 60, f"{group} to be free")
+
+
+def _is_removed(group: Path) -> bool:
+    try:
+        group.rmdir()
+    except OSError:
+        return not group.exists()
+    return True

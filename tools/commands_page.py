@@ -32,11 +32,12 @@ _SETTINGS = "[The monitor](monitor.md#settings) lists them."
 
 def text() -> str:
     """Generate the text of the page."""
-    return _HEAD + "".join(_section(names, command) for names, command in leaves(group, ()))
+    described: dict[str, str] = {}
+    return _HEAD + "".join(_section(names, command, described) for names, command in leaves(group, ()))
 
 
 def leaves(command: click.Command, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Yield each command that is not a group, with its full name."""
+    """Yield each command that does something, with its full name: a group only if it needs no subcommand."""
     if not isinstance(command, click.Group):
         yield names, command
         return
@@ -45,9 +46,12 @@ def leaves(command: click.Command, names: tuple[str, ...]) -> Iterator[tuple[tup
         child = command.get_command(context, name)
         if child is not None and not child.hidden:
             yield from leaves(child, (*names, name))
+    if names and command.invoke_without_command:
+        yield names, command
 
 
-def _section(names: tuple[str, ...], command: click.Command) -> str:
+def _section(names: tuple[str, ...], command: click.Command, described: dict[str, str]) -> str:
+    """Generate the section of a command; ``described`` has the heading below which each option was described first."""
     context = click.Context(command)
     arguments = [option.make_metavar(context) for option in command.params if isinstance(option, click.Argument)]
     usage = " ".join([_PROGRAM, *names, *(["[OPTION]…"] if _options(command) else []), *arguments])
@@ -55,8 +59,12 @@ def _section(names: tuple[str, ...], command: click.Command) -> str:
     own, reads_runs = _without(source_options, _options(command))
     own, signs_in = _without(add_options(search_options, ca_file_option), own)
     own, calls_aws = _without(aws_options, own)
-    if own:
-        parts.append(_list(own))
+    heading = " ".join(names)
+    new = [option for option in own if described.setdefault(_item(option), heading) == heading]
+    if new:
+        parts.append("".join(map(_item, new)))
+    if seen := [option for option in own if option not in new]:
+        parts.append(f"{_repeated(seen, described)}\n")
     if reads_runs:
         parts.append("Also: [options for past runs](past-runs.md).\n")
     if signs_in:
@@ -92,8 +100,13 @@ def _without(
     return [option for option in options if _item(option) not in shared], True
 
 
-def _list(options: list[click.Option]) -> str:
-    return "".join(_item(option) for option in options)
+def _repeated(options: list[click.Option], described: dict[str, str]) -> str:
+    """Name options that other commands have, too, with links to their descriptions."""
+    headings: dict[str, list[str]] = {}
+    for option in options:
+        headings.setdefault(described[_item(option)], []).append(_option_names(option))
+    links = [f"{', '.join(names)} of [{heading}](#{heading.replace(' ', '-')})" for heading, names in headings.items()]
+    return f"Also: {'; '.join(links)}."
 
 
 def _item(option: click.Option) -> str:

@@ -17,8 +17,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tools.lambda_zip import REQUIREMENTS, ROOT
+from profiler.account_setup.forwarder_zip import build_zip, requirements_file
 
+ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "dist" / "release"
 CHECKSUMS = "SHA256SUMS"
 # Commands that must start from the installed wheel. The README's first commands are run, too.
@@ -27,7 +28,7 @@ COMMANDS = (
     ("run", "--", "true"),
     ("history",),
     ("recommend", "--help"),
-    ("kibana", "import", "--dry-run", "--url", "http://127.0.0.1:9", "--flavour", "lens"),
+    ("setup", "stack", "--help"),
     ("schema",),
 )
 _IMAGE_REQUIREMENTS = tuple(ROOT / "taskdef" / "requirements" / name for name in ("core.txt", "gpu.txt", "stacks.txt"))
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
 def build(out: Path) -> Path:
     """Build the wheel, the source distribution and the forwarder's zip. Returns the wheel."""
     run(sys.executable, "-m", "hatchling", "build", "--directory", str(out))
-    run(sys.executable, str(ROOT / "tools" / "lambda_zip.py"), str(out / "task-profiler-forwarder.zip"))
+    build_zip(out / "task-profiler-forwarder.zip")
     shutil.copy(ROOT / "lambda" / "template.yaml", out / "task-profiler-forwarder.yaml")
     (wheel,) = out.glob("*.whl")
     return wheel
@@ -101,7 +102,7 @@ def write_components(wheel: Path, environment: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="task-profiler-image-") as name:
         image = Path(name) / "image.txt"
         image.write_text("".join(path.read_text() for path in _IMAGE_REQUIREMENTS))
-        for requirements, target in ((REQUIREMENTS, "task-profiler-forwarder"), (image, "task-profiler-image")):
+        for requirements, target in ((requirements_file(), "task-profiler-forwarder"), (image, "task-profiler-image")):
             run(*tool, "requirements", *form, "--output-file", str(out / f"{target}.cdx.json"), str(requirements))
 
 

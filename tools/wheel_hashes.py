@@ -13,16 +13,16 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tools.lambda_zip import (
+from profiler.account_setup.forwarder_zip import (
     PROCESSORS,
     PURE_WHEEL_OPTIONS,
     PYTHONS,
-    REQUIREMENTS,
-    ROOT,
+    requirements_file,
     requirements_with_hashes,
     wheels,
 )
 
+ROOT = Path(__file__).resolve().parent.parent
 IMAGE_REQUIREMENTS = ROOT / "taskdef" / "requirements"
 # The base of the image has glibc or musl.
 _C_LIBRARY_TAGS = (("manylinux2014", "manylinux_2_17", "manylinux_2_28"), ("musllinux_1_1", "musllinux_1_2"))
@@ -37,7 +37,7 @@ WheelSets = Iterator[tuple[Sequence[str], Sequence[str]]]
 
 def main() -> None:
     """Update all requirements files."""
-    write(REQUIREMENTS, wheels(_pins(REQUIREMENTS)))
+    write(requirements_file(), wheels(_pins(requirements_file())))
     for path in sorted(IMAGE_REQUIREMENTS.glob("*.txt")):
         write(path, image_wheels(_pins(path)))
 

@@ -3,14 +3,18 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from forwarder.delivery_errors import SettingsError
 from forwarder.index_names import IndexPeriod
 from profiler.core.aws_clients import bounded_config
+
+if TYPE_CHECKING:  # only an export imports it
+    from profiler.otlp.otlp_settings import Targets
 
 Engine = Literal["elasticsearch", "opensearch"]
 # What NOTIFY selects: ended tasks by their outcome, and notices of tasks that run.
@@ -30,6 +34,17 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 _SECRET_CACHE_SECONDS = 300
 _PARAMETER_PREFIX = "ssm:"
+_EXPORT_ADDRESSES = (
+    "OTLP_ENDPOINT",
+    "OTLP_TRACES_ENDPOINT",
+    "OTLP_LOGS_ENDPOINT",
+    "OTLP_METRICS_ENDPOINT",
+)
+_EXPORT_SETTINGS = (
+    *_EXPORT_ADDRESSES,
+    "OTLP_HEADERS",
+    "OTLP_PROTOCOL",
+)
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
@@ -221,6 +236,56 @@ class _Secret(Struct):
     api_key: str | None = None
     username: str | None = None
     password: str | None = None
+
+
+class _ExportSecret(Struct):
+    otlp_headers: str | None = None
+
+
+def exports_runs(environment: Mapping[str, str]) -> bool:
+    """Whether ended runs are exported: an address is set."""
+    return any(environment.get(name, "").strip() for name in _EXPORT_ADDRESSES)
+
+
+def read_export_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> "Targets":
+    """Read where ended runs are exported to, and the headers in the secret that ``OTLP_SECRET_ID`` names.
+
+    Raises:
+        SettingsError: names the variable or the secret, never a value.
+    """
+    from profiler.core.errors import UsageError
+    from profiler.otlp.otlp_settings import parse_headers, read_targets
+
+    values = {name: environment.get(name, "").strip() for name in _EXPORT_SETTINGS}
+    secret_id = environment.get("OTLP_SECRET_ID", "").strip()
+    signs_for_aws = _boolean(environment, "OTLP_AWS_AUTH")
+    try:
+        if secret_id and not values["OTLP_HEADERS"]:
+            values["OTLP_HEADERS"] = _export_headers(secret_id, fetch)
+            parse_headers(values["OTLP_HEADERS"], f"otlp_headers of the secret {secret_id}")
+        targets = read_targets(values, signs_for_aws=signs_for_aws)
+    except UsageError as error:
+        raise SettingsError(str(error)) from None
+    logs = targets.get("logs")
+    if not signs_for_aws or logs is None or any(name.lower() == "x-aws-log-group" for name, _ in logs.headers):
+        return targets
+    # CloudWatch Logs takes no log record without a log stream; the function may write into its own.
+    own = (
+        ("x-aws-log-group", environment.get("AWS_LAMBDA_LOG_GROUP_NAME", "")),
+        ("x-aws-log-stream", environment.get("AWS_LAMBDA_LOG_STREAM_NAME", "")),
+    )
+    return {**targets, "logs": replace(logs, headers=(*logs.headers, *own))}
+
+
+def _export_headers(secret_id: str, fetch: Callable[[str], str]) -> str:
+    try:
+        headers = msgspec.json.decode(fetch(secret_id), type=_ExportSecret).otlp_headers
+    except (msgspec.DecodeError, UnicodeError):
+        headers = None
+    if not headers:
+        # Not "from": the decoder's message may quote the secret.
+        raise SettingsError(f"The secret {secret_id} is not JSON with otlp_headers.") from None
+    return headers
 
 
 def fetch_secret(name: str) -> str:

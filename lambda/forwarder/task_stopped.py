@@ -18,7 +18,7 @@ from forwarder.notices.channel import ChannelKind, NoticeChannel, announce
 from forwarder.notices.ended_task import Comparison, EndedTask
 from forwarder.notices.idempotency import Idempotently
 from forwarder.search_cluster.document_delivery import DeliverDocuments
-from forwarder.task.batch_log_stream import TaskContainers, identify_containers
+from forwarder.task.batch_log_stream import TaskContainers, docker_labels, identify_containers
 from forwarder.task.find_report import FindIndexedReport, ReportFinder, ReportLine
 from forwarder.task.stop_classification import judge
 from forwarder.task.task_event import EventContainer, StoppedTask
@@ -68,6 +68,7 @@ class TaskStoppedHandler:
         index: connects to the search cluster; returns None without one.
         channels: returns the channels for notices.
         once: returns the guard that posts a notice only once for a key.
+        export: exports the run after everything else; it raises nothing.
         warn: logs a sentence.
     """
 
@@ -80,6 +81,7 @@ class TaskStoppedHandler:
         index: Callable[[], Index | None],
         channels: Callable[[NoticeSettings], Sequence[NoticeChannel]],
         once: Callable[[NoticeSettings], Idempotently] = lambda _settings: lambda _key, work: work(),
+        export: Callable[[EndedTask, NoticeSettings], None] = lambda _ended, _settings: None,
         warn: Callable[[str], None] = lambda _sentence: None,
     ) -> None:
         self._settings = settings
@@ -88,6 +90,7 @@ class TaskStoppedHandler:
         self._open_index = index
         self._channels = channels
         self._once = once
+        self._export = export
         self._warn = warn
 
     def handle(self, task: StoppedTask) -> TaskStoppedResult:
@@ -130,14 +133,15 @@ class TaskStoppedHandler:
             errors,
         )
         notified: ChannelKind | None = None
+        ended = notice = EndedTask(
+            task=task,
+            outcome=outcome,
+            container=containers.batch,
+            report_line=report_line,
+            log=containers.batch_log,
+            labels=docker_labels(definition, containers.batch),
+        )
         if settings is not None:
-            notice = EndedTask(
-                task=task,
-                outcome=outcome,
-                container=containers.batch,
-                report_line=report_line,
-                log=containers.batch_log,
-            )
             if should_notify(notice, settings, if_unusual=True):
                 if outcome.status == "failure":
                     notice = replace(notice, log_lines=run_log.last_lines(containers.batch_log, settings.log_lines))
@@ -145,6 +149,7 @@ class TaskStoppedHandler:
                     notice = _with_comparison(notice, index)
             is_selected = should_notify(notice, settings)
             notified = self._notify(notice, settings, errors, is_selected=is_selected)
+        self._export(ended, settings or NoticeSettings())
         raise_errors(errors)
         return TaskStoppedResult(status=outcome.status, indexed=indexed, notified=notified)
 

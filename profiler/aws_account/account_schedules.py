@@ -14,11 +14,10 @@ from profiler.aws_account.aws_errors import aws_errors
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.core.aws_clients import AwsClient
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.timestamps import json_moment_ns
 from profiler.schedules.schedule_model import Schedule
 
 _DISABLED = "DISABLED"
-_MS_PER_SECOND = 1000
 
 
 class FoundSchedules(Struct, frozen=True, kw_only=True):
@@ -77,6 +76,11 @@ def _noted(problems: list[str], what: str) -> Iterator[None]:
         problems.append(str(error))
 
 
+def is_timed(target: ScheduledTarget) -> bool:
+    """Whether the target is started at times, and not by an event."""
+    return target.kind == "schedule" or bool(target.rule.get("ScheduleExpression"))
+
+
 def schedule_of(target: ScheduledTarget) -> Schedule:
     """The schedule of a target that AWS returned."""
     parameters = (target.content if target.kind == "rule" else target.content["Target"])["EcsParameters"]
@@ -101,19 +105,12 @@ def schedule_of(target: ScheduledTarget) -> Schedule:
         time_zone=content.get("ScheduleExpressionTimezone", "UTC"),
         is_enabled=content.get("State") != _DISABLED,
         window_minutes=content.get("FlexibleTimeWindow", {}).get("MaximumWindowInMinutes", 0),
-        created_ns=_moment_ns(content.get("CreationDate")),
-        modified_ns=_moment_ns(content.get("LastModificationDate")),
-        starts_ns=_moment_ns(content.get("StartDate")),
-        ends_ns=_moment_ns(content.get("EndDate")),
+        created_ns=json_moment_ns(content.get("CreationDate")),
+        modified_ns=json_moment_ns(content.get("LastModificationDate")),
+        starts_ns=json_moment_ns(content.get("StartDate")),
+        ends_ns=json_moment_ns(content.get("EndDate")),
         cluster_arn=target.cluster_arn,
         definition_arn=target.definition_arn,
         task_count=parameters.get("TaskCount", 1),
         dead_letter_arn=content["Target"].get("DeadLetterConfig", {}).get("Arn"),
     )
-
-
-def _moment_ns(value: object) -> int | None:
-    """A time of the unparsed response, in seconds since 1970."""
-    if isinstance(value, str):
-        return parse_ns(value)
-    return round(value * _MS_PER_SECOND) * NS_PER_MS if isinstance(value, int | float) else None

@@ -1,11 +1,45 @@
-"""The log groups of monitors that have their own log stream. ECS starts no container whose log group is missing."""
+"""Log groups by their names: those that match a pattern, and those of monitors that have their own log stream."""
+
+import re
+from collections.abc import Iterable, Iterator
+from fnmatch import fnmatchcase
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.errors import TaskProfilerError
 
+_WILDCARDS = re.compile(r"[*?\[]")
+
+
+def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[str, ...]:
+    """The log groups that match the names, which may have the wildcards ``*``, ``?`` and ``[]``.
+
+    AWS is asked only for names with a wildcard.
+
+    Raises:
+        TaskProfilerError: if the groups cannot be listed, or if a name with a wildcard matches none.
+    """
+    return tuple(dict.fromkeys(group for name in names for group in _matching(open_client, name)))
+
+
+def _matching(open_client: OpenClient, name: str) -> Iterable[str]:
+    prefix = _WILDCARDS.split(name, maxsplit=1)[0]
+    if prefix == name:
+        return (name,)
+    found = [group for group in _listed(open_client, prefix) if fnmatchcase(group, name)]
+    if not found:
+        raise TaskProfilerError(f"No log group matches {name!r}: check --log-group, --region and --profile.")
+    return found
+
+
+def _listed(open_client: OpenClient, prefix: str) -> Iterator[str]:
+    start = {"logGroupNamePrefix": prefix} if prefix else {}
+    with aws_errors("The log groups could not be read", "logs:DescribeLogGroups"):
+        for page in open_client("logs").get_paginator("describe_log_groups").paginate(**start):
+            yield from (group["logGroupName"] for group in page["logGroups"])
+
 
 class LogGroups:
-    """Looks for log groups and creates them.
+    """Looks for log groups and creates them. ECS starts no container whose log group is missing.
 
     Args:
         open_client: Makes boto3's client of a service.
@@ -19,7 +53,7 @@ class LogGroups:
         """A sentence if ``--register`` will create the group; None if it exists."""
         if name not in self._exists:
             try:
-                self._exists[name] = self._find(name)
+                self._exists[name] = name in _listed(self._open, name)
             except TaskProfilerError:  # the permission to list groups is not needed for anything else
                 self._exists[name] = None
         if self._exists[name]:
@@ -40,8 +74,3 @@ class LogGroups:
                 is_new = False
         self._exists[name] = True
         return is_new
-
-    def _find(self, name: str) -> bool:
-        with aws_errors("The log groups could not be read"):
-            pages = self._open("logs").get_paginator("describe_log_groups").paginate(logGroupNamePrefix=name)
-            return any(group["logGroupName"] == name for page in pages for group in page["logGroups"])

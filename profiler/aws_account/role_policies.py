@@ -1,26 +1,100 @@
-"""Attaches to task roles the policy that lets the monitor write the report."""
+"""Plans and attaches the policy that lets the monitors of a task role write their reports."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from profiler.aws_account.aws_errors import aws_errors
+from msgspec import Struct
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient
-from profiler.task_definitions.permissions import POLICY_NAME, merged_policy, read_policy
+from profiler.core.errors import TaskProfilerError
+from profiler.task_definitions.permissions import (
+    MAX_INLINE_CHARACTERS,
+    POLICY_NAME,
+    characters,
+    log_groups_of,
+    merged_policy,
+    read_policy,
+)
+
+_MAX_NAMED = 5
 
 
-def attach_policy(iam: AwsClient, role: str, streams: frozenset[str]) -> bool:
-    """Allow PutLogEvents for these log streams. Returns False if the role allows them already."""
-    with aws_errors(f"The policy of the role {role!r} was not changed"):
-        existing = _existing_policy(iam, role)
-        merged = merged_policy(existing, streams)
-        if merged == existing:
+class RolePolicy(Struct, frozen=True, kw_only=True):
+    """The inline policy ``task-profiler`` that a role gets.
+
+    ``document`` None: the role allows all streams already. ``note`` names the prefixes that replace log streams.
+    """
+
+    role: str
+    document: Mapping[str, object] | None = None
+    note: str | None = None
+
+
+class RolePolicies:
+    """The policies of task roles. Methods raise TaskProfilerError with IAM's reason.
+
+    Args:
+        open_client: Makes boto3's client of a service.
+    """
+
+    def __init__(self, open_client: OpenClient) -> None:
+        self._open = open_client
+
+    def plan(self, role: str, streams: frozenset[str]) -> RolePolicy:
+        """The policy that allows these streams, too. The role is read, and does not change."""
+        iam = self._open("iam")
+        with aws_errors(f"The policy of the role {role!r} was not changed"):
+            existing = _document(iam, role, POLICY_NAME)
+            planned = planned_policy(role, streams, existing)
+            if planned.document is None:
+                return planned
+            others = sum(characters(document) for document in self._others(iam, role))
+        return planned_policy(role, streams, existing, other_characters=others)
+
+    def attach(self, policy: RolePolicy) -> bool:
+        """Write the policy. Returns False if nothing changes."""
+        if policy.document is None:
             return False
-        iam.put_role_policy(RoleName=role, PolicyName=POLICY_NAME, PolicyDocument=json.dumps(merged))
-    return True
+        with aws_errors(f"The policy of the role {policy.role!r} was not changed"):
+            self._open("iam").put_role_policy(
+                RoleName=policy.role, PolicyName=POLICY_NAME, PolicyDocument=json.dumps(policy.document)
+            )
+        return True
+
+    @staticmethod
+    def _others(iam: AwsClient, role: str) -> Iterator[Mapping[str, object]]:
+        for page in iam.get_paginator("list_role_policies").paginate(RoleName=role):
+            for name in page["PolicyNames"]:
+                document = None if name == POLICY_NAME else _document(iam, role, name)
+                if document is not None:
+                    yield document
 
 
-def _existing_policy(iam: AwsClient, role: str) -> Mapping[str, object] | None:
+def planned_policy(
+    role: str, streams: frozenset[str], existing: Mapping[str, object] | None = None, *, other_characters: int = 0
+) -> RolePolicy:
+    """The policy of a role. Raises TaskProfilerError if IAM would not accept it."""
     try:
-        return read_policy(iam.get_role_policy(RoleName=role, PolicyName=POLICY_NAME)["PolicyDocument"])
+        merged = merged_policy(existing, streams, other_characters=other_characters)
+    except TaskProfilerError as error:
+        raise TaskProfilerError(f"The policy of the role {role!r} was not changed. {error}") from error
+    if merged.document is existing:
+        return RolePolicy(role=role)
+    if not merged.prefixes:
+        return RolePolicy(role=role, document=merged.document)
+    named = log_groups_of(merged.prefixes)
+    more = f" and {len(named) - _MAX_NAMED} more" if len(named) > _MAX_NAMED else ""
+    note = (
+        f"The role {role} would need a policy of {merged.exact_characters:,} characters, and IAM allows "
+        f"{MAX_INLINE_CHARACTERS:,} in a role's inline policies, so the policy gets prefixes of log groups: "
+        f"{', '.join(named[:_MAX_NAMED])}{more}."
+    )
+    return RolePolicy(role=role, document=merged.document, note=note)
+
+
+def _document(iam: AwsClient, role: str, name: str) -> Mapping[str, object] | None:
+    try:
+        return read_policy(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
     except iam.exceptions.NoSuchEntityException:
         return None

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.monitor_log_groups import LogGroups
 from profiler.aws_account.registered_definitions import TaskDefinitions, previous_revision, revision_of
-from profiler.aws_account.role_policies import attach_policy
+from profiler.aws_account.role_policies import RolePolicies, RolePolicy, planned_policy
 from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily, Planner
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
 from profiler.core.errors import TaskProfilerError
@@ -25,6 +25,7 @@ class RolloutRequest(Struct, frozen=True, kw_only=True):
 
     globs: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
+    scheduled: bool = False
     register: bool = False
     update_schedules: bool = False
     print_policy: bool = False
@@ -78,18 +79,23 @@ class Rollout:
         return LogGroups(self._open)
 
     @cached_property
-    def _targets(self) -> tuple[ScheduledTarget, ...]:
+    def _role_policies(self) -> RolePolicies:
+        return RolePolicies(self._open)
+
+    @cached_property
+    def targets(self) -> tuple[ScheduledTarget, ...]:
+        """All targets of schedules and rules that start ECS tasks, in all clusters."""
         try:
             return self._schedules.targets()
         except TaskProfilerError as error:
-            if self._request.update_schedules or self._request.clusters:
+            if self._request.update_schedules or self._request.clusters or self._request.scheduled:
                 raise
             self._on_problem(f"{error} The plan names no pinned schedules.")
             return ()
 
     @cached_property
     def _planner(self) -> Planner:
-        return Planner(self._definitions.describe, self._plan_change, targets=self._targets, image=self._image)
+        return Planner(self._definitions.describe, self._plan_change, targets=self.targets, image=self._image)
 
     def families(self) -> tuple[str, ...]:
         """The selected families. Globs that select none of them are named.
@@ -97,30 +103,41 @@ class Rollout:
         Raises:
             TaskProfilerError: if the families cannot be listed, or if none is selected.
         """
-        request, definitions, targets = self._request, self._definitions, self._targets
-        seen: set[str] = set()
-        for cluster in request.clusters:
-            seen |= definitions.families_of_tasks(cluster)
-            seen |= {target.family for target in targets if target.is_in(cluster)}
+        request, definitions = self._request, self._definitions
+        seen = self._seen_families()
         selected: set[str] = set()
         unmatched = []
         for glob in request.globs or ("*",):
             families = definitions.families(glob)
-            matching = families & seen if request.clusters else families
+            matching = families if seen is None else families & seen
             selected |= matching
             if not matching:
                 unmatched.append(glob)
         where = f" in {' or '.join(request.clusters)}" if request.clusters else ""
-        unselected = f"is selected by {' or '.join(map(repr, unmatched))}{where}: check the"
+        started = " that a schedule or a rule starts" if request.scheduled else ""
+        unselected = f"{started} is selected by {' or '.join(map(repr, unmatched))}{where}: check the"
         if not selected:
             raise TaskProfilerError(
-                f"No task definition family with an active revision {unselected} globs, the cluster's name and the "
+                f"No task definition family with an active revision{unselected} globs, the cluster's name and the "
                 "Region."
             )
         if unmatched:
-            self._on_problem(f"No task definition family with an active revision {unselected} glob and the Region.")
+            self._on_problem(f"No task definition family with an active revision{unselected} glob and the Region.")
             self.counts["unmatched"] = len(unmatched)
         return tuple(sorted(selected))
+
+    def _seen_families(self) -> frozenset[str] | None:
+        """The families of the clusters, or those that schedules start; None if the request limits neither."""
+        request, targets = self._request, self.targets
+        if not (request.clusters or request.scheduled):
+            return None
+        started = {
+            target.family
+            for target in targets
+            if not request.clusters or any(target.is_in(cluster) for cluster in request.clusters)
+        }
+        clusters = () if request.scheduled else request.clusters
+        return frozenset(started).union(*map(self._definitions.families_of_tasks, clusters))
 
     def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
         """Plan each family. Families of services are skipped unless the request includes them."""
@@ -225,18 +242,28 @@ class Rollout:
         self._on_problem(f"{subject}: {error}")
         self.counts["failed"] += 1
 
-    def attach_policies(self, planned: Iterable[PlannedFamily]) -> None:
-        """Attach to each task role the policy that its families need. A role that cannot be changed is a failure."""
+    def policies(self, planned: Iterable[PlannedFamily]) -> Iterator[RolePolicy]:
+        """The policy of each task role; without ``attach_policy``, the roles are not read."""
         streams: dict[str, frozenset[str]] = {}
         for family in planned:
             role_arn = text(family.definition.get("taskRoleArn"))
             if role_arn is not None and family.streams:
                 role = role_arn.rpartition("/")[2]
                 streams[role] = streams.get(role, frozenset()) | family.streams
+        plan = self._role_policies.plan if self._request.attach_policy else planned_policy
         for role, needed_streams in sorted(streams.items()):
             try:
-                if attach_policy(self._open("iam"), role, needed_streams):
-                    self._on_step(f"attached the policy {POLICY_NAME} to the role {role}")
+                yield plan(role, needed_streams)
+            except TaskProfilerError as error:
+                if self._request.attach_policy:
+                    self._fail(role, error)
+
+    def attach_policies(self, policies: Iterable[RolePolicy]) -> None:
+        """Attach the policies. A role that cannot be changed is a failure."""
+        for policy in policies:
+            try:
+                if self._role_policies.attach(policy):
+                    self._on_step(f"attached the policy {POLICY_NAME} to the role {policy.role}")
                     self.counts["attached"] += 1
             except TaskProfilerError as error:
-                self._fail(role, error)
+                self._fail(policy.role, error)

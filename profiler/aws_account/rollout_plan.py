@@ -15,7 +15,7 @@ from profiler.task_definitions.add_monitor import (
     default_image_note,
     log_group_note,
 )
-from profiler.task_definitions.containers import default_image, own_log_group
+from profiler.task_definitions.containers import default_image, has_monitor, own_log_group
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
 from profiler.task_definitions.permissions import report_streams
 from profiler.task_definitions.remove_monitor import remove_monitor
@@ -39,6 +39,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
         streams: The ARNs of the log streams that the task role must allow.
         log_group: The log group that the monitor needs for its own stream, None if it uses the batch's.
         pinned: The targets whose revision differs from the one that the plan ends with.
+        unmonitored: Those of them whose revision has no monitor.
     """
 
     family: str
@@ -50,6 +51,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     streams: frozenset[str] = frozenset()
     log_group: str | None = None
     pinned: tuple[ScheduledTarget, ...] = ()
+    unmonitored: tuple[ScheduledTarget, ...] = ()
 
     @property
     def is_new_revision(self) -> bool:
@@ -141,8 +143,12 @@ class Planner:
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="refused", notes=(str(error),), document=document)
         pins = tuple(self._pins(planned))
+        pinned = tuple(target for target, _ in pins)
         return replace(
-            planned, notes=(*planned.notes, *(note for _, note in pins)), pinned=tuple(target for target, _ in pins)
+            planned,
+            notes=(*planned.notes, *(note for _, note in pins)),
+            pinned=pinned,
+            unmonitored=tuple(target for target in pinned if not self._starts_monitor(planned, target)),
         )
 
     def pin_difference(self, planned: PlannedFamily, target: ScheduledTarget) -> Difference:
@@ -153,9 +159,21 @@ class Planner:
         pinned = target.pinned_revision or ""
         if planned.action == "refused" or pinned == planned.revision:
             return "monitor" if planned.is_new_revision else "none"
-        if pinned not in self._pinned:  # many schedules may start one revision, which never changes
-            self._pinned[pinned] = read_document(self._describe(pinned), pinned).definition
-        return difference(self._pinned[pinned], planned.definition, self._image)
+        return difference(self._pinned_definition(pinned), planned.definition, self._image)
+
+    def _pinned_definition(self, revision: str) -> Mapping[str, object]:
+        if revision not in self._pinned:  # many schedules may start one revision, which never changes
+            self._pinned[revision] = read_document(self._describe(revision), revision).definition
+        return self._pinned[revision]
+
+    def _starts_monitor(self, planned: PlannedFamily, target: ScheduledTarget) -> bool:
+        revision = target.pinned_revision or ""
+        if planned.document is not None and revision == planned.revision:
+            return has_monitor(planned.document.definition, self._image)
+        try:
+            return has_monitor(self._pinned_definition(revision), self._image)
+        except TaskProfilerError:  # the note says that it cannot be read
+            return True
 
     def _pins(self, planned: PlannedFamily) -> Iterator[tuple[ScheduledTarget, str]]:
         """The targets that are pinned to another revision, each with a note."""

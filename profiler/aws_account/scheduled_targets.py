@@ -145,7 +145,8 @@ class Schedules:
     def _targets_of_rules(self) -> Iterator[ScheduledTarget]:
         for bus in self._pages(self._events.list_event_buses, "EventBuses"):
             for rule in self._pages(self._events.list_rules, "Rules", EventBusName=bus["Name"]):
-                yield from self._targets_of_rule(rule["Name"], bus["Name"])
+                for target in self._targets_of_rule(rule["Name"], bus["Name"]):
+                    yield replace(target, rule=rule)
 
     def _targets_of_rule(self, rule: str, bus: str) -> Iterator[ScheduledTarget]:
         pages = self._pages(

@@ -18,6 +18,7 @@ COMMANDS = {
         "Run as a sidecar of an ECS task. All settings are environment variables.",
     ),
     "run": ("profiler.cli.run_command", "Run a command and report its CPU, memory and I/O."),
+    "setup": ("profiler.cli.setup", "Set up an AWS account: image, forwarder, monitors."),
     "taskdef": ("profiler.cli.taskdef.taskdef_group", "Add the monitor to ECS task definitions, and remove it."),
     "replay": (
         "profiler.cli.replay_command",

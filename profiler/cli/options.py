@@ -185,7 +185,7 @@ past_run_options = add_options(
         "groups",
         metavar="GROUP",
         multiple=True,
-        help="Read this log group in CloudWatch. Repeatable.",
+        help="Read this log group in CloudWatch, or those that match * ? []. Repeatable.",
     ),
     aws_options,
 )

@@ -10,10 +10,11 @@ import click
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import aws_errors
+from profiler.aws_account.monitor_log_groups import matching_log_groups
 from profiler.aws_account.replay import LogGroup, ReplayCounts, ReplayProgressFile, call_forwarder, replay
 from profiler.cli.options import WholeNumber, aws_options, parse_time
 from profiler.cli.progress import progress_row
-from profiler.cli.wiring.aws_options import AwsOptions, aws_client
+from profiler.cli.wiring.aws_options import AwsOptions, aws_client, open_clients
 from profiler.core.aws_clients import bounded_config
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -26,7 +27,9 @@ _CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS = 60, 910  # a function runs for
 
 
 @click.command("replay", epilog="Example: task-profiler replay --log-group /ecs/jobs --function forwarder --since 30d")
-@click.option("--log-group", "group", metavar="GROUP", required=True, help="The log group to read.")
+@click.option(
+    "--log-group", "name", metavar="GROUP", required=True, help="The log group to read, or those that match * ? []."
+)
 @click.option(
     "--function", "function_name", metavar="NAME", required=True, help="Name or ARN of the forwarder function."
 )
@@ -46,7 +49,7 @@ _CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS = 60, 910  # a function runs for
 @click.option("--restart", is_flag=True, help="Ignore the progress of an interrupted replay of this log group.")
 def command(
     *,
-    group: str,
+    name: str,
     function_name: str,
     since: str,
     until: str,
@@ -65,26 +68,28 @@ def command(
     start_ms, end_ms = parse_time(since, now_ms), parse_time(until, now_ms)
     if start_ms >= end_ms:
         raise UsageError("--since is not before --until: use an earlier --since or a later --until.")
-    aws = _connect(group, AwsOptions(region=region, profile=profile))
-    progress_file = ReplayProgressFile(_state_file(os.environ, group, function_name, aws.place), start_ms, end_ms)
-    from_ms = start_ms
-    if not dry_run:
-        _create_state_folder(progress_file)
-        if restart:
-            progress_file.clear()
-        from_ms = min(progress_file.resume_ms(), end_ms)
-        if from_ms > start_ms:
-            click.echo(f"Continuing an interrupted replay from {format_ms(from_ms * NS_PER_MS)}.", err=True)
-
-    try:
-        counts = _replay(aws, None if dry_run else function_name, progress_file, (from_ms, end_ms), concurrency)
-    except (OSError, ValueError) as error:
-        raise TaskProfilerError(f"The replay was interrupted ({error}): run it again to continue.") from error
+    options = AwsOptions(region=region, profile=profile)
+    groups = matching_log_groups(open_clients(region, profile), (name,))
+    aws = _connect(name, options)
+    counts = ReplayCounts()
+    progress_files = [
+        ReplayProgressFile(_state_file(os.environ, group, function_name, aws.place), start_ms, end_ms)
+        for group in groups
+    ]
+    for group, file in zip(groups, progress_files, strict=True):
+        progress_file = None if dry_run else file
+        if progress_file is not None:
+            _create_state_folder(progress_file)
+            if restart:
+                progress_file.clear()
+        counts = counts.plus(_replay_group(aws, group, function_name, progress_file, (start_ms, end_ms), concurrency))
+    where = f" in {len(groups)} log groups" if len(groups) > 1 else ""
     if dry_run:
-        click.echo(f"{counts.read} lines would be sent.")
+        click.echo(f"{counts.read} lines{where} would be sent.")
         return
-    progress_file.complete()
-    click.echo(f"{counts.read} lines sent: {counts.indexed} indexed, {counts.failed} failed.")
+    for file in progress_files:
+        file.complete()
+    click.echo(f"{counts.read} lines{where} sent: {counts.indexed} indexed, {counts.failed} failed.")
 
 
 def _create_state_folder(progress_file: ReplayProgressFile) -> None:
@@ -97,17 +102,17 @@ def _create_state_folder(progress_file: ReplayProgressFile) -> None:
 
 
 class _Aws(Struct, frozen=True, kw_only=True):
-    """The log group, and the client of Lambda, of one Region and account.
+    """The clients of one Region and account.
 
     ``place`` names both, since other Regions and accounts may have groups and functions of the same names.
     """
 
-    group: LogGroup
+    logs: Any
     functions: Any
     place: str
 
 
-def _connect(group: str, options: AwsOptions) -> _Aws:
+def _connect(name: str, options: AwsOptions) -> _Aws:
     from botocore.exceptions import BotoCoreError, ClientError  # heavy, and not for --help
 
     config = bounded_config(
@@ -116,44 +121,50 @@ def _connect(group: str, options: AwsOptions) -> _Aws:
         attempts=_ATTEMPTS,
         connections=_MAX_CONCURRENCY,
     )
-    with aws_errors(f"{group} cannot be read", _PERMISSIONS):
+    with aws_errors(f"{name} cannot be read", _PERMISSIONS):
         logs, functions = (aws_client(service, options, os.environ, config) for service in ("logs", "lambda"))
         sts = aws_client("sts", options, os.environ)
     try:
         account = sts.get_caller_identity()["Account"]
     except (BotoCoreError, ClientError):  # needs no permission, but network access
         account = ""
-    return _Aws(group=LogGroup(logs, group), functions=functions, place=f"{logs.meta.region_name} {account}")
+    return _Aws(logs=logs, functions=functions, place=f"{logs.meta.region_name} {account}")
 
 
-def _replay(
+def _replay_group(
     aws: _Aws,
-    function_name: str | None,
-    progress_file: ReplayProgressFile,
+    group: str,
+    function_name: str,
+    progress_file: ReplayProgressFile | None,
     window_ms: tuple[int, int],
     concurrency: int,
 ) -> ReplayCounts:
-    """Send the reports between the two times; without a function, count them."""
+    """Send the reports between the two times; without a file for the progress, count them."""
     start_ms, end_ms = window_ms
+    if progress_file is not None and (from_ms := min(progress_file.resume_ms(), end_ms)) > start_ms:
+        start_ms = from_ms
+        click.echo(f"Continuing an interrupted replay of {group} from {format_ms(from_ms * NS_PER_MS)}.", err=True)
 
     def forward(event: Mapping[str, object]) -> ReplayCounts:
-        return call_forwarder(aws.functions, function_name or "", event)
+        return call_forwarder(aws.functions, function_name, event)
 
-    with aws_errors(f"{aws.group.name} cannot be replayed", _PERMISSIONS), progress_row(os.environ) as show:
+    def on_window(done_until_ms: int, counts: ReplayCounts) -> None:
+        if progress_file is not None:
+            progress_file.save(done_until_ms)
+        show(f"{group}: {counts.read} reports", (done_until_ms - start_ms) / max(end_ms - start_ms, 1))
 
-        def on_window(done_until_ms: int, counts: ReplayCounts) -> None:
-            if function_name is not None:
-                progress_file.save(done_until_ms)
-            show(f"{counts.read} reports", (done_until_ms - start_ms) / max(end_ms - start_ms, 1))
-
-        return replay(
-            aws.group,
-            None if function_name is None else forward,
-            on_window,
-            start_ms=start_ms,
-            end_ms=end_ms,
-            concurrency=concurrency,
-        )
+    try:
+        with aws_errors(f"{group} cannot be replayed", _PERMISSIONS), progress_row(os.environ) as show:
+            return replay(
+                LogGroup(aws.logs, group),
+                None if progress_file is None else forward,
+                on_window,
+                start_ms=start_ms,
+                end_ms=end_ms,
+                concurrency=concurrency,
+            )
+    except (OSError, ValueError) as error:
+        raise TaskProfilerError(f"The replay was interrupted ({error}): run it again to continue.") from error
 
 
 def _state_file(environment: Mapping[str, str], group: str, function_name: str, place: str) -> Path:

@@ -33,6 +33,13 @@ def parse_ns(text: object) -> int | None:
     return whole_seconds * NS_PER_SECOND + int((fraction or "0").ljust(9, "0")[:9])
 
 
+def json_moment_ns(value: object) -> int | None:
+    """A time in the JSON of AWS: RFC 3339, or seconds since 1970, to the millisecond."""
+    if isinstance(value, int | float):
+        return round(value * (NS_PER_SECOND // NS_PER_MS)) * NS_PER_MS
+    return parse_ns(value)
+
+
 def parse_datetime(text: str | None, *, default_zone: tzinfo | None = None) -> datetime | None:
     """Parse a time in any ISO 8601 form that ``datetime.fromisoformat`` accepts.
 

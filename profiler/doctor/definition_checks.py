@@ -29,7 +29,7 @@ from profiler.record.units import MIB
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks import DeliveryFailure
 from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, architecture_notes, unreachable_notes
-from profiler.task_definitions.containers import Container, find_monitor, read_containers, task_memory_mb
+from profiler.task_definitions.containers import Container, find_monitor, has_monitor, read_containers, task_memory_mb
 from profiler.task_definitions.revision_difference import difference
 
 _MONITOR = "monitor"
@@ -60,7 +60,7 @@ def schedule_findings(
             yield ok(SCHEDULES, f"The {target.title} starts {revision}.")
             continue
         pin = f"The {target.title} is pinned to {target.pinned_revision}"
-        if _has_monitor(pinned_definition):
+        if has_monitor(pinned_definition):
             yield note(SCHEDULES, f"{pin}, and does not start {revision}.")
         else:
             is_other = difference(pinned_definition, definition) == "other"
@@ -72,13 +72,6 @@ def schedule_findings(
                 f"{pin}, which has no monitor, so its runs have no report.",
                 reason if is_other else f"Move it: {move_command}.",
             )
-
-
-def _has_monitor(definition: Mapping[str, object]) -> bool:
-    try:
-        return find_monitor(read_containers(definition)) is not None
-    except TaskProfilerError:  # another program's container has the monitor's name
-        return False
 
 
 def definition_findings(definition: Mapping[str, object], add_command: str, *, default_image: str) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ _STACK, _REPORTS, _SUBSCRIPTION = "stack", "forward_logs", "subscription"
 _TASKS, _QUEUES, _ALARMS, _STREAM = "task_stopped", "queues", "alarms", "data stream"
 _SCHEDULES = "watch_schedules"
 _HOURS = 24
-_UPDATE = "Update the stack with make deploy; docs/deployment.md describes its parameters."
+_UPDATE = "Update the stack with task-profiler setup stack; docs/deployment.md describes its parameters."
 _FAILED_QUEUES = ("ForwardLogsDeadLetterQueueUrl", "TaskStoppedDeadLetterQueueUrl")
 _REJECTED_QUEUE = "FailedItemsQueueUrl"
 
@@ -177,7 +177,7 @@ def _messages_findings(output: str, url: str, source: DeployedStack) -> Iterator
     elif output == _REJECTED_QUEUE:
         yield problem(
             _QUEUES,
-            f"The search cluster rejected documents: about {count} messages in {name}.",
+            f"The search cluster rejected documents, or runs were not exported: about {count} messages in {name}.",
             "Read `reason` in a message. Often, index templates are missing: task-profiler kibana import.",
         )
     else:

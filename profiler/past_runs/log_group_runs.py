@@ -42,6 +42,7 @@ _CHECKPOINT_MARKER = '"task.checkpoint"'
 _STACKS_MARKER = '"task.stacks"'
 # The line of call stacks is written after the end of the batch, by the same clock, and uploaded with the report.
 _BEFORE_END_MS, _AFTER_REPORT_MS = 10_000, 60_000
+_MAX_NAMED = 3
 _MAX_PATTERN_LENGTH = 1024
 _NAME = re.compile(r"\w+", re.ASCII)
 
@@ -80,7 +81,8 @@ class LogGroupRuns(RunSource):
         self._open_progress = open_progress
         self._unreadable = 0
         self._limit: str | None = None
-        self.place = " and ".join(groups)
+        few = len(groups) <= _MAX_NAMED
+        self.place = " and ".join(groups) if few else f"{groups[0]} and {len(groups) - 1} other log groups"
 
     @property
     def notes(self) -> Sequence[str]:

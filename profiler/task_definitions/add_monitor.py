@@ -52,6 +52,7 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
         stacks: When to read call stacks. Grants SYS_PTRACE, and sets ``pidMode: task`` too.
         log_group: The log group of the monitor, into whose own stream the report is written; None: the batch's.
         region: The Region of the log group, if the definition does not contain it. In a template, it is a reference.
+        settings: Further environment variables of the monitor, which override those of an existing monitor.
     """
 
     container: str | None = None
@@ -60,6 +61,7 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     stacks: StacksAccess | None = None
     log_group: str | None = None
     region: str | Mapping[str, object] | None = None
+    settings: Mapping[str, str] = {}
 
 
 def add_monitor(
@@ -206,6 +208,7 @@ def _monitor(
         uses_neuron=batch.uses_neuron,
         own_log=_own_log(definition, batch, options),
         stacks=options.stacks,
+        settings=options.settings,
     )
 
 

@@ -120,6 +120,14 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
     return monitor
 
 
+def has_monitor(definition: Mapping[str, object], image: str | None = None) -> bool:
+    """Whether the definition has the monitor; another program's container with its name is none."""
+    try:
+        return find_monitor(read_containers(definition), image) is not None
+    except TaskProfilerError:
+        return False
+
+
 def _roles(containers: Sequence[Container], image: str | None = None) -> ContainerRoles:
     return container_roles([_as_task_container(container, image) for container in containers])
 
@@ -258,6 +266,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
 
     TASK_PROFILER_CONTAINER always names the batch: at run time nothing else tells it from other containers. Without
     ``own_log``, the report is written into the batch's log stream. Without ``stacks``, the monitor has no privileges.
+    ``settings`` are further environment variables.
     """
 
     image: str
@@ -266,6 +275,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
     uses_neuron: bool = False
     own_log: OwnLog | None = None
     stacks: StacksAccess | None = None
+    settings: Mapping[str, str] = {}
 
     @property
     def is_root(self) -> bool:
@@ -285,6 +295,7 @@ class MonitorContainer(Struct, frozen=True, kw_only=True):
         variables = {CONTAINER_VARIABLE: self.batch.name} | log_group | (GPU_VARIABLES if self.uses_gpu else {})
         if self.stacks is not None:
             variables[STACKS_VARIABLE] = self.stacks
+        variables |= self.settings
         definition: dict[str, object] = {
             "name": MONITOR_NAME,
             "image": self.image,

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.timestamps import json_moment_ns
 
 # Fields that DescribeTaskDefinition returns and RegisterTaskDefinition does not accept.
 READ_ONLY = frozenset(
@@ -33,12 +34,13 @@ class TaskDefinitionDocument(Struct, frozen=True, kw_only=True):
     """A definition that RegisterTaskDefinition accepts, its origin, and the style of its text.
 
     ``is_from_ecs`` is True if it was read from a response of ECS, whose text differs from the definition.
-    ``arn`` is then the ARN of the revision, if the response contains it.
+    ``arn`` and ``registered_ns`` are then the revision's ARN and time, if the response contains them.
     """
 
     definition: Mapping[str, object]
     is_from_ecs: bool = False
     arn: str | None = None
+    registered_ns: int | None = None
     indent: str = _INDENT
     ascii_only: bool = False
 
@@ -105,11 +107,17 @@ def read_document(data: bytes, source_name: str) -> TaskDefinitionDocument:
             "'aws ecs register-task-definition' takes or 'aws ecs describe-task-definition' prints."
         )
     arn = text(definition.get("taskDefinitionArn"))
+    registered_ns = json_moment_ns(definition.get("registeredAt"))
     is_answer = definition is not outer or arn is not None
     if is_answer:
         definition = _without_read_only_fields(definition, outer.get("tags"))
     return TaskDefinitionDocument(
-        definition=definition, is_from_ecs=is_answer, arn=arn, indent=_indent(data), ascii_only=data.isascii()
+        definition=definition,
+        is_from_ecs=is_answer,
+        arn=arn,
+        registered_ns=registered_ns,
+        indent=_indent(data),
+        ascii_only=data.isascii(),
     )
 
 

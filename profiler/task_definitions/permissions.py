@@ -1,9 +1,21 @@
-"""The IAM policy that lets the monitor write the report, and its union with an existing policy."""
+"""The IAM policy that lets the monitor write the report, and its union with an existing policy.
+
+IAM limits the inline policies of a role to 10,240 characters together, without whitespace: about a hundred log groups.
+Where a role is shared by more families, the most similar log streams are joined to a prefix, until the policy fits.
+https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
+"""
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import translate
+from functools import cache
+from itertools import pairwise
+
+from msgspec import Struct
 
 from profiler.core.ecs_terms import AWSLOGS, arn_account, arn_part, arn_region
+from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.task_definitions.containers import own_log_group, read_containers
 
@@ -11,6 +23,10 @@ POLICY_NAME = "task-profiler"
 _VERSION = "2012-10-17"
 _ACTION = "logs:PutLogEvents"
 _SID = "PutTheReportIntoTheBatchsStream"
+MAX_INLINE_CHARACTERS = 10_240
+_LOG_GROUP = ":log-group:"
+# Up to the first folder or word: a shorter prefix would allow the log groups of everybody.
+_SHORTEST_PREFIX = re.compile(rf"arn:[^:]*:logs:[^:]*:[^:]*{_LOG_GROUP}/*[^:/_.-]+[:/_.-]")
 
 
 def report_streams(
@@ -46,24 +62,97 @@ def policy(streams: Iterable[str]) -> Mapping[str, object]:
     return {"Version": _VERSION, "Statement": [statement]}
 
 
-def merged_policy(existing: Mapping[str, object] | None, streams: frozenset[str]) -> Mapping[str, object]:
+class FittedPolicy(Struct, frozen=True, kw_only=True):
+    """A policy that IAM accepts.
+
+    Attributes:
+        document: The policy.
+        exact_characters: The length that it would have without prefixes.
+        prefixes: The log streams that were joined to a prefix, as resources.
+    """
+
+    document: Mapping[str, object]
+    exact_characters: int
+    prefixes: tuple[str, ...] = ()
+
+
+def merged_policy(
+    existing: Mapping[str, object] | None, streams: frozenset[str], *, other_characters: int = 0
+) -> FittedPolicy:
     """The existing policy with these log streams added; the other statements are kept.
 
-    Returns:
-        The existing policy itself if it allows the streams already.
+    Args:
+        existing: The policy ``task-profiler`` of the role. If it allows the streams already, it does not change.
+        streams: ARNs.
+        other_characters: The length of the role's other inline policies.
+
+    Raises:
+        TaskProfilerError: if not even prefixes fit.
     """
-    if existing is None:
-        return policy(streams)
-    present = existing.get("Statement")
-    statements = list(mappings(present if isinstance(present, list) else [present]))  # IAM accepts one without a list
-    for index, statement in enumerate(statements):
-        if statement.get("Sid") == _SID:
-            allowed = _listed(statement.get("Resource"))
-            if streams <= allowed:
-                return existing
-            statements[index] = {**statement, "Resource": sorted(allowed | streams)}
-            return {**existing, "Statement": statements}
-    return {**existing, "Statement": [*statements, *mappings(policy(streams)["Statement"])]}
+    statements = _statements(existing)
+    own = next((one for one in statements if one.get("Sid") == _SID), None)
+    allowed = frozenset[str]() if own is None else _listed(own.get("Resource"))
+    if existing is not None and all(is_allowed(stream, allowed) for stream in streams):
+        return FittedPolicy(document=existing, exact_characters=characters(existing))
+
+    def document(resources: Iterable[str]) -> Mapping[str, object]:
+        (new,) = mappings(policy(resources)["Statement"])
+        statement = new if own is None else {**own, "Resource": new["Resource"]}
+        kept = [statement if one is own else one for one in statements]
+        return {**(existing or policy(())), "Statement": kept if own is not None else [*kept, statement]}
+
+    exact = resources = _without_covered(sorted(allowed | streams))
+    exact_characters = characters(document(exact))
+    while characters(document(resources)) > MAX_INLINE_CHARACTERS - other_characters:
+        prefix = max((_common_start(*pair) for pair in pairwise(resources)), key=len, default="")
+        if _SHORTEST_PREFIX.match(prefix) is None:
+            raise TaskProfilerError(
+                f"The policy has {exact_characters} characters, the role's other inline policies {other_characters}, "
+                f"and IAM allows {MAX_INLINE_CHARACTERS}: attach what --policy prints as managed policies instead."
+            )
+        resources = _without_covered([*resources, f"{prefix}*"])
+    prefixes = tuple(resource for resource in resources if resource not in exact)
+    return FittedPolicy(document=document(resources), exact_characters=exact_characters, prefixes=prefixes)
+
+
+def is_allowed(stream: str, resources: Iterable[str]) -> bool:
+    """Whether one of the resources of a statement covers the log stream, which may end in ``*`` itself."""
+    return any(_pattern(resource).match(stream) for resource in resources)
+
+
+@cache
+def _pattern(resource: str) -> re.Pattern[str]:
+    """A resource as IAM reads it: its wildcards are ``*`` and ``?``."""
+    return re.compile(translate(resource.replace("[", "[[]")))
+
+
+def _common_start(first: str, second: str) -> str:
+    length = next((index for index, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), len(first))
+    return first[:length]
+
+
+def _without_covered(resources: Sequence[str]) -> list[str]:
+    """The resources, sorted, without those that a shorter one with a final ``*`` covers."""
+    kept: list[str] = []
+    for resource in sorted(set(resources), key=lambda one: one.removesuffix("*")):
+        if not (kept and kept[-1].endswith("*") and resource.startswith(kept[-1][:-1])):
+            kept.append(resource)
+    return kept
+
+
+def characters(document: Mapping[str, object]) -> int:
+    """The length that IAM counts: without whitespace."""
+    return len("".join(json.dumps(document, separators=(",", ":"), ensure_ascii=False).split()))
+
+
+def log_groups_of(resources: Iterable[str]) -> tuple[str, ...]:
+    """The log groups, or their prefixes, in the resources; those of single streams with the stream."""
+    return tuple(resource.partition(_LOG_GROUP)[2] for resource in resources)
+
+
+def _statements(existing: Mapping[str, object] | None) -> list[Mapping[str, object]]:
+    present = (existing or {}).get("Statement")
+    return list(mappings(present if isinstance(present, list) else [present]))  # IAM accepts one without a list
 
 
 def _listed(value: object) -> frozenset[str]:

@@ -7,7 +7,7 @@ root.
 
 from collections.abc import Iterator, Mapping
 
-from profiler.core.ecs_terms import AWSLOGS
+from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE
 from profiler.core.json_fields import count, mapping, mappings, text
 from profiler.task_definitions.containers import (
     LOG_GROUP_VARIABLE,
@@ -48,6 +48,11 @@ def refresh(
         new = _present_value(field, container, value, present)
         if new != container.get(field):
             changes[field] = new
+    secrets = list(mappings(container.get("secrets")))
+    # ECS refuses a secret and a variable of one name.
+    kept_secrets = [secret for secret in secrets if secret.get("name") not in present.settings]
+    if kept_secrets != secrets:
+        changes["secrets"] = kept_secrets
     notes = tuple(_note(field, container.get(field), value) for field, value in changes.items())
     return {**container, **changes}, notes
 
@@ -90,9 +95,14 @@ def _with_variables(
     names = {variable.get("name") for variable in old}
     is_own_log_set = bool(names & {LOG_GROUP_VARIABLE, "TASK_PROFILER_LOG_STREAM"})
     own_log = present.own_log
-    requested: dict[object, object] = {} if present.stacks is None else {STACKS_VARIABLE: present.stacks}
+    requested: dict[object, object] = {}
+    requested.update(present.settings)
+    if present.stacks is not None:
+        requested[STACKS_VARIABLE] = present.stacks
     if own_log is not None and (own_log.is_requested or not is_own_log_set):
         requested[LOG_GROUP_VARIABLE] = own_log.group
+    if any(variable.get("name") == CONTAINER_VARIABLE and isinstance(variable.get("value"), str) for variable in old):
+        requested[CONTAINER_VARIABLE] = present.batch.name  # another name is that of a container that was renamed
     kept = [
         {**variable, "value": requested[name]} if (name := variable.get("name")) in requested else variable
         for variable in old
@@ -157,6 +167,5 @@ def _differences(old: object, new: object) -> Iterator[str]:
             if old.get(name) != new.get(name):
                 yield str(name)
     elif isinstance(old, list) and isinstance(new, list):
-        for item in new:
-            if item not in old:
-                yield str(mapping(item).get("name") or mapping(item).get("containerName") or item)
+        for item in [item for item in new if item not in old] or [item for item in old if item not in new]:
+            yield str(mapping(item).get("name") or mapping(item).get("containerName") or item)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.aws import FakeAws, fake_aws
+from tests.command_line import run_here
 from tests.runs import lines, report, slowdown
 
 GROUP = "/ecs/jobs"
@@ -79,3 +80,32 @@ def test_a_log_group_that_is_not_there_is_a_sentence(aws: FakeAws) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert "/ecs/none cannot be read: AWS cannot find it (The specified log group does not exist)" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+READERS = {
+    "show": ("show",),
+    "history": ("history",),
+    "report": ("report", "-o", "-"),
+    "recommend": ("recommend",),
+    "compare": ("compare", "nightly", "task-0"),
+    "watch": ("watch", "--once"),
+    "schedules": ("schedules",),
+}
+
+
+@pytest.mark.parametrize("words", READERS.values(), ids=READERS)
+def test_a_pattern_that_matches_no_log_group_is_named_by_every_reader(aws: FakeAws, words: tuple[str, ...]) -> None:
+    done = run_here(aws.environment(), *words, "--log-group", "/ecs/no[pq]e-*")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "No log group matches '/ecs/no[pq]e-*': check --log-group, --region and --profile." in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_runs_of_all_matching_log_groups_are_read(aws: FakeAws) -> None:
+    aws.create_log_group("/ecs/other")
+    by_name = run_here(aws.environment(), "history", "--log-group", GROUP, "--log-group", "/ecs/other")
+    by_pattern = run_here(aws.environment(), "history", "--log-group", "/ecs/*")
+    assert by_pattern.returncode == 0
+    assert by_pattern.stdout == by_name.stdout
+    assert "/ecs/jobs and /ecs/other: only the last 30 days" in by_pattern.stderr
+    assert "nightly" in by_pattern.stdout

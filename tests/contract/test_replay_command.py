@@ -45,3 +45,19 @@ def test_reports_are_counted_and_then_sent_once(aws: FakeAws, tmp_path: Path) ->
     failed = run_here(environment, *words)
     assert (failed.returncode, "does not respond like the forwarder" in failed.stderr) == (1, True)
     proxy.close()
+
+
+def test_several_log_groups_are_replayed_by_a_pattern(aws: FakeAws, tmp_path: Path) -> None:
+    aws.create_log_group("/ecs/joke")
+    proxy = AwsProxy(aws.url, answers={INVOKE: {"indexed": 2, "skipped": 0, "failed": 0}})
+    environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url, "XDG_STATE_HOME": str(tmp_path)}
+    words = ("--function", "forwarder", "--since", "1h")
+    sent = run_here(environment, "replay", "--log-group", "/ecs/jo[bk]*", *words)
+    assert (sent.returncode, sent.stdout) == (0, "2 lines in 2 log groups sent: 2 indexed, 0 failed.\n")
+    assert list((tmp_path / "task-profiler").iterdir()) == []
+    (listed,) = [json.loads(body) for operation, body in proxy.bodies if operation == "DescribeLogGroups"]
+    assert listed == {"logGroupNamePrefix": "/ecs/jo"}
+    nothing = run_here(environment, "replay", "--log-group", "/ecs/x*", *words)
+    assert (nothing.returncode, nothing.stdout) == (1, "")
+    assert nothing.stderr.endswith("No log group matches '/ecs/x*': check --log-group, --region and --profile.\n")
+    proxy.close()

@@ -126,7 +126,7 @@ def test_the_command_reads_log_groups(aws: FakeAws) -> None:
     ("environment", "sentence"),
     [
         ({}, "/ecs/none cannot be read: AWS cannot find it (The specified log group does not exist): check name"),
-        ({"AWS_REGION": ""}, "/ecs/none cannot be read: the Region is unknown: use --region, or set AWS_REGION."),
+        ({"AWS_REGION": ""}, "AWS cannot be used: the Region is unknown: use --region, or set AWS_REGION."),
         ({"AWS_PROFILE": "nobody"}, "there is no profile 'nobody': aws configure list-profiles shows the profiles."),
         ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "there are no AWS credentials: sign in"),
         ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}, "AWS cannot be reached at http://127.0.0.1:9"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from profiler.aws_account.family_monitors import FamilyMonitors
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
@@ -271,6 +272,40 @@ def test_the_policy_is_printed_and_attached_once_to_each_role(account: Account) 
     assert set(account.revisions().values()) == {1}
 
 
+def test_a_role_of_many_families_gets_prefixes_and_the_plan_says_so(account: Account) -> None:
+    options: Any = AWSLOGS["options"]
+    logs = {**options, "awslogs-stream-prefix": "x" * 480}
+    for number in range(20):
+        own = {**logs, "awslogs-group": f"/ecs/many-{number:02}"}
+        batch = {**BATCH, "logConfiguration": {"logDriver": "awslogs", "options": own}}
+        account.ecs.register_task_definition(family=f"many-{number:02}", taskRoleArn=ROLE, containerDefinitions=[batch])
+    words = ("add-monitor", "--family", "many-*", "--image", IMAGE)
+    plan = account.run(*words)
+    assert plan.stderr.count("The role jobs would need a policy of") == 1
+    assert "in a role's inline policies, so the policy gets prefixes of log groups: /ecs/many-0*" in plan.stderr
+    other = {"Sid": "Own", "Effect": "Allow", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::" + "x" * 5_000}
+    account.iam.put_role_policy(
+        RoleName="jobs", PolicyName="other", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": other})
+    )
+    done = account.run(*words, "--attach-policy")
+    assert done.returncode == 0, done.stderr
+    assert "/ecs/many-0*, /ecs/many-1*." in done.stderr
+    document = account.iam.get_role_policy(RoleName="jobs", PolicyName="task-profiler")["PolicyDocument"]
+    assert len(json.dumps(document, separators=(",", ":"))) < 10_240 - 5_000
+    again = account.run(*words, "--attach-policy")
+    assert ("prefixes" in again.stderr, "attached" in again.stdout) == (False, False)
+
+    other["Resource"] = "arn:aws:s3:::" + "x" * 10_000
+    account.iam.put_role_policy(
+        RoleName="jobs", PolicyName="other", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": other})
+    )
+    account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
+    full = account.run(*words, "--attach-policy")
+    assert full.returncode == 1
+    assert "The policy of the role 'jobs' was not changed. The policy has" in full.stderr
+    assert "attach what --policy prints as managed policies instead" in full.stderr
+
+
 def test_a_role_that_cannot_be_changed_is_a_failure(account: Account) -> None:
     account.iam.delete_role(RoleName="jobs")
     done = account.run("add-monitor", "--family", "job-plain-*", "--image", IMAGE, "--attach-policy")
@@ -330,3 +365,32 @@ def test_a_cluster_has_the_families_of_all_its_tasks(paged_account: Account) -> 
     described = [json.loads(body)["tasks"] for name, body in paged_account.proxy.bodies if name == "DescribeTasks"]
     assert max(map(len, described)) == 100  # the most that ECS accepts
     assert sum(map(len, described)) == 120
+
+
+def test_only_families_that_a_schedule_or_a_rule_starts(account: Account) -> None:
+    start_tasks(account, "job-plain-20")
+    scheduled = account.run("add-monitor", "--cluster", "jobs", "--scheduled", "--image", IMAGE)
+    assert scheduled.returncode == 0, scheduled.stderr
+    assert set(rows(scheduled.stdout)) == {"job-plain-00", "job-plain-01", "job-plain-02"}
+    anywhere = account.run("add-monitor", "--family", "job-plain-*", "--scheduled", "--image", IMAGE)
+    assert set(rows(anywhere.stdout)) == {"job-plain-00", "job-plain-01", "job-plain-02"}
+    nobody = account.run("add-monitor", "--family", "job-plain-3*", "--scheduled", "--image", IMAGE)
+    assert (nobody.returncode, nobody.stdout, nobody.stderr.count("\n")) == (1, "", 1)
+    assert "that a schedule or a rule starts is selected by 'job-plain-3*'" in nobody.stderr
+
+    # Which of them have a current monitor?
+    assert account.run("add-monitor", "--family", "job-plain-0[01]", "--image", IMAGE, "--register").returncode == 0
+    wrapper = {"name": "batch", "image": "etl:26", "memory": 256, "command": ["task-profiler", "run", "--", "etl"]}
+    account.ecs.register_task_definition(family="job-plain-02", containerDefinitions=[wrapper], taskRoleArn=ROLE)
+    monitors = FamilyMonitors(account.aws.client, scheduled=True, on_problem=pytest.fail)
+    states = {one.family: one.state for one in monitors.read(monitors.families())}
+    assert states == {"job-plain-00": "current", "job-plain-01": "current", "job-plain-02": "wrapper"}
+    everything = FamilyMonitors(account.aws.client, scheduled=False, on_problem=pytest.fail)
+    states = {one.family: one.state for one in everything.read(everything.families())}
+    assert {states[family] for family in REFUSED} == {"impossible"}
+    assert (states["job-service"], states["job-old-monitor"], states["job-gpu"]) == ("service", "outdated", "missing")
+
+    account.proxy.refused = {"ListEventBuses"}
+    unread = account.run("add-monitor", "--family", "job-*", "--scheduled", "--image", IMAGE)
+    assert (unread.returncode, unread.stdout) == (1, "")
+    assert "The rules of EventBridge could not be read" in unread.stderr

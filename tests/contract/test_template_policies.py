@@ -28,7 +28,7 @@ from forwarder.delivery_errors import ForwarderError
 from profiler.core.timestamps import format_datetime
 from profiler.record.notice_model import encode_notice
 from tests.fake_slack import Answer, FakeSlack
-from tests.http_server import FakeElasticsearch
+from tests.http_server import FakeElasticsearch, FakeHttpServer
 from tests.integration.test_lambda_zip import REPORT, subscription_event
 from tests.lambda_environment import forget_environment
 from tests.scheduled_account import ScheduledAccount
@@ -50,6 +50,7 @@ KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/0f3c"
 # Statements for what the functions' code never calls, and who does.
 CALLED_BY_AWS = {
     "WriteOwnLog": "Lambda, for the function's log",
+    "ExportRuns": "the export to CloudWatch's own endpoints, by SigV4",
     "ReadStream": "Lambda, for the event source mapping of a data stream",
     "KeepDeadLetters": "Lambda, for the destination of events that are given up",
     "DecryptSecrets": "Secrets Manager and Parameter Store, with a customer managed key",
@@ -69,10 +70,14 @@ WITHOUT_RESOURCE = {
     "scheduler:ListSchedules",
     "events:ListRules",
     "cloudtrail:LookupEvents",
+    "xray:PutSpans",
+    "xray:PutSpansForIndexing",
+    "xray:PutTraceSegments",
 }
 # It has a resource, a container instance. For the tasks of a cluster, IAM looks at "*":
 # https://github.com/cdklabs/construct-hub/pull/1207
-WITHOUT_THEIR_RESOURCE = {"ecs:ListTasks"}
+# CloudWatch's resource is a data set, which metrics of OTLP do not have.
+WITHOUT_THEIR_RESOURCE = {"ecs:ListTasks", "cloudwatch:PutMetricData"}
 
 
 @dataclass
@@ -173,6 +178,10 @@ class Ran:
         self._slack = slack
         keep_secret(given.get("SlackSecretId", ""), slack_failure_webhook_url=slack.webhook_url)
         keep_secret(given.get("ElasticsearchSecretId", ""), api_key="a2V5")
+        keep_secret(given.get("OtlpSecretId", ""), otlp_headers="api-key=a2V5")
+        backend = Backend()
+        if "OtlpSecretId" in given:
+            given["OtlpEndpoint"] = backend.url
         given = {name: secret_arn(value) if value.startswith(SECRET) else value for name, value in given.items()}
         url = cluster.url
         self._account = calls.account
@@ -190,6 +199,8 @@ class Ran:
             "WatchSchedules": self._made_by("WatchSchedules", lambda: handler.watch_schedules({}, Context())),
         }
         assert len(slack.messages) == len(FUNCTIONS)
+        assert backend.keys == ({"a2V5"} if "OtlpSecretId" in given else set())
+        backend.close()
         cluster.close()
         slack.close()
 
@@ -216,6 +227,18 @@ class Ran:
             made |= self._calls.made
         requests, self._cluster.requests = self._cluster.requests, set()
         return made | signed(self._signs_for, requests)
+
+
+class Backend(FakeHttpServer):
+    """Accepts no export, and keeps its headers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys: set[str | None] = set()
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        self.keys.add(request.headers["api-key"])
+        return 400, {}, b""
 
 
 def signed(arn: str, requests: set[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -282,9 +305,17 @@ def unused(stack: Stack, name: str, made: set[tuple[str, str]]) -> set[tuple[str
 SECRET = f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:"
 SIGN_INS: dict[str, dict[str, str]] = {
     "none": {},
-    "names": {"ElasticsearchSecretId": "team/search", "SlackSecretId": "team/slack"},
-    "arns": {"ElasticsearchSecretId": f"{SECRET}team-search", "SlackSecretId": f"{SECRET}team-slack"},
-    "parameters": {"ElasticsearchSecretId": "ssm:/team/search", "SlackSecretId": "ssm:/team/slack"},
+    "names": {"ElasticsearchSecretId": "team/search", "SlackSecretId": "team/slack", "OtlpSecretId": "team/otlp"},
+    "arns": {
+        "ElasticsearchSecretId": f"{SECRET}team-search",
+        "SlackSecretId": f"{SECRET}team-slack",
+        "OtlpSecretId": f"{SECRET}team-otlp",
+    },
+    "parameters": {
+        "ElasticsearchSecretId": "ssm:/team/search",
+        "SlackSecretId": "ssm:/team/slack",
+        "OtlpSecretId": "ssm:/team/otlp",
+    },
     "parameters-without-a-slash": {"ElasticsearchSecretId": "ssm:search", "SlackSecretId": "ssm:slack"},
     "domain": {"SearchEngine": "opensearch", "OpenSearchArn": DOMAIN, "SlackSecretId": "slack"},
     "serverless": {"SearchEngine": "opensearch", "OpenSearchArn": COLLECTION, "SlackSecretId": "slack"},
@@ -313,7 +344,7 @@ def test_these_are_the_calls(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> N
     ran = Ran(monkeypatch, calls, **SIGN_INS["names"])
     assert {name: {action for action, _ in made} for name, made in ran.made.items()} == {
         "ForwardLogs": {"sqs:SendMessage", *ONCE},
-        "TaskStopped": {"ecs:DescribeTaskDefinition", "logs:GetLogEvents", *ONCE},
+        "TaskStopped": {"ecs:DescribeTaskDefinition", "logs:GetLogEvents", "sqs:SendMessage", *ONCE},
         "WatchSchedules": {
             "scheduler:ListSchedules",
             "scheduler:GetSchedule",
@@ -356,6 +387,7 @@ def test_no_action_and_no_resource_is_wide(calls: Calls) -> None:
         SlackSecretId="slack", ElasticsearchSecretId="search", OpenSearchArn=DOMAIN, SecretsKeyArn=KEY,
         SubnetIds="subnet-0a", SecurityGroupIds="sg-0c", Ingestion="stream", NoticeEmail="ops@example.com",
         WatchSchedules="true", ScheduleQueueArns=f"arn:aws:sqs:{REGION}:{ACCOUNT}:failed-starts",
+        OtlpEndpoint="https://xray.eu-west-1.amazonaws.com", OtlpAwsAuth="true", OtlpSecretId="otlp",
     )  # fmt: skip
     for name in FUNCTIONS:
         for statement in stack.statements(f"{name}Role"):

@@ -3,8 +3,8 @@
     python -m tests.integration.ecs_agent ecs wait tasks-stopped --cluster C --tasks ARN
 
 The log streams of the batch and of the monitor get what is written there in ECS: a line of the batch,
-and what the real ``monitor``, or the command that stands in the run's override, does beside a
-served metadata endpoint.
+and what the real monitor does beside a served metadata endpoint. MONITOR_PROGRAM is the monitor's
+program; its settings are those of the definition's container.
 """
 
 import os
@@ -30,7 +30,10 @@ class PlayedTask(Task):
         super().__init__(2)
         self._arn = arn
         self._definition = definition
-        self.options = definition["containerDefinitions"][0]["logConfiguration"]["options"]
+        containers = {one["name"]: one for one in definition["containerDefinitions"]}
+        self.options = containers["batch"]["logConfiguration"]["options"]
+        variables = containers["task-monitor"].get("environment", [])
+        self.settings: dict[str, str] = {one["name"]: one["value"] for one in variables}
 
     def stream(self, name: str) -> str:
         return f"{self.options['awslogs-stream-prefix']}/{name}/{self._arn.rpartition('/')[2]}"
@@ -61,26 +64,23 @@ def main(words: Sequence[str]) -> None:
         )
 
     write("batch", "[  0.00 s] extracting 4,000,000 orders")
-    overrides = run["overrides"].get("containerOverrides", [])
-    command = next((one["command"] for one in overrides if one["name"] == "task-monitor"), ["monitor"])
-    said = _played(task, command)
+    said = _played(task)
     if said:
         write("task-monitor", *said.splitlines())
 
 
-def _played(task: PlayedTask, command: list[str]) -> str:
+def _played(task: PlayedTask) -> str:
     """What the monitor's container wrote to its standard output."""
     server = serve(task)
     address = f"http://127.0.0.1:{server.server_address[1]}/v4/own"
-    environment = {**os.environ, "ECS_CONTAINER_METADATA_URI_V4": address, "TASK_PROFILER_INTERVAL_SECONDS": "0.1"}
-    options = ["--seconds", "1"] if command == ["doctor"] else []
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | task.settings
+    environment |= {"ECS_CONTAINER_METADATA_URI_V4": address, "TASK_PROFILER_INTERVAL_SECONDS": "0.1"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "profiler", *command, *options], env=environment, stdout=subprocess.PIPE, text=True
+        [os.environ["MONITOR_PROGRAM"], "monitor"], env=environment, stdout=subprocess.PIPE, text=True
     )
     try:
-        if command == ["monitor"]:
-            wait_until(lambda: task.stats_reads >= _STATS_READS, _SECONDS, "samples of the monitor")
-            task.ended = time.time()
+        wait_until(lambda: task.stats_reads >= _STATS_READS, _SECONDS, "samples of the monitor")
+        task.ended = time.time()
         output, _ = process.communicate(timeout=_SECONDS)
     finally:
         process.kill()

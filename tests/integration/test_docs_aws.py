@@ -1,29 +1,27 @@
 """The AWS commands of the documentation, given to the real AWS CLI; the tutorial, typed as it stands.
 
 Every command is parsed and validated by the CLI up to the moment where the request would leave. The
-tutorial is run as a whole, against moto. There, Docker is played, and so is ECS's agent: at each
-``aws ecs wait`` the batch's and the monitor's log streams get what a real monitor and doctor wrote.
+tutorial is run as a whole, against moto. tests/search runs it with a real Elasticsearch.
 """
 
 import json
 import os
 import re
-import shutil
 import subprocess
-import sys
 import warnings
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
 
+import profiler
 from tests.aws import FakeAws, fake_aws
-from tests.documentation import ROOT, commands_of, pages, scripts
+from tests.documentation import commands_of, pages, scripts
+from tests.tutorial import PAGE, TutorialReader, answers, build_wheel, monitored_families, register_families
 
 SENDER = Path(__file__).parents[1] / "aws_cli_sent.py"
-TUTORIAL = Path("docs/tutorial.md")
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
 
 
@@ -90,108 +88,60 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
             yield played
 
 
-class TutorialReader:
-    """Types the tutorial: real AWS CLI and task-profiler, played Docker and ``ecs wait``."""
-
-    def __init__(self, aws: FakeAws, aws_cli: Path, folder: Path) -> None:
-        self._aws = aws
-        self.folder = folder
-        for name in ("taskdef", "examples"):
-            shutil.copytree(ROOT / name, folder / name)
-        (folder / ".venv" / "bin").mkdir(parents=True)
-        (folder / ".venv" / "bin" / "activate").touch()
-        programs = folder / "programs"
-        programs.mkdir()
-        # moto does not know that a VPC has a default security group, and does not look at filter patterns.
-        groups = "/assignPublicIp=/securityGroups=[sg-default],assignPublicIp=}"
-        real = f'{aws_cli}/aws "${{@{groups}"'
-        cases = f'"ecs wait") wait_for "$@";; "logs filter-log-events") {real} | grep \'"type":"task\\.\';; *) {real};;'
-        self._script(programs / "aws", f'set -o pipefail; case "$1 $2" in {cases} esac')
-        self._script(programs / "task-profiler", f'exec {sys.executable} -m profiler "$@"')
-        self._script(programs / "python3", f'[ "$2" = venv ] || exec {sys.executable} "$@"')
-        self._script(programs / "wait_for", f'exec {sys.executable} -m tests.integration.ecs_agent "$@"')
-        for name in ("make", "docker", "pip", "sleep"):
-            self._script(programs / name, f'echo "{name} $*" >> "{folder}/played"; [ -t 0 ] || cat > /dev/null')
-        self._environment = {
-            **aws.environment(),
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "HOME": str(folder),
-            "PYTHONPATH": str(ROOT),
-        }
-
-    def type(self) -> subprocess.CompletedProcess[str]:
-        text = "\n".join(f"echo '== {number}'\n{script}" for number, script in enumerate(scripts(TUTORIAL)))
-        return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", text],
-            cwd=self.folder,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-
-    @staticmethod
-    def _script(path: Path, text: str) -> None:
-        path.write_text(f"#!/bin/bash\n{text}\n")
-        path.chmod(0o755)
-
-
-def answers(output: str) -> list[str]:
-    """What was printed after each block of the tutorial."""
-    return re.split(r"^== \d+\n", output, flags=re.MULTILINE)[1:]
-
-
-def shipped_definition(registry: str, account: str, region: str) -> dict[str, Any]:
-    """taskdef/fargate-scheduled.json for this account, with the batch of the tutorial."""
-    text = (ROOT / "taskdef" / "fargate-scheduled.json").read_text()
-    definition: dict[str, Any] = json.loads(text.replace("111122223333", account).replace("us-west-2", region))
-    batch = definition["containerDefinitions"][0]
-    batch.update(image=f"{registry}/nightly-etl:1", command=["--rows", "4000000"])
-    return definition
-
-
 def test_the_tutorial_can_be_typed_as_it_stands(aws: FakeAws, aws_cli: Path, tmp_path: Path) -> None:
-    reader = TutorialReader(aws, aws_cli, tmp_path)
+    register_families(aws, 3)
+    zip_file = tmp_path / "forwarder.zip"
+    with zipfile.ZipFile(zip_file, "w") as archive:
+        archive.writestr("handler.py", "")
+    wheel = build_wheel(tmp_path / "wheel")
+    reader = TutorialReader(
+        aws,
+        aws_cli,
+        tmp_path,
+        wheel,
+        search_url=None,
+        dependencies=Path(requests.__file__).parents[1],
+        zip_file=zip_file,
+    )
     done = reader.type()
     assert done.returncode == 0, done.stdout + done.stderr
-    names, images, roles, batch, monitor, doctor, _why, run, page, clean = answers(done.stdout)
+    install, image, stack, monitors, check, run, clean = answers(done.stdout)
 
-    account = names.split()[0]
-    registry = f"{account}.dkr.ecr.us-east-1.amazonaws.com"
-    assert images.split() == [f"{registry}/task-profiler", f"{registry}/nightly-etl"]
-    played = (reader.folder / "played").read_text().splitlines()
-    pushed = [line.split()[-1] for line in played if line.startswith("docker push")]
-    assert pushed == [f"{registry}/task-profiler:0.1.0", f"{registry}/nightly-etl:1"]
-    assert f"make image IMAGE={pushed[0]}" in played
-    assert roles.split() == [f"arn:aws:iam::{account}:role/nightly-etl-{kind}" for kind in ("execution", "task")]
-    assert batch.split()[1].endswith(":task-definition/nightly-etl:1")
-    assert monitor.splitlines()[-1] == "registered nightly-etl:2"
-
-    # What the command made of the batch's definition is what is shipped as a file.
-    described = aws.client("ecs").describe_task_definition(taskDefinition="nightly-etl:2")["taskDefinition"]
-    shipped = shipped_definition(registry, account, "us-east-1")
-    for made, wanted in zip(described["containerDefinitions"], shipped["containerDefinitions"], strict=True):
-        assert {name: made[name] for name in wanted} == wanted
-    assert {name: described[name] for name in shipped if name != "containerDefinitions"} == {
-        name: value for name, value in shipped.items() if name != "containerDefinitions"
-    }
-
-    assert re.match(r"ok +task metadata +Version 4 answers: task \S+ of nightly-etl:2 on FARGATE", doctor)
-    assert "The monitor may write the report to /ecs/nightly-etl, stream ecs/batch/" in doctor
-    assert "PROBLEM" not in doctor
-    first, report = run.splitlines()
-    assert first == "[  0.00 s] extracting 4,000,000 orders"
-    assert json.loads(report)["record"]["family"] == "nightly-etl"
-    assert re.match(r"build/tutorial/runs\.html: 1 run\b", page)
-    assert (reader.folder / "build" / "tutorial" / "runs.html").stat().st_size > 1_000_000
-    assert clean.split() == ["INACTIVE"] * 3 + ["task-profiler", "nightly-etl"]
-
-    ecs, logs, iam = aws.client("ecs"), aws.client("logs"), aws.client("iam")
-    (cluster,) = ecs.describe_clusters(clusters=["task-profiler-tutorial"])["clusters"]
-    assert cluster["status"] == "INACTIVE"
-    assert ecs.list_task_definitions()["taskDefinitionArns"] == []
-    assert logs.describe_log_groups()["logGroups"] == []
-    assert iam.list_roles()["Roles"] == []
+    assert [line.split()[:4] for line in install.splitlines() if line[:1].isdigit()] == [
+        ["1", "image", "not", "done"],
+        ["2", "stack", "not", "done"],
+        ["3", "monitors", "not", "done"],
+        ["4", "check", "unknown", "It"],
+    ]
+    uri = f"123456789012.dkr.ecr.us-east-1.amazonaws.com/task-profiler:{profiler.__version__}"
+    assert image == f"{uri}\n"
+    assert f"push {uri}" in reader.docker.commands()
+    (packed,) = (reader.docker.folder / "context").glob("*.whl")  # the installed code, in the image's build context
+    assert code_of(packed) == code_of(wheel)
+    assert stack.splitlines()[-1].endswith(f"is deployed: version {profiler.__version__}.")
+    families = ["job-001", "job-002", "nightly-etl"]
+    assert monitors.splitlines()[-3:] == [f"registered {family}:2" for family in families]
+    assert [line.split()[:3] for line in check.splitlines()[1:4]] == [[one, "current", "allowed"] for one in families]
+    assert run.startswith("● nightly-etl:2 succeeded")
+    assert re.search(r"^runs\.html: 1 run\b", run, re.MULTILINE)
+    assert "DELETE_COMPLETE  task-profiler" in clean
+    assert monitored_families(aws) == []
     assert aws.client("ecr").describe_repositories()["repositories"] == []
+
+
+def code_of(wheel: Path) -> dict[str, bytes]:
+    """The files of the package, but for the report's page, which the image leaves out."""
+    with zipfile.ZipFile(wheel) as opened:
+        names = [name for name in opened.namelist() if ".dist-info/" not in name and "plotly" not in name]
+        return {name: opened.read(name) for name in names}
+
+
+def test_no_value_is_typed_twice_and_the_first_report_takes_five_commands() -> None:
+    text = "".join(scripts(PAGE))
+    for value in re.findall(r"^(?:export )?[A-Z_]+=([^\s$\"]{3,})", text, re.MULTILINE):
+        assert text.count(value) == 1, value
+    before = text[: text.index("aws ecs wait")]
+    shows = ("setup --cluster", "doctor --cluster")
+    ours = re.findall(r"^(?:pip install|task-profiler .+)", before, re.MULTILINE)
+    changes = [line for line in ours if not line.removeprefix("task-profiler ").startswith(shows)]
+    assert len(changes) + len(re.findall(r"aws ecs run-task", before)) == 5

@@ -14,21 +14,25 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from queue import Queue
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from profiler.account_setup import forwarder_zip
+from profiler.core.errors import TaskProfilerError
+from profiler.otlp.otlp_encoding import Signal
 from tests.aws import fake_aws
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch, FakeHttpServer
+from tests.otlp_schema import read_protobuf
 from tests.unit.forwarder.task.test_task_event import event as task_event
-from tools import lambda_zip
 
 REPORT = {
     "time": "2026-03-01T10:00:03Z",
     "type": "task.report",
     "record": {"taskId": "0123", "container": {"name": "batch"}, "status": "success"},
 }
+ROOT = Path(__file__).parents[2]
 SECRET = "hunter2-hunter2"
 STREAM_EVENT = Path(__file__).parents[1] / "data" / "kinesis-event.json"
 _RUNNER = "import sys; sys.path[:0] = {paths!r}; from awslambdaric.__main__ import main; main(['', {handler!r}])"
@@ -74,10 +78,25 @@ class RuntimeApi(FakeHttpServer):
         return 202, {}, b""
 
 
+class OtlpBackend(FakeHttpServer):
+    """Accepts every export, and keeps the requests by signal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: dict[str, Any] = {}
+        self.keys: set[str] = set()
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        signal = request.path.removeprefix("/v1/")
+        self.keys.add(request.headers["api-key"])
+        self.requests[signal] = read_protobuf(cast("Signal", signal), gzip.decompress(body))
+        return 200, {"Content-Type": "application/x-protobuf"}, b""
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("zip") / "forwarder.zip"
-    lambda_zip.main([str(out)])
+    forwarder_zip.build_zip(out)
     return out
 
 
@@ -134,24 +153,44 @@ def start(unpacked: Path, runtime: Path, api: RuntimeApi, handler: str, **settin
 
 def test_two_builds_are_the_same_bytes(built: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.zip"
-    lambda_zip.main([str(again)])
+    forwarder_zip.build_zip(again)
     assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(built.read_bytes()).digest()
 
 
 def test_every_requirement_is_pinned_with_its_hashes() -> None:
-    requirements = lambda_zip.requirements_with_hashes()
+    requirements = forwarder_zip.requirements_with_hashes(forwarder_zip.requirements_file())
     assert len(requirements) >= 16
     for requirement in requirements:
         assert re.fullmatch(r"[\w-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", requirement)
 
 
-def test_a_wheel_with_another_hash_is_not_installed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    requirements, options = next(lambda_zip.wheels(lambda_zip.requirements_with_hashes()))
+def test_a_wheel_with_another_hash_is_not_installed(tmp_path: Path) -> None:
+    requirements, options = next(
+        forwarder_zip.wheels(forwarder_zip.requirements_with_hashes(forwarder_zip.requirements_file()))
+    )
     forged = [re.sub("sha256:[0-9a-f]{8}", "sha256:00000000", requirement) for requirement in requirements]
-    with pytest.raises(subprocess.CalledProcessError):
-        lambda_zip.install_wheels(tmp_path, forged, options)
-    assert "DO NOT MATCH THE HASHES" in capfd.readouterr().err
+    with pytest.raises(TaskProfilerError, match="DO NOT MATCH THE HASHES"):
+        forwarder_zip.install_wheels(tmp_path, forged, options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_building_needs_only_the_standard_library_and_pip() -> None:
+    """The environment that builds a release has nothing else."""
+    code = f"import sys; sys.path.append({str(ROOT)!r}); import profiler.account_setup.forwarder_zip"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
+
+
+def test_any_pip_will_do_and_without_one_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(forwarder_zip, "find_spec", lambda _: None)
+    (tmp_path / "pip3").write_text("#!/bin/sh\n>&2 echo ERROR: no index\nexit 1\n")
+    (tmp_path / "pip3").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(TaskProfilerError, match=r"check the package index \(no index\)\.$"):
+        forwarder_zip.build_zip(tmp_path / "out.zip")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(TaskProfilerError, match="run python -m ensurepip"):
+        forwarder_zip.build_zip(tmp_path / "out.zip")
+    assert not (tmp_path / "out.zip").exists()
 
 
 def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
@@ -166,6 +205,8 @@ def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
         "profiler",
         "profiler/aws_account",
         "profiler/core",
+        "profiler/otlp",
+        "profiler/past_runs",
         "profiler/record",
         "profiler/schedules",
     }
@@ -225,12 +266,13 @@ def test_the_real_runtime_client_reads_a_stream(
 
 
 def test_the_runtime_client_runs_task_stopped(unpacked: Path, runtime: Path, api: RuntimeApi) -> None:
-    """In an account that does not know the task definition any more."""
-    slack = FakeSlack()
+    """In an account that does not know the task definition any more. The run is exported, too."""
+    slack, backend = FakeSlack(), OtlpBackend()
     with fake_aws() as aws:
         process = start(
             unpacked, runtime, api, "handler.task_stopped",
-            SLACK_FAILURE_WEBHOOK_URL=slack.webhook_url, REPORT_WAIT_SECONDS="0", **aws.environment(),
+            SLACK_FAILURE_WEBHOOK_URL=slack.webhook_url, REPORT_WAIT_SECONDS="0",
+            OTLP_ENDPOINT=backend.url, OTLP_HEADERS=f"api-key={SECRET}", **aws.environment(),
         )  # fmt: skip
         try:
             api.events.put(task_event())
@@ -239,9 +281,15 @@ def test_the_runtime_client_runs_task_stopped(unpacked: Path, runtime: Path, api
             process.kill()
             output, _ = process.communicate()
             slack.close()
+            backend.close()
     assert answer == ("response", {"status": "failure", "indexed": False, "notified": "failure"})
     assert len(slack.messages) == 1
     assert slack.webhook_url not in output
+    assert SECRET not in output
+    assert backend.keys == {SECRET}
+    assert list(backend.requests) == ["traces", "logs", "metrics"]
+    (root, *_) = backend.requests["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert (root["name"], root["status"]["code"]) == ("nightly", 2)
 
 
 def test_the_runtime_client_runs_watch_schedules(unpacked: Path, runtime: Path, api: RuntimeApi) -> None:
@@ -280,5 +328,14 @@ def test_importing_the_handler_builds_no_client(unpacked: Path, runtime: Path) -
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert loaded.isdisjoint(
-        {"elasticsearch", "opensearchpy", "boto3", "botocore", "aws_lambda_powertools", "slack_sdk", "zoneinfo"}
+        {
+            "elasticsearch",
+            "opensearchpy",
+            "boto3",
+            "botocore",
+            "aws_lambda_powertools",
+            "slack_sdk",
+            "zoneinfo",
+            "profiler.otlp",
+        }
     )

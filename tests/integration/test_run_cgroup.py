@@ -18,6 +18,7 @@ from profiler.readers.cgroup.command_group import make_command_cgroup
 from profiler.readers.cgroup.created_group import try_lock
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.record.record_model import Record, decode
+from tests.waiting import remove_group
 
 _RUN = (sys.executable, "-m", "profiler", "run")
 _PYTHON = os.path.realpath(sys.executable)
@@ -50,7 +51,6 @@ def _left_over() -> list[Path]:
 
 
 def _is_in_use(group: Path) -> bool:
-    """Others profile here, and kill profilers, at the same time: a group with a lock or a process is in use."""
     with suppress(OSError):
         if (group / "cgroup.procs").read_text():
             return True
@@ -62,9 +62,18 @@ def _is_in_use(group: Path) -> bool:
 
 @pytest.fixture(autouse=True)
 def _leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Only groups of this test's profilers count: others profile here, and kill profilers, at the same time."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    pids = set()
+
+    class RecordedPopen(subprocess.Popen[Any]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            pids.add(str(self.pid))
+
+    monkeypatch.setattr(subprocess, "Popen", RecordedPopen)
     yield
-    assert [group for group in _left_over() if not _is_in_use(group)] == []
+    assert [group for group in _left_over() if group.name.split("-")[2] in pids and not _is_in_use(group)] == []
 
 
 def _run(*words: str, options: Sequence[str] = (), **settings: Any) -> tuple[Record, bytes]:
@@ -92,6 +101,7 @@ import os, resource, sys
 from pathlib import Path
 from profiler.readers.cgroup.hierarchy import read_own_cgroups
 from profiler.readers.linux.proc import parse_counter
+from tests.waiting import remove_group
 cgroups = read_own_cgroups()
 place = cgroups.location("cpuacct") or cgroups.location("")
 group = Path(place.folder, "witness")
@@ -106,7 +116,7 @@ if (group / "cpuacct.usage").exists():
     counted = int((group / "cpuacct.usage").read_text()) / 1e9
 else:
     counted = parse_counter((group / "cpu.stat").read_text(), "usage_usec") / 1e6
-group.rmdir()
+remove_group(group)
 used = resource.getrusage(resource.RUSAGE_SELF)
 print(counted, used.ru_utime + used.ru_stime, flush=True)
 os._exit(0)
@@ -306,7 +316,7 @@ def test_a_memory_limit_is_where_the_command_looks_for_it() -> None:
         timeout=_LIMIT_SECONDS,
         env=environment,
     )
-    limited.rmdir()
+    remove_group(limited)
     assert finished.stdout.split() == [b"task", str(512 * _MIB).encode()]
     assert decode(finished.stderr.splitlines()[-1]).record.metrics.memory_size_mb == 512
 
@@ -324,7 +334,7 @@ def test_a_limit_that_changes_during_the_run_is_the_last_one() -> None:
     enter = ("sh", "-c", 'echo 0 > "$0"; exec "$@"', str(limited / "cgroup.procs"))
     change = ("sh", "-c", f"echo {256 * _MIB} > {limit}; sleep 0.1")
     finished = subprocess.run((*enter, *_RUN, "--", *change), capture_output=True, check=True, timeout=_LIMIT_SECONDS)
-    limited.rmdir()
+    remove_group(limited)
     assert decode(finished.stderr.splitlines()[-1]).record.metrics.memory_size_mb == 256
 
 

@@ -25,7 +25,7 @@ from profiler.record.activity_model import WAITING_SUFFIX
 from profiler.record.record_model import decode
 from tests.aws import FakeAws, fake_aws
 from tests.integration.sidecar import Sidecar
-from tests.waiting import wait_until
+from tests.waiting import remove_group, wait_until
 
 _SPY = find_py_spy(os.environ.get("PATH"), sys.executable)
 pytestmark = pytest.mark.skipif(_SPY is None, reason="py-spy is not installed")
@@ -264,8 +264,7 @@ def join_container() -> Iterator[Callable[[str, int], None]]:
 
     yield join
     for group in made:
-        wait_until(lambda group=group: not (group / "cgroup.procs").read_text(), 60, "an empty group")  # type: ignore[misc]
-        group.rmdir()
+        remove_group(group)
 
 
 def test_a_batch_beside_the_monitor(

@@ -11,6 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from profiler.account_setup.forwarder_zip import fingerprint
 from tests.integration.test_kibana_import import PlayedDashboards
 from tests.unit.forwarder.task.test_task_event import EVENT
 from tools.release import first_commands
@@ -94,6 +95,16 @@ def test_the_readmes_first_commands_run(installed: Path, tmp_path: Path) -> None
 def test_notify_runs_the_shipped_forwarder(installed: Path) -> None:
     printed = task_profiler(installed, "notify", "--dry-run", "--event", "-", text=json.dumps(EVENT))
     assert json.loads(printed)["channel"] == "failure"
+
+
+def test_the_shipped_zip_is_that_of_the_repository(installed: Path) -> None:
+    """Building it takes ten seconds of pip; its own files and the hashes of its packages decide what it contains."""
+    program = "from profiler.account_setup import forwarder_zip as built; print(built.fingerprint())"
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run(
+        (sys.executable, "-c", program), cwd=installed, env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == fingerprint()
 
 
 def test_kibana_import_reads_the_shipped_templates_and_dashboards(installed: Path, played: PlayedDashboards) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import profiler
-from tools.lambda_zip import SHARED_PATTERNS
+from profiler.account_setup.forwarder_zip import SHARED_PATTERNS
 
 ROOT = Path(profiler.__file__).parent
 FORWARDER = ROOT.parent / "lambda" / "forwarder"
@@ -24,8 +24,9 @@ LAYERS = (
     ("aggregation", "sizing", "task_definitions", "search_setup", "schedules"),
     ("settings",),
     ("collectors", "history", "past_runs", "aws_account", "running_tasks", "comparison"),
+    ("otlp",),
     ("monitor", "local_run"),
-    ("prometheus", "doctor", "html_report", "cdk"),
+    ("prometheus", "doctor", "html_report", "cdk", "account_setup"),
     ("cli",),
     ("__main__",),
 )
@@ -39,7 +40,7 @@ FORWARDER_ROOMS = (
     ("event_document", "notice_documents"),
     ("search_cluster",),
     ("notices",),
-    ("schedule_announcements", "task_notices", "task_stopped"),
+    ("run_export", "schedule_announcements", "task_notices", "task_stopped"),
     ("schedule_watch", "subscription"),
     ("kinesis_records",),
     ("preview", "handler"),
@@ -256,6 +257,7 @@ def test_call_stacks_take_neither_memory_nor_time_where_they_are_off() -> None:
         "http",
         "inspect",
         "pathlib",
+        "profiler.cli.wiring.build_export",
         "profiler.collectors.nvidia.nvml_library",
         "profiler.core.stop_request",
         "profiler.readers.ecs.container_stats",

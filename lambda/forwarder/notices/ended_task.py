@@ -1,5 +1,7 @@
 """A stopped task to announce: the task, its outcome, its report, and a comparison with recent runs of the family."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from forwarder.task.batch_log_stream import LogStream
@@ -35,8 +37,8 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     """One stopped task.
 
     ``container`` is the name of the batch container; ``report_line`` is its report or checkpoint, and ``log`` is its
-    log stream. ``log_lines`` are the last lines of the batch, the newest one last. ``comparison`` is None if there are
-    too few recent runs of the family.
+    log stream. ``labels`` are its Docker labels. ``log_lines`` are the last lines of the batch, the newest one last.
+    ``comparison`` is None if there are too few recent runs of the family.
     """
 
     task: StoppedTask
@@ -44,6 +46,7 @@ class EndedTask(Struct, frozen=True, kw_only=True):
     container: str | None = None
     report_line: ReportLine | None = None
     log: LogStream | None = None
+    labels: Mapping[str, str] = {}
     log_lines: tuple[str, ...] = ()
     comparison: Comparison | None = None
 

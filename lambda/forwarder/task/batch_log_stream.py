@@ -74,6 +74,14 @@ def batch_container(task: StoppedTask, name: str | None) -> EventContainer | Non
     return EventContainer(name=name) if listed is None else listed
 
 
+def docker_labels(definition: Mapping[str, object] | None, name: str | None) -> Mapping[str, str]:
+    """Return the ``dockerLabels`` of a container of the task definition."""
+    for container in mappings((definition or {}).get("containerDefinitions")):
+        if container.get("name") == name:
+            return {label: str(value) for label, value in mapping(container.get("dockerLabels")).items()}
+    return {}
+
+
 def _from_roles(roles: ContainerRoles) -> TaskContainers:
     batch = roles.batch.name if isinstance(roles.batch, Batch) else None
     return TaskContainers(batch=batch, monitor=roles.monitor, candidates=roles.candidates)

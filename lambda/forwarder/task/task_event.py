@@ -51,6 +51,7 @@ class StoppedTask(Struct, frozen=True, kw_only=True):
     stopped_reason: str | None = None
     created_at: datetime | None = None
     pull_started_at: datetime | None = None
+    pull_stopped_at: datetime | None = None
     started_at: datetime | None = None
     execution_stopped_at: datetime | None = None
     stopped_at: datetime | None = None
@@ -158,6 +159,7 @@ def parse_stopped_task(event: object) -> StoppedTask | None:
         stopped_reason=detail.text("stoppedReason"),
         created_at=detail.time("createdAt"),
         pull_started_at=detail.time("pullStartedAt"),
+        pull_stopped_at=detail.time("pullStoppedAt"),
         started_at=detail.time("startedAt"),
         execution_stopped_at=detail.time("executionStoppedAt"),
         stopped_at=detail.time("stoppedAt"),

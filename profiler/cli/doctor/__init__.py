@@ -3,11 +3,12 @@
 import os
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import click
 import msgspec
 
-from profiler.cli.options import Number, aws_options, ca_file_option, search_options
+from profiler.cli.options import Number, SourceOptions, aws_options, ca_file_option, search_options
 from profiler.cli.wiring.aws_options import AwsOptions
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
@@ -38,7 +39,12 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
     epilog="Example, as the monitor's command in a task definition for one run: "
     '"command": ["doctor"]; before the first run: task-profiler doctor --task nightly-etl.json',
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per finding: topic, level, text, advice.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print one JSON object per finding (topic, level, text, advice) or per family.",
+)
 @click.option(
     "--seconds",
     type=Number(0, 600),
@@ -52,8 +58,14 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
     metavar="NAME",
     help="Check the latest revision of this family in ECS, or NAME:REVISION, and the schedules that start the family.",
 )
+@click.option("--cluster", metavar="NAME", help="Check all families of this ECS cluster instead.")
 @click.option("--deployed", "stack", metavar="STACK", help="Check the forwarder in this CloudFormation stack instead.")
-@click.option("--elasticsearch", "url", metavar="URL", help="With --deployed: check the index templates there, too.")
+@click.option(
+    "--elasticsearch",
+    "url",
+    metavar="URL",
+    help="With --deployed: check the index templates there, too. With --cluster: look for reports there.",
+)
 @click.option("--url", "ui_url", metavar="URL", help="With --deployed: check the dashboards in this Kibana, too.")
 @search_options
 @ca_file_option
@@ -64,10 +76,11 @@ def command(
     seconds: float,
     file: str | None,
     family: str | None,
+    cluster: str | None,
     stack: str | None,
     region: str | None,
     profile: str | None,
-    **cluster: str | None,
+    **search: Any,  # noqa: ANN401  the values of options
 ) -> None:
     """Show what can be measured in this container and what to change in the task definition.
 
@@ -76,14 +89,22 @@ def command(
     Logs to accept, so nothing is written; only this test uses --region and --profile. The exit code
     is 1 if there is a problem.
 
-    --task and --family check a task definition from outside. --deployed checks a forwarder: its
+    --task and --family check a task definition from outside. --cluster checks the families of a
+    cluster: monitor, role, log group, subscription, last report. --deployed checks a forwarder: its
     stack, subscriptions, functions and their last errors, queues and alarms.
     """
-    if sum(option is not None for option in (file, family, stack)) > 1:
-        raise UsageError("--task, --family and --deployed are different checks: use one of them.")
-    if stack is None and (cluster["url"] or cluster["ui_url"]):
+    if sum(option is not None for option in (file, family, cluster, stack)) > 1:
+        raise UsageError("--task, --family, --cluster and --deployed are different checks: use one of them.")
+    if stack is None and (search["ui_url"] or (search["url"] and cluster is None)):
         raise UsageError("--elasticsearch and --url belong to the forwarder: add --deployed STACK.")
     clock = SystemClock()
+    if cluster is not None:
+        from profiler.cli.doctor.cluster_command import check_cluster  # not in the monitor's container
+
+        del search["ui_url"]
+        sys.exit(
+            check_cluster(cluster, SourceOptions(region=region, profile=profile, **search), clock, as_json=as_json)
+        )
     if file is not None or family is not None:
         from profiler.cli.doctor.definition_command import (
             findings_of_family,
@@ -94,7 +115,7 @@ def command(
     elif stack is not None:
         from profiler.cli.doctor.deployment_command import findings_of_deployment  # as above
 
-        findings = findings_of_deployment(stack, AwsOptions(region=region, profile=profile), cluster, clock)
+        findings = findings_of_deployment(stack, AwsOptions(region=region, profile=profile), search, clock)
     else:
 
         def connect_to(region_of_stream: str | None, on_failure: Callable[[str], None]) -> LogsClient:

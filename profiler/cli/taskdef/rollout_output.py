@@ -4,18 +4,18 @@ import functools
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
 
+from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily
 from profiler.cli.options import Decorated
 from profiler.cli.printing import UNKNOWN, warn
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Column, Line, render_lines, table, table_width, write_lines
-from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.task_definitions.permissions import policy
 
@@ -44,6 +44,9 @@ def rollout_options(function: Decorated) -> Decorated:
                 multiple=True,
                 help="Plan the families of the tasks seen in this cluster or targeted by schedules there. Repeatable.",
             ),
+            click.option(
+                "--scheduled", is_flag=True, help="Only families that an EventBridge rule or schedule starts."
+            ),
             click.option("--services", is_flag=True, help="Include families that services run."),
             click.option("--register", is_flag=True, help="Register the planned revisions."),
             click.option(
@@ -66,10 +69,11 @@ def check_destination(request: RolloutRequest, *, has_files: bool, in_place: boo
     if is_account and (in_place or out is not None):
         raise UsageError("--in-place and -o write files: with --family or --cluster, use --register.")
     needs_account = request.register or request.print_policy or request.attach_policy or request.services
-    if not is_account and (needs_account or request.update_schedules):
+    needs_account = needs_account or request.scheduled or request.update_schedules
+    if not is_account and needs_account:
         raise UsageError(
-            "--register, --update-schedules, --services, --policy and --attach-policy need --family or --cluster: "
-            "a file has no revision to compare with."
+            "--register, --update-schedules, --scheduled, --services, --policy and --attach-policy need --family or "
+            "--cluster: a file has no revision to compare with."
         )
     if request.update_schedules and not request.register:
         raise UsageError("--update-schedules needs --register: without it the plan names the pinned schedules.")
@@ -78,19 +82,18 @@ def check_destination(request: RolloutRequest, *, has_files: bool, in_place: boo
 def roll_out(
     request: RolloutRequest,
     plan_change: PlanChange,
+    open_client: OpenClient,
     *,
     image: str | None,
-    region: str | None,
-    profile: str | None,
+    check_plan: Callable[[tuple[PlannedFamily, ...]], object] = len,
 ) -> int:
     """Print the plan of an account's families, and carry it out as requested. Returns the exit code.
 
     Raises:
-        TaskProfilerError: if the families cannot be listed, or if there are none.
+        TaskProfilerError: if the families cannot be listed, if there are none, or from ``check_plan``, which is called
+            before anything is changed.
     """
-    rollout = Rollout(
-        open_clients(region, profile), request, plan_change, image=image, on_step=click.echo, on_problem=warn
-    )
+    rollout = Rollout(open_client, request, plan_change, image=image, on_step=click.echo, on_problem=warn)
     families = rollout.families()
     planned = _with_progress("Reading task definitions", rollout.plan(families), len(families))
     if request.print_policy:  # to standard output, for a program
@@ -98,14 +101,17 @@ def roll_out(
         _print_policy(planned)
     else:
         write_lines(_plan_table(planned, table_width()), os.environ)
+    check_plan(planned)
+    policies = tuple(rollout.policies(planned))
+    for policy_note in filter(None, (one.note for one in policies)):
+        warn(policy_note)
     if request.attach_policy:
-        rollout.attach_policies(planned)
+        rollout.attach_policies(policies)
     if request.register:
         planned, before = _with_progress("Registering", rollout.register(planned), len(planned)), planned
         if request.attach_policy:
-            rollout.attach_policies(
-                new for new, old in zip(planned, before, strict=True) if new.document != old.document
-            )
+            changed = [new for new, old in zip(planned, before, strict=True) if new.document != old.document]
+            rollout.attach_policies(rollout.policies(changed))
     rollout.counts["failed"] += sum(family.action == "failed" for family in planned)
     if request.register or request.attach_policy:
         _print_summary(planned, rollout.counts)

@@ -47,7 +47,7 @@ _watch_options = add_options(
         "groups",
         metavar="GROUP",
         multiple=True,
-        help="Read this log group in CloudWatch: those of the monitors and of the batches. Repeatable.",
+        help="Read this log group of monitors or batches in CloudWatch, or those that match * ? []. Repeatable.",
     ),
     click.option("--cluster", metavar="NAME", help="Ask ECS for the running tasks of this cluster."),
     click.option(

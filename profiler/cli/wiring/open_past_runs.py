@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from profiler.past_runs.run_source import RunFilter, RunSource
 from profiler.record.units import format_count
 
 if TYPE_CHECKING:
+    from profiler.aws_account.aws_errors import OpenClient
     from profiler.cli.wiring.aws_options import AwsOptions
     from profiler.past_runs.log_group_runs import ReadPages
 
@@ -107,9 +108,10 @@ def _log_groups(
 ) -> RunSource:
     from profiler.past_runs.log_group_runs import LogGroupRuns  # only for this source
 
-    read_pages = open_pages(options, environment)
+    read_pages = open_pages(options)
     show_progress = partial(_open_progress, environment)
-    return LogGroupRuns(read_pages, options.groups, clock.wall_ns(), show_progress, keeps_notices=keeps_notices)
+    groups = log_groups(options)
+    return LogGroupRuns(read_pages, groups, clock.wall_ns(), show_progress, keeps_notices=keeps_notices)
 
 
 @contextmanager
@@ -120,22 +122,30 @@ def _open_progress(environment: Mapping[str, str]) -> Iterator[Callable[[int, fl
         yield lambda runs, share: show(format_count(runs, "run"), share)
 
 
-def open_pages(options: SourceOptions, environment: Mapping[str, str]) -> "ReadPages":
+def log_groups(options: SourceOptions) -> tuple[str, ...]:
+    """The log groups of the options. Raises TaskProfilerError if a pattern matches none."""
+    from profiler.aws_account.monitor_log_groups import matching_log_groups  # only for this source
+
+    return matching_log_groups(_clients(options), options.groups)
+
+
+def open_pages(options: SourceOptions) -> "ReadPages":
     """The function that reads log groups."""
-
-    @cache  # a client is slow to make
-    def client() -> Any:  # noqa: ANN401  boto3 makes its clients at run time
-        from profiler.cli.wiring.aws_options import aws_client  # botocore, only for this source
-
-        return aws_client("logs", aws_options_of(options), environment)
+    open_client = _clients(options)
 
     def read_pages(**parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
         from profiler.aws_account.aws_errors import aws_errors  # botocore, only for this source
 
         with aws_errors(f"{parameters['logGroupName']} cannot be read", _LOGS_PERMISSION):
-            yield from client().get_paginator("filter_log_events").paginate(**parameters)
+            yield from open_client("logs").get_paginator("filter_log_events").paginate(**parameters)
 
     return read_pages
+
+
+def _clients(options: SourceOptions) -> "OpenClient":
+    from profiler.cli.wiring.aws_options import open_clients  # only for sources in AWS
+
+    return open_clients(options.region, options.profile)
 
 
 def aws_options_of(options: SourceOptions) -> "AwsOptions":

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.aws_options import open_clients
-from profiler.cli.wiring.open_past_runs import open_pages, open_source
+from profiler.cli.wiring.open_past_runs import log_groups, open_pages, open_source
 from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.past_runs.run_source import RunFilter, RunSource
@@ -40,9 +40,9 @@ def open_watched_tasks(
     clients = open_clients(options.region, options.profile)
     watched = WatchedTasks(
         RunningRuns(RunFilter(run=name)),
-        FollowedLogs(open_pages(options, environment), clock),
+        FollowedLogs(open_pages(options), clock),
         UsualDurations(past_runs if days else None, max(clock.wall_ns() - days * _NS_PER_DAY, 0)),
-        groups=options.groups,
+        groups=log_groups(options),
         cluster=None if cluster is None else RunningTasks(clients, cluster, with_services=name is not None),
         clock=clock,
     )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.function_settings import read_grace_minutes, read_notice_settings, read_settings
+from forwarder.function_settings import read_export_targets, read_grace_minutes, read_notice_settings, read_settings
 from forwarder.notices.ended_run import json_schema as ended_run_schema
 from forwarder.notices.slack_settings import read_targets
 from forwarder.task_lines import read_line
@@ -21,7 +21,7 @@ from tests.stack import TEMPLATE, template
 DOCS = (TEMPLATE.parents[1] / "docs" / "deployment.md").read_text()
 PARAMETERS: dict[str, Any] = template()["Parameters"]
 RESOURCES: dict[str, Any] = template()["Resources"]
-MAX_BYTES = 1_000_000  # of a template in S3, where make deploy and the console put it; CloudFormation's quota
+MAX_BYTES = 1_000_000  # of a template in S3, where setup stack and the console put it; CloudFormation's quota
 _READERS: list[Callable[[Mapping[str, str]], object]] = [
     read_settings,
     read_notice_settings,
@@ -29,7 +29,7 @@ _READERS: list[Callable[[Mapping[str, str]], object]] = [
 ]
 FUNCTIONS = {
     "ForwardLogsFunction": _READERS,
-    "TaskStoppedFunction": _READERS,
+    "TaskStoppedFunction": [*_READERS, lambda environment: read_export_targets(environment, str)],
     "WatchSchedulesFunction": [*_READERS, read_grace_minutes],
 }
 
@@ -41,6 +41,11 @@ NOT_REACHED = {
     "SLACK_SUCCESS_WEBHOOK_URL": "a secret: in SlackSecretId",
     "SLACK_FAILURE_WEBHOOK_URL": "a secret: in SlackSecretId",
     "SLACK_BOT_TOKEN": "a secret: in SlackSecretId",
+    "OTLP_HEADERS": "a secret: in OtlpSecretId",
+    "OTLP_PROTOCOL": "every backend takes protobuf",
+    "OTLP_TRACES_ENDPOINT": "a stack exports to one backend",
+    "OTLP_LOGS_ENDPOINT": "a stack exports to one backend",
+    "OTLP_METRICS_ENDPOINT": "a stack exports to one backend",
     "AWS_REGION": "set by Lambda",
     "AWS_DEFAULT_REGION": "set by Lambda",
 }
@@ -121,6 +126,8 @@ SECRETS = ["search", "team/search", "ssm:search", "ssm:/team/search", f"arn:aws:
             ["es:9200", "https://me:pw@es", "https://a b"],
         ),
         ("ElasticsearchSecretId", SECRETS, ["ssm:", "ssm:/a/", "a b", '{"api_key":"x"}', "arn:aws:ssm:x"]),
+        ("OtlpEndpoint", ["https://otlp.example.com/x", "http://10.0.0.1:4318"], ["otlp:4318", "https://a@b"]),
+        ("OtlpSecretId", SECRETS, ["ssm:", "Authorization=Bearer x y"]),
         ("SlackSecretId", SECRETS, ["ssm:", "a b", "https://hooks.slack.com/services/T/B/x"]),
         ("OpenSearchArn", [f"arn:aws:es:{HERE}:domain/a-b"], [f"arn:aws:es:{HERE}:domain/a/*", "*"]),
         ("OpenSearchArn", [f"arn:aws-cn:aoss:{HERE}:collection/a1"], [f"arn:aws:aoss:{HERE}:index/a"]),
@@ -176,6 +183,7 @@ def test_parameters_that_make_sense_together_pass() -> None:
     assert refused(SubnetIds="subnet-0a", SecurityGroupIds="sg-0a") == []
     assert refused(Ingestion="stream", ElasticsearchUrl="https://x") == []
     assert refused(SlackSecretId="slack", SlackFailureChannel="C1") == []
+    assert refused(OtlpEndpoint="https://x", OtlpSecretId="otlp", OtlpAwsAuth="true") == []
 
 
 @pytest.mark.parametrize(
@@ -188,6 +196,9 @@ def test_parameters_that_make_sense_together_pass() -> None:
         ({"SlackSuccessChannel": "C1"}, "set SlackSecretId"),
         ({"SlackFailureChannel": "C1"}, "set SlackSecretId"),
         ({"Ingestion": "stream"}, "set ElasticsearchUrl"),
+        ({"OtlpSecretId": "otlp"}, "set OtlpEndpoint"),
+        ({"OtlpAwsAuth": "true"}, "set OtlpEndpoint"),
+        ({"OtlpEndpoint": "https://x", "TaskStopped": "false", "WatchSchedules": "true"}, "set TaskStopped=true"),
         ({"SubnetIds": "subnet-0a"}, "set both or none"),
         ({"SecurityGroupIds": "sg-0a"}, "set both or none"),
     ],
@@ -240,7 +251,7 @@ def test_settings_come_from_parameters_or_from_what_the_stack_makes() -> None:
             source = value["Ref"] if "Ref" in value else value["Fn::If"][0]
             made = {"FAILED_ITEMS_QUEUE_URL": "FailedItemsQueue", "IDEMPOTENCY_TABLE": "IdempotencyTable"}
             conditions = {"SignsRequests", "HasEventBus"}
-            if source in ("HasCluster", "ForwardsNotices"):
+            if source in ("HasCluster", "ForwardsNotices", "ExportsRuns"):
                 source = value["Fn::If"][1]["Ref"]
             assert source in {*PARAMETERS, *conditions, made.get(name)}, name
 

@@ -31,6 +31,8 @@ def parse(words: list[str]) -> None:
     command: click.Command = group
     context = click.Context(group, info_name="task-profiler")
     while isinstance(command, click.Group):
+        if command.invoke_without_command and command is not group and (not words or words[0].startswith("-")):
+            break
         name, *words = words or [""]
         child = command.get_command(context, name)
         if child is None:

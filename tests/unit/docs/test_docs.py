@@ -13,7 +13,13 @@ from botocore.session import Session
 from botocore.validate import ParamValidator
 
 import profiler
-from forwarder.function_settings import ALL_SUBJECTS, DEFAULT_GRACE_MINUTES, read_notice_settings, read_settings
+from forwarder.function_settings import (
+    ALL_SUBJECTS,
+    DEFAULT_GRACE_MINUTES,
+    read_export_targets,
+    read_notice_settings,
+    read_settings,
+)
 from profiler.cli.recommend_command import command as recommend
 from profiler.prometheus.prometheus_metrics import LIVE_METRICS
 from profiler.record.emf import DIMENSION, EMF_METRICS, NAMESPACE, emf_unit
@@ -61,7 +67,7 @@ def test_the_price_table_is_that_of_the_code() -> None:
 
 
 def test_every_option_of_recommend_is_documented() -> None:
-    page = (ROOT / "docs" / "right-size.md").read_text()
+    page = "".join((ROOT / "docs" / name).read_text() for name in ("right-size.md", "past-runs.md"))
     options = {name for parameter in recommend.params for name in parameter.opts if name.startswith("--")}
     assert len(options) >= 12
     assert {name for name in options if name not in page} == set()
@@ -168,6 +174,8 @@ def test_the_forwarders_defaults_are_those_of_the_table() -> None:
         "SCHEDULE_GRACE_MINUTES": str(DEFAULT_GRACE_MINUTES),
         "REPORT_WAIT_SECONDS": f"{notice.report_wait_seconds:.0f}",
         "NOTIFY_LOG_LINES": str(notice.log_lines),
+        "OTLP_PROTOCOL": read_export_targets({"OTLP_ENDPOINT": "http://x"}, str)["logs"].protocol,
+        "OTLP_AWS_AUTH": "false",
     }
 
 

@@ -1,4 +1,7 @@
-"""No event is lost: each one is indexed, raises for a retry, or is named in the log. Each notice is sent or raises."""
+"""No event is lost: each one is indexed, raises for a retry, or is named in the log. Each notice is sent or raises.
+
+Each run has valid signals to export.
+"""
 
 from typing import Any
 
@@ -7,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.delivery_errors import DeliveryError, ForwarderError, SearchClusterError
+from forwarder.run_export import exported_run
 from forwarder.search_cluster.failure_store import Failure
 from forwarder.search_cluster.interface import bulk_lines
 from forwarder.task.task_event import parse_stopped_task
 from tests.unit.forwarder.task.test_task_event import EVENT
 from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, OtherChannel, World, report
+from tests.unit.otlp.test_run_signals import check
 
 TIMES = st.sampled_from(
     [
@@ -35,7 +40,10 @@ CONTAINERS = st.lists(
     max_size=3,
 )
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
-    **dict.fromkeys(("createdAt", "pullStartedAt", "startedAt", "executionStoppedAt", "stoppedAt"), TIMES | ANYTHING),
+    **dict.fromkeys(
+        ("createdAt", "pullStartedAt", "pullStoppedAt", "startedAt", "executionStoppedAt", "stoppedAt"),
+        TIMES | ANYTHING,
+    ),
     **dict.fromkeys(("stopCode", "stoppedReason", "startedBy", "group", "launchType", "clusterArn"), TEXTS | ANYTHING),
     "containers": CONTAINERS | ANYTHING,
     "lastStatus": st.sampled_from(["STOPPED", "STOPPED", "STOPPED", "RUNNING"]) | ANYTHING,
@@ -73,6 +81,8 @@ def test_every_event_is_indexed_raises_or_is_named_in_a_warning(
     assert is_named or bool(world.documents) or "away" in raised
     assert bool(world.notices) != ("Slack is away." in raised)
     assert bool(other.posted) != ("The bus is away." in raised)
+    ((ended, _),) = world.exported
+    check(exported_run(ended, 1))
     msgspec.json.encode(bulk_lines(world.documents))  # valid JSON and UTF-8, whatever the event contained
     for document in world.documents:
         assert document.index.startswith("task-reports-20")

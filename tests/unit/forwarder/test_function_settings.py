@@ -8,7 +8,9 @@ from forwarder.delivery_errors import SettingsError
 from forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
+    exports_runs,
     read_credentials,
+    read_export_targets,
     read_grace_minutes,
     read_notice_settings,
     read_settings,
@@ -102,7 +104,9 @@ def test_every_setting_is_documented() -> None:
     folder = Path(function_settings.__file__).parent
     sources = (folder / "function_settings.py").read_text() + (folder / "notices" / "slack_settings.py").read_text()
     names = set(
-        re.findall(r'"((?:ELASTICSEARCH|SLACK|NOTIFY|OPENSEARCH|SEARCH|INDEX|FORWARD|FAILED|AWS)[A-Z_]*)"', sources)
+        re.findall(
+            r'"((?:ELASTICSEARCH|SLACK|NOTIFY|OPENSEARCH|SEARCH|INDEX|FORWARD|FAILED|AWS|OTLP)[A-Z_]*)"', sources
+        )
     )
     names |= {"REPORT_WAIT_SECONDS", "KIBANA_URL", "IDEMPOTENCY_TABLE"}
     assert len(names) >= 22
@@ -143,3 +147,50 @@ def test_the_grace_of_schedules_is_in_minutes(text: str, minutes: float) -> None
 def test_a_grace_that_cannot_be_judged_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match=r"^SCHEDULE_GRACE_MINUTES must be"):
         read_grace_minutes({"SCHEDULE_GRACE_MINUTES": text})
+
+
+@pytest.mark.parametrize(
+    "name", ["OTLP_ENDPOINT", "OTLP_TRACES_ENDPOINT", "OTLP_LOGS_ENDPOINT", "OTLP_METRICS_ENDPOINT"]
+)
+def test_any_address_enables_the_export(name: str) -> None:
+    assert exports_runs({name: "https://otlp.example.com"})
+    assert not exports_runs({name: " ", "OTLP_HEADERS": "a=b"})
+
+
+def test_the_headers_of_an_export_may_be_in_a_secret() -> None:
+    environment = {"OTLP_ENDPOINT": "https://otlp.example.com", "OTLP_SECRET_ID": "ssm:/otlp"}
+    secret = '{"otlp_headers":"api-key=a%20b"}'
+    targets = read_export_targets(environment, {"ssm:/otlp": secret}.__getitem__)
+    assert {target.headers for target in targets.values()} == {(("api-key", "a b"),)}
+    own = read_export_targets({**environment, "OTLP_HEADERS": "api-key=own"}, lambda _name: SECRET)
+    assert own["traces"].headers == (("api-key", "own"),)
+
+
+@pytest.mark.parametrize("secret", [SECRET, "{}", '{"otlp_headers":["a"]}', f'{{"otlp_headers":"{SECRET}"}}'])
+def test_an_invalid_secret_of_an_export_is_named_without_its_value(secret: str) -> None:
+    environment = {"OTLP_ENDPOINT": "https://otlp.example.com", "OTLP_SECRET_ID": "team/otlp"}
+    with pytest.raises(SettingsError, match=r"[Tt]he secret team/otlp") as error:
+        read_export_targets(environment, lambda _name: secret)
+    assert SECRET not in str(error.value)
+
+
+def test_an_invalid_setting_of_an_export_is_named() -> None:
+    with pytest.raises(SettingsError, match="OTLP_AWS_AUTH must be true or false"):
+        read_export_targets({"OTLP_ENDPOINT": "https://x", "OTLP_AWS_AUTH": "aws"}, str)
+    with pytest.raises(SettingsError, match="OTLP_PROTOCOL must be"):
+        read_export_targets({"OTLP_ENDPOINT": "https://x", "OTLP_PROTOCOL": "grpc"}, str)
+
+
+def test_cloudwatch_gets_log_records_in_the_stream_of_the_function() -> None:
+    """The role allows it to write there; CloudWatch refuses log records without a stream."""
+    environment = {
+        "OTLP_ENDPOINT": "https://xray.eu-west-1.amazonaws.com",
+        "OTLP_AWS_AUTH": "true",
+        "AWS_LAMBDA_LOG_GROUP_NAME": "/aws/lambda/f",
+        "AWS_LAMBDA_LOG_STREAM_NAME": "2026/11/20/[$LATEST]ab",
+    }
+    targets = read_export_targets(environment, str)
+    own = {"x-aws-log-group": "/aws/lambda/f", "x-aws-log-stream": "2026/11/20/[$LATEST]ab"}
+    assert (dict(targets["logs"].headers), targets["traces"].headers) == (own, ())
+    named = read_export_targets({**environment, "OTLP_HEADERS": "X-Aws-Log-Group=/runs"}, str)
+    assert dict(named["logs"].headers) == {"X-Aws-Log-Group": "/runs"}

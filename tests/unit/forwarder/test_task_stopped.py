@@ -80,6 +80,7 @@ class World:
         self.other_channels: list[NoticeChannel] = []
         self.done: set[str] = set()
         self.warnings: list[str] = []
+        self.exported: list[tuple[EndedTask, int]] = []
         self.indexed_reports: list[ReportLine | SearchClusterError | None] | None = None
 
     def newest(self, place: LogStream) -> Iterator[str]:
@@ -155,6 +156,7 @@ class World:
             index=lambda: self.index() if cluster else None,
             channels=self.channels,
             once=lambda _settings: self.once,
+            export=lambda ended, _settings: self.exported.append((ended, len(self.notices))),
             warn=self.warnings.append,
         )
         return handling.handle(ended or task()).as_response()
@@ -740,3 +742,27 @@ def test_logs_that_stay_throttled_raise_before_the_notice_is_posted() -> None:
     assert (world.notices, world.documents, world.done) == ([], [], set())
     world.log_errors.clear()
     assert world.handle()["notified"] == "failure"
+
+
+@pytest.mark.parametrize("settings", [{}, {"subjects": frozenset({"success"})}, {"families": ("other",)}])
+def test_every_ended_run_is_exported_last(settings: dict[str, Any]) -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.handle(cluster=False, **settings)
+    ((ended, notices),) = world.exported
+    assert (ended.is_complete, notices) == (True, len(world.notices))
+
+
+def test_a_run_is_exported_although_everything_else_fails() -> None:
+    world = World({BATCH_STREAM: [report()]})
+    world.cluster_error = SearchClusterError("The cluster is away.", status=None)
+    world.slack_error = DeliveryError("Slack is away.")
+    with pytest.raises(DeliveryError):
+        world.handle()
+    assert len(world.exported) == 1
+
+
+def test_the_docker_labels_of_the_batch_are_known() -> None:
+    batch = {**container("batch"), "dockerLabels": {"TRACEPARENT": "00-…", "number": 1}}
+    world = World(described=definition(container("task-monitor", essential=False), batch))
+    world.handle(report_wait_seconds=0.0)
+    assert world.exported[0][0].labels == {"TRACEPARENT": "00-…", "number": "1"}

@@ -513,6 +513,33 @@ def test_an_existing_monitor_is_not_replaced_for_another_container() -> None:
     assert "'missing'" in refusal(dict(once.definition), container="missing")
 
 
+def test_settings_override_what_the_owner_set() -> None:
+    once = added(definition(BATCH), settings={"TASK_PROFILER_TAGS": "true"})
+    tags = {"name": "TASK_PROFILER_TAGS", "value": "true"}
+    assert monitor_in(once)["environment"] == [*NAMES_BATCH, tags]
+    own = {"name": "HTTPS_PROXY", "value": "http://proxy:3128"}
+    secrets = [{"name": name, "valueFrom": f"arn:aws:ssm:us-west-2:111122223333:parameter/{name}"} for name in "AB"]
+    owned = {**monitor_in(once), "environment": [own, tags, *NAMES_BATCH], "secrets": secrets}
+    again = added(definition(BATCH, owned), settings={"TASK_PROFILER_TAGS": "false", "A": "1"})
+    assert monitor_in(again) == {
+        **owned,
+        "environment": [own, {**tags, "value": "false"}, *NAMES_BATCH, {"name": "A", "value": "1"}],
+        "secrets": secrets[1:],
+    }
+    assert again.changes == (
+        "The monitor's environment changes: TASK_PROFILER_TAGS, A.",
+        "The monitor's secrets changes: A.",
+    )
+    assert added(dict(again.definition)).changes == ()
+
+
+def test_the_name_of_a_renamed_batch_is_corrected() -> None:
+    once = monitor_in(added(definition(BATCH)))
+    renamed = {**BATCH, "name": "etl"}
+    again = monitor_in(added(definition(renamed, {**once, "dependsOn": []})))
+    assert again["environment"] == [{"name": "TASK_PROFILER_CONTAINER", "value": "etl"}]
+
+
 # Definitions of all kinds to which a monitor can be added.
 
 json_values = st.recursive(
@@ -555,7 +582,10 @@ definitions = st.builds(
 )
 
 
-access = st.fixed_dictionaries({}, optional={"shared_pids": st.booleans(), "stacks": st.sampled_from(MODES)})
+variables = st.dictionaries(st.sampled_from(["TASK_PROFILER_TAGS", "HTTPS_PROXY", "A"]), st.text(max_size=4))
+access = st.fixed_dictionaries(
+    {}, optional={"shared_pids": st.booleans(), "stacks": st.sampled_from(MODES), "settings": variables}
+)
 
 
 @given(definitions, access)

@@ -1,25 +1,27 @@
 """Build the forwarder's zip for all Python versions and processors of Lambda. Builds are reproducible.
 
-    python tools/lambda_zip.py [OUT]
+    python -m profiler.account_setup.forwarder_zip OUT
 
 The zip contains pure packages once. msgspec is the only compiled package: the zip contains its extension module for
 each Python version and processor, under different file names. pip verifies the hash of each wheel against
 lambda/requirements.txt, which `make hashes` updates. The zip excludes boto3 (part of the Lambda runtime), bytecode,
-tests and installer metadata.
+tests and installer metadata. The wheel ships the forwarder and this file of hashes, so that the zip of an installation
+is the zip of the release. The module uses only the standard library and pip.
 """
 
-import os
+import hashlib
+import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-REQUIREMENTS = ROOT / "lambda" / "requirements.txt"
-OUT = ROOT / "dist" / "task-profiler-forwarder.zip"
+from profiler.core.errors import TaskProfilerError
+from profiler.core.files import package_data_folder
+
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 PROCESSORS = ("x86_64", "aarch64")
 PURE_WHEEL_OPTIONS = ("--platform=any", "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}")
@@ -30,6 +32,10 @@ SHARED_PATTERNS = (
     "profiler/core/*.py",
     "profiler/record/*.py",
     "profiler/schedules/*.py",
+    "profiler/otlp/*.py",
+    "profiler/past_runs/__init__.py",
+    "profiler/past_runs/moments.py",
+    "profiler/past_runs/sampled_functions.py",
     "profiler/aws_account/__init__.py",
     "profiler/aws_account/account_schedules.py",
     "profiler/aws_account/aws_errors.py",
@@ -41,24 +47,45 @@ SHARED_PATTERNS = (
 _EXCLUDED_FOLDERS = {"__pycache__", "tests", "bin"}
 _EXCLUDED_SUFFIXES = {".pyc", ".pyi"}
 _INCLUDED_DIST_INFO = {"METADATA"}
-# The earliest modification time that a zip can store. SOURCE_DATE_EPOCH overrides it.
+# The earliest modification time that a zip can store.
 _MIN_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Install the requirements into a temporary folder, then write the zip."""
-    out = Path(arguments[0]) if arguments else OUT
+def forwarder_folder() -> Path:
+    """The folder of handler.py, requirements.txt, template.yaml and forwarder/. Raises TaskProfilerError."""
+    return package_data_folder("forwarder", what="The forwarder is").parent
+
+
+def requirements_file() -> Path:
+    """The file with the versions and hashes of the zip's wheels. Raises TaskProfilerError."""
+    return forwarder_folder() / "requirements.txt"
+
+
+def build_zip(out: Path) -> None:
+    """Install the requirements into a temporary folder, then write the zip.
+
+    Raises:
+        TaskProfilerError: if pip is missing or fails, or if the installation lacks the forwarder.
+    """
     with tempfile.TemporaryDirectory(prefix="lambda-zip-") as name:
         folder = Path(name)
         install(folder)
         out.parent.mkdir(parents=True, exist_ok=True)
-        pack(sorted(files(folder)), out)
-    print(f"{out}: {out.stat().st_size / 2**20:.1f} MiB")
+        pack(sorted([*installed_files(folder), *own_files()]), out)
+
+
+def fingerprint() -> str:
+    """A hash of all that decides what the zip contains: its own files, the hashes of its wheels, and this module."""
+    digest = hashlib.sha256()
+    for name, path in sorted([*own_files(), ("requirements.txt", requirements_file()), ("builder", Path(__file__))]):
+        data = path.read_bytes()
+        digest.update(f"{name} {len(data)}\n".encode() + data)
+    return digest.hexdigest()
 
 
 def install(folder: Path) -> None:
     """Install all requirements from wheels."""
-    for requirements, options in wheels(requirements_with_hashes()):
+    for requirements, options in wheels(requirements_with_hashes(requirements_file())):
         install_wheels(folder, requirements, options)
 
 
@@ -73,7 +100,7 @@ def wheels(requirements: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequenc
             yield [compiled], [*platforms, "--implementation=cp", f"--python-version={python}"]
 
 
-def requirements_with_hashes(path: Path = REQUIREMENTS) -> list[str]:
+def requirements_with_hashes(path: Path) -> list[str]:
     """Read a requirements file. Each returned line contains a requirement and its hashes."""
     lines = path.read_text().replace("\\\n", " ").splitlines()
     return [" ".join(line.split()) for line in lines if line and not line.startswith("#")]
@@ -83,22 +110,19 @@ def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[
     """Install into a temporary folder, then copy: pip does not add files to an existing package."""
     with tempfile.TemporaryDirectory(prefix="lambda-zip-pip-") as name:
         target = Path(name) / "target"
-        requirements_file = Path(name) / "requirements.txt"
-        requirements_file.write_text("\n".join(requirements))
-        command = [
-            *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"),
-            *(
-                "--no-compile",
-                "--only-binary=:all:",
-                "--require-hashes",
-                "--target",
-                str(target),
-                *options,
-                "-r",
-                str(requirements_file),
-            ),
-        ]
-        subprocess.run(command, check=True)
+        listed = Path(name) / "requirements.txt"
+        listed.write_text("\n".join(requirements))
+        _run_pip(
+            "--no-deps",
+            "--no-compile",
+            "--only-binary=:all:",
+            "--require-hashes",
+            "--target",
+            str(target),
+            *options,
+            "-r",
+            str(listed),
+        )
         for source in target.rglob("*"):
             if source.is_file():
                 destination = folder / source.relative_to(target)
@@ -106,18 +130,45 @@ def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[
                 destination.write_bytes(source.read_bytes())
 
 
-def files(installed: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the name in the zip and the source path of each file."""
+def _run_pip(*arguments: str) -> None:
+    command = [*_pip(), "install", "--quiet", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own arguments
+    if done.returncode:
+        lines = done.stderr.split("\n")
+        reason = next((line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")), lines[-1])
+        raise TaskProfilerError(
+            f"pip cannot install the forwarder's packages: check the package index ({' '.join(reason.split())})."
+        )
+
+
+def _pip() -> tuple[str, ...]:
+    """This interpreter's pip, else any, as it downloads for other interpreters. uv makes environments without pip."""
+    if find_spec("pip") is not None:
+        return sys.executable, "-m", "pip"
+    program = shutil.which("pip3") or shutil.which("pip")
+    if program is None:
+        raise TaskProfilerError("pip is missing, which downloads the forwarder's packages: run python -m ensurepip.")
+    return (program,)
+
+
+def installed_files(installed: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the name in the zip and the path of each file that pip installed."""
     for path in installed.rglob("*"):
         name = path.relative_to(installed)
         if path.is_file() and _is_wanted(name):
             yield name.as_posix(), path
+
+
+def own_files() -> Iterator[tuple[str, Path]]:
+    """Yield the name in the zip and the path of each file of the forwarder, and of the profiler's part in the zip."""
+    root = Path(__file__).resolve().parents[2]
     for pattern in SHARED_PATTERNS:
-        for path in ROOT.glob(pattern):
-            yield path.relative_to(ROOT).as_posix(), path
-    yield "handler.py", ROOT / "lambda" / "handler.py"
-    for path in (ROOT / "lambda" / "forwarder").rglob("*.py"):
-        yield path.relative_to(ROOT / "lambda").as_posix(), path
+        for path in root.glob(pattern):
+            yield path.relative_to(root).as_posix(), path
+    folder = forwarder_folder()
+    yield "handler.py", folder / "handler.py"
+    for path in (folder / "forwarder").rglob("*.py"):
+        yield path.relative_to(folder).as_posix(), path
 
 
 def _is_wanted(name: Path) -> bool:
@@ -128,21 +179,14 @@ def _is_wanted(name: Path) -> bool:
 
 def pack(entries: Sequence[tuple[str, Path]], out: Path) -> None:
     """Write the zip. All entries have the same modification time and mode, so that builds are reproducible."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH")
-    modified_at = _MIN_ZIP_TIME if epoch is None else max(_MIN_ZIP_TIME, _utc_time(int(epoch)))
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name, path in entries:
-            info = zipfile.ZipInfo(name, modified_at)
+            info = zipfile.ZipInfo(name, _MIN_ZIP_TIME)
             info.external_attr = 0o644 << 16
             info.create_system = 3
             info.compress_type = zipfile.ZIP_DEFLATED
             archive.writestr(info, path.read_bytes())
 
 
-def _utc_time(epoch: int) -> tuple[int, int, int, int, int, int]:
-    year, month, day, hour, minute, second, *_ = time.gmtime(epoch)
-    return year, month, day, hour, minute, second
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    build_zip(Path(sys.argv[1]))

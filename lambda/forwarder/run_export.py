@@ -1,0 +1,165 @@
+"""Exports each ended run to OpenTelemetry backends, once and after all other outputs, which it never fails."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from forwarder.delivery_errors import DeliveryError, ForwarderError
+from forwarder.notices.ended_task import EndedTask
+from forwarder.notices.idempotency import Idempotently
+from forwarder.search_cluster.failure_store import Failure, KeepFailures
+from forwarder.task.batch_log_stream import batch_container
+from profiler.core.errors import UsageError
+from profiler.core.timestamps import format_datetime, parse_ns
+from profiler.otlp.otlp_export import OtlpExporter, export_in_time
+from profiler.otlp.otlp_settings import Targets
+from profiler.otlp.run_signals import ExportedRun, signals_of
+from profiler.record.record_model import Container, Record
+
+_S = TypeVar("_S", bound=Struct)
+# A part of the idempotency key: never change it.
+_NAME = "otlp"
+_UNKNOWN = "unknown"
+_MIN_SECONDS = 0.5
+
+
+class RunExport:
+    """Exports ended runs. What was not accepted is in the log, and in the failure queue if there is one.
+
+    Args:
+        targets: reads where to; it may raise SettingsError.
+        exporter: sends the signals.
+        keep: keeps the record of a run that was not exported; None without a failure queue.
+        warn: logs a sentence.
+        now_ns: returns the time.
+    """
+
+    def __init__(
+        self,
+        targets: Callable[[], Targets],
+        exporter: OtlpExporter,
+        *,
+        keep: KeepFailures | None,
+        warn: Callable[[str], None],
+        now_ns: Callable[[], int],
+    ) -> None:
+        self._targets = targets
+        self._exporter = exporter
+        self._keep = keep
+        self._warn = warn
+        self._now_ns = now_ns
+
+    def export(self, ended: EndedTask, once: Idempotently, max_seconds: float) -> None:
+        """Export the run in at most this time. It never raises: the other outputs are done."""
+        try:
+            once(f"{ended.task.arn}#{_NAME}", lambda: self._export(ended, max_seconds))
+        except Exception as error:  # noqa: BLE001  see above
+            reason = str(error) if isinstance(error, ForwarderError) else f"{type(error).__name__}."
+            self._warn(f"The run of task {ended.task.id} was not exported. {reason}")
+
+    def _export(self, ended: EndedTask, max_seconds: float) -> bool:
+        run = exported_run(ended, self._now_ns())
+        if max_seconds < _MIN_SECONDS:
+            reason: str | None = "The invocation had no time left."
+        else:
+            reason = export_in_time(lambda: (self._read_targets(), signals_of(run)), self._exporter, max_seconds)
+        if reason is None:
+            return True
+        if self._keep is None:
+            raise DeliveryError(reason)  # another invocation for this event tries again
+        try:
+            self._keep([Failure(msgspec.to_builtins(run.record), reason)])
+        except ForwarderError as error:
+            raise DeliveryError(f"{reason} {error}") from error
+        self._warn(f"The run of task {ended.task.id} was not exported: the failure queue keeps its record. {reason}")
+        return True
+
+    def _read_targets(self) -> Targets:
+        try:
+            return self._targets()
+        except ForwarderError as error:
+            raise UsageError(str(error)) from error
+
+
+def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
+    """Return the run of a task: its report or checkpoint with what the event says about the task and its end."""
+    task = ended.task
+    return ExportedRun(
+        record=_record(ended),
+        line=ended.report_line.text if ended.report_line is not None and ended.is_complete else None,
+        pull_started_ns=_nanoseconds(task.pull_started_at),
+        pull_stopped_ns=_nanoseconds(task.pull_stopped_at),
+        reason=ended.reason,
+        stop_category=ended.outcome.category,
+        is_complete=ended.is_complete,
+        context=ended.labels,
+        observed_ns=now_ns,
+    )
+
+
+def _record(ended: EndedTask) -> Record:
+    """As in the event of an ended run, the event's verdict stands, and a checkpoint has no cost."""
+    described, outcome = _event_record(ended), ended.outcome
+    record = described
+    if ended.record is not None:
+        container = _completed(ended.record.container, described.container)
+        record = replace(_completed(ended.record, described), container=container)
+    is_known = outcome.status != _UNKNOWN
+    metrics = record.metrics
+    return replace(
+        record,
+        status=outcome.status if is_known or not ended.is_complete else record.status,
+        exit_code=outcome.exit_code if outcome.exit_code is not None else record.exit_code,
+        likely_out_of_memory=outcome.out_of_memory or record.likely_out_of_memory,
+        finished_at=ended.finished_at,
+        cost=record.cost if ended.is_complete else None,
+        metrics=replace(
+            metrics,
+            duration_ms=ended.duration_ms,
+            billed_duration_ms=metrics.billed_duration_ms if ended.is_complete else None,
+        ),
+    )
+
+
+def _event_record(ended: EndedTask) -> Record:
+    """Return what the event says, as a record."""
+    task, log = ended.task, ended.log
+    batch = batch_container(task, ended.container)
+    container = Container(name=_UNKNOWN)
+    if batch is not None:
+        container = Container(
+            name=batch.name,
+            id=batch.runtime_id,
+            arn=batch.arn,
+            image=batch.image,
+            image_digest=batch.image_digest,
+        )
+    return Record(
+        task_id=task.id,
+        task_arn=task.arn,
+        cluster=task.cluster,
+        family=task.family,
+        revision=task.revision,
+        region=task.region,
+        account_id=task.account_id,
+        availability_zone=task.availability_zone,
+        launch_type=task.launch_type,
+        container=container,
+        log_group=None if log is None else log.group,
+        log_stream=None if log is None else log.stream,
+        started_at=None if task.started_at is None else format_datetime(task.started_at),
+    )
+
+
+def _completed(value: _S, other: _S) -> _S:
+    """Return the value with the fields of the other where its own are unknown."""
+    unknown = [name for name in value.__struct_fields__ if getattr(value, name) is None]
+    return replace(value, **{name: getattr(other, name) for name in unknown})
+
+
+def _nanoseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else parse_ns(format_datetime(moment))

@@ -1,0 +1,124 @@
+"""The four steps of a setup: what is done already, as AWS shows it, and the next command of each."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+
+from msgspec import Struct
+
+from profiler.account_setup.image_repository import ImageRepository
+from profiler.account_setup.stack_state import DEFAULT_STACK, obstacle, read_state
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.family_monitors import FamilyMonitors
+from profiler.core.ecs_terms import MONITOR_REPOSITORY
+from profiler.core.errors import TaskProfilerError
+from profiler.core.version import __version__
+
+
+class SetupStep(Struct, frozen=True, kw_only=True):
+    """One step.
+
+    Attributes:
+        name: A word for the step.
+        is_done: None if it cannot be known.
+        text: What AWS shows, or why it cannot be known.
+        commands: The words of the commands that do the step.
+    """
+
+    name: str
+    is_done: bool | None
+    text: str
+    commands: tuple[tuple[str, ...], ...]
+
+
+class SetupSteps:
+    """Looks at one account and Region. Nothing is changed.
+
+    Args:
+        open_client: Makes boto3's client of a service.
+        clusters: ECS clusters; none: all clusters of the Region.
+        aws_options: The command line's ``--region`` and ``--profile``, which the next commands need as well.
+        on_progress: Called with the number of families that were read, and of all.
+    """
+
+    def __init__(
+        self,
+        open_client: OpenClient,
+        clusters: tuple[str, ...],
+        aws_options: Mapping[str, str | None],
+        on_progress: Callable[[int, int], object],
+    ) -> None:
+        self._open = open_client
+        self._clusters = clusters
+        self._aws = tuple(word for name, value in aws_options.items() if value for word in (f"--{name}", value))
+        self._on_progress = on_progress
+
+    def read(self) -> Iterator[SetupStep]:
+        """Each step, in order."""
+        yield self._step("image", self._image, ("setup", "image"))
+        yield self._step("stack", self._stack, ("setup", "stack"))
+        clusters, problem = self._clusters, ""
+        try:
+            clusters = clusters or self._all_clusters()
+        except TaskProfilerError as error:
+            clusters, problem = ("NAME",), str(error)
+        options = [("--cluster", cluster) for cluster in clusters]
+        add = ("taskdef", "add-monitor", *chain(*options), "--scheduled", "--attach-policy", "--register")
+        yield self._step("monitors", lambda: (None, problem) if problem else self._monitors(clusters), add)
+        checks = [("doctor", *option) for option in options]
+        yield self._step("check", lambda: (None, "It looks at every family when it runs."), *checks)
+
+    def _step(self, name: str, look: Callable[[], tuple[bool | None, str]], *commands: tuple[str, ...]) -> SetupStep:
+        try:
+            is_done, text = look()
+        except TaskProfilerError as error:
+            is_done, text = None, str(error)
+        whole = tuple(("task-profiler", *words, *self._aws) for words in commands)
+        return SetupStep(name=name, is_done=is_done, text=text, commands=whole)
+
+    def _image(self) -> tuple[bool, str]:
+        repository = ImageRepository(self._open("ecr"), MONITOR_REPOSITORY)
+        uri = repository.uri()
+        if uri is None:
+            return False, f"There is no ECR repository {MONITOR_REPOSITORY} in {repository.region}."
+        if not repository.has_tag(__version__):
+            return False, f"The ECR repository {MONITOR_REPOSITORY} has no image {__version__}."
+        return True, f"{uri}:{__version__} is in ECR."
+
+    def _stack(self) -> tuple[bool | None, str]:
+        state = read_state(self._open, DEFAULT_STACK)
+        if state.phase == "absent":
+            return False, f"There is no stack {DEFAULT_STACK}."
+        why_not = obstacle(state)
+        if why_not is not None:
+            return (None if state.phase == "in progress" else False), why_not
+        if state.version not in (None, __version__):
+            return False, f"The stack {state.name} has the version {state.version}, not {__version__}."
+        return True, f"The stack {state.name} is deployed ({state.status})."
+
+    def _monitors(self, clusters: tuple[str, ...]) -> tuple[bool | None, str]:
+        problems: list[str] = []
+        monitors = FamilyMonitors(self._open, clusters, scheduled=True, on_problem=problems.append)
+        families = monitors.families()
+        counts: Counter[str] = Counter()
+        for number, monitor in enumerate(monitors.read(families), 1):
+            counts[monitor.state] += 1
+            self._on_progress(number, len(families))
+        done = counts["current"] + counts["wrapper"]
+        open_ones = counts["missing"] + counts["outdated"]
+        text = f"{done} of {done + open_ones} families that a schedule starts have a current monitor."
+        if counts["impossible"]:
+            text += f" add-monitor refuses {counts['impossible']} more."
+        if counts["unknown"]:
+            text += f" {counts['unknown']} could not be read."
+        is_done = False if open_ones else None if counts["unknown"] else True
+        return is_done, " ".join([text, *problems])
+
+    def _all_clusters(self) -> tuple[str, ...]:
+        ecs = self._open("ecs")
+        with aws_errors("The ECS clusters cannot be listed", "ecs:ListClusters"):
+            pages = ecs.get_paginator("list_clusters").paginate()
+            names = tuple(sorted(arn.rpartition("/")[2] for page in pages for arn in page["clusterArns"]))
+        if not names:
+            raise TaskProfilerError(f"There is no ECS cluster in {ecs.meta.region_name}: check the Region.")
+        return names

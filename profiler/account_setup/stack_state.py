@@ -1,0 +1,108 @@
+"""The state of the forwarder's stack in CloudFormation, and what each state permits."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.core.aws_clients import AwsClient
+
+DEFAULT_STACK = "task-profiler"
+CODE_PREFIX = "task-profiler/forwarder-"
+Phase = Literal["absent", "ready", "in progress", "failed"]
+
+_CODE_KEY = re.compile(rf"{CODE_PREFIX}(.+)-[0-9a-f]+\.zip")
+_READY = frozenset({"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE"})
+# A change set that was never applied leaves a stack without resources in REVIEW_IN_PROGRESS.
+_ABSENT = frozenset({"REVIEW_IN_PROGRESS", "DELETE_COMPLETE"})
+
+
+class StackState(Struct, frozen=True, kw_only=True):
+    """A stack, or its absence.
+
+    Attributes:
+        name: The stack's name.
+        phase: What can be done: create it, update it, wait, or repair it.
+        status: CloudFormation's, such as ``CREATE_COMPLETE``; None if CloudFormation knows no stack.
+        reason: CloudFormation's reason for the status.
+        stack_id: The ARN of the stack.
+        version: The version of the deployed code; None if the code was not uploaded by ``setup stack``.
+        parameters: The values of the parameters.
+        outputs: The outputs.
+    """
+
+    name: str
+    phase: Phase
+    status: str | None = None
+    reason: str | None = None
+    stack_id: str | None = None
+    version: str | None = None
+    parameters: Mapping[str, str] = {}
+    outputs: Mapping[str, str] = {}
+
+    @property
+    def place(self) -> str:
+        """The name and the Region, which is a part of the ARN."""
+        return f"{self.name} in {self.stack_id.split(':')[3]}" if self.stack_id else self.name
+
+
+def read_state(open_client: OpenClient, name: str) -> StackState:
+    """Read the state. ``name`` may be the stack's ARN, which also finds a deleted stack. Raises TaskProfilerError."""
+    cloudformation = open_client("cloudformation")
+    with aws_errors(f"The stack {name!r} cannot be read", "cloudformation:DescribeStacks"):
+        stack = _describe(cloudformation, name)
+    if stack is None or stack["StackStatus"] in _ABSENT:
+        return StackState(name=name, phase="absent", status=stack["StackStatus"] if stack else None)
+    parameters = {item["ParameterKey"]: item.get("ParameterValue", "") for item in stack.get("Parameters", ())}
+    code = _CODE_KEY.fullmatch(parameters.get("CodeKey", ""))
+    return StackState(
+        name=stack["StackName"],
+        phase=_phase(stack["StackStatus"]),
+        status=stack["StackStatus"],
+        reason=stack.get("StackStatusReason"),
+        stack_id=stack["StackId"],
+        version=code and code[1],
+        parameters=parameters,
+        outputs={item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", ())},
+    )
+
+
+def _describe(cloudformation: AwsClient, name: str) -> Mapping[str, Any] | None:
+    from botocore.exceptions import ClientError  # slow to import
+
+    try:
+        (stack, *_) = cloudformation.describe_stacks(StackName=name)["Stacks"]
+    except ClientError as error:
+        if "does not exist" in str(error):
+            return None
+        raise
+    described: Mapping[str, Any] = stack
+    return described
+
+
+def _phase(status: str) -> Phase:
+    if status in _READY:
+        return "ready"
+    return "in progress" if status.endswith("_IN_PROGRESS") else "failed"
+
+
+def obstacle(state: StackState) -> str | None:
+    """Why the stack can be neither created nor updated now, and what to do; None if it can."""
+    if state.phase == "in progress":
+        return f"CloudFormation is changing the stack {state.name} ({state.status}): wait, and run the command again."
+    if state.phase != "failed":
+        return None
+    again = f"task-profiler setup stack --name {state.name}"
+    if state.status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"):
+        return (
+            f"The stack {state.name} could not be created and cannot be updated ({state.status}): delete it "
+            f"({again} --delete), and run the command again."
+        )
+    if state.status == "DELETE_FAILED":
+        return f"The stack {state.name} is partly deleted (DELETE_FAILED): delete the rest ({again} --delete)."
+    return (
+        f"The last update of the stack {state.name} could not be undone ({state.status}): run aws cloudformation "
+        f"continue-update-rollback --stack-name {state.name}, and run the command again."
+    )

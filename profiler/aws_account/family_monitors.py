@@ -1,0 +1,93 @@
+"""Which families have a current monitor: the plan of ``taskdef add-monitor``, which is not carried out.
+
+A monitor is current if ``add-monitor`` without further options would change nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from msgspec import Struct
+
+from profiler.aws_account.account_schedules import is_timed, schedule_of
+from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.rollout import Rollout, RolloutRequest
+from profiler.aws_account.rollout_plan import Action, PlannedFamily, plan_addition
+from profiler.schedules.schedule_model import Schedule
+from profiler.task_definitions.add_monitor import AddMonitorOptions
+from profiler.task_definitions.containers import read_containers
+
+MonitorState = Literal["current", "outdated", "missing", "wrapper", "service", "impossible", "unknown"]
+_STATES: dict[Action, MonitorState] = {
+    "up to date": "current",
+    "update monitor": "outdated",
+    "add monitor": "missing",
+    "skipped": "service",
+    "refused": "impossible",
+}
+
+
+class FamilyMonitor(Struct, frozen=True, kw_only=True):
+    """A family and its monitor.
+
+    Attributes:
+        state: ``wrapper``: the batch starts with ``task-profiler run``. ``service``: a service runs the family.
+            ``impossible``: add-monitor refuses. ``unknown``: ECS did not return the definition.
+        planned: The plan of add-monitor, with its notes.
+    """
+
+    state: MonitorState
+    planned: PlannedFamily
+
+    @property
+    def family(self) -> str:
+        """The family's name."""
+        return self.planned.family
+
+
+class FamilyMonitors:
+    """Looks at the families of clusters, or of a whole account.
+
+    Args:
+        open_client: Makes boto3's client of a service.
+        clusters: Names or ARNs; none: all clusters.
+        scheduled: Whether only families count that a schedule or a rule starts.
+        on_problem: Called with a sentence about what could not be read.
+    """
+
+    def __init__(
+        self,
+        open_client: OpenClient,
+        clusters: tuple[str, ...] = (),
+        *,
+        scheduled: bool,
+        on_problem: Callable[[str], object],
+    ) -> None:
+        options = AddMonitorOptions()
+        self._rollout = Rollout(
+            open_client,
+            RolloutRequest(clusters=clusters, scheduled=scheduled),
+            lambda family, document: plan_addition(family, document, options),
+            image=None,
+            on_step=on_problem,
+            on_problem=on_problem,
+        )
+
+    def families(self) -> tuple[str, ...]:
+        """The names of the families. Raises TaskProfilerError if they cannot be listed, or if there are none."""
+        return self._rollout.families()
+
+    def schedules(self) -> tuple[Schedule, ...]:
+        """The schedules and timed rules of the account."""
+        return tuple(schedule_of(target) for target in self._rollout.targets if is_timed(target))
+
+    def read(self, families: tuple[str, ...]) -> Iterator[FamilyMonitor]:
+        """The monitor of each family: one call of ECS for each, and one for each revision that a schedule names."""
+        for planned in self._rollout.plan(families):
+            yield FamilyMonitor(state=_state(planned), planned=planned)
+
+
+def _state(planned: PlannedFamily) -> MonitorState:
+    state = _STATES.get(planned.action, "unknown")
+    definition = {} if planned.document is None else planned.document.definition
+    is_wrapped = any(container.wraps_batch for container in read_containers(definition))
+    return "wrapper" if is_wrapped and state in ("missing", "impossible") else state

@@ -1,0 +1,137 @@
+"""``task-profiler setup stack``: deploys the forwarder by CloudFormation, updates it, and deletes it."""
+
+import sys
+
+import click
+
+from profiler.cli.options import aws_options
+from profiler.cli.printing import is_terminal
+from profiler.core.errors import UsageError
+
+# As profiler.account_setup.stack_state.DEFAULT_STACK, whose module is not imported for the help.
+_DEFAULT_STACK = "task-profiler"
+
+
+@click.command(
+    "stack", epilog="Example: task-profiler setup stack --elasticsearch https://search.example.com --dry-run"
+)
+@click.option("--name", default=_DEFAULT_STACK, show_default=True, metavar="STACK", help="Name of the stack.")
+@click.option("--slack-failure-webhook", "failure_webhook", metavar="URL", help="Slack webhook for all but successes.")
+@click.option("--slack-success-webhook", "success_webhook", metavar="URL", help="Slack webhook for successes.")
+@click.option("--elasticsearch", "url", metavar="URL", help="Index the reports in this Elasticsearch or OpenSearch.")
+@click.option("--api-key", metavar="KEY", help="API key of the functions there.")
+@click.option("--user", metavar="NAME:PASSWORD", help="Password of the functions there.")
+@click.option("--otlp", "otlp_url", metavar="URL", help="Export each run to this OpenTelemetry backend.")
+@click.option("--otlp-headers", metavar="NAME=VALUE,…", help="Headers of the export, such as an API key.")
+@click.option("--log-group", "groups", metavar="NAME", multiple=True, help="Subscribe this log group. Repeatable.")
+@click.option("--all-log-groups", is_flag=True, help="Subscribe all log groups of the Region.")
+@click.option(
+    "--parameter", "parameters", metavar="NAME=VALUE", multiple=True, help="Set a template parameter. Repeatable."
+)
+@click.option("--bucket", metavar="NAME", help="Bucket for the code (default: task-profiler-ACCOUNT-REGION, created).")
+@click.option("--zip", "zip_file", metavar="FILE", help="The forwarder's zip of a release, instead of building it.")
+@click.option("--yes", is_flag=True, help="Do not ask before changes.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, without doing it.")
+@click.option("--delete", is_flag=True, help="Delete the stack, and print what stays.")
+@aws_options
+def stack_(
+    *,
+    name: str,
+    failure_webhook: str | None,
+    success_webhook: str | None,
+    url: str | None,
+    api_key: str | None,
+    user: str | None,
+    otlp_url: str | None,
+    otlp_headers: str | None,
+    groups: tuple[str, ...],
+    all_log_groups: bool,
+    parameters: tuple[str, ...],
+    bucket: str | None,
+    zip_file: str | None,
+    yes: bool,
+    dry_run: bool,
+    delete: bool,
+    region: str | None,
+    profile: str | None,
+) -> int:
+    """Deploy the forwarder by CloudFormation, or update it.
+
+    Settings that are not given keep their values. Webhooks, API keys and passwords are stored in Secrets
+    Manager. On a terminal, the command shows the changes and asks before it applies them.
+    """
+    from profiler.account_setup.stack_deployment import StackRequest  # slow to import, as the next ones
+    from profiler.cli.setup.stack_output import deploy, remove
+    from profiler.cli.wiring.aws_options import open_clients
+
+    open_client = open_clients(region, profile)
+    confirm = _ask if not yes and is_terminal() and sys.stdin.isatty() else _agree
+    if delete:
+        return remove(name, open_client, confirm, dry_run=dry_run)
+    request = StackRequest(
+        name=name,
+        bucket=bucket,
+        zip_file=zip_file,
+        parameters=parameters,
+        settings=_settings(url, otlp_url, groups, all_log_groups=all_log_groups),
+        secrets=_secrets(failure_webhook, success_webhook, api_key, user, otlp_headers),
+    )
+    from profiler.cli.setup.stack_cluster import SearchCluster  # requests
+
+    cluster = SearchCluster(url, api_key, user) if url else None
+    return deploy(request, open_client, confirm, cluster, dry_run=dry_run)
+
+
+def _settings(
+    url: str | None, otlp_url: str | None, groups: tuple[str, ...], *, all_log_groups: bool
+) -> dict[str, str]:
+    settings = {}
+    if url is not None:
+        if "@" in url:
+            raise UsageError("--elasticsearch contains a password: give it as --user NAME:PASSWORD.")
+        settings["ElasticsearchUrl"] = url
+    if otlp_url is not None:
+        if "@" in otlp_url:
+            raise UsageError("--otlp contains a password: give it in --otlp-headers.")
+        settings["OtlpEndpoint"] = otlp_url
+    if groups:
+        settings["LogGroups"] = ",".join(groups)
+    if all_log_groups:
+        settings["Subscribe"] = "account"
+    return settings
+
+
+def _secrets(
+    failure_webhook: str | None,
+    success_webhook: str | None,
+    api_key: str | None,
+    user: str | None,
+    otlp_headers: str | None,
+) -> dict[str, dict[str, str]]:
+    """The values of each secret, by the parameter that gets its name. No message contains a value."""
+    webhooks = {"slack_failure_webhook_url": failure_webhook, "slack_success_webhook_url": success_webhook}
+    slack = {key: webhook for key, webhook in webhooks.items() if webhook}
+    if not all(webhook.startswith("https://") for webhook in slack.values()):
+        raise UsageError("A Slack webhook is not an address: it begins with https://.")
+    if api_key and user:
+        raise UsageError("--api-key and --user are two ways to sign in: give one of them.")
+    search = {"api_key": api_key} if api_key else {}
+    if user:
+        name, colon, password = user.partition(":")
+        if not colon:
+            raise UsageError("--user is not NAME:PASSWORD: put a colon between them.")
+        search = {"username": name, "password": password}
+    otlp = {"otlp_headers": otlp_headers} if otlp_headers else {}
+    secrets = {"SlackSecretId": slack, "ElasticsearchSecretId": search, "OtlpSecretId": otlp}
+    return {parameter: values for parameter, values in secrets.items() if values}
+
+
+def _ask(question: str) -> bool:
+    try:
+        return click.confirm(question)
+    except click.Abort:  # Ctrl-C or the end of the input: a change set must not stay
+        return False
+
+
+def _agree(question: str) -> bool:  # noqa: ARG001  as _ask
+    return True

@@ -1,0 +1,1 @@
+"""The OpenTelemetry signals of an ended run, their encoding, and their export over HTTP (OTLP)."""

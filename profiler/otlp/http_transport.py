@@ -1,0 +1,66 @@
+"""Posts requests with urllib3, which requests and botocore bring along, and signs them with botocore."""
+
+from collections.abc import Callable, Mapping
+from http.client import HTTPException
+from typing import Any
+
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from profiler.core.errors import UsageError
+from profiler.otlp.otlp_export import MAX_ANSWER_BYTES, HttpAnswer, Sign, TransportError
+from profiler.otlp.otlp_settings import Target
+
+
+class HttpTransport:
+    """See ``Transport``. Requests to one host share a connection.
+
+    Args:
+        ca_file: The certificates that servers are verified with; None: those of the system.
+    """
+
+    def __init__(self, ca_file: str | None = None) -> None:
+        self._pool = urllib3.PoolManager(retries=False, ca_certs=ca_file)
+
+    def __call__(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
+        """Post the body. Raises TransportError."""
+        try:
+            answer = self._pool.request(
+                "POST",
+                url,
+                headers=dict(headers),
+                body=body,
+                timeout=urllib3.Timeout(total=timeout_seconds),
+                redirect=False,
+                preload_content=False,
+            )
+            with answer:
+                content = answer.read(MAX_ANSWER_BYTES)
+        except (HTTPError, HTTPException, OSError) as error:
+            raise TransportError(f"the server cannot be reached ({type(error).__name__})") from error
+        return HttpAnswer(
+            status=answer.status,
+            headers={name.lower(): value for name, value in answer.headers.items()},
+            body=content,
+        )
+
+
+def aws_signer(find_credentials: Callable[[], Any]) -> Sign:
+    """A function that signs requests with SigV4.
+
+    Args:
+        find_credentials: Returns botocore's credentials, or None without any.
+    """
+
+    def sign(target: Target, headers: Mapping[str, str], body: bytes) -> Mapping[str, str]:
+        from botocore.auth import SigV4Auth  # only for CloudWatch
+        from botocore.awsrequest import AWSRequest
+
+        credentials = find_credentials()
+        if credentials is None or target.aws is None:
+            raise UsageError("OTLP_AWS_AUTH finds no AWS credentials: give the function a role.")
+        request = AWSRequest("POST", target.url, headers=dict(headers), data=body)
+        SigV4Auth(credentials, target.aws.name, target.aws.region).add_auth(request)
+        return dict(request.headers.items())
+
+    return sign

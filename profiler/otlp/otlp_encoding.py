@@ -1,0 +1,203 @@
+"""OTLP messages as JSON or as protobuf, and what a response says.
+
+A message is a ``dict`` as OTLP/JSON has it: names in lower camel case, ids in hexadecimal digits, 64-bit integers as
+texts, enums as numbers. The protobuf encoding is written from the same message by the schema below, which has the parts
+of opentelemetry-proto 1.x that are used here; the tests compare it with the published schema. The package ``protobuf``
+would take a fifth of a second of a cold start, and be one more dependency of the command line.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+Signal = Literal["traces", "logs", "metrics"]
+SIGNALS: tuple[Signal, ...] = ("traces", "logs", "metrics")
+Protocol = Literal["http/protobuf", "http/json"]
+Message: TypeAlias = Mapping[str, Any]
+
+CONTENT_TYPES: Mapping[Protocol, str] = {"http/protobuf": "application/x-protobuf", "http/json": "application/json"}
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_REQUESTS: Mapping[Signal, str] = {"traces": "Spans", "logs": "Logs", "metrics": "Metrics"}
+# By message: the number and the type of each field. A type is a scalar of protobuf or another message. "hex": bytes.
+_SCHEMA: Mapping[str, Mapping[str, tuple[int, str]]] = {
+    "Spans": {"resourceSpans": (1, "ResourceSpans")},
+    "ResourceSpans": {"resource": (1, "Resource"), "scopeSpans": (2, "ScopeSpans")},
+    "ScopeSpans": {"scope": (1, "Scope"), "spans": (2, "Span")},
+    "Span": {
+        "traceId": (1, "hex"),
+        "spanId": (2, "hex"),
+        "parentSpanId": (4, "hex"),
+        "flags": (16, "fixed32"),
+        "name": (5, "string"),
+        "kind": (6, "varint"),
+        "startTimeUnixNano": (7, "fixed64"),
+        "endTimeUnixNano": (8, "fixed64"),
+        "attributes": (9, "KeyValue"),
+        "events": (11, "Event"),
+        "status": (15, "Status"),
+    },
+    "Event": {"timeUnixNano": (1, "fixed64"), "name": (2, "string"), "attributes": (3, "KeyValue")},
+    "Status": {"message": (2, "string"), "code": (3, "varint")},
+    "Logs": {"resourceLogs": (1, "ResourceLogs")},
+    "ResourceLogs": {"resource": (1, "Resource"), "scopeLogs": (2, "ScopeLogs")},
+    "ScopeLogs": {"scope": (1, "Scope"), "logRecords": (2, "LogRecord")},
+    "LogRecord": {
+        "timeUnixNano": (1, "fixed64"),
+        "observedTimeUnixNano": (11, "fixed64"),
+        "severityNumber": (2, "varint"),
+        "severityText": (3, "string"),
+        "body": (5, "AnyValue"),
+        "attributes": (6, "KeyValue"),
+        "traceId": (9, "hex"),
+        "spanId": (10, "hex"),
+    },
+    "Metrics": {"resourceMetrics": (1, "ResourceMetrics")},
+    "ResourceMetrics": {"resource": (1, "Resource"), "scopeMetrics": (2, "ScopeMetrics")},
+    "ScopeMetrics": {"scope": (1, "Scope"), "metrics": (2, "Metric")},
+    "Metric": {"name": (1, "string"), "description": (2, "string"), "unit": (3, "string"), "gauge": (5, "Gauge")},
+    "Gauge": {"dataPoints": (1, "NumberDataPoint")},
+    "NumberDataPoint": {
+        "attributes": (7, "KeyValue"),
+        "timeUnixNano": (3, "fixed64"),
+        "asDouble": (4, "double"),
+        "asInt": (6, "sfixed64"),
+    },
+    "Resource": {"attributes": (1, "KeyValue")},
+    "Scope": {"name": (1, "string"), "version": (2, "string")},
+    "KeyValue": {"key": (1, "string"), "value": (2, "AnyValue")},
+    "AnyValue": {
+        "stringValue": (1, "string"),
+        "boolValue": (2, "varint"),
+        "intValue": (3, "varint"),
+        "doubleValue": (4, "double"),
+        "arrayValue": (5, "ArrayValue"),
+    },
+    "ArrayValue": {"values": (1, "AnyValue")},
+}
+_FIXED = {"fixed64": ("<Q", _FIXED64), "sfixed64": ("<q", _FIXED64), "fixed32": ("<I", _FIXED32)}
+_UINT64 = 2**64
+_MAX_VARINT_BYTES = 10
+_UNREADABLE = (ValueError, RecursionError, msgspec.DecodeError)
+
+
+class Acknowledgement(Struct, frozen=True, kw_only=True):
+    """What a response says: how many items were rejected, and the server's message."""
+
+    rejected: int = 0
+    message: str = ""
+
+
+def encode(signal: Signal, message: Message, protocol: Protocol) -> bytes:
+    """Encode the export request of a signal."""
+    return msgspec.json.encode(message) if protocol == "http/json" else _encode(_REQUESTS[signal], message)
+
+
+def _encode(kind: str, message: Message) -> bytes:
+    parts: list[bytes] = []
+    for name, value in message.items():
+        number, field_kind = _SCHEMA[kind][name]
+        items = value if isinstance(value, list) else (value,)
+        parts += [_field(number, field_kind, item) for item in items]
+    return b"".join(parts)
+
+
+def _field(number: int, kind: str, value: Any) -> bytes:  # noqa: ANN401  any value of JSON
+    if kind == "varint":
+        return _key(number, _VARINT) + _varint(int(value) % _UINT64)
+    if kind in _FIXED:
+        form, wire = _FIXED[kind]
+        return _key(number, wire) + struct.pack(form, int(value))
+    if kind == "double":
+        return _key(number, _FIXED64) + struct.pack("<d", value)
+    data: bytes = {"string": str.encode, "hex": bytes.fromhex}.get(kind, partial(_encode, kind))(value)
+    return _key(number, _BYTES) + _varint(len(data)) + data
+
+
+def _key(number: int, wire: int) -> bytes:
+    return _varint(number << 3 | wire)
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:  # noqa: PLR2004  seven bits a byte
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def read_acknowledgement(body: bytes, content_type: str) -> Acknowledgement:
+    """Read the partial success of a response of status 200. A body that is neither JSON nor protobuf says nothing."""
+    try:
+        if "json" in content_type:
+            return _acknowledgement_of_json(body)
+        if "protobuf" in content_type:
+            partial = dict(_fields(body)).get(1, b"")
+            fields = dict(_fields(partial if isinstance(partial, bytes) else b""))
+            rejected, message = fields.get(1, 0), fields.get(2, b"")
+            return Acknowledgement(
+                rejected=rejected if isinstance(rejected, int) else 0,
+                message=message.decode(errors="replace") if isinstance(message, bytes) else "",
+            )
+    except _UNREADABLE:
+        pass
+    return Acknowledgement()
+
+
+def _acknowledgement_of_json(body: bytes) -> Acknowledgement:
+    document = msgspec.json.decode(body or b"{}")
+    partial = document.get("partialSuccess") if isinstance(document, dict) else None
+    if not isinstance(partial, dict):
+        return Acknowledgement()
+    counts = [int(str(value)) for name, value in partial.items() if name.startswith("rejected") and value]
+    return Acknowledgement(rejected=sum(counts), message=str(partial.get("errorMessage") or ""))
+
+
+def read_error(body: bytes, content_type: str) -> str:
+    """The message of a response that is an error: of a ``Status``, of JSON, or the text itself."""
+    try:
+        if "protobuf" in content_type:
+            message = dict(_fields(body)).get(2, b"")
+            return message.decode(errors="replace") if isinstance(message, bytes) else ""
+        if "json" in content_type:
+            document = msgspec.json.decode(body or b"{}")
+            return str(document.get("message") or document.get("error") or "") if isinstance(document, dict) else ""
+    except _UNREADABLE:
+        return ""
+    return body.decode(errors="replace") if content_type.startswith("text/plain") else ""
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the number and the value of each field of a protobuf message. Raises ValueError if it is damaged."""
+    at = 0
+    while at < len(data):
+        key, at = _read_varint(data, at)
+        wire = key & 7
+        value: int | bytes
+        if wire == _VARINT:
+            value, at = _read_varint(data, at)
+        else:
+            if wire == _BYTES:
+                length, at = _read_varint(data, at)
+            elif wire in (_FIXED64, _FIXED32):
+                length = 8 if wire == _FIXED64 else 4
+            else:
+                raise ValueError("the type of a field is unknown")
+            value, at = data[at : at + length], at + length
+            if at > len(data):
+                raise ValueError("the message is cut off")
+        yield key >> 3, value
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for position, byte in enumerate(data[at : at + _MAX_VARINT_BYTES]):
+        value |= (byte & 0x7F) << 7 * position
+        if byte < 0x80:  # noqa: PLR2004  the last byte
+            return value, at + position + 1
+    raise ValueError("a number is cut off")

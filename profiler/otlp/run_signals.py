@@ -1,0 +1,251 @@
+"""The signals of an ended run: a trace, a log record and metrics, with one resource and ids of the task."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.text import without_surrogates
+from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
+from profiler.core.version import __version__
+from profiler.otlp.otlp_encoding import Message, Signal
+from profiler.otlp.run_attributes import attributes, label_attributes, resource_attributes, run_attributes, text
+from profiler.otlp.trace_context import SpanParent, find_parent, span_id, trace_id
+from profiler.past_runs.moments import find_moments
+from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
+from profiler.record.record_model import Metrics, Number, Record, Report, known_status
+from profiler.record.run_outcome import describe_exit_code
+
+_SCOPE: Message = {"name": "task_profiler", "version": __version__}
+_ROOT, _PULL, _INIT = "run", "pull", "init"
+_KIND_INTERNAL, _STATUS_UNSET, _STATUS_ERROR = 1, 0, 2
+# The parent's context is known, and is another process's (SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK, …_IS_REMOTE_MASK).
+_REMOTE_PARENT = 0x300
+_INFO, _ERROR = (9, "INFO"), (17, "ERROR")
+_MAX_NUMBER = 2**63 - 1
+_MS_PER_SECOND, _PERCENT, _MB_PER_BYTE = 1000, 100, 2**-20
+
+
+class ExportedRun(Struct, frozen=True, kw_only=True):
+    """An ended run: its record, and what only ECS or the caller knows.
+
+    Attributes:
+        record: The record. Without a report, it has what the event of the task says.
+        line: The report as it was printed; None: the body of the log record is encoded from the record.
+        pull_started_ns: The start of the image pull; None if it is unknown or nothing was pulled.
+        pull_stopped_ns: Its end.
+        reason: Why the run ended, from ECS; None: the exit code says it.
+        stop_category: The cause of the end, from ECS.
+        is_complete: Whether the record is that of the whole run, not of a checkpoint or of the event alone.
+        context: More values with a ``TRACEPARENT`` besides the record's labels: the batch's Docker labels, or the
+            environment of a command.
+        resource: Attributes of the resource that the user has set; they take precedence.
+        observed_ns: The time of the export.
+    """
+
+    record: Record
+    line: str | None = None
+    pull_started_ns: int | None = None
+    pull_stopped_ns: int | None = None
+    reason: str | None = None
+    stop_category: str | None = None
+    is_complete: bool = True
+    context: Mapping[str, str] | None = None
+    resource: Mapping[str, str] = {}
+    observed_ns: int
+
+    @property
+    def started_ns(self) -> int | None:
+        """The start of the batch."""
+        return parse_ns(self.record.started_at)
+
+    @property
+    def begin_ns(self) -> int:
+        """The start of the root span; the end if no start is known."""
+        begin = self.started_ns if self.pull_started_ns is None else self.pull_started_ns
+        return self._finished_ns if begin is None else begin
+
+    @property
+    def end_ns(self) -> int:
+        """The end of all spans. A clock that was set back makes a run of length zero."""
+        return max(self._finished_ns, self.begin_ns)
+
+    @property
+    def _finished_ns(self) -> int:
+        known = parse_ns(self.record.finished_at), self.started_ns, self.pull_started_ns, self.observed_ns
+        return next(moment for moment in known if moment is not None)
+
+
+class _Ids(Struct, frozen=True):
+    trace: str
+    root: str
+    parent: SpanParent | None
+
+
+def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
+    """The export requests of a run. There is none of metrics if nothing was measured."""
+    record = run.record
+    parent = find_parent(record.labels, run.context)
+    ids = _Ids(trace_id(record.task_id) if parent is None else parent.trace_id, span_id(record.task_id, _ROOT), parent)
+    resource: Message = {"attributes": resource_attributes(record, run.resource)}
+    ended = run_attributes(record, run.stop_category, run.reason, is_complete=run.is_complete)
+    metrics = list(_metrics(record, run.end_ns))
+    signals: dict[Signal, Message] = {
+        "traces": _request("resourceSpans", resource, "scopeSpans", "spans", _spans(run, ids, ended)),
+        "logs": _request("resourceLogs", resource, "scopeLogs", "logRecords", [_log_record(run, ids, ended)]),
+    }
+    if metrics:
+        signals["metrics"] = _request("resourceMetrics", resource, "scopeMetrics", "metrics", metrics)
+    return signals
+
+
+def _request(of_resource: str, resource: Message, of_scope: str, name: str, items: Sequence[Message]) -> Message:
+    return {of_resource: [{"resource": resource, of_scope: [{"scope": _SCOPE, name: items}]}]}
+
+
+def _spans(run: ExportedRun, ids: _Ids, ended: list[Message]) -> list[Message]:
+    record = run.record
+    parent = {} if ids.parent is None else {"parentSpanId": ids.parent.span_id}
+    flags = {} if ids.parent is None else {"flags": _REMOTE_PARENT | ids.parent.flags}
+    root: Message = {
+        "traceId": ids.trace,
+        "spanId": ids.root,
+        **parent,
+        **flags,
+        "name": text(record.family or record.container.name),
+        "kind": _KIND_INTERNAL,
+        "startTimeUnixNano": str(run.begin_ns),
+        "endTimeUnixNano": str(run.end_ns),
+        "attributes": [*ended, *label_attributes(record)],
+        "events": list(_events(run)),
+        "status": _status(run),
+    }
+    return [root, *_children(run, ids)]
+
+
+def _children(run: ExportedRun, ids: _Ids) -> Iterator[Message]:
+    phases = (_PULL, run.pull_started_ns, run.pull_stopped_ns), (_INIT, run.pull_stopped_ns, run.started_ns)
+    for name, begin_ns, end_ns in phases:
+        if begin_ns is not None and end_ns is not None and begin_ns <= end_ns:
+            yield {
+                "traceId": ids.trace,
+                "spanId": span_id(run.record.task_id, name),
+                "parentSpanId": ids.root,
+                "name": name,
+                "kind": _KIND_INTERNAL,
+                "startTimeUnixNano": str(begin_ns),
+                "endTimeUnixNano": str(end_ns),
+            }
+
+
+def _status(run: ExportedRun) -> Message:
+    """Only a failure is an error: who stops a run, or loses sight of it, does not say that it failed."""
+    if known_status(run.record) != "failure":
+        return {"code": _STATUS_UNSET}
+    code = run.record.exit_code
+    message = run.reason or (f"exit code {describe_exit_code(code)}" if code is not None else "the run failed")
+    return {"code": _STATUS_ERROR, "message": text(message)}
+
+
+def _events(run: ExportedRun) -> Iterator[Message]:
+    """The moments of the run and the notices that were raised while it ran."""
+    record = run.record
+    started_ns = run.started_ns
+    for moment in find_moments(record) if started_ns is not None else ():
+        yield {
+            "timeUnixNano": str((started_ns or 0) + round(moment.start_ms * NS_PER_MS)),
+            "name": f"task_profiler.moment.{moment.kind}",
+            "attributes": attributes(
+                {
+                    "task_profiler.moment.text": moment.text,
+                    "task_profiler.moment.duration": round(moment.end_ms - moment.start_ms) / _MS_PER_SECOND,
+                }
+            ),
+        }
+    for notice in record.notices:
+        at_ns = parse_ns(notice.at)
+        if at_ns is not None:
+            yield {
+                "timeUnixNano": str(at_ns),
+                "name": "task_profiler.notice",
+                "attributes": attributes({"task_profiler.notice.kind": notice.kind}),
+            }
+
+
+def _log_record(run: ExportedRun, ids: _Ids, ended: list[Message]) -> Message:
+    number, word = _ERROR if known_status(run.record) == "failure" else _INFO
+    body = without_surrogates(_report_line(run), "\N{REPLACEMENT CHARACTER}")
+    return {
+        "timeUnixNano": str(run.end_ns),
+        "observedTimeUnixNano": str(max(run.observed_ns, 0)),
+        "severityNumber": number,
+        "severityText": word,
+        "body": {"stringValue": body},
+        "attributes": ended,
+        "traceId": ids.trace,
+        "spanId": ids.root,
+    }
+
+
+def _report_line(run: ExportedRun) -> str:
+    if run.line is not None and len(run.line.encode(errors="replace")) <= MAX_LINE_BYTES:
+        return run.line
+    report = Report(time=format_ms(run.end_ns), type="task.report", record=run.record)
+    try:
+        return encode_line(report).decode()
+    except (OverflowError, UnicodeEncodeError):  # no report that was decoded has such numbers and texts
+        return json.dumps(msgspec.to_builtins(report), separators=(",", ":"))
+
+
+def _metrics(record: Record, at_ns: int) -> Iterator[Message]:
+    """Gauges at the end of the run; what is unknown is left out."""
+    metrics = record.metrics
+    for name, unit, value, divisor in _measured(record, metrics):
+        if (point := _point(value, divisor, unit)) is not None:
+            yield _gauge(name, unit, [{**point, "timeUnixNano": str(at_ns)}])
+    for name, attribute, directions in (
+        (
+            "network.io",
+            "network.io.direction",
+            {"receive": metrics.network_rx_bytes, "transmit": metrics.network_tx_bytes},
+        ),
+        ("disk.io", "disk.io.direction", {"read": metrics.block_read_bytes, "write": metrics.block_write_bytes}),
+    ):
+        points = [
+            {**point, "timeUnixNano": str(at_ns), "attributes": attributes({attribute: direction})}
+            for direction, value in directions.items()
+            if (point := _point(value, 1, "By")) is not None
+        ]
+        if points:
+            yield _gauge(name, "By", points)
+
+
+def _measured(record: Record, metrics: Metrics) -> Iterator[tuple[str, str, Number | None, float]]:
+    """Yield the name, the unit, the value and how many of it are one unit, of each metric without attributes."""
+    utilization, memory = metrics.cpu_utilization_percent, metrics.memory_used_mb
+    yield "duration", "s", metrics.duration_ms, _MS_PER_SECOND
+    yield "billed_duration", "s", metrics.billed_duration_ms, _MS_PER_SECOND
+    yield "init_duration", "s", metrics.init_duration_ms, _MS_PER_SECOND
+    yield "cpu.time", "s", metrics.cpu_seconds, 1
+    yield "cpu.utilization.avg", "1", None if utilization is None else utilization.avg, _PERCENT
+    yield "cpu.utilization.max", "1", None if utilization is None else utilization.max, _PERCENT
+    yield "cpu.wait", "s", metrics.cpu_wait_seconds, 1
+    yield "memory.used.avg", "By", None if memory is None else memory.avg, _MB_PER_BYTE
+    yield "memory.peak", "By", metrics.max_memory_used_mb, _MB_PER_BYTE
+    yield "memory.limit", "By", metrics.memory_size_mb, _MB_PER_BYTE
+    yield "cost", "{USD}", None if record.cost is None else record.cost.usd, 1
+
+
+def _point(value: Number | None, divisor: float, unit: str) -> Message | None:
+    """The value of a data point, bytes as an integer; None if it is unknown or impossible."""
+    if value is None or not 0 <= value <= _MAX_NUMBER:
+        return None
+    scaled = value if divisor == 1 else value / divisor
+    if not scaled <= _MAX_NUMBER:
+        return None
+    return {"asInt": str(round(scaled))} if unit == "By" else {"asDouble": float(scaled)}
+
+
+def _gauge(name: str, unit: str, points: Sequence[Message]) -> Message:
+    return {"name": f"task_profiler.run.{name}", "unit": unit, "gauge": {"dataPoints": points}}

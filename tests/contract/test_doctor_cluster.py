@@ -1,0 +1,205 @@
+"""``task-profiler doctor --cluster``: the families of a cluster on moto, before and after a rollout."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.aws import FakeAws, fake_aws
+from tests.aws_proxy import AwsProxy
+from tests.command_line import run_here
+from tests.runs import lines, report
+
+ACCOUNT, REGION = "123456789012", "us-east-1"
+CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
+IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
+FORWARDER = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:task-profiler-forward-logs"
+STREAM = f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/reports"
+FAMILIES = ("apart", "done", "lost", "plain", "split", "wrapped")
+NS_PER_HOUR = 3600 * 10**9
+
+
+def batch(group: str, *command: str) -> dict[str, Any]:
+    options = {"awslogs-group": group, "awslogs-region": REGION, "awslogs-stream-prefix": "ecs"}
+    logs = {"logDriver": "awslogs", "options": options}
+    return {"name": "batch", "image": "etl:26", "memory": 256, "command": [*command], "logConfiguration": logs}
+
+
+class Account:
+    """A cluster with one family of each kind, all started by schedules."""
+
+    def __init__(self, aws: FakeAws) -> None:
+        accounts: dict[str, Any] = {"accountPolicies": []}
+        self.proxy = AwsProxy(aws.url, answers={"DescribeAccountPolicies": accounts})
+        self.aws, self.ecs, self.logs = aws, aws.client("ecs"), aws.client("logs")
+        self.iam = aws.client("iam")
+        self.ecs.create_cluster(clusterName="jobs")
+        self.iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")
+        scheduler = aws.client("scheduler")
+        for family in FAMILIES:
+            self.register(family)
+            aws.create_log_group(f"/ecs/{family}")
+            arn = f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/{family}"
+            scheduler.create_schedule(
+                Name=family,
+                ScheduleExpression="cron(0 2 * * ? *)",
+                FlexibleTimeWindow={"Mode": "OFF"},
+                Target={"Arn": CLUSTER, "RoleArn": "r", "EcsParameters": {"TaskDefinitionArn": arn}},
+            )
+
+    def register(self, family: str) -> None:
+        words = ("task-profiler", "run", "--", "etl") if family == "wrapped" else ("etl",)
+        role = f"arn:aws:iam::{ACCOUNT}:role/{'gone' if family == 'lost' else 'jobs'}"
+        containers = [batch(f"/ecs/{family}", *words)]
+        if family == "split":
+            containers.append({**batch("/ecs/split"), "name": "second"})
+        self.ecs.register_task_definition(family=family, taskRoleArn=role, containerDefinitions=containers)
+
+    def run(self, *words: str) -> Any:
+        return run_here(self.aws.environment() | {"AWS_ENDPOINT_URL": self.proxy.url}, *words)
+
+    def roll_out(self, glob: str) -> None:
+        done = self.run("taskdef", "add-monitor", "--family", glob, "--image", IMAGE, "--attach-policy", "--register")
+        assert done.returncode in (0, 1), done.stderr
+
+    def doctor(self, *words: str) -> tuple[int, dict[str, Any]]:
+        done = self.run("doctor", "--cluster", "jobs", "--json", *words)
+        return done.returncode, {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
+
+    def report(self, family: str) -> str:
+        """Put the report of a run of this hour. Returns its time as the doctor prints it."""
+        now_ns = time.time_ns()
+        given = report(0, family=family)
+        record = replace(given.record, account_id=ACCOUNT, region=REGION, started_at=_text(now_ns - NS_PER_HOUR))
+        (line,) = lines([replace(given, record=record, time=_text(now_ns))]).splitlines()
+        self.aws.create_log_stream(f"/ecs/{family}", "ecs/batch/1")
+        self.logs.put_log_events(
+            logGroupName=f"/ecs/{family}",
+            logStreamName="ecs/batch/1",
+            logEvents=[{"timestamp": now_ns // 10**6, "message": line.decode()}],
+        )
+        return _text(now_ns - NS_PER_HOUR)
+
+
+def _text(moment_ns: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(moment_ns // 10**9))
+
+
+@pytest.fixture
+def account() -> Iterator[Account]:
+    with fake_aws() as aws:
+        made = Account(aws)
+        yield made
+        made.proxy.close()
+
+
+def problems(health: dict[str, Any]) -> list[str]:
+    return [one["text"] for one in health.get("findings", ()) if one["level"] == "problem"]
+
+
+def test_each_family_has_what_is_wrong_and_what_to_do(account: Account) -> None:
+    account.roll_out("done")
+    account.roll_out("apart")
+    account.roll_out("lost")
+    account.ecs.register_task_definition(
+        family="apart",
+        taskRoleArn=f"arn:aws:iam::{ACCOUNT}:role/jobs",
+        containerDefinitions=[batch("/ecs/new"), {"name": "task-monitor", "image": IMAGE, "memory": 64}],
+    )
+    account.aws.client("kinesis").create_stream(StreamName="reports", ShardCount=1)
+    account.logs.put_subscription_filter(
+        logGroupName="/ecs/done", filterName="f", filterPattern='{ $.type = "task.*" }', destinationArn=STREAM
+    )
+    last = account.report("done")
+    code, found = account.doctor()
+    assert code == 1
+    assert {family: one["monitor"] for family, one in found.items()} == {
+        "apart": "outdated",
+        "done": "current",
+        "lost": "current",
+        "plain": "missing",
+        "split": "impossible",
+        "wrapped": "wrapper",
+    }
+    assert found["done"] == {
+        "family": "done",
+        "monitor": "current",
+        "role": "jobs",
+        "permission": "allowed",
+        "logGroup": "/ecs/done",
+        "logGroupExists": True,
+        "forwardedTo": ["reports"],
+        "lastReport": last,
+    }
+    assert problems(found["apart"]) == [
+        "The monitor differs from the one that would be added today.",
+        "The task role jobs does not allow logs:PutLogEvents for the report.",
+        "The log group /ecs/new does not exist, so ECS starts no task.",
+    ]
+    assert problems(found["lost"]) == [
+        "The task definition has a task role that does not exist (gone).",
+        "No subscription of the log group /ecs/lost forwards reports.",
+    ]
+    assert problems(found["plain"])[0] == "There is no monitor, so the runs have no report."
+    assert "Several containers could be the batch (batch, second)" in problems(found["split"])[0]
+    assert problems(found["wrapped"]) == ["No subscription of the log group /ecs/wrapped forwards reports."]
+
+    table = account.run("doctor", "--cluster", "jobs")
+    assert table.returncode == 1
+    assert "- plain: There is no monitor, so the runs have no report. Add it: task-profiler taskdef add-monitor" in (
+        table.stdout
+    )
+    assert "6 families: 5 with a problem." in table.stderr
+
+
+def test_a_cluster_after_the_rollout_has_no_problem(account: Account) -> None:
+    for family in ("lost", "split"):
+        account.aws.client("scheduler").delete_schedule(Name=family)
+    account.roll_out("*")
+    everywhere = {"DestinationArn": FORWARDER, "FilterPattern": ""}
+    excluded = 'LogGroupName NOT IN ["/ecs/plain"]'
+    account.proxy.answers["DescribeAccountPolicies"] = {
+        "accountPolicies": [{"policyDocument": json.dumps(everywhere), "selectionCriteria": excluded}]
+    }
+    account.report("done")
+    code, found = account.doctor()
+    assert (code, set(found)) == (1, {"apart", "done", "plain", "wrapped"})
+    assert [family for family, one in found.items() if problems(one)] == ["plain"]
+    account.proxy.answers["DescribeAccountPolicies"] = {"accountPolicies": []}
+    account.proxy.operations.clear()
+    code, found = account.doctor()
+    assert code == 0  # nothing is forwarded, and nothing has to be
+    assert [one["text"] for one in found["plain"]["findings"]] == ["There is no report of the last 8 days."]
+    calls = Counter(account.proxy.operations)
+    assert calls["DescribeTaskDefinition"] == calls["DescribeSubscriptionFilters"] == 4
+    assert calls["POST /"] == 1  # of IAM: the policy of the shared role is enough
+
+
+def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(account: Account) -> None:
+    account.roll_out("done")
+    account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
+    assert problems(account.doctor()[1]["done"]) == [
+        "The task role jobs does not allow logs:PutLogEvents for the report."
+    ]
+    statement = {"Effect": "Allow", "Action": ["logs:Put*"], "Resource": "*"}
+    document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    arn = account.iam.create_policy(PolicyName="logs", PolicyDocument=document)["Policy"]["Arn"]
+    account.iam.attach_role_policy(RoleName="jobs", PolicyArn=arn)
+    assert account.doctor()[1]["done"]["permission"] == "allowed"
+
+    account.proxy.refused = {"DescribeSubscriptionFilters"}
+    done = account.run("doctor", "--cluster", "jobs", "--json")
+    found = {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
+    assert "logGroupExists" not in found["done"]
+    assert problems(found["done"]) == []
+    assert "The subscriptions of log groups could not be read: AWS refused" in done.stderr
+
+    account.ecs.create_cluster(clusterName="empty")
+    done = account.run("doctor", "--cluster", "empty")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    both = account.run("doctor", "--cluster", "jobs", "--family", "done")
+    assert (both.returncode, "different checks" in both.stderr) == (2, True)

@@ -1,0 +1,192 @@
+"""``task-profiler setup image``, and ``setup`` without a subcommand, against moto's server and a played Docker."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+import profiler
+from tests.aws import FakeAws, fake_aws, push_image
+from tests.command_line import run_here
+from tests.fake_docker import FakeDocker
+
+ACCOUNT = "123456789012"
+REGISTRY = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com"
+VERSION = profiler.__version__
+IMAGE = f"{REGISTRY}/task-profiler:{VERSION}"
+ROOT = Path(profiler.__file__).parent.parent
+
+
+class Account:
+    """An empty account, and a Docker on this machine."""
+
+    def __init__(self, aws: FakeAws, docker: FakeDocker) -> None:
+        self._aws = aws
+        self.docker = docker
+        self.ecr = aws.client("ecr")
+        self.client = aws.client
+        self.environment = aws.environment() | docker.environment()
+
+    def setup(self, *words: str, **environment: str) -> CompletedProcess[str]:
+        given = self.environment | environment
+        return run_here({name: value for name, value in given.items() if value}, "setup", *words)
+
+    def push(self) -> None:
+        """What Docker did, as far as ECR knows."""
+        push_image(self._aws)
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Iterator[Account]:
+    with fake_aws() as aws:
+        yield Account(aws, FakeDocker(tmp_path / "docker"))
+
+
+def test_it_is_built_and_pushed_once(account: Account) -> None:
+    done = account.setup("image", "--", "--build-arg", "BASE_IMAGE=mine:3")
+    assert (done.returncode, done.stdout) == (0, f"{IMAGE}\n")
+    assert "for this machine's processor only" in done.stderr
+    (repository,) = account.ecr.describe_repositories()["repositories"]
+    assert (repository["repositoryName"], repository["imageTagMutability"]) == ("task-profiler", "IMMUTABLE")
+    login, build, push = account.docker.commands("version", "buildx version", "info")
+    assert login == f"login --username AWS --password-stdin {REGISTRY}"
+    assert account.docker.password() == f"{ACCOUNT}-auth-token"
+    assert build.endswith(f"--tag {IMAGE} --build-arg VERSION={VERSION} --build-arg BASE_IMAGE=mine:3 {ROOT}")
+    assert push == f"push {IMAGE}"
+
+    account.push()
+    again = account.setup("image", PATH="/nowhere")  # which needs no Docker
+    assert (again.returncode, again.stdout) == (0, f"{IMAGE}\n")
+    assert again.stderr == f"In ECR already: task-profiler:{VERSION}\n"
+
+
+def test_a_dry_run_prints_the_commands_and_changes_nothing(account: Account) -> None:
+    done = account.setup("image", "--dry-run", "--repository", "tools/monitor", "--tag", "7", "--region", "us-east-1")
+    assert done.returncode == 0, done.stderr
+    named = f"--tag {REGISTRY}/tools/monitor:7 --build-arg VERSION={VERSION}"
+    assert done.stdout.splitlines() == [
+        "aws ecr create-repository --repository-name tools/monitor --image-tag-mutability IMMUTABLE --region us-east-1",
+        "aws ecr get-login-password --region us-east-1 | docker login --username AWS --password-stdin " + REGISTRY,
+        f"docker build --file {ROOT}/taskdef/Dockerfile {named} {ROOT}",
+        f"docker push {REGISTRY}/tools/monitor:7",
+    ]
+    assert account.ecr.describe_repositories()["repositories"] == []
+    assert account.docker.commands("version", "buildx version") == []
+
+
+def test_rules_that_would_remove_the_image_are_named(account: Account) -> None:
+    account.ecr.create_repository(repositoryName="task-profiler")
+    account.push()
+    rules = [
+        rule(1, tagStatus="tagged", tagPrefixList=["0."]),
+        rule(2, tagStatus="tagged", tagPrefixList=["0.", "other"]),
+        rule(3, tagStatus="tagged", tagPatternList=["*.0"]),
+        rule(4, tagStatus="untagged"),
+        rule(5, tagStatus="any"),
+    ]
+    account.ecr.put_lifecycle_policy(repositoryName="task-profiler", lifecyclePolicyText=json.dumps({"rules": rules}))
+    statements = [
+        {"Sid": "NoPull", "Effect": "Deny", "Principal": "*", "Action": "ecr:Batch*"},
+        {"Sid": "Pull", "Effect": "Allow", "Principal": "*", "Action": ["ecr:BatchGetImage"]},
+        {"Sid": "Janitor", "Effect": "Allow", "Principal": "*", "Action": ["ecr:BatchDeleteImage"]},
+    ]
+    policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
+    account.ecr.set_repository_policy(repositoryName="task-profiler", policyText=policy)
+    done = account.setup("image")
+    assert (done.returncode, done.stdout) == (0, f"{IMAGE}\n")
+    _, *warnings = done.stderr.splitlines()
+    assert [line.split(" ")[1:5] for line in warnings] == [
+        ["The", "tags", "of", "task-profiler"],
+        ["The", "lifecycle", "rule", "1"],
+        ["The", "lifecycle", "rule", "3"],
+        ["The", "lifecycle", "rule", "5"],
+        ["The", "statement", "NoPull", "in"],
+        ["The", "statement", "Janitor", "in"],
+    ]
+
+
+def rule(priority: int, **selection: object) -> dict[str, Any]:
+    limit = {"countType": "imageCountMoreThan", "countNumber": 9}
+    return {"rulePriority": priority, "selection": {**selection, **limit}, "action": {"type": "expire"}}
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "said"),
+    [
+        ((), {"PATH": "/nowhere"}, "Docker is not installed: install it"),
+        ((), {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "there are no AWS credentials: sign in"),
+        ((), {"AWS_REGION": "", "AWS_DEFAULT_REGION": ""}, "the Region is unknown: use --region"),
+        (("--profile", "nobody"), {}, "there is no profile 'nobody'"),
+        (("--tag", "a b"), {}, "--tag 'a b' is no image tag"),
+        (("--platform", "linux/arm64"), {}, "--platform needs Docker's plugin buildx"),
+    ],
+)
+def test_what_is_missing_is_one_sentence(
+    account: Account, words: tuple[str, ...], environment: dict[str, str], said: str
+) -> None:
+    done = account.setup("image", *words, AWS_EC2_METADATA_DISABLED="true", **environment)
+    assert done.returncode != 0
+    (line,) = done.stderr.splitlines()
+    assert said in line
+    assert done.stdout == ""
+    assert account.ecr.describe_repositories()["repositories"] == []
+
+
+def test_without_a_subcommand_the_steps_are_printed(account: Account) -> None:
+    add = "task-profiler taskdef add-monitor --cluster NAME --scheduled --attach-policy --register"
+    empty = account.setup("--region", "us-east-1")
+    assert empty.returncode == 0, empty.stderr
+    assert empty.stdout.splitlines() == [
+        "1 image     not done  There is no ECR repository task-profiler in us-east-1.",
+        "                      task-profiler setup image --region us-east-1",
+        "2 stack     not done  There is no stack task-profiler.",
+        "                      task-profiler setup stack --region us-east-1",
+        "3 monitors  unknown   There is no ECS cluster in us-east-1: check the Region.",
+        f"                      {add} --region us-east-1",
+        "4 check     unknown   It looks at every family when it runs.",
+        "                      task-profiler doctor --cluster NAME --region us-east-1",
+    ]
+
+    account.ecr.create_repository(repositoryName="task-profiler")
+    add_schedules(account, 3)
+    some = account.setup().stdout.splitlines()
+    assert some[0] == f"1 image     not done  The ECR repository task-profiler has no image {VERSION}."
+    assert some[4].startswith("3 monitors  not done  0 of 3 families that a schedule starts have a current monitor.")
+    account.push()
+    assert some[5].strip() == add.replace("NAME", "jobs")
+    assert run_here(account.environment, *some[5].split()[1:]).returncode == 0
+    stack = json.dumps({"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}})
+    account.client("cloudformation").create_stack(StackName="task-profiler", TemplateBody=stack)
+    done = account.setup("--cluster", "jobs")
+    assert done.stdout.splitlines() == [
+        f"1 image     done      {IMAGE} is in ECR.",
+        "2 stack     done      The stack task-profiler is deployed (CREATE_COMPLETE).",
+        "3 monitors  done      3 of 3 families that a schedule starts have a current monitor.",
+        "4 check     unknown   It looks at every family when it runs.",
+        "                      task-profiler doctor --cluster jobs",
+    ]
+
+
+def add_schedules(account: Account, count: int) -> None:
+    ecs, scheduler, iam = map(account.client, ("ecs", "scheduler", "iam"))
+    cluster = ecs.create_cluster(clusterName="jobs")["cluster"]["clusterArn"]
+    role = iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+    options = {"awslogs-group": "/ecs/jobs", "awslogs-region": "us-east-1", "awslogs-stream-prefix": "ecs"}
+    logs = {"logDriver": "awslogs", "options": options}
+    for number in range(count):
+        batch = {"name": "batch", "image": "etl:1", "memory": 256, "logConfiguration": logs}
+        name = f"job-{number}"
+        ecs.register_task_definition(family=name, taskRoleArn=role, containerDefinitions=[batch])
+        scheduler.create_schedule(
+            Name=name,
+            ScheduleExpression="rate(1 day)",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target={
+                "Arn": cluster,
+                "RoleArn": role,
+                "EcsParameters": {"TaskDefinitionArn": f"arn:aws:ecs:us-east-1:{ACCOUNT}:task-definition/{name}"},
+            },
+        )

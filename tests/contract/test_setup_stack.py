@@ -1,0 +1,260 @@
+"""``task-profiler setup stack`` against moto's server: planned, created, deleted."""
+
+import json
+import re
+import warnings
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+import profiler
+from profiler.account_setup.stack_bucket import CodeBucket
+from profiler.account_setup.stack_deployment import StackRequest
+from profiler.account_setup.stack_secrets import store_secret
+from profiler.cli.setup.stack_output import deploy, remove
+from profiler.core.errors import TaskProfilerError
+from tests.aws import FakeAws, fake_aws
+from tests.command_line import run_here
+from tests.fake_cloudformation import FakeCloudFormation, of_stack
+
+ACCOUNT = "123456789012"
+BUCKET = f"task-profiler-{ACCOUNT}-us-east-1"
+CHANGE = {
+    "Type": "Resource",
+    "ResourceChange": {
+        "Action": "Modify",
+        "LogicalResourceId": "Table",
+        "ResourceType": "AWS::DynamoDB::Table",
+        "Replacement": "Conditional",
+    },
+}
+WEBHOOK = "https://hooks.slack.com/services/T/B/hunter2"
+
+
+class Account:
+    """An account on moto, and the command."""
+
+    def __init__(self, aws: FakeAws, folder: Path) -> None:
+        self.aws = aws
+        # moto reads a template's URL as that of its own S3 only with this host, and with the bucket in the path.
+        self._environment = {name: value.replace("127.0.0.1", "localhost") for name, value in aws.environment().items()}
+        config = folder / "aws-config"
+        config.write_text("[default]\ns3 =\n  addressing_style = path\n")
+        self._environment |= {"AWS_CONFIG_FILE": str(config), "HOME": str(folder), "PATH": "/usr/bin:/bin"}
+        self.zip = folder / "forwarder.zip"
+        with zipfile.ZipFile(self.zip, "w") as archive:
+            archive.writestr("handler.py", "")
+
+    def client(self, service: str) -> Any:
+        """boto3's client, as the command's."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("AWS_CONFIG_FILE", self._environment["AWS_CONFIG_FILE"])
+            return replace(self.aws, url=self._environment["AWS_ENDPOINT_URL"]).client(service)
+
+    def setup(self, *words: str) -> CompletedProcess[str]:
+        done = run_here(self._environment, "setup", "stack", "--zip", str(self.zip), *words)
+        assert "hunter2" not in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    def parameters(self, name: str = "task-profiler") -> dict[str, str]:
+        (stack,) = self.aws.client("cloudformation").describe_stacks(StackName=name)["Stacks"]
+        return {one["ParameterKey"]: one["ParameterValue"] for one in stack["Parameters"]}
+
+    def secret(self, name: str) -> dict[str, str]:
+        found: dict[str, str] = json.loads(
+            self.aws.client("secretsmanager").get_secret_value(SecretId=name)["SecretString"]
+        )
+        return found
+
+
+@pytest.fixture
+def account(tmp_path: Path) -> Iterator[Account]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # moto's server says what its CloudFormation leaves out, see tests/stack.py
+        with fake_aws() as aws:
+            yield Account(aws, tmp_path)
+
+
+def test_it_is_planned_created_and_deleted(account: Account) -> None:
+    otlp = ("--otlp", "https://otlp.example.com", "--otlp-headers", "api-key=hunter2")
+    planned = account.setup("--slack-failure-webhook", WEBHOOK, *otlp, "--dry-run")
+    assert planned.returncode == 0, planned.stderr
+    assert f"would create the bucket {BUCKET}" in planned.stdout
+    assert "would create the stack task-profiler (now absent)" in planned.stdout
+    assert "  OtlpEndpoint=https://otlp.example.com\n" in planned.stdout
+    assert "would store the secret task-profiler/otlp\n" in planned.stdout
+    assert account.aws.client("s3").list_buckets()["Buckets"] == []
+
+    created = account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "NotifyFamilies=a b,c")
+    assert created.returncode == 0, created.stderr
+    lines = created.stdout.splitlines()
+    assert lines[0] == f"created the bucket {BUCKET}"
+    assert any(re.match(r"Add +TaskStoppedFunction +AWS::Lambda::Function", line) for line in lines)
+    assert lines[-1] == f"The stack task-profiler in us-east-1 is deployed: version {profiler.__version__}."
+    functions = account.aws.client("lambda").list_functions()["Functions"]
+    assert "task-profiler-task-stopped" in {one["FunctionName"] for one in functions}
+    first = account.parameters()
+    assert first["NotifyFamilies"] == "a b,c"
+    assert first["SlackSecretId"] == "task-profiler/slack"
+    assert WEBHOOK not in first.values()
+    assert account.secret("task-profiler/slack") == {"slack_failure_webhook_url": WEBHOOK}
+
+    # moto neither notices that nothing changes nor updates log groups: test_stack_changes.py has updates.
+    planned = account.setup("--dry-run", "--slack-success-webhook", f"{WEBHOOK}-2")
+    assert f"would update the stack task-profiler (now version {profiler.__version__})" in planned.stdout
+    assert planned.stdout.count(" is there already\n") == 2
+    assert re.search(r"^  \d\d other parameters keep their values$", planned.stdout, re.MULTILINE)
+    assert account.parameters() == first
+
+    deleted = account.setup("--delete")
+    assert deleted.returncode == 0, deleted.stderr
+    stays = deleted.stdout[deleted.stdout.index("The stack task-profiler in us-east-1 is deleted. These stay:") :]
+    assert f"aws s3 rm --recursive s3://{BUCKET}/task-profiler/" in stays
+    assert "aws secretsmanager delete-secret --secret-id task-profiler/slack" in stays
+    nothing = account.setup("--delete")
+    assert (nothing.returncode, nothing.stdout) == (0, "There is no stack task-profiler: nothing to delete.\n")
+
+
+def test_the_bucket_is_private_and_encrypted(account: Account) -> None:
+    bucket = CodeBucket(BUCKET, ACCOUNT, account.aws.client)
+    assert not bucket.exists()
+    bucket.create()
+    assert bucket.exists()
+    s3 = account.aws.client("s3")
+    assert all(s3.get_public_access_block(Bucket=BUCKET)["PublicAccessBlockConfiguration"].values())
+    (rule,) = s3.get_bucket_encryption(Bucket=BUCKET)["ServerSideEncryptionConfiguration"]["Rules"]
+    assert rule["ApplyServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
+    assert not bucket.has("code")
+    bucket.put("code", b"1")
+    assert bucket.has("code")
+
+
+def test_a_secret_keeps_what_is_not_given_and_a_new_sign_in_replaces_the_old_one(account: Account) -> None:
+    open_client, name = account.aws.client, "task-profiler/search"
+    assert store_secret(open_client, name, {"username": "a", "password": "hunter2"}) == "created"
+    assert store_secret(open_client, name, {"username": "a", "password": "hunter2"}) == "unchanged"
+    assert store_secret(open_client, name, {"api_key": "hunter2"}) == "updated"
+    assert account.secret(name) == {"api_key": "hunter2"}
+    assert store_secret(open_client, name, {"other": "1"}) == "updated"
+    assert account.secret(name) == {"api_key": "hunter2", "other": "1"}
+    for text in ("hunter2", '["hunter2"]'):
+        account.aws.client("secretsmanager").put_secret_value(SecretId=name, SecretString=text)
+        with pytest.raises(TaskProfilerError, match="is not a JSON object") as error:
+            store_secret(open_client, name, {"api_key": "hunter2"})
+        assert "hunter2" not in str(error.value)
+
+
+def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_changes(
+    account: Account, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """CloudFormation is played, because moto neither notices that nothing changes nor updates log groups."""
+    before = {
+        "Notify": "failure",
+        "CodeBucket": "mine",
+        "CodeKey": "task-profiler/forwarder-0.0.9-0123.zip",
+        "Gone": "x",
+    }
+    parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in before.items()]
+    cloudformation = FakeCloudFormation(stack={"StackStatus": "UPDATE_COMPLETE", "Parameters": parameters})
+    account.aws.client("s3").create_bucket(Bucket="mine")
+
+    def client(service: str) -> Any:
+        return cloudformation if service == "cloudformation" else account.client(service)
+
+    secrets = {"SlackSecretId": {"slack_failure_webhook_url": WEBHOOK}}
+    request = StackRequest(name="tp", zip_file=str(account.zip), secrets=secrets)
+    cloudformation.change_set_pages = [{"Status": "FAILED", "StatusReason": "No updates are to be performed."}]
+    assert deploy(request, client, lambda _: False, None, dry_run=False) == 0
+    assert capfd.readouterr().out.splitlines()[-2:] == [
+        "created: secret tp/slack",
+        "The stack tp is up to date: nothing changed.",
+    ]
+    assert account.secret("tp/slack") == secrets["SlackSecretId"]
+    (asked,) = cloudformation.calls("CreateChangeSet")
+    given = {one["ParameterKey"]: one.get("ParameterValue") for one in asked["Parameters"]}
+    assert given.pop("CodeKey").startswith(f"task-profiler/forwarder-{profiler.__version__}-")
+    assert given == {"Notify": None, "CodeBucket": "mine", "SlackSecretId": "tp/slack"}
+    assert "hunter2" not in str(cloudformation.called)
+
+    cloudformation.change_set_pages = [{"Status": "CREATE_COMPLETE", "Changes": [CHANGE]}]
+    cloudformation.happens = [[("UPDATE_COMPLETE", "Table", "AWS::DynamoDB::Table"), of_stack("UPDATE_COMPLETE")]]
+    cloudformation.stack = {
+        **(cloudformation.stack or {}),
+        "Outputs": [{"OutputKey": "Url", "OutputValue": "https://x"}],
+    }
+    assert deploy(request, client, lambda _: True, None, dry_run=False) == 0
+    assert capfd.readouterr().out.splitlines() == [
+        "ACTION  RESOURCE  TYPE                  REPLACEMENT",
+        "Modify  Table     AWS::DynamoDB::Table  possible",
+        "unchanged: secret tp/slack",
+        "UPDATE_COMPLETE  Table",
+        "UPDATE_COMPLETE  tp",
+        "OUTPUT  VALUE",
+        "Url     https://x",
+        "The stack tp in eu-west-1 is deployed: version 0.0.9.",  # as the played stack still says
+    ]
+
+
+def test_no_is_an_answer(account: Account, capfd: pytest.CaptureFixture[str]) -> None:
+    asked: list[str] = []
+
+    def refuse(question: str) -> bool:
+        asked.append(question)
+        return False
+
+    request = StackRequest(zip_file=str(account.zip), secrets={"SlackSecretId": {"slack_failure_webhook_url": WEBHOOK}})
+    assert deploy(request, account.client, refuse, None, dry_run=False) == 1
+    (question,) = asked
+    assert re.fullmatch(r"Apply these \d+ changes\?", question)
+    assert capfd.readouterr().out.endswith("Nothing was changed.\n")
+    assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []
+    assert account.aws.client("secretsmanager").list_secrets()["SecretList"] == []
+    assert remove("task-profiler", account.client, refuse, dry_run=False) == 0  # there is nothing to ask about
+    assert asked == [question]
+
+
+def test_settings_that_somebody_stored_elsewhere_are_not_replaced(account: Account) -> None:
+    given = ("--elasticsearch", "http://127.0.0.1:9", "--parameter", "ElasticsearchSecretId=ssm:/mine")
+    assert account.setup(*given, "--parameter", "LogGroups=", "--dry-run").returncode == 0
+    request = StackRequest(zip_file=str(account.zip), parameters=("SlackSecretId=ssm:/mine",))
+    assert deploy(request, account.client, lambda _: True, None, dry_run=False) == 0
+    done = account.setup("--slack-failure-webhook", WEBHOOK)
+    assert done.returncode == 1
+    assert "reads these settings from ssm:/mine: change them there, or add --parameter SlackSecretId=" in done.stderr
+    assert (
+        account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=", "--dry-run").returncode == 0
+    )
+
+
+def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None:
+    for words, said in (
+        (
+            ("--parameter", "NotifyFamilie=x"),
+            "The template has no parameter 'NotifyFamilie': did you mean NotifyFamilies?",
+        ),
+        (("--parameter", "hunter2"), "is not NAME=VALUE"),
+        (("--parameter", "CodeKey=x"), "the command sets it"),
+        (("--slack-failure-webhook", "hunter2"), "it begins with https://"),
+        (("--elasticsearch", "https://me:hunter2@search"), "give it as --user NAME:PASSWORD"),
+        (("--otlp", "https://me:hunter2@otlp"), "give it in --otlp-headers"),
+        (("--user", "hunter2"), "put a colon between them"),
+        (("--user", "a:hunter2", "--api-key", "hunter2"), "give one of them"),
+        (("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=mine"), "leave one out"),
+        (("--zip", "/nowhere"), "leave it out, and the zip is built"),
+        (("--zip", "/etc/passwd"), "is not a zip file"),
+    ):
+        done = account.setup(*words)
+        assert (done.returncode, done.stdout) == (2, ""), words
+        assert said in done.stderr, words
+        assert done.stderr.count("\n") == 1
+    done = account.setup("--bucket", "not-there")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "There is no bucket not-there: create it, or leave --bucket out." in done.stderr
+    assert account.aws.client("s3").list_buckets()["Buckets"] == []
+    assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []

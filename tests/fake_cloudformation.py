@@ -1,0 +1,119 @@
+"""Plays CloudFormation's change sets and events for one stack, as moto does not: states, pages, failures."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from botocore.exceptions import ClientError
+from botocore.session import Session
+from botocore.validate import ParamValidator
+
+STACK_ID = "arn:aws:cloudformation:eu-west-1:123456789012:stack/tp/1"
+CHANGE_SET = "arn:aws:cloudformation:eu-west-1:123456789012:changeSet/one/1"
+STACK_TYPE = "AWS::CloudFormation::Stack"
+
+
+@cache
+def _service_model() -> Any:
+    return Session().get_service_model("cloudformation")
+
+
+@dataclass
+class FakeCloudFormation:
+    """One stack. Each call is checked against its shape in botocore, and kept by name.
+
+    Attributes:
+        stack: As DescribeStacks returns it; None: there is none.
+        change_set_pages: What DescribeChangeSet returns, page after page; a first status of its own for each poll.
+        polls: The statuses of the change set before its pages.
+        happens: The events that are new at each reading after the change began: status, resource, type, reason.
+        refuses: The error code and message of an operation.
+    """
+
+    stack: dict[str, Any] | None = None
+    polls: list[str] = field(default_factory=list)
+    change_set_pages: list[dict[str, Any]] = field(
+        default_factory=lambda: [{"Status": "CREATE_COMPLETE", "Changes": []}]
+    )
+    happens: list[list[tuple[str, ...]]] = field(default_factory=list)
+    refuses: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    called: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    _events: list[dict[str, Any]] = field(default_factory=list)
+    _is_changing: bool = False
+
+    def __call__(self, service: str) -> Any:
+        assert service == "cloudformation"
+        return self
+
+    def calls(self, name: str) -> list[dict[str, Any]]:
+        return [arguments for called, arguments in self.called if called == name]
+
+    def _call(self, operation: str, arguments: dict[str, Any]) -> None:
+        report = ParamValidator().validate(arguments, _service_model().operation_model(operation).input_shape)
+        assert not report.has_errors(), report.generate_report()
+        self.called.append((operation, arguments))
+        if operation in self.refuses:
+            code, message = self.refuses[operation]
+            raise ClientError({"Error": {"Code": code, "Message": message}}, operation)
+
+    def describe_stacks(self, **arguments: Any) -> dict[str, Any]:
+        self._call("DescribeStacks", arguments)
+        if self.stack is None:
+            message = f"Stack with id {arguments['StackName']} does not exist"
+            raise ClientError({"Error": {"Code": "ValidationError", "Message": message}}, "DescribeStacks")
+        return {"Stacks": [{"StackName": "tp", "StackId": STACK_ID, **self.stack}]}
+
+    def create_change_set(self, **arguments: Any) -> dict[str, str]:
+        self._call("CreateChangeSet", arguments)
+        return {"Id": CHANGE_SET, "StackId": STACK_ID}
+
+    def describe_change_set(self, **arguments: Any) -> dict[str, Any]:
+        self._call("DescribeChangeSet", arguments)
+        if self.polls:
+            return {"Status": self.polls.pop(0)}
+        number = int(arguments.get("NextToken", 0))
+        more = {"NextToken": str(number + 1)} if number + 1 < len(self.change_set_pages) else {}
+        return {**self.change_set_pages[number], **more}
+
+    def delete_change_set(self, **arguments: Any) -> None:
+        self._call("DeleteChangeSet", arguments)
+
+    def execute_change_set(self, **arguments: Any) -> None:
+        self._call("ExecuteChangeSet", arguments)
+        self._is_changing = True
+
+    def delete_stack(self, **arguments: Any) -> None:
+        self._call("DeleteStack", arguments)
+        self._is_changing = True
+
+    def get_paginator(self, name: str) -> Any:
+        assert name == "describe_stack_events"
+        return self
+
+    def paginate(self, **arguments: Any) -> Iterator[dict[str, Any]]:
+        """Three events a page, the newest first."""
+        self._call("DescribeStackEvents", arguments)
+        if self._is_changing and self.happens:
+            self.add_events(self.happens.pop(0))
+        for start in range(0, max(len(self._events), 1), 3):
+            yield {"StackEvents": self._events[start : start + 3]}
+
+    def add_events(self, events: Sequence[tuple[str, ...]]) -> None:
+        for status, resource, *rest in events:
+            kind, reason = (*rest, "", "")[:2]
+            event = {
+                "EventId": str(len(self._events)),
+                "StackId": STACK_ID,
+                "ResourceStatus": status,
+                "LogicalResourceId": resource,
+                "PhysicalResourceId": STACK_ID if kind == STACK_TYPE else f"physical-{resource}",
+                "ResourceType": kind or "AWS::SQS::Queue",
+                **({"ResourceStatusReason": reason} if reason else {}),
+            }
+            self._events.insert(0, event)
+
+
+def of_stack(status: str) -> tuple[str, ...]:
+    """An event of the stack itself."""
+    return status, "tp", STACK_TYPE

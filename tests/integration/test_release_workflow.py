@@ -1,0 +1,110 @@
+"""The steps of the release workflow, run by bash with a played Docker and a played GitHub.
+
+The step ``make release-check`` is not run here: it needs minutes and PyPI.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+import profiler
+from tests.fake_docker import FakeDocker
+from tools.release import write_checksums
+
+ROOT = Path(profiler.__file__).parent.parent
+JOBS: dict[str, Any] = YAML(typ="safe").load(ROOT / ".github" / "workflows" / "release.yml")["jobs"]
+TAG = f"v{profiler.__version__}"
+IMAGE = f"ghcr.io/task-profiler/task-profiler:{profiler.__version__}"
+
+
+class Runner:
+    """GitHub's machine for one job. ``gh`` records what it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.docker = FakeDocker(folder / "docker", platforms="linux/amd64, linux/arm64")
+        gh = self.docker.programs / "gh"
+        gh.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {folder}/gh\n')
+        gh.chmod(0o755)
+        self.github_env = folder / "environment"
+        self.github_env.touch()
+
+    def run(self, step: dict[str, Any], **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a step as GitHub does, in the checkout unless the step names a folder."""
+        set_before = dict(line.split("=", 1) for line in self.github_env.read_text().splitlines())
+        folder = self.folder / step["working-directory"] if "working-directory" in step else ROOT
+        variables = {
+            "PATH": f"{self.docker.programs}{os.pathsep}{os.environ['PATH']}",
+            "GITHUB_REF_NAME": TAG,
+            "GITHUB_REPOSITORY": "Task-Profiler/task-profiler",
+            "GITHUB_ENV": str(self.github_env),
+        }
+        return subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            cwd=folder,
+            env=variables | set_before | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    return Runner(tmp_path)
+
+
+def steps(job: str) -> list[dict[str, Any]]:
+    return [step for step in JOBS[job]["steps"] if "run" in step]
+
+
+def test_a_tag_of_another_version_stops_the_release(runner: Runner) -> None:
+    compare, check = steps("build")
+    assert runner.run(compare).returncode == 0
+    assert runner.run(compare, GITHUB_REF_NAME="v99.0.0").returncode == 1
+    assert check["run"] == "make release-check"
+
+
+def test_the_image_is_pushed_for_both_platforms_and_started_on_each(runner: Runner) -> None:
+    build, start = steps("image")
+    for step in (build, start):
+        done = runner.run(step)
+        assert done.returncode == 0, done.stderr
+    built, *started = runner.docker.commands("version", "buildx version")
+    assert built.startswith("buildx build --platform linux/amd64,linux/arm64 --push --sbom=true --provenance=true ")
+    assert f"--tag {IMAGE} " in built
+    assert [line.split()[5] for line in started] == ["linux/amd64", "linux/arm64"]
+    assert all(line.endswith(f"--pull always {IMAGE} --version") for line in started)
+
+
+def test_the_draft_has_the_files_whose_checksums_are_right(runner: Runner) -> None:
+    check, draft = steps("github")
+    release = runner.folder / "release"
+    release.mkdir()
+    (release / "task_profiler.whl").write_bytes(b"wheel")
+    write_checksums(release)
+    assert runner.run(check).returncode == 0
+    done = runner.run({**draft, "working-directory": "."})
+    assert done.returncode == 0, done.stderr
+    asked = (runner.folder / "gh").read_text().splitlines()
+    files = ["release/SHA256SUMS", "release/task_profiler.whl"]
+    assert asked[:6] == ["release", "create", TAG, *files, "--draft"]
+    assert asked[-1].endswith(f"/blob/{TAG}/CHANGELOG.md")
+    (release / "task_profiler.whl").write_bytes(b"another")
+    assert runner.run(check).returncode == 1
+
+
+def test_only_the_package_goes_to_the_package_index(runner: Runner) -> None:
+    (move,) = steps("pypi")
+    (runner.folder / "release").mkdir()
+    for name in ("a.whl", "a.tar.gz", "forwarder.zip", "SHA256SUMS"):
+        (runner.folder / "release" / name).touch()
+    assert runner.run({**move, "working-directory": "."}).returncode == 0
+    assert sorted(path.name for path in (runner.folder / "dist").iterdir()) == ["a.tar.gz", "a.whl"]
+    assert JOBS["pypi"]["if"] == "vars.PUBLISH_TO_PYPI == 'true'"

@@ -1,0 +1,56 @@
+"""Reads OTLP requests by the published schema (opentelemetry-proto)."""
+
+import base64
+import binascii
+import json
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict, Parse
+from google.protobuf.message import Message as ProtobufMessage
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from profiler.otlp.otlp_encoding import Signal
+
+REQUESTS: dict[Signal, type[ProtobufMessage]] = {
+    "traces": ExportTraceServiceRequest,
+    "logs": ExportLogsServiceRequest,
+    "metrics": ExportMetricsServiceRequest,
+}
+_IDS = ("traceId", "spanId", "parentSpanId")
+
+
+def read_protobuf(signal: Signal, body: bytes) -> Any:
+    """The request as OTLP/JSON. Fails if a field is unknown."""
+    request = REQUESTS[signal].FromString(body)
+    assert request.SerializeToString(deterministic=True) == _without_unknown(request)
+    return _with_ids(MessageToDict(request, use_integers_for_enums=True), _to_hex)
+
+
+def read_json(signal: Signal, body: bytes) -> Any:
+    """The request as OTLP/JSON again. Fails if a name or a type is not that of the schema."""
+    request = Parse(json.dumps(_with_ids(json.loads(body), _to_base64)), REQUESTS[signal]())
+    return _with_ids(MessageToDict(request, use_integers_for_enums=True), _to_hex)
+
+
+def _without_unknown(request: ProtobufMessage) -> bytes:
+    known = type(request).FromString(request.SerializeToString())
+    known.DiscardUnknownFields()
+    return known.SerializeToString(deterministic=True)
+
+
+def _with_ids(value: Any, change: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_ids(item, change) for item in value]
+    if isinstance(value, dict):
+        return {name: change(item) if name in _IDS else _with_ids(item, change) for name, item in value.items()}
+    return value
+
+
+def _to_hex(text: str) -> str:
+    return base64.b64decode(text).hex()
+
+
+def _to_base64(text: str) -> str:
+    return base64.b64encode(binascii.unhexlify(text)).decode()

@@ -1,0 +1,60 @@
+"""From an empty virtual environment to the first document in Elasticsearch: an account of 150 nightly tasks."""
+
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+
+import profiler
+from tests.aws import FakeAws, fake_aws
+from tests.integration.conftest import aws_cli  # noqa: F401  pytest finds the fixture by this name
+from tests.search.server import SearchServer
+from tests.search.test_forwarder import search
+from tests.tutorial import FAMILY, TutorialReader, answers, build_wheel, register_families
+
+pytestmark = pytest.mark.search
+FAMILIES = 150
+
+
+@pytest.fixture
+def aws() -> Iterator[FakeAws]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # moto's server names its own gaps
+        with fake_aws() as played:
+            yield played
+
+
+def test_an_account_of_150_families_reports_after_four_commands(
+    aws: FakeAws,
+    aws_cli: Path,  # noqa: F811  the fixture
+    tmp_path: Path,
+    elasticsearch8: SearchServer,
+) -> None:
+    register_families(aws, FAMILIES)
+    reader = TutorialReader(
+        aws,
+        aws_cli,
+        tmp_path,
+        build_wheel(tmp_path / "wheel"),
+        search_url=elasticsearch8.url,
+        after_run=f"{sys.executable} -m tests.search.deployed_forwarder",
+    )
+    try:
+        done = reader.type()
+        assert done.returncode == 0, done.stdout + done.stderr
+        install, _image, stack, monitors, check, run, _clean = answers(done.stdout)
+        assert f"3 monitors  not done  0 of {FAMILIES} families" in install
+        assert stack.splitlines()[-1].endswith(f"is deployed: version {profiler.__version__}.")
+        assert monitors.count("registered ") == FAMILIES
+        assert check.count(" current ") == FAMILIES
+        assert run.startswith(f"● {FAMILY}:2 succeeded")
+        (hit,) = search(elasticsearch8)["hits"]["hits"]
+        assert hit["_source"]["task"]["family"] == FAMILY
+    finally:
+        for name in requests.get(f"{elasticsearch8.url}/_cat/indices/task-*?format=json", timeout=30).json():
+            requests.delete(f"{elasticsearch8.url}/{name['index']}", timeout=30).raise_for_status()
+        for name in ("reports", "checkpoints", "logs", "notices"):
+            requests.delete(f"{elasticsearch8.url}/_index_template/task-{name}", timeout=30)

@@ -1,0 +1,175 @@
+"""Types docs/tutorial.md as a reader does: the wheel in a virtual environment, no clone, and moto as AWS.
+
+The AWS CLI, pip and ``task-profiler`` are real, Docker is played. ECS's agent is played at ``aws ecs wait``: the
+batch's log stream gets what the installed monitor writes.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+from tests.aws import FakeAws, push_image
+from tests.documentation import ROOT, scripts
+from tests.fake_docker import FakeDocker
+
+PAGE = Path("docs/tutorial.md")
+CLUSTER = "jobs"
+FAMILY = "nightly-etl"
+_SEARCH_URL = "https://search.example.com:9200"
+_SEARCH = ' --elasticsearch "$ELASTICSEARCH_URL"'
+_SECONDS = 280
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel of the working tree."""
+    build = (sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder))
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+class TutorialReader:
+    """A reader with an empty virtual environment.
+
+    Args:
+        aws: The emulator.
+        aws_cli: The folder of the AWS CLI.
+        folder: Where the reader works.
+        wheel: The wheel.
+        search_url: The reader's search cluster; None: the reader reads CloudWatch Logs, as the page says.
+        dependencies: A folder with the wheel's dependencies; None: pip downloads them.
+        zip_file: The forwarder's zip; None: ``setup stack`` builds it.
+        after_run: A command that is run when a task has ended.
+    """
+
+    def __init__(
+        self,
+        aws: FakeAws,
+        aws_cli: Path,
+        folder: Path,
+        wheel: Path,
+        *,
+        search_url: str | None,
+        dependencies: Path | None = None,
+        zip_file: Path | None = None,
+        after_run: str = ":",
+    ) -> None:
+        self.folder = folder
+        self._search_url = search_url
+        shutil.copy(wheel, folder)
+        venv.create(folder / "venv", with_pip=True, symlinks=True)
+        programs = folder / "programs"
+        programs.mkdir()
+        self.docker = FakeDocker(
+            folder / "docker", push=f"PYTHONPATH={ROOT} {sys.executable} -m tests.tutorial {aws.url}"
+        )
+        # moto does not know that a VPC has a default security group.
+        groups = "/assignPublicIp=/securityGroups=[sg-default],assignPublicIp=}"
+        real = f'{aws_cli}/aws "${{@{groups}"'
+        self._script(programs / "aws", f'case "$1 $2" in "ecs wait") wait_for "$@";; *) {real};; esac')
+        agent = f"{sys.executable} -m tests.integration.ecs_agent"
+        self._script(programs / "wait_for", f'export PYTHONPATH={ROOT}\n{agent} "$@" && {after_run}')
+        self._environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        self._environment |= aws.environment() | {
+            # moto reads a template's URL as that of its own S3 only with this host, and with the bucket in the path.
+            "AWS_ENDPOINT_URL": aws.url.replace("127.0.0.1", "localhost"),
+            "AWS_CONFIG_FILE": str(folder / "aws-config"),
+            "PATH": os.pathsep.join(
+                [str(programs), str(self.docker.programs), f"{folder}/venv/bin", os.environ["PATH"]]
+            ),
+            "HOME": str(folder),
+            "MONITOR_PROGRAM": f"{folder}/venv/bin/task-profiler",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "AWS_MAX_ATTEMPTS": "1",  # what moto does not know, it will not know later
+        }
+        (folder / "aws-config").write_text("[default]\ns3 =\n  addressing_style = path\n")
+        if dependencies is not None:
+            (site,) = (folder / "venv").glob("lib/python3*/site-packages")
+            (site / "dependencies.pth").write_text(f"{dependencies}\n")
+            self._environment |= {"PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1"}
+        if zip_file is not None:
+            known = '"setup stack --all-log-groups") set -- "$@" --zip'
+            self._script(
+                programs / "task-profiler",
+                f'case "$1 $2 $3" in {known} {zip_file};; esac\nexec {folder}/venv/bin/task-profiler "$@"',
+            )
+
+    def type(self) -> subprocess.CompletedProcess[str]:
+        """Type all blocks into one shell."""
+        text = "\n".join(f"echo '== {number}'\n{script}" for number, script in enumerate(scripts(PAGE)))
+        if self._search_url is None:
+            text = text.replace(f"groups{_SEARCH}", "groups").replace(_SEARCH, " --log-group '/ecs/*'")
+        else:
+            text = text.replace(_SEARCH_URL, self._search_url)
+        return subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", text],
+            cwd=self.folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+
+    @staticmethod
+    def _script(path: Path, text: str) -> None:
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+
+
+def answers(output: str) -> list[str]:
+    """What was printed after each block of the tutorial."""
+    return re.split(r"^== \d+\n", output, flags=re.MULTILINE)[1:]
+
+
+def register_families(aws: FakeAws, count: int) -> None:
+    """An account's nightly tasks: each family has a schedule and a log group, and all share a role."""
+    ecs, scheduler, logs = map(aws.client, ("ecs", "scheduler", "logs"))
+    cluster = ecs.create_cluster(clusterName=CLUSTER)["cluster"]["clusterArn"]
+    role = aws.client("iam").create_role(RoleName=CLUSTER, AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+    for family in (FAMILY, *(f"job-{number:03}" for number in range(1, count))):
+        group = f"/ecs/{family}"
+        logs.create_log_group(logGroupName=group)
+        options = {"awslogs-group": group, "awslogs-region": aws.region, "awslogs-stream-prefix": "ecs"}
+        batch = {"name": "batch", "image": "etl:1", "essential": True, "memory": 1920}  # moto adds memories
+        made = ecs.register_task_definition(
+            family=family,
+            taskRoleArn=role,
+            executionRoleArn=role,
+            requiresCompatibilities=["FARGATE"],
+            networkMode="awsvpc",
+            cpu="512",
+            memory="2048",
+            containerDefinitions=[{**batch, "logConfiguration": {"logDriver": "awslogs", "options": options}}],
+        )["taskDefinition"]["taskDefinitionArn"]
+        scheduler.create_schedule(
+            Name=family,
+            ScheduleExpression="cron(0 3 * * ? *)",
+            FlexibleTimeWindow={"Mode": "OFF"},
+            Target={
+                "Arn": cluster,
+                "RoleArn": role,
+                "EcsParameters": {"TaskDefinitionArn": made.rpartition(":")[0], "LaunchType": "FARGATE"},
+            },
+        )
+
+
+def monitored_families(aws: FakeAws) -> list[str]:
+    """The families whose latest revision has a monitor."""
+    ecs = aws.client("ecs")
+    found = []
+    for page in ecs.get_paginator("list_task_definition_families").paginate(status="ACTIVE"):
+        for family in page["families"]:
+            described = ecs.describe_task_definition(taskDefinition=family)["taskDefinition"]
+            if "task-monitor" in [one["name"] for one in described["containerDefinitions"]]:
+                found.append(family)
+    return found
+
+
+if __name__ == "__main__":
+    push_image(FakeAws(url=sys.argv[1]))

@@ -1,0 +1,205 @@
+"""The export of an ended run: its record, and what happens when a backend does not accept it."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from forwarder.delivery_errors import DeliveryError, SettingsError
+from forwarder.notices.ended_task import EndedTask
+from forwarder.run_export import RunExport, exported_run
+from forwarder.search_cluster.failure_store import Failure, message_body
+from forwarder.task.batch_log_stream import LogStream
+from forwarder.task.find_report import ReportLine
+from forwarder.task.stop_classification import Outcome
+from profiler.core.timestamps import parse_ns
+from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter, TransportError
+from profiler.otlp.otlp_settings import Targets, read_targets
+from profiler.otlp.run_signals import signals_of
+from profiler.record.record_model import decode
+from tests.fakes import FakeClock
+from tests.unit.forwarder.task.test_task_event import ARN, task
+from tests.unit.forwarder.test_task_stopped import report
+
+NOW_NS = parse_ns("2026-03-01T10:13:00Z") or 0
+FAILED = Outcome(status="failure", category="exit", out_of_memory=False, exit_code=1, reason="out of disk")
+
+
+def ended(line: str | None = None, *, outcome: Outcome = FAILED, **detail: Any) -> EndedTask:
+    return EndedTask(
+        task=task(pullStoppedAt="2026-03-01T10:11:25Z", **detail),
+        outcome=outcome,
+        container="batch",
+        report_line=None if line is None else ReportLine(decode(line), line),
+        log=LogStream(group="/ecs/jobs", stream="ecs/batch/4dd5"),
+    )
+
+
+class Backend:
+    """Answers every request alike, and keeps the once-only keys, the failures and the warnings."""
+
+    def __init__(self, status: int = 200, *, keeps: bool = True) -> None:
+        self.status = status
+        self.urls: list[str] = []
+        self.failures: list[Failure] = []
+        self.warnings: list[str] = []
+        self.done: set[str] = set()
+        self.keep_error: DeliveryError | None = None
+        self.table_error: Exception | None = None
+        self.settings_error: SettingsError | None = None
+        self.keeps = keeps
+        self.clock = FakeClock()
+
+    def transport(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
+        self.urls.append(url)
+        if self.status == 0:
+            raise TransportError("the server cannot be reached (X)")
+        return HttpAnswer(status=self.status, headers={}, body=b"")
+
+    def keep(self, failures: Sequence[Failure]) -> None:
+        if self.keep_error is not None:
+            raise self.keep_error
+        self.failures += failures
+
+    def once(self, key: str, work: Callable[[], bool]) -> bool:
+        if self.table_error is not None:
+            raise self.table_error
+        if key not in self.done:
+            work()
+            self.done.add(key)
+        return True
+
+    def targets(self) -> Targets:
+        if self.settings_error is not None:
+            raise self.settings_error
+        return read_targets({"OTLP_ENDPOINT": "http://backend"})
+
+    def export(self, run: EndedTask | None = None, max_seconds: float = 5.0) -> None:
+        RunExport(
+            self.targets,
+            OtlpExporter(self.transport, self.clock, jitter=lambda: 0.0),
+            keep=self.keep if self.keeps else None,
+            warn=self.warnings.append,
+            now_ns=lambda: NOW_NS,
+        ).export(run or ended(report()), self.once, max_seconds)
+
+
+def test_a_run_is_exported_once() -> None:
+    backend = Backend()
+    backend.export()
+    backend.export()
+    assert backend.urls == [f"http://backend/v1/{signal}" for signal in ("traces", "logs", "metrics")]
+    assert backend.done == {f"{ARN}#otlp"}
+    assert (backend.failures, backend.warnings) == ([], [])
+
+
+def test_the_record_of_a_run_that_was_not_exported_is_kept() -> None:
+    backend = Backend(0)
+    backend.export()
+    (failure,) = backend.failures
+    assert failure.reason.startswith("The traces, logs and metrics were not exported: the server cannot be reached (X)")
+    document = json.loads(message_body(failure))["document"]
+    assert (document["taskId"], document["status"]) == (task().id, "failure")
+    (warning,) = backend.warnings
+    assert warning.startswith(f"The run of task {task().id} was not exported: the failure queue keeps its record.")
+    backend.export()
+    assert len(backend.failures) == 1
+
+
+def test_without_a_queue_the_line_names_the_task_and_another_invocation_tries_again() -> None:
+    backend = Backend(401, keeps=False)
+    backend.export()
+    (warning,) = backend.warnings
+    assert task().id in warning
+    assert "the server answered 401" in warning
+    assert backend.done == set()
+
+
+def test_a_queue_that_fails_is_named_too() -> None:
+    backend = Backend(500)
+    backend.keep_error = DeliveryError("The failure queue did not accept a message.")
+    backend.export()
+    (warning,) = backend.warnings
+    assert "the server answered 500" in warning
+    assert "The failure queue did not accept a message." in warning
+    assert backend.done == set()
+
+
+@pytest.mark.parametrize("error", [DeliveryError("The table cannot be used."), KeyError("x")])
+def test_an_error_of_the_table_fails_nothing(error: Exception) -> None:
+    backend = Backend()
+    backend.table_error = error
+    backend.export()
+    (warning,) = backend.warnings
+    assert task().id in warning
+    assert backend.urls == []
+
+
+def test_invalid_settings_fail_nothing() -> None:
+    backend = Backend()
+    backend.settings_error = SettingsError("OTLP_ENDPOINT must be an address.")
+    backend.export()
+    assert backend.failures[0].reason == "OTLP_ENDPOINT must be an address."
+
+
+def test_without_time_nothing_is_sent() -> None:
+    backend = Backend()
+    backend.export(max_seconds=0.1)
+    assert backend.urls == []
+    assert backend.failures[0].reason == "The invocation had no time left."
+
+
+# The record
+
+
+def test_a_report_is_completed_by_the_event() -> None:
+    run = exported_run(ended(report(region=None, exitCode=7)), NOW_NS)
+    record = run.record
+    assert (record.status, record.exit_code, record.family, record.revision) == ("failure", 1, "nightly", "5")
+    assert (record.region, record.cluster, record.launch_type) == ("us-west-2", "jobs", "FARGATE")
+    assert (record.container.image, record.log_group) == ("etl:7", "/ecs/jobs")
+    assert (record.metrics.duration_ms, record.metrics.max_memory_used_mb) == (60000, 500)
+    assert run.is_complete
+    body = signals_of(run)["logs"]["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]["body"]
+    assert body == {"stringValue": report(region=None, exitCode=7)}
+
+
+def test_without_a_report_the_event_is_the_record() -> None:
+    run = exported_run(ended(), NOW_NS)
+    record = run.record
+    assert (record.task_id, record.container.name, record.status, record.exit_code) == (
+        task().id,
+        "batch",
+        "failure",
+        1,
+    )
+    assert (record.started_at, record.finished_at) == ("2026-03-01T10:11:29.100Z", "2026-03-01T10:12:32.316Z")
+    assert record.metrics.duration_ms == 63216
+    assert not run.is_complete
+    root, pull, init = signals_of(run)["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert int(root["startTimeUnixNano"]) == parse_ns("2026-03-01T10:11:19.058Z")
+    assert int(root["endTimeUnixNano"]) == parse_ns("2026-03-01T10:12:32.316Z")
+    assert root["status"] == {"code": 2, "message": "out of disk"}
+    assert (pull["name"], int(pull["endTimeUnixNano"])) == ("pull", parse_ns("2026-03-01T10:11:25Z"))
+    assert (init["name"], int(init["endTimeUnixNano"])) == ("init", parse_ns("2026-03-01T10:11:29.100Z"))
+
+
+def test_a_checkpoint_has_neither_cost_nor_billed_duration() -> None:
+    line = report("task.checkpoint", cost={"usd": 1.0}, metrics={"billedDurationMs": 60000, "maxMemoryUsedMB": 7})
+    record = exported_run(ended(line), NOW_NS).record
+    assert (record.cost, record.metrics.billed_duration_ms, record.metrics.max_memory_used_mb) == (None, None, 7)
+    assert record.metrics.duration_ms == 63216
+
+
+def test_an_unknown_verdict_leaves_that_of_the_report() -> None:
+    unknown = Outcome(status="unknown", category="unknown", out_of_memory=False)
+    assert exported_run(ended(report(), outcome=unknown), NOW_NS).record.status == "failure"
+    assert exported_run(ended(report("task.checkpoint"), outcome=unknown), NOW_NS).record.status == "unknown"
+
+
+def test_a_task_that_never_started_is_exported() -> None:
+    never = ended(containers=[], pullStartedAt=None, startedAt=None, executionStoppedAt=None)
+    (root,) = signals_of(exported_run(never, NOW_NS))["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert root["startTimeUnixNano"] == root["endTimeUnixNano"]
+    assert int(root["endTimeUnixNano"]) == parse_ns("2026-03-01T10:12:56.341Z")

@@ -1,0 +1,132 @@
+"""The settings of an export."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.core.errors import UsageError
+from profiler.otlp.otlp_settings import AwsService, is_configured, parse_headers, read_targets
+
+
+def urls(environment: dict[str, str], **options: object) -> dict[str, str]:
+    return {signal: target.url for signal, target in read_targets(environment, **options).items()}  # type: ignore[arg-type]
+
+
+def test_one_address_leads_to_all_signals() -> None:
+    assert urls({"OTLP_ENDPOINT": "https://otlp.example.com/team/ "}) == {
+        "traces": "https://otlp.example.com/team/v1/traces",
+        "logs": "https://otlp.example.com/team/v1/logs",
+        "metrics": "https://otlp.example.com/team/v1/metrics",
+    }
+
+
+def test_the_address_of_a_signal_is_complete_and_precedes() -> None:
+    found = urls({"OTLP_ENDPOINT": "http://a:4318", "OTLP_LOGS_ENDPOINT": "https://b/loki/otlp?x=1"})
+    assert found["logs"] == "https://b/loki/otlp?x=1"
+    assert found["traces"] == "http://a:4318/v1/traces"
+    assert urls({"OTLP_METRICS_ENDPOINT": "https://b/m"}) == {"metrics": "https://b/m"}
+    assert urls({}) == {}
+
+
+def test_without_an_address_there_may_be_a_default() -> None:
+    prefix = "OTEL_EXPORTER_OTLP"
+    assert urls({}, prefix=prefix, default_endpoint="http://localhost:4318")["logs"] == "http://localhost:4318/v1/logs"
+    own = {f"{prefix}_TRACES_ENDPOINT": "http://b"}
+    assert urls(own, prefix=prefix, default_endpoint="http://localhost:4318") == {"traces": "http://b"}
+
+
+def test_a_variable_of_one_signal_precedes_that_of_all() -> None:
+    targets = read_targets(
+        {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://a",
+            "OTEL_EXPORTER_OTLP_HEADERS": "a=1",
+            "OTEL_EXPORTER_OTLP_LOGS_HEADERS": "b=2",
+            "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL": "http/json",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+        },
+        prefix="OTEL_EXPORTER_OTLP",
+    )
+    assert (targets["logs"].headers, targets["logs"].protocol) == ((("b", "2"),), "http/json")
+    assert (targets["traces"].headers, targets["traces"].protocol) == ((("a", "1"),), "http/protobuf")
+    assert not targets["traces"].is_compressed
+
+
+def test_headers_are_percent_encoded() -> None:
+    text = "Authorization=Basic%20dXNlcjpwdw%3D%3D, x-team = a%2Cb ,,x=a=b"
+    assert parse_headers(text, "OTLP_HEADERS") == (
+        ("Authorization", "Basic dXNlcjpwdw=="),
+        ("x-team", "a,b"),
+        ("x", "a=b"),
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["secret", "a b=secret", "=secret", "a=secret%0d%0aHost: x", "a=secret%E2%82%AC", "ä=secret"]
+)
+def test_invalid_headers_are_named_without_their_values(text: str) -> None:
+    with pytest.raises(UsageError, match=r"^OTLP_HEADERS is not a list of headers") as caught:
+        read_targets({"OTLP_ENDPOINT": "http://a", "OTLP_HEADERS": text})
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"OTLP_ENDPOINT": "localhost:4318"}, "OTLP_ENDPOINT must be an address"),
+        ({"OTLP_ENDPOINT": "http://[x"}, "OTLP_ENDPOINT must be an address"),
+        ({"OTLP_ENDPOINT": "http://a:99999"}, "OTLP_ENDPOINT must be an address"),
+        ({"OTLP_ENDPOINT": "http://a b"}, "OTLP_ENDPOINT must be an address"),
+        ({"OTLP_ENDPOINT": "http://ä"}, "OTLP_ENDPOINT must be an address"),
+        ({"OTLP_TRACES_ENDPOINT": "ftp://a"}, "OTLP_TRACES_ENDPOINT must be an address"),
+        ({"OTLP_ENDPOINT": "https://me:secret@a"}, "put credentials into the headers"),
+        ({"OTLP_ENDPOINT": "http://a", "OTLP_PROTOCOL": "grpc"}, "OTLP_PROTOCOL must be http/protobuf or http/json"),
+    ],
+)
+def test_invalid_settings_are_named(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        read_targets(environment)
+    assert "secret" not in str(caught.value)
+
+
+def test_targets_do_not_show_their_secrets() -> None:
+    targets = read_targets({"OTLP_ENDPOINT": "https://a/secret", "OTLP_HEADERS": "a=secret"})
+    assert "secret" not in repr(targets)
+
+
+@given(st.dictionaries(st.sampled_from(["OTLP_ENDPOINT", "OTLP_HEADERS", "OTLP_PROTOCOL"]), st.text()), st.booleans())
+def test_any_settings_are_read_or_refused(environment: dict[str, str], signs: bool) -> None:  # noqa: FBT001
+    try:
+        targets = read_targets(environment, signs_for_aws=signs)
+    except UsageError:
+        return
+    assert bool(targets) == is_configured(environment)
+
+
+def test_one_address_of_cloudwatch_leads_to_the_three_services() -> None:
+    targets = read_targets({"OTLP_ENDPOINT": "https://xray.us-west-2.amazonaws.com"}, signs_for_aws=True)
+    assert {signal: target.url for signal, target in targets.items()} == {
+        "traces": "https://xray.us-west-2.amazonaws.com/v1/traces",
+        "logs": "https://logs.us-west-2.amazonaws.com/v1/logs",
+        "metrics": "https://monitoring.us-west-2.amazonaws.com/v1/metrics",
+    }
+    assert [target.aws for target in targets.values()] == [
+        AwsService(name=name, region="us-west-2") for name in ("xray", "logs", "monitoring")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "region"),
+    [
+        ("https://vpce-0a-1b.logs.eu-west-1.vpce.amazonaws.com/v1/logs", "logs", "eu-west-1"),
+        ("https://logs.cn-north-1.amazonaws.com.cn/v1/logs", "logs", "cn-north-1"),
+        ("https://monitoring.us-gov-west-1.api.aws/v1/metrics", "monitoring", "us-gov-west-1"),
+    ],
+)
+def test_the_address_of_a_signal_names_its_service(url: str, name: str, region: str) -> None:
+    (target,) = read_targets({"OTLP_LOGS_ENDPOINT": url}, signs_for_aws=True).values()
+    assert (target.url, target.aws) == (url, AwsService(name=name, region=region))
+
+
+def test_other_addresses_are_not_signed() -> None:
+    with pytest.raises(UsageError, match="OTLP_ENDPOINT is not an address of CloudWatch"):
+        read_targets({"OTLP_ENDPOINT": "https://otlp.example.com"}, signs_for_aws=True)

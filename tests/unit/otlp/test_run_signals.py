@@ -1,0 +1,310 @@
+"""The signals of a run, by the published schema."""
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.otlp.otlp_encoding import SIGNALS, Signal, encode
+from profiler.otlp.run_signals import ExportedRun, signals_of
+from profiler.record.record_model import Container, Metrics, RaisedNotice, Record, decode
+from tests import shown_runs
+from tests.otlp_schema import read_json, read_protobuf
+from tests.shown_runs import STARTED_NS
+from tests.unit.cli.test_any_record import changed_lines
+
+ETL = shown_runs.etl().record
+PULL = STARTED_NS - 18 * NS_PER_SECOND, STARTED_NS - 3 * NS_PER_SECOND
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def exported(record: Record = ETL, **values: Any) -> ExportedRun:
+    return ExportedRun(record=record, observed_ns=STARTED_NS + 3600 * NS_PER_SECOND, **values)
+
+
+def spans(run: ExportedRun) -> list[Any]:
+    found: list[Any] = signals_of(run)["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    return found
+
+
+def log_record(run: ExportedRun) -> Any:
+    return signals_of(run)["logs"]["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]
+
+
+def gauges(record: Record) -> dict[str, tuple[str, list[Any]]]:
+    request = signals_of(exported(record)).get("metrics")
+    metrics = request["resourceMetrics"][0]["scopeMetrics"][0]["metrics"] if request else []
+    return {metric["name"]: (metric["unit"], metric["gauge"]["dataPoints"]) for metric in metrics}
+
+
+def named(attributes: list[Any]) -> dict[str, Any]:
+    return {one["key"]: plain(one["value"]) for one in attributes}
+
+
+def plain(value: Any) -> Any:
+    ((kind, content),) = value.items()
+    return [plain(item) for item in content["values"]] if kind == "arrayValue" else content
+
+
+def texts(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for item in value.values():
+            yield from texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from texts(item)
+    elif isinstance(value, str):
+        yield value
+
+
+def check(run: ExportedRun) -> None:
+    """Both encodings of all signals are what the published schema makes of them, and equal."""
+    signals = signals_of(run)
+    for signal, message in signals.items():
+        as_json = read_json(signal, encode(signal, message, "http/json"))
+        assert read_protobuf(signal, encode(signal, message, "http/protobuf")) == as_json
+        assert without_defaults(message) == without_defaults(as_json)
+    resources = [next(iter(message.values()))[0]["resource"] for message in signals.values()]
+    assert all(resource == resources[0] for resource in resources)
+    root, *children = spans(run)
+    for span in (root, *children):
+        assert 0 <= int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]) < 2**64
+        assert int(span["traceId"], 16)
+        assert int(span["spanId"], 16)
+        keys = [one["key"] for one in span.get("attributes", ())]
+        assert len(keys) == len(set(keys))
+    assert {child["parentSpanId"] for child in children} <= {root["spanId"]}
+    assert signals == signals_of(run)
+
+
+def without_defaults(value: Any) -> Any:
+    """protobuf leaves out numbers that are zero, and empty texts and lists."""
+    if isinstance(value, dict):
+        kept = {name: without_defaults(item) for name, item in value.items()}
+        return {name: item for name, item in kept.items() if item not in (0, "", [], "0")}
+    return [without_defaults(item) for item in value] if isinstance(value, list) else value
+
+
+@given(changed_lines())
+def test_every_record_that_decodes_gives_valid_signals(line: bytes) -> None:
+    try:
+        record = decode(line).record
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    check(exported(record))
+
+
+@pytest.mark.parametrize(
+    "kind", ["etl", "out_of_memory", "failure", "stopped", "gpu", "local", "unmeasured", "waiting"]
+)
+def test_runs_of_each_kind_give_valid_signals(kind: str) -> None:
+    record = getattr(shown_runs, kind)().record
+    check(exported(record, pull_started_ns=PULL[0], pull_stopped_ns=PULL[1], context={"TRACEPARENT": PARENT}))
+
+
+@given(st.one_of(st.integers(), st.floats(), st.sampled_from([math.nan, math.inf, 10**400, 2**63, -1])))
+def test_an_impossible_number_is_left_out(number: float) -> None:
+    record = replace(ETL, metrics=Metrics(cpu_seconds=number, network_rx_bytes=number))  # type: ignore[arg-type]
+    found = signals_of(exported(replace(record, series=None))).get("metrics", {})
+    values = [point for name, (_, points) in gauges(replace(record, series=None)).items() for point in points]
+    assert all(0 <= point.get("asDouble", 0) < math.inf and int(point.get("asInt", 0)) < 2**63 for point in values)
+    assert encode("metrics", found, "http/json") is not None
+
+
+def test_a_run_is_a_span_with_its_phases() -> None:
+    root, pull, init = spans(exported(pull_started_ns=PULL[0], pull_stopped_ns=PULL[1]))
+    assert (root["name"], pull["name"], init["name"]) == ("nightly-etl", "pull", "init")
+    assert int(root["startTimeUnixNano"]) == int(pull["startTimeUnixNano"]) == PULL[0]
+    assert int(pull["endTimeUnixNano"]) == int(init["startTimeUnixNano"]) == PULL[1]
+    assert int(init["endTimeUnixNano"]) == STARTED_NS
+    assert int(root["endTimeUnixNano"]) == STARTED_NS + 1182 * NS_PER_SECOND
+    assert root["status"] == {"code": 0}
+    assert "parentSpanId" not in root
+
+
+def test_the_ids_are_those_of_the_task() -> None:
+    root, *_ = spans(exported())
+    assert (len(root["traceId"]), len(root["spanId"])) == (32, 16)
+    again, *_ = spans(replace(exported(), observed_ns=1))
+    other, *_ = spans(exported(replace(ETL, task_id="another")))
+    assert (root["traceId"], root["spanId"]) == (again["traceId"], again["spanId"])
+    assert root["traceId"] != other["traceId"]
+    assert root["spanId"] != other["spanId"]
+
+
+def test_a_parent_leads_to_the_trace_of_the_caller() -> None:
+    run = exported(replace(ETL, labels={"traceparent": PARENT}), pull_started_ns=PULL[0], pull_stopped_ns=PULL[1])
+    root, pull, _ = spans(run)
+    assert {root["traceId"], pull["traceId"], log_record(run)["traceId"]} == {"0af7651916cd43dd8448eb211c80319c"}
+    assert (root["parentSpanId"], root["flags"]) == ("b7ad6b7169203331", 0x301)
+    assert pull["parentSpanId"] == root["spanId"] == log_record(run)["spanId"]
+
+
+@pytest.mark.parametrize(
+    ("record", "values", "status"),
+    [
+        ({"status": "failure", "exit_code": 137}, {}, {"code": 2, "message": "exit code 137 (SIGKILL)"}),
+        (
+            {"status": "failure", "exit_code": 1},
+            {"reason": "OutOfMemoryError"},
+            {"code": 2, "message": "OutOfMemoryError"},
+        ),
+        ({"status": "failure"}, {}, {"code": 2, "message": "the run failed"}),
+        ({"status": "success"}, {"reason": "ignored"}, {"code": 0}),
+        ({"status": "stopped"}, {}, {"code": 0}),
+        ({"status": "unknown"}, {}, {"code": 0}),
+        ({"status": "a newer word"}, {}, {"code": 0}),
+    ],
+)
+def test_only_a_failure_is_an_error(record: Any, values: Any, status: Any) -> None:
+    run = exported(replace(ETL, **{"exit_code": None, **record}), **values)
+    assert spans(run)[0]["status"] == status
+    assert log_record(run)["severityText"] == ("ERROR" if status["code"] else "INFO")
+
+
+def test_moments_and_notices_are_span_events() -> None:
+    noticed = replace(
+        ETL, notices=(RaisedNotice(kind="stuck", at="2026-11-20T03:20:00Z"), RaisedNotice(kind="x", at="?"))
+    )
+    events = spans(exported(noticed))[0]["events"]
+    names = [event["name"] for event in events]
+    assert names.count("task_profiler.notice") == 1
+    assert {"task_profiler.moment.memory-peak", "task_profiler.moment.idle"} <= set(names)
+    (idle,) = [event for event in events if event["name"] == "task_profiler.moment.idle"]
+    assert named(idle["attributes"])["task_profiler.moment.text"].startswith("idle from +")
+    assert STARTED_NS <= int(idle["timeUnixNano"]) <= STARTED_NS + 1182 * NS_PER_SECOND
+
+
+def test_the_log_record_is_the_report_line() -> None:
+    record = log_record(exported())
+    assert decode(record["body"]["stringValue"]).record == ETL
+    assert decode(record["body"]["stringValue"]).time == "2026-11-20T03:32:27.000Z"
+    assert log_record(exported(line='{"printed":1}'))["body"] == {"stringValue": '{"printed":1}'}
+    assert int(record["timeUnixNano"]) == STARTED_NS + 1182 * NS_PER_SECOND
+
+
+def test_a_line_that_is_too_long_loses_whole_parts() -> None:
+    line = log_record(exported(replace(ETL, tags={"x": "y" * 100_000}), line="x" * 100_000))["body"]["stringValue"]
+    assert len(line) < 65536
+    assert decode(line).record.truncated
+
+
+def test_metrics_are_gauges_in_base_units() -> None:
+    found = gauges(replace(ETL, metrics=replace(ETL.metrics, cpu_wait_seconds=1.5)))
+    assert {name.removeprefix("task_profiler.run."): unit for name, (unit, _) in found.items()} == {
+        "duration": "s",
+        "billed_duration": "s",
+        "init_duration": "s",
+        "cpu.time": "s",
+        "cpu.utilization.avg": "1",
+        "cpu.utilization.max": "1",
+        "cpu.wait": "s",
+        "memory.used.avg": "By",
+        "memory.peak": "By",
+        "memory.limit": "By",
+        "network.io": "By",
+        "disk.io": "By",
+        "cost": "{USD}",
+    }
+    end = str(STARTED_NS + 1182 * NS_PER_SECOND)
+    assert found["task_profiler.run.duration"][1] == [{"asDouble": 1182.0, "timeUnixNano": end}]
+    assert found["task_profiler.run.memory.limit"][1] == [{"asInt": str(4096 * 2**20), "timeUnixNano": end}]
+    assert found["task_profiler.run.cpu.utilization.avg"][1][0]["asDouble"] == 0.546
+    assert [named(point["attributes"]) for point in found["task_profiler.run.network.io"][1]] == [
+        {"network.io.direction": "receive"},
+        {"network.io.direction": "transmit"},
+    ]
+
+
+def test_what_is_unknown_is_left_out() -> None:
+    record = Record(task_id="t", container=Container(name="batch"), metrics=Metrics(network_tx_bytes=0))
+    assert gauges(record)["task_profiler.run.network.io"][1][0]["asInt"] == "0"
+    assert len(gauges(record)) == 1
+    assert "metrics" not in signals_of(exported(replace(record, metrics=Metrics())))
+    (root,) = spans(exported(record))
+    assert root["startTimeUnixNano"] == root["endTimeUnixNano"] == str(exported().observed_ns)
+
+
+def test_the_resource_has_the_names_of_the_semantic_conventions() -> None:
+    container = Container(
+        name="batch",
+        id="c1",
+        arn="arn:aws:ecs:us-west-2:111122223333:container/default/t/c",
+        image="localhost:5000/team/etl:7@sha256:ab",
+        image_digest="sha256:cd",
+    )
+    record = Record(
+        task_id="t",
+        task_arn="arn:aws:ecs:us-west-2:111122223333:task/default/t",
+        cluster="default",
+        family="nightly",
+        revision="26",
+        region="us-west-2",
+        account_id="111122223333",
+        availability_zone="us-west-2d",
+        launch_type="FARGATE",
+        container=container,
+        log_group="/ecs/nightly",
+        log_stream="ecs/batch/t",
+    )
+    resource = signals_of(exported(record))["logs"]["resourceLogs"][0]["resource"]
+    assert named(resource["attributes"]) == {
+        "service.name": "nightly",
+        "service.version": "26",
+        "cloud.provider": "aws",
+        "cloud.platform": "aws_ecs",
+        "cloud.region": "us-west-2",
+        "cloud.availability_zone": "us-west-2d",
+        "cloud.account.id": "111122223333",
+        "aws.ecs.cluster.arn": "arn:aws:ecs:us-west-2:111122223333:cluster/default",
+        "aws.ecs.container.arn": "arn:aws:ecs:us-west-2:111122223333:container/default/t/c",
+        "aws.ecs.launchtype": "fargate",
+        "aws.ecs.task.arn": "arn:aws:ecs:us-west-2:111122223333:task/default/t",
+        "aws.ecs.task.id": "t",
+        "aws.ecs.task.family": "nightly",
+        "aws.ecs.task.revision": "26",
+        "aws.log.group.names": ["/ecs/nightly"],
+        "aws.log.stream.names": ["ecs/batch/t"],
+        "container.id": "c1",
+        "container.name": "batch",
+        "container.image.name": "localhost:5000/team/etl",
+        "container.image.tags": ["7"],
+        "container.image.repo_digests": ["localhost:5000/team/etl@sha256:cd"],
+    }
+
+
+def test_a_local_run_is_not_in_a_cloud() -> None:
+    resource = signals_of(exported(shown_runs.local().record))["traces"]["resourceSpans"][0]["resource"]
+    assert not [one for one in named(resource["attributes"]) if one.startswith(("cloud", "aws"))]
+
+
+def test_halves_of_surrogate_pairs_are_replaced() -> None:
+    record = replace(ETL, family="a\ud800b", labels={"\udfff": "\ud8ff"})
+    check(exported(record, reason="\ud800"))
+
+
+def test_a_naive_or_impossible_time_is_unknown() -> None:
+    for time in ("2026-11-20T03:12:45", "0001-01-01T00:00:00Z", "later"):
+        check(exported(replace(ETL, started_at=time, finished_at=time)))
+
+
+def test_a_clock_that_was_set_back_makes_a_run_of_length_zero() -> None:
+    (root,) = spans(exported(replace(ETL, finished_at="2026-11-19T00:00:00Z")))
+    assert root["startTimeUnixNano"] == root["endTimeUnixNano"] == str(STARTED_NS)
+
+
+def test_all_signals_have_a_scope_with_the_version() -> None:
+    document = json.loads(json.dumps({signal: signals_of(exported())[signal] for signal in SIGNALS}))
+    found: list[Any] = []
+    names: dict[Signal, str] = {"traces": "Spans", "logs": "Logs", "metrics": "Metrics"}
+    for signal, name in names.items():
+        found.append(document[signal][f"resource{name}"][0][f"scope{name}"][0]["scope"])
+    assert found == [found[0]] * 3
+    assert found[0]["name"] == "task_profiler"
