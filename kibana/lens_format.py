@@ -234,8 +234,8 @@ def _terms(terms: Terms) -> Json:
             "size": terms.size,
             "orderBy": order,
             "orderDirection": "asc" if order["type"] == "alphabetical" else "desc",
-            "otherBucket": terms.has_other_bucket
-            or terms.has_missing_bucket,  # Lens omits the missing bucket if there is no "other" bucket
+            # Lens omits the missing bucket if there is no "other" bucket, which would be a second run in a chart of one.
+            "otherBucket": terms.has_other_bucket or (terms.has_missing_bucket and terms.size > 1),
             "missingBucket": terms.has_missing_bucket,
         },
     }
@@ -309,7 +309,12 @@ def _xy(panel: Panel, layer: str) -> Json:
     accessors = [name for name, column in _columns(panel) if not column["isBucketed"] and name != ORDER]
     colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
     return {
-        "legend": {"isVisible": panel.has_legend, "position": panel.legend_position},
+        "legend": {
+            "isVisible": panel.has_legend,
+            "position": panel.legend_position,
+            # The name of a metric follows the long name of a run.
+            **({"shouldTruncate": False} if panel.kind == "line" else {}),
+        },
         "valueLabels": "hide",
         "fittingFunction": "Linear" if panel.kind == "line" else "None",
         "yTitle": panel.axis_name,
@@ -317,7 +322,8 @@ def _xy(panel: Panel, layer: str) -> Json:
         **_extent(panel),
         "tickLabelsVisibilitySettings": shown,
         "gridlinesVisibilitySettings": shown,
-        "labelsOrientation": {"x": 0, "yLeft": 0, "yRight": 0},
+        # Level names of families would leave out every second one.
+        "labelsOrientation": {"x": -45 if panel.is_logarithmic else 0, "yLeft": 0, "yRight": 0},
         "preferredSeriesType": series,
         **({"yLeftScale": "log"} if panel.is_logarithmic else {}),  # Kibana before 8.5 draws a linear axis
         "layers": [

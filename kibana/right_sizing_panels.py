@@ -44,7 +44,7 @@ def _newest_advice(*before: Metric) -> tuple[Metric, ...]:
         latest("recommendation.vcpu", "Advised vCPU"),
         latest("usage.memory.size_mb", "Memory MB"),
         latest("recommendation.memory_mb", "Advised MB"),
-        latest("usage.memory.percent.max", "Memory peak %"),
+        latest("usage.memory.percent.max", "Peak %"),
         latest(_SAVING, "Saving %"),
     )
 
@@ -120,7 +120,7 @@ RIGHT_SIZING: Final = Dashboard(
             "Recommended size by family",
             "Size, recommendation and saving of the newest run that could be smaller, by account and Region. The 25 "
             "families that wasted the most in all such runs. Families without a known cost are below.",
-            *_newest_advice(replace(WASTE, label="Waste of all runs (USD)")),
+            *_newest_advice(replace(WASTE, label="Total waste")),
             terms=_FAMILY_ROWS,
             condition=AllOf((_HAS_WASTE, Exists("recommendation.vcpu"))),
         ),

@@ -116,12 +116,12 @@ RUN: Final = Dashboard(
             "Outcome, category and reason, as ECS and the monitor report them.",
             latest("task.family", "Family"),
             latest("task.status", "Outcome"),
+            highest(DURATION, "Duration"),
+            highest("cost.usd", "USD"),  # a sum would show 0 for a run without a known price
             latest("task.stop_category", "Category"),
             latest("task.stopped_reason", "Reason"),
             latest("task.exit_code", "Exit code"),
             latest("event.start", "Start"),
-            highest(DURATION, "Duration"),
-            highest("cost.usd", "USD"),  # a sum would show 0 for a run without a known price
         ),
         _run_table(
             "run-size",

@@ -320,6 +320,16 @@ def test_an_axis_has_its_own_name_and_percentages_end_at_100(panel: Panel, files
     assert panel.is_percentage == any("%" in metric.label or "%" in panel.axis_name for metric in panel.metrics)
 
 
+def test_a_chart_of_one_run_has_no_line_of_all_others(files: dict[str, str]) -> None:
+    """Lens combines all other runs in one line if it has an "other" bucket."""
+    for panel in PANELS:
+        lens = by_id(loaded(files[LENS]), object_id("lens", panel.key))["attributes"]["state"]["datasourceStates"]
+        layer = next(iter(lens["indexpattern"]["layers"].values()))
+        for number, terms in enumerate(panel.terms):
+            params = layer["columns"][f"rows-{number}"]["params"]
+            assert not (terms.size == 1 and params["otherBucket"]), panel.key
+
+
 def requires(condition: Condition | None, field: str) -> bool:
     """Whether documents without the field are left out."""
     match condition:
