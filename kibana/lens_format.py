@@ -312,8 +312,8 @@ def _xy(panel: Panel, layer: str) -> Json:
         "legend": {
             "isVisible": panel.has_legend,
             "position": panel.legend_position,
-            # The name of a metric follows the long name of a run.
-            **({"shouldTruncate": False} if panel.kind == "line" else {}),
+            # The name of a metric follows the long name of a run: only a legend at the right has room for both.
+            **({"position": "right", "shouldTruncate": False} if panel.kind == "line" else {}),
         },
         "valueLabels": "hide",
         "fittingFunction": "Linear" if panel.kind == "line" else "None",
