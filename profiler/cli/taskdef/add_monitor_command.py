@@ -57,7 +57,7 @@ from profiler.task_definitions.containers import StacksAccess
     "settings",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Set this environment variable on each monitor, whatever its value is there. Repeatable.",
+    help="Set this environment variable of each monitor. Repeatable.",
 )
 @click.option("-o", "--output", "out", metavar="OUT", help="Write the new definition to a file.")
 @click.option("--in-place", is_flag=True, help="Write the new definition to FILE.")
