@@ -10,6 +10,8 @@ OPENTOFU_VERSION := 1.10.10
 OPENTOFU := $(CACHE)/opentofu/tofu-$(OPENTOFU_VERSION)
 ACTIONLINT_VERSION := 1.7.12
 ACTIONLINT := $(CACHE)/actionlint-$(ACTIONLINT_VERSION)/actionlint
+OTELCOL_VERSION := 0.150.0
+OTELCOL := $(CACHE)/otelcol-$(OTELCOL_VERSION)/otelcol
 # With PLATFORMS, buildx builds for each of them. It loads a single one into Docker, and pushes with PUSH=1.
 BUILD = docker $(if $(PLATFORMS),buildx build --platform '$(PLATFORMS)' $(if $(PUSH),--push,$(if $(findstring $(comma),$(PLATFORMS)),,--load)),build)
 comma := ,
@@ -17,7 +19,7 @@ comma := ,
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron redrive image release-check actionlint prometheus grafana bench-prometheus bench-processes bench-slowdown bench-why bench-notices bench-compare hashes audit bench-monitor scale pictures coverage mutants site site-publish clean
+.PHONY: help demo test fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron redrive image release-check actionlint prometheus otlp grafana bench-prometheus bench-processes bench-slowdown bench-why bench-notices bench-compare hashes audit bench-monitor scale pictures coverage mutants site site-publish clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +54,9 @@ iac: $(VENV)/.dev $(VENV)/.iac $(OPENTOFU) ## The monitor in CDK, TypeScript and
 
 prometheus: $(VENV)/.dev ## The Grafana dashboard's queries on a real Prometheus (needs Debian's prometheus)
 	$(BIN)/pytest tests/prometheus
+
+otlp: $(VENV)/.dev $(if $(shell command -v go 2>/dev/null),$(OTELCOL)) ## The export to a real OpenTelemetry Collector (needs Go, which builds it once in about three minutes)
+	$(BIN)/pytest tests/otlp
 
 gpu: $(VENV)/.dev ## The GPU numbers under a real load (needs an NVIDIA GPU and its driver)
 	$(BIN)/pytest tests/gpu
@@ -229,6 +234,10 @@ $(OPENTOFU):
 
 $(ACTIONLINT):
 	GOBIN='$(@D)' go install github.com/rhysd/actionlint/cmd/actionlint@v$(ACTIONLINT_VERSION)
+
+$(OTELCOL): # the builder writes its files into the current folder
+	@mkdir -p $(@D)
+	cd $(@D) && nice go run go.opentelemetry.io/collector/cmd/builder@v$(OTELCOL_VERSION) --config '$(CURDIR)/tests/otlp/builder.yaml'
 
 $(VENV)-mutants/.made:
 	@$(PYTHON) -m venv $(VENV)-mutants

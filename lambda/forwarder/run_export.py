@@ -90,6 +90,7 @@ def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
     task = ended.task
     return ExportedRun(
         record=_record(ended),
+        line=ended.report_line.text if ended.report_line is not None and ended.is_complete else None,
         pull_started_ns=_nanoseconds(task.pull_started_at),
         pull_stopped_ns=_nanoseconds(task.pull_stopped_at),
         reason=ended.reason,

@@ -87,6 +87,12 @@ class _Budget(click.types.FloatParamType):
     "or all CPUs are in use.",
 )
 @click.option(
+    "--otlp",
+    is_flag=True,
+    help="Export each run by OpenTelemetry's protocol, as the variables OTEL_EXPORTER_OTLP_… say (default: to "
+    "localhost:4318).",
+)
+@click.option(
     "--runs",
     metavar="N",
     type=WholeNumber(1, MAX_RUNS),

@@ -32,6 +32,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] = ()
     live: bool = False
     stacks: Stacks = "off"
+    otlp: bool = False
     runs: int = 1
     max_memory_mb: float | None = None
     max_duration_ms: float | None = None
@@ -95,7 +96,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "--max-duration": ("max_duration_ms", _parse_budget("parse_duration_ms")),
     "--max-cpu-seconds": ("max_cpu_seconds", _parse_budget("parse_cpu_seconds")),
 }
-_FLAGS = {"--no-history": "no_history", "--live": "live"}
+_FLAGS = {"--no-history": "no_history", "--live": "live", "--otlp": "otlp"}
 
 
 def with_stacks_value(arguments: Sequence[str]) -> list[str]:

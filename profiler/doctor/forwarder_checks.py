@@ -177,7 +177,7 @@ def _messages_findings(output: str, url: str, source: DeployedStack) -> Iterator
     elif output == _REJECTED_QUEUE:
         yield problem(
             _QUEUES,
-            f"The search cluster rejected documents: about {count} messages in {name}.",
+            f"The search cluster rejected documents, or runs were not exported: about {count} messages in {name}.",
             "Read `reason` in a message. Often, index templates are missing: task-profiler kibana import.",
         )
     else:

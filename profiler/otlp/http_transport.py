@@ -13,10 +13,14 @@ from profiler.otlp.otlp_settings import Target
 
 
 class HttpTransport:
-    """See ``Transport``. Requests to one host share a connection."""
+    """See ``Transport``. Requests to one host share a connection.
 
-    def __init__(self) -> None:
-        self._pool = urllib3.PoolManager(retries=False)
+    Args:
+        ca_file: The certificates that servers are verified with; None: those of the system.
+    """
+
+    def __init__(self, ca_file: str | None = None) -> None:
+        self._pool = urllib3.PoolManager(retries=False, ca_certs=ca_file)
 
     def __call__(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
         """Post the body. Raises TransportError."""
@@ -32,8 +36,6 @@ class HttpTransport:
             )
             with answer:
                 content = answer.read(MAX_ANSWER_BYTES)
-                if len(content) < MAX_ANSWER_BYTES:
-                    answer.drain_conn()
         except (HTTPError, HTTPException, OSError) as error:
             raise TransportError(f"the server cannot be reached ({type(error).__name__})") from error
         return HttpAnswer(

@@ -3,7 +3,7 @@
 import gzip
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Protocol as TypingProtocol
 
@@ -38,6 +38,8 @@ _FIRST_PAUSE_SECONDS = 0.25
 _MAX_MESSAGE_CHARS = 200
 _SECONDS = re.compile(r"\d{1,6}", re.ASCII)
 _HIDDEN = "***"
+# Shorter words of a header are no secrets, and may be a part of other words.
+_MIN_SECRET_CHARS = 4
 
 
 class HttpAnswer(Struct, frozen=True, kw_only=True):
@@ -136,19 +138,19 @@ class OtlpExporter:
         return self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
 
     def export(self, targets: Targets, signals: Mapping[Signal, Message], deadline_ns: int) -> list[str]:
-        """Send each signal that has a target. Returns a sentence about each that was not accepted as a whole."""
+        """Send each signal that has a target. Returns sentences about those that were not accepted as a whole."""
         now_ns = self._clock.monotonic_ns()
         waiting = [
             self._pending(signal, targets[signal], message, now_ns)
             for signal, message in signals.items()
             if signal in targets
         ]
-        reasons: list[str] = []
+        failed: list[_Pending] = []
         while waiting:
             pending = min(waiting, key=lambda one: one.due_ns)
             left_seconds = (deadline_ns - max(self._clock.monotonic_ns(), pending.due_ns)) / NS_PER_SECOND
             if left_seconds < _MIN_SECONDS:
-                return [*reasons, *map(_sentence, waiting)]
+                return _sentences([*failed, *waiting])
             self._clock.sleep(max(0, pending.due_ns - self._clock.monotonic_ns()) / NS_PER_SECOND)
             refused = self._attempt(pending, left_seconds / len(waiting))
             if refused is not None:
@@ -158,8 +160,8 @@ class OtlpExporter:
                 continue
             waiting.remove(pending)
             if refused is not None:
-                reasons.append(_sentence(pending))
-        return reasons
+                failed.append(pending)
+        return _sentences(failed)
 
     def _pending(self, signal: Signal, target: Target, message: Message, now_ns: int) -> _Pending:
         body = encode(signal, message, target.protocol)
@@ -198,15 +200,22 @@ class OtlpExporter:
         return _Refused(reason, asked_seconds)
 
 
-def _sentence(pending: _Pending) -> str:
-    return f"The {pending.signal} were not exported: {pending.reason} ({pending.target.setting})."
+def _sentences(failed: Iterable[_Pending]) -> list[str]:
+    """One sentence about all signals with the same reason."""
+    signals: dict[tuple[str, str], list[str]] = {}
+    for pending in failed:
+        signals.setdefault((pending.reason, pending.target.setting), []).append(pending.signal)
+    return [
+        f"The {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} were not exported: {reason} ({setting})."
+        for (reason, setting), names in signals.items()
+    ]
 
 
 def _quoted(message: str, target: Target) -> str:
     """The server's message on one line, without what it repeats of the headers, whose values may be secrets."""
     for _, value in target.headers:
-        for secret in {value, *value.split()} if value else ():
-            message = message.replace(secret, _HIDDEN)
+        for word in (value, *value.split()):
+            message = message.replace(word, _HIDDEN) if len(word) >= _MIN_SECRET_CHARS else message
     shown = on_one_line(message[:_MAX_MESSAGE_CHARS]).strip()
     return f": {shown}" if shown else ""
 

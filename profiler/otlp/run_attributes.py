@@ -47,8 +47,8 @@ def text(value: str) -> str:
     return without_surrogates(value[:_MAX_TEXT], "\N{REPLACEMENT CHARACTER}")
 
 
-def resource_attributes(record: Record) -> list[Message]:
-    """What ran the run: the resource of all signals."""
+def resource_attributes(record: Record, user: Mapping[str, str]) -> list[Message]:
+    """What ran the run: the resource of all signals. The user's attributes take precedence."""
     is_ecs = record.task_arn is not None or record.launch_type not in (None, _LOCAL)
     return attributes(
         {
@@ -60,6 +60,7 @@ def resource_attributes(record: Record) -> list[Message]:
             "container.id": record.container.id,
             "container.name": record.container.name,
             **_image_attributes(record.container),
+            **user,
         }
     )
 

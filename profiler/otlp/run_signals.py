@@ -1,19 +1,21 @@
 """The signals of an ended run: a trace, a log record and metrics, with one resource and ids of the task."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from profiler.core.text import without_surrogates
-from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.otlp.run_attributes import attributes, label_attributes, resource_attributes, run_attributes, text
 from profiler.otlp.trace_context import SpanParent, find_parent, span_id, trace_id
 from profiler.past_runs.moments import find_moments
+from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.record_model import Metrics, Number, Record, Report, known_status
 from profiler.record.run_outcome import describe_exit_code
-from profiler.record.text_line import report_text
 
 _SCOPE: Message = {"name": "task_profiler", "version": __version__}
 _ROOT, _PULL, _INIT = "run", "pull", "init"
@@ -21,7 +23,6 @@ _KIND_INTERNAL, _STATUS_UNSET, _STATUS_ERROR = 1, 0, 2
 # The parent's context is known, and is another process's (SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK, …_IS_REMOTE_MASK).
 _REMOTE_PARENT = 0x300
 _INFO, _ERROR = (9, "INFO"), (17, "ERROR")
-_MAX_BODY = 64 * 1024
 _MAX_NUMBER = 2**63 - 1
 _MS_PER_SECOND, _PERCENT, _MB_PER_BYTE = 1000, 100, 2**-20
 
@@ -31,6 +32,7 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
 
     Attributes:
         record: The record. Without a report, it has what the event of the task says.
+        line: The report as it was printed; None: the body of the log record is encoded from the record.
         pull_started_ns: The start of the image pull; None if it is unknown or nothing was pulled.
         pull_stopped_ns: Its end.
         reason: Why the run ended, from ECS; None: the exit code says it.
@@ -38,16 +40,19 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
         is_complete: Whether the record is that of the whole run, not of a checkpoint or of the event alone.
         context: More values with a ``TRACEPARENT`` besides the record's labels: the batch's Docker labels, or the
             environment of a command.
+        resource: Attributes of the resource that the user has set; they take precedence.
         observed_ns: The time of the export.
     """
 
     record: Record
+    line: str | None = None
     pull_started_ns: int | None = None
     pull_stopped_ns: int | None = None
     reason: str | None = None
     stop_category: str | None = None
     is_complete: bool = True
     context: Mapping[str, str] | None = None
+    resource: Mapping[str, str] = {}
     observed_ns: int
 
     @property
@@ -83,7 +88,7 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
     record = run.record
     parent = find_parent(record.labels, run.context)
     ids = _Ids(trace_id(record.task_id) if parent is None else parent.trace_id, span_id(record.task_id, _ROOT), parent)
-    resource: Message = {"attributes": resource_attributes(record)}
+    resource: Message = {"attributes": resource_attributes(record, run.resource)}
     ended = run_attributes(record, run.stop_category, run.reason, is_complete=run.is_complete)
     metrics = list(_metrics(record, run.end_ns))
     signals: dict[Signal, Message] = {
@@ -170,8 +175,7 @@ def _events(run: ExportedRun) -> Iterator[Message]:
 
 def _log_record(run: ExportedRun, ids: _Ids, ended: list[Message]) -> Message:
     number, word = _ERROR if known_status(run.record) == "failure" else _INFO
-    line = report_text(Report(time="", type="task.report", record=run.record))
-    body = without_surrogates(line[:_MAX_BODY], "\N{REPLACEMENT CHARACTER}")
+    body = without_surrogates(_report_line(run), "\N{REPLACEMENT CHARACTER}")
     return {
         "timeUnixNano": str(run.end_ns),
         "observedTimeUnixNano": str(max(run.observed_ns, 0)),
@@ -182,6 +186,16 @@ def _log_record(run: ExportedRun, ids: _Ids, ended: list[Message]) -> Message:
         "traceId": ids.trace,
         "spanId": ids.root,
     }
+
+
+def _report_line(run: ExportedRun) -> str:
+    if run.line is not None and len(run.line.encode(errors="replace")) <= MAX_LINE_BYTES:
+        return run.line
+    report = Report(time=format_ms(run.end_ns), type="task.report", record=run.record)
+    try:
+        return encode_line(report).decode()
+    except (OverflowError, UnicodeEncodeError):  # no report that was decoded has such numbers and texts
+        return json.dumps(msgspec.to_builtins(report), separators=(",", ":"))
 
 
 def _metrics(record: Record, at_ns: int) -> Iterator[Message]:

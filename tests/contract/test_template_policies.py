@@ -70,6 +70,8 @@ WITHOUT_RESOURCE = {
     "scheduler:ListSchedules",
     "events:ListRules",
     "cloudtrail:LookupEvents",
+    "xray:PutSpans",
+    "xray:PutSpansForIndexing",
     "xray:PutTraceSegments",
 }
 # It has a resource, a container instance. For the tasks of a cluster, IAM looks at "*":

@@ -18,7 +18,7 @@ import handler
 from forwarder.delivery_errors import ForwarderError
 from tests.fake_slack import TOKEN, WEBHOOK_PATH, Answer, FakeSlack
 from tests.faults.misbehaving import FaultyEndpoint, FaultyTask, LogApi, Manner
-from tests.http_server import FakeElasticsearch
+from tests.http_server import FakeElasticsearch, FakeHttpServer
 from tests.integration.sidecar import Sidecar, problems
 from tests.integration.test_lambda_zip import REPORT, subscription_event
 from tests.lambda_environment import forget_environment
@@ -253,6 +253,42 @@ def test_task_stopped_shows_no_secret(
     assert bool(left.raised) == (not works)
     assert SECRET not in left.all()
     assert SECRET not in json.dumps(slack.messages) + json.dumps(cluster.bulks)
+
+
+class OtlpBackend(FakeHttpServer):
+    """Refuses each export and quotes its headers."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind = kind
+        self.keys: set[str] = set()
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        key = request.headers["api-key"]
+        self.keys.add(key)
+        quoted = f"refused {key} of {request.headers}"
+        text = quoted.encode()
+        bodies = {"text/plain": text, "application/json": json.dumps({"message": quoted}).encode()}
+        return 401, {"Content-Type": self._kind}, bodies.get(self._kind, b"\x12" + bytes([len(key)]) + key.encode())
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/json", "application/x-protobuf"])
+def test_the_export_shows_no_secret(kind: str, aws: None, left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue_url = boto3.client("sqs").create_queue(QueueName="not-exported")["QueueUrl"]
+    backend = OtlpBackend(kind)
+    headers = f"api-key=Bearer%20{API_KEY},x-other={PASSWORD}"
+    set_all(monkeypatch, {"OTLP_ENDPOINT": backend.url, "OTLP_HEADERS": headers, "FAILED_ITEMS_QUEUE_URL": queue_url})
+    try:
+        left.invoke(handler.task_stopped, task_event(), seconds=20)
+    finally:
+        backend.close()
+    (message,) = boto3.client("sqs").receive_message(QueueUrl=queue_url)["Messages"]
+    boto3.client("sqs").delete_queue(QueueUrl=queue_url)
+    assert backend.keys == {f"Bearer {API_KEY}"}
+    assert left.raised == []
+    shown = left.all()
+    assert "was not exported" in shown
+    assert SECRET not in shown + message["Body"]
 
 
 CREDENTIALS = {

@@ -328,5 +328,14 @@ def test_importing_the_handler_builds_no_client(unpacked: Path, runtime: Path) -
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert loaded.isdisjoint(
-        {"elasticsearch", "opensearchpy", "boto3", "botocore", "aws_lambda_powertools", "slack_sdk", "zoneinfo"}
+        {
+            "elasticsearch",
+            "opensearchpy",
+            "boto3",
+            "botocore",
+            "aws_lambda_powertools",
+            "slack_sdk",
+            "zoneinfo",
+            "profiler.otlp",
+        }
     )

@@ -257,6 +257,7 @@ def test_call_stacks_take_neither_memory_nor_time_where_they_are_off() -> None:
         "http",
         "inspect",
         "pathlib",
+        "profiler.cli.wiring.build_export",
         "profiler.collectors.nvidia.nvml_library",
         "profiler.core.stop_request",
         "profiler.readers.ecs.container_stats",

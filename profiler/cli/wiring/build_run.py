@@ -23,6 +23,7 @@ from profiler.local_run.prepared_run import prepare_run, take_over_signals
 
 if TYPE_CHECKING:
     from profiler.cli.wiring.build_session import RunSession
+    from profiler.local_run.session import RunResult
     from profiler.record.record_model import Metrics
 
 _STDERR = 2
@@ -60,6 +61,7 @@ class _Runner:
         self._clock = SystemClock()
         self._signals = take_over_signals()
         self._session: RunSession | None = None
+        self._is_exporting = options.otlp
         self._successes: list[Metrics] = []
 
     def run_all(self) -> int:
@@ -106,10 +108,18 @@ class _Runner:
         _write_report(printed, self._descriptor, options.output, stderr)
         _warn(stderr, session.add_to_history(line, finished))
         session.stop_collectors()
+        if self._is_exporting:
+            self._export(session, finished)
         is_success = finished.exit_code == 0 and not finished.got_stop_signal
         if is_success:
             self._successes.append(finished.report.record.metrics)
         return finished.exit_code, is_success
+
+    def _export(self, session: "RunSession", finished: "RunResult") -> None:
+        reason = session.export(finished)
+        if reason is not None:
+            self._is_exporting = False  # a server that does not answer delays one run, not all
+            _warn(self.stderr, (reason if self._options.runs == 1 else f"{reason} Later runs are not exported.",))
 
     def _make_session(self) -> "RunSession":
         from profiler.cli.wiring.build_session import RunSession  # see the module's docstring

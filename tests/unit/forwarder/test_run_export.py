@@ -98,7 +98,7 @@ def test_the_record_of_a_run_that_was_not_exported_is_kept() -> None:
     backend = Backend(0)
     backend.export()
     (failure,) = backend.failures
-    assert failure.reason.startswith("The traces were not exported: the server cannot be reached (X)")
+    assert failure.reason.startswith("The traces, logs and metrics were not exported: the server cannot be reached (X)")
     document = json.loads(message_body(failure))["document"]
     assert (document["taskId"], document["status"]) == (task().id, "failure")
     (warning,) = backend.warnings
@@ -161,6 +161,8 @@ def test_a_report_is_completed_by_the_event() -> None:
     assert (record.container.image, record.log_group) == ("etl:7", "/ecs/jobs")
     assert (record.metrics.duration_ms, record.metrics.max_memory_used_mb) == (60000, 500)
     assert run.is_complete
+    body = signals_of(run)["logs"]["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0]["body"]
+    assert body == {"stringValue": report(region=None, exitCode=7)}
 
 
 def test_without_a_report_the_event_is_the_record() -> None:

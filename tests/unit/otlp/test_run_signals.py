@@ -15,7 +15,6 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.otlp.otlp_encoding import SIGNALS, Signal, encode
 from profiler.otlp.run_signals import ExportedRun, signals_of
 from profiler.record.record_model import Container, Metrics, RaisedNotice, Record, decode
-from profiler.record.text_line import report_text
 from tests import shown_runs
 from tests.otlp_schema import read_json, read_protobuf
 from tests.shown_runs import STARTED_NS
@@ -185,8 +184,16 @@ def test_moments_and_notices_are_span_events() -> None:
 
 def test_the_log_record_is_the_report_line() -> None:
     record = log_record(exported())
-    assert record["body"] == {"stringValue": report_text(shown_runs.etl())}
+    assert decode(record["body"]["stringValue"]).record == ETL
+    assert decode(record["body"]["stringValue"]).time == "2026-11-20T03:32:27.000Z"
+    assert log_record(exported(line='{"printed":1}'))["body"] == {"stringValue": '{"printed":1}'}
     assert int(record["timeUnixNano"]) == STARTED_NS + 1182 * NS_PER_SECOND
+
+
+def test_a_line_that_is_too_long_loses_whole_parts() -> None:
+    line = log_record(exported(replace(ETL, tags={"x": "y" * 100_000}), line="x" * 100_000))["body"]["stringValue"]
+    assert len(line) < 65536
+    assert decode(line).record.truncated
 
 
 def test_metrics_are_gauges_in_base_units() -> None:

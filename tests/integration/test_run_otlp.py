@@ -1,0 +1,142 @@
+"""``run --otlp``: what is exported, after what, and what a failing export changes."""
+
+import gzip
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.http_server import FakeHttpServer
+
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "TRACEPARENT"))}
+
+
+class Backend(FakeHttpServer):
+    """Takes every export in JSON; keeps the documents by path, and headers. ``look`` is called for each request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.documents: dict[str, list[Any]] = {}
+        self.headers: list[dict[str, str]] = []
+        self.status = 200
+        self.look: Callable[[], None] = lambda: None
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        self.look()
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        text = gzip.decompress(body) if request.headers.get("Content-Encoding") == "gzip" else body
+        self.documents.setdefault(request.path, []).append(json.loads(text))
+        return self.status, {"Content-Type": "application/json"}, b"{}"
+
+
+@pytest.fixture
+def backend() -> Iterator[Backend]:
+    with closing(Backend()) as started:
+        yield started
+
+
+def profile(
+    backend: Backend, *words: str, options: tuple[str, ...] = ("--no-history",), environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "profiler", "run", "--otlp", *options, "--", *words],
+        env={
+            **ENVIRONMENT,
+            "OTEL_EXPORTER_OTLP_ENDPOINT": backend.url,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_a_run_is_exported_after_its_report_and_the_history(backend: Backend, tmp_path: Path) -> None:
+    report, history = tmp_path / "report.jsonl", tmp_path / "history.sqlite3"
+    seen: list[tuple[int, int]] = []
+
+    def look() -> None:
+        with closing(sqlite3.connect(history)) as database:
+            (count,) = database.execute("SELECT count(*) FROM run").fetchone()
+        seen.append((len(report.read_text().splitlines()), count))
+
+    backend.look = look
+    options = ("--output", str(report), "--history", str(history))
+    done = profile(
+        backend, "sh", "-c", "exit 3", options=options, environment={"OTEL_EXPORTER_OTLP_HEADERS": "api-key=a%20b"}
+    )
+    assert (done.returncode, done.stderr) == (3, "")
+    assert seen == [(1, 1)] * 3
+    assert sorted(backend.documents) == ["/v1/logs", "/v1/metrics", "/v1/traces"]
+    assert {(one["api-key"], one["content-encoding"]) for one in backend.headers} == {("a b", "gzip")}
+    (span,) = backend.documents["/v1/traces"][0]["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert span["status"]["code"] == 2
+
+
+def test_the_environment_of_the_command_stays_the_callers(backend: Backend) -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    environments: tuple[dict[str, str], ...] = ({}, {"TRACEPARENT": parent})
+    for environment in environments:
+        done = profile(backend, "sh", "-c", 'printf %s "$TRACEPARENT"', environment=environment)
+        assert (done.returncode, done.stdout) == (0, environment.get("TRACEPARENT", ""))
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"},
+            "The traces, logs and metrics were not exported: the server cannot be reached (NewConnectionError) (OTE",
+        ),
+        (
+            {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "The run was not exported: OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf or http/json.",
+        ),
+    ],
+)
+def test_a_failing_export_is_a_sentence_and_changes_no_exit_code(
+    backend: Backend, environment: dict[str, str], sentence: str
+) -> None:
+    done = profile(backend, "sh", "-c", "exit 5", environment=environment)
+    report, shown = done.stderr.splitlines()
+    assert json.loads(report)["record"]["exitCode"] == done.returncode == 5
+    assert shown.startswith(f"task-profiler: {sentence}")
+
+
+def test_a_backend_that_hangs_costs_no_more_than_the_time_allowed(backend: Backend) -> None:
+    hangs = threading.Event()
+
+    def look() -> None:
+        hangs.wait()
+
+    backend.look = look
+    done = profile(backend, "true", environment={"OTEL_EXPORTER_OTLP_TIMEOUT": "600"})
+    hangs.set()
+    assert done.returncode == 0
+    assert "not exported" in done.stderr or "took longer" in done.stderr
+
+
+def test_each_of_several_runs_is_exported(backend: Backend) -> None:
+    done = profile(backend, "true", options=("--no-history", "--runs", "3"), environment={})
+    assert (done.returncode, len(done.stderr.splitlines())) == (0, 3)
+    spans = [document["resourceSpans"][0]["scopeSpans"][0]["spans"][0] for document in backend.documents["/v1/traces"]]
+    assert len({span["traceId"] for span in spans}) == 3
+
+
+def test_after_a_failed_export_the_later_runs_are_not_exported(backend: Backend) -> None:
+    backend.status = 400
+    done = profile(backend, "true", options=("--no-history", "--runs", "3"), environment={})
+    sentences = [line for line in done.stderr.splitlines() if line.startswith("task-profiler: ")]
+    assert (done.returncode, len(sentences), len(backend.documents["/v1/traces"])) == (0, 1, 1)
+    assert sentences[0].endswith("Later runs are not exported.")

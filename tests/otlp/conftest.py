@@ -1,0 +1,129 @@
+"""Fixtures of the tests against a real OpenTelemetry Collector, which passes on what it understood as JSON."""
+
+import contextlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+from tests.http_server import FakeHttpServer
+from tests.prerequisites import skip_or_fail
+from tests.search.server import free_ports
+from tests.waiting import wait_until
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler"
+# Without a queue, the collector answers when the test's server has answered.
+_CONFIG = """
+receivers: {otlp: {protocols: {http: {endpoint: '127.0.0.1:%d'}}}}
+exporters:
+  otlp_http:
+    endpoint: %s
+    encoding: json
+    compression: none
+    sending_queue: {enabled: false}
+    retry_on_failure: {enabled: false}
+service:
+  telemetry: {metrics: {level: none}}
+  pipelines:
+    traces: {receivers: [otlp], exporters: [otlp_http]}
+    logs: {receivers: [otlp], exporters: [otlp_http]}
+    metrics: {receivers: [otlp], exporters: [otlp_http]}
+"""
+
+
+class Backend(FakeHttpServer):
+    """Behind the collector: keeps the documents of each signal by its path. ``status`` answers all requests."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.received: dict[str, list[dict[str, Any]]] = {}
+        self.status = 200
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        self.received.setdefault(request.path, []).append(json.loads(body))
+        return self.status, {"Content-Type": "application/json"}, b"{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """A collector that listens at ``url``, and what it has passed on."""
+
+    url: str
+    backend: Backend = field(repr=False)
+
+    def spans(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Each span with its resource."""
+        return self._records("traces", "resourceSpans", "scopeSpans", "spans")
+
+    def logs(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Each log record with its resource."""
+        return self._records("logs", "resourceLogs", "scopeLogs", "logRecords")
+
+    def metrics(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Each metric with its resource."""
+        return self._records("metrics", "resourceMetrics", "scopeMetrics", "metrics")
+
+    def _records(self, signal: str, resources: str, scopes: str, records: str) -> list[tuple[Any, Any]]:
+        return [
+            (record, attributes(by_resource["resource"]))
+            for document in self.backend.received.get(f"/v1/{signal}", [])
+            for by_resource in document[resources]
+            for scope in by_resource[scopes]
+            for record in scope[records]
+        ]
+
+
+def attributes(holder: Any) -> dict[str, Any]:
+    """The attributes of a resource, span, event, log record or data point by their names, without types."""
+    return {one["key"]: _plain(one["value"]) for one in holder.get("attributes", [])}
+
+
+def _plain(value: dict[str, Any]) -> Any:
+    """OTLP's JSON has integers as text."""
+    ((kind, content),) = value.items()
+    if kind == "arrayValue":
+        return [_plain(one) for one in content.get("values", [])]
+    return int(content) if kind == "intValue" else content
+
+
+@pytest.fixture(scope="session")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
+    built = sorted(CACHE.glob("otelcol-*/otelcol"))
+    if not built:
+        skip_or_fail("there is no collector: install Go and run make otlp, which builds it")
+    folder = tmp_path_factory.mktemp("collector")
+    with contextlib.closing(Backend()) as backend:
+        (port,) = free_ports(1)
+        configuration = "yaml:" + _CONFIG % (port, backend.url)
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen([built[-1], "--config", configuration], stdout=log, stderr=log)
+        try:
+            collector = Collector(f"http://127.0.0.1:{port}", backend)
+            wait_until(lambda: process.poll() is not None or _answers(collector.url), 60, "the collector to answer")
+            assert process.poll() is None, (folder / "log").read_text()
+            yield collector
+        finally:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def collector(running: Collector) -> Collector:
+    """The collector, with nothing passed on yet."""
+    running.backend.received.clear()
+    running.backend.status = 200
+    return running
+
+
+def _answers(url: str) -> bool:
+    try:
+        return bool(requests.get(url, timeout=30).status_code == requests.codes.not_found)
+    except requests.ConnectionError:
+        return False

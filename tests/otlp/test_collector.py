@@ -1,0 +1,169 @@
+"""Runs as a real OpenTelemetry Collector understands them."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from msgspec.structs import replace
+
+from profiler.core.clock import SystemClock
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.otlp.http_transport import HttpTransport
+from profiler.otlp.otlp_encoding import SIGNALS
+from profiler.otlp.otlp_export import OtlpExporter, export_in_time
+from profiler.otlp.otlp_settings import read_targets
+from profiler.otlp.run_signals import ExportedRun, signals_of
+from tests import shown_runs
+from tests.otlp.conftest import Collector, attributes
+from tests.shown_runs import STARTED_NS
+
+PARENT_TRACE, PARENT_SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+PARENT = f"00-{PARENT_TRACE}-{PARENT_SPAN}-01"
+ETL = ExportedRun(
+    record=replace(shown_runs.etl().record, labels={"team": "data, ünïcode"}),
+    pull_started_ns=STARTED_NS - 18 * NS_PER_SECOND,
+    pull_stopped_ns=STARTED_NS - 3 * NS_PER_SECOND,
+    context={"TRACEPARENT": PARENT},
+    observed_ns=STARTED_NS + 3600 * NS_PER_SECOND,
+)
+FAILED = ExportedRun(record=shown_runs.out_of_memory().record, observed_ns=STARTED_NS + 3600 * NS_PER_SECOND)
+
+
+def export(collector: Collector, run: ExportedRun, **settings: str) -> str | None:
+    targets = read_targets({"OTLP_ENDPOINT": collector.url, **settings})
+    exporter = OtlpExporter(HttpTransport(), SystemClock(), jitter=random.random)
+    return export_in_time(lambda: (targets, signals_of(run)), exporter, 30)
+
+
+def passed_on(collector: Collector) -> dict[str, Any]:
+    """What the collector made of the only request of each signal."""
+    found = {}
+    for path, documents in collector.backend.received.items():
+        (document,) = documents
+        found[path.removeprefix("/v1/")] = without_defaults(document)
+    return found
+
+
+def sent(run: ExportedRun) -> dict[str, Any]:
+    return {signal: without_defaults(message) for signal, message in signals_of(run).items()}
+
+
+def without_defaults(value: Any) -> Any:
+    """What protobuf leaves out: numbers that are zero, empty texts, lists and messages."""
+    if isinstance(value, dict):
+        kept = {name: without_defaults(item) for name, item in value.items()}
+        return {name: item for name, item in kept.items() if item not in (0, "", "0", [], {})}
+    return [without_defaults(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("signal", ["traces", "logs", "metrics"])
+def test_the_collector_refuses_what_is_malformed(collector: Collector, signal: str) -> None:
+    """So what it takes is well-formed."""
+    for content_type, body in (("application/x-protobuf", b"\x0a\xff"), ("application/json", b'{"resource')):
+        refused = requests.post(
+            f"{collector.url}/v1/{signal}", data=body, headers={"Content-Type": content_type}, timeout=30
+        )
+        assert refused.status_code == requests.codes.bad_request
+    assert collector.backend.received == {}
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "http/json"])
+@pytest.mark.parametrize("compression", ["gzip", "none"])
+@pytest.mark.parametrize(
+    "kind", ["etl", "out_of_memory", "failure", "stopped", "gpu", "local", "unmeasured", "waiting"]
+)
+def test_the_collector_understands_what_was_meant(
+    collector: Collector, kind: str, protocol: str, compression: str
+) -> None:
+    run = replace(ETL, record=getattr(shown_runs, kind)().record)
+    assert export(collector, run, OTLP_PROTOCOL=protocol, OTLP_COMPRESSION=compression) is None
+    assert passed_on(collector) == sent(run)
+
+
+def test_a_run_is_a_span_below_its_caller_with_its_phases(collector: Collector) -> None:
+    assert export(collector, ETL) is None
+    (root, resource), (pull, _), (init, _) = collector.spans()
+    assert (root["name"], pull["name"], init["name"]) == ("nightly-etl", "pull", "init")
+    assert (root["traceId"], root["parentSpanId"]) == (PARENT_TRACE, PARENT_SPAN)
+    assert {pull["traceId"], init["traceId"]} == {PARENT_TRACE}
+    assert {pull["parentSpanId"], init["parentSpanId"]} == {root["spanId"]}
+    assert int(root["endTimeUnixNano"]) - int(root["startTimeUnixNano"]) == (1182 + 18) * NS_PER_SECOND
+    assert pull["endTimeUnixNano"] == init["startTimeUnixNano"] == str(STARTED_NS - 3 * NS_PER_SECOND)
+    assert root.get("status", {}).get("code", 0) == 0
+    assert attributes(root)["task_profiler.label.team"] == "data, ünïcode"
+    assert attributes(root)["process.exit.code"] == 0
+    assert "task_profiler.moment.memory-peak" in {event["name"] for event in root["events"]}
+    assert (resource["service.name"], resource["cloud.provider"]) == ("nightly-etl", "aws")
+
+
+def test_a_failure_is_an_error_in_span_and_log(collector: Collector) -> None:
+    assert export(collector, FAILED) is None
+    (span, resource), ((log, log_resource),) = collector.spans()[0], collector.logs()
+    assert span["status"]["code"] == 2
+    assert "137" in span["status"]["message"]
+    assert attributes(span)["error.type"] == "oom"
+    assert (log["severityText"], log["traceId"], log["spanId"]) == ("ERROR", span["traceId"], span["spanId"])
+    assert json.loads(log["body"]["stringValue"])["record"]["exitCode"] == 137
+    assert log_resource == resource
+
+
+def test_the_metrics_have_units_and_the_directions_as_attributes(collector: Collector) -> None:
+    assert export(collector, ETL) is None
+    metrics = {metric["name"].removeprefix("task_profiler.run."): metric for metric, _ in collector.metrics()}
+    units = {name: metric["unit"] for name, metric in metrics.items()}
+    assert units["duration"] == units["cpu.time"] == "s"
+    assert units["memory.peak"] == units["network.io"] == "By"
+    assert (units["cpu.utilization.max"], units["cost"]) == ("1", "{USD}")
+    (duration,) = metrics["duration"]["gauge"]["dataPoints"]
+    assert (duration["asDouble"], duration["timeUnixNano"]) == (1182, str(STARTED_NS + 1182 * NS_PER_SECOND))
+    points = metrics["network.io"]["gauge"]["dataPoints"]
+    assert [attributes(point)["network.io.direction"] for point in points] == ["receive", "transmit"]
+
+
+def test_an_export_that_is_repeated_is_the_same_to_the_byte(collector: Collector) -> None:
+    assert export(collector, ETL) is None
+    first = dict(collector.backend.received)
+    collector.backend.received.clear()
+    assert export(collector, ETL) is None
+    assert collector.backend.received == first
+
+
+def test_what_the_backend_refuses_is_reported(collector: Collector) -> None:
+    collector.backend.status = 401
+    reason = export(collector, ETL)
+    assert reason is not None
+    for signal in SIGNALS:
+        assert f"The {signal} were not exported: the server answered 401: " in reason
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "http/json"])
+def test_a_local_run_is_exported_by_the_variables_of_opentelemetry(
+    collector: Collector, tmp_path: Path, protocol: str
+) -> None:
+    environment = {
+        **os.environ,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+        "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=desk",
+        "OTEL_SERVICE_NAME": "etl",
+        "TRACEPARENT": PARENT,
+    }
+    output = tmp_path / "run.jsonl"
+    words = ("run", "--otlp", "--no-history", "--name", "small", "--output", str(output), "--", "sleep", "0.1")
+    done = subprocess.run([sys.executable, "-m", "profiler", *words], env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    record = json.loads(output.read_text())["record"]
+    (span, resource), ((log, _),) = collector.spans()[0], collector.logs()
+    assert (span["name"], span["traceId"], span["parentSpanId"]) == ("small", PARENT_TRACE, PARENT_SPAN)
+    assert attributes(span)["task_profiler.task.id"] == record["taskId"]
+    assert resource["service.name"] == "etl"
+    assert resource["deployment.environment.name"] == "desk"
+    assert json.loads(log["body"]["stringValue"])["record"]["taskId"] == record["taskId"]
+    (duration,) = [metric for metric, _ in collector.metrics() if metric["name"] == "task_profiler.run.duration"]
+    assert duration["gauge"]["dataPoints"][0]["asDouble"] == pytest.approx(record["metrics"]["durationMs"] / 1000)

@@ -1,0 +1,73 @@
+"""``handler.task_stopped`` with a real OpenTelemetry Collector."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+
+import boto3
+import pytest
+from moto import mock_aws
+
+import handler
+from tests.http_server import FakeElasticsearch
+from tests.lambda_environment import create_idempotency_table, forget_environment
+from tests.otlp.conftest import Collector, attributes
+from tests.unit.forwarder.task.test_task_event import ARN, container, definition, event
+from tests.unit.forwarder.test_task_stopped import report
+
+TASK_ID = ARN.rsplit("/", 1)[-1]
+LABELS = {"TRACEPARENT": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+
+class Context:
+    """An invocation with half a minute left."""
+
+    function_name = "task_stopped"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 30_000
+
+
+@pytest.fixture(autouse=True)
+def world(monkeypatch: pytest.MonkeyPatch, collector: Collector) -> Iterator[None]:
+    with closing(FakeElasticsearch()) as cluster, mock_aws():
+        cluster.stored[f"{TASK_ID}/batch"] = {"record": report()}
+        settings = {
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_DEFAULT_REGION": "us-west-2",
+            "AWS_LAMBDA_FUNCTION_NAME": "task_stopped",
+            "ELASTICSEARCH_URL": cluster.url,
+            "IDEMPOTENCY_TABLE": "done",
+            "OTLP_ENDPOINT": collector.url,
+            "NOTIFY_FAMILIES": "other",
+        }
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)
+        batch = {**container("batch", memory=64), "dockerLabels": LABELS}
+        described = definition(container("task-monitor", essential=False, memory=64), batch)
+        for _ in range(5):  # the event's revision
+            boto3.client("ecs").register_task_definition(
+                family="nightly", containerDefinitions=described["containerDefinitions"]
+            )
+        create_idempotency_table("done")
+        forget_environment()
+        yield
+    forget_environment()
+
+
+def test_an_ended_run_is_exported_once_and_below_its_caller(collector: Collector) -> None:
+    for _ in range(2):
+        handler.task_stopped(event(pullStoppedAt="2026-03-01T10:11:25Z"), Context())
+    (root, resource), *phases = collector.spans()
+    assert [span["name"] for span, _ in phases] == ["pull", "init"]
+    assert (root["name"], root["traceId"]) == ("nightly", LABELS["TRACEPARENT"].split("-")[1])
+    assert root["parentSpanId"] == LABELS["TRACEPARENT"].split("-")[2]
+    assert (root["status"]["code"], attributes(root)["process.exit.code"]) == (2, 1)
+    assert attributes(root)["task_profiler.task.id"] == TASK_ID
+    assert resource["aws.ecs.task.arn"] == ARN
+    assert resource["aws.ecs.cluster.arn"] == "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
+    ((log, _),) = collector.logs()
+    assert json.loads(log["body"]["stringValue"])["record"]["taskId"] == TASK_ID
+    metrics = {metric["name"]: metric["gauge"]["dataPoints"][0] for metric, _ in collector.metrics()}
+    assert metrics["task_profiler.run.memory.peak"]["asInt"] == str(500 * 2**20)
