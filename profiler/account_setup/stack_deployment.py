@@ -120,7 +120,10 @@ class StackDeployment:
         with aws_errors("The account cannot be read", "sts:GetCallerIdentity"):
             account = sts.get_caller_identity()["Account"]
         chosen = self._request.bucket or state.parameters.get("CodeBucket")
-        return CodeBucket(chosen or default_bucket(account, sts.meta.region_name), account, self._open)
+        bucket = CodeBucket(chosen or default_bucket(account, sts.meta.region_name), account, self._open)
+        if self._request.bucket is not None and not bucket.exists():
+            raise TaskProfilerError(f"There is no bucket {bucket.name}: create it, or leave --bucket out.")
+        return bucket
 
     def describe(self, plan: StackPlan, bucket: CodeBucket) -> Iterator[str]:
         """What the deployment would do, in sentences."""
@@ -142,8 +145,6 @@ class StackDeployment:
     def prepare(self, plan: StackPlan, bucket: CodeBucket) -> ChangeSet | None:
         """Upload code and template, and create a change set; None if nothing would change."""
         if not bucket.exists():
-            if self._request.bucket is not None:
-                raise TaskProfilerError(f"There is no bucket {bucket.name}: create it, or leave --bucket out.")
             bucket.create()
             self._on_step(f"created the bucket {bucket.name}")
         if not bucket.has(plan.code_key):

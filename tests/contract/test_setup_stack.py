@@ -246,6 +246,9 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         (("--user", "hunter2"), "put a colon between them"),
         (("--user", "a:hunter2", "--api-key", "hunter2"), "give one of them"),
         (("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=mine"), "leave one out"),
+        (("--name", "", "--delete"), "--name '' is not a stack's name"),
+        (("--name", "my stack"), "use at most 50 letters, digits and hyphens, a letter first"),
+        (("--bucket", "s3://mine"), "use 3 to 63 lower-case letters, digits, hyphens and dots"),
         (("--zip", "/nowhere"), "leave it out, and the zip is built"),
         (("--zip", "/etc/passwd"), "is not a zip file"),
     ):
@@ -253,8 +256,9 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         assert (done.returncode, done.stdout) == (2, ""), words
         assert said in done.stderr, words
         assert done.stderr.count("\n") == 1
-    done = account.setup("--bucket", "not-there")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "There is no bucket not-there: create it, or leave --bucket out." in done.stderr
+    for words in (("--bucket", "not-there"), ("--bucket", "not-there", "--dry-run")):
+        done = account.setup(*words)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "There is no bucket not-there: create it, or leave --bucket out." in done.stderr
     assert account.aws.client("s3").list_buckets()["Buckets"] == []
     assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []

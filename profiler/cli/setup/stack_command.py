@@ -1,5 +1,6 @@
 """``task-profiler setup stack``: deploys the forwarder by CloudFormation, updates it, and deletes it."""
 
+import re
 import sys
 
 import click
@@ -10,6 +11,9 @@ from profiler.core.errors import UsageError
 
 # As profiler.account_setup.stack_state.DEFAULT_STACK, whose module is not imported for the help.
 _DEFAULT_STACK = "task-profiler"
+# The names of the functions, which begin with the stack's, have at most 64 characters.
+_STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 @click.command(
@@ -64,8 +68,10 @@ def stack_(
     from profiler.cli.setup.stack_output import deploy, remove
     from profiler.cli.wiring.aws_options import open_clients
 
+    _check_names(name, bucket)
     open_client = open_clients(region, profile)
-    confirm = _ask if not yes and is_terminal() and sys.stdin.isatty() else _agree
+    can_ask = is_terminal() and sys.stdin is not None and sys.stdin.isatty()  # None: the caller has closed it
+    confirm = _ask if can_ask and not yes else _agree
     if delete:
         return remove(name, open_client, confirm, dry_run=dry_run)
     request = StackRequest(
@@ -80,6 +86,18 @@ def stack_(
 
     cluster = SearchCluster(url, api_key, user) if url else None
     return deploy(request, open_client, confirm, cluster, dry_run=dry_run)
+
+
+def _check_names(name: str, bucket: str | None) -> None:
+    """Refuse what AWS would refuse later. CloudFormation's answer to an empty name is all stacks."""
+    if not _STACK.fullmatch(name):
+        raise UsageError(
+            f"--name {name!r} is not a stack's name: use at most 50 letters, digits and hyphens, a letter first."
+        )
+    if bucket is not None and not _BUCKET.fullmatch(bucket):
+        raise UsageError(
+            f"--bucket {bucket!r} is not a bucket's name: use 3 to 63 lower-case letters, digits, hyphens and dots."
+        )
 
 
 def _settings(
