@@ -129,17 +129,23 @@ def _secrets(
     """The values of each secret, by the parameter that gets its name. No message contains a value."""
     webhooks = {"slack_failure_webhook_url": failure_webhook, "slack_success_webhook_url": success_webhook}
     slack = {key: webhook for key, webhook in webhooks.items() if webhook}
-    if not all(webhook.startswith("https://") for webhook in slack.values()):
-        raise UsageError("A Slack webhook is not an address: it begins with https://.")
+    if not all(re.fullmatch(r"https://[!-~]+", webhook) for webhook in slack.values()):
+        raise UsageError("A Slack webhook is not an address: it begins with https://, without spaces and line ends.")
     if api_key and user:
         raise UsageError("--api-key and --user are two ways to sign in: give one of them.")
+    if api_key or user:
+        from profiler.search_setup.search_servers import open_session  # requests
+
+        open_session(api_key, user, {})  # refuses what cannot be sent
     search = {"api_key": api_key} if api_key else {}
     if user:
-        name, colon, password = user.partition(":")
-        if not colon:
-            raise UsageError("--user is not NAME:PASSWORD: put a colon between them.")
+        name, _, password = user.partition(":")
         search = {"username": name, "password": password}
     otlp = {"otlp_headers": otlp_headers} if otlp_headers else {}
+    if otlp_headers:
+        from profiler.otlp.otlp_settings import parse_headers  # seldom needed
+
+        parse_headers(otlp_headers, "--otlp-headers")
     secrets = {"SlackSecretId": slack, "ElasticsearchSecretId": search, "OtlpSecretId": otlp}
     return {parameter: values for parameter, values in secrets.items() if values}
 
