@@ -20,6 +20,7 @@ from profiler.core.version import __version__
 
 PLATFORMS = ("linux/amd64", "linux/arm64")
 _BUILDER = "task-profiler"
+_ANSWER_SECONDS = 60.0  # of all commands but build and push; a daemon that hangs never answers
 _CONFIG = "config.json"
 _CONTAINERD_STORE = "io.containerd.snapshotter"  # Docker's store that holds images of several platforms
 
@@ -140,8 +141,20 @@ class Docker:
                 self._ask("buildx", "rm", _BUILDER)
 
     def _ask(self, *words: str, text: str = "") -> "subprocess.CompletedProcess[str]":
-        command = self._command(words)
-        return subprocess.run(command, env=self._environment, input=text, capture_output=True, text=True, check=False)  # noqa: S603  see _command
+        try:
+            return subprocess.run(  # noqa: S603  see _command
+                self._command(words),
+                env=self._environment,
+                input=text,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_ANSWER_SECONDS,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise TaskProfilerError(
+                f"docker {words[0]} has not ended after {_ANSWER_SECONDS:.0f} s: restart Docker, and run the command again."
+            ) from error
 
     def _command(self, words: tuple[str, ...]) -> tuple[str, ...]:
         """A list, which no shell reads. ``check()`` has found the program."""

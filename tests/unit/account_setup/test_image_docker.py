@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from profiler.account_setup import image_docker
 from profiler.account_setup.image_docker import Docker
 from profiler.account_setup.image_repository import Login
 from profiler.core.errors import TaskProfilerError
@@ -126,3 +127,11 @@ def test_a_refused_password_is_said(tmp_path: Path) -> None:
         docker(fake).signed_in(LOGIN),
     ):
         pass
+
+
+def test_a_docker_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeDocker(tmp_path)
+    (fake.programs / "docker").write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(image_docker, "_ANSWER_SECONDS", 0.01)
+    with pytest.raises(TaskProfilerError, match=r"^docker version has not ended after 0 s: restart Docker"):
+        docker(fake).check()
