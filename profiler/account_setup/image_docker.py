@@ -153,7 +153,7 @@ class Docker:
             )
         except subprocess.TimeoutExpired as error:
             raise TaskProfilerError(
-                f"docker {words[0]} has not ended after {_ANSWER_SECONDS:.0f} s: restart Docker, and run the command again."
+                f"docker {words[0]} has not ended after {_ANSWER_SECONDS:.0f} s: restart Docker, and try again."
             ) from error
 
     def _command(self, words: tuple[str, ...]) -> tuple[str, ...]:

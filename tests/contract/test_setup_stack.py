@@ -201,6 +201,35 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
     ]
 
 
+@pytest.mark.parametrize("ends", [KeyboardInterrupt, TaskProfilerError])
+def test_what_ends_before_the_change_set_is_applied_leaves_none(
+    account: Account, ends: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(*_: object) -> None:
+        raise ends
+
+    monkeypatch.setattr("profiler.account_setup.stack_deployment.StackDeployment.store_secrets", end)
+    with pytest.raises(ends):
+        deploy(StackRequest(zip_file=str(account.zip)), account.client, lambda _: True, None, dry_run=False)
+    assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []
+
+
+def test_an_interruption_of_the_wait_says_that_cloudformation_goes_on(
+    account: Account, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("profiler.account_setup.stack_changes.StackChanges._follow", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        deploy(StackRequest(zip_file=str(account.zip)), account.client, lambda _: True, None, dry_run=False)
+    assert "CloudFormation goes on with the stack task-profiler: repeat the command later" in capfd.readouterr().err
+    assert len(account.aws.client("cloudformation").describe_stacks()["Stacks"]) == 1
+    with pytest.raises(KeyboardInterrupt):
+        remove("task-profiler", account.client, lambda _: True, dry_run=False)
+    assert "CloudFormation goes on" in capfd.readouterr().err
+
+
 def test_no_is_an_answer(account: Account, capfd: pytest.CaptureFixture[str]) -> None:
     asked: list[str] = []
 
