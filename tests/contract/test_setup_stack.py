@@ -115,8 +115,8 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     deleted = account.setup("--delete")
     assert deleted.returncode == 0, deleted.stderr
     stays = deleted.stdout[deleted.stdout.index("The stack task-profiler in us-east-1 is deleted. These stay:") :]
-    assert f"aws s3 rm --recursive s3://{BUCKET}/task-profiler/" in stays
-    assert "aws secretsmanager delete-secret --secret-id task-profiler/slack" in stays
+    assert f"aws s3 rm --recursive s3://{BUCKET}/task-profiler/ --region us-east-1\n" in stays
+    assert "aws secretsmanager delete-secret --secret-id task-profiler/slack --region us-east-1\n" in stays
     nothing = account.setup("--delete")
     assert (nothing.returncode, nothing.stdout) == (0, "There is no stack task-profiler: nothing to delete.\n")
 

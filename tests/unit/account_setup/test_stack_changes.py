@@ -126,7 +126,7 @@ def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
         (
             True,
             "ROLLBACK_COMPLETE",
-            r"setup stack --name tp --delete\), and run .*; cause: Table: name taken; Role: denied\.$",
+            r"setup stack --name tp --region eu-west-1 --delete\), and run .*; cause: Table: name taken; Role: denied\.$",
         ),
         (
             False,
@@ -136,7 +136,7 @@ def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
         (
             False,
             "UPDATE_ROLLBACK_FAILED",
-            "continue-update-rollback --stack-name tp, and run the command again; cause: Table",
+            "continue-update-rollback --stack-name tp --region eu-west-1, and run the command again; cause: Table",
         ),
     ],
 )
