@@ -126,7 +126,7 @@ def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
         (
             True,
             "ROLLBACK_COMPLETE",
-            r"setup stack --name tp --region eu-west-1 --delete\), and run .*; cause: Table: name taken; Role: denied\.$",
+            r"setup stack --name tp --region eu-west-1 --delete\), and .*; cause: Table: name taken; Role: denied\.$",
         ),
         (
             False,
