@@ -10,7 +10,7 @@ from msgspec import Struct
 from profiler.account_setup.forwarder_zip import build_zip, fingerprint, forwarder_folder
 from profiler.account_setup.stack_bucket import CodeBucket, default_bucket
 from profiler.account_setup.stack_changes import ChangeSet, StackChanges
-from profiler.account_setup.stack_parameters import changed_parameters, parameter_names, parse_parameters
+from profiler.account_setup.stack_parameters import changed_parameters, check_values, parameter_names, parse_parameters
 from profiler.account_setup.stack_secrets import store_secret
 from profiler.account_setup.stack_state import CODE_PREFIX, DEFAULT_STACK, StackState, obstacle, read_state
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
@@ -95,6 +95,7 @@ class StackDeployment:
         request = self._request
         template = (forwarder_folder() / "template.yaml").read_text()
         given = _given(request, parameter_names(template))
+        check_values(template, given)
         code_key = _code_key(request.zip_file)
         state = read_state(self._open, request.name)
         problem = obstacle(state)

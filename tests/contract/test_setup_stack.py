@@ -90,6 +90,8 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     assert "  OtlpEndpoint=https://otlp.example.com\n" in planned.stdout
     assert "would store the secret task-profiler/otlp\n" in planned.stdout
     assert account.aws.client("s3").list_buckets()["Buckets"] == []
+    assert account.aws.client("secretsmanager").list_secrets()["SecretList"] == []
+    assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []
 
     created = account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "NotifyFamilies=a b,c")
     assert created.returncode == 0, created.stderr
@@ -282,6 +284,7 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         (("--name", "", "--delete"), "--name '' is not a stack's name"),
         (("--name", "my stack"), "use at most 50 letters, digits and hyphens, a letter first"),
         (("--bucket", "s3://mine"), "use 3 to 63 lower-case letters, digits, hyphens and dots"),
+        (("--log-group", "a b"), "use at most twenty log group names"),
         (("--zip", "/nowhere"), "leave it out, and the zip is built"),
         (("--zip", "/etc/passwd"), "is not a zip file"),
     ):
