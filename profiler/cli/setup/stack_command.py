@@ -27,7 +27,13 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 @click.option("--user", metavar="NAME:PASSWORD", help="Password of the functions there.")
 @click.option("--otlp", "otlp_url", metavar="URL", help="Export each run to this OpenTelemetry backend.")
 @click.option("--otlp-headers", metavar="NAME=VALUE,…", help="Headers of the export, such as an API key.")
-@click.option("--log-group", "groups", metavar="NAME", multiple=True, help="Subscribe this log group. Repeatable.")
+@click.option(
+    "--log-group",
+    "groups",
+    metavar="NAME",
+    multiple=True,
+    help="Subscribe this log group; those of before must be given again. Repeatable.",
+)
 @click.option("--all-log-groups", is_flag=True, help="Subscribe all log groups of the Region.")
 @click.option(
     "--parameter", "parameters", metavar="NAME=VALUE", multiple=True, help="Set a template parameter. Repeatable."
