@@ -31,7 +31,7 @@ class Refusing:
 def steps(stack: dict[str, Any] | None = None) -> list[SetupStep]:
     cloudformation: Any = Refusing()
     if stack is not None:
-        described = {"StackName": "task-profiler", "StackId": "arn", **stack}
+        described = {"StackName": "task-profiler", "StackId": "arn:aws:cloudformation:eu-west-1:123456789012:stack/task-profiler/1", **stack}
         cloudformation.describe_stacks = lambda **_: {"Stacks": [described]}
     clients = {"cloudformation": cloudformation}
     options = {"region": "eu-west-1", "profile": None}
