@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -114,6 +115,15 @@ class Docker:
 
         The user's own configuration and credential store stay as they are. Raises TaskProfilerError.
         """
+        previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by default, the password's file would stay
+        try:
+            with self._signed_in(login) as docker:
+                yield docker
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+
+    @contextmanager
+    def _signed_in(self, login: Login) -> Iterator["Docker"]:
         own = self._environment.get("DOCKER_CONFIG") or Path(self._environment.get("HOME", "/"), ".docker")
         with TemporaryDirectory(prefix="task-profiler-docker-") as name:
             _copy_configuration(Path(own), Path(name), login.registry)
