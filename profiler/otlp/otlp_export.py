@@ -1,7 +1,6 @@
 """Exports the signals of a run within a few seconds. Whatever goes wrong is a reason to report, never an exception."""
 
 import gzip
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
@@ -36,7 +35,8 @@ _MIN_SECONDS = 0.2
 _MARGIN_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS = 0.25
 _MAX_MESSAGE_CHARS = 200
-_SECONDS = re.compile(r"\d{1,6}", re.ASCII)
+_MAX_PAUSE_SECONDS = 86_400.0
+_SECONDS = re.compile(r"\d+", re.ASCII)
 _HIDDEN = "***"
 # Shorter words of a header are no secrets, and may be a part of other words.
 _MIN_SECRET_CHARS = 4
@@ -194,10 +194,9 @@ class OtlpExporter:
         reason = f"the server answered {answer.status}{_quoted(read_error(answer.body, content_type), target)}"
         if answer.status not in _RETRYABLE:
             return _Refused(reason)
+        usual_seconds = _FIRST_PAUSE_SECONDS * 2.0 ** (pending.attempts - 1) * (1 + self._jitter())
         asked_seconds = _retry_after_seconds(answer.headers.get("retry-after", ""), self._clock.wall_ns())
-        if asked_seconds is None:
-            asked_seconds = _FIRST_PAUSE_SECONDS * 2.0 ** (pending.attempts - 1) * (1 + self._jitter())
-        return _Refused(reason, asked_seconds)
+        return _Refused(reason, max(usual_seconds, asked_seconds))
 
 
 def _sentences(failed: Iterable[_Pending]) -> list[str]:
@@ -220,12 +219,12 @@ def _quoted(message: str, target: Target) -> str:
     return f": {shown}" if shown else ""
 
 
-def _retry_after_seconds(text: str, wall_ns: int) -> float | None:
-    """The pause that the server asks for: seconds or a date; None without a valid one."""
+def _retry_after_seconds(text: str, wall_ns: int) -> float:
+    """The pause that the server asks for, in seconds or as a date; 0 without a valid one."""
     if _SECONDS.fullmatch(text.strip()):
-        return float(text)
+        return min(float(text), _MAX_PAUSE_SECONDS)
     try:
         seconds = parsedate_to_datetime(text).timestamp() - wall_ns / NS_PER_SECOND
     except (ValueError, OverflowError, TypeError):
-        return None
-    return max(seconds, 0.0) if math.isfinite(seconds) else None
+        return 0.0
+    return min(seconds, _MAX_PAUSE_SECONDS)
