@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Protocol as TypingProtocol
+from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
 
@@ -38,7 +39,7 @@ _MAX_MESSAGE_CHARS = 200
 _MAX_PAUSE_SECONDS = 86_400.0
 _SECONDS = re.compile(r"\d+", re.ASCII)
 _HIDDEN = "***"
-# Shorter words of a header are no secrets, and may be a part of other words.
+# Shorter texts are no secrets, and may be a part of other words.
 _MIN_SECRET_CHARS = 4
 
 
@@ -183,15 +184,18 @@ class OtlpExporter:
             answer = self._transport(target.url, headers, pending.body, timeout_seconds)
         except TransportError as error:
             return _Refused(str(error))
-        content_type = answer.headers.get("content-type", "")
+        content_type = answer.headers.get("content-type", "").lower()
+        secrets = _secrets(target, (value for name, value in headers.items() if name not in pending.headers))
         if answer.status in _OK:
+            if content_type.startswith("text/html"):
+                return _Refused("the answer is a web page: check the address")
             said = read_acknowledgement(answer.body, content_type)
             if said.rejected <= 0:
                 return None
-            return _Refused(f"the server rejected a part of it{_quoted(said.message, target)}")
+            return _Refused(f"the server rejected a part of it{_quoted(said.message, secrets)}")
         if answer.status in _REDIRECTS:
             return _Refused(f"the server answered {answer.status}, a redirect: set the final address")
-        reason = f"the server answered {answer.status}{_quoted(read_error(answer.body, content_type), target)}"
+        reason = f"the server answered {answer.status}{_quoted(read_error(answer.body, content_type), secrets)}"
         if answer.status not in _RETRYABLE:
             return _Refused(reason)
         usual_seconds = _FIRST_PAUSE_SECONDS * 2.0 ** (pending.attempts - 1) * (1 + self._jitter())
@@ -210,11 +214,18 @@ def _sentences(failed: Iterable[_Pending]) -> list[str]:
     ]
 
 
-def _quoted(message: str, target: Target) -> str:
-    """The server's message on one line, without what it repeats of the headers, whose values may be secrets."""
-    for _, value in target.headers:
-        for word in (value, *value.split()):
-            message = message.replace(word, _HIDDEN) if len(word) >= _MIN_SECRET_CHARS else message
+def _secrets(target: Target, signature: Iterable[str]) -> list[str]:
+    """What may be a secret: the values of the headers, the query of the address, the signature."""
+    query = urlsplit(target.url).query
+    values = [value for _, value in target.headers]
+    words = [word for value in values for word in value.split()]
+    return [query, *(value for _, value in parse_qsl(query)), *values, *words, *signature]
+
+
+def _quoted(message: str, secrets: Iterable[str]) -> str:
+    """The server's message on one line, without what it repeats of the secrets."""
+    for secret in secrets:
+        message = message.replace(secret, _HIDDEN) if len(secret) >= _MIN_SECRET_CHARS else message
     shown = on_one_line(message[:_MAX_MESSAGE_CHARS]).strip()
     return f": {shown}" if shown else ""
 

@@ -102,6 +102,30 @@ def test_other_errors_are_final(status: int) -> None:
     assert backend.asked == ["traces", "logs", "metrics"]
 
 
+@pytest.mark.parametrize("content_type", ["text/html; charset=utf-8", "Text/HTML"])
+def test_a_web_page_is_no_backend(content_type: str) -> None:
+    backend = Backend({"traces": [answer(200, b"<html>", content_type=content_type)]})
+    expected = "the answer is a web page: check the address (OTLP_ENDPOINT)"
+    assert backend.export() == [f"The traces were not exported: {expected}."]
+
+
+def test_what_a_server_repeats_of_the_address_and_the_signature_is_hidden() -> None:
+    said = b'{"message":"POST ?key=q%2Buery: q+uery, Signature=abcd, token"}'
+
+    def transport(*_request: object) -> HttpAnswer:
+        return answer(403, said, content_type="Application/JSON")
+
+    exporter = OtlpExporter(
+        transport,
+        FakeClock(),
+        jitter=lambda: 0.0,
+        sign=lambda _target, headers, _body: {**headers, "Authorization": "Signature=abcd", "X": "token"},
+    )
+    address = {"OTLP_TRACES_ENDPOINT": "https://xray.eu-west-1.amazonaws.com/v1/traces?key=q%2Buery"}
+    (reason,) = exporter.export(read_targets(address, signs_for_aws=True), MESSAGES, 5 * NS_PER_SECOND)
+    assert "the server answered 403: POST ?***: ***, ***, *** (" in reason
+
+
 def test_an_unreachable_server_is_final() -> None:
     backend = Backend({"traces": [TransportError("the server cannot be reached (X)")]})
     assert backend.export() == ["The traces were not exported: the server cannot be reached (X) (OTLP_ENDPOINT)."]
