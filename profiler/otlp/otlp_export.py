@@ -186,13 +186,12 @@ class OtlpExporter:
             return _Refused(str(error))
         content_type = answer.headers.get("content-type", "").lower()
         secrets = _secrets(target, (value for name, value in headers.items() if name not in pending.headers))
+        if answer.status in _OK and content_type.startswith("text/html"):
+            return _Refused("the answer is a web page: check the address")
         if answer.status in _OK:
-            if content_type.startswith("text/html"):
-                return _Refused("the answer is a web page: check the address")
             said = read_acknowledgement(answer.body, content_type)
-            if said.rejected <= 0:
-                return None
-            return _Refused(f"the server rejected a part of it{_quoted(said.message, secrets)}")
+            rejected = _Refused(f"the server rejected a part of it{_quoted(said.message, secrets)}")
+            return rejected if said.rejected > 0 else None
         if answer.status in _REDIRECTS:
             return _Refused(f"the server answered {answer.status}, a redirect: set the final address")
         reason = f"the server answered {answer.status}{_quoted(read_error(answer.body, content_type), secrets)}"

@@ -112,7 +112,7 @@ def test_a_web_page_is_no_backend(content_type: str) -> None:
 def test_what_a_server_repeats_of_the_address_and_the_signature_is_hidden() -> None:
     said = b'{"message":"POST ?key=q%2Buery: q+uery, Signature=abcd, token"}'
 
-    def transport(*_request: object) -> HttpAnswer:
+    def transport(url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
         return answer(403, said, content_type="Application/JSON")
 
     exporter = OtlpExporter(
