@@ -88,6 +88,7 @@ def export_in_time(
     prepare: Callable[[], tuple[Targets, Mapping[Signal, Message]]],
     exporter: "OtlpExporter",
     max_seconds: float = MAX_SECONDS,
+    is_interrupted: Callable[[], bool] = lambda: False,
 ) -> str | None:
     """Prepare the signals and export them in at most this time, whatever blocks: a name server, a secret, a backend.
 
@@ -95,6 +96,7 @@ def export_in_time(
         prepare: Returns the targets and the signals. A TaskProfilerError that it raises is the reason.
         exporter: The exporter.
         max_seconds: The time for everything.
+        is_interrupted: Whether to give up earlier.
 
     Returns:
         None if all signals were accepted, else why not: one or more sentences.
@@ -106,11 +108,13 @@ def export_in_time(
         return exporter.export(targets, signals, deadline_ns)
 
     try:
-        reasons = run_with_timeout(max_seconds, work)
+        reasons = run_with_timeout(max_seconds, work, is_interrupted=is_interrupted)
     except TaskProfilerError as error:
         return str(error)
     except Exception as error:  # noqa: BLE001  the export must not fail what precedes it
         return f"The export failed ({type(error).__name__})."  # its text may contain a secret
+    if reasons is None and is_interrupted():
+        return "The export was interrupted."
     if reasons is None:
         return f"The export took longer than {max_seconds:g} s."
     return " ".join(reasons) or None

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -125,6 +126,32 @@ def test_a_backend_that_hangs_costs_no_more_than_the_time_allowed(backend: Backe
     hangs.set()
     assert done.returncode == 0
     assert "not exported" in done.stderr or "took longer" in done.stderr
+
+
+@pytest.mark.parametrize(("runs", "exit_code"), [("1", 7), ("2", 128 + signal.SIGINT)])
+def test_a_signal_ends_an_export_at_once(backend: Backend, tmp_path: Path, runs: str, exit_code: int) -> None:
+    asked, hangs = threading.Event(), threading.Event()
+
+    def look() -> None:
+        asked.set()
+        hangs.wait()
+
+    backend.look = look
+    command = "test $0 = 2 || exit 7"  # two runs must succeed
+    options = ("--no-history", "--runs", runs, "--output", str(tmp_path / "report.jsonl"))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "profiler", "run", "--otlp", *options, "--", "sh", "-c", command, runs],
+        env={**ENVIRONMENT, "OTEL_EXPORTER_OTLP_ENDPOINT": backend.url},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    asked.wait(60)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    hangs.set()
+    assert process.returncode == exit_code
+    assert errors.startswith("task-profiler: The export was interrupted.")
+    assert (tmp_path / "report.jsonl").read_text().count("task.report") == 1
 
 
 def test_each_of_several_runs_is_exported(backend: Backend) -> None:
