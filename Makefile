@@ -46,7 +46,7 @@ e2e-cgroup2: $(VENV)/.dev ## The run command and the monitor on cgroup v2, in a 
 search: $(VENV)/.dev ## The forwarder against real Elasticsearch and OpenSearch (needs Java and Maven)
 	$(BIN)/pytest tests/search --numprocesses auto --maxprocesses 4 --dist loadgroup
 
-browser: $(VENV)/.dev ## The report page in a real Chromium (needs Debian's chromium)
+browser: $(VENV)/.dev node_modules/.made ## The report page in a real Chromium (needs Debian's chromium, and Node.js with npm for axe-core)
 	$(BIN)/pytest tests/browser
 
 iac: $(VENV)/.dev $(VENV)/.iac $(OPENTOFU) ## The monitor in CDK, TypeScript and Terraform (needs Node.js, npm and Go)

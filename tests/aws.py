@@ -1,6 +1,7 @@
 """Plays Amazon CloudWatch Logs with moto, over HTTP, for containers and tests alike."""
 
 import contextlib
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ import boto3
 import requests
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
+
+from profiler import __version__
 
 _STOP_POLL_SECONDS = 0.02  # moto's own server takes half a second to stop
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
@@ -61,6 +64,16 @@ class FakeAws:
             aws_access_key_id=_CREDENTIALS["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=_CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
         )
+
+
+def push_image(aws: FakeAws, tag: str = __version__, repository: str = "task-profiler") -> None:
+    """Put an image into ECR, as ``docker push`` does. A missing repository is created."""
+    ecr = aws.client("ecr")
+    with contextlib.suppress(ecr.exceptions.RepositoryAlreadyExistsException):
+        ecr.create_repository(repositoryName=repository)
+    media_type = "application/vnd.docker.distribution.manifest.v2+json"
+    manifest = {"schemaVersion": 2, "mediaType": media_type, "config": {"digest": f"sha256:{tag}"}, "layers": []}
+    ecr.put_image(repositoryName=repository, imageManifest=json.dumps(manifest), imageTag=tag)
 
 
 @contextlib.contextmanager

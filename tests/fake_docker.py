@@ -25,6 +25,7 @@ case "$1 $2" in
   "login --username") cat > {folder}/password; cp -R "$DOCKER_CONFIG" {folder}/config; exit {login};;
   "build --file"|"buildx build") for context do :; done
     mkdir {folder}/context; cp -R "$context"/taskdef "$context"/*.whl {folder}/context; exit {build};;
+  "push "*) {push};;
 esac
 """
 
@@ -36,6 +37,7 @@ class FakeDocker:
         folder: Where it is, and what it records.
         version: What ``docker version`` does.
         platforms: The platforms of buildx; None: the plugin is missing.
+        push: What ``docker push`` does.
 
     Attributes:
         programs: The folder of the program.
@@ -51,6 +53,7 @@ class FakeDocker:
         store: str = "null",
         login: int = 0,
         build: int = 0,
+        push: str = ":",
     ) -> None:
         self.folder = folder
         self.programs = folder / "bin"
@@ -58,7 +61,7 @@ class FakeDocker:
         (folder / "builder").write_text(BUILDER.format(driver=driver, platforms=platforms))
         (folder / "store").write_text(store)
         script = _SCRIPT.format(
-            folder=folder, version=version, no_buildx=int(platforms is None), login=login, build=build
+            folder=folder, version=version, no_buildx=int(platforms is None), login=login, build=build, push=push
         )
         (self.programs / "docker").write_text(script)
         (self.programs / "docker").chmod(0o755)

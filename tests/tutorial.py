@@ -12,7 +12,7 @@ import sys
 import venv
 from pathlib import Path
 
-from tests.aws import FakeAws
+from tests.aws import FakeAws, push_image
 from tests.documentation import ROOT, scripts
 from tests.fake_docker import FakeDocker
 
@@ -64,7 +64,9 @@ class TutorialReader:
         venv.create(folder / "venv", with_pip=True, symlinks=True)
         programs = folder / "programs"
         programs.mkdir()
-        self.docker = FakeDocker(folder / "docker")
+        self.docker = FakeDocker(
+            folder / "docker", push=f"PYTHONPATH={ROOT} {sys.executable} -m tests.tutorial {aws.url}"
+        )
         # moto does not know that a VPC has a default security group.
         groups = "/assignPublicIp=/securityGroups=[sg-default],assignPublicIp=}"
         real = f'{aws_cli}/aws "${{@{groups}"'
@@ -167,3 +169,7 @@ def monitored_families(aws: FakeAws) -> list[str]:
             if "task-monitor" in [one["name"] for one in described["containerDefinitions"]]:
                 found.append(family)
     return found
+
+
+if __name__ == "__main__":
+    push_image(FakeAws(url=sys.argv[1]))

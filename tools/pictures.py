@@ -69,6 +69,8 @@ def take_report(browser: Browser, folder: Path) -> None:
         for file, height, options in (("report", 1390, ()), ("report-run", 1180, ("--run", killed_task_id))):
             tab = open_tab(browser, write_page(history, *options).as_uri(), width=1280, height=height)
             tab.wait_for_selector("html[data-ready]", state="attached")
+            if options:
+                tab.hover("#run-plot .nsewdrag >> nth=1", position={"x": 700, "y": 40})
             save(tab, folder / f"{file}.png")
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.aws_account.aws_errors import aws_errors
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient
+from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.version import __version__
 
 _PULLS = ("ecr:batchgetimage", "ecr:getdownloadurlforlayer")
 _DELETES = ("ecr:batchdeleteimage",)
@@ -105,6 +107,12 @@ class ImageRepository:
                     raise
                 return None
         return found
+
+
+def has_default_image(open_client: OpenClient) -> bool:
+    """Whether the image is there that ``setup image`` pushes without options. Raises TaskProfilerError."""
+    repository = ImageRepository(open_client("ecr"), MONITOR_REPOSITORY)
+    return repository.uri() is not None and repository.has_tag(__version__)
 
 
 def _document(answer: Mapping[str, Any] | None, field: str) -> Mapping[str, object]:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
 from profiler.aws_account.report_paths import Permission, ReportPaths
-from profiler.core.ecs_terms import AWSLOGS
+from profiler.core.ecs_terms import AWSLOGS, arn_region
 from profiler.core.json_fields import text
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.doctor.findings import Finding, Level, note, problem
@@ -74,7 +74,9 @@ def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
     if is_wrapper or group is None:
         group = text(batch.log_options.get("awslogs-group")) if batch.log_driver == AWSLOGS else None
     is_created = monitor.state == "missing" and group == planned.log_group  # by --register
-    found = None if group is None or is_created else paths.log_group(group)
+    here = arn_region(planned.revision_arn)
+    is_here = batch.log_options.get("awslogs-region", here) == here
+    found = paths.log_group(group) if group is not None and is_here and not is_created else None
     exists = None if found is None else found.exists
     return replace(
         health,

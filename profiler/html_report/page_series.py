@@ -1,6 +1,7 @@
 """Time series of the report page as columns of numbers."""
 
 import math
+import string
 from collections.abc import Mapping, Sequence
 
 from profiler.html_report.page_runs import Step
@@ -14,6 +15,8 @@ _MIN_STEPS_PER_RUN = 60
 _MAX_FINE_RUNS = 500
 _FINE_DIGITS, _COARSE_DIGITS = 4, 3
 _MS_PER_SECOND = 1000
+_COURSE_PARTS, _MIN_COURSE_VALUES = 24, 2
+_DIGITS = string.digits + string.ascii_lowercase
 
 Column = Sequence[float | None]
 
@@ -51,6 +54,29 @@ def series_columns(steps: Sequence[Step], digits: int) -> dict[str, Column]:
     }
     known = {name: _rounded(column, digits) for name, column in measured.items() if not _is_empty(column)}
     return {**_times(ends_ms), **known} if known else {}
+
+
+def memory_course(steps: Sequence[Step]) -> str | None:
+    """Return the highest memory of each of 24 equal parts of the run; None if less than two values are known.
+
+    A character is a digit to the base 36, of which the highest is the run's peak; "-" is a part without a measurement.
+    """
+    column = [step.memory_used_mb for step in steps]
+    known = [value for value in column if value is not None and 0 <= value < math.inf]
+    end_ms = steps[-1].elapsed_ms if steps else 0
+    peak_mb = max(known, default=0)
+    if len(known) < _MIN_COURSE_VALUES or end_ms <= 0 or not peak_mb:
+        return None
+    parts = [-1] * _COURSE_PARTS
+    start = 0
+    for step, value in zip(steps, column, strict=True):
+        end = max(step.elapsed_ms * _COURSE_PARTS, start)
+        if value is not None and 0 <= value < math.inf:
+            level = round((len(_DIGITS) - 1) * (value / peak_mb))
+            for part in range(start // end_ms, min(-(-end // end_ms), _COURSE_PARTS)):
+                parts[part] = max(parts[part], level)
+        start = end
+    return "".join(["-" if level < 0 else _DIGITS[level] for level in parts])
 
 
 def known_column(column: Column | None, digits: int) -> Column | None:

@@ -6,6 +6,7 @@ from typing import Any
 from profiler.core.timestamps import NS_PER_MS, parse_ns
 from profiler.html_report.page_activity import activity_fields
 from profiler.html_report.page_runs import Run, series_of_steps
+from profiler.html_report.page_series import memory_course
 from profiler.html_report.rounding import round_to
 from profiler.past_runs.moments import elapsed, find_moments
 from profiler.past_runs.verdict_sentence import verdict_of
@@ -79,6 +80,7 @@ def run_fields(run: Run, family: str, cost: Cost | None) -> dict[str, Any]:
             "received": metrics.network_rx_bytes,
             "sent": metrics.network_tx_bytes,
             "pids": metrics.max_pids,
+            "course": memory_course(run.steps),
         }
     )
 

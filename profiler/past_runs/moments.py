@@ -27,6 +27,8 @@ _MAX_STEPS = 1000
 # A peak stands out if it is this much above the median, or this near to the limit.
 _PEAK_ABOVE_MEDIAN = 1.25
 _PEAK_NEAR_LIMIT = 0.9
+# Samples have seen a peak that is at most this much above the highest of them.
+_MISSED_PEAK = 1.01
 _PERCENT = 100
 _MS_PER_SECOND = 1000
 _MS_PER_MINUTE = 60_000
@@ -150,12 +152,17 @@ def _memory_peak(run: _Run) -> Iterator[Moment]:
     is_near_limit = bool(size_mb) and peak_mb >= _PEAK_NEAR_LIMIT * (size_mb or 0)
     if not is_near_limit and highest < _PEAK_ABOVE_MEDIAN * median(known):
         return
+    highest_ms = run.at_ms(run.memory_mb.index(highest))
     at_ms = _time_of_highest_reading(run)
-    if at_ms is None:
-        at_ms = run.at_ms(run.memory_mb.index(highest))
     share = f", {_PERCENT * peak_mb / size_mb:.0f} % of {format_memory(size_mb)}" if size_mb else ""
-    text = f"memory peak {format_memory(peak_mb)} at {elapsed(at_ms)}{share}"
-    yield Moment(kind="memory-peak", start_ms=at_ms, end_ms=at_ms, text=text)
+    if at_ms is None and run.metrics.memory_peak_source == "kernel" and peak_mb > _MISSED_PEAK * highest:
+        # The kernel counts a peak that no sample has seen, without its time.
+        text = f"memory peak {format_memory(peak_mb)} between samples (kernel){share}; highest sample "
+        text += f"{format_memory(highest)} at {elapsed(highest_ms)}"
+    else:
+        highest_ms = highest_ms if at_ms is None else at_ms
+        text = f"memory peak {format_memory(peak_mb)} at {elapsed(highest_ms)}{share}"
+    yield Moment(kind="memory-peak", start_ms=highest_ms, end_ms=highest_ms, text=text)
 
 
 def _time_of_highest_reading(run: _Run) -> float | None:

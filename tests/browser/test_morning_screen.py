@@ -11,7 +11,7 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.record_model import Report
 from tests import shown_runs
 from tests.browser.conftest import Opener, make_page, ready
-from tests.browser.test_accessibility import serious_findings
+from tests.browser.test_accessibility import violations
 from tests.browser.test_report import OVERFLOW
 from tests.runs import lines
 
@@ -102,7 +102,7 @@ def test_the_nights_scroll_in_their_own_box(opened: Opener, nights: Path, width:
     before = name.bounding_box()
     tab.evaluate(f"{box}.scrollLeft = 0")
     assert name.bounding_box() == before, "the family stays"
-    assert serious_findings(tab) == []
+    assert violations(tab) == []
 
 
 def test_families_beyond_the_first_are_shown_on_demand(opened: Opener, tmp_path: Path) -> None:

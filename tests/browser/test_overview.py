@@ -1,6 +1,7 @@
 """The overview: the night chart, the selection in the address, CSV, money, keyboard."""
 
 import csv
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -18,15 +19,15 @@ from tests.runs import lines
 from tests.runs import report as run_report
 
 pytestmark = pytest.mark.browser
-NIGHT = "document.getElementById('night')"
 KILLED = shown_runs.out_of_memory().record
+LANES = "[...document.querySelectorAll('#night .lane .name')].map((one) => one.textContent)"
+BARS = "[...document.querySelectorAll('#night .lane a')].map((one) => one.ariaLabel)"
+FOCUSED = "document.activeElement.ariaLabel"
 
 
-def bars(tab: Page) -> dict[str, int]:
-    found: dict[str, int] = tab.evaluate(
-        f"Object.fromEntries({NIGHT}.data.map((trace) => [trace.name, trace.y.length]))"
-    )
-    return found
+def bars(tab: Page) -> Counter[str]:
+    """The number of bars of each outcome."""
+    return Counter(name.rpartition(", ")[2] for name in tab.evaluate(BARS))
 
 
 def test_the_night_chart_has_lanes_of_families_and_bars_of_runs(
@@ -34,15 +35,14 @@ def test_the_night_chart_has_lanes_of_families_and_bars_of_runs(
 ) -> None:
     tab = opened(ecs_dashboard)
     tab.click("#night-controls button:has-text('All')")
-    tab.wait_for_function(f"() => {NIGHT}.data.flatMap((trace) => trace.y).length === 10")
     assert bars(tab) == {"success": 5, "failure": 1, "out of memory": 2, "stopped": 1, "running": 1}
-    lanes = tab.evaluate(f"{NIGHT}.layout.yaxis.ticktext")
+    lanes = tab.evaluate(LANES)
     assert "nightly-etl" in lanes
     assert len(lanes) == len(set(lanes)) == 8
-    colours = tab.evaluate(f"{NIGHT}.data.map((trace) => trace.marker.color)")
-    assert len(set(colours)) == len(colours), "the outcome is the colour"
-    lengths = tab.evaluate(f"[...{NIGHT}.data.find((trace) => trace.name === 'out of memory').x]")
-    assert KILLED.metrics.duration_ms in lengths
+    colours = tab.evaluate(
+        "[...new Set([...document.querySelectorAll('#night a')].map((one) => getComputedStyle(one).backgroundColor))]"
+    )
+    assert len(colours) == 5, "the outcome is the colour"
     tab.screenshot(path=tmp_path / "night.png", full_page=True)
 
 
@@ -53,12 +53,41 @@ def test_the_night_chart_moves_by_days(opened: Opener, ecs_dashboard: Path) -> N
     assert tab.is_disabled("#night-later")
     tab.click("#night-earlier")
     assert tab.inner_text("#night-range") == "2026-11-18 12:00 to 2026-11-19 12:00"
-    assert sum(bars(tab).values()) == 1
-    tab.locator("#night .point path").first.scroll_into_view_if_needed()
-    box = tab.locator("#night .point path").first.bounding_box()
-    assert box is not None
-    tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert bars(tab).total() == 1
+    tab.click("#night a")
     tab.wait_for_selector("#detail[open] .verdict.good")
+
+
+def test_a_bar_is_a_link_to_its_run(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard, "#outcome=failure")
+    with tab.context.expect_page() as waiting:
+        tab.click("#night a", button="middle")
+    other = waiting.value
+    other.wait_for_selector("#detail[open] dl.facts")
+    assert other.evaluate("location.hash") == "#outcome=failure&run=invoices-1"
+    assert not tab.is_visible("#detail")
+
+
+def test_arrow_keys_move_between_the_bars_and_enter_opens_one(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard)
+    tab.click("#night-controls button:has-text('All')")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate(FOCUSED) == "nightly-etl, 2026-11-20 03:12, 14m 06s, out of memory"
+    for key, expected in (
+        ("ArrowLeft", "nightly-etl, 2026-11-19"),
+        ("ArrowDown", "infer, "),
+        ("ArrowDown", "invoices"),
+    ):
+        tab.keyboard.press(key)
+        assert tab.evaluate(FOCUSED).startswith(expected)
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#detail[open] dl.facts")
+    assert tab.evaluate("location.hash") == "#run=invoices-1"
+    tab.keyboard.press("Escape")
+    tab.wait_for_selector("#detail", state="hidden")
+    assert tab.evaluate(FOCUSED).startswith("invoices")
+    tab.keyboard.press("Tab")
+    assert not tab.evaluate("document.activeElement.closest('#night') !== null"), "one stop"
 
 
 def test_filters_are_kept_in_the_address(opened: Opener, dashboard: Path) -> None:
@@ -127,7 +156,7 @@ def test_enter_opens_a_run_and_escape_leads_back(opened: Opener, ecs_dashboard: 
 def test_a_run_is_a_link_that_opens_in_another_tab_with_the_filters(opened: Opener, ecs_dashboard: Path) -> None:
     tab = opened(ecs_dashboard, "#outcome=failure")
     link = tab.locator("#runs tbody a").first
-    assert link.get_attribute("href") == "#outcome=failure&run=invoices-1"
+    assert link.evaluate("(one) => one.href") == f"{ecs_dashboard.as_uri()}#outcome=failure&run=invoices-1"
     with tab.context.expect_page() as waiting:
         link.click(button="middle")
     other = waiting.value
@@ -150,8 +179,8 @@ def test_dates_are_iso_in_the_filters_and_on_the_axes(opened: Opener, ecs_dashbo
     tab.fill("#from", "")
     wait_for_count(tab, 10)
     ready(tab)
-    for chart in ("heat-cpu", "heat-memory", "count", "duration", "night"):
-        texts = " ".join(tab.locator(f"#{chart} .xtick text").all_text_contents())
+    for ticks in (*(f"#{chart} .xtick text" for chart in ("heat-cpu", "heat-memory", "count", "duration")), "#night i"):
+        texts = " ".join(tab.locator(ticks).all_text_contents())
         assert "2026-11-" in texts
         assert "Nov" not in texts
 
@@ -174,8 +203,16 @@ def test_both_heatmaps_show_peaks_or_averages_and_kills(opened: Opener, ecs_dash
     ready(tab)
     averages = tab.evaluate(values, "heat-cpu")
     assert all(peak > average for peak, average in zip(peaks, averages, strict=True))
-    pressed = tab.locator("[data-statistic][aria-pressed=true]").all_inner_texts()
+    assert tab.evaluate("location.hash") == "#statistic=average"
+    other = opened(ecs_dashboard, "#statistic=average")
+    pressed = other.locator("[data-statistic][aria-pressed=true]").all_inner_texts()
     assert pressed == ["Average", "Average"]
+    assert other.evaluate(values, "heat-cpu") == averages
+    assert not other.is_visible("#clear"), "it is no filter"
+    other.click("button[data-statistic=peak] >> nth=0")
+    ready(other)
+    assert other.evaluate(values, "heat-cpu") == peaks
+    assert other.evaluate("location.hash") == ""
 
 
 def test_focus_is_visible(opened: Opener, ecs_dashboard: Path) -> None:
@@ -277,7 +314,7 @@ def test_a_task_with_two_reports_is_paid_once_and_shows_both(opened: Opener, tmp
     shown = tab.inner_text("#detail-body .run-head + .note")
     assert shown.startswith("Container ")
     other = "side" if "Container batch" in shown else "batch"
-    tab.click(f"#detail-body .run-head + .note button:has-text('{other}')")
+    tab.click(f"#detail-body .run-head + .note a:has-text('{other}')")
     assert f"Container {other}." in tab.inner_text("#detail-body .run-head + .note")
     assert tab.evaluate("location.hash") == f"#run=both%2F{other}"
     again = opened(page, f"#run=both%2F{other}")
@@ -291,7 +328,7 @@ def test_the_night_chart_says_how_many_runs_it_does_not_draw(opened: Opener, tmp
     tab = opened(page_of(tmp_path, *reports))
     left_out = tab.inner_text("#night-left-out")
     assert left_out.startswith("The oldest 10 of 6010 runs in this period are not drawn")
-    assert sum(bars(tab).values()) == 6000
+    assert bars(tab).total() == 6000
 
 
 def test_a_missed_run_is_a_mark_and_a_row_of_a_table(opened: Opener, tmp_path: Path) -> None:
@@ -301,22 +338,33 @@ def test_a_missed_run_is_a_mark_and_a_row_of_a_table(opened: Opener, tmp_path: P
     notices = [encode_notice(one) for one in (missed, alone)]
     (tmp_path / "lines").write_bytes(lines(shown_runs.night()) + b"\n".join(notices))
     tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
-    assert bars(tab)["missed"] == 2
-    assert tab.evaluate(f"{NIGHT}.layout.yaxis.ticktext") == ["nightly-etl", "alone"]
-    assert "2 missed" in (tab.get_attribute("#night", "aria-label") or "")
+    marks = tab.locator("#night .lane .mark")
+    assert marks.count() == 2
+    assert marks.first.get_attribute("aria-label") == missed.notice.message
+    assert tab.evaluate(LANES) == ["nightly-etl", "alone"]
+    assert "2 missed" in (tab.get_attribute("#night [role=group]", "aria-label") or "")
     assert missed.notice.message in tab.inner_text("#notices tbody")
     assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    mark = tab.locator("#night .scatterlayer .point").first
-    mark.scroll_into_view_if_needed()
-    box = mark.bounding_box()
-    assert box is not None
-    tab.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    assert not tab.is_visible("#detail"), "no run can be opened"
     tab.click("#night-earlier")
     assert tab.inner_text("#notices") == ""
     tab.click("#night-later")
     tab.select_option("#outcome", "out of memory")
-    tab.wait_for_function(f"() => {NIGHT}.data.length === 1")
+    ready(tab)
+    assert marks.count() == 0
+
+
+def test_a_row_of_the_table_shows_the_course_of_the_memory_and_its_share_of_the_limit(
+    opened: Opener, ecs_dashboard: Path
+) -> None:
+    tab = opened(ecs_dashboard)
+    row = tab.locator("#runs tbody tr", has_text="invoices")
+    course = row.locator(".course path").get_attribute("d") or ""
+    assert course.startswith("M0 ")
+    assert course.endswith("V4H100"), "the memory grows to its peak"
+    assert course.count("H") == 24
+    assert row.locator(".course .bar i").get_attribute("style") == "width: 80.8105%;"
+    unmeasured = tab.locator("#runs tbody tr", has_text="unmeasured-one")
+    assert unmeasured.locator("svg, .bar").count() == 0
 
 
 def test_the_page_says_that_runs_count_as_if_on_fargate(opened: Opener, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_the_links_lead_to_log_stream_and_task(opened: Opener, ecs_dashboard: Pa
     assert links == {
         "Log stream": log_stream(KILLED.region, KILLED.log_group, KILLED.log_stream),
         "ECS task": ecs_task(KILLED.region, KILLED.cluster, KILLED.task_id),
+        "Open the other run": f"{ecs_dashboard.as_uri()}#run={shown_runs.etl().record.task_id}",
     }
 
 
@@ -96,15 +97,15 @@ def test_charts_share_one_time_axis_that_zooms_and_pans(opened: Opener, ecs_dash
 
 def test_one_cursor_reads_all_charts_by_mouse_and_by_keyboard(opened: Opener, ecs_dashboard: Path) -> None:
     tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
-    slider = tab.get_by_role("slider")
+    slider = tab.get_by_role("slider", name="Time in the run")
     slider.focus()
     tab.keyboard.press("End")
     text = slider.get_attribute("aria-valuetext") or ""
-    assert text.startswith("+14m 06s: ")
+    assert text.startswith("+14m 06s, 2026-11-20 03:26:51: CPU ")
     assert "vCPU" in text
     assert "GB" in text
     tab.keyboard.press("ArrowLeft")
-    assert (slider.get_attribute("aria-valuetext") or "").startswith("+13m 5")
+    assert (slider.get_attribute("aria-valuetext") or "").startswith("+14m 00s")
     before = shown_range(tab)
     tab.keyboard.press("+")
     tab.wait_for_function(f"(whole) => {LAYOUT}.xaxis.range[0] > whole", arg=before[0])
@@ -112,7 +113,61 @@ def test_one_cursor_reads_all_charts_by_mouse_and_by_keyboard(opened: Opener, ec
     tab.wait_for_function(f"(whole) => {LAYOUT}.xaxis.range[0] === whole", arg=before[0])
     tab.hover(PLOT)
     assert tab.locator(".cursor").is_visible()
-    assert tab.inner_text(".readout").startswith("+")
+    assert tab.inner_text(".card").startswith("+")
+
+
+def test_the_strip_zooms_by_drag_handles_keys_and_resets(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
+    strip = tab.locator(".strip")
+    assert strip.locator("path").count() == 2, "CPU and memory of the whole run"
+    start, end = shown_range(tab)
+    box = strip.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+
+    def drag(from_share: float, to_share: float) -> list[float]:
+        tab.mouse.move(box["x"] + from_share * box["width"], middle)
+        tab.mouse.down()
+        tab.mouse.move(box["x"] + to_share * box["width"], middle, steps=4)
+        tab.mouse.up()
+        tab.wait_for_timeout(50)
+        return [(ms - start) / (end - start) for ms in shown_range(tab)]
+
+    assert drag(0.3, 0.6) == pytest.approx([0.3, 0.6], abs=0.01), "a new window"
+    assert "Shown: +4m " in tab.inner_text(".shown")
+    assert drag(0.4, 0.5) == pytest.approx([0.4, 0.7], abs=0.01), "the window is moved"
+    assert drag(0.7, 0.9) == pytest.approx([0.4, 0.9], abs=0.01), "its end is moved"
+    assert drag(0.6, 0.3) == pytest.approx([0.1, 0.6], abs=0.01), "the window is moved back"
+    tab.mouse.dblclick(box["x"] + 0.3 * box["width"], middle)
+    tab.wait_for_function(f"(whole) => {LAYOUT}.xaxis.range[1] === whole", arg=end)
+    handle = tab.get_by_role("slider", name="Start of the shown part")
+    handle.focus()
+    tab.keyboard.press("PageDown")
+    tab.keyboard.press("ArrowRight")
+    tab.wait_for_function(f"(ms) => {LAYOUT}.xaxis.range[0] > ms", arg=90_000)
+    assert (handle.get_attribute("aria-valuetext") or "").startswith("+1m 3")
+    tab.keyboard.press("Escape")
+    tab.wait_for_function(f"(whole) => {LAYOUT}.xaxis.range[0] === whole", arg=start)
+    assert tab.locator("#detail[open]").count() == 1
+    tab.keyboard.press("Escape")
+    assert tab.locator("#detail[open]").count() == 0
+
+
+def test_another_run_to_compare_with_leaves_the_shown_part_and_the_place(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard, f"#run={KILLED.task_id}")
+    tab.click(".part:has(h3:text-is('Moments')) button >> nth=0")
+    before = shown_range(tab)
+    assert before[1] < 800_000
+    select = tab.locator(".compare select")
+    select.focus()
+    tab.evaluate("document.getElementById('detail').scrollTop = 120")
+    for index in range(select.locator("option").count()):
+        select.select_option(index=index)
+        assert shown_range(tab) == before
+        assert tab.evaluate("document.activeElement.tagName") == "SELECT"
+        assert tab.evaluate("document.getElementById('detail').scrollTop") == 120
+    link = tab.get_by_role("link", name="Open the other run")
+    assert "#run=" in (link.get_attribute("href") or "")
 
 
 def test_a_moment_zooms_the_charts(opened: Opener, ecs_dashboard: Path) -> None:

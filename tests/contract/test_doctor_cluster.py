@@ -179,7 +179,7 @@ def test_a_cluster_after_the_rollout_has_no_problem(account: Account) -> None:
     assert calls["POST /"] == 1  # of IAM: the policy of the shared role is enough
 
 
-def test_a_policy_of_another_name_is_enough(account: Account) -> None:
+def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(account: Account) -> None:
     account.roll_out("done")
     account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
     assert problems(account.doctor()[1]["done"]) == [
@@ -191,9 +191,6 @@ def test_a_policy_of_another_name_is_enough(account: Account) -> None:
     account.iam.attach_role_policy(RoleName="jobs", PolicyArn=arn)
     assert account.doctor()[1]["done"]["permission"] == "allowed"
 
-
-def test_what_may_not_be_read_is_unknown_and_no_problem(account: Account) -> None:
-    account.roll_out("done")
     account.proxy.refused = {"DescribeSubscriptionFilters"}
     done = account.run("doctor", "--cluster", "jobs", "--json")
     found = {one["family"]: one for one in map(json.loads, done.stdout.splitlines())}
@@ -201,8 +198,6 @@ def test_what_may_not_be_read_is_unknown_and_no_problem(account: Account) -> Non
     assert problems(found["done"]) == []
     assert "The subscriptions of log groups could not be read: AWS refused" in done.stderr
 
-
-def test_a_cluster_without_families_is_one_sentence(account: Account) -> None:
     account.ecs.create_cluster(clusterName="empty")
     done = account.run("doctor", "--cluster", "empty")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)

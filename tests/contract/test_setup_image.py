@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import profiler
-from tests.aws import FakeAws, fake_aws
+from tests.aws import FakeAws, fake_aws, push_image
 from tests.command_line import run_here
 from tests.fake_docker import FakeDocker
 
@@ -17,7 +17,6 @@ ACCOUNT = "123456789012"
 REGISTRY = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com"
 VERSION = profiler.__version__
 IMAGE = f"{REGISTRY}/task-profiler:{VERSION}"
-MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 ROOT = Path(profiler.__file__).parent.parent
 
 
@@ -25,6 +24,7 @@ class Account:
     """An empty account, and a Docker on this machine."""
 
     def __init__(self, aws: FakeAws, docker: FakeDocker) -> None:
+        self._aws = aws
         self.docker = docker
         self.ecr = aws.client("ecr")
         self.client = aws.client
@@ -34,10 +34,9 @@ class Account:
         given = self.environment | environment
         return run_here({name: value for name, value in given.items() if value}, "setup", *words)
 
-    def push(self, tag: str = VERSION) -> None:
+    def push(self) -> None:
         """What Docker did, as far as ECR knows."""
-        manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": {"digest": f"sha256:{tag}"}, "layers": []}
-        self.ecr.put_image(repositoryName="task-profiler", imageManifest=json.dumps(manifest), imageTag=tag)
+        push_image(self._aws)
 
 
 @pytest.fixture

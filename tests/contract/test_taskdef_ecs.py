@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import profiler
-from tests.aws import FakeAws, fake_aws
+from tests.aws import FakeAws, fake_aws, push_image
 from tests.command_line import run_here
 from tests.http_server import FakeHttpServer
 
@@ -88,8 +88,13 @@ def test_without_register_the_plan_is_printed_and_nothing_changes(aws: FakeAws, 
     assert done.returncode == 0, done.stderr
     assert "add monitor" in done.stdout
     assert "taskRoleArn" in done.stdout
-    assert f"task-profiler:{profiler.__version__}" in done.stderr
+    missing = f"ECR has no image task-profiler:{profiler.__version__}, without which the tasks do not start"
+    assert missing in done.stderr
+    refused = add_monitor(aws.environment(), "--family", "printed", "--register")
+    assert refused.returncode == 1
+    assert missing in refused.stderr
     assert ecs.describe_task_definition(taskDefinition="printed")["taskDefinition"]["revision"] == 1
+    push_image(aws)
     add_monitor(aws.environment(), "--family", "printed", "--register")
     definition = ecs.describe_task_definition(taskDefinition="printed:2")["taskDefinition"]
     image = definition["containerDefinitions"][1]["image"]

@@ -47,13 +47,13 @@ class Engine:
 
     def command(self, *arguments: str, environment: dict[str, str] | None = None) -> str:
         """Run the docker command on this daemon and return its standard output."""
-        return run_command("docker", *arguments, environment=self._environment() | (environment or {}))
+        return run_command("docker", *arguments, environment=self.environment() | (environment or {}))
 
     def logs(self, container_id: str) -> tuple[str, str]:
         """Return what a container wrote, standard output and standard error apart."""
         done = subprocess.run(
             ["docker", "logs", container_id],
-            env=self._environment(),
+            env=self.environment(),
             capture_output=True,
             text=True,
             timeout=_COMMAND_SECONDS,
@@ -61,7 +61,8 @@ class Engine:
         )
         return done.stdout, done.stderr
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """Return this process's variables, with the daemon as Docker's."""
         others = {name: value for name, value in os.environ.items() if name != "DOCKER_CONTEXT"}
         return others | {"DOCKER_HOST": f"unix://{self.api.socket_path}"}
 

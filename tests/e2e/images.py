@@ -4,6 +4,7 @@ The base is a minimal Debian with Python from `debootstrap`, kept as an archive 
 takes half a minute. The monitor's image is the one that users build, from the same Dockerfile.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import io
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +40,7 @@ ARM64 = Platform(base_image="task-profiler-e2e-base-arm64:2", machine="aarch64",
 MONITOR_IMAGE = "task-profiler-e2e-monitor:latest"
 
 # Docker's names of the kernel's.
-_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _BUILD_IMAGE = "task-profiler-e2e-build:latest"
 _RELEASE = "bookworm"
 _NOT_NEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
@@ -55,7 +56,7 @@ echo root:x:0:0:root:/root:/bin/sh >"$1/etc/passwd"
 echo root:x:0: >"$1/etc/group"
 rm -r "$1/debootstrap"
 """
-_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 _CERTIFICATES = "/etc/pip-certificates.crt"
 _BUILD_DOCKERFILE = f"""\
 COPY certificates.crt {_CERTIFICATES}
@@ -105,7 +106,7 @@ def _write_image_archive(path: Path, layer: Path, image: str, platform: Platform
     with layer.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     configuration = {
-        "architecture": _ARCHITECTURES[platform.machine],
+        "architecture": ARCHITECTURES[platform.machine],
         "os": "linux",
         "config": {"Cmd": ["python3"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
@@ -128,19 +129,31 @@ def make_monitor_image(
     platform: Platform = NATIVE,
 ) -> str:
     """Build the product's image from the working tree; the base image must be there. Return its name."""
+    base = platform.base_image
+    with build_image_of_this_machine(engine, base, platform) as pip_image:
+        images = {"BASE_IMAGE": base, "BUILD_IMAGE": pip_image}
+        dockerfile = repository / "taskdef" / "Dockerfile"
+        build_image(engine, image, dockerfile, repository, images | dict(arguments or {}), platform)
+    return image
+
+
+@contextlib.contextmanager
+def build_image_of_this_machine(engine: Engine, base: str, platform: Platform = NATIVE) -> Iterator[str]:
+    """Yield the name of a base image whose pip has this machine's settings."""
     with tempfile.TemporaryDirectory(prefix="task-profiler-e2e-") as name:
         folder = Path(name)
         _write_pip_settings(folder)
-        base = platform.base_image
         (folder / "Dockerfile").write_text(f"FROM {base}\n{_BUILD_DOCKERFILE}")
         build_image(engine, _BUILD_IMAGE, folder / "Dockerfile", folder, {}, platform)
     try:
-        images = {"BASE_IMAGE": base, "BUILD_IMAGE": _BUILD_IMAGE}
-        dockerfile = repository / "taskdef" / "Dockerfile"
-        build_image(engine, image, dockerfile, repository, images | dict(arguments or {}), platform)
+        yield _BUILD_IMAGE
     finally:
         remove_image(engine, _BUILD_IMAGE)
-    return image
+
+
+def has_buildx() -> bool:
+    """Tell whether Docker has the plugin."""
+    return subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode == 0
 
 
 def build_image(
@@ -152,10 +165,9 @@ def build_image(
     platform: Platform = NATIVE,
 ) -> None:
     """Build on the network of this machine: bridge-less daemons have no other."""
-    buildx = subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode == 0
-    environment = {"BUILDX_BUILDER": "default"} if buildx else {"DOCKER_BUILDKIT": "0"}
+    environment = {"BUILDX_BUILDER": "default"} if has_buildx() else {"DOCKER_BUILDKIT": "0"}
     given = [f"--build-arg={name}={value}" for name, value in arguments.items()]
-    given += [f"--build-arg={name}" for name in _PROXIES if name in os.environ]
+    given += [f"--build-arg={name}" for name in PROXIES if name in os.environ]
     if platform.docker:
         given.append(f"--platform={platform.docker}")
     engine.command(

@@ -1,4 +1,4 @@
-"""terraform/monitor-container, applied by a real OpenTofu (``make iac`` builds it from its Go module)."""
+"""terraform/monitor-containers, applied by a real OpenTofu (``make iac`` builds it from its Go module)."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from profiler.task_definitions.container_snippets import ContainerRequest, conta
 from tests.stack import template
 
 ROOT = Path(profiler.__file__).parent.parent
-MODULE = ROOT / "terraform" / "monitor-container"
+MODULE = ROOT / "terraform" / "monitor-containers"
 PAGE = ROOT / "docs" / "how-to" / "infrastructure-as-code.md"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "opentofu"
 IMAGE = "111122223333.dkr.ecr.us-west-2.amazonaws.com/task-profiler:0.1.0"
@@ -40,36 +40,74 @@ def applied(tofu: str, folder: Path, text: str) -> Any:
     return json.loads(shown.stdout)
 
 
-def test_the_module_is_the_container_of_the_command(tofu: str, tmp_path: Path) -> None:
+def test_one_module_has_the_containers_of_all_tasks(tofu: str, tmp_path: Path) -> None:
+    """The containers are those of the command; what a task sets counts before what all tasks have."""
     result = applied(
         tofu,
         tmp_path,
         f"""
+locals {{ jobs = [for number in range(150) : format("job-%03d", number)] }}
 module "monitor" {{
-  source          = "{MODULE}"
-  batch_container = "etl"
-  image           = "{IMAGE}"
-  log_group       = "/ecs/etl"
-  region          = "us-west-2"
-  settings        = {{ TASK_PROFILER_TAGS = "true" }}
+  source   = "{MODULE}"
+  image    = "{IMAGE}"
+  region   = "us-west-2"
+  settings = {{ TASK_PROFILER_TAGS = "true" }}
+  tasks = merge(
+    {{ for job in local.jobs : job => {{ log_group = "/ecs/${{job}}" }} }},
+    {{ etl = {{
+      log_group = "/ecs/other", batch_container = "main", stream_prefix = "x", region = "eu-west-1", image = "own:1",
+      settings = {{ TASK_PROFILER_TAGS = "false", TASK_PROFILER_EMF = "true" }}
+    }} }},
+  )
 }}
-output "result" {{ value = jsonencode([module.monitor.container_definition]) }}
+output "result" {{ value = jsonencode(module.monitor.container_definitions) }}
 """,
     )
-    request = ContainerRequest(image=IMAGE, container="etl", log_group="/ecs/etl", region="us-west-2")
-    names_batch = {"name": "TASK_PROFILER_CONTAINER", "value": "etl"}
+    found = json.loads(result)
+    assert len(found) == 151
+    tags = {"name": "TASK_PROFILER_TAGS", "value": "true"}
+    request = ContainerRequest(image=IMAGE, container="job-149", log_group="/ecs/job-149", region="us-west-2")
+    names_batch = {"name": "TASK_PROFILER_CONTAINER", "value": "job-149"}
     assert monitor_container(request)["environment"] == [names_batch]
-    expected = {
-        **monitor_container(request),
-        "environment": [names_batch, {"name": "TASK_PROFILER_TAGS", "value": "true"}],
-    }
-    assert json.loads(result) == [expected]
+    assert found["job-149"] == {**monitor_container(request), "environment": [names_batch, tags]}
+    own = ContainerRequest(
+        image="own:1", container="main", log_group="/ecs/other", region="eu-west-1", stream_prefix="x"
+    )
+    variables = {"TASK_PROFILER_CONTAINER": "main", "TASK_PROFILER_EMF": "true", "TASK_PROFILER_TAGS": "false"}
+    environment = [{"name": name, "value": value} for name, value in variables.items()]
+    assert found["etl"] == {**monitor_container(own), "environment": environment}
+
+
+def test_a_setting_with_a_wrong_name_is_refused(tofu: str, tmp_path: Path) -> None:
+    text = f"""
+module "monitor" {{
+  source = "{MODULE}"
+  image  = "{IMAGE}"
+  tasks  = {{ etl = {{ log_group = "/ecs/etl", settings = {{ "task-tags" = "true" }} }} }}
+}}
+output "result" {{ value = module.monitor.container_definitions }}
+"""
+    (tmp_path / "main.tf").write_text(text)
+    subprocess.run([tofu, "init", "-input=false"], cwd=tmp_path, capture_output=True, check=True)
+    done = subprocess.run(
+        [tofu, "apply", "-auto-approve", "-input=false", "-no-color"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "upper-case environment variables" in done.stderr) == (1, True)
 
 
 def test_what_the_command_prints_for_terraform_is_the_container(tofu: str, tmp_path: Path) -> None:
     request = ContainerRequest(image=IMAGE, container="et${l}", log_group="/ecs/%{x}", region="us-west-2")
     text = f'output "result" {{\n  value = jsonencode({container_text(request, "terraform")})\n}}\n'
     assert json.loads(applied(tofu, tmp_path, text)) == monitor_container(request)
+
+
+@pytest.mark.parametrize("file", sorted(MODULE.glob("*.tf")), ids=lambda file: file.name)
+def test_the_module_is_formatted(tofu: str, file: Path) -> None:
+    assert subprocess.run([tofu, "fmt", "-check", str(file)], capture_output=True, check=False).returncode == 0
 
 
 def test_the_configurations_of_the_documentation_are_valid_and_formatted(tofu: str) -> None:

@@ -1,11 +1,15 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import { nameLines, rowsHeight } from "#page/charts.js";
 import { countFigure, countStep } from "#page/count_chart.js";
 import { durationFigure } from "#page/duration_chart.js";
 import { CPU_HEAT, heatmapFigure, MEMORY_HEAT } from "#page/heatmap.js";
-import { nightFigure, shownPeriod } from "#page/night_chart.js";
-import { readingsAt, runFigure } from "#page/run_figure.js";
+import { nightLanes, shownPeriod } from "#page/night_lanes.js";
+import { coursePath } from "#page/overview_strip.js";
+import { cardPosition } from "#page/run_card.js";
+import { runFigure, wholeRange } from "#page/run_figure.js";
+import { readingsAt } from "#page/run_rows.js";
 import { bucketsOf } from "#page/time_buckets.js";
 import { DAY } from "#page/time_units.js";
 import { HOUR, runAt, START } from "./browser.js";
@@ -63,6 +67,26 @@ test("of more than 30 families, those with the most runs are drawn", () => {
   assert.match(layout.annotations[0].text, /^5 families with fewer runs are not drawn/);
 });
 
+test("a long name of a family has several lines, broken after its words, and its row has room for them", () => {
+  const name = "nightly-export-of-orders-and-invoices-to-the-warehouse-of-eu";
+  assert.deepEqual(nameLines(name), ["nightly-export-of-orders-", "and-invoices-to-the-", "warehouse-of-eu"]);
+  assert.deepEqual(nameLines("a".repeat(30)), ["a".repeat(26), "aaaa"]);
+  assert.deepEqual(nameLines("x".repeat(300)).at(-1), `${"x".repeat(25)}…`);
+  assert.deepEqual(nameLines("<b>"), ["<b>"]);
+  assert.equal(rowsHeight(["etl", "report"]), 2 * 26);
+  assert.ok(rowsHeight(["etl", name]) > 2 * 40);
+});
+
+test("a duration far above the 95th percentile is at the edge of its row and flattens no line", () => {
+  const runs = Array.from({ length: 30 }, (_, hours) => runAt(hours, { ms: hours === 7 ? 2e7 : 2e4 }));
+  const [, line] = durationFigure(runs, bucketsOf(runs)).traces;
+  assert.equal(line.marker.symbol[7], "triangle-up");
+  assert.deepEqual([...new Set(line.marker.symbol)], ["circle", "triangle-up", null]);
+  assert.ok(line.y[7] < line.y[6] && line.y[7] > -0.5, "above its neighbours, in its row");
+  assert.ok(line.y[6] < 0.25, "above zero");
+  assert.match(line.hovertext[7], /5h 33m/);
+});
+
 test("charts without data say so", () => {
   assert.match(heatmap([runAt(0)]).nothing, /measured peak CPU percentage/);
   assert.match(countFigure([], bucketsOf([])).nothing, /start time/);
@@ -108,15 +132,6 @@ test("durations are a line for each family over time, and a band from the median
   assert.match(label, /^Duration of 2 families over time/);
 });
 
-test("a night goes from noon to noon", () => {
-  const shown = shownPeriod([runAt(-48), runAt(0)]);
-  assert.deepEqual([shown.width, shown.from, shown.until], ["day", START - 18 * HOUR, START + 6 * HOUR]);
-  assert.deepEqual([shown.hasEarlier, shown.hasLater], [true, false]);
-  const earlier = shownPeriod([runAt(-48), runAt(0)], { width: "day", from: shown.from - 10 * DAY });
-  assert.equal(earlier.hasEarlier, false);
-  assert.equal(shownPeriod([runAt(0, { began: undefined })]), undefined);
-});
-
 test("rows are in the order of the selected runs in every chart", () => {
   const measured = { vcpuMax: 1, vcpuSize: 1, cpu: 1 };
   const runs = [
@@ -129,7 +144,11 @@ test("rows are in the order of the selected runs in every chart", () => {
   const rowsOf = ({ layout }) => layout.yaxis.ticktext;
   assert.deepEqual(rowsOf(heatmap(runs)), ["c", "a", "b"]);
   assert.deepEqual(rowsOf(durationFigure(runs, bucketsOf(runs))), ["c", "a", "b"]);
-  assert.deepEqual(rowsOf(nightFigure(runs, shownPeriod(runs))), ["c", "a", "b"]);
+  const { lanes } = nightLanes(runs, shownPeriod(runs));
+  assert.deepEqual(
+    lanes.map(({ family }) => family),
+    ["c", "a", "b"],
+  );
 });
 
 test("a cell of 0 % differs from the panel by 16 of 255 in a channel", () => {
@@ -144,46 +163,11 @@ test("a cell of 0 % differs from the panel by 16 of 255 in a channel", () => {
   }
 });
 
-test("runs over time have a lane for each family, most runs first, and a bar for each run", () => {
-  const runs = [runAt(2, { family: "late" }), runAt(0, { family: "early" }), runAt(1, { family: "late" })];
-  const figure = nightFigure(runs, shownPeriod(runs));
-  assert.deepEqual(figure.layout.yaxis.ticktext, ["late", "early"]);
-  assert.deepEqual(figure.traces[0].y, [0, 1, 0]);
-  assert.deepEqual(figure.traces[0].customdata, [2, 0, 1]);
-  assert.equal(figure.leftOut, "");
-});
-
-test("due times are marks in the lane of their family, which may have no run", () => {
-  const notice = (hours, outcome, family) =>
-    runAt(hours, {
-      outcome,
-      family,
-      ms: undefined,
-      text: `<b> ${family} was due and no task was started, for no reason`,
-    });
-  const notices = [notice(5, "missed", "none"), notice(1, "missed", "etl"), notice(-1, "late", "etl")];
-  const all = [...notices, runAt(0, { family: "etl" })];
-  const shown = shownPeriod(all);
-  assert.ok(shown.until > START + 5 * HOUR);
-  const figure = nightFigure(all, shown);
-  assert.deepEqual(figure.layout.yaxis.ticktext, ["etl", "none"]);
-  const [bars, missed, late] = figure.traces;
-  assert.deepEqual(bars.y, [0]);
-  assert.deepEqual([missed.name, missed.type, missed.y, missed.customdata], ["missed", "scatter", [1, 0], undefined]);
-  assert.deepEqual(missed.x, [START + 5 * HOUR, START + HOUR]);
-  assert.equal(missed.hovertext[0], "&lt;b&gt; none was due and no task was started,<br>for no reason");
-  assert.notEqual(late.marker.symbol, missed.marker.symbol);
-  assert.deepEqual(figure.notices, notices);
-  assert.match(figure.label, /one lane for each of 2 families: 1 success, 2 missed, 1 late\.$/);
-  const later = nightFigure(all, { from: START + 2 * HOUR, until: START + 6 * HOUR });
-  assert.deepEqual(later.notices, [notices[0]]);
-});
-
 const SERIES = { ms: [1000, 2000, 3000], vcpu: [0.5, null, 1], mb: [100, 900, 200] };
 const RUN = runAt(0, { ms: 3000, vcpuSize: 1, size: 1000, peak: 900, series: SERIES });
 
 test("each measured quantity has a chart, and all have one time axis", () => {
-  const { traces, layout, end } = runFigure(RUN);
+  const { traces, layout } = runFigure(RUN);
   assert.deepEqual(
     traces.map(({ name, yaxis }) => [name, yaxis]),
     [
@@ -192,7 +176,7 @@ test("each measured quantity has a chart, and all have one time axis", () => {
     ],
   );
   assert.deepEqual(traces[1].x, [0, 1000, 2000, 3000]);
-  assert.equal(end, 3000);
+  assert.deepEqual(layout.xaxis.range, [-12, 3012]);
   assert.ok(layout.yaxis.domain[0] > layout.yaxis2.domain[1]);
   assert.equal(layout.xaxis.anchor, "y2");
 });
@@ -221,23 +205,54 @@ test("the other run is pale and in the readings", () => {
   const other = { ...RUN, series: { ms: [2000], mb: [300] }, ms: 2000 };
   const names = runFigure(RUN, other).traces.map(({ name }) => name);
   assert.ok(names.includes("mb of the other run"));
-  assert.deepEqual(readingsAt(RUN, other, 1500), ["not measured", "900 MB (300 MB)"]);
+  assert.deepEqual(readingsAt(RUN, other, 1500), [
+    { name: "CPU", tone: "cpu", texts: ["not measured", "not measured"] },
+    { name: "memory", tone: "memory", texts: ["900 MB", "300 MB"] },
+  ]);
 });
 
 test("bytes that are known only now and then have no gaps", () => {
   const read = [1, null, 3];
   const [trace] = runFigure({ ...RUN, series: { ms: SERIES.ms, read } }).traces;
   assert.deepEqual(trace.y, [1, 1, 3]);
+  const [reading] = readingsAt({ ...RUN, series: { ms: SERIES.ms, read } }, undefined, 1500);
+  assert.deepEqual(reading.texts, ["3 MB/s"], "what is drawn there");
 });
 
 test("a longer run to compare with leaves the time axis alone", () => {
   const other = { ...RUN, series: { ms: [9000], mb: [300] }, ms: 9000 };
-  assert.deepEqual(runFigure(RUN, other).full, runFigure(RUN).full);
+  const rangeOf = (...figure) => runFigure(...figure).layout.xaxis.range;
+  assert.deepEqual(rangeOf(RUN, other), rangeOf(RUN));
+  assert.deepEqual(rangeOf(RUN, other, [1000, 2000]), [1000, 2000]);
+  assert.deepEqual(wholeRange(RUN), rangeOf(RUN));
+});
+
+test("the card is beside the cursor, or above or below the chart that is pointed at", () => {
+  const place = { width: 350, height: 900 };
+  const view = { top: 300, bottom: 900 };
+  const at = { width: 150, height: 200, line: 100, pointerTop: 400, place, view, isBeside: true };
+  assert.deepEqual(cardPosition(at), { left: 112, top: 384 });
+  assert.deepEqual(cardPosition({ ...at, line: 300 }), { left: 138, top: 384 });
+  assert.equal(cardPosition({ ...at, pointerTop: 890 }).top, 692, "whole, where the reader sees it");
+  assert.equal(cardPosition({ ...at, pointerTop: undefined }).top, 308);
+  const narrow = { ...at, isBeside: false, chart: { top: 340, bottom: 500 } };
+  assert.deepEqual(cardPosition(narrow), { left: 25, top: 500 });
+  assert.deepEqual(cardPosition({ ...narrow, view: { top: 0, bottom: 600 } }), { left: 25, top: 140 });
+  const byKeyboard = { ...narrow, pointerTop: undefined };
+  assert.equal(cardPosition(byKeyboard).top, 500);
+  assert.equal(cardPosition({ ...byKeyboard, view: { top: -300, bottom: 600 } }).top, -200, "above all charts");
+  const wide = cardPosition({ ...narrow, isBeside: true, width: 300, line: 175 });
+  assert.equal(wide.top, 500, "no room beside the cursor");
+});
+
+test("the course of a run has steps and gaps", () => {
+  assert.equal(coursePath([10, 20, 30], [1, null, 2], [0, 100]), "M0 50H10M20 4H30");
+  assert.equal(coursePath([10, 20], [2, 1], [0, 20], { isArea: true }), "M0 4H50V50H100V100H0");
 });
 
 test("a quantity without a value has no chart", () => {
   const { traces } = runFigure({ ...RUN, series: { ...SERIES, gpu: [null, null, null] } });
-  assert.ok(!traces.some(({ name }) => name === "GPU"));
+  assert.ok(!traces.some(({ name }) => name === "gpu"));
 });
 
 test("a peak of the kernel that no sample has seen is a line", () => {
@@ -247,9 +262,13 @@ test("a peak of the kernel that no sample has seen is a line", () => {
   assert.ok(
     runFigure(missed).layout.annotations.some(({ text }) => text === "kernel peak 950 MB, between the samples"),
   );
-  for (const run of [{ ...missed, peak: 905 }, { ...missed, peakBy: "sampled" }, RUN]) {
+  for (const run of [{ ...missed, peak: 905 }, { ...missed, peakBy: "sampled" }, { ...missed, peakAt: 1500 }, RUN]) {
     assert.ok(!namesOf(run).includes("kernel peak"));
   }
+  const moments = [["memory-peak", 2000, 2000, "memory peak"]];
+  const marksOf = (run) => runFigure({ ...run, moments }).traces.filter(({ name }) => name === "memory peak");
+  assert.deepEqual(marksOf(missed), [], "its time is unknown");
+  assert.deepEqual([marksOf(RUN)[0].x, marksOf({ ...missed, peak: 905 })[0].x], [[2000], [2000]]);
 });
 
 test("a full CPU is not red, a full memory is", () => {

@@ -72,7 +72,7 @@ test("a cell opens the killed run, else the failed one, else the highest, and ma
     "etl, 2026-11-24, memory peak 100 %, 1 killed, 2 failed, 4 runs",
   );
   assert.equal(cellName("etl", "2026-11-24", cellOf(killed)), "etl, 2026-11-24, memory peak 99 %, killed");
-  assert.equal(cellName("etl", "2026-11-24", cellOf(lower)), "etl, 2026-11-24, memory peak 0.5 %, failed");
+  assert.equal(cellName("etl", "2026-11-24", cellOf(lower)), "etl, 2026-11-24, memory peak 1 %, failed");
 });
 
 test("a cell without a percentage shows the outcome", () => {

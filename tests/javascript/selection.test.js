@@ -37,7 +37,15 @@ test("a search finds runs with all words, in any field and case", () => {
 });
 
 test("an address keeps the selection", () => {
-  const selection = { ...NO_FILTERS, family: "a&b=c", from: "2026-11-20", sort: "ms", descending: false, run: "x/y" };
+  const selection = {
+    ...NO_FILTERS,
+    family: "a&b=c",
+    from: "2026-11-20",
+    statistic: "average",
+    sort: "ms",
+    descending: false,
+    run: "x/y",
+  };
   assert.deepEqual(parseAddress(formatAddress(selection)), selection);
 });
 
@@ -45,6 +53,6 @@ test("the default selection needs no address", () => {
   assert.equal(formatAddress(parseAddress("")), "");
 });
 
-test("invalid dates and unknown names in an address are ignored", () => {
-  assert.equal(formatAddress(parseAddress("from=yesterday&colour=red")), "");
+test("invalid values and unknown names in an address are ignored", () => {
+  assert.equal(formatAddress(parseAddress("from=yesterday&colour=red&statistic=median")), "");
 });

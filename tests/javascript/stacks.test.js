@@ -1,7 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { layerTones, outlineOf, stackColumns } from "#page/process_layers.js";
-import { processesAt, readingsAt, runFigure } from "#page/run_figure.js";
+import { runFigure } from "#page/run_figure.js";
+import { processesAt, readingsAt } from "#page/run_rows.js";
 import { countMatches, growTree, layOut, nodeAt, pathOf, stepsIn } from "#page/stack_tree.js";
 import { partsOf } from "#page/time_lane.js";
 import { runAt } from "./browser.js";
@@ -214,13 +215,20 @@ test("a stretch in which the memory rose is shaded in the chart of the memory", 
 
 test("readings of processes come from their own steps", () => {
   assert.deepEqual(
-    processesAt(RUN, 1200).map(({ command, texts }) => [command, ...texts]),
+    processesAt(RUN, 1200).map(({ name, texts }) => [name, ...texts]),
     [
       ["a", "not measured", "200 MB"],
       ["other", "0.25 vCPU", "not measured"],
     ],
   );
-  assert.deepEqual(readingsAt(RUN, undefined, 1200), ["0.5 vCPU", "100 MB", "1 waiting for a CPU"]);
+  assert.deepEqual(
+    readingsAt(RUN, undefined, 1200).map(({ name, texts }) => [name, ...texts]),
+    [
+      ["CPU", "0.5 vCPU"],
+      ["memory", "100 MB"],
+      ["threads waiting for a CPU", "1"],
+    ],
+  );
   assert.deepEqual(processesAt(runAt(1), 0), []);
 });
 

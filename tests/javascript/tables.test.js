@@ -98,13 +98,15 @@ test("the largest saving comes first, also where the runs per month are unknown"
     { family: "fits", advice: { fits: true, saving: 90 }, memoryShare: 80 },
     inPercent("costs more", -20, { memoryShare: 99 }),
     inPercent("72", 72, { memoryShare: 1 }),
+    { family: "no price", advice: { ...ADVICE, saving: undefined }, memoryShare: 2 },
+    { family: "larger", advice: { ...ADVICE, size: { vcpu: 1, mb: 4096 }, saving: undefined }, memoryShare: 98 },
     inPercent("9", 9, { memoryShare: 70 }),
     { family: "too small", advice: { risk: "killed" } },
     inPercent("$1", 20, { saving: 1 }),
     inPercent("$5", 10, { saving: 5 }),
   ];
   const order = rows.sort(bySaving).map(({ family }) => family);
-  assert.deepEqual(order, ["$5", "$1", "72", "9", "too small", "costs more", "fits"]);
+  assert.deepEqual(order, ["$5", "$1", "72", "9", "no price", "too small", "costs more", "larger", "fits"]);
 });
 
 test("the possible saving is for the runs that the cost is for", () => {

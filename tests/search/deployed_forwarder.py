@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import boto3
+import requests
 
 _STACK = "task-profiler"
 _PROGRAM = """
@@ -50,7 +51,10 @@ def main() -> None:
                 text=True,
                 check=True,
             )
-            assert json.loads(done.stdout.splitlines()[-1])["failed"] == 0, done.stdout
+            answer = json.loads(done.stdout.splitlines()[-1])
+            assert answer["indexed"] > 0, answer
+            assert answer["failed"] == 0, answer
+    requests.post(f"{given['ElasticsearchUrl']}/task-*/_refresh", timeout=30).raise_for_status()
 
 
 def _events() -> Iterator[dict[str, Any]]:

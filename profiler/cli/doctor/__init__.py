@@ -58,13 +58,13 @@ _LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": (
     metavar="NAME",
     help="Check the latest revision of this family in ECS, or NAME:REVISION, and the schedules that start the family.",
 )
-@click.option("--cluster", metavar="NAME", help="Check all families of this ECS cluster: is each run reported?")
+@click.option("--cluster", metavar="NAME", help="Check all families of this ECS cluster instead.")
 @click.option("--deployed", "stack", metavar="STACK", help="Check the forwarder in this CloudFormation stack instead.")
 @click.option(
     "--elasticsearch",
     "url",
     metavar="URL",
-    help="With --deployed: check the index templates there, too; with --cluster: look for the last reports there.",
+    help="With --deployed: check the index templates there, too. With --cluster: look for reports there.",
 )
 @click.option("--url", "ui_url", metavar="URL", help="With --deployed: check the dashboards in this Kibana, too.")
 @search_options

@@ -3,16 +3,16 @@
 import click
 
 from profiler.aws_account.rollout import RolloutRequest
-from profiler.aws_account.rollout_plan import plan_addition
+from profiler.aws_account.rollout_plan import PlannedFamily, plan_addition
 from profiler.cli.options import StacksCommand, aws_options, stacks_option
-from profiler.cli.printing import warn
 from profiler.cli.taskdef.definition_output import change_files
 from profiler.cli.taskdef.monitor_variables import parse_settings
+from profiler.cli.taskdef.pushed_image import check_default_image
 from profiler.cli.taskdef.rollout_output import check_destination, roll_out, rollout_options
-from profiler.cli.wiring.aws_options import region_of_environment
+from profiler.cli.wiring.aws_options import open_clients, region_of_environment
 from profiler.core.errors import UsageError
 from profiler.core.version import __version__
-from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor_to, default_image_note
+from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor_to
 from profiler.task_definitions.containers import StacksAccess
 
 
@@ -36,8 +36,8 @@ from profiler.task_definitions.containers import StacksAccess
 @click.option(
     "--image",
     metavar="IMAGE",
-    help="The monitor's image, which you build and push (default: the image of the monitor that the definition already "
-    f"has, else task-profiler:{__version__}, in the private registry of the definition's account if it names one).",
+    help="The monitor's image (default: the image of the monitor that the definition already has, else that of setup "
+    f"image, task-profiler:{__version__}, in the private registry of the definition's account if it names one).",
 )
 @click.option(
     "--log-group",
@@ -57,7 +57,7 @@ from profiler.task_definitions.containers import StacksAccess
     "settings",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Set this environment variable on each monitor, whatever its value is there. Repeatable.",
+    help="Set this environment variable of each monitor. Repeatable.",
 )
 @click.option("-o", "--output", "out", metavar="OUT", help="Write the new definition to a file.")
 @click.option("--in-place", is_flag=True, help="Write the new definition to FILE.")
@@ -106,12 +106,16 @@ def add_monitor_(
             in_place=in_place,
         )
         return 0
-    if image is None:
-        warn(default_image_note(f"task-profiler:{__version__} in the registry of the account"))
+    open_client = open_clients(region, profile)
+
+    def check_plan(planned: tuple[PlannedFamily, ...]) -> None:
+        if image is None:
+            check_default_image(planned, open_client, must_exist=request.register)
+
     return roll_out(
         request,
         lambda family, document: plan_addition(family, document, options),
+        open_client,
         image=image,
-        region=region,
-        profile=profile,
+        check_plan=check_plan,
     )

@@ -10,6 +10,7 @@ from profiler.aws_account.rollout_plan import plan_removal
 from profiler.cli.options import aws_options
 from profiler.cli.taskdef.definition_output import change_files
 from profiler.cli.taskdef.rollout_output import check_destination, roll_out, rollout_options
+from profiler.cli.wiring.aws_options import open_clients
 from profiler.task_definitions.definition_json import ChangedDefinition
 from profiler.task_definitions.remove_monitor import remove_monitor
 
@@ -43,9 +44,8 @@ def remove_monitor_(
     return roll_out(
         request,
         lambda family, document: plan_removal(family, document, image),
+        open_clients(region, profile),
         image=image,
-        region=region,
-        profile=profile,
     )
 
 

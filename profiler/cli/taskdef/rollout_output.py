@@ -4,18 +4,18 @@ import functools
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import click
 
+from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily
 from profiler.cli.options import Decorated
 from profiler.cli.printing import UNKNOWN, warn
 from profiler.cli.progress import progress_row
 from profiler.cli.styled_text import Column, Line, render_lines, table, table_width, write_lines
-from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.task_definitions.permissions import policy
 
@@ -82,19 +82,18 @@ def check_destination(request: RolloutRequest, *, has_files: bool, in_place: boo
 def roll_out(
     request: RolloutRequest,
     plan_change: PlanChange,
+    open_client: OpenClient,
     *,
     image: str | None,
-    region: str | None,
-    profile: str | None,
+    check_plan: Callable[[tuple[PlannedFamily, ...]], object] = len,
 ) -> int:
     """Print the plan of an account's families, and carry it out as requested. Returns the exit code.
 
     Raises:
-        TaskProfilerError: if the families cannot be listed, or if there are none.
+        TaskProfilerError: if the families cannot be listed, if there are none, or from ``check_plan``, which is called
+            before anything is changed.
     """
-    rollout = Rollout(
-        open_clients(region, profile), request, plan_change, image=image, on_step=click.echo, on_problem=warn
-    )
+    rollout = Rollout(open_client, request, plan_change, image=image, on_step=click.echo, on_problem=warn)
     families = rollout.families()
     planned = _with_progress("Reading task definitions", rollout.plan(families), len(families))
     if request.print_policy:  # to standard output, for a program
@@ -102,6 +101,7 @@ def roll_out(
         _print_policy(planned)
     else:
         write_lines(_plan_table(planned, table_width()), os.environ)
+    check_plan(planned)
     policies = tuple(rollout.policies(planned))
     for policy_note in filter(None, (one.note for one in policies)):
         warn(policy_note)

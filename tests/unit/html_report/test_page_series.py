@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from profiler.html_report.page_series import MAX_STEPS, digits_of_values, series_columns, steps_per_run
+from profiler.html_report.page_series import MAX_STEPS, digits_of_values, memory_course, series_columns, steps_per_run
 from tests.report_page import step
 
 
@@ -58,3 +58,23 @@ def test_values_have_their_significant_digits(values: list[float | None], digits
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
 def test_an_impossible_value_counts_as_not_measured(value: float) -> None:
     assert series_columns([step(1000, 1.0), step(2000, value)], 3)["vcpu"] == [1.0, None]
+
+
+def test_the_course_of_the_memory_is_its_highest_value_in_each_part_of_the_run() -> None:
+    growing = [step(1000 * number, memory_mb=float(number)) for number in range(1, 49)]
+    assert memory_course(growing) == "134679acdfgijkmnpqstvwyz"
+    assert memory_course([step(1000, memory_mb=70.0), step(24_000, memory_mb=35.0)]) == "z" + 23 * "i"
+    gap = [step(1000, memory_mb=70.0), step(23_000, memory_mb=None), step(24_000, memory_mb=0.0)]
+    assert memory_course(gap) == "z" + 22 * "-" + "0"
+
+
+def test_a_run_with_less_than_two_values_has_no_course() -> None:
+    unknown = step(2000, memory_mb=None)
+    for steps in ((), (step(1000),), (step(1000), unknown), (step(0), step(0)), (step(1000, memory_mb=0.0),) * 2):
+        assert memory_course(steps) is None
+
+
+@given(st.lists(st.tuples(st.integers(-5, 10**9), st.one_of(st.none(), st.floats())), max_size=40))
+def test_any_steps_have_a_course_of_digits(steps: list[tuple[int, float | None]]) -> None:
+    course = memory_course([step(elapsed_ms, memory_mb=mb) for elapsed_ms, mb in steps])
+    assert course is None or (len(course) == 24 and all(one == "-" or one.isalnum() for one in course))

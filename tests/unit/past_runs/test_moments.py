@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms
 from profiler.past_runs.moments import (
@@ -16,7 +18,7 @@ from profiler.past_runs.moments import (
     series_length_ms,
     series_of_checkpoints,
 )
-from profiler.record.record_model import Container, Metrics, Record, Series
+from profiler.record.record_model import Container, Metrics, PeakSource, Record, Series
 from tests.fakes import START_NS
 from tests.shown_runs import checkpoints, etl, out_of_memory
 
@@ -148,6 +150,17 @@ def test_a_flat_memory_near_its_limit_stands_out() -> None:
     assert texts(record(memory=[899.0] * 9)) == []
     assert texts(record(memory=[900.0] * 9)) == ["memory peak 900 MB at +0s, 90 % of 1000 MB"]
     assert texts(record(memory=[900.0] * 9, limit_mb=None)) == []
+
+
+@pytest.mark.parametrize(("peak_mb", "source", "expected"), [
+    (950, "kernel", "memory peak 950 MB between samples (kernel), 95 % of 1000 MB; highest sample 800 MB at +20s"),
+    (805, "kernel", "memory peak 805 MB at +20s, 80 % of 1000 MB"),
+    (950, "sampled", "memory peak 950 MB at +20s, 95 % of 1000 MB"),
+])  # fmt: skip
+def test_a_peak_that_only_the_kernel_saw_has_no_time(peak_mb: int, source: PeakSource, expected: str) -> None:
+    made = record(memory=[100.0, 100.0, 800.0, 100.0])
+    metrics = replace(made.metrics, max_memory_used_mb=peak_mb, memory_peak_source=source)
+    assert texts(replace(made, metrics=metrics)) == [expected]
 
 
 def test_times_after_the_start() -> None:

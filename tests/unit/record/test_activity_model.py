@@ -16,7 +16,8 @@ LINE = msgspec.json.encode(waiting_stacks())
 def test_the_line_is_recognized_and_decoded() -> None:
     assert LINE.startswith(STACKS_BEGINNING)
     assert decode_stacks(LINE) == waiting_stacks()
-    for line in (LINE, LINE.replace(b'":', b'": '), b"  " + LINE, LINE[:500]):
+    type_last = LINE.replace(STACKS_BEGINNING + b",", b'{"a":"' + b"b" * 4000 + b'",')[:-1] + b',"type":"task.stacks"}'
+    for line in (LINE, LINE.replace(b'":', b'": '), b"  " + LINE, LINE[:500], type_last):
         assert is_stacks_line(line)
 
 

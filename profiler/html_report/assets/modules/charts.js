@@ -3,7 +3,7 @@
 // through escapeHtml().
 
 import { emptyNote } from "#page/elements.js";
-import { truncate } from "#page/formats.js";
+import { escapeControls, truncate } from "#page/formats.js";
 import { familyOf } from "#page/run_values.js";
 import { grouped } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
@@ -92,12 +92,37 @@ export function largestFamilies(runs, selectedRuns = runs) {
   return { families: families.slice(0, MAX_FAMILIES), left: Math.max(families.length - MAX_FAMILIES, 0) };
 }
 
+const nameFont = () => (isNarrow() ? { size: 10, line: 18, lines: 5 } : { size: 12, line: 26, lines: 3 });
+
+/** Returns the lines of a family's name beside its row. A name is broken after its words. */
+export function nameLines(name) {
+  const { line, lines } = nameFont();
+  const words = escapeControls(name).match(new RegExp(`[^-_./: ]{0,${line - 1}}[^]`, "gu")) ?? [];
+  const made = [""];
+  for (const word of words) {
+    if ([...made.at(-1), ...word].length > line) made.push("");
+    made[made.length - 1] += word;
+  }
+  if (made.length <= lines) return made;
+  return [...made.slice(0, lines - 1), truncate(made.slice(lines - 1).join(""), line)];
+}
+
+/** Returns the height of the rows of these families, none of which is lower than `least`. */
+export function rowsHeight(names, least = 26) {
+  const lines = Math.max(1, ...names.map((name) => nameLines(name).length));
+  return names.length * Math.max(least, Math.ceil(1.3 * nameFont().size * lines) + 6);
+}
+
 // The axis is numeric: Plotly would parse families named "1" or "2026-01-01" as numbers or dates.
 export function familyAxis(names) {
-  const maxLength = isNarrow() ? 14 : 26;
   return {
     tickvals: names.map((_, row) => row),
-    ticktext: names.map((name) => escapeHtml(name, maxLength)),
+    ticktext: names.map((name) =>
+      nameLines(name)
+        .map((line) => escapeHtml(line))
+        .join("<br>"),
+    ),
+    tickfont: { size: nameFont().size },
     range: [names.length - 0.5, -0.5],
     showgrid: false,
     zeroline: false,

@@ -1,6 +1,14 @@
 // The duration of each family over time: a row for each family with a line of medians, and the band up to its p95.
 
-import { bucketAxis, chartLayout, escapeHtml, familyAxis, isNarrow, largestFamilies } from "#page/charts.js";
+import {
+  bucketAxis,
+  chartLayout,
+  escapeHtml,
+  familyAxis,
+  isNarrow,
+  largestFamilies,
+  rowsHeight,
+} from "#page/charts.js";
 import { asDuration, isKnown } from "#page/formats.js";
 import { grouped, max, quantile } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
@@ -8,6 +16,7 @@ import { bucketText } from "#page/time_buckets.js";
 
 const ROW_SHARE = 0.84;
 const HEADROOM = 1.15;
+const MAX_RATIO = 3;
 const medianOf = (runs) =>
   quantile(
     runs.map((run) => run.ms),
@@ -25,7 +34,7 @@ export function durationFigure(runs, buckets) {
       `Duration of ${rows.length} families over time as lines, with the median and the 95th percentile of each.` +
       `${otherFamilies} The table of runs has the numbers.`,
     traces: [bandTrace(rows, buckets), lineTrace(rows, buckets), zeroTrace(rows, buckets)],
-    layout: chartLayout(Math.max(300, 70 + 26 * rows.length), {
+    layout: chartLayout(Math.max(300, 70 + rowsHeight(rows.map(({ family }) => family))), {
       annotations: rows.map(numbersOf),
       margin: { l: 8, r: isNarrow() ? 62 : 156, t: 6, b: 34 },
       showlegend: false,
@@ -36,15 +45,23 @@ export function durationFigure(runs, buckets) {
   };
 }
 
-// Each row has an axis of its own that begins at 0: a change of a short family is as visible as that of a long one.
+// Each row has an axis of its own that begins at 0: a change of a short family is as visible as that of a long one. A
+// median far above the 95th percentile is drawn at the edge: one very long run would flatten the line.
 function familyRow([family, runs], row, buckets) {
   const durations = runs.map((run) => run.ms);
   const points = [...grouped(runs, buckets.indexOf)]
     .map(([at, cell]) => ({ at, ms: medianOf(cell), runs: cell.length }))
     .sort((a, b) => a.at - b.at);
   const [median, p95] = [quantile(durations, 0.5), quantile(durations, 0.95)];
-  const top = Math.max(p95, max(points.map(({ ms }) => ms)), 1) * HEADROOM;
-  return { family, row, points, median, p95, heightOf: (ms) => row + ROW_SHARE * (0.5 - ms / top) };
+  const top = Math.max(p95, Math.min(max(points.map(({ ms }) => ms)), MAX_RATIO * p95), 1);
+  return {
+    family,
+    row,
+    points: points.map((point) => ({ ...point, isAbove: point.ms > top })),
+    median,
+    p95,
+    heightOf: (ms) => row + ROW_SHARE * (0.5 - Math.min(ms, top) / (top * HEADROOM)),
+  };
 }
 
 function bandTrace(rows, { starts, width }) {
@@ -90,7 +107,11 @@ function lineTrace(rows, { starts, width }) {
     y: each(({ ms }, { heightOf }) => heightOf(ms)),
     connectgaps: false,
     line: { color: colour("cpu"), width: 1.6 },
-    marker: { size: 4 },
+    marker: {
+      size: each(({ isAbove }) => (isAbove ? 9 : 4)),
+      line: { width: 0 },
+      symbol: each(({ isAbove }) => (isAbove ? "triangle-up" : "circle")),
+    },
     hoverinfo: "text",
     hovertext: each(
       ({ at, ms, runs }, { family, median, p95 }) =>

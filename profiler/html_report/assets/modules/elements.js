@@ -1,6 +1,6 @@
 // HTML elements. Text from records is only ever set as text, never as HTML.
 
-import { isKnown } from "#page/formats.js";
+import { escapeControls, isKnown } from "#page/formats.js";
 import { colourName } from "#page/outcomes.js";
 
 export function element(tag, properties = {}, ...children) {
@@ -14,6 +14,21 @@ export function element(tag, properties = {}, ...children) {
   for (const [name, value] of Object.entries(others)) created[name] = value;
   created.append(...children);
   return created;
+}
+
+export function svgElement(tag, attributes, ...children) {
+  const created = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) created.setAttribute(name, value);
+  created.append(...children);
+  return created;
+}
+
+/** A name that is broken between its words where there is no room. */
+export function breakable(name) {
+  const words = escapeControls(name).split(/(?<=[_./:])/);
+  const made = document.createDocumentFragment();
+  for (const word of words) made.append(word, element("wbr"));
+  return made;
 }
 
 export const byId = (id) => document.getElementById(id);
@@ -41,8 +56,10 @@ function cell(column, row) {
 export function table(columns, rows, { sort, sorted, label } = {}) {
   const head = element("tr");
   for (const column of columns) {
-    const th = element("th", { className: column.className ?? "", scope: "col" });
-    if (sort) {
+    // A header without a text is none.
+    const th = element(column.name ? "th" : "td", { className: column.className ?? "" });
+    if (column.name) th.scope = "col";
+    if (sort && column.key) {
       th.append(button(column.name, () => sort(column)));
       if (column.key === sorted?.key) th.setAttribute("aria-sort", sorted.descending ? "descending" : "ascending");
     } else {

@@ -1,7 +1,7 @@
 // The table of families with failed runs.
 
-import { byId, emphasizedCount, emptyNote, table } from "#page/elements.js";
-import { asTime, escapeControls, UNKNOWN } from "#page/formats.js";
+import { breakable, byId, emphasizedCount, emptyNote, table } from "#page/elements.js";
+import { asTime, UNKNOWN } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
 import { familyOf } from "#page/run_values.js";
@@ -28,7 +28,7 @@ export function drawFailures(runs) {
   return place.replaceChildren(
     table(
       [
-        { name: "Family", className: "family", show: (row) => escapeControls(row.family) },
+        { name: "Family", className: "family", show: (row) => breakable(row.family) },
         { name: "Failed", className: "number", show: (row) => `${row.failed} of ${row.runs}` },
         { name: "Out of memory", className: "number", show: (row) => emphasizedCount(row.killed) },
         {

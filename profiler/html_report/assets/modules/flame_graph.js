@@ -5,6 +5,7 @@ import { isNarrow } from "#page/charts.js";
 import { button, element } from "#page/elements.js";
 import { asDuration, asPercent, truncate } from "#page/formats.js";
 import { countMatches, growTree, layOut, nodeAt, pathOf, stepsIn } from "#page/stack_tree.js";
+import { known, max, min } from "#page/statistics.js";
 
 const MAX_FRAMES = 1500;
 const MAX_NAME_LENGTH = 200;
@@ -62,7 +63,8 @@ export class FlameGraph {
     this.choice.forEach((one, at) => {
       one.setAttribute("aria-pressed", String(onlyRunning === (at === 1)));
     });
-    this.root = growTree(stepsIn(this.steps, range), { onlyRunning });
+    this.shownSteps = stepsIn(this.steps, range);
+    this.root = growTree(this.shownSteps, { onlyRunning });
     this.draw();
   }
   draw() {
@@ -73,13 +75,10 @@ export class FlameGraph {
     this.buttons = new Map(this.frames.map((frame) => [frame.node, this.frameOf(frame, zoomed)]));
     this.place.replaceChildren(...this.buttons.values());
     this.place.style.setProperty("--rows", String((this.frames.at(-1)?.node.depth ?? 0) + 1));
-    const [from, until] = this.range ?? [];
     this.summary.textContent = [
       this.root.count ? countOf(this.root.count) : "No samples",
       this.onlyRunning && "of running threads",
-      this.range
-        ? `from +${asDuration(Math.max(from, 0))} to +${asDuration(Math.min(until, this.wholeRun))}`
-        : "in the whole run",
+      this.rangeText(),
       zoomed.parent && `(shown: ${nameOf(zoomed)}, ${this.shareOf(zoomed.count)})`,
       hidden > 0 && `(too narrow to draw: ${hidden === 1 ? "1 frame" : `${hidden} frames`})`,
     ]
@@ -88,6 +87,16 @@ export class FlameGraph {
     this.place.setAttribute("aria-label", `Flame graph: ${this.summary.textContent}`);
     this.setCurrent(zoomed);
     this.markMatches();
+  }
+  // Samples are known for each step alone: a step that is only in part in the range counts in full.
+  rangeText() {
+    if (!this.range) return "in the whole run";
+    const asRange = ([from, until]) =>
+      `from +${asDuration(Math.max(from, 0))} to +${asDuration(Math.min(until, this.wholeRun))}`;
+    const starts = known(this.shownSteps, ([start]) => start);
+    const ends = known(this.shownSteps, ([start, length]) => start + length);
+    const isInside = starts.every((start) => start >= this.range[0]) && ends.every((end) => end <= this.range[1]);
+    return asRange(this.range) + (isInside ? "" : ` (of steps ${asRange([min(starts), max(ends)])})`);
   }
   shareOf(count) {
     return asPercent((100 * count) / Math.max(this.root.count, 1));

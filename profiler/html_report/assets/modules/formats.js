@@ -26,11 +26,13 @@ export function asMoment(ms, stepMs) {
   return `${(Math.floor(ms / 10 ** (3 - digits)) / 10 ** digits).toFixed(digits)} s`;
 }
 
-/** Returns the local time of day, as exact as the steps: "06:00:02", "06:00:02.250". */
+const dayOf = (date) => [date.getFullYear(), date.getMonth() + 1, date.getDate()].map(twoDigits).join("-");
+
+/** Returns the local time, as exact as the steps: "2026-11-20 06:00:02", "2026-11-20 06:00:02.250". */
 export function asClock(ms, stepMs) {
   const date = new Date(ms);
-  const parts = [date.getHours(), date.getMinutes(), date.getSeconds()].map(twoDigits).join(":");
-  return stepMs >= 1000 ? parts : `${parts}.${String(date.getMilliseconds()).padStart(3, "0")}`;
+  const time = [date.getHours(), date.getMinutes(), date.getSeconds()].map(twoDigits).join(":");
+  return `${dayOf(date)} ${stepMs >= 1000 ? time : `${time}.${String(date.getMilliseconds()).padStart(3, "0")}`}`;
 }
 
 export function asMemory(mb) {
@@ -78,8 +80,7 @@ export const asFactor = (min, max) => {
 export function asTime(ms) {
   if (!isKnown(ms)) return UNKNOWN;
   const date = new Date(ms);
-  const days = [date.getFullYear(), date.getMonth() + 1, date.getDate()].map(twoDigits);
-  return `${days.join("-")} ${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}`;
+  return `${dayOf(date)} ${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}`;
 }
 
 // Replaces control characters, and characters that change the direction of writing, by escapes.

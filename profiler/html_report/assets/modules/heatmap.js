@@ -1,10 +1,11 @@
 // A heatmap: a row for each family, a column for each interval. A cell is the highest peak, or the mean, of the runs
 // that started in it. A mark says that one of them ran out of memory.
 
-import { bucketAxis, chartLayout, escapeHtml, familyAxis, largestFamilies } from "#page/charts.js";
+import { bucketAxis, chartLayout, escapeHtml, familyAxis, largestFamilies, rowsHeight } from "#page/charts.js";
 import { asPercent, isKnown } from "#page/formats.js";
 import { isKilled } from "#page/outcomes.js";
 import { shareOf } from "#page/run_values.js";
+import { selection, writeAddress } from "#page/selection.js";
 import { grouped, known, max, mean } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
 import { bucketText } from "#page/time_buckets.js";
@@ -60,7 +61,7 @@ export function heatmapFigure(runs, buckets, heat, statistic = "peak") {
   return {
     label: `Heatmap of the ${what} use of ${families.length} families over time. The table of runs has the numbers.`,
     traces: [cellsTrace(rows, buckets, heat.colours), killTrace(rows, buckets)],
-    layout: chartLayout(Math.max(150, 60 + 26 * families.length), {
+    layout: chartLayout(Math.max(150, 60 + rowsHeight(rows.map(({ family }) => family))), {
       annotations: left ? [noteBelow(`${left} families with fewer runs are not drawn: select a family above.`)] : [],
       margin: { l: 8, r: 8, t: 6, b: left ? 52 : 34 },
       showlegend: false,
@@ -125,17 +126,14 @@ function noteBelow(text) {
   };
 }
 
-// What the reader chose for both heatmaps.
-let statistic = "peak";
-export const chosenStatistic = () => statistic;
-
 const choicesOf = (place) => place.querySelectorAll("[data-statistic]");
 
 /** Connects the buttons of both heatmaps. */
 export function startHeatmaps(place, onChange) {
   for (const choice of choicesOf(place)) {
     choice.onclick = () => {
-      statistic = choice.dataset.statistic;
+      selection.statistic = choice.dataset.statistic;
+      writeAddress();
       onChange();
     };
   }
@@ -143,6 +141,7 @@ export function startHeatmaps(place, onChange) {
 
 /** Shows what the cells are. */
 export function showStatistic(place) {
+  const { statistic } = selection;
   for (const choice of choicesOf(place)) {
     choice.setAttribute("aria-pressed", String(choice.dataset.statistic === statistic));
   }

@@ -8,11 +8,11 @@ import { byId, element } from "#page/elements.js";
 import { drawFailures } from "#page/failures_table.js";
 import { showFilters, startFilters } from "#page/filter_controls.js";
 import { asTime, asWholeDuration, UNKNOWN } from "#page/formats.js";
-import { CPU_HEAT, chosenStatistic, heatmapFigure, MEMORY_HEAT, showStatistic, startHeatmaps } from "#page/heatmap.js";
+import { CPU_HEAT, heatmapFigure, MEMORY_HEAT, showStatistic, startHeatmaps } from "#page/heatmap.js";
 import { drawMorning } from "#page/morning_screen.js";
 import { drawNight, startNight } from "#page/night_chart.js";
 import { drawSizing } from "#page/right_sizing_table.js";
-import { openRun, showRunOfAddress, startRunDialog } from "#page/run_dialog.js";
+import { showRunOfAddress, startRunDialog } from "#page/run_dialog.js";
 import { drawRunPage, redrawRunPage } from "#page/run_page.js";
 import { familyOf } from "#page/run_values.js";
 import { drawRuns, startRuns } from "#page/runs_table.js";
@@ -45,13 +45,13 @@ async function drawAll() {
   const parts = [
     () => drawMorning(runs),
     async () => {
-      await drawFigure(byId("heat-cpu"), heatmapFigure(runs, buckets, CPU_HEAT, chosenStatistic()));
+      await drawFigure(byId("heat-cpu"), heatmapFigure(runs, buckets, CPU_HEAT, selection.statistic));
       if (!dataset.firstHeatmap) markTime("firstHeatmap");
     },
-    () => drawFigure(byId("heat-memory"), heatmapFigure(runs, buckets, MEMORY_HEAT, chosenStatistic())),
+    () => drawFigure(byId("heat-memory"), heatmapFigure(runs, buckets, MEMORY_HEAT, selection.statistic)),
     () => drawFigure(byId("count"), countFigure(runs, buckets)),
     () => drawFigure(byId("duration"), durationFigure(runs, buckets)),
-    () => drawNight(byId("night"), runs, openRun),
+    () => drawNight(byId("night"), runs),
     () => drawFailures(runs),
     () => drawSizing(runs),
     () => drawRuns(runs),
@@ -98,7 +98,8 @@ async function startOneRun() {
 
 function startOverview() {
   const times = known(content.runs, (run) => run.began);
-  const period = times.length ? `, ${asTime(min(times))} to ${asTime(max(times))}` : "";
+  const [first, last] = [asTime(min(times)), asTime(max(times))];
+  const period = times.length ? `, ${first}${first === last ? "" : ` to ${last}`}` : "";
   const runs = content.runs.length === 1 ? "1 run" : `${content.runs.length} runs`;
   const families = new Set(content.runs.map(familyOf)).size;
   const ofFamilies = families === 1 ? "1 family" : `${families} families`;
@@ -106,7 +107,7 @@ function startOverview() {
   readAddress();
   startFilters(drawAll, () => drawRuns(selectedRuns()));
   startHeatmaps(byId("all"), drawAll);
-  startNight(() => drawNight(byId("night"), selectedRuns(), openRun));
+  startNight(() => drawNight(byId("night"), selectedRuns()));
   startRunDialog();
   startRuns();
   window.addEventListener("popstate", () => {

@@ -1,7 +1,7 @@
 // The morning screen as data: a row for each family, a column for each night, a cell where runs started.
 
 import { familiesInOrder } from "#page/charts.js";
-import { asMemory, asPercent, escapeControls, isKnown } from "#page/formats.js";
+import { asMemory, escapeControls, isKnown } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { familyOf, shareOf, usdByTask } from "#page/run_values.js";
 import { grouped, known, max, min, quantile, total } from "#page/statistics.js";
@@ -100,7 +100,7 @@ export function cellSign({ killed, failed, percent, outcome }) {
 /** Returns the accessible name of a cell. */
 export function cellName(family, time, cell) {
   const { runs, killed, failed, percent, peak, outcome } = cell;
-  const highest = isKnown(percent) ? asPercent(percent) : isKnown(peak) ? asMemory(peak) : "not measured";
+  const highest = isKnown(percent) ? `${percent.toFixed(0)} %` : isKnown(peak) ? asMemory(peak) : "not measured";
   const several = [killed && `${killed} killed`, failed && `${failed} failed`, `${runs} runs`].filter(Boolean);
   const one = killed ? "killed" : failed ? "failed" : outcome;
   return [escapeControls(family), time, `memory peak ${highest}`, ...(runs > 1 ? several : [one])].join(", ");

@@ -1,18 +1,19 @@
 // The morning screen: families and nights, with the highest memory peak, kills and failures of each night.
 
+import { startArrowKeys } from "#page/arrow_keys.js";
 import { MAX_FAMILIES } from "#page/charts.js";
-import { button, byId, element, emptyNote } from "#page/elements.js";
+import { breakable, button, byId, element, emptyNote, svgElement } from "#page/elements.js";
 import { asDuration, asUsd, escapeControls, isKnown } from "#page/formats.js";
 import { cellName, cellSign, morningGrid, ratioText, sparkline } from "#page/morning_grid.js";
 import { colourName } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
 import { selectedRuns } from "#page/selection.js";
 import { grouped } from "#page/statistics.js";
+import { isOnPaper } from "#page/theme.js";
 
 const LINE_SIZE = { width: 64, height: 18 };
 // Between these percentages, black text is readable on the colours of both themes.
 const [LIGHT_UNTIL, DARK_FROM] = [28, 82];
-const SVG = "http://www.w3.org/2000/svg";
 let showsAll = false;
 
 export function drawMorning(runs) {
@@ -23,7 +24,8 @@ export function drawMorning(runs) {
   if (!grid) return place.replaceChildren(emptyNote("No run in this selection has a start time."));
   byId("morning-note").textContent =
     `Highest memory peak of each ${grid.unit} in % of the limit. A cell opens its killed, else its failed, else its` +
-    " highest run. Duration: median, and the newer half of the runs against the older. Cost: sum.";
+    " highest run. Duration: median, and the newer half of the runs against the older." +
+    (grid.isPriced ? " Cost: sum." : "");
   const columnsKey = `${grid.columns[0].text} ${grid.columns.length}`;
   const scrolled = place.dataset.columns === columnsKey ? place.querySelector(".nights")?.scrollLeft : undefined;
   const made = nightsTable(grid);
@@ -71,6 +73,7 @@ function rest({ rows, families, tooOld, withoutStart, columns }) {
 
 function nightsTable({ columns, rows, isPriced, unit }) {
   const groups = [...grouped(columns, ({ group }) => group)];
+  const charactersOfColumn = Math.min(3.8, isOnPaper() ? 65 / columns.length : 3.8);
   const head = (textContent, properties = {}) => element("th", { textContent, ...properties });
   const table = element(
     "table",
@@ -86,7 +89,7 @@ function nightsTable({ columns, rows, isPriced, unit }) {
         "tr",
         {},
         head("Family", { scope: "col", rowSpan: 2, className: "name" }),
-        ...groups.map(([group, { length }]) => groupHead(group, length, groups.length > 1)),
+        ...groups.map(([group, { length }]) => groupHead(group, length, groups.length > 1, charactersOfColumn)),
         head("Duration", { scope: "col", rowSpan: 2, className: "trend" }),
         ...(isPriced ? [head("Cost", { scope: "col", rowSpan: 2, className: "number" })] : []),
       ),
@@ -95,15 +98,14 @@ function nightsTable({ columns, rows, isPriced, unit }) {
     element("tbody", {}, ...rows.map((row) => familyRow(row, columns, isPriced))),
   );
   table.dataset.unit = unit;
-  startKeys(table);
+  startArrowKeys(table, "tbody tr");
   return table;
 }
 
 // The month of the nights, or the day of the hours. Above few columns, there is room for its end alone.
-function groupHead(group, columns, isOneOfMany) {
-  const text = isOneOfMany
-    ? [group, group.slice(5), group.slice(8)].find(({ length }) => length <= 3.8 * columns)
-    : group;
+function groupHead(group, columns, isOneOfMany, charactersOfColumn) {
+  const hasRoom = ({ length }) => length <= charactersOfColumn * columns;
+  const text = isOneOfMany ? [group, group.slice(5), group.slice(8)].find(hasRoom) : group;
   return element(
     "th",
     { scope: "colgroup", colSpan: columns, className: isOneOfMany ? "group narrow" : "group", abbr: group },
@@ -116,7 +118,7 @@ function familyRow({ family, cells, duration, usd }, columns, isPriced) {
   return element(
     "tr",
     {},
-    element("th", { scope: "row", className: "name", title: name }, element("span", { textContent: name })),
+    element("th", { scope: "row", className: "name", title: name }, element("span", {}, breakable(family))),
     ...columns.map(({ text }, at) => nightCell(family, text, cells.get(at), at)),
     trendCell(duration, columns.length),
     ...(isPriced ? [element("td", { className: "number", textContent: asUsd(usd) })] : []),
@@ -168,44 +170,4 @@ function trendCell(duration, columns) {
     ),
   );
   return made;
-}
-
-function svgElement(tag, attributes) {
-  const created = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) created.setAttribute(name, value);
-  return created;
-}
-
-// One cell is reached by Tab, the others by the arrow keys, Home and End.
-function startKeys(table) {
-  const linksOf = (row) => [...(row?.querySelectorAll("a") ?? [])];
-  let stop = linksOf(table.tBodies[0].rows[0]).at(-1);
-  stop.tabIndex = 0;
-  table.addEventListener("focusin", ({ target }) => {
-    if (target.tagName !== "A") return;
-    stop.tabIndex = -1;
-    stop = target;
-    stop.tabIndex = 0;
-  });
-  table.addEventListener("keydown", (event) => {
-    const { key, target, altKey, ctrlKey, metaKey } = event;
-    if (target.tagName !== "A" || altKey || ctrlKey || metaKey) return;
-    const row = target.closest("tr");
-    const links = linksOf(row);
-    const nearest = (others) => {
-      const distance = (one) => Math.abs(one.dataset.at - target.dataset.at);
-      return others.length ? others.reduce((a, b) => (distance(b) < distance(a) ? b : a)) : undefined;
-    };
-    const next = {
-      ArrowLeft: () => links[links.indexOf(target) - 1],
-      ArrowRight: () => links[links.indexOf(target) + 1],
-      ArrowUp: () => nearest(linksOf(row.previousElementSibling)),
-      ArrowDown: () => nearest(linksOf(row.nextElementSibling)),
-      Home: () => links[0],
-      End: () => links.at(-1),
-    }[key];
-    if (!next) return;
-    event.preventDefault();
-    next()?.focus();
-  });
 }

@@ -1,17 +1,8 @@
 // The table of families with their measured use and recommended size.
 
 import { content } from "#page/content.js";
-import { bar, button, byId, element, emphasizedCount, emptyNote, table } from "#page/elements.js";
-import {
-  asMemory,
-  asPercent,
-  asTaskSize,
-  asVcpuCount,
-  escapeControls,
-  isKnown,
-  UNKNOWN,
-  unbroken,
-} from "#page/formats.js";
+import { bar, breakable, button, byId, element, emphasizedCount, emptyNote, table } from "#page/elements.js";
+import { asMemory, asPercent, asTaskSize, asVcpuCount, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
 import { isKilled } from "#page/outcomes.js";
 import { familyOf, shareOf } from "#page/run_values.js";
 import { grouped, known, max } from "#page/statistics.js";
@@ -63,12 +54,17 @@ function sizingRow([family, runs], everyRun) {
   };
 }
 
+// Whether the recommended size is below the current one. Without a price, the saving is not known.
+const isSmaller = ({ current, size, changes, saving } = {}) =>
+  Boolean(changes && current && !isKnown(saving)) && size.vcpu <= (current.vcpu ?? 0) && size.mb <= (current.mb ?? 0);
+
 const savingPercent = ({ advice }) => (advice?.changes && advice.saving > 0 ? advice.saving : 0);
 
-/** Sorts by saving: those in money, then those in percent; then what is too small, then by the share of the memory. */
+/** Sorts by saving: in money, in percent, unknown; then what is too small, then by the share of the memory. */
 export const bySaving = (a, b) =>
   Math.max(b.saving ?? 0, 0) - Math.max(a.saving ?? 0, 0) ||
   savingPercent(b) - savingPercent(a) ||
+  Number(isSmaller(b.advice)) - Number(isSmaller(a.advice)) ||
   Number(isKnown(b.advice?.risk)) - Number(isKnown(a.advice?.risk)) ||
   (b.memoryShare ?? -1) - (a.memoryShare ?? -1);
 
@@ -85,7 +81,7 @@ export function drawSizing(runs) {
   return place.replaceChildren(
     table(
       [
-        { name: "Family", className: "family", show: (row) => escapeControls(row.family) },
+        { name: "Family", className: "family", show: (row) => breakable(row.family) },
         { name: "Runs", className: "number wide", show: (row) => String(row.runs) },
         { name: "Size", className: "wide size", show: (row) => asTaskSize(row.size) },
         {

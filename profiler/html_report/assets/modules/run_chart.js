@@ -3,10 +3,15 @@
 import { drawPlot, isNarrow, removePlot } from "#page/charts.js";
 import { button, element } from "#page/elements.js";
 import { asClock, asMoment, escapeControls, isKnown } from "#page/formats.js";
-import { lengthOf, processesAt, readingsAt, runFigure, timeTicks } from "#page/run_figure.js";
+import { OverviewStrip } from "#page/overview_strip.js";
+import { RunCard } from "#page/run_card.js";
+import { lengthOf, runFigure, timeTicks, wholeRange } from "#page/run_figure.js";
+import { processesAt, readingsAt } from "#page/run_rows.js";
 
 const MIN_VISIBLE_STEPS = 3;
-const asSentence = ({ command, texts }) => `${escapeControls(command)} ${texts.join(", ")}`;
+const PAGE_STEPS = 10;
+const asSentence = ({ name, texts }) => `${escapeControls(name)} ${texts.join(", ")}`;
+const asReading = ({ name, texts: [text, other] }) => `${name} ${text}${other ? ` (${other})` : ""}`;
 
 // The commands in the colours of their layers.
 function legendOf(run) {
@@ -16,10 +21,10 @@ function legendOf(run) {
     element(
       "ul",
       { className: "legend", attributes: { "aria-label": "Processes" } },
-      ...processes.map(({ command, tone }) =>
+      ...processes.map(({ name, tone }) =>
         element("li", {
-          textContent: escapeControls(command),
-          title: escapeControls(command),
+          textContent: escapeControls(name),
+          title: escapeControls(name),
           style: { "--part": `var(--${tone})` },
         }),
       ),
@@ -27,14 +32,19 @@ function legendOf(run) {
   ];
 }
 
+const shortestStep = (ms) => ms.reduce((shortest, end, at) => Math.min(shortest, end - (ms[at - 1] ?? 0)), Infinity);
+
 export class RunChart {
-  constructor(run, other) {
-    this.run = run;
-    this.other = other;
-    this.stepMs = run.series.ms[0];
+  /** `range` is the part to show first, undefined for the whole run. */
+  constructor(run, other, range) {
+    Object.assign(this, { run, other });
+    const end = lengthOf(run);
+    this.full = wholeRange(run);
+    this.range = [...(range ?? this.full)];
+    this.shortest = Math.min(MIN_VISIBLE_STEPS * Math.max(shortestStep(run.series.ms), 1), end);
     this.onShow = () => {};
-    this.card = element("div", { className: "card", hidden: true, attributes: { "aria-hidden": "true" } });
-    this.readout = element("p", { className: "readout" });
+    this.card = new RunCard();
+    this.shown = element("p", { className: "note shown", attributes: { role: "status" } });
     this.plot = element("div", { className: "chart", id: "run-plot" });
     this.line = element("div", { className: "cursor", hidden: true });
     this.place = element(
@@ -46,14 +56,22 @@ export class RunChart {
           role: "slider",
           "aria-label": "Time in the run. Arrow keys move the cursor, plus and minus zoom, 0 shows the whole run.",
           "aria-valuemin": "0",
+          "aria-valuemax": String(Math.round(end)),
         },
       },
       this.plot,
       this.line,
-      this.card,
+      this.card.element,
     );
+    this.strip = new OverviewStrip(run.series, {
+      full: this.full,
+      end,
+      shortest: this.shortest,
+      nameOf: (ms) => this.momentText(ms),
+      onChange: (wanted, isFinal) => this.show(wanted, isFinal),
+    });
     const zoom = (text, name, act) => button(text, act, { attributes: { "aria-label": name, title: name } });
-    this.controls = element(
+    const controls = element(
       "div",
       { className: "controls" },
       zoom("Whole run", "Show the whole run", () => this.show(this.full)),
@@ -63,44 +81,68 @@ export class RunChart {
       zoom("→", "Later", () => this.pan(0.5)),
     );
     this.elements = [
-      element("div", { className: "plot-head" }, this.controls, this.readout),
+      element("div", { className: "plot-head" }, controls, this.shown),
+      this.strip.element,
       this.place,
       ...legendOf(run),
     ];
   }
+  /** The shown part; undefined for the whole run. */
+  get zoomed() {
+    return this.range[1] - this.range[0] < this.full[1] - this.full[0] ? this.range : undefined;
+  }
   draw() {
-    const figure = runFigure(this.run, this.other);
-    this.full = figure.full;
-    this.range = [...figure.full];
-    this.place.setAttribute("aria-valuemax", String(Math.round(figure.end)));
-    const drawn = drawPlot(this.plot, figure.traces, figure.layout, { doubleClick: false });
+    const { traces, layout } = runFigure(this.run, this.other, this.range);
+    const drawn = drawPlot(this.plot, traces, layout, { doubleClick: false });
     this.plot.on("plotly_relayout", (changes) => this.onRelayout(changes));
     this.plot.on("plotly_doubleclick", () => this.show(this.full));
+    this.plot.on("plotly_afterplot", () => this.align());
     this.place.onpointermove = (event) => this.moveTo(event);
     this.place.onpointerdown = (event) => this.moveTo(event);
-    this.place.onpointerleave = () => this.setCursor(undefined);
+    this.place.onpointerleave = (event) => {
+      if (event.pointerType !== "touch") this.setCursor(undefined); // a lifted finger leaves the card
+    };
+    this.place.onblur = () => this.setCursor(undefined);
     this.place.onkeydown = (event) => this.onKey(event);
-    this.setCursor(undefined);
+    this.align();
+    this.showRange();
+    this.onShow(this.zoomed);
     return drawn;
+  }
+  // The strip is as wide as the charts.
+  align() {
+    const axis = this.plot._fullLayout?.xaxis;
+    if (!axis) return;
+    this.strip.element.style.marginLeft = `${axis._offset}px`;
+    this.strip.element.style.width = `${axis._length}px`;
+    this.setCursor(this.cursorMs);
   }
   onRelayout(changes) {
     const from = changes["xaxis.range[0]"];
     const until = changes["xaxis.range[1]"];
     if (isKnown(from) && isKnown(until)) this.show([from, until]);
   }
-  show([from, until]) {
-    const shortest = MIN_VISIBLE_STEPS * Math.max(this.stepMs, 1);
-    const length = Math.min(Math.max(until - from, shortest), this.full[1] - this.full[0]);
+  /** Shows a part. While it is dragged (not `isFinal`), only the charts follow. */
+  show([from, until], isFinal = true) {
+    const length = Math.min(Math.max(until - from, this.shortest), this.full[1] - this.full[0]);
     const start = Math.min(Math.max((from + until - length) / 2, this.full[0]), this.full[1] - length);
     this.range = [start, start + length];
-    this.setCursor(this.cursorMs);
-    this.onShow(length < this.full[1] - this.full[0] ? this.range : undefined);
+    if (isFinal) this.onShow(this.zoomed);
+    this.showRange();
     const { tickvals, ticktext } = timeTicks(this.range);
     return Plotly.relayout(this.plot, {
       "xaxis.range": [...this.range],
       "xaxis.tickvals": tickvals,
       "xaxis.ticktext": ticktext,
-    }).then(() => this.setCursor(this.cursorMs));
+    });
+  }
+  showRange() {
+    this.strip.set(this.range);
+    const [from, until] = this.range.map((ms) => Math.min(Math.max(ms, 0), lengthOf(this.run)));
+    const hint = isNarrow()
+      ? "Touch a chart to read its values."
+      : "Point at a chart to read its values; drag to zoom.";
+    this.shown.textContent = this.zoomed ? `Shown: ${this.momentText(from)} to ${this.momentText(until)}` : hint;
   }
   zoom(factor) {
     const centre = this.cursorMs ?? (this.range[0] + this.range[1]) / 2;
@@ -119,82 +161,95 @@ export class RunChart {
     this.setCursor(left >= 0 && left <= axis._length ? axis.p2d(left) : undefined);
   }
   onKey(event) {
-    const step = this.stepMs;
-    const at = this.cursorMs ?? 0;
-    const jumps = {
-      ArrowLeft: at - step,
-      ArrowRight: at + step,
-      PageUp: at - 10 * step,
-      PageDown: at + 10 * step,
-      Home: 0,
-      End: lengthOf(this.run),
-    };
-    const acts = {
+    if (event.key === "Escape" && !this.zoomed) return; // then it closes the dialog
+    const act = {
       "+": () => this.zoom(0.5),
       "=": () => this.zoom(0.5),
       "-": () => this.zoom(2),
       0: () => this.show(this.full),
-    };
-    if (event.key in acts) acts[event.key]();
-    else if (event.key in jumps) {
-      this.setCursor(Math.min(Math.max(jumps[event.key], 0), lengthOf(this.run)));
-      if (this.cursorMs < this.range[0] || this.cursorMs > this.range[1]) {
+      Escape: () => this.show(this.full),
+    }[event.key];
+    const ms = this.timeAfter(event.key);
+    if (act) act();
+    else if (isKnown(ms)) {
+      this.mark(ms);
+      if (ms < this.range[0] || ms > this.range[1]) {
         const half = (this.range[1] - this.range[0]) / 2;
-        this.show([this.cursorMs - half, this.cursorMs + half]);
+        this.show([ms - half, ms + half]);
       }
     } else return;
     event.preventDefault();
   }
+  /** Moves the cursor without a pointer. The card is where the reader sees a whole chart, if there is one. */
+  mark(ms) {
+    this.pointerTop = undefined;
+    this.setCursor(ms);
+  }
+  // Where a key moves the cursor to: the end of another step, or an end of the run.
+  timeAfter(key) {
+    const ends = [0, ...this.run.series.ms];
+    const at = this.cursorMs ?? Math.max(this.range[0], 0);
+    const next = ends.filter((end) => end <= at).length;
+    const before = ends.filter((end) => end < at).length - 1;
+    const stepAt = (index) => Math.min(ends[Math.min(Math.max(index, 0), ends.length - 1)], lengthOf(this.run));
+    return {
+      ArrowLeft: stepAt(before),
+      ArrowRight: stepAt(next),
+      PageUp: stepAt(before - PAGE_STEPS + 1),
+      PageDown: stepAt(next + PAGE_STEPS - 1),
+      Home: 0,
+      End: lengthOf(this.run),
+    }[key];
+  }
   setCursor(ms) {
-    this.cursorMs = isKnown(ms) ? Math.min(Math.max(ms, 0), this.full[1]) : undefined;
+    this.cursorMs = isKnown(ms) ? Math.min(Math.max(ms, 0), lengthOf(this.run)) : undefined;
     const axis = this.plot._fullLayout?.xaxis;
     const isInside = isKnown(this.cursorMs) && axis && this.cursorMs >= this.range[0] && this.cursorMs <= this.range[1];
     this.line.hidden = !isInside;
     if (isInside) this.line.style.left = `${axis._offset + axis.d2p(this.cursorMs)}px`;
-    const hint = isNarrow()
-      ? "Touch a chart to read its values."
-      : "Point at a chart to read its values; drag to zoom, double-click for the whole run.";
-    const text = isKnown(this.cursorMs)
-      ? `${this.momentText()}: ${readingsAt(this.run, this.other, this.cursorMs).join(", ")}`
-      : "";
-    this.readout.textContent = text || hint;
-    const processes = isKnown(this.cursorMs) ? processesAt(this.run, this.cursorMs) : [];
-    this.showCard(isInside ? processes : []);
     this.place.setAttribute("aria-valuenow", String(Math.round(this.cursorMs ?? 0)));
-    this.place.setAttribute(
-      "aria-valuetext",
-      [text, ...processes.map(asSentence)].filter(Boolean).join("; ") || "no time selected",
-    );
+    this.place.setAttribute("aria-valuetext", this.showValues(isInside));
   }
-  momentText() {
-    return `+${asMoment(this.cursorMs, this.stepMs)}`;
+  // The card, and the same as a sentence.
+  showValues(isInside) {
+    this.card.hide();
+    if (!isKnown(this.cursorMs)) return "no time selected";
+    const readings = readingsAt(this.run, this.other, this.cursorMs);
+    const processes = processesAt(this.run, this.cursorMs);
+    const title = [this.momentText(this.cursorMs), this.clockText()].filter(Boolean).join(", ");
+    const at = this.surroundings();
+    if (isInside && at.chart) this.card.show(title, { readings, processes, hasOther: Boolean(this.other) }, at);
+    return `${title}: ${[readings.map(asReading).join(", "), ...processes.map(asSentence)].filter(Boolean).join("; ")}`;
   }
-  // What the processes used at the cursor, on the side of it that has more room.
-  showCard(processes) {
-    this.card.hidden = !processes.length;
-    if (!processes.length) return;
-    const clock = isKnown(this.run.began) ? ` (${asClock(this.run.began + this.cursorMs, this.stepMs)})` : "";
-    this.card.replaceChildren(
-      element("b", { textContent: `${this.momentText()}${clock}` }),
-      element(
-        "div",
-        {},
-        ...processes.map(({ command, tone, texts }) =>
-          element(
-            "p",
-            { style: { "--part": `var(--${tone})` } },
-            element("span", { textContent: escapeControls(command) }),
-            ...texts.map((textContent) => element("span", { textContent })),
-          ),
-        ),
-      ),
+  surroundings() {
+    const { top } = this.plot.getBoundingClientRect();
+    const axes = Object.entries(this.plot._fullLayout).filter(([name]) => name.startsWith("yaxis"));
+    const charts = axes.map(([, axis]) => ({ top: axis._offset - 24, bottom: axis._offset + axis._length + 4 }));
+    const aimed = isKnown(this.pointerTop)
+      ? (charts.find(({ bottom }) => bottom >= this.pointerTop) ?? charts.at(-1))
+      : charts.find((chart) => chart.top >= -top && chart.bottom <= window.innerHeight - top);
+    return {
+      line: this.line.offsetLeft,
+      pointerTop: this.pointerTop,
+      chart: aimed,
+      place: { width: this.place.clientWidth, height: this.place.clientHeight },
+      view: { top: -top, bottom: window.innerHeight - top },
+    };
+  }
+  // The length of the step at a time says how exact the time is.
+  stepMsAt(ms) {
+    const { ms: ends } = this.run.series;
+    const at = Math.max(
+      ends.findIndex((end) => end >= ms),
+      0,
     );
-    const { offsetLeft } = this.line;
-    const free = this.place.clientWidth - this.card.offsetWidth;
-    const left = offsetLeft < this.place.clientWidth / 2 ? offsetLeft + 12 : offsetLeft - 12 - this.card.offsetWidth;
-    this.card.style.left = `${Math.max(Math.min(left, free), 0)}px`;
-    const lowest = Math.max(this.place.clientHeight - this.card.offsetHeight - 8, 0);
-    this.card.style.top = `${Math.min(Math.max((this.pointerTop ?? 0) - 20, 8), lowest)}px`;
+    return ends[at] - (ends[at - 1] ?? 0);
+  }
+  momentText(ms) {
+    return `+${asMoment(ms, this.stepMsAt(ms))}`;
+  }
+  clockText() {
+    return isKnown(this.run.began) ? asClock(this.run.began + this.cursorMs, this.stepMsAt(this.cursorMs)) : "";
   }
   remove() {
     removePlot(this.plot);

@@ -7,8 +7,9 @@ import { clearRunPage, drawRunPage } from "#page/run_page.js";
 import { familyOf } from "#page/run_values.js";
 import { formatAddress, selection, writeAddress } from "#page/selection.js";
 
-/** Returns the address of a run in the page, with the filters. */
-export const runAddress = (run) => `#${formatAddress({ ...selection, run: nameOf(run) })}`;
+/** Returns the whole address of a run, with the filters. A mere "#…" is a link that skips content. */
+export const runAddress = (run) =>
+  `${location.href.replace(/#.*/s, "")}#${formatAddress({ ...selection, run: nameOf(run) })}`;
 
 /** A link that opens a run here, or where the reader asks for: in another tab or window. */
 export function runLink(run, textContent, properties = {}) {
@@ -34,7 +35,7 @@ export async function openRun(run, { isNewPage = true } = {}) {
   await loadSeries();
   await loadActivity(run);
   if (selection.run !== name) return; // closed, or another run was opened
-  drawRunPage(byId("detail-body"), run, { onOpen: openRun });
+  drawRunPage(byId("detail-body"), run, { linkTo: runLink });
   dialog.scrollTop = 0;
   byId("run-title").focus();
 }

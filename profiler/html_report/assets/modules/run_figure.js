@@ -1,101 +1,13 @@
-// The time series of one run as a figure: charts one above the other with one time axis. A point is the measurement
-// of the step that ends there. Each measured quantity has a chart.
+// The time series of one run as a figure: charts one above the other with one time axis.
 
 import { chartLayout, isNarrow } from "#page/charts.js";
-import {
-  asDuration,
-  asMemory,
-  asPercent,
-  asRate,
-  asVcpu,
-  asVcpuCount,
-  asWholeDuration,
-  isKnown,
-} from "#page/formats.js";
+import { asDuration, asMemory, asWholeDuration, isKnown } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { layerTones, outlineOf, stackColumns } from "#page/process_layers.js";
-import { known, max, total } from "#page/statistics.js";
+import { layersOf, pointsOf, rowsOf, seriesOf } from "#page/run_rows.js";
+import { known, max } from "#page/statistics.js";
 import { colour, isOnPaper } from "#page/theme.js";
 import { DAY, HOUR, MINUTE } from "#page/time_units.js";
-
-const hasVcpuSize = (run) => isKnown(run.vcpuSize) && run.vcpuSize > 0;
-
-const ROWS = [
-  {
-    id: "cpu",
-    title: "CPU, in vCPU",
-    limit: (run) => (hasVcpuSize(run) ? run.vcpuSize : undefined),
-    show: asVcpu,
-    axis: (top) => plainAxis(top),
-    lines: [{ column: "vcpu", name: "", tone: "cpu" }],
-  },
-  {
-    id: "memory",
-    title: "Memory",
-    limit: (run) => run.size,
-    show: asMemory,
-    axis: (top) => memoryAxis(top),
-    lines: [{ column: "mb", name: "", tone: "memory" }],
-  },
-  {
-    id: "io",
-    title: "Read and written, in MB/s",
-    show: asRate,
-    axis: (top) => plainAxis(top),
-    lines: [
-      { column: "read", name: "read", tone: "cpu", gapMs: Infinity },
-      { column: "written", name: "written", tone: "memory", gapMs: Infinity },
-    ],
-  },
-  {
-    id: "gpu",
-    title: "GPU utilization, mean of the GPUs",
-    show: asPercent,
-    axis: () => percentAxis(),
-    lines: [{ column: "gpu", name: "GPU", tone: "device", gapMs: 3000 }],
-  },
-  {
-    id: "gpu-memory",
-    title: "GPU memory, all GPUs",
-    limit: (run) => total(known(run.gpus ?? [], (gpu) => gpu.size)) || undefined,
-    show: asMemory,
-    axis: (top) => memoryAxis(top),
-    lines: [{ column: "gpuMb", name: "GPU memory", tone: "device", gapMs: 3000 }],
-  },
-  {
-    id: "neuron",
-    title: "NeuronCore utilization, mean of the cores",
-    show: asPercent,
-    axis: () => percentAxis(),
-    lines: [{ column: "neuron", name: "NeuronCores", tone: "device" }],
-  },
-  {
-    id: "wait",
-    title: "Threads waiting for a CPU",
-    seriesOf: (run) => run?.activity,
-    show: (count) => `${asVcpuCount(count)} waiting for a CPU`,
-    axis: (top) => plainAxis(top),
-    lines: [{ column: "wait", name: "", tone: "failure" }],
-  },
-  {
-    id: "processes-cpu",
-    title: "CPU by process, in vCPU",
-    limit: (run) => (hasVcpuSize(run) ? run.vcpuSize : undefined),
-    show: asVcpu,
-    axis: (top) => plainAxis(top),
-    lines: [],
-    layer: 1,
-  },
-  {
-    id: "processes-memory",
-    title: "Memory by process",
-    limit: (run) => run.size,
-    show: asMemory,
-    axis: (top) => memoryAxis(top),
-    lines: [],
-    layer: 2,
-  },
-];
 
 const ROW_HEIGHT = 120;
 const ROW_GAP = 46;
@@ -105,6 +17,8 @@ const CHART_BOTTOM = 34;
 
 // The limit is drawn if the highest value reaches this share of it; otherwise the chart would be a flat line.
 const NEAR_LIMIT = 0.5;
+// The height of a text as a share of a chart.
+const TEXT_SHARE = 0.14;
 
 const TIME_STEPS = [
   ...[1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10e3, 15e3, 30e3],
@@ -112,25 +26,10 @@ const TIME_STEPS = [
   ...[1, 2, 6, 12].map((hours) => hours * HOUR),
 ];
 
-const MEMORY_STEPS_MB = [1, 2, 5, 10, 20, 50, 100, 200, 512, 1024, 2048, 5120, 10240, 20480, 51200, 102400];
-const hasValues = (column) => column?.some(isKnown) ?? false;
-const seriesOf = (run, row) => (row.seriesOf ? row.seriesOf(run) : run?.series);
-const layersOf = (run, row) => (row.layer && run.activity?.processes?.map((process) => process[row.layer])) || [];
-const rowsOf = (run) =>
-  ROWS.filter(
-    (row) =>
-      row.lines.some(({ column }) => hasValues(seriesOf(run, row)?.[column])) || layersOf(run, row).some(hasValues),
-  );
 export const lengthOf = (run) => Math.max(run.series.ms.at(-1), run.outcome === "running" ? 0 : (run.ms ?? 0), 1);
-const plainAxis = (top) => ({ range: [0, top], nticks: 4, tickformat: "~r" });
-const percentAxis = () => ({ range: [0, 105], tickvals: [0, 50, 100], ticktext: ["0 %", "50 %", "100 %"] });
 
-function memoryAxis(top) {
-  const step = MEMORY_STEPS_MB.find((candidate) => top / candidate <= 4.5) ?? Math.ceil(top / 4 / 102400) * 102400;
-  const tickvals = [];
-  for (let mb = 0; mb <= top; mb += step) tickvals.push(mb);
-  return { range: [0, top], tickvals, ticktext: tickvals.map(asMemory) };
-}
+/** Returns the time axis of a run, which a longer run to compare with does not change. */
+export const wholeRange = (run) => [-0.004 * lengthOf(run), 1.004 * lengthOf(run)];
 
 export function timeTicks([from, until]) {
   const length = until - from;
@@ -144,32 +43,14 @@ export function timeTicks([from, until]) {
 // "10 s", "5m", "1h 30m": a last part that is zero is left out.
 const asElapsed = (ms) => (ms < MINUTE ? asWholeDuration(ms) : asDuration(ms).replace(/ 00[smh]$/, ""));
 
-// Drops unknown values between known ones at most maxGapMs apart, so that the line has no gap there.
-function withoutShortGaps(ms, values, maxGapMs) {
-  const kept = [];
-  let knownMs = 0;
-  let unknown = [];
-  values.forEach((value, index) => {
-    if (!isKnown(value)) {
-      unknown.push(index);
-      return;
-    }
-    if (ms[index] - knownMs > maxGapMs) kept.push(...unknown);
-    kept.push(index);
-    knownMs = ms[index];
-    unknown = [];
-  });
-  kept.push(...unknown);
-  return [kept.map((index) => ms[index]), kept.map((index) => values[index])];
-}
-
-function lineOf(series, { column, name, tone, gapMs }, yaxis, { pale, fill }) {
-  const [ms, values] = gapMs ? withoutShortGaps(series.ms, series[column], gapMs) : [series.ms, series[column]];
+function lineOf(series, line, yaxis, { pale, fill }) {
+  const [ms, values] = pointsOf(series, line);
+  const { column, tone } = line;
   const stroke = pale ? colour("pale") : colour(tone);
   return {
     type: "scatter",
     mode: "lines",
-    name: pale ? `${name || column} of the other run` : name || column,
+    name: pale ? `${column} of the other run` : column,
     x: [0, ...ms],
     y: [values[0], ...values],
     yaxis,
@@ -198,7 +79,7 @@ function layerParts(run, row, yaxis) {
     hoverinfo: "skip",
     fill: "toself",
     fillcolor: colour(tones[at]),
-    line: { color: colour("panel"), width: 0.5 },
+    line: { width: 0 }, // a line would hide a thin layer
   }));
   return { traces, highest: max(stacked.flatMap(([, tops]) => tops.filter(isKnown))) ?? 0 };
 }
@@ -219,10 +100,12 @@ function rowParts(run, other, row, axisName) {
   }
   traces.push(...lines.map((line) => lineOf(series, line, axisName, { fill: lines.length === 1 })));
   const { shapes, annotations } = limitParts(row, limit, isNear, axisName);
-  if (row.id === "memory" && isMissedPeak(run)) {
+  if (row.id === "memory" && hasPeakWithoutTime(run)) {
     shapes.push({ ...levelLine(run.peak, axisName, "memory"), name: "kernel peak" });
+    const isBelow = isNear && limit >= run.peak && limit - run.peak < TEXT_SHARE * top;
     annotations.push({
       ...levelText(`kernel peak ${asMemory(run.peak)}${isNarrow() ? "" : ", between the samples"}`, run.peak, axisName),
+      ...(isBelow ? { yanchor: "top" } : {}),
       font: { size: 11, color: colour("memory") },
       x: 0,
       xanchor: "left",
@@ -251,10 +134,11 @@ function titleOf(row, lines, axisName) {
 // A full CPU is in use, a full memory is a kill.
 const limitTone = ({ id }) => (id.includes("memory") ? "oom" : "faint");
 
-// The kernel counts every peak. Its time is unknown: only that no sample has seen it.
+// The kernel counts every peak, also one that no sample has seen. A peak far above all samples has no time.
 const MISSED_SHARE = 1.01;
 const isMissedPeak = (run) =>
   run.peakBy === "kernel" && run.peak > MISSED_SHARE * (max(known(run.series?.mb ?? [], (mb) => mb)) ?? Infinity);
+const hasPeakWithoutTime = (run) => isMissedPeak(run) && !isKnown(run.peakAt);
 
 const levelLine = (value, axisName, tone) => ({
   type: "line",
@@ -267,8 +151,11 @@ const levelLine = (value, axisName, tone) => ({
   line: { color: colour(tone), width: 1.3, dash: tone === "memory" ? "dot" : "dash" },
 });
 
+// The ground keeps the text readable on lines.
 const levelText = (text, value, axisName) => ({
   text,
+  bgcolor: `${colour("panel")}b0`,
+  borderpad: 0,
   xref: "paper",
   y: value,
   yref: axisName,
@@ -309,39 +196,47 @@ function limitParts(row, limit, isNear, axisName) {
 
 const MOMENT_TONES = { saturated: "cpu", memory: "memory" };
 
+// The memory peak: a moment of its own, or one that no sample has seen and whose time is known.
+function peakTime(run) {
+  const moment = run.moments?.find(([kind]) => kind === "memory-peak");
+  if (hasPeakWithoutTime(run)) return undefined;
+  return moment?.[1] ?? (isMissedPeak(run) ? run.peakAt : undefined);
+}
+
 // Moments in the charts: all vCPUs in use, idle, memory that rises, and the memory peak.
 function momentParts(run, axisOf) {
-  const shapes = [];
   const traces = [];
+  const at = peakTime(run);
+  if (isKnown(at) && isKnown(run.peak) && axisOf.memory) {
+    traces.push({
+      type: "scatter",
+      mode: "markers",
+      name: "memory peak",
+      x: [at],
+      y: [run.peak],
+      yaxis: axisOf.memory,
+      hoverinfo: "skip",
+      marker: { size: 8, color: colour("memory"), line: { color: colour("panel"), width: 1.5 } },
+    });
+  }
+  const shapes = [];
   for (const [kind, start, end] of run.moments ?? []) {
-    if (kind === "memory-peak") {
-      if (axisOf.memory && isKnown(run.peak))
-        traces.push({
-          type: "scatter",
-          mode: "markers",
-          name: "memory peak",
-          x: [start],
-          y: [run.peak],
-          yaxis: axisOf.memory,
-          hoverinfo: "skip",
-          marker: { size: 8, color: colour("memory"), line: { color: colour("panel"), width: 1.5 } },
-        });
-    } else if (axisOf[kind === "memory" ? "memory" : "cpu"]) {
-      shapes.push({
-        type: "rect",
-        name: kind,
-        x0: start,
-        x1: end,
-        xref: "x",
-        y0: 0,
-        y1: 1,
-        yref: `${axisOf[kind === "memory" ? "memory" : "cpu"]} domain`,
-        layer: "below",
-        line: { width: 0 },
-        fillcolor: colour(MOMENT_TONES[kind] ?? "unknown"),
-        opacity: 0.14,
-      });
-    }
+    const yaxis = axisOf[kind === "memory" ? "memory" : "cpu"];
+    if (kind === "memory-peak" || !yaxis) continue;
+    shapes.push({
+      type: "rect",
+      name: kind,
+      x0: start,
+      x1: end,
+      xref: "x",
+      y0: 0,
+      y1: 1,
+      yref: `${yaxis} domain`,
+      layer: "below",
+      line: { width: 0 },
+      fillcolor: colour(MOMENT_TONES[kind] ?? "unknown"),
+      opacity: 0.14,
+    });
   }
   return { shapes, traces };
 }
@@ -385,14 +280,13 @@ function markers(run, end) {
   };
 }
 
-/** Makes the figure of a run; `other` is the run to compare with, if any. */
-export function runFigure(run, other) {
+/** Makes the figure of a run, or of a range of it; `other` is the run to compare with, if any. */
+export function runFigure(run, other, range = wholeRange(run)) {
   const rows = rowsOf(run);
   const rowHeight = isOnPaper() ? Math.min(ROW_HEIGHT, PAPER_HEIGHT / rows.length - ROW_GAP) : ROW_HEIGHT;
   const height = CHART_TOP + CHART_BOTTOM + rows.length * rowHeight + (rows.length - 1) * ROW_GAP;
   const inner = height - CHART_TOP - CHART_BOTTOM;
   const end = lengthOf(run);
-  const full = [-0.004 * end, 1.004 * end]; // of the run alone: a longer run to compare with is cut off
   const traces = [];
   const shapes = [];
   const annotations = [];
@@ -429,8 +323,8 @@ export function runFigure(run, other) {
     shapes,
     annotations,
     xaxis: {
-      range: [...full],
-      ...timeTicks(full),
+      range: [...range],
+      ...timeTicks(range),
       tickangle: 0,
       fixedrange: isNarrow(),
       anchor: `y${rows.length > 1 ? rows.length : ""}`,
@@ -438,36 +332,5 @@ export function runFigure(run, other) {
       showgrid: true,
     },
   });
-  return { traces, layout: { ...layout, ...axes }, full, end };
-}
-
-const stepAt = (series, ms) => series.ms.findIndex((end) => end >= ms);
-
-/** Returns what the processes used at a time: { command, tone, texts }. */
-export function processesAt(run, ms) {
-  const processes = run.activity?.processes ?? [];
-  const tones = layerTones(processes.map(([command]) => command));
-  const rows = rowsOf(run).filter(({ layer }) => layer);
-  const text = (value, row) => (isKnown(value) ? row.show(value) : "not measured");
-  return processes.map((process, at) => ({
-    command: process[0],
-    tone: tones[at],
-    texts: rows.map((row) => text(process[row.layer]?.[stepAt(run.activity, ms)], row)),
-  }));
-}
-
-/** Returns the texts of what was measured at a time, with the other run's value in brackets. */
-export function readingsAt(run, other, ms) {
-  const texts = [];
-  for (const row of rowsOf(run)) {
-    const [series, otherSeries] = [seriesOf(run, row), seriesOf(other, row)];
-    for (const { column, name } of row.lines.filter((line) => series?.[line.column])) {
-      const value = series[column][stepAt(series, ms)];
-      const otherValue = otherSeries?.[column]?.[stepAt(otherSeries, ms)];
-      const text = isKnown(value) ? row.show(value) : "not measured";
-      const otherText = isKnown(otherValue) ? `(${row.show(otherValue)})` : "";
-      texts.push([name, text, otherText].filter(Boolean).join(" "));
-    }
-  }
-  return texts;
+  return { traces, layout: { ...layout, ...axes } };
 }

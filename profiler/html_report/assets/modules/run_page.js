@@ -111,8 +111,7 @@ function momentsOf(run, chart, flame) {
     const zoom = () => {
       if (chart) {
         const margin = Math.max((end - start) * 0.5, lengthOf(run) * 0.05);
-        chart.show([start - margin, end + margin]);
-        chart.setCursor(start);
+        chart.show([start - margin, end + margin]).then(() => chart.mark(end > start ? start + 1 : start));
       }
       if (end > start) flame?.show({ range: [start, end] });
     };
@@ -138,7 +137,7 @@ function sizePart(run) {
 }
 
 // Each container of a task may have a report.
-function siblingsOf(run, onOpen) {
+function siblingsOf(run, linkTo) {
   const others = content.onlyOne ? [] : content.runs.filter((other) => isSibling(other, run));
   if (!others.length) return [];
   return [
@@ -146,7 +145,7 @@ function siblingsOf(run, onOpen) {
       "p",
       { className: "note" },
       element("span", { textContent: `Container ${escapeControls(run.container)}. Other reports of this task: ` }),
-      ...others.map((other) => button(escapeControls(other.container), () => onOpen(other), { className: "link" })),
+      ...others.map((other) => linkTo(other, escapeControls(other.container))),
     ),
   ];
 }
@@ -160,20 +159,24 @@ let drawn;
 /**
  * Draws a run.
  *
- * `other` is the run to compare with, null for none. `onOpen(run)` opens another report of the same task.
+ * `other` is the run to compare with, null for none. `linkTo(run, text)` makes a link to another run of the page.
  */
-export function drawRunPage(place, run, { other = lastSuccess(run), onOpen } = {}) {
+export function drawRunPage(place, run, { other = lastSuccess(run), linkTo } = {}) {
+  const range = drawn?.run === run ? drawn.chart?.zoomed : undefined; // only the colours or the other run change
   clearRunPage();
   for (const one of [run, other]) if (one && hasSeries(one)) one.series ??= unpackSeries(content.series[one.row]);
   const drawnOther = run.series && other?.series ? other : undefined;
-  const chart = run.series ? new RunChart(run, drawnOther) : undefined;
+  const chart = run.series ? new RunChart(run, drawnOther, range) : undefined;
   const flame = flameGraph(run, chart);
-  drawn = { place, run, other: other ?? null, onOpen, chart };
+  drawn = { place, run, other: other ?? null, linkTo, chart };
   const links = [
     [logStreamLink(run), "Log stream"],
     [taskLink(run), "ECS task"],
   ].filter(([href]) => href);
-  const choice = comparisonChoice(run, other, (chosen) => drawRunPage(place, run, { other: chosen, onOpen }));
+  const choice = comparisonChoice(run, other, (chosen) => {
+    drawRunPage(place, run, { other: chosen, linkTo });
+    place.querySelector(".compare select")?.focus({ preventScroll: true });
+  });
   place.replaceChildren(
     element(
       "div",
@@ -191,7 +194,7 @@ export function drawRunPage(place, run, { other = lastSuccess(run), onOpen } = {
         ...links.map(([href, text]) => link(href, text)),
       ),
     ),
-    ...siblingsOf(run, onOpen),
+    ...siblingsOf(run, linkTo),
     verdictOf(run),
     ...timeLane(run),
     ...(chart ? [element("div", { className: "plot-block" }, ...choice, ...chart.elements)] : [emptyNote(NO_SERIES)]),
@@ -204,7 +207,14 @@ export function drawRunPage(place, run, { other = lastSuccess(run), onOpen } = {
       { className: "parts" },
       ...(flame ? [] : momentsOf(run, chart)),
       ...(drawnOther
-        ? [section(`Compared with ${asTime(other.began)}`, comparisonTable(run, other), ...processorNote(run, other))]
+        ? [
+            section(
+              `Compared with ${asTime(other.began)}`,
+              comparisonTable(run, other),
+              ...processorNote(run, other),
+              ...(linkTo ? [linkTo(other, "Open the other run")] : []),
+            ),
+          ]
         : []),
       ...listSection("Notices", run.notices),
       ...listSection("Warnings", run.warnings),

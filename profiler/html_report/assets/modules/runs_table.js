@@ -2,7 +2,7 @@
 
 import { content } from "#page/content.js";
 import { saveCsv } from "#page/csv.js";
-import { byId, emptyNote, outcomeCell, table } from "#page/elements.js";
+import { bar, breakable, byId, element, emptyNote, outcomeCell, svgElement, table } from "#page/elements.js";
 import {
   asDuration,
   asMemory,
@@ -10,16 +10,29 @@ import {
   asTime,
   asUsd,
   asVcpuCount,
-  escapeControls,
   isKnown,
   truncate,
   UNKNOWN,
 } from "#page/formats.js";
+import { coursePath } from "#page/overview_strip.js";
 import { runLink } from "#page/run_dialog.js";
 import { familyOf, shareOf } from "#page/run_values.js";
 import { searchRuns, selectedRuns, selection, writeAddress } from "#page/selection.js";
 
 const PAGE_ROWS = 100;
+
+const withBar = (text, percent, options) =>
+  element("span", { textContent: text }, ...(isKnown(percent) ? [bar(percent, options)] : []));
+
+// A course has a digit to the base 36 for each part of the run, or "-" for a gap.
+function courseLine(course) {
+  if (!course) return [];
+  const values = [...course].map((digit) => (digit === "-" ? undefined : Number.parseInt(digit, 36)));
+  const ends = values.map((_, part) => part + 1);
+  const path = svgElement("path", { d: coursePath(ends, values, [0, values.length]) });
+  const box = { viewBox: "0 0 100 100", preserveAspectRatio: "none", "aria-hidden": "true" };
+  return [svgElement("svg", box, path)];
+}
 
 const RUN_COLUMNS = [
   {
@@ -29,7 +42,7 @@ const RUN_COLUMNS = [
     pick: (run) => run.began,
     show: (run) => runLink(run, asTime(run.began)),
   },
-  { key: "family", name: "Family", className: "family", pick: familyOf, show: (run) => escapeControls(familyOf(run)) },
+  { key: "family", name: "Family", className: "family", pick: familyOf, show: (run) => breakable(familyOf(run)) },
   {
     key: "account",
     name: "Account",
@@ -59,9 +72,16 @@ const RUN_COLUMNS = [
     name: "Peak vCPU",
     className: "number wide",
     pick: (run) => run.vcpuMax,
-    show: (run) => asVcpuCount(run.vcpuMax),
+    show: (run) => withBar(asVcpuCount(run.vcpuMax), shareOf(run.vcpuMax, run.vcpuSize), { isCalm: true }),
   },
-  { key: "peak", name: "Peak memory", className: "number", pick: (run) => run.peak, show: (run) => asMemory(run.peak) },
+  {
+    key: "peak",
+    name: "Peak memory",
+    className: "number course",
+    pick: (run) => run.peak,
+    show: (run) =>
+      element("span", {}, ...courseLine(run.course), withBar(asMemory(run.peak), shareOf(run.peak, run.size))),
+  },
   {
     key: "used",
     name: "of size",
@@ -70,7 +90,7 @@ const RUN_COLUMNS = [
     show: (run) => asPercent(shareOf(run.peak, run.size)),
   },
   { key: "usd", name: "Cost", className: "number wide", pick: (run) => run.usd, show: (run) => asUsd(run.usd) },
-  { key: "id", name: "Task id", className: "wide", pick: (run) => run.id, show: (run) => truncate(run.id, 12) },
+  { key: "id", name: "Task id", className: "wide size", pick: (run) => run.id, show: (run) => truncate(run.id, 12) },
 ];
 
 /** Sorts by the column with this key. Unknown values come last. */

@@ -17,9 +17,11 @@ export const NO_FILTERS = {
 };
 
 const DEFAULT_SORT = "-began";
+/** What the cells of the heatmaps show; the first is the default. */
+export const STATISTICS = ["peak", "average"];
 
-/** What the reader selected: filters, order of the table, and the opened run. */
-export const selection = { ...NO_FILTERS, sort: "began", descending: true, run: "" };
+/** What the reader selected: filters, statistic of the heatmaps, order of the table, and the opened run. */
+export const selection = { ...NO_FILTERS, statistic: STATISTICS[0], sort: "began", descending: true, run: "" };
 export const CHOICES = ["family", "account", "region", "cluster", "outcome", "tag"];
 
 export const PLACES = ["account", "region", "cluster"]; // chosen only where there are several
@@ -77,19 +79,26 @@ export function searchRuns(runs, search) {
 
 export const selectedRuns = () => filterRuns(content.runs, selection);
 
-/** Parses the part of an address after #. Unknown names and invalid dates are ignored. */
+/** Parses the part of an address after #. Unknown names and invalid values are ignored. */
 export function parseAddress(text) {
   const given = new URLSearchParams(text);
   const parsed = Object.fromEntries(Object.keys(NO_FILTERS).map((name) => [name, given.get(name) ?? ""]));
   for (const name of ["from", "to"]) if (!DATE.test(parsed[name])) parsed[name] = "";
   const sort = given.get("sort") ?? DEFAULT_SORT;
-  return { ...parsed, sort: sort.replace(/^-/, ""), descending: sort.startsWith("-"), run: given.get("run") ?? "" };
+  return {
+    ...parsed,
+    statistic: STATISTICS.find((name) => name === given.get("statistic")) ?? STATISTICS[0],
+    sort: sort.replace(/^-/, ""),
+    descending: sort.startsWith("-"),
+    run: given.get("run") ?? "",
+  };
 }
 
 /** Returns the address of a selection: the inverse of `parseAddress`. */
 export function formatAddress(selected) {
   const given = new URLSearchParams();
   for (const name of Object.keys(NO_FILTERS)) if (selected[name]) given.set(name, selected[name]);
+  if (selected.statistic !== STATISTICS[0]) given.set("statistic", selected.statistic);
   const sort = `${selected.descending ? "-" : ""}${selected.sort}`;
   if (sort !== DEFAULT_SORT) given.set("sort", sort);
   if (selected.run) given.set("run", selected.run);

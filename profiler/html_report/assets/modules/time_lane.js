@@ -67,7 +67,7 @@ export function timeLane(run) {
             title: `${name} ${asShare(percent)}`,
             style: { "flex-grow": String(percent), ...tone(kind) },
           },
-          ...(percent >= (isNarrow() ? 12 : 5) ? [element("i", { textContent: asShare(percent) })] : []),
+          ...(percent >= (isNarrow() ? 17 : 8) ? [element("i", { textContent: asShare(percent) })] : []),
         ),
       ),
   );

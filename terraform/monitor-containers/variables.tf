@@ -1,0 +1,44 @@
+variable "tasks" {
+  description = "The tasks by a key of your own, such as the family. log_group: of the batch's awslogs log driver. For another log driver, a group of the monitor's own, which must also be the setting TASK_PROFILER_LOG_GROUP. The other attributes override the variables below."
+  type = map(object({
+    log_group       = string
+    batch_container = optional(string)
+    stream_prefix   = optional(string)
+    region          = optional(string)
+    image           = optional(string)
+    settings        = optional(map(string), {})
+  }))
+  nullable = false
+}
+
+variable "image" {
+  description = "The monitor's image, which you build and push."
+  type        = string
+  nullable    = false
+}
+
+variable "batch_container" {
+  description = "Name of the batch container. Unset: the task's key."
+  type        = string
+  default     = null
+}
+
+variable "region" {
+  description = "Region of the log groups. Fargate needs it."
+  type        = string
+  default     = null
+}
+
+variable "stream_prefix" {
+  description = "The batches' awslogs-stream-prefix."
+  type        = string
+  default     = "ecs"
+  nullable    = false
+}
+
+variable "settings" {
+  description = "Environment variables of all monitors, such as TASK_PROFILER_TAGS."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+}

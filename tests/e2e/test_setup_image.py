@@ -1,0 +1,81 @@
+"""``task-profiler setup image`` from an installed wheel: a real build, a real push, the image started."""
+
+import json
+import os
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from moto.ecr.models import Repository
+from moto.ecr.responses import ECRResponse
+
+import profiler
+from tests.aws import FakeAws
+from tests.e2e.engine import Engine
+from tests.e2e.images import (
+    ARCHITECTURES,
+    BASE_IMAGE,
+    NATIVE,
+    PROXIES,
+    build_image_of_this_machine,
+    has_buildx,
+    remove_image,
+)
+from tests.e2e.registry import PASSWORD, USER, Registry, running_registry
+from tests.tutorial import build_wheel
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def ecr(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """The registry as the account's ECR."""
+    with running_registry() as registry:
+        made = Repository.__init__
+
+        def init(self: Any, *arguments: Any, **named: Any) -> None:
+            made(self, *arguments, **named)
+            self.repository_uri = self.uri = f"{registry.address}/{self.name}"
+
+        token = b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        data = {"authorizationToken": token, "proxyEndpoint": f"https://{registry.address}", "expiresAt": 1}
+        answer = json.dumps({"authorizationData": [data]})
+        monkeypatch.setattr(Repository, "__init__", init)
+        monkeypatch.setattr(ECRResponse, "get_authorization_token", lambda _: answer)
+        yield registry
+
+
+def test_an_installed_wheel_builds_and_pushes_its_image(
+    engine: Engine, ecr: Registry, aws: FakeAws, tmp_path: Path
+) -> None:
+    installed = tmp_path / "installed"
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", str(installed))
+    subprocess.run((*pip, str(build_wheel(tmp_path / "wheel"))), check=True)
+    own = tmp_path / ".docker" / "config.json"
+    own.parent.mkdir()
+    own.write_text('{"credsStore": "missing"}')
+    image = f"{ecr.address}/task-profiler:{profiler.__version__}"
+    proxies = [f"--build-arg={name}" for name in PROXIES if name in os.environ]
+    platform = ("--platform", f"linux/{ARCHITECTURES[NATIVE.machine]}") if has_buildx() else ()
+    with build_image_of_this_machine(engine, BASE_IMAGE) as build_image:
+        arguments = (f"--build-arg=BASE_IMAGE={BASE_IMAGE}", f"--build-arg=BUILD_IMAGE={build_image}", *proxies)
+        done = subprocess.run(
+            [str(installed / "bin" / "task-profiler"), "setup", "image", *platform, "--", "--network=host", *arguments],
+            cwd=installed,
+            env=engine.environment() | aws.environment() | {"PYTHONPATH": str(installed), "HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (0, f"{image}\n"), done.stderr
+    try:
+        assert len(ecr.manifest("task-profiler", profiler.__version__)["layers"]) >= 3
+        assert engine.command("run", "--rm", "--network=none", image, "--version").split()[-1] == profiler.__version__
+    finally:
+        remove_image(engine, image)
+    assert own.read_text() == '{"credsStore": "missing"}'
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and PASSWORD.encode() in path.read_bytes()]

@@ -1,0 +1,63 @@
+"""The steps of a setup where AWS refuses, or where the stack is neither there nor absent."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+import profiler
+from profiler.account_setup.setup_steps import SetupStep, SetupSteps
+
+KEY = "task-profiler/forwarder-{}-0123456789abcdef.zip"
+
+
+def refuse(**_: object) -> None:
+    raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "AnyOperation")
+
+
+class Refusing:
+    """A client of an account where nothing is allowed."""
+
+    meta = SimpleNamespace(region_name="eu-west-1")
+
+    def __getattr__(self, _name: str) -> Any:
+        return refuse
+
+    def get_paginator(self, _name: str) -> Any:
+        return SimpleNamespace(paginate=refuse)
+
+
+def steps(stack: dict[str, Any] | None = None) -> list[SetupStep]:
+    cloudformation: Any = Refusing()
+    if stack is not None:
+        described = {"StackName": "task-profiler", "StackId": "arn", **stack}
+        cloudformation.describe_stacks = lambda **_: {"Stacks": [described]}
+    clients = {"cloudformation": cloudformation}
+    options = {"region": "eu-west-1", "profile": None}
+    return list(SetupSteps(lambda name: clients.get(name, Refusing()), (), options, lambda *_: None).read())
+
+
+def test_what_aws_refuses_is_unknown_and_says_what_to_allow() -> None:
+    found = steps()
+    assert [step.is_done for step in found] == [None] * 4
+    assert [("allow" in step.text) for step in found] == [True, True, True, False]
+    assert found[1].commands == (("task-profiler", "setup", "stack", "--region", "eu-west-1"),)
+    assert "NAME" in found[2].commands[0]
+
+
+@pytest.mark.parametrize(
+    ("status", "version", "is_done"),
+    [
+        ("CREATE_COMPLETE", profiler.__version__, True),
+        ("UPDATE_COMPLETE", "0.0.1", False),
+        ("UPDATE_IN_PROGRESS", profiler.__version__, None),
+        ("ROLLBACK_COMPLETE", profiler.__version__, False),
+        ("REVIEW_IN_PROGRESS", profiler.__version__, False),
+    ],
+)
+def test_a_stack_counts_when_it_is_deployed_with_this_version(
+    status: str, version: str, *, is_done: bool | None
+) -> None:
+    parameters = [{"ParameterKey": "CodeKey", "ParameterValue": KEY.format(version)}]
+    assert steps({"StackStatus": status, "Parameters": parameters})[1].is_done is is_done
