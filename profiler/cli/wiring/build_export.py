@@ -27,6 +27,7 @@ def export_run(record: Record, environment: Mapping[str, str], clock: Clock) -> 
             record=record,
             context=environment,
             resource=user_attributes(environment),
+            part=record.started_at or "",  # in ECS, all commands of a task have its id
             observed_ns=clock.wall_ns(),
         )
         return standard_targets(environment), signals_of(run)
