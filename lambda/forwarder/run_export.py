@@ -152,7 +152,7 @@ def _event_record(ended: EndedTask) -> Record:
     """Return what the event says, as a record."""
     task, log = ended.task, ended.log
     batch = batch_container(task, ended.container)
-    container = Container(name=_UNKNOWN)
+    container = Container(name="")
     if batch is not None:
         container = Container(
             name=batch.name,

@@ -10,11 +10,17 @@ from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
-from profiler.otlp.run_attributes import attributes, label_attributes, resource_attributes, run_attributes, text
+from profiler.otlp.run_attributes import (
+    attributes,
+    label_attributes,
+    resource_attributes,
+    run_attributes,
+    service_name,
+    text,
+)
 from profiler.otlp.trace_context import SpanParent, find_parent, span_id, trace_id
 from profiler.past_runs.moments import find_moments
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
-from profiler.record.family_identity import family_key
 from profiler.record.record_model import Metrics, Number, Record, Report, known_status
 from profiler.record.run_outcome import describe_exit_code
 
@@ -120,7 +126,7 @@ def _spans(run: ExportedRun, ids: _Ids, ended: list[Message]) -> list[Message]:
         "spanId": ids.root,
         **parent,
         **flags,
-        "name": text(family_key(record).name),
+        "name": service_name(record),
         "kind": _KIND_INTERNAL,
         "startTimeUnixNano": str(run.begin_ns),
         "endTimeUnixNano": str(run.end_ns),

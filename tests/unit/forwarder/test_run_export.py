@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from forwarder.delivery_errors import DeliveryError, InProgressError, SettingsError
@@ -233,6 +234,17 @@ def test_an_unknown_verdict_leaves_that_of_the_report() -> None:
     unknown = Outcome(status="unknown", category="unknown", out_of_memory=False)
     assert exported_run(ended(report(), outcome=unknown), NOW_NS).record.status == "failure"
     assert exported_run(ended(report("task.checkpoint"), outcome=unknown), NOW_NS).record.status == "unknown"
+
+
+def test_an_unknown_batch_has_no_name_of_a_container() -> None:
+    unknown = exported_run(msgspec.structs.replace(ended(containers=[]), container=None), NOW_NS)
+    resource = signals_of(unknown)["traces"]["resourceSpans"][0]["resource"]["attributes"]
+    names = {one["key"]: one["value"].get("stringValue") for one in resource}
+    assert "container.name" not in names
+    assert names["service.name"] == "nightly"
+    nameless = msgspec.structs.replace(unknown, record=msgspec.structs.replace(unknown.record, family=None))
+    span = signals_of(nameless)["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    assert span["name"] == "unknown_service"
 
 
 def test_a_task_that_never_started_is_exported() -> None:
