@@ -69,6 +69,18 @@ def test_a_new_start_does_not_hide_the_failure_before_it(opened: Opener, tmp_pat
     tab.wait_for_selector("#detail[open] .verdict.bad")
 
 
+def test_back_from_a_run_keeps_the_overview_and_the_focus(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard)
+    tab.evaluate("document.querySelector('#morning table').dataset.kept = 'yes'")
+    tab.click("#runs a")
+    tab.wait_for_selector("#detail[open] dl.facts")
+    tab.go_back()
+    tab.wait_for_selector("#detail", state="hidden")
+    ready(tab)
+    assert tab.evaluate("document.querySelector('#morning table').dataset.kept") == "yes"
+    assert tab.evaluate("document.activeElement === document.querySelector('#runs a')")
+
+
 def test_a_bar_is_a_link_to_its_run(opened: Opener, ecs_dashboard: Path) -> None:
     tab = opened(ecs_dashboard, "#outcome=failure")
     with tab.context.expect_page() as waiting:
