@@ -1,6 +1,17 @@
 """The ids of a panel's aggregations, and the metrics that share one."""
 
-from kibana.dashboard_model import Metric, Panel
+from typing import Final
+
+from kibana.dashboard_model import TIME_FIELD, Metric, Panel, Terms
+
+ORDER: Final = "order"
+"""The name of an aggregation that no chart draws: it orders the terms."""
+_NUMBER_OF_DOCUMENTS: Final = Metric(operation="count", field=TIME_FIELD, label="Documents")
+
+
+def hidden_order(terms: Terms) -> Metric | None:
+    """The metric that orders the terms without being drawn."""
+    return _NUMBER_OF_DOCUMENTS if terms.is_by_count else terms.order_by
 
 
 def metric_id(number: int) -> str:

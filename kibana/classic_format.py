@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from typing import Any, Final, get_args
 
-from kibana.aggregations import cases_id, grouped_metrics, metric_id, terms_id, time_id
+from kibana.aggregations import ORDER, cases_id, grouped_metrics, hidden_order, metric_id, terms_id, time_id
 from kibana.all_dashboards import DASHBOARDS, SEARCHES
 from kibana.conditions import kql
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
     FAILURE_COLOUR,
+    LIMIT_COLOUR,
     SHORTEST_DURATION_MS,
     TIME_FIELD,
     Dashboard,
@@ -42,7 +43,7 @@ MIGRATION_VERSIONS: Final = {
     "dashboard": "7.9.3",
 }
 _PANEL_VERSION = "7.10.0"
-_CONTROLS_HEIGHT = 5
+_CONTROLS_HEIGHT, _CONTROLS_IN_A_ROW = 5, 5
 _TYPES = {
     "number": "metric",
     "line": "line",
@@ -53,6 +54,9 @@ _TYPES = {
 }
 _LOGARITHMIC = {"type": "log", "mode": "normal", "setYExtents": True, "min": SHORTEST_DURATION_MS, "max": None}
 _PERCENTAGE = {"type": "linear", "mode": "normal", "setYExtents": True, "min": 0, "max": 100}
+_LIMIT_MARGIN = 1.2
+"""The end of an axis, relative to the limit that the chart shows: the axis would else end at the data."""
+_FROM_ZERO = {"type": "linear", "mode": "normal"}
 _PERCENTILE_LABEL = "duration"
 
 
@@ -62,7 +66,7 @@ def build_classic_objects() -> Iterator[Json]:
     An object follows the objects that it refers to.
     """
     for index in get_args(Index):
-        yield data_view(index, MIGRATION_VERSIONS, has_precise_durations=False)
+        yield data_view(index, MIGRATION_VERSIONS, is_lens=False)
     yield from (saved_search(search, MIGRATION_VERSIONS) for search in SEARCHES)
     yield navigation(DASHBOARDS, SEARCHES, MIGRATION_VERSIONS)
     for dashboard in DASHBOARDS:
@@ -72,6 +76,7 @@ def build_classic_objects() -> Iterator[Json]:
 
 
 def _dashboard(dashboard: Dashboard) -> Json:
+    height = _CONTROLS_HEIGHT * (1 + (len(dashboard.controls) > _CONTROLS_IN_A_ROW))
     controls = GridPosition(
         panel_id=panel_id(dashboard, "filters"),
         type="visualization",
@@ -79,14 +84,14 @@ def _dashboard(dashboard: Dashboard) -> Json:
         x=0,
         y=NAVIGATION_HEIGHT,
         width=48,
-        height=_CONTROLS_HEIGHT,
+        height=height,
     )
     return dashboard_object(
         dashboard,
         (
             navigation_position(dashboard),
             controls,
-            *place_panels(dashboard, "visualization", top=NAVIGATION_HEIGHT + _CONTROLS_HEIGHT, settings=_settings),
+            *place_panels(dashboard, "visualization", top=NAVIGATION_HEIGHT + height, settings=_settings),
         ),
         panel_version=_PANEL_VERSION,
         has_panel_prefix=False,
@@ -116,7 +121,7 @@ def colours_of(panel: Panel) -> dict[str, str]:
     bands = {} if is_ratio else {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
     cases = {case.label: case.colour for case in panel.cases}
     metrics = {_legend(metric): metric.colour for metric in panel.metrics if metric.colour is not None}
-    return {**bands, **cases, **({} if panel.terms and panel.kind != "ranking" else metrics)}
+    return {**bands, **cases, **({} if panel.has_series_of_terms and panel.kind != "ranking" else metrics)}
 
 
 def _legend(metric: Metric) -> str:
@@ -204,7 +209,9 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
         yield _aggregation(cases_id(panel), "group", "filters", {"filters": filters})
     rows_schema = {"table": "bucket", "ranking": "segment"}.get(panel.kind, "group")
     for number, terms in enumerate(panel.terms):
-        yield _aggregation(terms_id(panel, number), rows_schema, "terms", _terms(terms))
+        # The name of a single bucket is beside the chart: in a legend, it would cut the name of the metric.
+        schema = rows_schema if terms.size > 1 else "split"
+        yield _aggregation(terms_id(panel, number), schema, "terms", _terms(terms))
     if panel.has_time_axis:
         histogram = {
             "field": TIME_FIELD,
@@ -242,13 +249,13 @@ def _metric(group: tuple[Metric, ...]) -> tuple[str, Json]:
 
 def _terms(terms: Terms) -> Json:
     by_metric = "_key" if terms.order_by_metric is None else metric_id(terms.order_by_metric)
-    by_count = {"id": "order", "enabled": True, "type": "count", "schema": "orderAgg", "params": {}}
+    order = hidden_order(terms)
     return {
         "field": terms.field,
         "customLabel": terms.label,
-        "orderBy": "custom" if terms.is_by_count else by_metric,
-        **({"orderAgg": by_count} if terms.is_by_count else {}),
-        "order": "asc" if by_metric == "_key" and not terms.is_by_count else "desc",
+        "orderBy": by_metric if order is None else "custom",
+        **({} if order is None else {"orderAgg": _aggregation(ORDER, "orderAgg", *_metric((order,)))}),
+        "order": "asc" if by_metric == "_key" and order is None else "desc",
         "size": terms.size,
         "otherBucket": terms.has_other_bucket,
         "otherBucketLabel": "Other",
@@ -321,7 +328,9 @@ def _number_params(panel: Panel) -> Json:
 def _value_scale(panel: Panel) -> Json:
     if panel.is_logarithmic:
         return _LOGARITHMIC
-    return _PERCENTAGE if panel.is_percentage else {"type": "linear", "mode": "normal"}
+    if not panel.is_percentage:
+        return _FROM_ZERO
+    return _PERCENTAGE if panel.limit is None else {**_PERCENTAGE, "max": panel.limit * _LIMIT_MARGIN}
 
 
 def _xy_params(panel: Panel) -> Json:
@@ -376,5 +385,11 @@ def _xy_params(panel: Panel) -> Json:
         "times": [],
         "addTimeMarker": False,
         "labels": {"show": False},
-        "thresholdLine": {"show": False, "value": 10, "width": 1, "style": "full", "color": "#E7664C"},
+        "thresholdLine": {
+            "show": panel.limit is not None,
+            "value": panel.limit or 0,
+            "width": 2,
+            "style": "dashed",
+            "color": LIMIT_COLOUR,
+        },
     }

@@ -16,25 +16,29 @@ SHORTEST_DURATION_MS: Final = 1000
 """The beginning of a logarithmic axis of durations. Without it, the axis would begin at a millisecond."""
 
 COLUMN_WIDTHS: Final = {
-    "task.id": 295,
-    "task.stopped_reason": 285,
-    "notice.message": 560,
+    "task.id": 305,
+    "task.stopped_reason": 400,
+    "notice.message": 690,
     "container.image.name": 260,
-    "event.start": 160,
-    TIME_FIELD: 160,
+    "links.run": 80,
+    "event.start": 165,
+    TIME_FIELD: 165,
 }
 """The width in pixels of a table's column by field: ids of 32 digits and times are not cut. Other
 columns share the rest."""
 
+# Each colour of a line, a bar or a number differs from a white and from a dark background.
 SUCCESS_COLOUR: Final = "#2e9e5b"
-FAILURE_COLOUR: Final = "#d64541"
-OUT_OF_MEMORY_COLOUR: Final = "#7b241c"
+FAILURE_COLOUR: Final = "#e4605c"
+OUT_OF_MEMORY_COLOUR: Final = "#c0392b"
 STOPPED_COLOUR: Final = "#98a2b3"
 UNKNOWN_COLOUR: Final = "#e6a817"
 # The colours of numbers that are not outcomes differ from the colours above.
 USED_COLOUR: Final = "#4a98c9"
-HIGH_COLOUR: Final = "#0b3d6e"
-SIZE_COLOUR: Final = "#c5cbd5"
+HIGH_COLOUR: Final = "#2f6fa8"
+SIZE_COLOUR: Final = "#8a94a6"
+LIMIT_COLOUR: Final = FAILURE_COLOUR
+_DARKEST_RED: Final = "#7b241c"
 
 PERCENT_BANDS: Final[tuple[Band, ...]] = (
     (0, 10, "#f1f5f9"),
@@ -42,8 +46,8 @@ PERCENT_BANDS: Final[tuple[Band, ...]] = (
     (25, 50, "#9fc9e2"),
     (50, 75, "#4a98c9"),
     (75, 90, "#1764ab"),
-    (90, 100, "#c0392b"),
-    (100, 10_000, OUT_OF_MEMORY_COLOUR),
+    (90, 100, FAILURE_COLOUR),
+    (100, 10_000, _DARKEST_RED),
 )
 """Lower bound (inclusive), upper bound (exclusive) and colour of each band of a heatmap, in percent.
 
@@ -55,7 +59,7 @@ COUNT_BANDS: Final[tuple[Band, ...]] = (
     (1, 2, "#cd6155"),
     (2, 5, "#b03a2e"),
     (5, 20, "#922b21"),
-    (20, 1_000_000, OUT_OF_MEMORY_COLOUR),
+    (20, 1_000_000, _DARKEST_RED),
 )
 """The bands of a heatmap that counts runs that ran out of memory."""
 NO_FAILURE_BANDS: Final[tuple[Band, ...]] = ((0, 1, SUCCESS_COLOUR), (1, 1_000_000_000, OUT_OF_MEMORY_COLOUR))
@@ -85,14 +89,16 @@ class Metric:
 class Terms:
     """A terms aggregation: one bucket for each value of a field.
 
-    Buckets are in order of their key, of their number of documents (``is_by_count``), or of the panel's metric number
-    ``order_by_metric``, highest first. ``has_other_bucket`` combines the documents beyond ``size`` in one bucket.
+    Buckets are in order of their key, of their number of documents (``is_by_count``), of the panel's metric number
+    ``order_by_metric``, or of ``order_by``, which the panel does not draw: highest first. All terms of a panel that
+    have an ``order_by`` have the same. ``has_other_bucket`` combines the documents beyond ``size`` in one bucket.
     """
 
     field: str
     label: str
     size: int = 20
     order_by_metric: int | None = None
+    order_by: Metric | None = None
     is_by_count: bool = False
     has_other_bucket: bool = False
     has_missing_bucket: bool = False  # for documents without the field
@@ -125,6 +131,7 @@ class Panel:
         bands: The colours of a heatmap, or of a number.
         is_logarithmic: Whether the axis of the values is logarithmic.
         is_stacked: Whether the bars of a ranking's metrics are stacked.
+        limit: The value of a line across the chart; the axis does not end there.
         axis: The name of the axis of the values; empty: the label of the metric, if it is the only one.
         width: Columns of 48.
         height: Rows of 20 pixels.
@@ -143,6 +150,7 @@ class Panel:
     bands: tuple[Band, ...] = ()
     is_logarithmic: bool = False
     is_stacked: bool = False
+    limit: int | None = None
     axis: str = ""
     width: int = 24
     height: int = 15
@@ -160,7 +168,12 @@ class Panel:
     @property
     def has_legend(self) -> bool:
         """Whether the chart has more than one series. The axis names a single one."""
-        return len(self.metrics) > 1 or bool(self.cases) or (bool(self.terms) and self.has_time_axis)
+        return len(self.metrics) > 1 or bool(self.cases) or (self.has_series_of_terms and self.has_time_axis)
+
+    @property
+    def has_series_of_terms(self) -> bool:
+        """Whether the chart has a series for each of several values of a field."""
+        return any(terms.size > 1 for terms in self.terms)
 
     @property
     def legend_position(self) -> str:

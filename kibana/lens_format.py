@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from typing import Final, get_args
 
+from kibana.aggregations import ORDER, hidden_order
 from kibana.all_dashboards import DASHBOARDS, SEARCHES
 from kibana.conditions import kql
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
+    LIMIT_COLOUR,
     SHORTEST_DURATION_MS,
     TIME_FIELD,
     Dashboard,
@@ -40,8 +42,7 @@ MIGRATION_VERSIONS: Final = {
 }
 _PANEL_VERSION = "7.16.0"
 _TIME_COLUMN = "time"
-_COUNT_COLUMN = "count"
-"""A column that no chart draws: Lens orders terms only by a column."""
+_LIMIT_COLUMN = "limit"
 _TYPES = {
     "number": "lnsMetric",
     "line": "lnsXY",
@@ -69,7 +70,7 @@ def build_lens_objects() -> Iterator[Json]:
     An object follows the objects that it refers to.
     """
     for index in get_args(Index):
-        yield data_view(index, MIGRATION_VERSIONS, has_precise_durations=True)
+        yield data_view(index, MIGRATION_VERSIONS, is_lens=True)
     yield from (saved_search(search, MIGRATION_VERSIONS) for search in SEARCHES)
     yield navigation(DASHBOARDS, SEARCHES, MIGRATION_VERSIONS)
     for dashboard in DASHBOARDS:
@@ -99,13 +100,17 @@ def _chart(panel: Panel) -> Json:
         data_view_reference(f"indexpattern-datasource-layer-{layer}", panel.index),
     ]
     columns = dict(_columns(panel))
-    one_layer = {"columns": columns, "columnOrder": list(columns), "incompleteColumns": {}}
+    layers = {layer: {"columns": columns, "columnOrder": list(columns), "incompleteColumns": {}}}
+    if panel.limit is not None:
+        limit, limit_columns = _limit_layer(panel)
+        layers[limit] = limit_columns
+        references.append(data_view_reference(f"indexpattern-datasource-layer-{limit}", panel.index))
     attributes = {
         "title": panel.title,
         "description": panel.description,
         "visualizationType": _TYPES[panel.kind],
         "state": {
-            "datasourceStates": {"indexpattern": {"layers": {layer: one_layer}}},
+            "datasourceStates": {"indexpattern": {"layers": layers}},
             "visualization": _visualization(panel, layer),
             "query": {"query": kql(panel.condition), "language": "kuery"},
             "filters": [],
@@ -144,8 +149,9 @@ def _columns(panel: Panel) -> Iterator[tuple[str, Json]]:
             yield from _ratio(_metric_column(number), metric)
         else:
             yield from _by_case(_metric_column(number), metric, panel)
-    if any(terms.is_by_count for terms in panel.terms):
-        yield _COUNT_COLUMN, _count("Documents")
+    order = next((found for terms in panel.terms if (found := hidden_order(terms)) is not None), None)
+    if order is not None:  # Lens orders terms only by a column
+        yield ORDER, _metric(order, panel)
 
 
 def _by_case(name: str, metric: Metric, panel: Panel) -> Iterator[tuple[str, Json]]:
@@ -210,8 +216,8 @@ def _ratio(name: str, metric: Metric) -> Iterator[tuple[str, Json]]:
 
 
 def _terms(terms: Terms) -> Json:
-    if terms.is_by_count:
-        order = {"type": "column", "columnId": _COUNT_COLUMN}
+    if hidden_order(terms) is not None:
+        order = {"type": "column", "columnId": ORDER}
     elif terms.order_by_metric is not None:
         order = {"type": "column", "columnId": _metric_column(terms.order_by_metric)}
     else:
@@ -255,9 +261,9 @@ def _metric(metric: Metric, panel: Panel) -> Json:
     if metric.operation == "latest":
         kind = _LATEST_TYPES.get(metric.field, "string")
         scale = {"string": "ordinal", "date": "interval"}.get(kind, "ratio")
-        exists = {"query": f'"{metric.field}": *', "language": "kuery"}
-        return {**column, "dataType": kind, "scale": scale, "filter": exists, "params": {"sortField": TIME_FIELD}}
-    return column
+        # Without a filter, all columns of a row are of the same document.
+        return {**column, "dataType": kind, "scale": scale, "params": {"sortField": TIME_FIELD}}
+    return {**column, "dataType": "date"} if metric.field == TIME_FIELD else column
 
 
 def _visualization(panel: Panel, layer: str) -> Json:
@@ -280,7 +286,7 @@ def _table_column(name: str, column: Json) -> Json:
         "columnId": name,
         "isTransposed": False,
         **({"width": width} if width is not None else {}),
-        **({"hidden": True} if name == _COUNT_COLUMN else {}),
+        **({"hidden": True} if name == ORDER else {}),
     }
 
 
@@ -300,7 +306,7 @@ def _xy(panel: Panel, layer: str) -> Json:
     # Kibana refuses an axis of bars that does not begin at 0, and a logarithmic one begins at a millisecond.
     kind = "line" if panel.is_logarithmic else panel.kind
     series = _SERIES[kind] + ("_stacked" if panel.is_stacked else "")
-    accessors = [name for name, column in _columns(panel) if not column["isBucketed"] and name != _COUNT_COLUMN]
+    accessors = [name for name, column in _columns(panel) if not column["isBucketed"] and name != ORDER]
     colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
     return {
         "legend": {"isVisible": panel.has_legend, "position": panel.legend_position},
@@ -325,7 +331,8 @@ def _xy(panel: Panel, layer: str) -> Json:
                 **split,
                 "accessors": accessors,
                 **({"yConfig": colours} if colours else {}),
-            }
+            },
+            *([] if panel.limit is None else [_limit_line(panel)]),
         ],
     }
 
@@ -334,8 +341,36 @@ def _extent(panel: Panel) -> Json:
     if panel.is_logarithmic:
         return {"yLeftExtent": {"mode": "custom", "lowerBound": SHORTEST_DURATION_MS}}
     if panel.is_percentage:
-        return {"yLeftExtent": {"mode": "custom", "lowerBound": 0, "upperBound": 100}}
+        top = {"upperBound": 100} if panel.limit is None else {}
+        return {"yLeftExtent": {"mode": "custom", "lowerBound": 0, **top}}
     return {}
+
+
+def _limit_layer(panel: Panel) -> tuple[str, Json]:
+    """The id of the layer of the line at the limit, and its only column."""
+    column = {
+        "label": "Limit",
+        "customLabel": True,
+        "dataType": "number",
+        "operationType": "static_value",
+        "isStaticValue": True,
+        "isBucketed": False,
+        "scale": "ratio",
+        "params": {"value": str(panel.limit)},
+        "references": [],
+    }
+    columns = {"columns": {_LIMIT_COLUMN: column}, "columnOrder": [_LIMIT_COLUMN], "incompleteColumns": {}}
+    return object_id("layer", f"{panel.key}/limit"), columns
+
+
+def _limit_line(panel: Panel) -> Json:
+    style = {"axisMode": "left", "color": LIMIT_COLOUR, "lineStyle": "dashed", "lineWidth": 2}
+    return {
+        "layerId": _limit_layer(panel)[0],
+        "layerType": "referenceLine",
+        "accessors": [_LIMIT_COLUMN],
+        "yConfig": [{"forAccessor": _LIMIT_COLUMN, **style}],
+    }
 
 
 def _number(panel: Panel, layer: str) -> Json:

@@ -24,16 +24,18 @@ from kibana.dashboard_model import (
 from kibana.panel_builders import (
     COST,
     COST_KNOWN,
+    DEFAULT_RANGE,
     DURATION,
     FAILED,
     FAMILY_CONTROL,
     FAMILY_ROWS,
     HEATMAP_ROWS,
     LARGEST_FAMILIES,
+    LATEST_CHARTS,
     LATEST_TASK,
     NOT_SUCCESSFUL,
     OUT_OF_MEMORY,
-    OUTCOME_CONTROL,
+    OUTCOME_CONTROLS,
     OUTCOMES,
     PLACE_CONTROLS,
     TASKS,
@@ -54,7 +56,7 @@ from kibana.run_panels import NEWEST_RUNS
 _MEAN_OF_MEANS = (
     "Each cell is the unweighted mean of the averages of the tasks that ended in it. A wide cell hides short tasks."
 )
-_ROWS = f"The {HEATMAP_ROWS} families with the highest values."
+_ROWS = f"The {HEATMAP_ROWS} families with the most runs."
 _HEATMAP_HEIGHT = 20
 _NOTICES_HEIGHT = 11
 _MEDIAN = Metric(operation="percentile", field=DURATION, percent=50, label="Median", colour=USED_COLOUR)
@@ -125,7 +127,8 @@ _HEATMAPS: Final = (
     heatmap(
         "task-out-of-memory",
         "Out of memory: tasks",
-        f"Tasks that ran out of memory. Their sampled peak can be lower than 100 %. {_ROWS}",
+        "Tasks that ran out of memory. Their sampled peak can be lower than 100 %. The 25 families with the most such "
+        "runs.",
         replace(TASKS, label="Out of memory"),
         condition=OUT_OF_MEMORY,
         bands=COUNT_BANDS,
@@ -174,16 +177,15 @@ _NOTICE_PANELS: Final = (
     ),
     table(
         "latest-notices",
-        "Notices: the latest by family, schedule and kind",
+        "Notices: the latest by family and kind",
         "The number of notices, and the latest one of each kind.",
         _NOTICES,
         latest("notice.message", "Latest notice"),
         LATEST_TASK,
         latest(TIME_FIELD, "Time"),
         terms=(
-            Terms(field="task.family", label="Family", size=20, order_by_metric=0, has_missing_bucket=True),
-            Terms(field="schedule.name", label="Schedule", size=10, order_by_metric=0, has_missing_bucket=True),
-            Terms(field="notice.kind", label="Kind", size=10, order_by_metric=0),
+            Terms(field="task.family", label="Family", size=20, is_by_count=True, has_missing_bucket=True),
+            Terms(field="notice.kind", label="Kind", size=10, is_by_count=True),
         ),
         index="notices",
         height=_NOTICES_HEIGHT,
@@ -194,8 +196,8 @@ OVERVIEW: Final = Dashboard(
     key="task-overview",
     title="Task overview",
     description="Number of tasks, failures, notices, durations, resource usage and cost.",
-    controls=(*PLACE_CONTROLS, FAMILY_CONTROL, OUTCOME_CONTROL),
-    time_range="now-7d",
+    controls=(*PLACE_CONTROLS, FAMILY_CONTROL, *OUTCOME_CONTROLS),
+    time_range=DEFAULT_RANGE,
     panels=(
         *_NUMBERS,
         bars(
@@ -215,17 +217,17 @@ OVERVIEW: Final = Dashboard(
         table(
             "failures",
             "Failures and reasons",
-            "Tasks that did not succeed, with their stop category and the reason that ECS gives.",
+            "Tasks that did not succeed, and the newest of them: its stop category and the reason that ECS gives.",
             TASKS,
-            latest("task.exit_code", "Latest exit code"),
+            latest("task.stop_category", "Category"),
+            latest("task.stopped_reason", "Reason"),
+            latest("task.exit_code", "Exit code"),
             LATEST_TASK,
+            LATEST_CHARTS,
             latest(TIME_FIELD, "Latest end"),
             terms=(
-                Terms(field="task.family", label="Family", size=50, order_by_metric=0),
-                Terms(
-                    field="task.stop_category", label="Category", size=10, order_by_metric=0, has_missing_bucket=True
-                ),
-                Terms(field="task.stopped_reason", label="Reason", size=10, order_by_metric=0, has_missing_bucket=True),
+                Terms(field="task.family", label="Family", size=50, is_by_count=True),
+                Terms(field="task.status", label="Outcome", size=5, is_by_count=True),
             ),
             condition=NOT_SUCCESSFUL,
             height=15,
@@ -257,7 +259,6 @@ OVERVIEW: Final = Dashboard(
             "Mean parts of the duration, for the 25 families with the most runs. A part is the mean of the runs in "
             "which it is known.",
             *TIME_PARTS,
-            terms=Terms(field="task.family", label="Family", size=25, is_by_count=True),
             condition=Exists(TIME_PARTS[0].field),
             is_stacked=True,
             axis="% of the duration",
@@ -273,7 +274,7 @@ OVERVIEW: Final = Dashboard(
             highest(DURATION, "Longest"),
             highest("usage.memory.percent.max", "Memory peak %"),
             LATEST_TASK,
-            terms=(Terms(field="task.family", label="Family", size=25, is_by_count=True), *FAMILY_ROWS[1:]),
+            terms=FAMILY_ROWS,
         ),
     ),
 )

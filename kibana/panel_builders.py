@@ -5,11 +5,13 @@ from typing import Final
 from kibana.conditions import AllOf, AnyOf, Condition, Exists, Is, Not
 from kibana.dashboard_model import (
     FAILURE_COLOUR,
+    HIGH_COLOUR,
     OUT_OF_MEMORY_COLOUR,
     PERCENT_BANDS,
     SIZE_COLOUR,
     STOPPED_COLOUR,
     SUCCESS_COLOUR,
+    TIME_FIELD,
     UNKNOWN_COLOUR,
     Band,
     Case,
@@ -20,6 +22,8 @@ from kibana.dashboard_model import (
     Terms,
 )
 
+DEFAULT_RANGE: Final = "now-7d"
+"""One range for all dashboards: a link from one to the next keeps it."""
 HEATMAP_ROWS: Final = 25
 NUMBER_HEIGHT: Final = 7
 TABLE_HEIGHT: Final = 20
@@ -30,23 +34,27 @@ WASTE_KNOWN: Final = Exists("cost.waste_usd")
 COST: Final = Metric(operation="sum", field="cost.usd", label="USD")
 WASTE: Final = Metric(operation="sum", field="cost.waste_usd", label="USD")
 DURATION: Final = "usage.duration_ms"
-FAMILIES: Final = Terms(field="task.family", label="Family", size=25, order_by_metric=0)
+FAMILIES: Final = Terms(field="task.family", label="Family", size=25, is_by_count=True)
 LARGEST_FAMILIES: Final = Terms(field="task.family", label="Family", size=10, is_by_count=True, has_other_bucket=True)
-TASK_ROWS: Final = Terms(field="task.id", label="Task", size=20)
+NEWEST: Final = Metric(operation="max", field=TIME_FIELD, label="Newest")
+TASK_ROWS: Final = Terms(field="task.id", label="Task", size=20, order_by=NEWEST)
 CONTAINER_ROWS: Final = Terms(field="container.name", label="Container", size=10, has_missing_bucket=True)
 
 # Families of the same name in several accounts or Regions are different families.
 FAMILY_ROWS: Final = (
     FAMILIES,
-    Terms(field="cloud.account.id", label="Account", size=10, order_by_metric=0, has_missing_bucket=True),
-    Terms(field="cloud.region", label="Region", size=10, order_by_metric=0, has_missing_bucket=True),
+    Terms(field="cloud.account.id", label="Account", size=10, is_by_count=True, has_missing_bucket=True),
+    Terms(field="cloud.region", label="Region", size=10, is_by_count=True, has_missing_bucket=True),
 )
 
 ACCOUNT_CONTROL: Final = Control(field="cloud.account.id", label="Account")
 REGION_CONTROL: Final = Control(field="cloud.region", label="Region")
 CLUSTER_CONTROL: Final = Control(field="orchestrator.cluster.name", label="Cluster")
 FAMILY_CONTROL: Final = Control(field="task.family", label="Family")
-OUTCOME_CONTROL: Final = Control(field="event.outcome", label="Outcome")
+OUTCOME_CONTROLS: Final = (
+    Control(field="task.status", label="Outcome"),
+    Control(field="task.out_of_memory", label="Out of memory"),
+)
 TASK_CONTROL: Final = Control(field="task.id", label="Task")
 PLACE_CONTROLS: Final = (ACCOUNT_CONTROL, REGION_CONTROL, CLUSTER_CONTROL)
 
@@ -229,8 +237,9 @@ def _part_of_the_time(part: str, label: str, colour: str) -> Metric:
 
 
 LATEST_TASK: Final = latest("task.id", "Latest task")
+LATEST_CHARTS: Final = latest("links.run", "Charts")
 TIME_PARTS: Final = (
-    _part_of_the_time("on_cpu", "On CPU", "#1764ab"),
+    _part_of_the_time("on_cpu", "On CPU", HIGH_COLOUR),
     _part_of_the_time("waiting_for_cpu", "CPU wait", "#9fc9e2"),
     _part_of_the_time("disk", "Disk", "#8e6c3a"),
     _part_of_the_time("network", "Network", "#7b4fa3"),

@@ -3,11 +3,12 @@
 from dataclasses import replace
 from typing import Final
 
-from kibana.conditions import Above, AllOf, Below, Is, Not
-from kibana.dashboard_model import SIZE_COLOUR, USED_COLOUR, Dashboard, Terms
+from kibana.conditions import Above, AllOf, Below, Exists, Is, Not
+from kibana.dashboard_model import SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Terms
 from kibana.panel_builders import (
     COST,
     COST_KNOWN,
+    DEFAULT_RANGE,
     FAMILIES,
     FAMILY_CONTROL,
     FAMILY_ROWS,
@@ -16,9 +17,9 @@ from kibana.panel_builders import (
     TASKS,
     WASTE,
     WASTE_KNOWN,
-    average,
     bars,
     highest,
+    latest,
     number,
     ranking,
     table,
@@ -29,13 +30,31 @@ _HAS_WASTE: Final = Above("cost.waste_usd", 0)
 # A Fargate task is paid once: the reports of its other containers have no cost.
 _COST_UNKNOWN: Final = AllOf((Not(COST_KNOWN), Not(Is("task.launch_type", "FARGATE"))))
 _WASTED: Final = replace(WASTE, label="Waste (USD)", colour=USED_COLOUR)
+# One order for all rows: the family with the most waste first.
+_LARGEST_WASTE: Final = replace(FAMILIES, order_by=WASTE, is_by_count=False)
+_FAMILY_ROWS: Final = tuple(replace(terms, order_by=WASTE, is_by_count=False) for terms in FAMILY_ROWS)
+
+
+def _newest_advice(*before: Metric) -> tuple[Metric, ...]:
+    """The sizes, the advice and the saving of one run: the newest."""
+    return (
+        *before,
+        LATEST_TASK,
+        latest("usage.cpu.size", "vCPU"),
+        latest("recommendation.vcpu", "Advised vCPU"),
+        latest("usage.memory.size_mb", "Memory MB"),
+        latest("recommendation.memory_mb", "Advised MB"),
+        latest("usage.memory.percent.max", "Memory peak %"),
+        latest(_SAVING, "Saving %"),
+    )
+
 
 RIGHT_SIZING: Final = Dashboard(
     key="right-sizing",
     title="Right-sizing",
     description="Unused capacity of tasks, its cost, the recommended size, and families that are too small.",
     controls=(*PLACE_CONTROLS, FAMILY_CONTROL),
-    time_range="now-30d",
+    time_range=DEFAULT_RANGE,
     panels=(
         number(
             "sizing-cost",
@@ -66,6 +85,7 @@ RIGHT_SIZING: Final = Dashboard(
             "Waste by family (USD)",
             "The amount that the recommended size would have saved. Families without waste are left out.",
             _WASTED,
+            terms=_LARGEST_WASTE,
             condition=_HAS_WASTE,
         ),
         bars(
@@ -81,26 +101,16 @@ RIGHT_SIZING: Final = Dashboard(
             "The highest memory peak and the largest memory size of all runs of a family.",
             highest("usage.memory.used_mb.max", "Peak (MB)", USED_COLOUR),
             highest("usage.memory.size_mb", "Size (MB)", SIZE_COLOUR),
+            terms=_LARGEST_WASTE,
             axis="Memory (MB)",
-        ),
-        ranking(
-            "saving-by-family",
-            "Possible saving by family (%)",
-            "Mean saving of the runs that could be smaller, in percent of the cost of a run.",
-            average(_SAVING, "Saving %", USED_COLOUR),
-            condition=Above(_SAVING, 0),
+            width=48,
         ),
         table(
             "too-small-table",
             "Too small",
-            "Families of which some runs need a larger size, with the largest recommendation, by account and Region.",
-            TASKS,
-            highest("usage.cpu.size", "vCPU"),
-            highest("recommendation.vcpu", "Advised vCPU"),
-            highest("usage.memory.size_mb", "Memory MB"),
-            highest("recommendation.memory_mb", "Advised MB"),
-            highest("usage.memory.percent.max", "Memory peak %"),
-            LATEST_TASK,
+            "Families of which some runs need a larger size, by account and Region. The columns after the number of "
+            "tasks are of the newest such run.",
+            *_newest_advice(TASKS)[:-1],
             terms=FAMILY_ROWS,
             condition=Below(_SAVING, 0),
             height=12,
@@ -108,45 +118,31 @@ RIGHT_SIZING: Final = Dashboard(
         table(
             "right-size-table",
             "Recommended size by family",
-            "The largest recommendation over all runs of a family: a size that is enough for each of them, by "
-            "account and Region. The 25 families with the most waste. Families without a known cost are below.",
-            _WASTED,
-            TASKS,
-            highest("usage.cpu.size", "vCPU"),
-            highest("recommendation.vcpu", "Advised vCPU"),
-            highest("usage.cpu.percent.max", "CPU peak %"),
-            highest("usage.memory.size_mb", "Memory MB"),
-            highest("recommendation.memory_mb", "Advised MB"),
-            highest("usage.memory.used_mb.max", "Peak MB"),
-            terms=FAMILY_ROWS,
-            condition=WASTE_KNOWN,
+            "Size, recommendation and saving of the newest run that could be smaller, by account and Region. The 25 "
+            "families that wasted the most in all such runs. Families without a known cost are below.",
+            *_newest_advice(replace(WASTE, label="Waste of all runs (USD)")),
+            terms=_FAMILY_ROWS,
+            condition=AllOf((_HAS_WASTE, Exists("recommendation.vcpu"))),
         ),
         table(
             "cost-table",
             "Cost by family",
-            "Fargate list price of the runs that have one, and what the recommended sizes would have saved.",
+            "Fargate list price of the runs that have one.",
             replace(COST, label="Cost (USD)"),
-            replace(WASTE, label="Saving (USD)"),
             TASKS,
             LATEST_TASK,
-            terms=FAMILY_ROWS,
+            terms=_FAMILY_ROWS,
             condition=COST_KNOWN,
             height=12,
         ),
         table(
             "no-cost-table",
             "Families without a known cost",
-            "Runs on EC2 instances and GPUs have no list price. The largest recommendation of each family.",
-            TASKS,
-            highest("usage.cpu.size", "vCPU"),
-            highest("recommendation.vcpu", "Advised vCPU"),
-            highest("usage.memory.size_mb", "Memory MB"),
-            highest("recommendation.memory_mb", "Advised MB"),
-            highest("usage.memory.used_mb.max", "Peak MB"),
-            LATEST_TASK,
+            "Runs on EC2 instances and GPUs have no list price. The sizes are of the newest run.",
+            *_newest_advice(TASKS, highest("usage.gpu.count", "GPUs"))[:-1],
             terms=(
                 FAMILIES,
-                Terms(field="task.launch_type", label="Runs on", size=5, order_by_metric=0, has_missing_bucket=True),
+                Terms(field="task.launch_type", label="Runs on", size=5, is_by_count=True, has_missing_bucket=True),
             ),
             condition=_COST_UNKNOWN,
             height=12,

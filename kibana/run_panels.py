@@ -6,10 +6,12 @@ from kibana.conditions import Condition, Exists
 from kibana.dashboard_model import SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, SavedSearch, Terms
 from kibana.panel_builders import (
     CONTAINER_ROWS,
+    DEFAULT_RANGE,
     DURATION,
     FAMILIES,
     FAMILY_CONTROL,
     LATEST_TASK,
+    NEWEST,
     NOT_SUCCESSFUL,
     PLACE_CONTROLS,
     TASK_CONTROL,
@@ -24,9 +26,9 @@ from kibana.panel_builders import (
 )
 
 _TABLE_HEIGHT: Final = 9
-# A log stream is of one container of one task: runs are not mixed when no task is selected.
-_RUNS_OF_CHART: Final = (
-    Terms(field="aws.cloudwatch.log_stream", label="Run", size=10, is_by_count=True, has_missing_bucket=True),
+# A log stream is of one container of one task. When no task is selected, the charts show one run, and not a mixture.
+_RUN_OF_CHART: Final = (
+    Terms(field="aws.cloudwatch.log_stream", label="Run", size=1, order_by=NEWEST, has_missing_bucket=True),
 )
 _FAMILIES_OF_CHART: Final = Terms(field="task.family", label="Family", size=10, is_by_count=True)
 _WHAT_IF_SIZES: Final = ("0.25", "0.5", "1", "2", "4", "8")
@@ -43,6 +45,7 @@ def _over_time(
     *metrics: Metric,
     terms: tuple[Terms, ...] = (),
     condition: Condition | None = None,
+    limit: int | None = None,
     axis: str = "",
 ) -> Panel:
     return Panel(
@@ -55,6 +58,7 @@ def _over_time(
         terms=terms,
         has_time_axis=True,
         condition=condition,
+        limit=limit,
         axis=axis,
     )
 
@@ -90,7 +94,7 @@ FAILURES: Final = SavedSearch(
     key="failures",
     title="Failures",
     description="The runs that did not succeed, newest first.",
-    columns=(*_RUN_COLUMNS[:4], "task.exit_code", "task.stopped_reason", *_RUN_COLUMNS[5:]),
+    columns=(*_RUN_COLUMNS[:3], "task.stop_category", "task.exit_code", "task.stopped_reason", *_RUN_COLUMNS[5:]),
     condition=NOT_SUCCESSFUL,
 )
 
@@ -99,10 +103,11 @@ RUN: Final = Dashboard(
     title="Task run",
     description=(
         "One task: its result, what it used of its size, and its course. Select it by task.id. The link in a notice "
-        "and every task id on the other dashboards do so."
+        "and every task id on the other dashboards do so. Without a task, the tables begin with the newest runs, and "
+        "the charts show the newest run."
     ),
     controls=(FAMILY_CONTROL, TASK_CONTROL),
-    time_range="now-24h",
+    time_range=DEFAULT_RANGE,
     panels=(
         NEWEST_RUNS,
         _run_table(
@@ -110,7 +115,7 @@ RUN: Final = Dashboard(
             "Run: result",
             "Outcome, category and reason, as ECS and the monitor report them.",
             latest("task.family", "Family"),
-            latest("task.status", "Verdict"),
+            latest("task.status", "Outcome"),
             latest("task.stop_category", "Category"),
             latest("task.stopped_reason", "Reason"),
             latest("task.exit_code", "Exit code"),
@@ -141,16 +146,19 @@ RUN: Final = Dashboard(
         _over_time(
             "run-cpu",
             "CPU %",
-            "Mean CPU usage in each checkpoint interval, in percent of the task's vCPUs. Above 100: beyond the axis.",
+            "Mean CPU usage of the newest run in each checkpoint interval. The line is at 100 % of the task's vCPUs; a "
+            "container with a soft limit can use more.",
             average("interval.cpu_percent", "CPU %"),
-            terms=_RUNS_OF_CHART,
+            terms=_RUN_OF_CHART,
+            limit=100,
         ),
         _over_time(
             "run-memory",
             "Memory against size (MB)",
-            "Maximum memory usage in each checkpoint interval, and the memory size.",
+            "Maximum memory usage of the newest run in each checkpoint interval, and the memory size.",
             highest("interval.memory_mb", "Used (MB)", USED_COLOUR),
             highest("usage.memory.size_mb", "Size (MB)", SIZE_COLOUR),
+            terms=_RUN_OF_CHART,
             axis="Memory (MB)",
         ),
         _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *TIME_PARTS),
@@ -167,7 +175,7 @@ RUN: Final = Dashboard(
             highest("usage.block.write_bytes", "Written"),
             latest("container.image.name", "Image"),
             index="checkpoints",
-            terms=(TASK_ROWS, Terms(field="container.name", label="Container", size=10)),
+            terms=(TASK_ROWS, CONTAINER_ROWS),
             height=_TABLE_HEIGHT,
         ),
     ),
@@ -189,7 +197,7 @@ GPU: Final = Dashboard(
     title="GPU",
     description="GPU utilization and memory of runs, and of one run over time.",
     controls=(*PLACE_CONTROLS, FAMILY_CONTROL, TASK_CONTROL),
-    time_range="now-24h",
+    time_range=DEFAULT_RANGE,
     panels=(
         _device_chart(
             "run-gpu",
@@ -227,7 +235,7 @@ NEURON: Final = Dashboard(
     title="Neuron",
     description="NeuronCore utilization of runs, and of one run over time.",
     controls=(*PLACE_CONTROLS, FAMILY_CONTROL, TASK_CONTROL),
-    time_range="now-24h",
+    time_range=DEFAULT_RANGE,
     panels=(
         _device_chart(
             "run-neuron",

@@ -1,13 +1,26 @@
 """Parts that both flavours share: ids, the envelope of a saved object, data views, the dashboard grid, filters."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
 from kibana.conditions import kql
-from kibana.dashboard_model import TIME_FIELD, Dashboard, Index, Json, Panel, SavedSearch
+from kibana.dashboard_model import (
+    COLUMN_WIDTHS,
+    FAILURE_COLOUR,
+    OUT_OF_MEMORY_COLOUR,
+    STOPPED_COLOUR,
+    SUCCESS_COLOUR,
+    TIME_FIELD,
+    UNKNOWN_COLOUR,
+    Dashboard,
+    Index,
+    Json,
+    Panel,
+    SavedSearch,
+)
 from kibana.index_definitions.index_templates import data_view_fields
 
 SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
@@ -41,8 +54,33 @@ _STATISTICS: Final[Mapping[str, Json]] = {
 }
 # The values are addresses of several hundred characters.
 _LINK_LABELS: Final[Mapping[str, str]] = {"links.run": "Charts", "links.logs": "Log", "links.task": "ECS task"}
-TASK_LINK_RANGE: Final = "now-7d"
-"""The time range of a link to a run: its beginning. A field format knows the value, and not the time of the run."""
+_COLUMN_LABELS: Final[Mapping[str, str]] = {
+    "task.family": "Family",
+    "task.id": "Task",
+    "task.status": "Outcome",
+    "task.stop_category": "Category",
+    "task.exit_code": "Exit code",
+    "task.stopped_reason": "Reason",
+    "usage.duration_ms": "Duration",
+    "usage.cpu.percent.max": "CPU peak %",
+    "usage.memory.percent.max": "Memory peak %",
+    "links.run": "Charts",
+    "links.logs": "Log",
+    "links.task": "ECS",
+}
+_ID_COLUMN: Final = {"task.id": {"width": COLUMN_WIDTHS["task.id"]}}
+TASK_LINK_RANGE: Final = "now-30d"
+"""The time range of a link to a run: its beginning. A field format knows the value, and not the time of the run. The
+link beside the id, ``links.run``, opens the run at its own times."""
+_OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
+    "task.status": (
+        ("success", SUCCESS_COLOUR),
+        ("failure", FAILURE_COLOUR),
+        ("stopped", STOPPED_COLOUR),
+        ("unknown", UNKNOWN_COLOUR),
+    ),
+    "task.stop_category": (("oom", OUT_OF_MEMORY_COLOUR),),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,14 +159,14 @@ def classic_visualization(
     return saved_object("visualization", identity, attributes, references, migration_versions)
 
 
-def data_view(index: Index, migration_versions: Mapping[str, str], *, has_precise_durations: bool) -> Json:
+def data_view(index: Index, migration_versions: Mapping[str, str], *, is_lens: bool) -> Json:
     """The data view of these documents, with the fields of the index template.
 
     OpenSearch Dashboards takes the fields from here as long as there is no index. With an empty list, no panel would be
     drawn until then.
     """
     fields = data_view_fields(index)
-    duration = {"id": "duration", "params": _PRECISE_DURATION if has_precise_durations else _PLAIN_DURATION}
+    duration = {"id": "duration", "params": _PRECISE_DURATION if is_lens else _PLAIN_DURATION}
     formats = {
         str(entry["name"]): _TIME_FORMAT if entry["type"] == "date" else _field_format(str(entry["name"]), duration)
         for entry in fields
@@ -137,9 +175,15 @@ def data_view(index: Index, migration_versions: Mapping[str, str], *, has_precis
         "title": f"task-{index}-*",
         "timeFieldName": TIME_FIELD,
         "fields": to_json(fields),
+        **({"fieldAttrs": to_json(_labels(formats))} if is_lens else {}),
         "fieldFormatMap": to_json({name: shown for name, shown in formats.items() if shown is not None}),
     }
     return saved_object("index-pattern", object_id("data-view", index), attributes, (), migration_versions)
+
+
+def _labels(fields: Iterable[str]) -> Json:
+    """Short headings for the columns of the saved searches, which Kibana would name after the fields."""
+    return {name: {"customLabel": label} for name, label in _COLUMN_LABELS.items() if name in fields}
 
 
 def _field_format(name: str, duration: Json) -> Json | None:
@@ -148,11 +192,22 @@ def _field_format(name: str, duration: Json) -> Json | None:
         return duration
     if name == "task.id":
         return {"id": "url", "params": _task_link()}
+    if name in _OUTCOME_FORMATS:
+        return _coloured(_OUTCOME_FORMATS[name])
     if name in _LINK_LABELS:
         return {"id": "url", "params": {"type": "a", "labelTemplate": _LINK_LABELS[name]}}
     by_suffix = (shown for suffix, shown in _UNIT_SUFFIXES.items() if name.endswith(suffix))
     by_part = (shown for part, shown in _STATISTICS.items() if part in name)
     return next(by_suffix, None) or next(by_part, None)
+
+
+def _coloured(values: Sequence[tuple[str, str]]) -> Json:
+    """The colour of a text by its value, in the colours of the charts."""
+    colours = [
+        {"range": "-Infinity:Infinity", "regex": f"^{value}$", "text": "#000000", "background": colour}
+        for value, colour in values
+    ]
+    return {"id": "color", "params": {"fieldType": "string", "colors": colours}}
 
 
 def _task_link() -> Json:
@@ -184,6 +239,7 @@ def saved_search(search: SavedSearch, migration_versions: Mapping[str, str]) -> 
         "columns": list(search.columns),
         "sort": [[TIME_FIELD, "desc"]],
         "version": 1,
+        **({"grid": {"columns": _ID_COLUMN}} if "lens" in migration_versions else {}),
         "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
     }
     references = [data_view_reference(f"{SOURCE}.index", search.index)]

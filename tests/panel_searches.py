@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from kibana.aggregations import cases_id, grouped_metrics, metric_id, terms_id, time_id
+from kibana.aggregations import ORDER, cases_id, grouped_metrics, metric_id, terms_id, time_id
 from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not
 from kibana.dashboard_model import TIME_FIELD, Json, Metric, Panel, Terms
 
@@ -51,6 +51,8 @@ def _aggregations(panel: Panel, interval: str) -> Json:
         if terms.order_by_metric is not None:  # terms can be ordered only by a metric at the same level
             ordering = metric_id(terms.order_by_metric)
             inner = {ordering: metrics[ordering], **inner}
+        if terms.order_by is not None:
+            inner = {ORDER: _operation((terms.order_by,)), **inner}
         inner = {terms_id(panel, number): {"terms": _terms(terms), "aggs": inner}}
     if panel.cases:
         filters = {case.label: query(case.condition) for case in panel.cases}
@@ -62,6 +64,8 @@ def _terms(terms: Terms) -> Json:
     order = {"_key": "asc"} if terms.order_by_metric is None else {metric_id(terms.order_by_metric): "desc"}
     if terms.is_by_count:
         order = {"_count": "desc"}
+    elif terms.order_by is not None:
+        order = {ORDER: "desc"}
     aggregation: Json = {"field": terms.field, "size": terms.size, "order": order}
     if terms.has_missing_bucket:
         aggregation["missing"] = _MISSING
@@ -129,6 +133,7 @@ def fields_of(panel: Panel) -> tuple[tuple[str, str], ...]:
     return (
         *((metric.field, metric.operation) for metric in panel.metrics),
         *((terms.field, "terms") for terms in panel.terms),
+        *((terms.order_by.field, terms.order_by.operation) for terms in panel.terms if terms.order_by is not None),
         *(use for condition in conditions for use in fields_in(condition)),
         (TIME_FIELD, "time"),
     )

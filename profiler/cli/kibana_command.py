@@ -20,7 +20,13 @@ from profiler.search_setup.dashboard_import import (
     read_version,
 )
 from profiler.search_setup.search_servers import ClusterServer, DashboardsServer, open_session
-from profiler.search_setup.template_install import SearchServer, SetupStep, install_templates, setup_files
+from profiler.search_setup.template_install import (
+    INDEX_PERIODS,
+    SearchServer,
+    SetupStep,
+    install_templates,
+    setup_files,
+)
 
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 
@@ -102,7 +108,12 @@ def _report_unused(credentials: str | None, server: ClusterServer | DashboardsSe
 
 def _install_templates(server: SearchServer, *, prefix: str, dry_run: bool, is_optional: bool = False) -> None:
     """Install the templates. With ``is_optional``, an error is a warning."""
-    steps = install_templates(server, setup_files(), prefix=prefix, now=datetime.now(UTC), dry_run=dry_run)
+    period = (os.environ.get("INDEX_PERIOD", "").strip() or "month").lower()
+    if period not in INDEX_PERIODS:
+        raise UsageError("INDEX_PERIOD must be month or day.")
+    steps = install_templates(
+        server, setup_files(), prefix=prefix, now=datetime.now(UTC), dry_run=dry_run, period=period
+    )
     for step in _warn_on_error(steps) if is_optional else steps:
         verb = ("would install" if dry_run else "installed") if step.done else "skipped"
         click.echo(f"{verb}: {step.what}")

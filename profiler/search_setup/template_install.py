@@ -24,6 +24,7 @@ POLICY = "task-profiler"
 _POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}
 # The indices behind the data views of the dashboards: as long as one does not exist, its panels are errors.
 _FIRST_INDICES = ("reports", "checkpoints", "notices")
+INDEX_PERIODS: Mapping[str, str] = {"month": "%Y.%m", "day": "%Y.%m.%d"}
 _HTTP_OK = 200
 _HTTP_NOT_FOUND = 404
 
@@ -78,9 +79,9 @@ class SetupStep(Struct, frozen=True, kw_only=True):
 
 
 def install_templates(
-    server: SearchServer, files: SetupFiles, *, prefix: str, now: datetime, dry_run: bool
+    server: SearchServer, files: SetupFiles, *, prefix: str, now: datetime, dry_run: bool, period: str = "month"
 ) -> Iterator[SetupStep]:
-    """Install the policy, the templates, then the month's empty indices.
+    """Install the policy, the templates, then the empty indices of the month or day (``period``).
 
     With ``dry_run``, the steps are yielded without changing the server.
 
@@ -108,7 +109,7 @@ def install_templates(
             )
         yield SetupStep(what=f"index template {full_name}", done=True)
     for kind in _FIRST_INDICES:
-        yield from _create_index(server, f"{prefix}-{kind}-{now:%Y.%m}", dry_run=dry_run)
+        yield from _create_index(server, f"{prefix}-{kind}-{now.strftime(INDEX_PERIODS[period])}", dry_run=dry_run)
 
 
 def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator[SetupStep]:

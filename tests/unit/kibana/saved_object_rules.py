@@ -22,18 +22,28 @@ _UUID_VERSION = 5
 _GRID_COLUMNS = 48
 _ENVELOPE = {"type": str, "id": str, "attributes": dict, "references": list}
 _ATTRIBUTES: Final[Mapping[str, frozenset[str]]] = {
-    "index-pattern": frozenset({"title", "timeFieldName", "fields", "fieldFormatMap", "name"}),
+    "index-pattern": frozenset({"title", "timeFieldName", "fields", "fieldFormatMap", "fieldAttrs", "name"}),
     "visualization": frozenset(
         {"title", "description", "version", "kibanaSavedObjectMeta", "uiStateJSON", "visState", "savedSearchRefName"}
     ),
-    "search": frozenset({"title", "description", "hits", "columns", "sort", "version", "kibanaSavedObjectMeta"}),
+    "search": frozenset(
+        {"title", "description", "hits", "columns", "sort", "grid", "version", "kibanaSavedObjectMeta"}
+    ),
     "lens": frozenset({"title", "description", "visualizationType", "state"}),
     "dashboard": frozenset(
         {"title", "description", "kibanaSavedObjectMeta", "timeRestore", "timeFrom", "timeTo", "refreshInterval"}
         | {"panelsJSON", "optionsJSON", "hits", "version", "controlGroupInput"}
     ),
 }
-_JSON_STRINGS: Final = ("fields", "fieldFormatMap", "visState", "uiStateJSON", "panelsJSON", "optionsJSON")
+_JSON_STRINGS: Final = (
+    "fields",
+    "fieldFormatMap",
+    "fieldAttrs",
+    "visState",
+    "uiStateJSON",
+    "panelsJSON",
+    "optionsJSON",
+)
 # The newest migration versions that the oldest supported product of each flavour knows.
 _CLASSIC_VERSIONS: Final = {
     "index-pattern": (7, 6, 0),
@@ -313,12 +323,14 @@ def _lens(obj: Json) -> Iterator[Finding]:
     name, state = _name(obj), obj["attributes"].get("state", {})
     sources, drawing = state.get("datasourceStates", {}), state.get("visualization", {})
     layers = sources.get("indexpattern", {}).get("layers", {})
+    lines = {key for key, content in layers.items() if _is_reference_line(content)}
+    layers = {key: content for key, content in layers.items() if key not in lines}
     if set(sources) != {"indexpattern"} or len(layers) != 1 or "___records___" in json.dumps(layers):
         yield Finding("L01", f"{name} is not a single layer in the format of 7.16.")
         return
     ((layer, content),) = layers.items()
     columns, order = content.get("columns", {}), content.get("columnOrder", [])
-    drawn = drawing.get("layers", [drawing])
+    drawn = [part for part in drawing.get("layers", [drawing]) if part.get("layerId") not in lines]
     if any(part.get("layerId") != layer for part in drawn):
         yield Finding("L02", f"{name} draws a layer that it does not have.")
     if sorted(order) != sorted(columns):
@@ -335,6 +347,10 @@ def _lens(obj: Json) -> Iterator[Finding]:
         yield from _lens_heatmap(name, drawing, columns, order)
     elif obj["attributes"].get("visualizationType") == "lnsXY":
         yield from _lens_axis(name, drawing)
+
+
+def _is_reference_line(layer: Json) -> bool:
+    return all(column.get("operationType") == "static_value" for column in layer.get("columns", {}).values())
 
 
 def _lens_axis(name: str, drawing: Json) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import pytest
 
 from forwarder.run_links import TASK_RUN_DASHBOARD_ID
-from kibana.aggregations import grouped_metrics
+from kibana.aggregations import ORDER, grouped_metrics
 from kibana.all_dashboards import DASHBOARDS, PANELS, SEARCHES
 from kibana.build import FOLDER, build_files
 from kibana.classic_format import colours_of
@@ -178,10 +178,11 @@ FITTING = {
     "flag": {"boolean"},
     "comparison": NUMBERS,
     "exists": {"keyword"} | NUMBERS,
-    "control": {"keyword"},
+    "control": {"keyword", "boolean"},
     "time": {"date"},
     "latest": {"keyword", "date"} | NUMBERS,
-    **dict.fromkeys(("average", "sum", "max", "percentile"), NUMBERS),
+    "max": {"date"} | NUMBERS,
+    **dict.fromkeys(("average", "sum", "percentile"), NUMBERS),
 }
 
 
@@ -204,7 +205,7 @@ def test_every_field_of_a_panel_is_in_the_template_with_a_suitable_type(panel: P
     assert {(field, use) for field, use in fields_of(panel) if known.get(field) not in FITTING[use]} == set()
 
 
-def test_every_control_is_a_keyword_of_reports() -> None:
+def test_every_control_is_a_keyword_or_a_flag_of_reports() -> None:
     known = template_fields("reports")
     fields = {control.field for dashboard in DASHBOARDS for control in dashboard.controls}
     assert {known.get(field) for field in fields} == FITTING["control"]
@@ -267,7 +268,7 @@ def nested(aggregations: dict[str, Any]) -> list[tuple[str, str]]:
     for name, one in buckets.items():
         (kind,) = set(one) - {"aggs"}
         return [(name, one[kind].get("field", "")), *nested(one["aggs"])]
-    return [(name, "") for name in aggregations if MATCHING not in name]
+    return [(name, "") for name in aggregations if MATCHING not in name and name != ORDER]
 
 
 @by_key
@@ -287,8 +288,8 @@ def test_both_flavours_nest_as_the_search_that_is_tested(panel: Panel, files: di
     percents = [percent for one in aggs for percent in one["params"].get("percents", ())]
     assert percents == [metric.percent for metric in panel.metrics if metric.operation == "percentile"]
     lens = by_id(loaded(files[LENS]), object_id("lens", panel.key))["attributes"]["state"]["datasourceStates"]
-    (layer,) = lens["indexpattern"]["layers"].values()
-    columns = [layer["columns"][column] for column in layer["columnOrder"]]
+    layer = next(iter(lens["indexpattern"]["layers"].values()))
+    columns = [layer["columns"][column] for column in layer["columnOrder"] if column != ORDER]
     drawn = [column["sourceField"] for column in columns if column.get("sourceField", "Records") != "Records"]
     repeated = len(panel.cases) or (2 if panel.metrics[0].share_of else 1)
     assert drawn == [*(field for _, field in wanted if field), *shown * repeated]
@@ -307,6 +308,13 @@ def test_an_axis_has_its_own_name_and_percentages_end_at_100(panel: Panel, files
     assert axis["title"]["text"] == drawn["yTitle"] == panel.axis_name != ""
     extents = (axis["scale"].get("min"), axis["scale"].get("max"))
     extent = drawn.get("yLeftExtent", {})
+    if panel.limit is not None:  # the axis does not end at the limit
+        (line,) = [one for one in drawn["layers"] if one["layerType"] == "referenceLine"]
+        assert (extent, line["accessors"]) == ({"mode": "custom", "lowerBound": 0}, ["limit"])
+        threshold = json.loads(classic["visState"])["params"]["thresholdLine"]
+        assert (threshold["show"], threshold["value"]) == (True, panel.limit)
+        assert extents[1] > panel.limit
+        return
     assert extents == (extent.get("lowerBound"), extent.get("upperBound"))
     assert extents == ((1000, None) if panel.is_logarithmic else (0, 100) if panel.is_percentage else (None, None))
     assert panel.is_percentage == any("%" in metric.label or "%" in panel.axis_name for metric in panel.metrics)
@@ -354,7 +362,7 @@ def test_both_flavours_count_the_same_documents(panel: Panel, files: dict[str, s
     lens = by_id(loaded(files[LENS]), object_id("lens", panel.key))["attributes"]["state"]
     assert source["query"] == lens["query"] == {"query": kql(panel.condition), "language": "kuery"}
     state = json.loads(classic["visState"])
-    (layer,) = lens["datasourceStates"]["indexpattern"]["layers"].values()
+    layer = next(iter(lens["datasourceStates"]["indexpattern"]["layers"].values()))
     queries = [one["filter"]["query"] for one in layer["columns"].values() if not one["isBucketed"] and "filter" in one]
     if panel.cases:
         (filters,) = [one["params"]["filters"] for one in state["aggs"] if one["type"] == "filters"]
@@ -585,7 +593,7 @@ def test_a_line_that_is_not_json_breaks_a_rule() -> None:
 
 def test_a_lens_table_hides_the_column_that_only_orders_it(files: dict[str, str]) -> None:
     drawn = by_id(loaded(files[LENS]), object_id("lens", "families"))["attributes"]["state"]["visualization"]
-    assert [column["columnId"] for column in drawn["columns"] if column.get("hidden")] == ["count"]
+    assert [column["columnId"] for column in drawn["columns"] if column.get("hidden")] == [ORDER]
 
 
 def test_id_columns_have_a_width_and_the_number_of_ids_does_not(files: dict[str, str]) -> None:
@@ -593,6 +601,52 @@ def test_id_columns_have_a_width_and_the_number_of_ids_does_not(files: dict[str,
     widths = [
         panel["embeddableConfig"].get("vis", {}).get("columnsWidth") for panel in json.loads(dashboard["panelsJSON"])
     ]
-    failures, notices = (found for found in widths if found and len(found) == 3)
-    assert [one["colIndex"] for one in failures] == [2, 5, 6]  # reason, latest task, latest end
-    assert [one["colIndex"] for one in notices] == [4, 5, 6]  # message, latest task, time
+    failures, notices = (found for found in widths if found and len(found) >= 3)
+    assert [one["colIndex"] for one in failures] == [4, 6, 7, 8]  # reason, latest task, its charts, latest end
+    assert [one["colIndex"] for one in notices] == [3, 4, 5]  # message, latest task, time
+
+
+def contrast(colour: str, background: str) -> float:
+    """The ratio of WCAG."""
+    low, high = sorted(map(luminance, (colour, background)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@by_key
+def test_colours_are_readable_in_light_and_in_dark_mode(panel: Panel) -> None:
+    """Numbers are text. Bars and lines next to each other may be lighter than text on a white background."""
+    if panel.kind == "number":
+        drawn, least_on_white = [colour for *_, colour in panel.bands], 3.0
+    else:
+        drawn = [case.colour for case in panel.cases]
+        drawn += [metric.colour for metric in panel.metrics if metric.colour is not None]
+        least_on_white = 1.5
+    for colour in drawn:
+        assert contrast(colour, "#1d1e24") >= 2.5, colour
+        assert contrast(colour, "#ffffff") >= least_on_white, colour
+
+
+def test_all_panels_of_a_dashboard_have_their_rows_in_one_order() -> None:
+    for dashboard in DASHBOARDS:
+        orders = {
+            (terms.order_by or terms.is_by_count)
+            for panel in dashboard.charts
+            for terms in panel.terms
+            if terms.field == "task.family" and panel.kind in {"heatmap", "ranking"}
+        }
+        assert len(orders) <= 1, dashboard.key
+
+
+def test_the_columns_of_a_row_are_of_one_document(files: dict[str, str]) -> None:
+    """A filter on one column would take its value from an older document."""
+    for one in loaded(files[LENS]):
+        if one["type"] == "lens":
+            layers = one["attributes"]["state"]["datasourceStates"]["indexpattern"]["layers"].values()
+            columns = [column for layer in layers for column in layer["columns"].values()]
+            assert not [column for column in columns if column["operationType"] == "last_value" and "filter" in column]

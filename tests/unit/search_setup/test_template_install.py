@@ -177,3 +177,9 @@ def test_only_patterns_are_renamed() -> None:
         "a": ["p-logs-*", "task-profiler", 5],
         "description": "task-x",
     }
+
+
+def test_the_first_indices_can_be_of_a_day() -> None:
+    cluster = FakeCluster("opensearch")
+    list(install_templates(cluster, FILES, prefix="task", now=NOW, dry_run=False, period="day"))
+    assert {path.removeprefix("/") for path in cluster.put} >= {f"{name}.22" for name in INDICES}

@@ -1,0 +1,125 @@
+"""Opens every dashboard in OpenSearch Dashboards: no error, no empty panel and no cut task id.
+
+The server is not in a package registry, so the test takes the addresses of a running one and of its cluster, which must
+be for tests: it imports the dashboards and adds made-up runs.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from kibana.all_dashboards import DASHBOARDS
+from kibana.dashboard_model import Dashboard
+from kibana.saved_objects import object_id
+from tests.browser.conftest import CHROMIUM, FLAGS
+from tools import example_documents, pictures
+
+pytestmark = [pytest.mark.search, pytest.mark.timeout(600)]
+
+DASHBOARDS_VARIABLE, CLUSTER_VARIABLE = "TEST_DASHBOARDS_URL", "TEST_CLUSTER_URL"
+WIDTH, HEIGHT = 1600, 6200  # all panels are on the screen: those below are not drawn
+_DRAWN = '[data-render-complete="true"]'
+_EMPTY = "No results found"
+# The task ids that end behind the end of their cell.
+_CUT_TASK_IDS = """() => [...document.querySelectorAll('a[href*="task.id"]')].filter((link) => {
+  const ends = [];
+  for (let one = link.parentElement; one && !one.matches('[role="row"], tr'); one = one.parentElement) {
+    if (getComputedStyle(one).overflowX !== 'visible') ends.push(one.getBoundingClientRect().right);
+  }
+  return [...link.getClientRects()].some((box) => ends.some((end) => box.right > end + 1));
+}).map((link) => link.innerText)"""
+
+
+@pytest.fixture(scope="module")
+def server() -> str:
+    """Import the dashboards and fill the cluster."""
+    url, cluster = os.environ.get(DASHBOARDS_VARIABLE, ""), os.environ.get(CLUSTER_VARIABLE, "")
+    if not url or not cluster:
+        pytest.skip(f"no OpenSearch Dashboards: set {DASHBOARDS_VARIABLE} and {CLUSTER_VARIABLE} to one for tests")
+    command = (sys.executable, "-m", "profiler", "kibana", "import", "--url", url, "--elasticsearch", cluster)
+    subprocess.run(command, check=True, timeout=120)
+    example_documents.main([cluster, "--families", "17", "--dashboards", url])
+    return url
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tab(chromium: Browser) -> Iterator[Page]:
+    page = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT}, timezone_id="UTC")
+    yield page
+    page.close()
+
+
+def opened(tab: Page, address: str, panels: int) -> list[str]:
+    """Open a dashboard. Returns the errors of the page and of its requests."""
+    trouble: list[str] = []
+    tab.on("pageerror", lambda error: trouble.append(str(error)))
+    tab.on("response", lambda answer: trouble.append(answer.url) if answer.status >= 400 else None)
+    tab.goto(address, wait_until="domcontentloaded")
+    tab.wait_for_selector(_DRAWN, timeout=120_000)
+    count = "document.querySelectorAll('[data-test-subj=\"embeddablePanel\"]').length"
+    tab.wait_for_function(f"{count} === {panels}", timeout=120_000)
+    tab.wait_for_function("!document.querySelector('.euiLoadingChart')", timeout=120_000)
+    tab.wait_for_selector('[data-test-subj="globalLoadingIndicator-hidden"]', state="attached", timeout=120_000)
+    return trouble
+
+
+def panels_of(dashboard: Dashboard) -> int:
+    """The number of panels with the links and the filters."""
+    return len(dashboard.panels) + 2
+
+
+def problems(tab: Page) -> dict[str, list[str]]:
+    toasts = [toast.inner_text() for toast in tab.query_selector_all(".euiToast")]
+    panels = tab.query_selector_all('[data-test-subj="embeddablePanel"]')
+    empty = [panel.inner_text() for panel in panels if _EMPTY in panel.inner_text()]
+    failed = [one.inner_text() for one in tab.query_selector_all(".visError, .embPanel__error")]
+    return {"toasts": toasts, "empty": empty, "failed": failed, "cut": tab.evaluate(_CUT_TASK_IDS)}
+
+
+NONE: dict[str, list[str]] = {"toasts": [], "empty": [], "failed": [], "cut": []}
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.key)
+def test_every_panel_is_drawn(server: str, tab: Page, dashboard: Dashboard) -> None:
+    address = f"{server}/app/dashboards#/view/{object_id('dashboard', dashboard.key)}"
+    assert opened(tab, address, panels_of(dashboard)) == []
+    assert problems(tab) == NONE
+    assert tab.evaluate("document.querySelectorAll('a[href*=\"task.id\"]').length") > 0
+
+
+def test_a_link_of_a_run_opens_its_dashboard_at_the_run_s_times(server: str, tab: Page) -> None:
+    (run,) = [dashboard for dashboard in DASHBOARDS if dashboard.key == "task-run"]
+    found = pictures.killed_run(os.environ[CLUSTER_VARIABLE])
+    assert opened(tab, found["links"]["run"], panels_of(run)) == []
+    assert problems(tab) == NONE
+    links = {one.inner_text() for one in tab.query_selector_all('a[href*="task.id"]')}
+    assert links == {found["task"]["id"], "Charts"}
+
+
+def test_a_link_to_another_dashboard_keeps_pinned_filters_and_the_time_range(server: str, tab: Page) -> None:
+    """All dashboards begin with the same range."""
+    overview, run = DASHBOARDS[:2]
+    pinned = (
+        "('$state':(store:globalState),meta:(alias:!n,disabled:!f,key:task.family,negate:!f,"
+        f"params:(query:nightly-etl),type:phrase,index:'{object_id('data-view', 'reports')}'),"
+        "query:(match_phrase:(task.family:nightly-etl)))"
+    )
+    address = f"{server}/app/dashboards#/view/{object_id('dashboard', overview.key)}"
+    opened(tab, f"{address}?_g=(time:(from:{overview.time_range},to:now),filters:!({pinned}))", panels_of(overview))
+    tab.get_by_role("link", name=run.title, exact=True).click()
+    tab.wait_for_url(f"**{object_id('dashboard', run.key)}**")
+    tab.wait_for_selector('[data-test-subj~="filter"]')
+    assert "nightly-etl" in tab.inner_text('[data-test-subj~="filter"]')
+    assert tab.get_by_text("Last 7 days").count() > 0
