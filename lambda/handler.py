@@ -120,7 +120,7 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         index=lambda: _index(context),
         channels=lambda settings: _channels(settings, _notice_budget(context)),
         once=lambda settings: _idempotently(settings.idempotency_table, context),
-        export=lambda ended, settings: _export(ended, settings, context),
+        export=lambda ended: _export(ended, context),
         warn=_warn,
     )
     return handler.handle(task).as_response()
@@ -282,7 +282,7 @@ def _notice_budget(context: Context) -> InvocationTime:
     return InvocationTime(context, reserved_seconds=min(_EXPORT_SECONDS, left_seconds * _EXPORT_PART))
 
 
-def _export(ended: EndedTask, settings: NoticeSettings, context: Context) -> None:
+def _export(ended: EndedTask, context: Context) -> None:
     """Export the run if an address for it is set."""
     if not exports_runs(os.environ):
         return
@@ -300,8 +300,9 @@ def _export(ended: EndedTask, settings: NoticeSettings, context: Context) -> Non
         warn=_warn,
         now_ns=time.time_ns,
     )
-    left_seconds = InvocationTime(context, reserved_seconds=RESERVED_SECONDS).remaining_seconds()
-    export.export(ended, _idempotently(settings.idempotency_table, context), min(_EXPORT_SECONDS, left_seconds))
+    budget = InvocationTime(context, reserved_seconds=RESERVED_SECONDS)
+    table = os.environ.get("IDEMPOTENCY_TABLE", "").strip() or None  # also if other settings of notices are invalid
+    export.export(ended, _idempotently(table, context), lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()))
 
 
 def _idempotently(table: str | None, context: Context) -> Idempotently:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import threading
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -38,11 +39,12 @@ class FakeHttpServer:
     def serve(self, request: BaseHTTPRequestHandler) -> None:
         length = int(request.headers.get("Content-Length") or 0)
         status, headers, body = self.answer(request, request.rfile.read(length))
-        request.send_response(status)
-        for name, value in {**headers, "Content-Length": str(len(body))}.items():
-            request.send_header(name, value)
-        request.end_headers()
-        request.wfile.write(body)
+        with suppress(ConnectionError):  # the client has given up
+            request.send_response(status)
+            for name, value in {**headers, "Content-Length": str(len(body))}.items():
+                request.send_header(name, value)
+            request.end_headers()
+            request.wfile.write(body)
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
         raise NotImplementedError

@@ -6,7 +6,8 @@ ForwarderError
 ├── ReadError           schedules or tasks cannot be read from AWS
 └── DeliveryError        documents or notices were not delivered
     ├── SearchClusterError     the search cluster refused a whole request, or cannot be reached
-    └── NoticeError      Slack or the event bus refused a notice, or cannot be reached
+    ├── NoticeError      Slack or the event bus refused a notice, or cannot be reached
+    └── InProgressError  another invocation does the same work
 """
 
 from collections.abc import Callable, Sequence
@@ -58,6 +59,10 @@ class SearchClusterError(DeliveryError):
 
 class NoticeError(DeliveryError):
     """Slack or the event bus did not accept a notice. The message names the setting, never an address or a token."""
+
+
+class InProgressError(DeliveryError):
+    """Another invocation does the same work."""
 
 
 def attempt(call: Callable[[], _Result], errors: list[ForwarderError]) -> _Result | None:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from forwarder.delivery_errors import DeliveryError, ForwarderError
+from forwarder.delivery_errors import DeliveryError, ForwarderError, InProgressError
 from forwarder.notices.ended_task import EndedTask
 from forwarder.notices.idempotency import Idempotently
 from forwarder.search_cluster.failure_store import Failure, KeepFailures
@@ -53,36 +53,59 @@ class RunExport:
         self._warn = warn
         self._now_ns = now_ns
 
-    def export(self, ended: EndedTask, once: Idempotently, max_seconds: float) -> None:
-        """Export the run in at most this time. It never raises: the other outputs are done."""
+    def export(self, ended: EndedTask, once: Idempotently, left_seconds: Callable[[], float]) -> None:
+        """Export the run in at most the time that is left. It never raises: the other outputs are done."""
         try:
-            once(f"{ended.task.arn}#{_NAME}", lambda: self._export(ended, max_seconds))
+            self._export_once(ended, once, left_seconds)
         except Exception as error:  # noqa: BLE001  see above
-            reason = str(error) if isinstance(error, ForwarderError) else f"{type(error).__name__}."
-            self._warn(f"The run of task {ended.task.id} was not exported. {reason}")
+            self._warn(f"The run of task {ended.task.id} was not exported. {_sentence(error)}")
 
-    def _export(self, ended: EndedTask, max_seconds: float) -> bool:
+    def _export_once(self, ended: EndedTask, once: Idempotently, left_seconds: Callable[[], float]) -> None:
         run = exported_run(ended, self._now_ns())
-        if max_seconds < _MIN_SECONDS:
-            reason: str | None = "The invocation had no time left."
-        else:
-            reason = export_in_time(lambda: (self._read_targets(), signals_of(run)), self._exporter, max_seconds)
-        if reason is None:
+        is_begun = False
+
+        def work() -> bool:
+            nonlocal is_begun
+            is_begun = True
+            reason = self._export(run, left_seconds())
+            if reason is not None:
+                self._store(run, reason)
             return True
+
+        try:
+            once(f"{ended.task.arn}#{_NAME}", work)
+        except InProgressError:
+            return
+        except Exception as error:
+            if is_begun:
+                raise
+            self._store(run, _sentence(error))  # nothing else may need the table: Lambda may not retry the event
+
+    def _export(self, run: ExportedRun, max_seconds: float) -> str | None:
+        """Export the run; returns why it was not accepted."""
+        if max_seconds < _MIN_SECONDS:
+            return "The invocation had no time left."
+        return export_in_time(lambda: (self._read_targets(), signals_of(run)), self._exporter, max_seconds)
+
+    def _store(self, run: ExportedRun, reason: str) -> None:
         if self._keep is None:
             raise DeliveryError(reason)  # another invocation for this event tries again
         try:
             self._keep([Failure(msgspec.to_builtins(run.record), reason)])
         except ForwarderError as error:
             raise DeliveryError(f"{reason} {error}") from error
-        self._warn(f"The run of task {ended.task.id} was not exported: the failure queue keeps its record. {reason}")
-        return True
+        task_id = run.record.task_id
+        self._warn(f"The run of task {task_id} was not exported: the failure queue keeps its record. {reason}")
 
     def _read_targets(self) -> Targets:
         try:
             return self._targets()
         except ForwarderError as error:
             raise UsageError(str(error)) from error
+
+
+def _sentence(error: Exception) -> str:
+    return str(error) if isinstance(error, ForwarderError) else f"The export failed ({type(error).__name__})."
 
 
 def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
@@ -129,7 +152,7 @@ def _event_record(ended: EndedTask) -> Record:
     """Return what the event says, as a record."""
     task, log = ended.task, ended.log
     batch = batch_container(task, ended.container)
-    container = Container(name=_UNKNOWN)
+    container = Container(name="")
     if batch is not None:
         container = Container(
             name=batch.name,

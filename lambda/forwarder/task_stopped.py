@@ -81,7 +81,7 @@ class TaskStoppedHandler:
         index: Callable[[], Index | None],
         channels: Callable[[NoticeSettings], Sequence[NoticeChannel]],
         once: Callable[[NoticeSettings], Idempotently] = lambda _settings: lambda _key, work: work(),
-        export: Callable[[EndedTask, NoticeSettings], None] = lambda _ended, _settings: None,
+        export: Callable[[EndedTask], None] = lambda _ended: None,
         warn: Callable[[str], None] = lambda _sentence: None,
     ) -> None:
         self._settings = settings
@@ -149,7 +149,7 @@ class TaskStoppedHandler:
                     notice = _with_comparison(notice, index)
             is_selected = should_notify(notice, settings)
             notified = self._notify(notice, settings, errors, is_selected=is_selected)
-        self._export(ended, settings or NoticeSettings())
+        self._export(ended)
         raise_errors(errors)
         return TaskStoppedResult(status=outcome.status, indexed=indexed, notified=notified)
 

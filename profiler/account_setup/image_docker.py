@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from profiler.core.version import __version__
 
 PLATFORMS = ("linux/amd64", "linux/arm64")
 _BUILDER = "task-profiler"
+_ANSWER_SECONDS = 60.0  # of all commands but build and push; a daemon that hangs never answers
 _CONFIG = "config.json"
 _CONTAINERD_STORE = "io.containerd.snapshotter"  # Docker's store that holds images of several platforms
 
@@ -113,6 +115,15 @@ class Docker:
 
         The user's own configuration and credential store stay as they are. Raises TaskProfilerError.
         """
+        previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by default, the password's file would stay
+        try:
+            with self._signed_in(login) as docker:
+                yield docker
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+
+    @contextmanager
+    def _signed_in(self, login: Login) -> Iterator["Docker"]:
         own = self._environment.get("DOCKER_CONFIG") or Path(self._environment.get("HOME", "/"), ".docker")
         with TemporaryDirectory(prefix="task-profiler-docker-") as name:
             _copy_configuration(Path(own), Path(name), login.registry)
@@ -140,8 +151,20 @@ class Docker:
                 self._ask("buildx", "rm", _BUILDER)
 
     def _ask(self, *words: str, text: str = "") -> "subprocess.CompletedProcess[str]":
-        command = self._command(words)
-        return subprocess.run(command, env=self._environment, input=text, capture_output=True, text=True, check=False)  # noqa: S603  see _command
+        try:
+            return subprocess.run(  # noqa: S603  see _command
+                self._command(words),
+                env=self._environment,
+                input=text,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_ANSWER_SECONDS,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise TaskProfilerError(
+                f"docker {words[0]} has not ended after {_ANSWER_SECONDS:.0f} s: restart Docker, and try again."
+            ) from error
 
     def _command(self, words: tuple[str, ...]) -> tuple[str, ...]:
         """A list, which no shell reads. ``check()`` has found the program."""

@@ -128,11 +128,14 @@ class StackChanges:
         return described
 
     def discard(self, change_set: ChangeSet) -> None:
-        """Delete a change set that is not applied, and the empty stack that it made."""
+        """Delete a change set that is not applied, and the empty stack that it made.
+
+        Somebody else may have applied another change set to the stack in the meantime, which then stays.
+        """
         cloudformation = self._open("cloudformation")
         with self._errors("keeps a change set", "cloudformation:DeleteChangeSet"):
             cloudformation.delete_change_set(ChangeSetName=change_set.arn)
-        if change_set.is_new:
+        if change_set.is_new and read_state(self._open, change_set.stack_id).status == "REVIEW_IN_PROGRESS":
             with self._errors("is left empty", "cloudformation:DeleteStack"):
                 cloudformation.delete_stack(StackName=change_set.stack_id)
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from profiler.account_setup.forwarder_zip import build_zip, fingerprint, forwarder_folder
 from profiler.account_setup.stack_bucket import CodeBucket, default_bucket
 from profiler.account_setup.stack_changes import ChangeSet, StackChanges
-from profiler.account_setup.stack_parameters import changed_parameters, parameter_names, parse_parameters
+from profiler.account_setup.stack_parameters import changed_parameters, check_values, parameter_names, parse_parameters
 from profiler.account_setup.stack_secrets import store_secret
 from profiler.account_setup.stack_state import CODE_PREFIX, DEFAULT_STACK, StackState, obstacle, read_state
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
@@ -95,6 +95,7 @@ class StackDeployment:
         request = self._request
         template = (forwarder_folder() / "template.yaml").read_text()
         given = _given(request, parameter_names(template))
+        check_values(template, given)
         code_key = _code_key(request.zip_file)
         state = read_state(self._open, request.name)
         problem = obstacle(state)
@@ -120,7 +121,10 @@ class StackDeployment:
         with aws_errors("The account cannot be read", "sts:GetCallerIdentity"):
             account = sts.get_caller_identity()["Account"]
         chosen = self._request.bucket or state.parameters.get("CodeBucket")
-        return CodeBucket(chosen or default_bucket(account, sts.meta.region_name), account, self._open)
+        bucket = CodeBucket(chosen or default_bucket(account, sts.meta.region_name), account, self._open)
+        if self._request.bucket is not None and not bucket.exists():
+            raise TaskProfilerError(f"There is no bucket {bucket.name}: create it, or leave --bucket out.")
+        return bucket
 
     def describe(self, plan: StackPlan, bucket: CodeBucket) -> Iterator[str]:
         """What the deployment would do, in sentences."""
@@ -142,8 +146,6 @@ class StackDeployment:
     def prepare(self, plan: StackPlan, bucket: CodeBucket) -> ChangeSet | None:
         """Upload code and template, and create a change set; None if nothing would change."""
         if not bucket.exists():
-            if self._request.bucket is not None:
-                raise TaskProfilerError(f"There is no bucket {bucket.name}: create it, or leave --bucket out.")
             bucket.create()
             self._on_step(f"created the bucket {bucket.name}")
         if not bucket.has(plan.code_key):

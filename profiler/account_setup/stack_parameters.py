@@ -10,12 +10,28 @@ from profiler.core.errors import UsageError
 _CODE = {"CodeBucket": "use --bucket", "CodeKey": "the command sets it"}
 _SECTION = re.compile(r"^Parameters:\n(.*?)^\S", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"^  (\w+):$", re.MULTILINE)
+_RULES = re.compile(r"^    (AllowedPattern|AllowedValues|ConstraintDescription): (.+)$", re.MULTILINE)
 
 
 def parameter_names(template: str) -> tuple[str, ...]:
     """The names of the parameters of lambda/template.yaml."""
     section = _SECTION.search(template)
     return tuple(_NAME.findall(section[1])) if section else ()
+
+
+def check_values(template: str, given: Mapping[str, str]) -> None:
+    """Check values as CloudFormation will, after the upload. Raises UsageError, which contains no value."""
+    section = _SECTION.search(template)
+    _, *parts = _NAME.split(section[1] if section else "")
+    for name, text in zip(parts[::2], parts[1::2], strict=True):
+        rules = dict(_RULES.findall(text))
+        values = [value.strip(' "') for value in rules.get("AllowedValues", "").strip("[]").split(",")]
+        accepts = given.get(name, "") in values if "AllowedValues" in rules else True
+        if "AllowedPattern" in rules:
+            accepts = re.fullmatch(rules["AllowedPattern"], given.get(name, ""), re.ASCII) is not None
+        if name in given and not accepts:
+            wanted = rules.get("ConstraintDescription", f"one of {', '.join(values)}.")
+            raise UsageError(f"The parameter {name} of the template has a wrong value: use {wanted}")
 
 
 def parse_parameters(texts: Iterable[str], names: Sequence[str]) -> dict[str, str]:

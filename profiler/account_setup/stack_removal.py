@@ -13,17 +13,22 @@ def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
         state: The stack before its deletion.
         kept: The events of the resources that the stack left.
     """
+    where = f" --region {state.region}"
     for event in kept:
-        delete = f": aws sqs delete-queue --queue-url {event.physical_id}" if event.type == "AWS::SQS::Queue" else ""
+        delete = (
+            f": aws sqs delete-queue --queue-url {event.physical_id}{where}" if event.type == "AWS::SQS::Queue" else ""
+        )
         yield f"{event.resource} ({event.physical_id if not delete else 'its messages may exist nowhere else'}){delete}"
     bucket = state.parameters.get("CodeBucket")
     if bucket:
-        yield f"code and templates: aws s3 rm --recursive s3://{bucket}/task-profiler/"
+        yield f"code and templates: aws s3 rm --recursive s3://{bucket}/task-profiler/{where}"
     for name, value in state.parameters.items():
         if name.endswith("SecretId") and value:
-            kind, _, parameter = value.partition("ssm:")
-            command = f"secretsmanager delete-secret --secret-id {kind}"
-            yield f"the secret {value}: aws {f'ssm delete-parameter --name {parameter}' if parameter else command}"
+            parameter = value.removeprefix("ssm:")
+            command = f"secretsmanager delete-secret --secret-id {value}"
+            if parameter != value:
+                command = f"ssm delete-parameter --name {parameter}"
+            yield f"the secret {value}: aws {command}{where}"
     if state.parameters.get("ElasticsearchUrl"):
         prefix = state.parameters.get("IndexPrefix", "task")
         yield f"indices, index templates and dashboards of {prefix} in {state.parameters['ElasticsearchUrl']}"

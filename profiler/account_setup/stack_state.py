@@ -14,7 +14,9 @@ CODE_PREFIX = "task-profiler/forwarder-"
 Phase = Literal["absent", "ready", "in progress", "failed"]
 
 _CODE_KEY = re.compile(rf"{CODE_PREFIX}(.+)-[0-9a-f]+\.zip")
-_READY = frozenset({"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE"})
+_READY = frozenset(
+    {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE", "IMPORT_ROLLBACK_COMPLETE"}
+)
 # A change set that was never applied leaves a stack without resources in REVIEW_IN_PROGRESS.
 _ABSENT = frozenset({"REVIEW_IN_PROGRESS", "DELETE_COMPLETE"})
 
@@ -43,9 +45,14 @@ class StackState(Struct, frozen=True, kw_only=True):
     outputs: Mapping[str, str] = {}
 
     @property
+    def region(self) -> str | None:
+        """The Region, which is a part of the ARN."""
+        return self.stack_id.split(":")[3] if self.stack_id else None
+
+    @property
     def place(self) -> str:
-        """The name and the Region, which is a part of the ARN."""
-        return f"{self.name} in {self.stack_id.split(':')[3]}" if self.stack_id else self.name
+        """The name and the Region."""
+        return f"{self.name} in {self.region}" if self.region else self.name
 
 
 def read_state(open_client: OpenClient, name: str) -> StackState:
@@ -94,7 +101,8 @@ def obstacle(state: StackState) -> str | None:
         return f"CloudFormation is changing the stack {state.name} ({state.status}): wait, and run the command again."
     if state.phase != "failed":
         return None
-    again = f"task-profiler setup stack --name {state.name}"
+    where = f"{state.name} --region {state.region}"
+    again = f"task-profiler setup stack --name {where}"
     if state.status in ("ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"):
         return (
             f"The stack {state.name} could not be created and cannot be updated ({state.status}): delete it "
@@ -102,7 +110,8 @@ def obstacle(state: StackState) -> str | None:
         )
     if state.status == "DELETE_FAILED":
         return f"The stack {state.name} is partly deleted (DELETE_FAILED): delete the rest ({again} --delete)."
+    command = "rollback-stack" if state.status == "UPDATE_FAILED" else "continue-update-rollback"
     return (
-        f"The last update of the stack {state.name} could not be undone ({state.status}): run aws cloudformation "
-        f"continue-update-rollback --stack-name {state.name}, and run the command again."
+        f"The last update of the stack {state.name} failed and is not undone ({state.status}): run aws cloudformation "
+        f"{command} --stack-name {where}, and run the command again."
     )

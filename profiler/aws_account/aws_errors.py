@@ -27,6 +27,7 @@ def aws_errors(what: str, permission: str | None = None, *, not_found: str | Non
         not_found: The sentence if AWS does not find it; None: AWS's own message and what to check.
     """
     from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError  # see the module's docstring
+    from botocore.parsers import ResponseParserError
 
     try:
         yield
@@ -37,7 +38,12 @@ def aws_errors(what: str, permission: str | None = None, *, not_found: str | Non
         raise TaskProfilerError(f"{what}: {not_found if is_missing else _refusal(details, needed)}") from error
     except ParamValidationError as error:
         reason = " ".join(str(error.kwargs["report"]).split())
-        raise TaskProfilerError(f"{what}: boto3 does not know all fields, so upgrade boto3 ({reason}).") from error
+        cause = "boto3 does not know all fields, so upgrade boto3" if "Unknown parameter" in reason else "wrong name"
+        raise TaskProfilerError(f"{what}: {cause} ({reason}).") from error
+    except ResponseParserError as error:  # its text contains the response
+        raise TaskProfilerError(
+            f"{what}: the response is not one of AWS: check HTTPS_PROXY, AWS_ENDPOINT_URL and the network."
+        ) from error
     except BotoCoreError as error:
         raise TaskProfilerError(f"{what}: {_describe(error)}") from error
 

@@ -89,7 +89,7 @@ class _Budget(click.types.FloatParamType):
 @click.option(
     "--otlp",
     is_flag=True,
-    help="Export each run by OpenTelemetry's protocol, as the variables OTEL_EXPORTER_OTLP_… say (default: to "
+    help="Export each run over OTLP (OpenTelemetry), configured by the variables OTEL_EXPORTER_OTLP_… (default: to "
     "localhost:4318).",
 )
 @click.option(

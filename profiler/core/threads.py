@@ -8,6 +8,7 @@ The system may start no further thread, for lack of memory or because a batch ha
 in the caller's thread, and a :class:`StoppableThread` has failed.
 """
 
+import math
 import os
 import select
 import threading
@@ -22,6 +23,7 @@ from profiler.core.timestamps import NS_PER_SECOND, format_ms
 
 _T = TypeVar("_T")
 _MAX_REASON_CHARS = 200
+_LOOK_SECONDS = 0.05
 
 
 def start_thread(thread: threading.Thread) -> bool:
@@ -33,11 +35,18 @@ def start_thread(thread: threading.Thread) -> bool:
     return True
 
 
-def run_with_timeout(seconds: float, function: Callable[[], _T]) -> _T | None:
+def run_with_timeout(
+    seconds: float, function: Callable[[], _T], *, is_interrupted: Callable[[], bool] = lambda: False
+) -> _T | None:
     """Call ``function`` in a daemon thread and wait at most ``seconds`` for it.
 
+    Args:
+        seconds: The time to wait.
+        function: The function.
+        is_interrupted: Asked often; True ends the wait.
+
     Returns:
-        The function's result, or None if it took longer.
+        The function's result, or None if it took longer or was interrupted.
 
     Raises:
         BaseException: what the function raised in time.
@@ -53,7 +62,10 @@ def run_with_timeout(seconds: float, function: Callable[[], _T]) -> _T | None:
 
     thread = threading.Thread(target=work, name="call-with-timeout", daemon=True)
     if start_thread(thread):
-        thread.join(max(seconds, 0))
+        for _ in range(math.ceil(seconds / _LOOK_SECONDS)):
+            if not thread.is_alive() or is_interrupted():
+                break
+            thread.join(_LOOK_SECONDS)
     else:
         work()
     if errors:

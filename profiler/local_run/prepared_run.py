@@ -93,6 +93,11 @@ def asks_to_stop(number: int) -> bool:
     return number in STOP_SIGNALS and signal.getsignal(number) != signal.SIG_IGN
 
 
+def is_asked_to_stop() -> bool:
+    """Whether a blocked signal asks to stop. It remains pending."""
+    return any(map(asks_to_stop, signal.sigpending()))
+
+
 def stop_if_pending() -> None:
     """Stop this process now if SIGTSTP, which is blocked, is pending."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTSTP,))

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from typing import Any
+from urllib.parse import urlsplit
 
 import urllib3
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, ProtocolError
 
 from profiler.core.errors import UsageError
 from profiler.otlp.otlp_export import MAX_ANSWER_BYTES, HttpAnswer, Sign, TransportError
@@ -21,23 +22,33 @@ class HttpTransport:
 
     def __init__(self, ca_file: str | None = None) -> None:
         self._pool = urllib3.PoolManager(retries=False, ca_certs=ca_file)
+        self._answered: set[str] = set()
 
     def __call__(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
         """Post the body. Raises TransportError."""
         try:
-            answer = self._pool.request(
-                "POST",
-                url,
-                headers=dict(headers),
-                body=body,
-                timeout=urllib3.Timeout(total=timeout_seconds),
-                redirect=False,
-                preload_content=False,
-            )
-            with answer:
-                content = answer.read(MAX_ANSWER_BYTES)
+            try:
+                return self._post(url, headers, body, timeout_seconds)
+            except ProtocolError:
+                if urlsplit(url).netloc not in self._answered:
+                    raise
+                return self._post(url, headers, body, timeout_seconds)  # the server has closed the shared connection
         except (HTTPError, HTTPException, OSError) as error:
             raise TransportError(f"the server cannot be reached ({type(error).__name__})") from error
+
+    def _post(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
+        answer = self._pool.request(
+            "POST",
+            url,
+            headers=dict(headers),
+            body=body,
+            timeout=urllib3.Timeout(total=timeout_seconds),
+            redirect=False,
+            preload_content=False,
+        )
+        with answer:
+            content = answer.read(MAX_ANSWER_BYTES)
+        self._answered.add(urlsplit(url).netloc)
         return HttpAnswer(
             status=answer.status,
             headers={name.lower(): value for name, value in answer.headers.items()},

@@ -1,11 +1,11 @@
 """Exports the signals of a run within a few seconds. Whatever goes wrong is a reason to report, never an exception."""
 
 import gzip
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Protocol as TypingProtocol
+from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
 
@@ -36,9 +36,10 @@ _MIN_SECONDS = 0.2
 _MARGIN_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS = 0.25
 _MAX_MESSAGE_CHARS = 200
-_SECONDS = re.compile(r"\d{1,6}", re.ASCII)
+_MAX_PAUSE_SECONDS = 86_400.0
+_SECONDS = re.compile(r"\d+", re.ASCII)
 _HIDDEN = "***"
-# Shorter words of a header are no secrets, and may be a part of other words.
+# Shorter texts are no secrets, and may be a part of other words.
 _MIN_SECRET_CHARS = 4
 
 
@@ -87,6 +88,7 @@ def export_in_time(
     prepare: Callable[[], tuple[Targets, Mapping[Signal, Message]]],
     exporter: "OtlpExporter",
     max_seconds: float = MAX_SECONDS,
+    is_interrupted: Callable[[], bool] = lambda: False,
 ) -> str | None:
     """Prepare the signals and export them in at most this time, whatever blocks: a name server, a secret, a backend.
 
@@ -94,6 +96,7 @@ def export_in_time(
         prepare: Returns the targets and the signals. A TaskProfilerError that it raises is the reason.
         exporter: The exporter.
         max_seconds: The time for everything.
+        is_interrupted: Whether to give up earlier.
 
     Returns:
         None if all signals were accepted, else why not: one or more sentences.
@@ -105,11 +108,13 @@ def export_in_time(
         return exporter.export(targets, signals, deadline_ns)
 
     try:
-        reasons = run_with_timeout(max_seconds, work)
+        reasons = run_with_timeout(max_seconds, work, is_interrupted=is_interrupted)
     except TaskProfilerError as error:
         return str(error)
     except Exception as error:  # noqa: BLE001  the export must not fail what precedes it
         return f"The export failed ({type(error).__name__})."  # its text may contain a secret
+    if reasons is None and is_interrupted():
+        return "The export was interrupted."
     if reasons is None:
         return f"The export took longer than {max_seconds:g} s."
     return " ".join(reasons) or None
@@ -183,21 +188,22 @@ class OtlpExporter:
             answer = self._transport(target.url, headers, pending.body, timeout_seconds)
         except TransportError as error:
             return _Refused(str(error))
-        content_type = answer.headers.get("content-type", "")
+        content_type = answer.headers.get("content-type", "").lower()
+        secrets = _secrets(target, (value for name, value in headers.items() if name not in pending.headers))
+        if answer.status in _OK and content_type.startswith("text/html"):
+            return _Refused("the answer is a web page: check the address")
         if answer.status in _OK:
             said = read_acknowledgement(answer.body, content_type)
-            if said.rejected <= 0:
-                return None
-            return _Refused(f"the server rejected a part of it{_quoted(said.message, target)}")
+            rejected = _Refused(f"the server rejected a part of it{_quoted(said.message, secrets)}")
+            return rejected if said.rejected > 0 else None
         if answer.status in _REDIRECTS:
             return _Refused(f"the server answered {answer.status}, a redirect: set the final address")
-        reason = f"the server answered {answer.status}{_quoted(read_error(answer.body, content_type), target)}"
+        reason = f"the server answered {answer.status}{_quoted(read_error(answer.body, content_type), secrets)}"
         if answer.status not in _RETRYABLE:
             return _Refused(reason)
+        usual_seconds = _FIRST_PAUSE_SECONDS * 2.0 ** (pending.attempts - 1) * (1 + self._jitter())
         asked_seconds = _retry_after_seconds(answer.headers.get("retry-after", ""), self._clock.wall_ns())
-        if asked_seconds is None:
-            asked_seconds = _FIRST_PAUSE_SECONDS * 2.0 ** (pending.attempts - 1) * (1 + self._jitter())
-        return _Refused(reason, asked_seconds)
+        return _Refused(reason, max(usual_seconds, asked_seconds))
 
 
 def _sentences(failed: Iterable[_Pending]) -> list[str]:
@@ -211,21 +217,28 @@ def _sentences(failed: Iterable[_Pending]) -> list[str]:
     ]
 
 
-def _quoted(message: str, target: Target) -> str:
-    """The server's message on one line, without what it repeats of the headers, whose values may be secrets."""
-    for _, value in target.headers:
-        for word in (value, *value.split()):
-            message = message.replace(word, _HIDDEN) if len(word) >= _MIN_SECRET_CHARS else message
+def _secrets(target: Target, signature: Iterable[str]) -> list[str]:
+    """What may be a secret: the values of the headers, the query of the address, the signature."""
+    query = urlsplit(target.url).query
+    values = [value for _, value in target.headers]
+    words = [word for value in values for word in value.split()]
+    return [query, *(value for _, value in parse_qsl(query)), *values, *words, *signature]
+
+
+def _quoted(message: str, secrets: Iterable[str]) -> str:
+    """The server's message on one line, without what it repeats of the secrets."""
+    for secret in secrets:
+        message = message.replace(secret, _HIDDEN) if len(secret) >= _MIN_SECRET_CHARS else message
     shown = on_one_line(message[:_MAX_MESSAGE_CHARS]).strip()
     return f": {shown}" if shown else ""
 
 
-def _retry_after_seconds(text: str, wall_ns: int) -> float | None:
-    """The pause that the server asks for: seconds or a date; None without a valid one."""
+def _retry_after_seconds(text: str, wall_ns: int) -> float:
+    """The pause that the server asks for, in seconds or as a date; 0 without a valid one."""
     if _SECONDS.fullmatch(text.strip()):
-        return float(text)
+        return min(float(text), _MAX_PAUSE_SECONDS)
     try:
         seconds = parsedate_to_datetime(text).timestamp() - wall_ns / NS_PER_SECOND
     except (ValueError, OverflowError, TypeError):
-        return None
-    return max(seconds, 0.0) if math.isfinite(seconds) else None
+        return 0.0
+    return min(seconds, _MAX_PAUSE_SECONDS)

@@ -114,14 +114,15 @@ class _Reader:
 
     def target(self, signal: Signal, default: str | None, *, signs_for_aws: bool) -> Target | None:
         own, setting = self._value(f"{signal.upper()}_ENDPOINT"), f"{self._prefix}_ENDPOINT"
-        base = self._value("ENDPOINT") or default
-        if own:
-            url, setting = own, f"{self._prefix}_{signal.upper()}_ENDPOINT"
-        elif base:
-            url = f"{base.rstrip('/')}/v1/{signal}"
-        else:
+        url = own or self._value("ENDPOINT") or default
+        if not url:
             return None
+        if own:
+            setting = f"{self._prefix}_{signal.upper()}_ENDPOINT"
         _check_address(url, setting)
+        if not own:
+            parts = urlsplit(url)
+            url = parts._replace(path=f"{parts.path.rstrip('/')}/v1/{signal}").geturl()
         aws = None
         if signs_for_aws:
             url, aws = _aws_address(signal, url, setting, is_own=bool(own))

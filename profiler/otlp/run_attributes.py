@@ -47,12 +47,17 @@ def text(value: str) -> str:
     return without_surrogates(value[:_MAX_TEXT], "\N{REPLACEMENT CHARACTER}")
 
 
+def service_name(record: Record) -> str:
+    """The family, which also names the span; else what the conventions ask for."""
+    return text(family_key(record).name) or "unknown_service"
+
+
 def resource_attributes(record: Record, user: Mapping[str, str]) -> list[Message]:
     """What ran the run: the resource of all signals. The user's attributes take precedence."""
     is_ecs = record.task_arn is not None or record.launch_type not in (None, _LOCAL)
     return attributes(
         {
-            "service.name": family_key(record).name,
+            "service.name": service_name(record),
             "service.version": record.revision,
             **(_ecs_attributes(record) if is_ecs else {}),
             "aws.log.group.names": _listed(record.log_group),

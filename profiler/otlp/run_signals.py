@@ -10,7 +10,14 @@ from profiler.core.text import without_surrogates
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
 from profiler.core.version import __version__
 from profiler.otlp.otlp_encoding import Message, Signal
-from profiler.otlp.run_attributes import attributes, label_attributes, resource_attributes, run_attributes, text
+from profiler.otlp.run_attributes import (
+    attributes,
+    label_attributes,
+    resource_attributes,
+    run_attributes,
+    service_name,
+    text,
+)
 from profiler.otlp.trace_context import SpanParent, find_parent, span_id, trace_id
 from profiler.past_runs.moments import find_moments
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
@@ -41,6 +48,7 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
         context: More values with a ``TRACEPARENT`` besides the record's labels: the batch's Docker labels, or the
             environment of a command.
         resource: Attributes of the resource that the user has set; they take precedence.
+        part: Distinguishes the runs of one task; the same for each export of a run. Empty if there is one run a task.
         observed_ns: The time of the export.
     """
 
@@ -53,6 +61,7 @@ class ExportedRun(Struct, frozen=True, kw_only=True):
     is_complete: bool = True
     context: Mapping[str, str] | None = None
     resource: Mapping[str, str] = {}
+    part: str = ""
     observed_ns: int
 
     @property
@@ -87,7 +96,11 @@ def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
     """The export requests of a run. There is none of metrics if nothing was measured."""
     record = run.record
     parent = find_parent(record.labels, run.context)
-    ids = _Ids(trace_id(record.task_id) if parent is None else parent.trace_id, span_id(record.task_id, _ROOT), parent)
+    ids = _Ids(
+        trace_id(record.task_id) if parent is None else parent.trace_id,
+        span_id(record.task_id, f"{_ROOT}{run.part}"),
+        parent,
+    )
     resource: Message = {"attributes": resource_attributes(record, run.resource)}
     ended = run_attributes(record, run.stop_category, run.reason, is_complete=run.is_complete)
     metrics = list(_metrics(record, run.end_ns))
@@ -113,7 +126,7 @@ def _spans(run: ExportedRun, ids: _Ids, ended: list[Message]) -> list[Message]:
         "spanId": ids.root,
         **parent,
         **flags,
-        "name": text(record.family or record.container.name),
+        "name": service_name(record),
         "kind": _KIND_INTERNAL,
         "startTimeUnixNano": str(run.begin_ns),
         "endTimeUnixNano": str(run.end_ns),

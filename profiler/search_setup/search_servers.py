@@ -113,15 +113,22 @@ def open_session(
     if user is None:
         name, password = environment.get("ELASTICSEARCH_USERNAME", ""), environment.get("ELASTICSEARCH_PASSWORD", "")
     if key and user is None:
+        if not (key.isascii() and key.isprintable()):  # the HTTP client's error would contain the key
+            raise UsageError("The API key contains a character that no key has: check it for line ends and quotes.")
         session.auth = _ApiKey(key)
     elif name:
-        session.auth = (name, password)
+        session.auth = (_as_latin_1(name), _as_latin_1(password))
     elif environment.get("ELASTICSEARCH_SECRET_ID", "").strip() or _is_on(environment.get("OPENSEARCH_AWS_AUTH", "")):
         raise UsageError(
             "ELASTICSEARCH_SECRET_ID and OPENSEARCH_AWS_AUTH are for the forwarder's functions only: give --api-key or "
             "--user, or set ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD."
         )
     return session
+
+
+def _as_latin_1(text: str) -> str:
+    """The text whose Latin-1 bytes, which requests sends, are this text's UTF-8 bytes, which search clusters expect."""
+    return text.encode(errors="surrogateescape").decode("latin-1")
 
 
 class _PrivateCa(requests.adapters.HTTPAdapter):

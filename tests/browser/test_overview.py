@@ -58,6 +58,29 @@ def test_the_night_chart_moves_by_days(opened: Opener, ecs_dashboard: Path) -> N
     tab.wait_for_selector("#detail[open] .verdict.good")
 
 
+def test_a_new_start_does_not_hide_the_failure_before_it(opened: Opener, tmp_path: Path) -> None:
+    failed, again = shown_runs.failure(), shown_runs.etl("again")
+    short = replace(failed, record=replace(failed.record, metrics=replace(failed.record.metrics, duration_ms=10_000)))
+    later = format_ms(shown_runs.STARTED_NS + 15 * NS_PER_SECOND)
+    reports = (short, replace(again, record=replace(again.record, started_at=later)), shown_runs.etl("old", days_ago=3))
+    (tmp_path / "lines").write_bytes(lines(reports))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
+    tab.click("#night a[aria-label$='failure']")
+    tab.wait_for_selector("#detail[open] .verdict.bad")
+
+
+def test_back_from_a_run_keeps_the_overview_and_the_focus(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard)
+    tab.evaluate("document.querySelector('#morning table').dataset.kept = 'yes'")
+    tab.click("#runs a")
+    tab.wait_for_selector("#detail[open] dl.facts")
+    tab.go_back()
+    tab.wait_for_selector("#detail", state="hidden")
+    ready(tab)
+    assert tab.evaluate("document.querySelector('#morning table').dataset.kept") == "yes"
+    assert tab.evaluate("document.activeElement === document.querySelector('#runs a')")
+
+
 def test_a_bar_is_a_link_to_its_run(opened: Opener, ecs_dashboard: Path) -> None:
     tab = opened(ecs_dashboard, "#outcome=failure")
     with tab.context.expect_page() as waiting:

@@ -90,6 +90,8 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     assert "  OtlpEndpoint=https://otlp.example.com\n" in planned.stdout
     assert "would store the secret task-profiler/otlp\n" in planned.stdout
     assert account.aws.client("s3").list_buckets()["Buckets"] == []
+    assert account.aws.client("secretsmanager").list_secrets()["SecretList"] == []
+    assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []
 
     created = account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "NotifyFamilies=a b,c")
     assert created.returncode == 0, created.stderr
@@ -115,8 +117,8 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     deleted = account.setup("--delete")
     assert deleted.returncode == 0, deleted.stderr
     stays = deleted.stdout[deleted.stdout.index("The stack task-profiler in us-east-1 is deleted. These stay:") :]
-    assert f"aws s3 rm --recursive s3://{BUCKET}/task-profiler/" in stays
-    assert "aws secretsmanager delete-secret --secret-id task-profiler/slack" in stays
+    assert f"aws s3 rm --recursive s3://{BUCKET}/task-profiler/ --region us-east-1\n" in stays
+    assert "aws secretsmanager delete-secret --secret-id task-profiler/slack --region us-east-1\n" in stays
     nothing = account.setup("--delete")
     assert (nothing.returncode, nothing.stdout) == (0, "There is no stack task-profiler: nothing to delete.\n")
 
@@ -201,6 +203,35 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
     ]
 
 
+@pytest.mark.parametrize("ends", [KeyboardInterrupt, TaskProfilerError])
+def test_what_ends_before_the_change_set_is_applied_leaves_none(
+    account: Account, ends: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(*_: object) -> None:
+        raise ends
+
+    monkeypatch.setattr("profiler.account_setup.stack_deployment.StackDeployment.store_secrets", end)
+    with pytest.raises(ends):
+        deploy(StackRequest(zip_file=str(account.zip)), account.client, lambda _: True, None, dry_run=False)
+    assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []
+
+
+def test_an_interruption_of_the_wait_says_that_cloudformation_goes_on(
+    account: Account, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("profiler.account_setup.stack_changes.StackChanges._follow", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        deploy(StackRequest(zip_file=str(account.zip)), account.client, lambda _: True, None, dry_run=False)
+    assert "CloudFormation goes on with the stack task-profiler: repeat the command later" in capfd.readouterr().err
+    assert len(account.aws.client("cloudformation").describe_stacks()["Stacks"]) == 1
+    with pytest.raises(KeyboardInterrupt):
+        remove("task-profiler", account.client, lambda _: True, dry_run=False)
+    assert "CloudFormation goes on" in capfd.readouterr().err
+
+
 def test_no_is_an_answer(account: Account, capfd: pytest.CaptureFixture[str]) -> None:
     asked: list[str] = []
 
@@ -241,11 +272,19 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         (("--parameter", "hunter2"), "is not NAME=VALUE"),
         (("--parameter", "CodeKey=x"), "the command sets it"),
         (("--slack-failure-webhook", "hunter2"), "it begins with https://"),
+        (("--slack-success-webhook", f"{WEBHOOK}\r"), "without spaces and line ends"),
+        (("--otlp", "https://otlp", "--otlp-headers", "hunter2"), "--otlp-headers is not a list of headers"),
+        (("--elasticsearch", "https://search", "--api-key", "hunter2\r"), "a character that no key has"),
+        (("--api-key", "hunter2\r"), "a character that no key has"),
         (("--elasticsearch", "https://me:hunter2@search"), "give it as --user NAME:PASSWORD"),
         (("--otlp", "https://me:hunter2@otlp"), "give it in --otlp-headers"),
         (("--user", "hunter2"), "put a colon between them"),
         (("--user", "a:hunter2", "--api-key", "hunter2"), "give one of them"),
         (("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=mine"), "leave one out"),
+        (("--name", "", "--delete"), "--name '' is not a stack's name"),
+        (("--name", "my stack"), "use at most 50 letters, digits and hyphens, a letter first"),
+        (("--bucket", "s3://mine"), "use 3 to 63 lower-case letters, digits, hyphens and dots"),
+        (("--log-group", "a b"), "use at most twenty log group names"),
         (("--zip", "/nowhere"), "leave it out, and the zip is built"),
         (("--zip", "/etc/passwd"), "is not a zip file"),
     ):
@@ -253,8 +292,9 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         assert (done.returncode, done.stdout) == (2, ""), words
         assert said in done.stderr, words
         assert done.stderr.count("\n") == 1
-    done = account.setup("--bucket", "not-there")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "There is no bucket not-there: create it, or leave --bucket out." in done.stderr
+    for words in (("--bucket", "not-there"), ("--bucket", "not-there", "--dry-run")):
+        done = account.setup(*words)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "There is no bucket not-there: create it, or leave --bucket out." in done.stderr
     assert account.aws.client("s3").list_buckets()["Buckets"] == []
     assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []

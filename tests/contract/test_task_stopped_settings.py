@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler
 
 import boto3
 import pytest
@@ -10,8 +12,8 @@ from moto import mock_aws
 import handler
 from forwarder.delivery_errors import ForwarderError
 from tests.fake_slack import FakeSlack
-from tests.http_server import FakeElasticsearch
-from tests.lambda_environment import forget_environment
+from tests.http_server import FakeElasticsearch, FakeHttpServer
+from tests.lambda_environment import create_idempotency_table, forget_environment
 from tests.unit.forwarder.task.test_task_event import event
 
 SECRET = "hunter2-hunter2"
@@ -36,6 +38,26 @@ WRONG_SLACKS: dict[str, tuple[dict[str, str], str]] = {
     "a wait that is none": ({"REPORT_WAIT_SECONDS": "soon"}, "REPORT_WAIT_SECONDS must be a number"),
     "a table that is not there": ({"IDEMPOTENCY_TABLE": "missing"}, "IDEMPOTENCY_TABLE"),
 }
+WRONG_EXPORTS: dict[str, tuple[dict[str, str], str]] = {
+    "a missing secret": ({"OTLP_SECRET_ID": "missing"}, "The secret missing cannot be read"),
+    "an odd secret": ({"OTLP_SECRET_ID": "odd"}, "The secret odd is not JSON with otlp_headers"),
+    "an address without a scheme": ({"OTLP_ENDPOINT": "backend:4318"}, "OTLP_ENDPOINT must be an address"),
+    "headers without a name": ({"OTLP_HEADERS": SECRET}, "OTLP_HEADERS is not a list of headers"),
+    "nobody to sign for": ({"OTLP_AWS_AUTH": "true"}, "OTLP_ENDPOINT is not an address of CloudWatch"),
+    "a table that is not there": ({"IDEMPOTENCY_TABLE": "missing", "NOTIFY_FAMILIES": "x"}, "The table missing"),
+}
+
+
+class FakeBackend(FakeHttpServer):
+    """Accepts every export; keeps the paths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.paths: list[str] = []
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        self.paths.append(request.path)
+        return 200, {}, b""
 
 
 class Context:
@@ -107,6 +129,43 @@ def test_the_run_is_indexed_with_invalid_slack_settings(
     assert said in refused(monkeypatch, settings)
     assert documents(cluster) == ["4dd5853f44b341ee8281f38229bee377/batch"]
     assert slack.messages == []
+
+
+@pytest.mark.parametrize("wrong", WRONG_EXPORTS)
+def test_the_other_outputs_work_with_invalid_settings_of_the_export(
+    wrong: str,
+    cluster: FakeElasticsearch,
+    slack: FakeSlack,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings, said = WRONG_EXPORTS[wrong]
+    queue = boto3.client("sqs").create_queue(QueueName="failed")["QueueUrl"]
+    for name, value in {"OTLP_ENDPOINT": "http://127.0.0.1:1", "FAILED_ITEMS_QUEUE_URL": queue, **settings}.items():
+        monkeypatch.setenv(name, value)
+    notified = None if "NOTIFY_FAMILIES" in settings else "failure"
+    assert handler.task_stopped(event(), Context()) == {"status": "failure", "indexed": True, "notified": notified}
+    assert documents(cluster) == ["4dd5853f44b341ee8281f38229bee377/batch"]
+    assert len(slack.messages) == (notified is not None)
+    (message,) = boto3.client("sqs").receive_message(QueueUrl=queue)["Messages"]
+    failure = json.loads(message["Body"])
+    assert failure["document"]["taskId"] == "4dd5853f44b341ee8281f38229bee377"
+    assert failure["reason"].startswith(said)
+    output = capsys.readouterr().out
+    assert said in output
+    assert SECRET not in output + message["Body"]
+
+
+@pytest.mark.usefixtures("cluster", "slack")
+def test_invalid_settings_of_notices_do_not_repeat_the_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    create_idempotency_table("done")
+    backend = FakeBackend()
+    for name, value in {"OTLP_ENDPOINT": backend.url, "IDEMPOTENCY_TABLE": "done"}.items():
+        monkeypatch.setenv(name, value)
+    with closing(backend):
+        for _ in range(2):
+            refused(monkeypatch, {"NOTIFY": "never"})
+    assert backend.paths == ["/v1/traces", "/v1/logs", "/v1/metrics"]
 
 
 def test_two_invalid_settings_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:

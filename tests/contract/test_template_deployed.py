@@ -406,6 +406,28 @@ def test_the_dashboard_shows_the_saved_queries_over_the_log_groups() -> None:
     assert stack.outputs["DashboardUrl"].endswith("#dashboards/dashboard/tp")
 
 
+@pytest.mark.parametrize(
+    ("partition", "domain"),
+    [
+        ("aws", "console.aws.amazon.com"),
+        ("aws-cn", "console.amazonaws.cn"),
+        ("aws-us-gov", "console.amazonaws-us-gov.com"),
+    ],
+)
+def test_the_dashboards_address_is_that_of_the_partition(partition: str, domain: str) -> None:
+    """moto knows one partition, so the test sets it."""
+    whole = template()
+    output = {"Value": whole["Outputs"]["DashboardUrl"]["Value"]}
+    conditions = {name: whole["Conditions"][name] for name in ("IsChina", "IsGovCloud")}
+    part = {"Conditions": conditions, "Resources": {"Q": {"Type": "AWS::SQS::Queue"}}, "Outputs": {"Url": output}}
+    body = json.dumps(part).replace('{"Ref": "AWS::Partition"}', json.dumps(partition))
+    client = boto3.client("cloudformation")
+    client.create_stack(StackName="tp", TemplateBody=body)
+    (stack,) = client.describe_stacks(StackName="tp")["Stacks"]
+    (url,) = (one["OutputValue"] for one in stack["Outputs"])
+    assert url == f"https://{REGION}.{domain}/cloudwatch/home?region={REGION}#dashboards/dashboard/tp"
+
+
 def test_without_a_cluster_a_query_and_a_widget_show_the_runs_without_a_report() -> None:
     stack = deploy(ElasticsearchUrl="")
     body = json.loads(boto3.client("cloudwatch").get_dashboard(DashboardName="tp")["DashboardBody"])

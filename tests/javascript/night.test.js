@@ -29,6 +29,15 @@ test("there is a lane for each family, most runs first, and a bar for each run i
   assert.match(label, /^Runs from 2026-11-20 06:00 to 2026-11-20 10:00 as bars, .* 2 families: 3 success\.$/);
 });
 
+test("of runs with one start, the shortest is the last, which is drawn on top", () => {
+  const runs = [runAt(0, { ms: 1e3, row: 1 }), runAt(0, { ms: HOUR, row: 2 }), runAt(0, { ms: undefined, row: 3 })];
+  const [{ bars }] = nightLanes(runs, { from: START, until: START + 4 * HOUR }).lanes;
+  assert.deepEqual(
+    bars.map(({ run }) => run.row),
+    [2, 1, 3],
+  );
+});
+
 test("a bar ends at the edges of the period", () => {
   const runs = [runAt(-1, { ms: 9 * HOUR }), runAt(-2, { ms: HOUR / 2 })];
   const [{ bars }] = nightLanes(runs, { from: START, until: START + 4 * HOUR }).lanes;

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from forwarder.delivery_errors import DeliveryError
+from forwarder.delivery_errors import DeliveryError, InProgressError
 from profiler.core.aws_clients import bounded_config
 
 # Runs the work at most once for a key: (key, work).
@@ -23,7 +23,8 @@ def run_idempotently(table: str, context: Any, key: str, work: Callable[[], bool
         work: an error that it raises releases the key, so that a retry runs it again.
 
     Raises:
-        DeliveryError: another invocation is running the work, or the table cannot be used.
+        InProgressError: another invocation is running the work.
+        DeliveryError: the table cannot be used.
     """
     from aws_lambda_powertools.utilities import idempotency  # slow to import, and needed only with a table
     from aws_lambda_powertools.utilities.idempotency import exceptions
@@ -44,7 +45,7 @@ def run_idempotently(table: str, context: Any, key: str, work: Callable[[], bool
             )(notice_key=key)
         )
     except exceptions.IdempotencyAlreadyInProgressError as error:
-        raise DeliveryError("Another invocation is posting this task's notification.") from error
+        raise InProgressError("Another invocation is posting this task's notification.") from error
     except exceptions.IdempotencyPersistenceLayerError as error:
         raise DeliveryError(
             f"The table {table} cannot be used: check IDEMPOTENCY_TABLE and that the function's role may write to it."

@@ -3,6 +3,8 @@
 import os
 from datetime import UTC, datetime
 
+import click
+
 from profiler.cli.printing import warn
 from profiler.core.errors import TaskProfilerError
 from profiler.search_setup.search_servers import ClusterServer, open_session
@@ -30,11 +32,11 @@ class SearchCluster:
         except TaskProfilerError as error:
             self._warn(error)
 
-    def install(self, prefix: str) -> int:
-        """Install the index templates. Returns the number of steps that were done; a failure prints a warning."""
+    def install(self, prefix: str) -> None:
+        """Install the index templates, and print how many steps were done; a failure prints a warning."""
         done = 0
         if self.engine is None:
-            return done
+            return
         try:
             for step in install_templates(
                 self._server, setup_files(), prefix=prefix, now=datetime.now(UTC), dry_run=False
@@ -42,7 +44,8 @@ class SearchCluster:
                 done += step.done
         except TaskProfilerError as error:
             self._warn(error)
-        return done
+        else:
+            click.echo(f"installed: {done} index templates, policies and indices")
 
     def _warn(self, error: TaskProfilerError) -> None:
         warn(

@@ -1,5 +1,6 @@
 """``task-profiler setup stack``: deploys the forwarder by CloudFormation, updates it, and deletes it."""
 
+import re
 import sys
 
 import click
@@ -10,6 +11,9 @@ from profiler.core.errors import UsageError
 
 # As profiler.account_setup.stack_state.DEFAULT_STACK, whose module is not imported for the help.
 _DEFAULT_STACK = "task-profiler"
+# The names of the functions, which begin with the stack's, have at most 64 characters.
+_STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 @click.command(
@@ -23,7 +27,13 @@ _DEFAULT_STACK = "task-profiler"
 @click.option("--user", metavar="NAME:PASSWORD", help="Password of the functions there.")
 @click.option("--otlp", "otlp_url", metavar="URL", help="Export each run to this OpenTelemetry backend.")
 @click.option("--otlp-headers", metavar="NAME=VALUE,…", help="Headers of the export, such as an API key.")
-@click.option("--log-group", "groups", metavar="NAME", multiple=True, help="Subscribe this log group. Repeatable.")
+@click.option(
+    "--log-group",
+    "groups",
+    metavar="NAME",
+    multiple=True,
+    help="Subscribe this log group; those of before must be given again. Repeatable.",
+)
 @click.option("--all-log-groups", is_flag=True, help="Subscribe all log groups of the Region.")
 @click.option(
     "--parameter", "parameters", metavar="NAME=VALUE", multiple=True, help="Set a template parameter. Repeatable."
@@ -64,8 +74,10 @@ def stack_(
     from profiler.cli.setup.stack_output import deploy, remove
     from profiler.cli.wiring.aws_options import open_clients
 
+    _check_names(name, bucket)
     open_client = open_clients(region, profile)
-    confirm = _ask if not yes and is_terminal() and sys.stdin.isatty() else _agree
+    can_ask = is_terminal() and sys.stdin is not None and sys.stdin.isatty()  # None: the caller has closed it
+    confirm = _ask if can_ask and not yes else _agree
     if delete:
         return remove(name, open_client, confirm, dry_run=dry_run)
     request = StackRequest(
@@ -80,6 +92,18 @@ def stack_(
 
     cluster = SearchCluster(url, api_key, user) if url else None
     return deploy(request, open_client, confirm, cluster, dry_run=dry_run)
+
+
+def _check_names(name: str, bucket: str | None) -> None:
+    """Refuse what AWS would refuse later. CloudFormation's answer to an empty name is all stacks."""
+    if not _STACK.fullmatch(name):
+        raise UsageError(
+            f"--name {name!r} is not a stack's name: use at most 50 letters, digits and hyphens, a letter first."
+        )
+    if bucket is not None and not _BUCKET.fullmatch(bucket):
+        raise UsageError(
+            f"--bucket {bucket!r} is not a bucket's name: use 3 to 63 lower-case letters, digits, hyphens and dots."
+        )
 
 
 def _settings(
@@ -111,17 +135,23 @@ def _secrets(
     """The values of each secret, by the parameter that gets its name. No message contains a value."""
     webhooks = {"slack_failure_webhook_url": failure_webhook, "slack_success_webhook_url": success_webhook}
     slack = {key: webhook for key, webhook in webhooks.items() if webhook}
-    if not all(webhook.startswith("https://") for webhook in slack.values()):
-        raise UsageError("A Slack webhook is not an address: it begins with https://.")
+    if not all(re.fullmatch(r"https://[!-~]+", webhook) for webhook in slack.values()):
+        raise UsageError("A Slack webhook is not an address: it begins with https://, without spaces and line ends.")
     if api_key and user:
         raise UsageError("--api-key and --user are two ways to sign in: give one of them.")
+    if api_key or user:
+        from profiler.search_setup.search_servers import open_session  # requests
+
+        open_session(api_key, user, {})  # refuses what cannot be sent
     search = {"api_key": api_key} if api_key else {}
     if user:
-        name, colon, password = user.partition(":")
-        if not colon:
-            raise UsageError("--user is not NAME:PASSWORD: put a colon between them.")
+        name, _, password = user.partition(":")
         search = {"username": name, "password": password}
     otlp = {"otlp_headers": otlp_headers} if otlp_headers else {}
+    if otlp_headers:
+        from profiler.otlp.otlp_settings import parse_headers  # seldom needed
+
+        parse_headers(otlp_headers, "--otlp-headers")
     secrets = {"SlackSecretId": slack, "ElasticsearchSecretId": search, "OtlpSecretId": otlp}
     return {parameter: values for parameter, values in secrets.items() if values}
 

@@ -1,7 +1,8 @@
 """What ``setup stack`` prints and asks: the changes as a table, the events, the outputs, and what stays."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from profiler.account_setup.stack_deployment import StackDeployment, StackPlan, 
 from profiler.account_setup.stack_removal import remains
 from profiler.account_setup.stack_state import StackState, obstacle, read_state
 from profiler.aws_account.aws_errors import OpenClient
+from profiler.cli.printing import warn
 from profiler.cli.setup.stack_cluster import SearchCluster
 from profiler.cli.styled_text import Column, Span, table, table_width, write_lines
 from profiler.core.clock import SystemClock
@@ -42,16 +44,20 @@ def deploy(
             click.echo(sentence)
         return 0
     change_set = deployment.prepare(plan, bucket)
-    if change_set is not None:
-        _print_changes(change_set.changes)
-        if not confirm(f"Apply these {len(change_set.changes)} changes?"):
+    try:
+        if change_set is not None:
+            _print_changes(change_set.changes)
+            if not confirm(f"Apply these {len(change_set.changes)} changes?"):
+                changes.discard(change_set)
+                click.echo("Nothing was changed.")
+                return 1
+        deployment.store_secrets(plan)
+        if cluster is not None:
+            cluster.install(plan.effective("IndexPrefix") or "task")
+    except BaseException:  # also Ctrl-C: a change set that nobody will apply must not stay
+        if change_set is not None:
             changes.discard(change_set)
-            click.echo("Nothing was changed.")
-            return 1
-    deployment.store_secrets(plan)
-    if cluster is not None:
-        installed = cluster.install(plan.effective("IndexPrefix") or "task")
-        click.echo(f"installed: {installed} index templates, policies and indices")
+        raise
     _finish(plan, changes, change_set)
     return 0
 
@@ -70,10 +76,20 @@ def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None
     if change_set is None:
         click.echo(f"The stack {plan.state.name} is up to date: nothing changed.")
         return
-    state = changes.apply(change_set)
+    with _interruption_explained(plan.state.name):
+        state = changes.apply(change_set)
     if state.outputs:
         write_lines(table(_OUTPUT_COLUMNS, sorted(state.outputs.items()), gap=_GAP), os.environ)
     click.echo(f"The stack {state.place} is deployed: version {state.version}.")
+
+
+@contextmanager
+def _interruption_explained(name: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        warn(f"CloudFormation goes on with the stack {name}: repeat the command later to see the result.")
+        raise
 
 
 def remove(name: str, open_client: OpenClient, confirm: Confirm, *, dry_run: bool) -> int:
@@ -90,7 +106,8 @@ def remove(name: str, open_client: OpenClient, confirm: Confirm, *, dry_run: boo
         click.echo("Nothing was deleted.")
         return 1
     changes = StackChanges(name, open_client, SystemClock(), _print_event)
-    kept = () if dry_run else changes.delete(state.stack_id)
+    with _interruption_explained(name):
+        kept = () if dry_run else changes.delete(state.stack_id)
     click.echo("These would stay:" if dry_run else f"The stack {state.place} is deleted. These stay:")
     if dry_run:
         click.echo("  queues with events that failed")

@@ -4,6 +4,7 @@ import random
 from collections.abc import Mapping
 
 from profiler.core.clock import Clock
+from profiler.local_run.prepared_run import is_asked_to_stop
 from profiler.otlp.http_transport import HttpTransport
 from profiler.otlp.otlp_encoding import Message, Signal
 from profiler.otlp.otlp_export import OtlpExporter, export_in_time
@@ -26,9 +27,10 @@ def export_run(record: Record, environment: Mapping[str, str], clock: Clock) -> 
             record=record,
             context=environment,
             resource=user_attributes(environment),
+            part=record.started_at or "",  # in ECS, all commands of a task have its id
             observed_ns=clock.wall_ns(),
         )
         return standard_targets(environment), signals_of(run)
 
     exporter = OtlpExporter(HttpTransport(certificate_file(environment)), clock, jitter=random.random)
-    return export_in_time(prepare, exporter, max_export_seconds(environment))
+    return export_in_time(prepare, exporter, max_export_seconds(environment), is_asked_to_stop)

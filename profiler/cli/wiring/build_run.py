@@ -23,8 +23,7 @@ from profiler.local_run.prepared_run import prepare_run, take_over_signals
 
 if TYPE_CHECKING:
     from profiler.cli.wiring.build_session import RunSession
-    from profiler.local_run.session import RunResult
-    from profiler.record.record_model import Metrics
+    from profiler.record.record_model import Metrics, Record
 
 _STDERR = 2
 _OVER_BUDGET = 3
@@ -61,7 +60,7 @@ class _Runner:
         self._clock = SystemClock()
         self._signals = take_over_signals()
         self._session: RunSession | None = None
-        self._is_exporting = options.otlp
+        self._exported: list[Record] = []
         self._successes: list[Metrics] = []
 
     def run_all(self) -> int:
@@ -74,7 +73,11 @@ class _Runner:
         if self._options.runs > 1 and self._session is not None:
             summary = self._session.summary(self._successes)
             _write_report(summary, self._descriptor, self._options.output, self.stderr)
-        return self._check_budgets() if is_success else exit_code
+        if is_success:
+            exit_code = self._check_budgets()
+        if self._session is not None:
+            self._export(self._session)
+        return exit_code
 
     def _run_next(self) -> tuple[int, bool]:
         """Run the command once; returns the exit code, and whether the command succeeded by itself."""
@@ -108,18 +111,20 @@ class _Runner:
         _write_report(printed, self._descriptor, options.output, stderr)
         _warn(stderr, session.add_to_history(line, finished))
         session.stop_collectors()
-        if self._is_exporting:
-            self._export(session, finished)
+        if options.otlp:
+            self._exported.append(finished.report.record)
         is_success = finished.exit_code == 0 and not finished.got_stop_signal
         if is_success:
             self._successes.append(finished.report.record.metrics)
         return finished.exit_code, is_success
 
-    def _export(self, session: "RunSession", finished: "RunResult") -> None:
-        reason = session.export(finished)
-        if reason is not None:
-            self._is_exporting = False  # a server that does not answer delays one run, not all
-            _warn(self.stderr, (reason if self._options.runs == 1 else f"{reason} Later runs are not exported.",))
+    def _export(self, session: "RunSession") -> None:
+        """Export the runs after the last one: what this imports stays in memory, and would count for the next run."""
+        for later, record in zip(reversed(range(len(self._exported))), self._exported, strict=True):
+            reason = session.export(record)
+            if reason is not None:  # a server that does not answer delays the exit once
+                _warn(self.stderr, (f"{reason} Later runs are not exported." if later else reason,))
+                break
 
     def _make_session(self) -> "RunSession":
         from profiler.cli.wiring.build_session import RunSession  # see the module's docstring

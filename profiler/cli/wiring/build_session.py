@@ -129,12 +129,12 @@ class RunSession:
             return ()
         return self._recorder.add(line, result.report, result.series, result.stacks_line)
 
-    def export(self, result: RunResult) -> str | None:
+    def export(self, record: Record) -> str | None:
         """Export the run by OpenTelemetry's protocol; returns sentences about what was not exported."""
         try:
             from profiler.cli.wiring.build_export import export_run  # most runs are not exported
 
-            return export_run(result.report.record, os.environ, self._clock)
+            return export_run(record, os.environ, self._clock)
         except Exception as error:  # noqa: BLE001  a defect of the export must not change the exit code
             return f"The run was not exported ({type(error).__name__}): report this as a defect of task-profiler."
 

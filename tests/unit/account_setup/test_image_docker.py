@@ -1,10 +1,12 @@
 """The commands that build the image, and what is checked before."""
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
+from profiler.account_setup import image_docker
 from profiler.account_setup.image_docker import Docker
 from profiler.account_setup.image_repository import Login
 from profiler.core.errors import TaskProfilerError
@@ -126,3 +128,26 @@ def test_a_refused_password_is_said(tmp_path: Path) -> None:
         docker(fake).signed_in(LOGIN),
     ):
         pass
+
+
+def test_a_docker_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeDocker(tmp_path)
+    (fake.programs / "docker").write_text("#!/bin/sh\nexec sleep 60\n")
+    monkeypatch.setattr(image_docker, "_ANSWER_SECONDS", 0.01)
+    with pytest.raises(TaskProfilerError, match=r"^docker version has not ended after 0 s: restart Docker"):
+        docker(fake).check()
+
+
+def test_the_end_by_sigterm_leaves_no_password(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    folders = []
+
+    def end() -> None:
+        with docker(FakeDocker(tmp_path)).signed_in(LOGIN) as signed_in:
+            folders.append(Path(signed_in._environment["DOCKER_CONFIG"]))
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit):
+        end()
+    assert not folders[0].exists()
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -8,6 +8,7 @@ from botocore.exceptions import ClientError
 
 import profiler
 from profiler.account_setup.setup_steps import SetupStep, SetupSteps
+from tests.fake_cloudformation import STACK_ID
 
 KEY = "task-profiler/forwarder-{}-0123456789abcdef.zip"
 
@@ -31,7 +32,7 @@ class Refusing:
 def steps(stack: dict[str, Any] | None = None) -> list[SetupStep]:
     cloudformation: Any = Refusing()
     if stack is not None:
-        described = {"StackName": "task-profiler", "StackId": "arn", **stack}
+        described = {"StackName": "task-profiler", "StackId": STACK_ID, **stack}
         cloudformation.describe_stacks = lambda **_: {"Stacks": [described]}
     clients = {"cloudformation": cloudformation}
     options = {"region": "eu-west-1", "profile": None}

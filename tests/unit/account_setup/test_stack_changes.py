@@ -52,15 +52,18 @@ def test_no_changes_leave_nothing_behind() -> None:
     assert not aws.calls("DeleteStack")
 
 
-def test_a_rejected_change_set_leaves_neither_itself_nor_the_empty_stack() -> None:
+@pytest.mark.parametrize(("status", "deletes"), [("REVIEW_IN_PROGRESS", True), ("CREATE_IN_PROGRESS", False)])
+def test_a_rejected_change_set_leaves_neither_itself_nor_the_empty_stack(status: str, *, deletes: bool) -> None:
+    """Somebody else may have applied another change set to the new stack."""
     aws = FakeCloudFormation(change_set_pages=[{"Status": "FAILED", "StatusReason": "Transform failed."}])
+    aws.stack = {"StackStatus": status}
     changes, _, _ = changes_of(aws)
     with pytest.raises(
         TaskProfilerError, match=r"^CloudFormation rejects the change of the stack tp: Transform failed\.$"
     ):
         changes.prepare(URL, [], is_new=True)
     assert aws.calls("DeleteChangeSet")
-    assert aws.calls("DeleteStack") == [{"StackName": STACK_ID}]
+    assert aws.calls("DeleteStack") == [{"StackName": STACK_ID}] * deletes
 
 
 def test_a_change_set_that_is_never_there_ends_the_wait() -> None:
@@ -123,7 +126,7 @@ def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
         (
             True,
             "ROLLBACK_COMPLETE",
-            r"setup stack --name tp --delete\), and run .*; cause: Table: name taken; Role: denied\.$",
+            r"setup stack --name tp --region eu-west-1 --delete\), and .*; cause: Table: name taken; Role: denied\.$",
         ),
         (
             False,
@@ -133,7 +136,7 @@ def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
         (
             False,
             "UPDATE_ROLLBACK_FAILED",
-            "continue-update-rollback --stack-name tp, and run the command again; cause: Table",
+            "continue-update-rollback --stack-name tp --region eu-west-1, and run the command again; cause: Table",
         ),
     ],
 )

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.account_setup.stack_parameters import changed_parameters, parameter_names, parse_parameters
+from profiler.account_setup.stack_parameters import changed_parameters, check_values, parameter_names, parse_parameters
 from profiler.core.errors import UsageError
 from tests.stack import TEMPLATE, template
 
@@ -33,6 +33,36 @@ def test_what_is_wrong_is_said_without_the_value(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said) as error:
         parse_parameters([text], ["Notify", "CodeBucket"])
     assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("OtlpEndpoint", "hunter2", "use a URL that begins with https:// or http://. Put credentials in OtlpSecretId."),
+        ("LogGroups", "/ecs/a,/aws/lambda/hunter2", "at most twenty log group names"),
+        ("LogGroups", "/ecs/hunter2\n", "at most twenty log group names"),
+        ("Runtime", "hunter2", "use one of python3.11, python3.12, python3.13, python3.14."),
+        ("TaskStopped", "True", "use one of true, false."),
+        ("LogRetentionDays", "2", "use one of 1, 3, 5"),
+    ],
+)
+def test_a_value_that_cloudformation_would_reject_is_rejected_without_being_shown(
+    name: str, value: str, said: str
+) -> None:
+    with pytest.raises(UsageError, match=rf"^The parameter {name} of the template has a wrong value: ") as error:
+        check_values(TEMPLATE.read_text(), {name: value})
+    assert said in str(error.value)
+    assert "hunter2" not in str(error.value)
+
+
+def test_the_rules_are_those_that_a_parser_of_yaml_finds() -> None:
+    """Each default is accepted, and where the template has a rule, something else is not."""
+    for name, parameter in template()["Parameters"].items():
+        if "Default" in parameter:
+            check_values(TEMPLATE.read_text(), {name: str(parameter["Default"])})
+        if {"AllowedPattern", "AllowedValues"} & parameter.keys():
+            with pytest.raises(UsageError):
+                check_values(TEMPLATE.read_text(), {name: "\0"})
 
 
 @given(st.lists(NAMES, unique=True), st.dictionaries(NAMES, st.text()), st.dictionaries(NAMES, st.text()))

@@ -4,9 +4,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
-from forwarder.delivery_errors import DeliveryError, SettingsError
+from forwarder.delivery_errors import DeliveryError, InProgressError, SettingsError
 from forwarder.notices.ended_task import EndedTask
 from forwarder.run_export import RunExport, exported_run
 from forwarder.search_cluster.failure_store import Failure, message_body
@@ -75,14 +76,17 @@ class Backend:
             raise self.settings_error
         return read_targets({"OTLP_ENDPOINT": "http://backend"})
 
-    def export(self, run: EndedTask | None = None, max_seconds: float = 5.0) -> None:
-        RunExport(
+    def run_export(self) -> RunExport:
+        return RunExport(
             self.targets,
             OtlpExporter(self.transport, self.clock, jitter=lambda: 0.0),
             keep=self.keep if self.keeps else None,
             warn=self.warnings.append,
             now_ns=lambda: NOW_NS,
-        ).export(run or ended(report()), self.once, max_seconds)
+        )
+
+    def export(self, max_seconds: float = 5.0) -> None:
+        self.run_export().export(ended(report()), self.once, lambda: max_seconds)
 
 
 def test_a_run_is_exported_once() -> None:
@@ -127,13 +131,47 @@ def test_a_queue_that_fails_is_named_too() -> None:
 
 
 @pytest.mark.parametrize("error", [DeliveryError("The table cannot be used."), KeyError("x")])
-def test_an_error_of_the_table_fails_nothing(error: Exception) -> None:
+def test_the_record_is_kept_when_the_table_fails(error: Exception) -> None:
+    """Nothing else may need the table, and then Lambda does not retry the event."""
     backend = Backend()
     backend.table_error = error
     backend.export()
+    (failure,) = backend.failures
+    assert failure.reason in ("The table cannot be used.", "The export failed (KeyError).")
     (warning,) = backend.warnings
     assert task().id in warning
     assert backend.urls == []
+
+
+def test_what_another_invocation_exports_is_left_to_it() -> None:
+    backend = Backend()
+    backend.table_error = InProgressError("Another invocation is at it.")
+    backend.export()
+    assert (backend.urls, backend.failures, backend.warnings) == ([], [], [])
+
+
+def test_a_run_that_was_exported_before_the_table_failed_is_not_kept() -> None:
+    backend = Backend()
+
+    def once(_key: str, work: Callable[[], bool]) -> bool:
+        work()
+        raise DeliveryError("The table cannot be used.")
+
+    backend.run_export().export(ended(report()), once, lambda: 5.0)
+    assert (len(backend.urls), backend.failures) == (3, [])
+    assert "The table cannot be used." in backend.warnings[0]
+
+
+def test_the_time_counts_from_the_answer_of_the_table() -> None:
+    backend = Backend()
+    left = [5.0]
+
+    def once(_key: str, work: Callable[[], bool]) -> bool:
+        left[0] = 0.1
+        return work()
+
+    backend.run_export().export(ended(report()), once, lambda: left[0])
+    assert backend.failures[0].reason == "The invocation had no time left."
 
 
 def test_invalid_settings_fail_nothing() -> None:
@@ -196,6 +234,17 @@ def test_an_unknown_verdict_leaves_that_of_the_report() -> None:
     unknown = Outcome(status="unknown", category="unknown", out_of_memory=False)
     assert exported_run(ended(report(), outcome=unknown), NOW_NS).record.status == "failure"
     assert exported_run(ended(report("task.checkpoint"), outcome=unknown), NOW_NS).record.status == "unknown"
+
+
+def test_an_unknown_batch_has_no_name_of_a_container() -> None:
+    unknown = exported_run(msgspec.structs.replace(ended(containers=[]), container=None), NOW_NS)
+    resource = signals_of(unknown)["traces"]["resourceSpans"][0]["resource"]["attributes"]
+    names = {one["key"]: one["value"].get("stringValue") for one in resource}
+    assert "container.name" not in names
+    assert names["service.name"] == "nightly"
+    nameless = msgspec.structs.replace(unknown, record=msgspec.structs.replace(unknown.record, family=None))
+    span = signals_of(nameless)["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
+    assert span["name"] == "unknown_service"
 
 
 def test_a_task_that_never_started_is_exported() -> None:

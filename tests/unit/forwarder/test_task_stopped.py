@@ -156,7 +156,7 @@ class World:
             index=lambda: self.index() if cluster else None,
             channels=self.channels,
             once=lambda _settings: self.once,
-            export=lambda ended, _settings: self.exported.append((ended, len(self.notices))),
+            export=lambda ended: self.exported.append((ended, len(self.notices))),
             warn=self.warnings.append,
         )
         return handling.handle(ended or task()).as_response()

@@ -1,7 +1,10 @@
 """The transport, with a real server."""
 
 import gzip
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 
 import pytest
@@ -52,6 +55,44 @@ def test_an_answer_that_is_too_large_is_cut(server: Server) -> None:
     bomb = gzip.compress(bytes(50_000_000))
     server.result = (200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, bomb)
     assert len(HttpTransport()(server.url, {}, b"", 5).body) <= MAX_ANSWER_BYTES
+
+
+def test_a_connection_that_the_server_closed_after_an_answer_is_replaced() -> None:
+    """urllib3 sees an earlier close by itself; this one comes with the next request."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answers = [
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""),
+            (b"HTTP/1.1 429 X\r\nContent-Length: 0\r\n\r\n",),
+        ]
+
+        def serve() -> None:
+            for sent in answers:
+                with listener.accept()[0] as connection:
+                    for part in sent:
+                        connection.recv(65536)
+                        connection.sendall(part)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        transport, url = HttpTransport(), f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert [transport(url, {}, b"x", 5).status for _ in answers] == [200, 429]
+        thread.join()
+
+
+def test_a_new_connection_that_is_closed_is_final() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepted: list[None] = []
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    listener.accept()[0].close()
+                    accepted.append(None)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(TransportError):
+            HttpTransport()(f"http://127.0.0.1:{listener.getsockname()[1]}", {}, b"x", 5)
+        assert len(accepted) <= 1
 
 
 def test_without_a_server_the_reason_has_no_address(server: Server) -> None:

@@ -102,6 +102,30 @@ def test_other_errors_are_final(status: int) -> None:
     assert backend.asked == ["traces", "logs", "metrics"]
 
 
+@pytest.mark.parametrize("content_type", ["text/html; charset=utf-8", "Text/HTML"])
+def test_a_web_page_is_no_backend(content_type: str) -> None:
+    backend = Backend({"traces": [answer(200, b"<html>", content_type=content_type)]})
+    expected = "the answer is a web page: check the address (OTLP_ENDPOINT)"
+    assert backend.export() == [f"The traces were not exported: {expected}."]
+
+
+def test_what_a_server_repeats_of_the_address_and_the_signature_is_hidden() -> None:
+    said = b'{"message":"POST ?key=q%2Buery: q+uery, Signature=abcd, token"}'
+
+    def transport(url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
+        return answer(403, said, content_type="Application/JSON")
+
+    exporter = OtlpExporter(
+        transport,
+        FakeClock(),
+        jitter=lambda: 0.0,
+        sign=lambda _target, headers, _body: {**headers, "Authorization": "Signature=abcd", "X": "token"},
+    )
+    address = {"OTLP_TRACES_ENDPOINT": "https://xray.eu-west-1.amazonaws.com/v1/traces?key=q%2Buery"}
+    (reason,) = exporter.export(read_targets(address, signs_for_aws=True), MESSAGES, 5 * NS_PER_SECOND)
+    assert "the server answered 403: POST ?***: ***, ***, *** (" in reason
+
+
 def test_an_unreachable_server_is_final() -> None:
     backend = Backend({"traces": [TransportError("the server cannot be reached (X)")]})
     assert backend.export() == ["The traces were not exported: the server cannot be reached (X) (OTLP_ENDPOINT)."]
@@ -114,24 +138,20 @@ def test_retry_after_is_honoured_while_the_others_are_sent() -> None:
     assert backend.spent_seconds == pytest.approx(3.2)
 
 
-def test_retry_after_may_be_a_date() -> None:
-    backend = Backend({"traces": [answer(429, retry_after="Wed, 21 Oct 2015 07:28:00 GMT")]})
-    assert backend.export() == []
-    assert backend.spent_seconds == pytest.approx(0.4)
+@pytest.mark.parametrize("text", ["60", "9" * 4000, "Wed, 21 Oct 2099 07:28:00 GMT", "Wed, 21 Oct 9999 07:28:00 GMT"])
+def test_a_pause_that_the_time_does_not_allow_is_no_retry(text: str) -> None:
+    backend = Backend({"traces": [answer(429, retry_after=text)]})
+    (reason,) = backend.export()
+    assert "The traces were not exported: the server answered 429" in reason
+    assert backend.spent_seconds == pytest.approx(0.3)
+    assert backend.asked == ["traces", "logs", "metrics"]
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-1", "1e3", "9" * 400])
-def test_an_invalid_retry_after_is_the_usual_pause(text: str) -> None:
+@pytest.mark.parametrize("text", ["0", "Wed, 21 Oct 2015 07:28:00 GMT", "", "soon", "-1", "1e3"])
+def test_a_retry_after_without_a_pause_is_the_usual_pause(text: str) -> None:
     backend = Backend({"traces": [answer(429, retry_after=text)]})
     assert backend.export() == []
     assert backend.spent_seconds == pytest.approx(0.1 + 0.25 + 0.1)
-
-
-def test_what_should_be_sent_too_late_is_not_waited_for() -> None:
-    backend = Backend({"traces": [answer(503, retry_after="60")]})
-    (reason,) = backend.export()
-    assert "The traces were not exported: the server answered 503" in reason
-    assert backend.spent_seconds == pytest.approx(0.3)
 
 
 def test_a_server_that_does_not_answer_takes_five_seconds_in_all() -> None:

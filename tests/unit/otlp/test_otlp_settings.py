@@ -20,6 +20,11 @@ def test_one_address_leads_to_all_signals() -> None:
     }
 
 
+def test_the_path_of_a_signal_precedes_the_query() -> None:
+    found = urls({"OTLP_ENDPOINT": "https://otlp.example.com/team/?key=a/b"})
+    assert found["logs"] == "https://otlp.example.com/team/v1/logs?key=a/b"
+
+
 def test_the_address_of_a_signal_is_complete_and_precedes() -> None:
     found = urls({"OTLP_ENDPOINT": "http://a:4318", "OTLP_LOGS_ENDPOINT": "https://b/loki/otlp?x=1"})
     assert found["logs"] == "https://b/loki/otlp?x=1"

@@ -31,6 +31,7 @@ def sent(session: requests.Session) -> str | None:
         (None, None, {**OF_THE_FUNCTIONS, **KEY}, "ApiKey a2V5"),
         (None, None, {**OF_THE_FUNCTIONS, **NAME}, "Basic bWU6cHc="),
         (None, None, {"ELASTICSEARCH_SECRET_ID": " ", "OPENSEARCH_AWS_AUTH": "false"}, None),
+        (None, "me:pä€", {}, "Basic bWU6cMOk4oKs"),
     ],
 )
 def test_the_sign_in_is_the_given_one_or_the_variables(
@@ -58,3 +59,10 @@ def test_a_netrc_does_not_replace_what_was_given(
 def test_what_only_the_functions_can_use_is_not_passed_over(environment: dict[str, str]) -> None:
     with pytest.raises(UsageError, match=r"for the forwarder's functions only: give --api-key or --user"):
         open_session(None, None, environment)
+
+
+@pytest.mark.parametrize("key", ["hunter2\r", "hunter2\n", "hunter2€", "“hunter2”"])
+def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(key: str) -> None:
+    with pytest.raises(UsageError, match="a character that no key has") as error:
+        open_session(key, None, {})
+    assert "hunter2" not in str(error.value)

@@ -131,7 +131,7 @@ export function familyAxis(names) {
 }
 
 // The day is below the first time of each day.
-export const DATE_TICKS = {
+const DATE_TICKS = {
   tickformatstops: [
     { dtickrange: [null, MINUTE - 1], value: "%H:%M:%S\n%Y-%m-%d" },
     { dtickrange: [MINUTE, DAY - 1], value: "%H:%M\n%Y-%m-%d" },

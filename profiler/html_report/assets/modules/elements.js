@@ -39,7 +39,7 @@ export const button = (textContent, onclick, properties = {}) =>
 export const emptyNote = (textContent) => element("p", { className: "empty", textContent });
 
 /** A bar for a share of a limit. Only a limit that must not be reached makes it warm and hot. */
-export function bar(percent, { isCalm = false } = {}) {
+function bar(percent, { isCalm = false } = {}) {
   const kind = isCalm || percent < 75 ? "bar" : percent >= 90 ? "bar hot" : "bar warm";
   return element(
     "span",
@@ -47,6 +47,10 @@ export function bar(percent, { isCalm = false } = {}) {
     element("i", { style: { width: `${Math.min(percent, 100)}%` } }),
   );
 }
+
+/** A text above a bar, if the percentage is known. */
+export const withBar = (text, percent, options) =>
+  element("span", { textContent: text }, ...(isKnown(percent) ? [bar(percent, options)] : []));
 
 function cell(column, row) {
   return element("td", { className: column.className ?? "" }, column.show(row));

@@ -111,10 +111,11 @@ function startOverview() {
   startRunDialog();
   startRuns();
   window.addEventListener("popstate", () => {
-    const before = formatAddress(selection);
+    const view = () => formatAddress({ ...selection, run: "" });
+    const before = view();
     readAddress();
     showFilters();
-    if (formatAddress(selection) !== before) drawAll();
+    if (view() !== before) drawAll();
     showRunOfAddress();
   });
   byId("all").hidden = false;

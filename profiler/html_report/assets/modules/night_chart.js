@@ -6,7 +6,7 @@ import { content } from "#page/content.js";
 import { breakable, byId, element, emptyNote, table } from "#page/elements.js";
 import { asTime, escapeControls } from "#page/formats.js";
 import { nightLanes, periodText, shownPeriod, timeTicks, WIDTHS } from "#page/night_lanes.js";
-import { colourName, OUTCOMES } from "#page/outcomes.js";
+import { colourName, isFailed, OUTCOMES } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
 import { familyOf } from "#page/run_values.js";
 import { filterRuns, selectedRuns, selection } from "#page/selection.js";
@@ -60,6 +60,7 @@ const barLink = ({ run, at, name, left, width }) =>
   runLink(run, "", {
     title: name,
     tabIndex: -1,
+    className: isFailed(run) ? "failed" : "",
     style: { "--left": left, "--width": width, "--part": `var(--${colourName(run.outcome)})` },
     attributes: { "aria-label": name },
     dataset: { at },

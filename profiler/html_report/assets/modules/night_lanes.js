@@ -82,7 +82,10 @@ const rankOf = (kind) => (OUTCOMES.includes(kind) ? OUTCOMES.indexOf(kind) : OUT
 
 function lane(family, runs, { from, until }) {
   const percentOf = (ms) => (100 * (Math.min(Math.max(ms, from), until) - from)) / (until - from);
-  const inOrder = runs.map((run) => ({ run, at: local(run.began) })).sort((a, b) => a.at - b.at);
+  // A short run is drawn above a long one that started with it.
+  const inOrder = runs
+    .map((run) => ({ run, at: local(run.began) }))
+    .sort((a, b) => a.at - b.at || (b.run.ms ?? 0) - (a.run.ms ?? 0));
   const bars = inOrder
     .filter(({ run }) => !run.text)
     .map(({ run, at }) => {

@@ -1,7 +1,7 @@
 // The table of families with their measured use and recommended size.
 
 import { content } from "#page/content.js";
-import { bar, breakable, button, byId, element, emphasizedCount, emptyNote, table } from "#page/elements.js";
+import { breakable, button, byId, element, emphasizedCount, emptyNote, table, withBar } from "#page/elements.js";
 import { asMemory, asPercent, asTaskSize, asVcpuCount, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
 import { isKilled } from "#page/outcomes.js";
 import { familyOf, shareOf } from "#page/run_values.js";
@@ -68,16 +68,14 @@ export const bySaving = (a, b) =>
   Number(isKnown(b.advice?.risk)) - Number(isKnown(a.advice?.risk)) ||
   (b.memoryShare ?? -1) - (a.memoryShare ?? -1);
 
+const withShare = (text, percent) => (isKnown(percent) ? `${text} (${asPercent(percent)})` : text);
+
 export function drawSizing(runs) {
   const sized = runs.filter((run) => run.outcome !== "running" && (isKnown(run.size) || isKnown(run.vcpuSize)));
   const place = byId("sizing");
   const everyRun = grouped(content.runs, familyOf); // the advice is independent of the filters
   const rows = [...grouped(sized, familyOf)].map((family) => sizingRow(family, everyRun)).sort(bySaving);
   if (!rows.length) return place.replaceChildren(emptyNote("No run in this selection has a known size."));
-  const withBar = (value, percent, options) =>
-    isKnown(value)
-      ? element("span", { textContent: value }, ...(isKnown(percent) ? [bar(percent, options)] : []))
-      : UNKNOWN;
   return place.replaceChildren(
     table(
       [
@@ -87,25 +85,13 @@ export function drawSizing(runs) {
         {
           name: "Peak memory",
           className: "number",
-          show: (row) =>
-            withBar(
-              isKnown(row.peak)
-                ? `${asMemory(row.peak)}${isKnown(row.memoryShare) ? ` (${asPercent(row.memoryShare)})` : ""}`
-                : undefined,
-              row.memoryShare,
-            ),
+          show: (row) => withBar(withShare(asMemory(row.peak), row.memoryShare), row.memoryShare),
         },
         {
           name: "vCPU, 95th percentile",
           className: "number wide",
-          show: (row) =>
-            withBar(
-              isKnown(row.vcpu)
-                ? `${asVcpuCount(row.vcpu)}${isKnown(row.cpuShare) ? ` (${asPercent(row.cpuShare)})` : ""}`
-                : undefined,
-              row.cpuShare,
-              { isCalm: true }, // a full CPU is in use, a full memory is a kill
-            ),
+          // A full CPU is in use, a full memory is a kill.
+          show: (row) => withBar(withShare(asVcpuCount(row.vcpu), row.cpuShare), row.cpuShare, { isCalm: true }),
         },
         { name: "Out of memory", className: "number wide", show: (row) => emphasizedCount(row.killed) },
         { name: "Right size", className: "advice", show: (row) => recommendedSize(row.advice) },

@@ -26,7 +26,7 @@ export function runLink(run, textContent, properties = {}) {
   });
 }
 
-export async function openRun(run, { isNewPage = true } = {}) {
+async function openRun(run, { isNewPage = true } = {}) {
   const name = nameOf(run);
   selection.run = name;
   writeAddress({ isNewPage });

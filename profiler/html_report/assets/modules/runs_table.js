@@ -2,7 +2,7 @@
 
 import { content } from "#page/content.js";
 import { saveCsv } from "#page/csv.js";
-import { bar, breakable, byId, element, emptyNote, outcomeCell, svgElement, table } from "#page/elements.js";
+import { breakable, byId, element, emptyNote, outcomeCell, svgElement, table, withBar } from "#page/elements.js";
 import {
   asDuration,
   asMemory,
@@ -20,9 +20,6 @@ import { familyOf, shareOf } from "#page/run_values.js";
 import { searchRuns, selectedRuns, selection, writeAddress } from "#page/selection.js";
 
 const PAGE_ROWS = 100;
-
-const withBar = (text, percent, options) =>
-  element("span", { textContent: text }, ...(isKnown(percent) ? [bar(percent, options)] : []));
 
 // A course has a digit to the base 36 for each part of the run, or "-" for a gap.
 function courseLine(course) {

@@ -18,7 +18,7 @@ export const NO_FILTERS = {
 
 const DEFAULT_SORT = "-began";
 /** What the cells of the heatmaps show; the first is the default. */
-export const STATISTICS = ["peak", "average"];
+const STATISTICS = ["peak", "average"];
 
 /** What the reader selected: filters, statistic of the heatmaps, order of the table, and the opened run. */
 export const selection = { ...NO_FILTERS, statistic: STATISTICS[0], sort: "began", descending: true, run: "" };

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from profiler.cli.setup.stack_command import _ask
+from profiler.cli.setup import stack_command
+from profiler.cli.setup.stack_command import _ask, stack_
 
 
 class Interrupted:
@@ -22,3 +23,13 @@ class Interrupted:
 def test_only_yes_is_yes(monkeypatch: pytest.MonkeyPatch, typed: object, answer: object) -> None:
     monkeypatch.setattr(sys, "stdin", typed)
     assert _ask("Apply?") is answer
+
+
+def test_without_standard_input_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's standard input is None if the caller has closed it."""
+    answers = []
+    monkeypatch.setattr(sys, "stdin", None)
+    monkeypatch.setattr(stack_command, "is_terminal", lambda: True)
+    monkeypatch.setattr("profiler.cli.setup.stack_output.remove", lambda *given, **_: answers.append(given[2]("?")))
+    stack_.main(["--delete"], standalone_mode=False)
+    assert answers == [True]
