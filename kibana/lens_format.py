@@ -234,7 +234,7 @@ def _terms(terms: Terms) -> Json:
             "size": terms.size,
             "orderBy": order,
             "orderDirection": "asc" if order["type"] == "alphabetical" else "desc",
-            # Lens omits the missing bucket if there is no "other" bucket, which would be a second run in a chart of one.
+            # Lens omits the missing bucket without an "other" bucket, which would be a second run in a chart of one.
             "otherBucket": terms.has_other_bucket or (terms.has_missing_bucket and terms.size > 1),
             "missingBucket": terms.has_missing_bucket,
         },
