@@ -398,13 +398,13 @@ def test_families_that_are_too_small(ask: Ask) -> None:
 
 def test_one_task(ask: Ask) -> None:
     summary = table(ask("run-summary"), "run-summary")
-    start, done = "2026-03-01T10:00:00.000Z", ("success", None, None, 0)
-    assert summary[("a", "batch")] == ("nightly", *done, start, 150_500, close(usd(171)))
-    assert summary[("a", "side")] == ("nightly", *done, start, 2000, None)  # the task is paid once
-    killed = ("failure", "oom", KILLED_REASON, 137, "2026-03-01T10:45:00.000Z", 20_500, close(usd(60)))
-    assert summary[("killed", "batch")] == ("nightly", *killed)
-    stopped = ("stopped", "user", BY_USER, 143, "2026-03-01T11:40:00.000Z", 302_150, close(usd(323)))
-    assert summary[("stopped", "batch")] == ("hourly", *stopped)
+    done = (None, None, 0, "2026-03-01T10:00:00.000Z")
+    assert summary[("a", "batch")] == ("nightly", "success", 150_500, close(usd(171)), *done)
+    assert summary[("a", "side")] == ("nightly", "success", 2000, None, *done)  # the task is paid once
+    killed = (20_500, close(usd(60)), "oom", KILLED_REASON, 137, "2026-03-01T10:45:00.000Z")
+    assert summary[("killed", "batch")] == ("nightly", "failure", *killed)
+    stopped = (302_150, close(usd(323)), "user", BY_USER, 143, "2026-03-01T11:40:00.000Z")
+    assert summary[("stopped", "batch")] == ("hourly", "stopped", *stopped)
 
 
 def test_the_sizes_of_one_task(ask: Ask) -> None:
