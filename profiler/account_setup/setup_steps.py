@@ -7,9 +7,9 @@ from itertools import chain
 from msgspec import Struct
 
 from profiler.account_setup.image_repository import ImageRepository
-from profiler.account_setup.stack_state import DEFAULT_STACK, obstacle, read_state
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.aws_account.family_monitors import FamilyMonitors
+from profiler.aws_account.stack_state import DEFAULT_STACK, obstacle, read_state
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
 from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__

@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from profiler.account_setup.stack_state import StackState, obstacle, read_state
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.stack_state import StackState, obstacle, read_state
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND

@@ -12,8 +12,8 @@ from profiler.account_setup.stack_bucket import CodeBucket, default_bucket
 from profiler.account_setup.stack_changes import ChangeSet, StackChanges
 from profiler.account_setup.stack_parameters import changed_parameters, check_values, parameter_names, parse_parameters
 from profiler.account_setup.stack_secrets import store_secret
-from profiler.account_setup.stack_state import CODE_PREFIX, DEFAULT_STACK, StackState, obstacle, read_state
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.stack_state import CODE_PREFIX, DEFAULT_STACK, StackState, obstacle, read_state
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from profiler.account_setup.stack_changes import StackEvent
-from profiler.account_setup.stack_state import StackState
+from profiler.aws_account.stack_state import StackState
 
 
 def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:

@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.stack_state import StackState, read_state
 from profiler.core.clock import Clock
+from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_SECOND
 
 _DAY = timedelta(days=1)
@@ -15,16 +17,6 @@ _ERROR_PATTERN = '?"[ERROR]" ?"Task timed out" ?"Runtime.ImportModuleError"'
 _MAX_ERROR_CHARACTERS = 300
 _MAX_PAGES = 10
 _MS_PER_SECOND = 1000
-
-
-class Stack(Struct, frozen=True, kw_only=True):
-    """The CloudFormation stack. ``status`` is CloudFormation's, such as ``CREATE_COMPLETE``."""
-
-    name: str
-    status: str
-    reason: str | None = None
-    parameters: Mapping[str, str] = {}
-    outputs: Mapping[str, str] = {}
 
 
 class FunctionState(Struct, frozen=True, kw_only=True):
@@ -58,17 +50,15 @@ class DeployedStack:
         self._open = open_client
         self._clock = clock
 
-    def stack(self) -> Stack:
-        """The stack."""
-        with aws_errors(f"The stack {self._name!r} cannot be read", "cloudformation:DescribeStacks"):
-            (stack, *_) = self._open("cloudformation").describe_stacks(StackName=self._name)["Stacks"]
-        return Stack(
-            name=stack["StackName"],
-            status=stack["StackStatus"],
-            reason=stack.get("StackStatusReason"),
-            parameters={item["ParameterKey"]: item.get("ParameterValue", "") for item in stack.get("Parameters", ())},
-            outputs={item["OutputKey"]: item["OutputValue"] for item in stack.get("Outputs", ())},
-        )
+    def stack(self) -> StackState:
+        """The stack, which exists."""
+        state = read_state(self._open, self._name)
+        if state.phase == "absent":
+            raise TaskProfilerError(
+                f"There is no stack {self._name!r} in this account and Region: give the name of another one, or "
+                "deploy it with task-profiler setup stack."
+            )
+        return state
 
     def function(self, name: str) -> FunctionState:
         """A function."""

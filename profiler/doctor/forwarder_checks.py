@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from profiler.aws_account.deployed_forwarder import DeployedStack, FunctionState, Stack
+from profiler.aws_account.deployed_forwarder import DeployedStack, FunctionState
+from profiler.aws_account.stack_state import StackState
 from profiler.core.errors import TaskProfilerError
 from profiler.doctor.findings import Finding, note, ok, problem
 
@@ -30,15 +31,15 @@ def stack_findings(source: DeployedStack) -> Iterator[Finding]:
     yield from _guarded(_ALARMS, _alarm_findings(stack, source))
 
 
-def stack_finding(stack: Stack) -> Finding:
+def stack_finding(stack: StackState) -> Finding:
     """Whether the last deployment succeeded."""
     reason = f": {stack.reason.rstrip('.')}" if stack.reason else ""
     text = f"The stack {stack.name} is in state {stack.status}{reason}."
-    if stack.status.endswith("_IN_PROGRESS"):
+    if stack.phase == "in progress":
         return note(_STACK, text, "Run the command again when the deployment is complete.")
-    if "FAILED" in stack.status or "DELETE" in stack.status or stack.status == "ROLLBACK_COMPLETE":
+    if stack.phase == "failed":
         return problem(_STACK, text, "Read the stack's events in CloudFormation, then deploy it again.")
-    if "ROLLBACK" in stack.status:
+    if "ROLLBACK" in (stack.status or ""):
         return note(_STACK, text, "The previous version is active. The stack's events name the failure.")
     return ok(_STACK, text)
 
@@ -50,7 +51,7 @@ def _guarded(topic: str, findings: Iterator[Finding]) -> Iterator[Finding]:
         yield problem(topic, str(error))
 
 
-def _report_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
+def _report_findings(stack: StackState, source: DeployedStack) -> Iterator[Finding]:
     name = stack.outputs.get("ForwardLogsFunctionName")
     if name is None:
         yield note(_REPORTS, "The stack indexes no reports, because ElasticsearchUrl is empty.", _UPDATE)
@@ -66,7 +67,7 @@ def _report_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
     yield from _guarded(_REPORTS, _activity_findings(_REPORTS, name, source))
 
 
-def _task_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
+def _task_findings(stack: StackState, source: DeployedStack) -> Iterator[Finding]:
     name = stack.outputs.get("TaskStoppedFunctionName")
     if name is None:
         yield note(_TASKS, "The stack sends no notifications of stopped tasks, because TaskStopped is false.", _UPDATE)
@@ -74,7 +75,7 @@ def _task_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
     yield from _invoked_by_rule(_TASKS, name, source)
 
 
-def _schedule_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
+def _schedule_findings(stack: StackState, source: DeployedStack) -> Iterator[Finding]:
     name = stack.outputs.get("WatchSchedulesFunctionName")
     if name is not None:  # off by default
         yield from _invoked_by_rule(_SCHEDULES, name, source)
@@ -124,7 +125,7 @@ def _activity_findings(topic: str, name: str, source: DeployedStack) -> Iterator
         yield ok(topic, f"{name} was invoked {activity.invocations} times in the last {_HOURS} hours without an error.")
 
 
-def _subscription_findings(stack: Stack, source: DeployedStack, destination: str) -> Iterator[Finding]:
+def _subscription_findings(stack: StackState, source: DeployedStack, destination: str) -> Iterator[Finding]:
     if stack.parameters.get("Subscribe") == "account":
         if destination in source.destinations_of_account():
             yield ok(_SUBSCRIPTION, "All log groups of the account and Region are subscribed.")
@@ -163,7 +164,7 @@ def _mapping_findings(function: str, source: DeployedStack) -> Iterator[Finding]
     )
 
 
-def _queue_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
+def _queue_findings(stack: StackState, source: DeployedStack) -> Iterator[Finding]:
     for output in (*_FAILED_QUEUES, _REJECTED_QUEUE):
         url = stack.outputs.get(output)
         if url is not None:
@@ -188,7 +189,7 @@ def _messages_findings(output: str, url: str, source: DeployedStack) -> Iterator
         )
 
 
-def _alarm_findings(stack: Stack, source: DeployedStack) -> Iterator[Finding]:
+def _alarm_findings(stack: StackState, source: DeployedStack) -> Iterator[Finding]:
     alarms = source.active_alarms(f"{stack.name}-")
     if not alarms:
         yield ok(_ALARMS, "No alarm of the stack is active.")

@@ -137,7 +137,7 @@ def test_the_account_wide_subscription_is_checked_also_behind_a_data_stream(depl
 def test_a_missing_stack_and_a_missing_log_group_are_sentences(deployment: Deployment) -> None:
     code, found = deployment.doctor(stack="other")
     assert (code, list(found)) == (1, ["stack"])
-    assert "'other' cannot be read" in found["stack"][0]["text"]
+    assert "There is no stack 'other'" in found["stack"][0]["text"]
     deploy()
     boto3.client("logs").delete_log_group(logGroupName=LOG_GROUPS[0])
     code, found = deployment.doctor()

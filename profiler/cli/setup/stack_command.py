@@ -9,7 +9,7 @@ from profiler.cli.options import aws_options
 from profiler.cli.printing import is_terminal
 from profiler.core.errors import UsageError
 
-# As profiler.account_setup.stack_state.DEFAULT_STACK, whose module is not imported for the help.
+# As profiler.aws_account.stack_state.DEFAULT_STACK, whose module is not imported for the help.
 _DEFAULT_STACK = "task-profiler"
 # The names of the functions, which begin with the stack's, have at most 64 characters.
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from profiler.account_setup.stack_changes import Change, ChangeSet, StackChanges, StackEvent
 from profiler.account_setup.stack_deployment import StackDeployment, StackPlan, StackRequest
 from profiler.account_setup.stack_removal import remains
-from profiler.account_setup.stack_state import StackState, obstacle, read_state
 from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.stack_state import StackState, obstacle, read_state
 from profiler.cli.printing import warn
 from profiler.cli.setup.stack_cluster import SearchCluster
 from profiler.cli.styled_text import Column, Span, table, table_width, write_lines

@@ -2,7 +2,8 @@
 
 import pytest
 
-from profiler.aws_account.deployed_forwarder import Activity, DeployedStack, FunctionState, Stack
+from profiler.aws_account.deployed_forwarder import Activity, DeployedStack, FunctionState
+from profiler.aws_account.stack_state import StackState
 from profiler.core.errors import TaskProfilerError
 from profiler.doctor.findings import Level
 from profiler.doctor.forwarder_checks import stack_finding, stack_findings
@@ -17,7 +18,7 @@ OUTPUTS = {
 class FakeStack(DeployedStack):
     """A stack; the parts named in ``refused`` cannot be read."""
 
-    def __init__(self, stack: Stack, refused: set[str] | None = None, state: FunctionState | None = None) -> None:
+    def __init__(self, stack: StackState, refused: set[str] | None = None, state: FunctionState | None = None) -> None:
         self._stack = stack
         self._refused = refused or set()
         self._state = state or FunctionState(arn="arn:function", state="Active", last_update="Successful")
@@ -26,7 +27,7 @@ class FakeStack(DeployedStack):
         if part in self._refused:
             raise TaskProfilerError(f"The {part} cannot be read: allow it.")
 
-    def stack(self) -> Stack:
+    def stack(self) -> StackState:
         self._check("stack")
         return self._stack
 
@@ -60,9 +61,9 @@ class FakeStack(DeployedStack):
         return ()
 
 
-def stack(parameters: dict[str, str] | None = None, outputs: dict[str, str] | None = None) -> Stack:
+def stack(parameters: dict[str, str] | None = None, outputs: dict[str, str] | None = None) -> StackState:
     groups = {"LogGroups": "/ecs/a,/ecs/b"}
-    return Stack(
+    return StackState(
         name="tp",
         status="CREATE_COMPLETE",
         parameters=groups if parameters is None else parameters,
@@ -80,11 +81,11 @@ def stack(parameters: dict[str, str] | None = None, outputs: dict[str, str] | No
         ("ROLLBACK_COMPLETE", "problem"),
         ("CREATE_FAILED", "problem"),
         ("UPDATE_ROLLBACK_FAILED", "problem"),
-        ("DELETE_COMPLETE", "problem"),
+        ("DELETE_FAILED", "problem"),
     ],
 )
 def test_the_state_of_the_stack_is_judged(status: str, level: Level) -> None:
-    found = stack_finding(Stack(name="tp", status=status, reason="A reason."))
+    found = stack_finding(StackState(name="tp", status=status, reason="A reason."))
     assert (found.level, found.text) == (level, f"The stack tp is in state {status}: A reason.")
     assert (found.advice is None) == (level == "ok")
 

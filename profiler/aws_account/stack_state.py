@@ -26,7 +26,6 @@ class StackState(Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: The stack's name.
-        phase: What can be done: create it, update it, wait, or repair it.
         status: CloudFormation's, such as ``CREATE_COMPLETE``; None if CloudFormation knows no stack.
         reason: CloudFormation's reason for the status.
         stack_id: The ARN of the stack.
@@ -36,13 +35,21 @@ class StackState(Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    phase: Phase
     status: str | None = None
     reason: str | None = None
     stack_id: str | None = None
     version: str | None = None
     parameters: Mapping[str, str] = {}
     outputs: Mapping[str, str] = {}
+
+    @property
+    def phase(self) -> Phase:
+        """What can be done: create it, update it, wait, or repair it."""
+        if self.status is None or self.status in _ABSENT:
+            return "absent"
+        if self.status in _READY:
+            return "ready"
+        return "in progress" if self.status.endswith("_IN_PROGRESS") else "failed"
 
     @property
     def region(self) -> str | None:
@@ -61,12 +68,11 @@ def read_state(open_client: OpenClient, name: str) -> StackState:
     with aws_errors(f"The stack {name!r} cannot be read", "cloudformation:DescribeStacks"):
         stack = _describe(cloudformation, name)
     if stack is None or stack["StackStatus"] in _ABSENT:
-        return StackState(name=name, phase="absent", status=stack["StackStatus"] if stack else None)
+        return StackState(name=name, status=stack["StackStatus"] if stack else None)
     parameters = {item["ParameterKey"]: item.get("ParameterValue", "") for item in stack.get("Parameters", ())}
     code = _CODE_KEY.fullmatch(parameters.get("CodeKey", ""))
     return StackState(
         name=stack["StackName"],
-        phase=_phase(stack["StackStatus"]),
         status=stack["StackStatus"],
         reason=stack.get("StackStatusReason"),
         stack_id=stack["StackId"],
@@ -87,12 +93,6 @@ def _describe(cloudformation: AwsClient, name: str) -> Mapping[str, Any] | None:
         raise
     described: Mapping[str, Any] = stack
     return described
-
-
-def _phase(status: str) -> Phase:
-    if status in _READY:
-        return "ready"
-    return "in progress" if status.endswith("_IN_PROGRESS") else "failed"
 
 
 def obstacle(state: StackState) -> str | None:

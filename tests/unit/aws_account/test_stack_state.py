@@ -2,7 +2,7 @@
 
 import pytest
 
-from profiler.account_setup.stack_state import StackState, obstacle, read_state
+from profiler.aws_account.stack_state import StackState, obstacle, read_state
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import FakeCloudFormation
 
@@ -43,7 +43,7 @@ def test_a_stack_that_was_never_created_has_no_parameters_to_keep() -> None:
 
 
 def test_there_is_no_stack() -> None:
-    assert read_state(FakeCloudFormation(), "tp") == StackState(name="tp", phase="absent")
+    assert read_state(FakeCloudFormation(), "tp") == StackState(name="tp")
 
 
 def test_the_version_is_that_of_the_code() -> None:
