@@ -138,7 +138,7 @@ class ClusterChecks:
         notes = " ".join(monitor.planned.notes)
         match monitor.state:
             case "missing":
-                advice = f"Add it: {self._add} --image IMAGE --register."
+                advice = f"Add it: {self._add} --register."
                 yield problem(_MONITOR, "There is no monitor, so the runs have no report.", advice)
             case "outdated":
                 what = "The monitor differs from the one that would be added today."
