@@ -1,5 +1,8 @@
 """A new Lambda environment for the handler, which caches settings and clients between invocations, and its table."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import boto3
 from aws_lambda_powertools.utilities import parameters
 
@@ -22,3 +25,9 @@ def create_idempotency_table(name: str) -> None:
         AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
         BillingMode="PAY_PER_REQUEST",
     )
+
+
+def register_revisions(family: str, containers: Sequence[Any]) -> None:
+    """Register the five revisions up to that of the tests' events."""
+    for _ in range(5):
+        boto3.client("ecs").register_task_definition(family=family, containerDefinitions=containers)

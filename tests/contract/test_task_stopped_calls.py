@@ -14,7 +14,7 @@ import handler
 from forwarder.delivery_errors import NoticeError
 from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
-from tests.lambda_environment import create_idempotency_table, forget_environment
+from tests.lambda_environment import create_idempotency_table, forget_environment, register_revisions
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, event
 from tests.unit.forwarder.test_task_stopped import BATCH_STREAM, report
 
@@ -66,10 +66,7 @@ def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasti
         monkeypatch.setenv(name, value)
     with mock_aws():
         described = definition(container("task-monitor", essential=False, memory=64), container("batch", memory=64))
-        for _ in range(5):
-            boto3.client("ecs").register_task_definition(
-                family="nightly", containerDefinitions=described["containerDefinitions"]
-            )
+        register_revisions("nightly", described["containerDefinitions"])
         create_idempotency_table("done")
         forget_environment()
         yield

@@ -13,7 +13,7 @@ import handler
 from forwarder.delivery_errors import ForwarderError
 from tests.fake_slack import FakeSlack
 from tests.http_server import FakeElasticsearch, FakeHttpServer
-from tests.lambda_environment import create_idempotency_table, forget_environment
+from tests.lambda_environment import create_idempotency_table, forget_environment, register_revisions
 from tests.unit.forwarder.task.test_task_event import event
 
 SECRET = "hunter2-hunter2"
@@ -83,10 +83,7 @@ def world(monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch, slack: Fa
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     with mock_aws():
-        for _ in range(5):
-            boto3.client("ecs").register_task_definition(
-                family="nightly", containerDefinitions=[{"name": "batch", "image": "etl:7", "memory": 64}]
-            )
+        register_revisions("nightly", [{"name": "batch", "image": "etl:7", "memory": 64}])
         secrets = boto3.client("secretsmanager")
         secrets.create_secret(Name="odd", SecretString=json.dumps([SECRET]))
         secrets.create_secret(Name="key", SecretString=json.dumps({"api_key": "a2V5"}))

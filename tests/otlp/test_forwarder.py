@@ -4,13 +4,12 @@ import json
 from collections.abc import Iterator
 from contextlib import closing
 
-import boto3
 import pytest
 from moto import mock_aws
 
 import handler
 from tests.http_server import FakeElasticsearch
-from tests.lambda_environment import create_idempotency_table, forget_environment
+from tests.lambda_environment import create_idempotency_table, forget_environment, register_revisions
 from tests.otlp.conftest import Collector, attributes
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, event
 from tests.unit.forwarder.test_task_stopped import report
@@ -46,10 +45,7 @@ def world(monkeypatch: pytest.MonkeyPatch, collector: Collector) -> Iterator[Non
             monkeypatch.setenv(name, value)
         batch = {**container("batch", memory=64), "dockerLabels": LABELS}
         described = definition(container("task-monitor", essential=False, memory=64), batch)
-        for _ in range(5):  # the event's revision
-            boto3.client("ecs").register_task_definition(
-                family="nightly", containerDefinitions=described["containerDefinitions"]
-            )
+        register_revisions("nightly", described["containerDefinitions"])
         create_idempotency_table("done")
         forget_environment()
         yield

@@ -14,7 +14,7 @@ from forwarder.delivery_errors import DeliveryError
 from tests.aws import fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.fake_slack import FakeSlack
-from tests.lambda_environment import create_idempotency_table, forget_environment
+from tests.lambda_environment import create_idempotency_table, forget_environment, register_revisions
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, report
 from tests.search.test_task_stopped import FAMILY, TASK_ID, LambdaContext, only_document
@@ -64,10 +64,8 @@ def proxy(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -
 
 def register(*containers: dict[str, Any]) -> None:
     """Register the five revisions up to that of the event; the log streams of a task exist once it has run."""
-    ecs, logs = boto3.client("ecs"), boto3.client("logs")
-    for _ in range(5):
-        ecs.register_task_definition(family=FAMILY, containerDefinitions=[{"memory": 64, **one} for one in containers])
-    logs.create_log_stream(logGroupName=GROUP, logStreamName=f"ecs/batch/{TASK_ID}")
+    register_revisions(FAMILY, [{"memory": 64, **one} for one in containers])
+    boto3.client("logs").create_log_stream(logGroupName=GROUP, logStreamName=f"ecs/batch/{TASK_ID}")
 
 
 def ended(*containers: dict[str, Any], **exit_codes: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from forwarder.search_cluster.report_search import find_report
 from forwarder.task.find_report import ReportLine
 from forwarder.task.task_event import EventContainer, parse_stopped_task
 from tests.fake_slack import Answer, FakeSlack
-from tests.lambda_environment import create_idempotency_table, forget_environment
+from tests.lambda_environment import create_idempotency_table, forget_environment, register_revisions
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, report, search
 from tests.unit.forwarder.task.test_task_event import container, definition
@@ -57,10 +57,8 @@ def aws(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -> 
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     with mock_aws():
-        ecs = boto3.client("ecs")
         described = definition(container("task-monitor", essential=False, memory=64), container("batch", memory=64))
-        for _ in range(5):
-            ecs.register_task_definition(family=FAMILY, containerDefinitions=described["containerDefinitions"])
+        register_revisions(FAMILY, described["containerDefinitions"])
         create_idempotency_table("told")
         logs = boto3.client("logs")
         logs.create_log_group(logGroupName="/ecs/jobs")
