@@ -209,7 +209,7 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
         yield _aggregation(cases_id(panel), "group", "filters", {"filters": filters})
     rows_schema = {"table": "bucket", "ranking": "segment"}.get(panel.kind, "group")
     for number, terms in enumerate(panel.terms):
-        # The name of a single bucket is beside the chart: in a legend, it would cut the name of the metric.
+        # The name of a single bucket is next to the chart: in a legend, it would cut the name of the metric.
         schema = rows_schema if terms.size > 1 else "split"
         yield _aggregation(terms_id(panel, number), schema, "terms", _terms(terms))
     if panel.has_time_axis:

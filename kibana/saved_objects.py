@@ -73,7 +73,7 @@ _ONE_LINE: Final = {"rowHeight": 1}
 _ID_COLUMN: Final = {"task.id": {"width": COLUMN_WIDTHS["task.id"]}}
 TASK_LINK_RANGE: Final = "now-30d"
 """The time range of a link to a run: its beginning. A field format knows the value, and not the time of the run. The
-link beside the id, ``links.run``, opens the run at its own times."""
+link in the next column, ``links.run``, opens the run at its own times."""
 _OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "task.status": (
         ("success", SUCCESS_COLOUR),

@@ -125,7 +125,7 @@ def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
 
 
 def _record(ended: EndedTask) -> Record:
-    """As in the event of an ended run, the event's verdict stands, and a checkpoint has no cost."""
+    """The event's verdict takes precedence, and a checkpoint has no cost, as in the event of an ended run."""
     described, outcome = _event_record(ended), ended.outcome
     record = described
     if ended.record is not None:

@@ -41,7 +41,7 @@ class ImageRepository:
         self._ecr = ecr
 
     def uri(self) -> str | None:
-        """The repository's URI; None: there is no such repository."""
+        """The repository's URI; None if it does not exist."""
         found = self._read("describe_repositories", "RepositoryNotFoundException", repositoryNames=[self.name])
         return None if found is None else str(found["repositories"][0]["repositoryUri"])
 
