@@ -18,6 +18,9 @@ comma := ,
 # Docker takes the values from the environment, so that a secret in an address is not printed.
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
+# Without its cache, each process of the tests compiles all of them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron redrive image release-check actionlint prometheus otlp grafana bench-prometheus bench-processes bench-slowdown bench-why bench-notices bench-compare hashes audit bench-monitor scale pictures coverage mutants site site-publish clean
 
