@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from botocore.loaders import JSONFileLoader
+from botocore.loaders import JSONFileLoader, Loader
 from hypothesis import HealthCheck, settings
 
 # A busy machine is slow: a property is about values, never about time.
@@ -107,13 +107,18 @@ def inherited_signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def botocore_models() -> Iterator[None]:
-    """Parse botocore's files once: each `mock_aws` makes a new session, which would parse megabytes of JSON again."""
-    load_file = JSONFileLoader.load_file
+    """Parse botocore's files once: each `mock_aws` makes a new session, which would parse megabytes of JSON again.
+
+    And each session would look for all services' folders again.
+    """
+    load_file, list_services = JSONFileLoader.load_file, Loader.list_available_services
     loader = JSONFileLoader()
     loaded = cache(lambda path: load_file(loader, path))
     JSONFileLoader.load_file = lambda _loader, path: loaded(path)
+    listed = cache(lambda paths, kind: list_services(Loader(extra_search_paths=list(paths)), kind))
+    Loader.list_available_services = lambda loader, type_name: listed(tuple(loader.search_paths), type_name)
     yield
-    JSONFileLoader.load_file = load_file
+    JSONFileLoader.load_file, Loader.list_available_services = load_file, list_services
 
 
 @pytest.fixture
