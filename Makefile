@@ -193,7 +193,7 @@ site-publish: $(VENV)-site/.made ## Commit the site to the branch gh-pages and p
 	mike deploy --push --update-aliases $$version $$alias && \
 	if [ -n "$$alias" ] || ! mike list latest >/dev/null 2>&1; then mike set-default --push $${alias:-dev}; fi
 
-coverage: ## The same tests with branch coverage; fails below the floors in pyproject.toml
+coverage: ## The same tests, the unit tests with branch coverage; fails below the floors in pyproject.toml
 	@$(MAKE) --no-print-directory test COVERAGE=1
 
 mutants: $(VENV)-mutants/.made ## Break six pure modules in some 1000 places and list what no test noticed (a few minutes)
