@@ -250,6 +250,17 @@ def test_no_is_an_answer(account: Account, capfd: pytest.CaptureFixture[str]) ->
     assert asked == [question]
 
 
+def test_the_empty_stack_of_a_change_set_that_nobody_applied_is_deleted(capfd: pytest.CaptureFixture[str]) -> None:
+    happens = [[of_stack("DELETE_IN_PROGRESS")], [of_stack("DELETE_COMPLETE")]]
+    cloudformation = FakeCloudFormation(stack={"StackStatus": "REVIEW_IN_PROGRESS"}, happens=happens)
+    assert remove("tp", cloudformation, lambda _: True, dry_run=True) == 0
+    assert "would delete the stack tp in eu-west-1 (REVIEW_IN_PROGRESS)\n" in capfd.readouterr().out
+    assert cloudformation.calls("DeleteStack") == []
+    assert remove("tp", cloudformation, lambda _: True, dry_run=False) == 0
+    assert "The stack tp in eu-west-1 is deleted." in capfd.readouterr().out
+    assert len(cloudformation.calls("DeleteStack")) == 1
+
+
 def test_settings_that_somebody_stored_elsewhere_are_not_replaced(account: Account) -> None:
     given = ("--elasticsearch", "http://127.0.0.1:9", "--parameter", "ElasticsearchSecretId=ssm:/mine")
     assert account.setup(*given, "--parameter", "LogGroups=", "--dry-run").returncode == 0
