@@ -93,7 +93,9 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     assert account.aws.client("secretsmanager").list_secrets()["SecretList"] == []
     assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []
 
-    created = account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "NotifyFamilies=a b,c")
+    key = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/0a"
+    given = ("--parameter", "NotifyFamilies=a b,c", "--parameter", f"SecretsKeyArn={key}")
+    created = account.setup("--slack-failure-webhook", WEBHOOK, *given)
     assert created.returncode == 0, created.stderr
     lines = created.stdout.splitlines()
     assert lines[0] == f"created the bucket {BUCKET}"
@@ -106,6 +108,8 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     assert first["SlackSecretId"] == "task-profiler/slack"
     assert WEBHOOK not in first.values()
     assert account.secret("task-profiler/slack") == {"slack_failure_webhook_url": WEBHOOK}
+    stored = account.aws.client("secretsmanager").describe_secret(SecretId="task-profiler/slack")
+    assert stored["KmsKeyId"] == key
 
     # moto neither notices that nothing changes nor updates log groups: test_stack_changes.py has updates.
     planned = account.setup("--dry-run", "--slack-success-webhook", f"{WEBHOOK}-2")
