@@ -16,6 +16,25 @@ _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
+def _stack_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+    """Refuse what AWS would refuse later. CloudFormation's answer to an empty name is all stacks."""
+    if not _STACK.fullmatch(name):
+        raise UsageError(
+            f"--name {name!r} is not a stack's name: use at most 50 letters, digits and hyphens, a letter first."
+        )
+    return name
+
+
+name_option = click.option(
+    "--name",
+    default=_DEFAULT_STACK,
+    show_default=True,
+    metavar="STACK",
+    callback=_stack_name,
+    help="Name of the stack.",
+)
+
+
 def _secret(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     """A secret, or that in the file of ``@FILE``: all users of the machine see a command line."""
     if value is None or not value.startswith("@"):
@@ -31,7 +50,7 @@ def _secret(_context: click.Context, _parameter: click.Parameter, value: str | N
 @click.command(
     "stack", epilog="Example: task-profiler setup stack --elasticsearch https://search.example.com --dry-run"
 )
-@click.option("--name", default=_DEFAULT_STACK, show_default=True, metavar="STACK", help="Name of the stack.")
+@name_option
 @click.option(
     "--slack-failure-webhook",
     "failure_webhook",
@@ -97,7 +116,7 @@ def stack_(
     from profiler.cli.setup.stack_output import deploy, remove
     from profiler.cli.wiring.aws_options import open_clients
 
-    _check_names(name, bucket)
+    _check_bucket(bucket)
     open_client = open_clients(region, profile)
     can_ask = is_terminal() and sys.stdin is not None and sys.stdin.isatty()  # None: the caller has closed it
     confirm = _ask if can_ask and not yes else _agree
@@ -117,12 +136,7 @@ def stack_(
     return deploy(request, open_client, confirm, cluster, dry_run=dry_run)
 
 
-def _check_names(name: str, bucket: str | None) -> None:
-    """Refuse what AWS would refuse later. CloudFormation's answer to an empty name is all stacks."""
-    if not _STACK.fullmatch(name):
-        raise UsageError(
-            f"--name {name!r} is not a stack's name: use at most 50 letters, digits and hyphens, a letter first."
-        )
+def _check_bucket(bucket: str | None) -> None:
     if bucket is not None and not _BUCKET.fullmatch(bucket):
         raise UsageError(
             f"--bucket {bucket!r} is not a bucket's name: use 3 to 63 lower-case letters, digits, hyphens and dots."
