@@ -4,7 +4,7 @@ import click
 
 from profiler.cli.options import aws_options
 from profiler.cli.printing import warn
-from profiler.cli.setup.stack_command import name_option
+from profiler.cli.setup.stack_command import DEFAULT_STACK, stack_name
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_MS
@@ -15,13 +15,19 @@ _PERMISSIONS = "sqs:ReceiveMessage and DeleteMessage, lambda:InvokeFunction, kin
 
 
 @click.command("redrive", epilog="Example: task-profiler setup redrive --region eu-west-1")
-@name_option
+@click.option(
+    "--name",
+    default=DEFAULT_STACK,
+    show_default=True,
+    metavar="STACK",
+    callback=stack_name,
+    help="Stack of the queues.",
+)
 @aws_options
 def redrive_(*, name: str, region: str | None, profile: str | None) -> int:
     """Send failed events to the forwarder's functions again.
 
-    They are in the dead-letter queues of the stack, to which they return if they fail again. Repeating the command does
-    no harm.
+    They are in the dead-letter queues of its stack. Repeating the command does no harm.
     """
     from profiler.account_setup.dead_letters import redrive  # slow to import, as the next ones
     from profiler.aws_account.aws_errors import aws_errors

@@ -10,29 +10,19 @@ from profiler.cli.printing import is_terminal
 from profiler.core.errors import UsageError
 
 # As profiler.aws_account.stack_state.DEFAULT_STACK, whose module is not imported for the help.
-_DEFAULT_STACK = "task-profiler"
+DEFAULT_STACK = "task-profiler"
 # The names of the functions, which begin with the stack's, have at most 64 characters.
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
-def _stack_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+def stack_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
     """Refuse what AWS would refuse later. CloudFormation's answer to an empty name is all stacks."""
     if not _STACK.fullmatch(name):
         raise UsageError(
             f"--name {name!r} is not a stack's name: use at most 50 letters, digits and hyphens, a letter first."
         )
     return name
-
-
-name_option = click.option(
-    "--name",
-    default=_DEFAULT_STACK,
-    show_default=True,
-    metavar="STACK",
-    callback=_stack_name,
-    help="Name of the stack.",
-)
 
 
 def _secret(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -50,7 +40,9 @@ def _secret(_context: click.Context, _parameter: click.Parameter, value: str | N
 @click.command(
     "stack", epilog="Example: task-profiler setup stack --elasticsearch https://search.example.com --dry-run"
 )
-@name_option
+@click.option(
+    "--name", default=DEFAULT_STACK, show_default=True, metavar="STACK", callback=stack_name, help="Name of the stack."
+)
 @click.option(
     "--slack-failure-webhook",
     "failure_webhook",
