@@ -209,6 +209,9 @@ def test_the_command_finds_the_queues_of_the_stack(
         TaskProfilerError, match="were not all sent, and the rest is in the queue: AWS returned TooMany"
     ):
         redrive_.main([], standalone_mode=False)
+    cloudformation.stack = {"StackStatus": "CREATE_COMPLETE"}
+    assert redrive_.main([], standalone_mode=False) == 0
+    assert capfd.readouterr().out.endswith("The stack task-profiler has no dead-letter queue: nothing to send.\n")
     cloudformation.stack = None
     with pytest.raises(TaskProfilerError, match="There is no stack 'task-profiler'"):
         redrive_.main([], standalone_mode=False)

@@ -36,6 +36,8 @@ def redrive_(*, name: str, region: str | None, profile: str | None) -> int:
     open_client, clock = open_clients(region, profile), SystemClock()
     outputs = DeployedStack(name, open_client, clock).stack().outputs
     refused: list[str] = []
+    if not any(f"{title}DeadLetterQueueUrl" in outputs for title in _FUNCTIONS):
+        click.echo(f"The stack {name} has no dead-letter queue: nothing to send.")
     for title in _FUNCTIONS:
         queue, function = (outputs.get(f"{title}{output}") for output in ("DeadLetterQueueUrl", "FunctionName"))
         if queue is None or function is None:
