@@ -7,7 +7,7 @@ import { durationFigure } from "#page/duration_chart.js";
 import { byId, element } from "#page/elements.js";
 import { drawFailures } from "#page/failures_table.js";
 import { showFilters, startFilters } from "#page/filter_controls.js";
-import { asTime, asWholeDuration, UNKNOWN } from "#page/formats.js";
+import { asCount, asFamilies, asTime, asWholeDuration, UNKNOWN } from "#page/formats.js";
 import { CPU_HEAT, heatmapFigure, MEMORY_HEAT, showStatistic, startHeatmaps } from "#page/heatmap.js";
 import { drawMorning } from "#page/morning_screen.js";
 import { drawNight, startNight } from "#page/night_chart.js";
@@ -108,10 +108,9 @@ function startOverview() {
   const times = known(content.runs, (run) => run.began);
   const [first, last] = [asTime(min(times)), asTime(max(times))];
   const period = times.length ? `, ${first}${first === last ? "" : ` to ${last}`}` : "";
-  const runs = content.runs.length === 1 ? "1 run" : `${content.runs.length} runs`;
   const families = new Set(content.runs.map(familyOf)).size;
-  const ofFamilies = families === 1 ? "1 family" : `${families} families`;
-  byId("about").textContent = `${runs} of ${ofFamilies}${period}.${onFargateText()}${leftOutText()}`;
+  byId("about").textContent =
+    `${asCount(content.runs.length, "run")} of ${asFamilies(families)}${period}.${onFargateText()}${leftOutText()}`;
   readAddress();
   startFilters(drawAll, () => drawRuns(selectedRuns()));
   startHeatmaps(byId("all"), drawAll);
