@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -64,7 +64,7 @@ def ecs_run(report: Report, points: tuple[Point, ...]) -> Report:
     return replace(report, record=ecs)
 
 
-def _seconds_to_draw(browser: Browser, page: Path) -> Sequence[float]:
+def _seconds_to_draw(browser: Browser, page: Path) -> list[float]:
     """Open the page; return the seconds of each mark."""
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
     tab.goto(page.as_uri())
