@@ -53,29 +53,6 @@ _PAGE_SIZE = 200
 # For reads that never stop early. A record line has at most 64 KiB.
 _LARGE_PAGE_SIZE = 2_000
 _MAX_CHECKPOINTS = 1_000
-_SOURCE = (
-    "@timestamp",
-    "record",
-    "task",
-    "event.dataset",
-    "event.start",
-    "event.end",
-    "cloud",
-    "orchestrator.cluster.name",
-    "container",
-    "host.cpu.model",
-    "aws.cloudwatch",
-    "usage.duration_ms",
-    "usage.billed_duration_ms",
-    "usage.cpu.size",
-    "usage.cpu.used",
-    "usage.cpu.seconds",
-    "usage.cpu.wait_seconds",
-    "usage.cpu.saturated_percent",
-    "usage.memory.size_mb",
-    "usage.memory.used_mb",
-    "usage.memory.peak_source",
-)
 # Of a record that cannot be read, no other number counts.
 _KNOWN_WITHOUT_RECORD = (*IDENTITY_FIELDS, *(field for field in FIELDS if field.name == "usage.duration_ms"))
 _EMPTY: Mapping[str, Any] = {}
@@ -127,7 +104,7 @@ class IndexedRuns(RunSource):
         """Yield the ``last`` newest matching runs of each family, without those that never started."""
         count = 0
         with self._open_progress() as show:
-            for conditions in last_run_conditions(self._server, self._prefix, selection, last):
+            for conditions in last_run_conditions(self._server, self._prefix, selection, last, _LARGE_PAGE_SIZE):
                 for run in self._pages(conditions, START, _LARGE_PAGE_SIZE, has_course=False):
                     count += 1
                     show(count, 0)
@@ -184,7 +161,6 @@ class IndexedRuns(RunSource):
                 {_TASK_ID: {"order": "asc", "unmapped_type": "keyword"}},
                 {"container.name": {"order": "asc", "unmapped_type": "keyword"}},
             ],
-            "_source": list(_SOURCE),
         }
         if after is not None:
             body["search_after"] = list(after)
