@@ -76,6 +76,19 @@ def test_a_mean_without_percentiles_is_between_the_extremes(steps: list[tuple[in
     assert shown.avg <= shown.max * (1 + 1e-12)
 
 
+def test_merged_values_count_as_if_they_had_been_added_to_one() -> None:
+    merged, empty = MeanAndMaximum(), MeanAndMaximum()
+    for values in ((1.0, 3.0), (11.0,), ()):
+        part = MeanAndMaximum()
+        for value in values:
+            part.add(value, 2)
+        merged.merge(part)
+    assert merged.summary() == AverageAndMaximum(avg=5.0, max=11.0)
+    assert (merged.total, merged.weight) == (30, 6)
+    empty.merge(MeanAndMaximum())
+    assert empty.summary() is None
+
+
 def test_nothing_before_the_first_value() -> None:
     assert TimeWeightedStatistics().distribution() is None
     assert TimeWeightedStatistics().maximum is None
