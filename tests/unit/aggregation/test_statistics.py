@@ -61,6 +61,9 @@ def test_a_mean_without_percentiles_is_weighted_by_time() -> None:
     series.add(11_000, 1)
     series.add(50_000, 0)
     assert series.summary(per=1000) == AverageAndMaximum(avg=2.0, max=11.0)
+    series.add(11_000.12345)
+    assert series.summary() == AverageAndMaximum(avg=2818.193, max=11_000.123)
+    assert series.summary(digits=1) == AverageAndMaximum(avg=2818.2, max=11_000.1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**50), weights), min_size=1))

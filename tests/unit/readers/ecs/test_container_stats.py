@@ -220,6 +220,8 @@ def test_disks_are_not_a_stack_because_of_their_number() -> None:
 def test_the_machines_numbers_of_device_mapper_nodes_are_used() -> None:
     assert read_bytes(reads((259, 0, 300), (252, 0, 280), (252, 1, 290)), frozenset((252,))) == 300
     assert read_bytes(reads((252, 0, 280), (252, 1, 290)), frozenset((252,))) == 290
+    first_node_by_default = {"major": 252, "op": "Read", "value": 20}
+    assert read_bytes([first_node_by_default, *reads((252, 0, 280), (252, 1, 290))], frozenset((252,))) == 300
 
 
 def test_the_numbers_of_device_mapper_nodes_in_proc_devices() -> None:
