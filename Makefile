@@ -242,7 +242,7 @@ $(OTELCOL): # the builder writes its files into the current folder
 $(VENV)-mutants/.made:
 	@$(PYTHON) -m venv $(VENV)-mutants
 	@$(VENV)-mutants/bin/pip install --quiet --disable-pip-version-check --editable . \
-	  mutmut==3.8.1 hypothesis pytest pytest-randomly pytest-timeout
+	  mutmut==3.8.1 hypothesis pytest pytest-timeout pytest-xdist
 	@touch $@
 
 $(VENV)-site/.made: Makefile
