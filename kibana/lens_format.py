@@ -8,6 +8,7 @@ from kibana.all_dashboards import DASHBOARDS, SEARCHES
 from kibana.conditions import kql
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
+    ELAPSED_FIELD,
     LIMIT_COLOUR,
     SHORTEST_DURATION_MS,
     TIME_FIELD,
@@ -222,12 +223,13 @@ def _terms(terms: Terms) -> Json:
         order = {"type": "column", "columnId": _metric_column(terms.order_by_metric)}
     else:
         order = {"type": "alphabetical"}
+    is_checkpoint = terms.field == TIME_FIELD  # Lens has terms of numbers, but none of times
     return {
         "label": terms.label,
         "customLabel": True,
-        "dataType": "string",
+        "dataType": "number" if is_checkpoint else "string",
         "operationType": "terms",
-        "sourceField": terms.field,
+        "sourceField": ELAPSED_FIELD if is_checkpoint else terms.field,
         "isBucketed": True,
         "scale": "ordinal",
         "params": {
@@ -302,7 +304,8 @@ def _colours(panel: Panel) -> Iterator[tuple[str, str]]:
 
 def _xy(panel: Panel, layer: str) -> Json:
     shown = {"x": True, "yLeft": True, "yRight": True}
-    split = {"splitAccessor": _terms_column(0)} if panel.terms and panel.has_time_axis else {}
+    has_series = bool(panel.terms) and (panel.has_time_axis or panel.has_checkpoint_axis)
+    split = {"splitAccessor": _terms_column(0)} if has_series else {}
     # Kibana refuses an axis of bars that does not begin at 0, and a logarithmic one begins at a millisecond.
     kind = "line" if panel.is_logarithmic else panel.kind
     series = _SERIES[kind] + ("_stacked" if panel.is_stacked else "")
@@ -333,7 +336,7 @@ def _xy(panel: Panel, layer: str) -> Json:
                 "seriesType": series,
                 "position": "top",
                 "showGridlines": False,
-                "xAccessor": _TIME_COLUMN if panel.has_time_axis else _terms_column(0),
+                "xAccessor": _TIME_COLUMN if panel.has_time_axis else _terms_column(len(panel.terms) - 1),
                 **split,
                 "accessors": accessors,
                 **({"yConfig": colours} if colours else {}),
