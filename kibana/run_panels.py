@@ -149,7 +149,7 @@ RUN: Final = Dashboard(
             "CPU %",
             "Mean CPU usage of the newest run in each checkpoint interval. The line is at 100 % of the task's vCPUs; a "
             "container with a soft limit can use more.",
-            average("interval.cpu_percent", "CPU %"),
+            average("interval.cpu_percent", "CPU %", USED_COLOUR),
             terms=_RUN_OF_CHART,
             limit=100,
         ),
