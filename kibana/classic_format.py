@@ -57,6 +57,20 @@ _LOGARITHMIC = {"type": "log", "mode": "normal", "setYExtents": True, "min": SHO
 _PERCENTAGE = {"type": "linear", "mode": "normal", "setYExtents": True, "min": 0, "max": 100}
 _LIMIT_MARGIN = 1.2
 """The end of an axis, relative to the limit that the chart shows: the axis would else end at the data."""
+# Other columns have at least 100 pixels.
+_WIDTHS: Final = {
+    **COLUMN_WIDTHS,
+    "task.id": 285,
+    "container.name": 100,
+    "task.status": 95,
+    "task.stop_category": 100,
+    "task.exit_code": 95,
+    "usage.duration_ms": 120,
+    "cost.usd": 80,
+    "event.start": 160,
+    TIME_FIELD: 160,
+}
+_ABOVE_ALL_VALUES: Final = 1_000_000_000
 _FROM_ZERO = {"type": "linear", "mode": "normal"}
 _PERCENTILE_LABEL = "duration"
 
@@ -107,11 +121,9 @@ def _settings(panel: Panel) -> Json:
         settings["colors"] = colours
     if panel.kind == "table":
         fields = [terms.field for terms in panel.terms]
-        fields += [metric.field if metric.operation == "latest" else "" for metric in panel.metrics]
+        fields += [metric.field if metric.operation in {"latest", "max"} else "" for metric in panel.metrics]
         settings["columnsWidth"] = [
-            {"colIndex": number, "width": COLUMN_WIDTHS[field]}
-            for number, field in enumerate(fields)
-            if field in COLUMN_WIDTHS
+            {"colIndex": number, "width": _WIDTHS[field]} for number, field in enumerate(fields) if field in _WIDTHS
         ]
     return {"vis": settings} if settings else {}
 
@@ -212,6 +224,7 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
     for number, terms in enumerate(panel.terms):
         # The name of a single bucket is next to the chart: in a legend, it would cut the name of the metric.
         schema = rows_schema if terms.size > 1 else "split"
+        schema = "segment" if terms.field == TIME_FIELD else schema
         yield _aggregation(terms_id(panel, number), schema, "terms", _terms(terms))
     if panel.has_time_axis:
         histogram = {
@@ -222,6 +235,10 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
             "extended_bounds": {},
         }
         yield _aggregation(time_id(panel), "segment", "date_histogram", histogram)
+    if panel.kind == "number" and panel.metrics[0].operation == "sum":
+        # One bucket for all values, and none without a value: the sum of no amounts is not $0.00.
+        everything = {"field": panel.metrics[0].field, "interval": _ABOVE_ALL_VALUES, "min_doc_count": False}
+        yield _aggregation(time_id(panel), "group", "histogram", everything)
 
 
 def _aggregation(identity: str, schema: str, kind: str, params: Json) -> Json:
@@ -312,7 +329,7 @@ def _heatmap_params(panel: Panel) -> Json:
 
 
 def _number_params(panel: Panel) -> Json:
-    ranges = [{"from": low, "to": high} for low, high, _ in panel.bands] or [{"from": 0, "to": 1_000_000_000}]
+    ranges = [{"from": low, "to": high} for low, high, _ in panel.bands] or [{"from": 0, "to": _ABOVE_ALL_VALUES}]
     metric = {
         "percentageMode": False,
         "useRanges": False,
@@ -362,7 +379,7 @@ def _xy_params(panel: Panel) -> Json:
                 "show": True,
                 "style": {},
                 "scale": {"type": "linear"},
-                "labels": {"show": True, "filter": not sideways, "truncate": 200 if sideways else 100},
+                "labels": {"show": True, "rotate": 0, "filter": not sideways, "truncate": 200},
                 "title": {},
             }
         ],

@@ -12,6 +12,8 @@ Operation = Literal["count", "count_distinct", "average", "sum", "max", "percent
 Band = tuple[float, float, str]
 
 TIME_FIELD: Final = "@timestamp"
+ELAPSED_FIELD: Final = "usage.duration_ms"
+"""The duration of a run, in its checkpoints until then."""
 SHORTEST_DURATION_MS: Final = 1000
 """The beginning of a logarithmic axis of durations. Without it, the axis would begin at a millisecond."""
 
@@ -180,9 +182,17 @@ class Panel:
         return len(self.metrics) > 1 or bool(self.cases) or (self.has_series_of_terms and self.has_time_axis)
 
     @property
+    def has_checkpoint_axis(self) -> bool:
+        """Whether the last terms are the times of checkpoints, and the axis of the chart.
+
+        Buckets of time have a width that suits the time range, which can be many times longer than a run.
+        """
+        return any(terms.field == TIME_FIELD for terms in self.terms)
+
+    @property
     def has_series_of_terms(self) -> bool:
         """Whether the chart has a series for each of several values of a field."""
-        return any(terms.size > 1 for terms in self.terms)
+        return any(terms.size > 1 and terms.field != TIME_FIELD for terms in self.terms)
 
     @property
     def legend_position(self) -> str:

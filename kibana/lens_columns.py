@@ -5,7 +5,7 @@ from typing import Final
 
 from kibana.aggregations import ORDER, hidden_order
 from kibana.conditions import kql
-from kibana.dashboard_model import MISSING_LABEL, TIME_FIELD, Json, Metric, Panel, Terms
+from kibana.dashboard_model import ELAPSED_FIELD, MISSING_LABEL, TIME_FIELD, Json, Metric, Panel, Terms
 
 TIME_COLUMN: Final = "time"
 _OPERATIONS = {
@@ -131,12 +131,13 @@ def _terms(terms: Terms) -> Json:
         order = {"type": "column", "columnId": metric_column(terms.order_by_metric)}
     else:
         order = {"type": "alphabetical"}
+    is_checkpoint = terms.field == TIME_FIELD  # Lens has terms of numbers, but none of times
     return {
         "label": terms.label,
         "customLabel": True,
-        "dataType": "string",
+        "dataType": "number" if is_checkpoint else "string",
         "operationType": "terms",
-        "sourceField": terms.field,
+        "sourceField": ELAPSED_FIELD if is_checkpoint else terms.field,
         "isBucketed": True,
         "scale": "ordinal",
         "params": {

@@ -145,7 +145,8 @@ def _colours(panel: Panel) -> Iterator[tuple[str, str]]:
 
 def _xy(panel: Panel, layer: str) -> Json:
     shown = {"x": True, "yLeft": True, "yRight": True}
-    split = {"splitAccessor": terms_column(0)} if panel.terms and panel.has_time_axis else {}
+    has_series = bool(panel.terms) and (panel.has_time_axis or panel.has_checkpoint_axis)
+    split = {"splitAccessor": terms_column(0)} if has_series else {}
     series = _SERIES[panel.kind] + ("_stacked" if panel.is_stacked else "")
     accessors = [name for name, column in lens_columns(panel) if not column["isBucketed"] and name != ORDER]
     colours = [{"forAccessor": name, "color": colour} for name, colour in _colours(panel)]
@@ -173,7 +174,7 @@ def _xy(panel: Panel, layer: str) -> Json:
                 "seriesType": series,
                 "position": "top",
                 "showGridlines": False,
-                "xAccessor": TIME_COLUMN if panel.has_time_axis else terms_column(0),
+                "xAccessor": TIME_COLUMN if panel.has_time_axis else terms_column(len(panel.terms) - 1),
                 **split,
                 "accessors": accessors,
                 **({"yConfig": colours} if colours else {}),

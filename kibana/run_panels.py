@@ -3,7 +3,7 @@
 from typing import Final
 
 from kibana.conditions import Condition, Exists
-from kibana.dashboard_model import SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, SavedSearch, Terms
+from kibana.dashboard_model import SIZE_COLOUR, TIME_FIELD, USED_COLOUR, Dashboard, Metric, Panel, SavedSearch, Terms
 from kibana.panel_builders import (
     CONTAINER_ROWS,
     DEFAULT_RANGE,
@@ -29,6 +29,7 @@ _TABLE_HEIGHT: Final = 9
 # A log stream is of one container of one task. When no task is selected, the charts show one run, and not a mixture.
 _RUN_OF_CHART: Final = (
     Terms(field="aws.cloudwatch.log_stream", label="Run", size=1, order_by=NEWEST, has_missing_bucket=True),
+    Terms(field=TIME_FIELD, label="Time", size=5000),  # with one checkpoint a minute: more than three days
 )
 _FAMILIES_OF_CHART: Final = Terms(field="task.family", label="Family", size=10, is_by_count=True)
 _WHAT_IF_SIZES: Final = ("0.25", "0.5", "1", "2", "4", "8")
@@ -43,7 +44,7 @@ def _over_time(
     title: str,
     description: str,
     *metrics: Metric,
-    terms: tuple[Terms, ...] = (),
+    terms: tuple[Terms, ...],
     condition: Condition | None = None,
     limit: int | None = None,
     axis: str = "",
@@ -56,7 +57,7 @@ def _over_time(
         kind="line",
         metrics=metrics,
         terms=terms,
-        has_time_axis=True,
+        has_time_axis=terms != _RUN_OF_CHART,
         condition=condition,
         limit=limit,
         axis=axis,
@@ -118,9 +119,9 @@ RUN: Final = Dashboard(
             latest("task.status", "Outcome"),
             highest(DURATION, "Duration"),
             highest("cost.usd", "USD"),  # a sum would show 0 for a run without a known price
+            latest("task.exit_code", "Exit code"),
             latest("task.stop_category", "Category"),
             latest("task.stopped_reason", "Reason"),
-            latest("task.exit_code", "Exit code"),
             latest("event.start", "Start"),
         ),
         _run_table(

@@ -132,7 +132,7 @@ def fields_of(panel: Panel) -> tuple[tuple[str, str], ...]:
     )
     return (
         *((metric.field, metric.operation) for metric in panel.metrics),
-        *((terms.field, "terms") for terms in panel.terms),
+        *((terms.field, "time" if terms.field == TIME_FIELD else "terms") for terms in panel.terms),
         *((terms.order_by.field, terms.order_by.operation) for terms in panel.terms if terms.order_by is not None),
         *(use for condition in conditions for use in fields_in(condition)),
         (TIME_FIELD, "time"),
