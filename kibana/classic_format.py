@@ -10,6 +10,7 @@ from kibana.dashboard_model import (
     COLUMN_WIDTHS,
     FAILURE_COLOUR,
     LIMIT_COLOUR,
+    MISSING_LABEL,
     SHORTEST_DURATION_MS,
     TIME_FIELD,
     Dashboard,
@@ -284,7 +285,7 @@ def _terms(terms: Terms) -> Json:
         "otherBucket": terms.has_other_bucket,
         "otherBucketLabel": "Other",
         "missingBucket": terms.has_missing_bucket,
-        "missingBucketLabel": "not known",
+        "missingBucketLabel": MISSING_LABEL,
     }
 
 

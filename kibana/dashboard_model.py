@@ -17,6 +17,9 @@ ELAPSED_FIELD: Final = "usage.duration_ms"
 SHORTEST_DURATION_MS: Final = 1000
 """The beginning of a logarithmic axis of durations. Without it, the axis would begin at a millisecond."""
 
+MISSING_LABEL: Final = "not known"
+"""The name of the bucket of documents without the field."""
+
 COLUMN_WIDTHS: Final = {
     "task.id": 305,
     "task.stopped_reason": 400,
@@ -166,6 +169,12 @@ class Panel:
     def is_percentage(self) -> bool:
         """Whether all values are percentages, so that the axis ends at 100."""
         return all(metric.field.endswith("percent") or ".percent." in metric.field for metric in self.metrics)
+
+    @property
+    def has_whole_numbers(self) -> bool:
+        """Whether a chart with an axis counts, so that a tick between two whole numbers has no meaning."""
+        is_count = all(metric.operation in {"count", "count_distinct"} for metric in self.metrics)
+        return self.kind in {"line", "bars", "ranking"} and is_count
 
     @property
     def has_legend(self) -> bool:

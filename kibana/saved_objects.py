@@ -68,8 +68,8 @@ _COLUMN_LABELS: Final[Mapping[str, str]] = {
     "links.logs": "Log",
     "links.task": "ECS",
 }
-_ONE_LINE: Final = {"rowHeight": 1}
-"""The rows of a list of documents in Kibana 8, which would have three lines. Other versions ignore it."""
+_FITTED_ROWS: Final = {"rowHeight": -1}
+"""A row of a list of documents in Kibana 8 is as high as its content, and not three lines. Other versions ignore it."""
 _ID_COLUMN: Final = {"task.id": {"width": COLUMN_WIDTHS["task.id"]}}
 TASK_LINK_RANGE: Final = "now-30d"
 """The time range of a link to a run: its beginning. A field format knows the value, and not the time of the run. The
@@ -304,7 +304,7 @@ def place_panels(
             y=y,
             width=panel.width,
             height=panel.height,
-            settings=settings(panel) if isinstance(panel, Panel) else dict(_ONE_LINE),
+            settings=settings(panel) if isinstance(panel, Panel) else dict(_FITTED_ROWS),
         )
         positions.append(position)
         x, row_height = x + panel.width, max(row_height, panel.height)
