@@ -8,6 +8,7 @@ from kibana.all_dashboards import DASHBOARDS, SEARCHES
 from kibana.conditions import kql
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
+    ELAPSED_FIELD,
     FAILURE_COLOUR,
     LIMIT_COLOUR,
     MISSING_LABEL,
@@ -233,7 +234,10 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
         schema = rows_schema if terms.size > 1 else "split"
         schema = "segment" if terms.field == TIME_FIELD else schema
         yield _aggregation(terms_id(panel, number), schema, "terms", _terms(terms))
-    if panel.has_time_axis:
+    if panel.has_time_axis and panel.time_field == ELAPSED_FIELD:
+        elapsed = {"field": ELAPSED_FIELD, "interval": "auto", "min_doc_count": False}
+        yield _aggregation(time_id(panel), "segment", "histogram", {**elapsed, "customLabel": "Elapsed"})
+    elif panel.has_time_axis:
         histogram = {
             "field": TIME_FIELD,
             "interval": "auto",
