@@ -70,7 +70,18 @@ _COLUMN_LABELS: Final[Mapping[str, str]] = {
 }
 _FITTED_ROWS: Final = {"rowHeight": -1}
 """A row of a list of documents in Kibana 8 is as high as its content, and not three lines. Other versions ignore it."""
-_ID_COLUMN: Final = {"task.id": {"width": COLUMN_WIDTHS["task.id"]}}
+_GRID_WIDTHS: Final[Mapping[str, int]] = {
+    TIME_FIELD: 180,
+    "task.id": COLUMN_WIDTHS["task.id"],
+    "task.status": 110,
+    "usage.duration_ms": 115,
+    "usage.cpu.percent.max": 130,
+    "usage.memory.percent.max": 160,
+    "links.run": 90,
+    "links.logs": 75,
+    "links.task": 95,
+}
+"""The widths of the columns of a list of documents in Kibana. The others, as that of the family, share the rest."""
 TASK_LINK_RANGE: Final = "now-30d"
 """The time range of a link to a run: its beginning. A field format knows the value, and not the time of the run. The
 link in the next column, ``links.run``, opens the run at its own times."""
@@ -230,10 +241,11 @@ def saved_search(search: SavedSearch, migration_versions: Mapping[str, str]) -> 
     source = {
         "query": {"query": kql(search.condition), "language": "kuery"},
         "filter": [],
-        "highlightAll": True,
+        "highlightAll": False,  # a task that is chosen by its link would be yellow
         "version": True,
         "indexRefName": f"{SOURCE}.index",
     }
+    widths = {name: {"width": _GRID_WIDTHS[name]} for name in (TIME_FIELD, *search.columns) if name in _GRID_WIDTHS}
     attributes = {
         "title": search.title,
         "description": search.description,
@@ -241,7 +253,7 @@ def saved_search(search: SavedSearch, migration_versions: Mapping[str, str]) -> 
         "columns": list(search.columns),
         "sort": [[TIME_FIELD, "desc"]],
         "version": 1,
-        **({"grid": {"columns": _ID_COLUMN}} if "lens" in migration_versions else {}),
+        **({"grid": {"columns": widths}} if "lens" in migration_versions else {}),
         "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
     }
     references = [data_view_reference(f"{SOURCE}.index", search.index)]
