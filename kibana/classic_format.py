@@ -8,6 +8,7 @@ from kibana.all_dashboards import DASHBOARDS, SEARCHES
 from kibana.conditions import kql
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
+    ELAPSED_FIELD,
     FAILURE_COLOUR,
     LIMIT_COLOUR,
     MISSING_LABEL,
@@ -57,7 +58,6 @@ _LOGARITHMIC = {"type": "log", "mode": "normal", "setYExtents": True, "min": SHO
 _PERCENTAGE = {"type": "linear", "mode": "normal", "setYExtents": True, "min": 0, "max": 100}
 _LIMIT_MARGIN = 1.2
 """The end of an axis, relative to the limit that the chart shows: the axis would else end at the data."""
-# Other columns have at least 100 pixels.
 _WIDTHS: Final = {
     **COLUMN_WIDTHS,
     "task.id": 285,
@@ -66,10 +66,15 @@ _WIDTHS: Final = {
     "task.stop_category": 100,
     "task.exit_code": 95,
     "usage.duration_ms": 120,
+    "usage.cpu.size": 90,
+    "usage.memory.kills": 90,
     "cost.usd": 80,
     "event.start": 160,
     TIME_FIELD: 160,
 }
+"""The widths of columns. The others share the rest, and have at least 100 pixels."""
+_LONG_TEXT, _WIDTHS_BESIDE_IT = "notice.message", {"task.family": 130, "notice.kind": 90}
+"""The column that has the rest for itself, and the widths that columns have only in its table."""
 _ABOVE_ALL_VALUES: Final = 1_000_000_000
 _FROM_ZERO = {"type": "linear", "mode": "normal"}
 _PERCENTILE_LABEL = "duration"
@@ -122,8 +127,11 @@ def _settings(panel: Panel) -> Json:
     if panel.kind == "table":
         fields = [terms.field for terms in panel.terms]
         fields += [metric.field if metric.operation in {"latest", "max"} else "" for metric in panel.metrics]
+        widths = {**_WIDTHS, **_WIDTHS_BESIDE_IT, _LONG_TEXT: None} if _LONG_TEXT in fields else _WIDTHS
         settings["columnsWidth"] = [
-            {"colIndex": number, "width": _WIDTHS[field]} for number, field in enumerate(fields) if field in _WIDTHS
+            {"colIndex": number, "width": width}
+            for number, field in enumerate(fields)
+            if (width := widths.get(field)) is not None
         ]
     return {"vis": settings} if settings else {}
 
@@ -226,7 +234,10 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
         schema = rows_schema if terms.size > 1 else "split"
         schema = "segment" if terms.field == TIME_FIELD else schema
         yield _aggregation(terms_id(panel, number), schema, "terms", _terms(terms))
-    if panel.has_time_axis:
+    if panel.has_time_axis and panel.time_field == ELAPSED_FIELD:
+        elapsed = {"field": ELAPSED_FIELD, "interval": "auto", "min_doc_count": False}
+        yield _aggregation(time_id(panel), "segment", "histogram", {**elapsed, "customLabel": "Elapsed"})
+    elif panel.has_time_axis:
         histogram = {
             "field": TIME_FIELD,
             "interval": "auto",

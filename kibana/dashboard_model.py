@@ -132,6 +132,7 @@ class Panel:
         terms: The buckets of fields.
         cases: The buckets of conditions that exclude each other.
         has_time_axis: Whether there are buckets of time.
+        time_field: Their field: the clock, or the elapsed time of each run.
         condition: The documents that are counted; None: all.
         bands: The colours of a heatmap, or of a number.
         is_logarithmic: Whether the axis of the values is logarithmic.
@@ -151,6 +152,7 @@ class Panel:
     terms: tuple[Terms, ...] = ()
     cases: tuple[Case, ...] = ()
     has_time_axis: bool = False
+    time_field: str = TIME_FIELD
     condition: Condition | None = None
     bands: tuple[Band, ...] = ()
     is_logarithmic: bool = False

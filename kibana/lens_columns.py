@@ -22,6 +22,16 @@ _MISSING_LABEL: Final[Json] = {
     "format": {"id": ""},
     "parentFormat": {"id": "terms", "params": {"missingBucketLabel": MISSING_LABEL}},
 }
+_ELAPSED: Final[Json] = {
+    "label": "Elapsed",
+    "customLabel": True,
+    "dataType": "number",
+    "operationType": "range",
+    "sourceField": ELAPSED_FIELD,
+    "isBucketed": True,
+    "scale": "interval",
+    "params": {"type": "histogram", "ranges": [{"from": 0, "to": 1000, "label": ""}], "maxBars": "auto"},
+}
 # Lens requires the data type of a last value; the default here is "string".
 _LATEST_TYPES = {TIME_FIELD: "date", "event.start": "date", "task.exit_code": "number"}
 
@@ -40,7 +50,9 @@ def lens_columns(panel: Panel) -> Iterator[tuple[str, Json]]:
     """Yield terms, then time, then metrics: the order of buckets is their nesting."""
     for number, terms in enumerate(panel.terms):
         yield terms_column(number), _terms(terms)
-    if panel.has_time_axis:
+    if panel.has_time_axis and panel.time_field == ELAPSED_FIELD:
+        yield TIME_COLUMN, _ELAPSED
+    elif panel.has_time_axis:
         yield (
             TIME_COLUMN,
             {
