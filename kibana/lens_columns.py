@@ -143,7 +143,7 @@ def _terms(terms: Terms) -> Json:
         order = {"type": "column", "columnId": metric_column(terms.order_by_metric)}
     else:
         order = {"type": "alphabetical"}
-    # Lens has terms of numbers, but none of times. The axis of an ordinal scale would combine all checkpoints of the same
+    # Lens has terms of numbers, but none of times. An ordinal axis would combine all checkpoints of the same
     # text, such as "1.2 h".
     is_checkpoint = terms.field == TIME_FIELD
     return {
