@@ -169,8 +169,9 @@ class StackDeployment:
 
     def store_secrets(self, plan: StackPlan) -> None:
         """Store the secrets. Running functions read a changed one within five minutes."""
+        key_arn = plan.effective("SecretsKeyArn")
         for name, values in plan.secrets.items():
-            self._on_step(f"{store_secret(self._open, name, values)}: secret {name}")
+            self._on_step(f"{store_secret(self._open, name, values, key_arn)}: secret {name}")
 
 
 def _given(request: StackRequest, names: tuple[str, ...]) -> dict[str, str]:

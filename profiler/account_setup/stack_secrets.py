@@ -11,15 +11,23 @@ _SIGN_IN = frozenset({"api_key", "username", "password"})  # a new one replaces 
 
 
 def store_secret(
-    open_client: OpenClient, name: str, values: dict[str, str]
+    open_client: OpenClient, name: str, values: dict[str, str], key_arn: str = ""
 ) -> Literal["created", "updated", "unchanged"]:
-    """Store values in a secret's JSON object. Other values there stay.
+    """Store values in a secret's JSON object. Other values there stay, and so does the key of an existing secret.
+
+    Args:
+        open_client: Makes boto3's client of a service.
+        name: The secret's name.
+        values: The values.
+        key_arn: The KMS key of a new secret; empty: that of AWS.
 
     Raises:
         TaskProfilerError: AWS refuses, or the secret is something else. The message contains no value.
     """
     client = open_client("secretsmanager")
     actions = "secretsmanager:GetSecretValue, CreateSecret, PutSecretValue and TagResource"
+    if key_arn:
+        actions += f", and kms:GenerateDataKey and Decrypt with {key_arn}"
     with aws_errors(f"The secret {name} cannot be stored", actions):
         present = _read(client, name)
         if present is None:
@@ -28,6 +36,7 @@ def store_secret(
                 Description="Settings of Task Profiler's forwarder",
                 SecretString=json.dumps(values),
                 Tags=[{"Key": "application", "Value": "task-profiler"}],
+                **({"KmsKeyId": key_arn} if key_arn else {}),
             )
             return "created"
         kept = {key: value for key, value in present.items() if not (key in _SIGN_IN and _SIGN_IN & values.keys())}

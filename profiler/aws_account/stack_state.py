@@ -17,8 +17,9 @@ _CODE_KEY = re.compile(rf"{CODE_PREFIX}(.+)-[0-9a-f]+\.zip")
 _READY = frozenset(
     {"CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE", "IMPORT_COMPLETE", "IMPORT_ROLLBACK_COMPLETE"}
 )
-# A change set that was never applied leaves a stack without resources in REVIEW_IN_PROGRESS.
-_ABSENT = frozenset({"REVIEW_IN_PROGRESS", "DELETE_COMPLETE"})
+# A change set that was never applied leaves a stack without resources in REVIEW_IN_PROGRESS, which can be deleted.
+_EMPTY = "REVIEW_IN_PROGRESS"
+_ABSENT = frozenset({_EMPTY, "DELETE_COMPLETE"})
 
 
 class StackState(Struct, frozen=True, kw_only=True):
@@ -28,7 +29,7 @@ class StackState(Struct, frozen=True, kw_only=True):
         name: The stack's name.
         status: CloudFormation's, such as ``CREATE_COMPLETE``; None if CloudFormation knows no stack.
         reason: CloudFormation's reason for the status.
-        stack_id: The ARN of the stack.
+        stack_id: The ARN of the stack; None if there is nothing to delete.
         version: The version of the deployed code; None if the code was not uploaded by ``setup stack``.
         parameters: The values of the parameters.
         outputs: The outputs.
@@ -67,8 +68,10 @@ def read_state(open_client: OpenClient, name: str) -> StackState:
     cloudformation = open_client("cloudformation")
     with aws_errors(f"The stack {name!r} cannot be read", "cloudformation:DescribeStacks"):
         stack = _describe(cloudformation, name)
-    if stack is None or stack["StackStatus"] in _ABSENT:
-        return StackState(name=name, status=stack["StackStatus"] if stack else None)
+    status = stack["StackStatus"] if stack else None
+    if stack is None or status in _ABSENT:
+        stack_id = stack["StackId"] if stack and status == _EMPTY else None
+        return StackState(name=name, status=status, stack_id=stack_id)
     parameters = {item["ParameterKey"]: item.get("ParameterValue", "") for item in stack.get("Parameters", ())}
     code = _CODE_KEY.fullmatch(parameters.get("CodeKey", ""))
     return StackState(

@@ -185,7 +185,7 @@ def _messages_findings(output: str, url: str, source: DeployedStack) -> Iterator
         yield problem(
             _QUEUES,
             f"Events failed: about {count} messages in {name}.",
-            "Fix the cause, then send them again with make redrive.",
+            "Fix the cause, then send them again: task-profiler setup redrive.",
         )
 
 

@@ -1,12 +1,13 @@
 """Posts requests with urllib3, which requests and botocore bring along, and signs them with botocore."""
 
+import ssl
 from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3
-from urllib3.exceptions import HTTPError, ProtocolError
+from urllib3.exceptions import HTTPError, ProtocolError, SSLError
 
 from profiler.core.errors import UsageError
 from profiler.otlp.otlp_export import MAX_ANSWER_BYTES, HttpAnswer, Sign, TransportError
@@ -18,10 +19,12 @@ class HttpTransport:
 
     Args:
         ca_file: The certificates that servers are verified with; None: those of the system.
+        ca_setting: The variable that names this file; OpenSSL itself reads the default.
     """
 
-    def __init__(self, ca_file: str | None = None) -> None:
+    def __init__(self, ca_file: str | None = None, *, ca_setting: str = "SSL_CERT_FILE") -> None:
         self._pool = urllib3.PoolManager(retries=False, ca_certs=ca_file)
+        self._ca_setting = ca_setting
         self._answered: set[str] = set()
 
     def __call__(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
@@ -33,8 +36,17 @@ class HttpTransport:
                 if urlsplit(url).netloc not in self._answered:
                     raise
                 return self._post(url, headers, body, timeout_seconds)  # the server has closed the shared connection
+        except SSLError as error:
+            raise TransportError(self._tls_reason(error)) from error
         except (HTTPError, HTTPException, OSError) as error:
             raise TransportError(f"the server cannot be reached ({type(error).__name__})") from error
+
+    def _tls_reason(self, error: SSLError) -> str:
+        cause = error.args[0] if error.args else None
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            advice = f"set {self._ca_setting} to the file of your private CA"
+            return f"the server's certificate is not trusted ({cause.verify_message}): {advice}"
+        return "the server does not speak TLS: check whether the address begins with http:// or https://"
 
     def _post(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
         answer = self._pool.request(

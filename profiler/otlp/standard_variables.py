@@ -11,6 +11,7 @@ from profiler.otlp.otlp_export import MAX_SECONDS
 from profiler.otlp.otlp_settings import Targets, read_targets
 
 _PREFIX = "OTEL_EXPORTER_OTLP"
+CERTIFICATE_SETTING = f"{_PREFIX}_CERTIFICATE"
 _DEFAULT_ENDPOINT = "http://localhost:4318"
 _MS_PER_SECOND = 1000
 
@@ -37,7 +38,7 @@ def max_export_seconds(environment: Mapping[str, str]) -> float:
 
 def certificate_file(environment: Mapping[str, str]) -> str | None:
     """The file of the certificates that the server is verified with; None: those of the system."""
-    return environment.get(f"{_PREFIX}_CERTIFICATE", "").strip() or None
+    return environment.get(CERTIFICATE_SETTING, "").strip() or None
 
 
 def user_attributes(environment: Mapping[str, str]) -> Mapping[str, str]:

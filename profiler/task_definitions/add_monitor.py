@@ -34,6 +34,7 @@ from profiler.task_definitions.definition_json import ChangedDefinition
 from profiler.task_definitions.refresh import refresh
 
 _MAX_CONTAINERS = 10
+_MIN_CONTAINER_MB = 6  # Docker's
 _WINDOWS = "WINDOWS"
 _ARM = "ARM64"
 _PID_MODE_TASK = "task"
@@ -302,12 +303,13 @@ def _memory_notes(
     task_mb = task_memory_mb(definition)
     if task_mb is None:
         return
-    taken_mb = sum(container.memory_mb or container.memory_reservation_mb or 0 for container in containers)
+    taken_mb = sum(map(_taken_mb, containers))
     left_mb = task_mb - taken_mb
     if left_mb < RESERVATION_MB:
         raise TaskProfilerError(
             f"No memory is left for the monitor, because the containers may take {taken_mb} of the task's "
-            f"{task_mb:g} MiB: raise the task's memory or lower a container's, so that {RESERVATION_MB} MiB are free."
+            f"{task_mb:g} MiB: {_lower_one(containers, RESERVATION_MB - left_mb)}raise the task's memory, so that "
+            f"{RESERVATION_MB} MiB are free."
         )
     if task_mb < monitor.memory_mb:
         raise TaskProfilerError(
@@ -319,6 +321,18 @@ def _memory_notes(
             f"Only {left_mb:g} MiB of the task's memory are not assigned to other containers, and the monitor may use "
             f"{monitor.memory_mb} MiB: leave it that much if the batch uses all of its memory."
         )
+
+
+def _taken_mb(container: Container) -> int:
+    return container.memory_mb or container.memory_reservation_mb or 0
+
+
+def _lower_one(containers: Sequence[Container], missing_mb: float) -> str:
+    """What the container with the most memory must be lowered to, if it alone is enough."""
+    largest = max(containers, key=_taken_mb)
+    field = "memory" if largest.memory_mb else "memoryReservation"
+    lowered_mb = _taken_mb(largest) - missing_mb
+    return f"lower {field} of {largest.name!r} to {lowered_mb:g} MiB or " if lowered_mb >= _MIN_CONTAINER_MB else ""
 
 
 def _log_notes(batch: Container, monitor: MonitorContainer) -> Iterator[str]:

@@ -176,6 +176,7 @@ def test_a_cluster_after_the_rollout_has_no_problem(account: Account) -> None:
     assert [one["text"] for one in found["plain"]["findings"]] == ["There is no report of the last 8 days."]
     calls = Counter(account.proxy.operations)
     assert calls["DescribeTaskDefinition"] == calls["DescribeSubscriptionFilters"] == 4
+    assert calls["FilterLogEvents"] == 1 + 3 * 3  # only groups without a report are read back to the last eight days
     assert calls["POST /"] == 1  # of IAM: the policy of the shared role is enough
 
 

@@ -17,6 +17,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from profiler.otlp.http_transport import HttpTransport
+from profiler.otlp.otlp_export import TransportError
+
 
 class NoRuns(BaseHTTPRequestHandler):
     """A cluster without documents."""
@@ -89,6 +92,17 @@ def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> N
     done = history(url, "--ca-file", str(certificate))
     assert (done.returncode, done.stdout) == (1, "")
     assert "No runs in the indices task-reports-*" in done.stderr
+
+
+def test_an_export_names_the_setting_for_a_private_ca(server: tuple[str, Path]) -> None:
+    url, certificate = server
+    with pytest.raises(
+        TransportError, match=r"^the server's certificate is not trusted \(self.signed .*: set SSL_CERT_FILE to "
+    ):
+        HttpTransport()(url, {}, b"x", 5)
+    with pytest.raises(TransportError, match="set OTEL_EXPORTER_OTLP_CERTIFICATE to the file"):
+        HttpTransport(ca_setting="OTEL_EXPORTER_OTLP_CERTIFICATE")(url, {}, b"x", 5)
+    assert HttpTransport(str(certificate))(url, {}, b"x", 5).status == 200
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,9 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     assert account.aws.client("secretsmanager").list_secrets()["SecretList"] == []
     assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []
 
-    created = account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "NotifyFamilies=a b,c")
+    key = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/0a"
+    given = ("--parameter", "NotifyFamilies=a b,c", "--parameter", f"SecretsKeyArn={key}")
+    created = account.setup("--slack-failure-webhook", WEBHOOK, *given)
     assert created.returncode == 0, created.stderr
     lines = created.stdout.splitlines()
     assert lines[0] == f"created the bucket {BUCKET}"
@@ -106,6 +108,8 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     assert first["SlackSecretId"] == "task-profiler/slack"
     assert WEBHOOK not in first.values()
     assert account.secret("task-profiler/slack") == {"slack_failure_webhook_url": WEBHOOK}
+    stored = account.aws.client("secretsmanager").describe_secret(SecretId="task-profiler/slack")
+    assert stored["KmsKeyId"] == key
 
     # moto neither notices that nothing changes nor updates log groups: test_stack_changes.py has updates.
     planned = account.setup("--dry-run", "--slack-success-webhook", f"{WEBHOOK}-2")
@@ -248,6 +252,17 @@ def test_no_is_an_answer(account: Account, capfd: pytest.CaptureFixture[str]) ->
     assert account.aws.client("secretsmanager").list_secrets()["SecretList"] == []
     assert remove("task-profiler", account.client, refuse, dry_run=False) == 0  # there is nothing to ask about
     assert asked == [question]
+
+
+def test_the_empty_stack_of_a_change_set_that_nobody_applied_is_deleted(capfd: pytest.CaptureFixture[str]) -> None:
+    happens = [[of_stack("DELETE_IN_PROGRESS")], [of_stack("DELETE_COMPLETE")]]
+    cloudformation = FakeCloudFormation(stack={"StackStatus": "REVIEW_IN_PROGRESS"}, happens=happens)
+    assert remove("tp", cloudformation, lambda _: True, dry_run=True) == 0
+    assert "would delete the stack tp in eu-west-1 (REVIEW_IN_PROGRESS)\n" in capfd.readouterr().out
+    assert cloudformation.calls("DeleteStack") == []
+    assert remove("tp", cloudformation, lambda _: True, dry_run=False) == 0
+    assert "The stack tp in eu-west-1 is deleted." in capfd.readouterr().out
+    assert len(cloudformation.calls("DeleteStack")) == 1
 
 
 def test_settings_that_somebody_stored_elsewhere_are_not_replaced(account: Account) -> None:

@@ -69,27 +69,31 @@ def _last_reports(
     monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth], options: SourceOptions, clock: Clock
 ) -> LastReports:
     """The last reports. What cannot be read is a warning."""
-    reporting = [health for health in healths if health.has_reports]
-    families = frozenset(health.family for health in reporting)
-    groups = sorted({one.log_group for one in reporting if one.log_group is not None and one.log_group_exists})
     arn = next((one.planned.revision_arn for one in monitors if one.planned.revision_arn), "")
     pages = LimitedPages(open_pages(options))
     now_ns = clock.wall_ns()
+    newest_ns: dict[str, int] = {}
     try:
-        source: RunSource
-        if options.url is not None:
-            source = open_source(options, os.environ, clock)
-        elif groups:
-            source = LogGroupRuns(pages, groups, now_ns)
-        else:
-            return LastReports()
         with progress_row(os.environ) as show:
             show("Looking for the last reports", None)
-            newest_ns = newest_reports(source, families, arn_account(arn), arn_region(arn), now_ns)
+            for source, families in _sources([one for one in healths if one.has_reports], options, clock, pages):
+                newest_ns |= newest_reports(source, families, arn_account(arn), arn_region(arn), now_ns)
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")
         return LastReports(is_known=False)
     return LastReports(newest_ns=newest_ns, unread=frozenset(pages.unread))
+
+
+def _sources(
+    reporting: Sequence[FamilyHealth], options: SourceOptions, clock: Clock, pages: LimitedPages
+) -> Iterator[tuple[RunSource, frozenset[str]]]:
+    """Where the reports of which families are. Each log group is read until its own families have one."""
+    if options.url is not None:
+        yield open_source(options, os.environ, clock), frozenset(health.family for health in reporting)
+        return
+    for group in sorted({one.log_group for one in reporting if one.log_group is not None and one.log_group_exists}):
+        families = frozenset(health.family for health in reporting if health.log_group == group)
+        yield LogGroupRuns(pages, (group,), clock.wall_ns()), families
 
 
 def _lines(judged: Sequence[FamilyHealth], width: int | None) -> Iterator[Line]:

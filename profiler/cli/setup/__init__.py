@@ -4,6 +4,7 @@ import click
 
 from profiler.cli.options import aws_options
 from profiler.cli.setup.image_command import image_
+from profiler.cli.setup.redrive_command import redrive_
 from profiler.cli.setup.stack_command import stack_
 
 
@@ -26,3 +27,4 @@ def command(context: click.Context, *, clusters: tuple[str, ...], region: str | 
 
 command.add_command(image_)
 command.add_command(stack_)
+command.add_command(redrive_)

@@ -12,7 +12,7 @@ from profiler.cli.options import aws_options
 from profiler.cli.printing import warn
 from profiler.cli.wiring.aws_options import open_clients
 from profiler.core.ecs_terms import MONITOR_REPOSITORY
-from profiler.core.errors import UsageError
+from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
 
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
@@ -93,11 +93,17 @@ def _dry_run(
 ) -> Iterator[str]:
     """The commands as a shell would run them. The build context of an installation does not exist before the build."""
     from profiler.account_setup.image_context import clone_folder  # as above
-    from profiler.account_setup.image_docker import Docker  # as above
+    from profiler.account_setup.image_docker import PLATFORMS, Docker, ImageBuild  # as above
 
     docker = Docker(os.environ)
-    docker.check()
-    build = docker.plan(platforms, options)
+    try:
+        docker.check()
+    except TaskProfilerError as error:
+        warn(f"{error} The commands are those for a Docker with buildx.")
+        wanted = platforms or PLATFORMS
+        build = ImageBuild(platforms=wanted, needs_builder=len(wanted) > 1, options=options)
+    else:
+        build = docker.plan(platforms, options)
     aws = ["--region", ecr.region, *(["--profile", profile] if profile else [])]
     registry = ecr.login().registry
     if uri is None:

@@ -10,23 +10,56 @@ from profiler.cli.printing import is_terminal
 from profiler.core.errors import UsageError
 
 # As profiler.aws_account.stack_state.DEFAULT_STACK, whose module is not imported for the help.
-_DEFAULT_STACK = "task-profiler"
+DEFAULT_STACK = "task-profiler"
 # The names of the functions, which begin with the stack's, have at most 64 characters.
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
+def stack_name(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+    """Refuse what AWS would refuse later. CloudFormation's answer to an empty name is all stacks."""
+    if not _STACK.fullmatch(name):
+        raise UsageError(
+            f"--name {name!r} is not a stack's name: use at most 50 letters, digits and hyphens, a letter first."
+        )
+    return name
+
+
+def _secret(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """A secret, or that in the file of ``@FILE``: all users of the machine see a command line."""
+    if value is None or not value.startswith("@"):
+        return value
+    try:
+        with click.open_file(value[1:], encoding="utf-8") as file:
+            return str(file.read().strip())
+    except (OSError, ValueError) as error:  # no message contains the value, which may be a password
+        reason = getattr(error, "strerror", None) or "it is not text"
+        raise click.BadParameter(f"The file that follows @ cannot be read ({reason}): check its path.") from error
+
+
 @click.command(
     "stack", epilog="Example: task-profiler setup stack --elasticsearch https://search.example.com --dry-run"
 )
-@click.option("--name", default=_DEFAULT_STACK, show_default=True, metavar="STACK", help="Name of the stack.")
-@click.option("--slack-failure-webhook", "failure_webhook", metavar="URL", help="Slack webhook for all but successes.")
-@click.option("--slack-success-webhook", "success_webhook", metavar="URL", help="Slack webhook for successes.")
+@click.option(
+    "--name", default=DEFAULT_STACK, show_default=True, metavar="STACK", callback=stack_name, help="Name of the stack."
+)
+@click.option(
+    "--slack-failure-webhook",
+    "failure_webhook",
+    metavar="URL",
+    callback=_secret,
+    help="Slack webhook for all but successes.",
+)
+@click.option(
+    "--slack-success-webhook", "success_webhook", metavar="URL", callback=_secret, help="Slack webhook for successes."
+)
 @click.option("--elasticsearch", "url", metavar="URL", help="Index the reports in this Elasticsearch or OpenSearch.")
-@click.option("--api-key", metavar="KEY", help="API key of the functions there.")
-@click.option("--user", metavar="NAME:PASSWORD", help="Password of the functions there.")
+@click.option("--api-key", metavar="KEY", callback=_secret, help="API key of the functions there.")
+@click.option("--user", metavar="NAME:PASSWORD", callback=_secret, help="Password of the functions there.")
 @click.option("--otlp", "otlp_url", metavar="URL", help="Export each run to this OpenTelemetry backend.")
-@click.option("--otlp-headers", metavar="NAME=VALUE,…", help="Headers of the export, such as an API key.")
+@click.option(
+    "--otlp-headers", metavar="NAME=VALUE,…", callback=_secret, help="Headers of the export, such as an API key."
+)
 @click.option(
     "--log-group",
     "groups",
@@ -67,14 +100,15 @@ def stack_(
 ) -> int:
     """Deploy the forwarder by CloudFormation, or update it.
 
-    Settings that are not given keep their values. Webhooks, API keys and passwords are stored in Secrets
-    Manager. On a terminal, the command shows the changes and asks before it applies them.
+    Settings that are not given keep their values. Webhooks, API keys, passwords and headers are stored in Secrets
+    Manager; @FILE instead of one reads it from a file, @- from standard input. On a terminal, the command shows the
+    changes and asks before it applies them.
     """
     from profiler.account_setup.stack_deployment import StackRequest  # slow to import, as the next ones
     from profiler.cli.setup.stack_output import deploy, remove
     from profiler.cli.wiring.aws_options import open_clients
 
-    _check_names(name, bucket)
+    _check_bucket(bucket)
     open_client = open_clients(region, profile)
     can_ask = is_terminal() and sys.stdin is not None and sys.stdin.isatty()  # None: the caller has closed it
     confirm = _ask if can_ask and not yes else _agree
@@ -94,12 +128,7 @@ def stack_(
     return deploy(request, open_client, confirm, cluster, dry_run=dry_run)
 
 
-def _check_names(name: str, bucket: str | None) -> None:
-    """Refuse what AWS would refuse later. CloudFormation's answer to an empty name is all stacks."""
-    if not _STACK.fullmatch(name):
-        raise UsageError(
-            f"--name {name!r} is not a stack's name: use at most 50 letters, digits and hyphens, a letter first."
-        )
+def _check_bucket(bucket: str | None) -> None:
     if bucket is not None and not _BUCKET.fullmatch(bucket):
         raise UsageError(
             f"--bucket {bucket!r} is not a bucket's name: use 3 to 63 lower-case letters, digits, hyphens and dots."

@@ -11,6 +11,7 @@ from profiler.otlp.otlp_export import OtlpExporter, export_in_time
 from profiler.otlp.otlp_settings import Targets
 from profiler.otlp.run_signals import ExportedRun, signals_of
 from profiler.otlp.standard_variables import (
+    CERTIFICATE_SETTING,
     certificate_file,
     max_export_seconds,
     standard_targets,
@@ -32,5 +33,6 @@ def export_run(record: Record, environment: Mapping[str, str], clock: Clock) -> 
         )
         return standard_targets(environment), signals_of(run)
 
-    exporter = OtlpExporter(HttpTransport(certificate_file(environment)), clock, jitter=random.random)
+    transport = HttpTransport(certificate_file(environment), ca_setting=CERTIFICATE_SETTING)
+    exporter = OtlpExporter(transport, clock, jitter=random.random)
     return export_in_time(prepare, exporter, max_export_seconds(environment), is_asked_to_stop)

@@ -43,7 +43,8 @@ def parse(words: list[str]) -> None:
     try:
         command.make_context(command.name, words, parent=context)
     except click.BadParameter as error:
-        if not isinstance(error.param and error.param.type, click.File):
+        is_file = isinstance(error.param and error.param.type, click.File) or "that follows @" in error.message
+        if not is_file:
             raise
 
 

@@ -101,6 +101,11 @@ def test_without_a_server_the_reason_has_no_address(server: Server) -> None:
         HttpTransport()(f"{server.url}/secret", {}, b"", 1)
 
 
+def test_an_address_of_https_that_speaks_http(server: Server) -> None:
+    with pytest.raises(TransportError, match=r"^the server does not speak TLS: check whether the address begins with "):
+        HttpTransport()(server.url.replace("http", "https", 1), {}, b"", 5)
+
+
 def test_a_damaged_body_is_an_error(server: Server) -> None:
     server.result = (200, {"Content-Encoding": "gzip"}, b"no gzip")
     with pytest.raises(TransportError):

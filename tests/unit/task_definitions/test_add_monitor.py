@@ -340,18 +340,24 @@ def test_an_eleventh_container_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch_sizes", "task_memory"),
+    ("batch_sizes", "task_memory", "advice"),
     [
-        ({"memory": 512}, "512"),
-        ({"memory": 481}, "512"),
-        ({"memoryReservation": 2048}, "2 GB"),
-        ({"memory": 2048, "memoryReservation": 512}, "2GB"),
-        ({"memory": 16}, "100"),  # ECS refuses a container whose limit is above the task's
+        (
+            {"memory": 512},
+            "512",
+            "lower memory of 'batch' to 480 MiB or raise the task's memory, so that 32 MiB are free",
+        ),
+        ({"memory": 481}, "512", "to 480 MiB or raise"),
+        ({"memoryReservation": 2048}, "2 GB", "lower memoryReservation of 'batch' to 2016 MiB"),
+        ({"memory": 2048, "memoryReservation": 512}, "2GB", "lower memory of 'batch' to 2016 MiB"),
+        ({"memory": 30}, "36", "MiB: raise the task's memory, so that"),
+        ({"memory": 16}, "100", "raise the task's memory"),  # ECS refuses a container whose limit is above the task's
     ],
 )
-def test_a_task_without_memory_left_is_refused(batch_sizes: dict[str, int], task_memory: str) -> None:
+def test_a_task_without_memory_left_is_refused(batch_sizes: dict[str, int], task_memory: str, advice: str) -> None:
     message = refusal(definition({**BATCH, **batch_sizes}, memory=task_memory))
     assert message.startswith("No memory is left for the monitor")
+    assert advice in message
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Events in the dead-letter queues are sent again, with moto."""
+"""``task-profiler setup redrive``: events in the dead-letter queues are sent again, with moto."""
 
 import base64
 import json
@@ -11,9 +11,12 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
+from profiler.account_setup.dead_letters import event_in, redrive
+from profiler.cli.setup.redrive_command import redrive_
+from profiler.core.errors import TaskProfilerError
+from tests.fake_cloudformation import FakeCloudFormation
 from tests.integration.test_lambda_zip import subscription_event
 from tests.unit.forwarder.task.test_task_event import EVENT
-from tools.redrive import event_in, main, redrive
 
 # What Lambda sends to an on-failure destination: "Capturing records of Lambda asynchronous invocations".
 RECORD = {
@@ -176,14 +179,39 @@ def test_an_event_that_only_looks_like_a_record_is_left_as_it_is() -> None:
     assert event_in("[1]") == [1]
 
 
-@pytest.mark.parametrize("environment", [{}, {"QUEUE": "https://q"}, {"FUNCTION": "f"}])
-def test_what_is_missing_is_said(environment: dict[str, str]) -> None:
-    with pytest.raises(SystemExit, match="make redrive QUEUE=URL FUNCTION=NAME"):
-        main(environment)
+def test_what_is_no_event_is_named(queue: str) -> None:
+    sqs, functions = boto3.client("sqs"), Functions()
+    sqs.send_message(QueueUrl=queue, MessageBody="hello")
+    sent, (reason,) = again(sqs, functions, queue)
+    assert (sent, waiting(queue)) == (0, 1)
+    assert reason.endswith(" is no event of Lambda.")
 
 
-@pytest.mark.usefixtures("queue")
-def test_a_queue_that_is_not_there_is_said() -> None:
-    with pytest.raises(SystemExit, match="could not be sent again") as error:
-        main({"QUEUE": "https://sqs.eu-west-1.amazonaws.com/123456789012/missing", "FUNCTION": "f"})
-    assert "\n" not in str(error.value)
+def test_the_command_finds_the_queues_of_the_stack(
+    queue: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    outputs = {"TaskStoppedDeadLetterQueueUrl": queue, "TaskStoppedFunctionName": "tp-task-stopped"}
+    listed = [{"OutputKey": name, "OutputValue": value} for name, value in outputs.items()]
+    cloudformation = FakeCloudFormation(stack={"StackStatus": "CREATE_COMPLETE", "Outputs": listed})
+    sqs, functions = boto3.client("sqs"), Functions(takes=1)
+    receive = sqs.receive_message
+    monkeypatch.setattr(sqs, "receive_message", lambda **given: receive(**given | {"WaitTimeSeconds": 0}))
+    clients = {"cloudformation": cloudformation, "sqs": sqs, "lambda": functions, "kinesis": boto3.client("kinesis")}
+    monkeypatch.setattr("profiler.cli.setup.redrive_command.open_clients", lambda *_: clients.__getitem__)
+    sqs.send_message(QueueUrl=queue, MessageBody="{}")
+    assert redrive_.main([], standalone_mode=False) == 0
+    assert capfd.readouterr().out == "Sent 1 event to tp-task-stopped again.\n"
+    sqs.send_message(QueueUrl=queue, MessageBody="hello")
+    assert redrive_.main([], standalone_mode=False) == 1
+    assert " is no event of Lambda. It is still in the queue.\n" in capfd.readouterr().err
+    sqs.send_message(QueueUrl=queue, MessageBody="{}")
+    with pytest.raises(
+        TaskProfilerError, match="were not all sent, and the rest is in the queue: AWS returned TooMany"
+    ):
+        redrive_.main([], standalone_mode=False)
+    cloudformation.stack = {"StackStatus": "CREATE_COMPLETE"}
+    assert redrive_.main([], standalone_mode=False) == 0
+    assert capfd.readouterr().out.endswith("The stack task-profiler has no dead-letter queue: nothing to send.\n")
+    cloudformation.stack = None
+    with pytest.raises(TaskProfilerError, match="There is no stack 'task-profiler'"):
+        redrive_.main([], standalone_mode=False)

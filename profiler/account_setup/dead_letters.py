@@ -1,35 +1,27 @@
-"""Send the events in a dead-letter queue to their Lambda function again.
+"""Sends the events in a dead-letter queue to their Lambda function again.
 
-For records of a data stream, Lambda puts only their position into the queue. The tool reads them from the stream, which
-keeps them for 24 hours, and sends each one as the event of a subscription, which contains the same data.
+For records of a data stream, Lambda puts only their position into the queue. They are read from the stream, which
+keeps them for 24 hours, and each is sent as the event of a subscription, which contains the same data.
 
-    QUEUE=URL FUNCTION=NAME python tools/redrive.py
-
-The tool deletes an event from the queue after Lambda has accepted it. Both functions are idempotent, so a repeated
-event does no harm. An event that is too large for an asynchronous invocation (1 MB), such as a large record of a data
-stream, is sent by a synchronous one (6 MB). What Lambda does not accept is named and stays in the queue; the tool goes
-on with the other events.
+An event is deleted from the queue after Lambda has accepted it. The functions are idempotent, so a repeated event does
+no harm. An event that is too large for an asynchronous invocation (1 MB), such as a large record of a data stream, is
+sent by a synchronous one (6 MB). What Lambda does not accept stays in the queue, and the other events follow.
 """
 
 import base64
 import json
-import os
-import sys
-import time
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
-Client: TypeAlias = Any  # boto3 makes its clients at run time
+from profiler.core.aws_clients import AwsClient
 
 _TOO_LARGE = "RequestTooLargeException"
 
 
 def redrive(
-    sqs: Client,
-    lambda_client: Client,
-    kinesis: Client,
+    sqs: AwsClient,
+    lambda_client: AwsClient,
+    kinesis: AwsClient,
     queue_url: str,
     function_name: str,
     *,
@@ -38,8 +30,8 @@ def redrive(
 ) -> tuple[int, list[str]]:
     """Send all events again that were in the queue at ``now_ms``.
 
-    Newer events stay in the queue: they may be events that this tool has sent and that failed again after three
-    attempts. The visibility timeout hides them from this loop.
+    Newer events stay in the queue: they may have been sent by this loop, and have failed again after three attempts.
+    The visibility timeout hides them from it. Raises ClientError if later events would fail, too.
 
     Returns:
         The number of events that were sent, and a sentence for each one that Lambda did not accept.
@@ -52,7 +44,12 @@ def redrive(
             if float(message["Attributes"]["SentTimestamp"]) > now_ms or message["MessageId"] in refused:
                 continue
             reasons = []
-            for name, event in events_in(message["Body"], kinesis):
+            try:
+                events = [*events_in(message["Body"], kinesis)]
+            except ValueError:
+                refused[message["MessageId"]] = [f"The message {message['MessageId']} is no event of Lambda."]
+                continue
+            for name, event in events:
                 reason = _send(lambda_client, function_name, json.dumps(event))
                 if reason is None:
                     sent += 1
@@ -65,8 +62,10 @@ def redrive(
     return sent, [reason for reasons in refused.values() for reason in reasons]
 
 
-def _send(lambda_client: Client, function_name: str, payload: str) -> str | None:
-    """Send one event. Returns why Lambda did not accept it. Raises ClientError if later events would fail too."""
+def _send(lambda_client: AwsClient, function_name: str, payload: str) -> str | None:
+    """Send one event. Returns why Lambda did not accept it."""
+    from botocore.exceptions import ClientError  # slow to import
+
     try:
         lambda_client.invoke(FunctionName=function_name, InvocationType="Event", Payload=payload)
     except ClientError as error:
@@ -83,7 +82,7 @@ def _send(lambda_client: Client, function_name: str, payload: str) -> str | None
     return "the function failed, see its log" if answer.get("FunctionError") else None
 
 
-def events_in(body: str, kinesis: Client) -> Iterator[tuple[str, object]]:
+def events_in(body: str, kinesis: AwsClient) -> Iterator[tuple[str, object]]:
     """Yield the events of a message, each with its name: one, or those of a range of a data stream."""
     document: Any = json.loads(body)
     batch = document.get("KinesisBatchInfo") if isinstance(document, dict) else None
@@ -95,7 +94,7 @@ def events_in(body: str, kinesis: Client) -> Iterator[tuple[str, object]]:
         yield name, {"awslogs": {"data": base64.b64encode(data).decode()}}
 
 
-def records_in(batch: Mapping[str, Any], kinesis: Client) -> Iterator[tuple[str, bytes]]:
+def records_in(batch: Mapping[str, Any], kinesis: AwsClient) -> Iterator[tuple[str, bytes]]:
     """Yield sequence number and data of the records from the first to the last one of a batch."""
     position = {
         "StreamARN": batch["streamArn"],
@@ -124,24 +123,3 @@ def event_in(body: str) -> object:
     document: Any = json.loads(body)
     is_record = isinstance(document, dict) and "requestPayload" in document and "requestContext" in document
     return document["requestPayload"] if is_record else document
-
-
-def main(environment: Mapping[str, str]) -> None:
-    """Send the events again. Exits with an error message if a setting is missing or AWS rejects a request."""
-    queue_url, function_name = environment.get("QUEUE", ""), environment.get("FUNCTION", "")
-    if not queue_url or not function_name:
-        sys.exit("No queue or no function: make redrive QUEUE=URL FUNCTION=NAME, both are outputs of the stack.")
-    import boto3
-
-    try:
-        clients = boto3.client("sqs"), boto3.client("lambda"), boto3.client("kinesis")
-        sent, refused = redrive(*clients, queue_url, function_name, now_ms=time.time() * 1000)
-    except (BotoCoreError, ClientError) as error:
-        sys.exit(f"The events could not be sent again ({error}): unsent events are still in the queue.")
-    print(f"{sent} events sent to {function_name} again.")
-    if refused:
-        sys.exit("\n".join([*refused, "What was not sent is still in the queue."]))
-
-
-if __name__ == "__main__":
-    main(os.environ)
