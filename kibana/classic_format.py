@@ -21,6 +21,7 @@ from kibana.dashboard_model import (
     Panel,
     Terms,
 )
+from kibana.data_views import data_view
 from kibana.dropdown_lists import classic_controls
 from kibana.saved_objects import (
     NAVIGATION_HEIGHT,
@@ -28,7 +29,6 @@ from kibana.saved_objects import (
     GridPosition,
     classic_visualization,
     dashboard_object,
-    data_view,
     data_view_reference,
     navigation,
     navigation_position,

@@ -143,7 +143,9 @@ def _terms(terms: Terms) -> Json:
         order = {"type": "column", "columnId": metric_column(terms.order_by_metric)}
     else:
         order = {"type": "alphabetical"}
-    is_checkpoint = terms.field == TIME_FIELD  # Lens has terms of numbers, but none of times
+    # Lens has terms of numbers, but none of times. An ordinal axis would combine all checkpoints of the same
+    # text, such as "1.2 h".
+    is_checkpoint = terms.field == TIME_FIELD
     return {
         "label": terms.label,
         "customLabel": True,
@@ -151,7 +153,7 @@ def _terms(terms: Terms) -> Json:
         "operationType": "terms",
         "sourceField": ELAPSED_FIELD if is_checkpoint else terms.field,
         "isBucketed": True,
-        "scale": "ordinal",
+        "scale": "interval" if is_checkpoint else "ordinal",
         "params": {
             "size": terms.size,
             "orderBy": order,

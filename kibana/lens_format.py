@@ -15,12 +15,12 @@ from kibana.dashboard_model import (
     Json,
     Panel,
 )
+from kibana.data_views import data_view
 from kibana.dropdown_lists import lens_controls
 from kibana.lens_columns import TIME_COLUMN, lens_columns, metric_column, terms_column
 from kibana.saved_objects import (
     NAVIGATION_HEIGHT,
     dashboard_object,
-    data_view,
     data_view_reference,
     navigation,
     navigation_position,

@@ -342,6 +342,15 @@ def test_kibana_counts_in_whole_numbers_and_durations_begin_at_a_second(files: d
     assert {"running-notices", "task-count-by-family"} <= {one.key for one in PANELS if one.has_whole_numbers}
 
 
+def test_each_checkpoint_has_its_own_point(files: dict[str, str]) -> None:
+    """Kibana formats the values of an ordinal axis before it draws them: "1.2 h" would be six checkpoints."""
+    for panel in (one for one in PANELS if one.has_checkpoint_axis):
+        lens = by_id(loaded(files[LENS]), object_id("lens", panel.key))["attributes"]["state"]
+        layer = next(iter(lens["datasourceStates"]["indexpattern"]["layers"].values()))
+        column = layer["columns"][lens["visualization"]["layers"][0]["xAccessor"]]
+        assert (column["sourceField"], column["scale"]) == (ELAPSED_FIELD, "interval")
+
+
 def test_no_cell_of_a_table_is_cut(files: dict[str, str]) -> None:
     tables = [one for one in loaded(files[LENS]) if one["attributes"].get("visualizationType") == "lnsDatatable"]
     assert tables
