@@ -40,7 +40,7 @@ pytestmark = pytest.mark.search
 
 START, END = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)
 TEN, ELEVEN = "2026-03-01T10:00:00.000Z", "2026-03-01T11:00:00.000Z"
-MINUTE = 60_000  # of elapsed time
+ONE_MINUTE, TWO_MINUTES = "60000.0", "120000.0"  # of elapsed time, in ms
 ONE, TWO = "2026-03-01T10:01:00.000Z", "2026-03-01T10:02:00.000Z"
 PANEL = {panel.key: panel for panel in PANELS}
 SCRIPT = {script.task_id: script for script in SCRIPTS}
@@ -177,7 +177,7 @@ def by_family(rows: dict[tuple[str, ...], tuple[Any, ...]]) -> dict[tuple[str, .
 def buckets_of(buckets: Any) -> list[tuple[str, Bucket]]:
     if isinstance(buckets, dict):
         return list(buckets.items())
-    return [(bucket.get("key_as_string", bucket["key"]), bucket) for bucket in buckets]
+    return [(str(bucket.get("key_as_string", bucket["key"])), bucket) for bucket in buckets]
 
 
 def value(bucket: Bucket, panel: Panel, n: int) -> Any:
@@ -450,20 +450,20 @@ def test_notices(ask: Ask) -> None:
 def test_devices(ask: Ask) -> None:
     """Two GPUs, of which the second is 20 points above the first, and a NeuronCore like the first."""
     assert table(ask("run-gpu"), "run-gpu") == {
-        ("nightly", 1 * MINUTE): (close(20),),
-        ("nightly", 2 * MINUTE): (close(40),),
+        ("nightly", ONE_MINUTE): (close(20),),
+        ("nightly", TWO_MINUTES): (close(40),),
     }
     assert table(ask("run-gpu-memory"), "run-gpu-memory") == {
-        ("nightly", 1 * MINUTE): (6000,),
-        ("nightly", 2 * MINUTE): (6000,),
+        ("nightly", ONE_MINUTE): (6000,),
+        ("nightly", TWO_MINUTES): (6000,),
     }
     assert table(ask("run-neuron"), "run-neuron") == {
-        ("nightly", 1 * MINUTE): (close(10),),
-        ("nightly", 2 * MINUTE): (close(30),),
+        ("nightly", ONE_MINUTE): (close(10),),
+        ("nightly", TWO_MINUTES): (close(30),),
     }
     assert table(ask("run-neuron-memory"), "run-neuron-memory") == {
-        ("nightly", 1 * MINUTE): (1500,),
-        ("nightly", 2 * MINUTE): (1500,),
+        ("nightly", ONE_MINUTE): (1500,),
+        ("nightly", TWO_MINUTES): (1500,),
     }
     assert table(ask("gpu-usage"), "gpu-usage") == {("nightly", TEN): (close(60),)}
     assert table(ask("neuron-usage"), "neuron-usage") == {("nightly", TEN): (close(50),)}
