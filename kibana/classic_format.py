@@ -73,7 +73,7 @@ _WIDTHS: Final = {
     TIME_FIELD: 160,
 }
 """The widths of columns. The others share the rest, and have at least 100 pixels."""
-_LONG_TEXT, _WIDTHS_BESIDE_IT = "notice.message", {"task.family": 130, "notice.kind": 90}
+_LONG_TEXT, _WIDTHS_BESIDE_IT = "notice.message", {"task.family": 130, "notice.kind": 90, "count": 95}
 """The column that has the rest for itself, and the widths that columns have only in its table."""
 _ABOVE_ALL_VALUES: Final = 1_000_000_000
 _FROM_ZERO = {"type": "linear", "mode": "normal"}
@@ -126,7 +126,9 @@ def _settings(panel: Panel) -> Json:
         settings["colors"] = colours
     if panel.kind == "table":
         fields = [terms.field for terms in panel.terms]
-        fields += [metric.field if metric.operation in {"latest", "max"} else "" for metric in panel.metrics]
+        fields += [
+            metric.field if metric.operation in {"latest", "max"} else metric.operation for metric in panel.metrics
+        ]
         widths = {**_WIDTHS, **_WIDTHS_BESIDE_IT, _LONG_TEXT: None} if _LONG_TEXT in fields else _WIDTHS
         settings["columnsWidth"] = [
             {"colIndex": number, "width": width}

@@ -650,7 +650,7 @@ def test_id_columns_have_a_width_and_the_number_of_ids_does_not(files: dict[str,
     ]
     failures, notices, families = (found for found in widths if found)
     assert [one["colIndex"] for one in failures] == [1, 3, 4, 5, 6, 7, 8]  # not the family and its number of tasks
-    assert [one["colIndex"] for one in notices] == [0, 1, 4, 5]  # the message has the rest
+    assert [one["colIndex"] for one in notices] == [0, 1, 2, 4, 5]  # the message has the rest
     assert [one["colIndex"] for one in families] == [5, 7]  # longest, latest task
 
 
