@@ -89,7 +89,7 @@ def test_the_filters_hold_and_the_time_zone_is_the_readers(opened: Opener, night
     assert names(tab)[0].startswith("nightly-etl, 2026-11-09, ")
     tab.fill("#from", "2030-01-01")
     ready(tab)
-    assert tab.inner_text("#morning") == "No run in this selection has a start time."
+    assert tab.inner_text("#morning") == "No run matches the filters."
 
 
 @pytest.mark.parametrize(("width", "theme"), [(390, "light"), (390, "dark"), (1440, "dark")])

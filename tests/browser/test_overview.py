@@ -398,3 +398,11 @@ def test_the_page_says_that_runs_count_as_if_on_fargate(opened: Opener, tmp_path
     without = opened(page_of(tmp_path, ec2))
     assert "Fargate" not in without.inner_text("#about")
     assert "Cost" not in without.inner_text("#tiles")
+
+
+def test_the_charts_show_the_local_time(opened: Opener, ecs_dashboard: Path) -> None:
+    tab = opened(ecs_dashboard, zone="Europe/Berlin")
+    first_hour = tab.evaluate("document.getElementById('count').data[0].hovertext[0].split('<br>')[0]")
+    for chart in ("count", "duration", "heat-cpu", "heat-memory"):
+        start = tab.evaluate(f"document.getElementById('{chart}')._fullLayout.xaxis.range[0]")
+        assert start.replace("T", " ").startswith(first_hour), chart

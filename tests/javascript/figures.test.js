@@ -10,7 +10,7 @@ import { coursePath } from "#page/overview_strip.js";
 import { cardPosition } from "#page/run_card.js";
 import { runFigure, wholeRange } from "#page/run_figure.js";
 import { readingsAt } from "#page/run_rows.js";
-import { bucketsOf } from "#page/time_buckets.js";
+import { asPlotted, bucketsOf } from "#page/time_buckets.js";
 import { DAY } from "#page/time_units.js";
 import { HOUR, runAt, START } from "./browser.js";
 
@@ -26,7 +26,7 @@ test("a cell of the heatmap is the highest peak of its runs, and a mark is a kil
   const [{ z, text }, kills] = heatmap(runs).traces;
   assert.deepEqual(z, [[100, null, null, 50]]);
   assert.equal(text[0][0], "<b>etl</b><br>2026-11-20<br>100 % peak CPU, runs: 2");
-  assert.deepEqual([kills.x, kills.y], [[START - 6 * HOUR + 1.5 * DAY], [0]]);
+  assert.deepEqual([kills.x, kills.y], [[asPlotted(START - 6 * HOUR + 1.5 * DAY)], [0]]);
   assert.match(kills.hovertext[0], /– peak CPU, runs: 1<br>out of memory: 1$/);
   const killed = [runAt(0, { peak: 990, size: 1000, outcome: "out of memory" })];
   const memory = heatmapFigure(killed, bucketsOf(killed), MEMORY_HEAT);

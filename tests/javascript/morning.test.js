@@ -131,3 +131,10 @@ test("the cost of a row is that of its tasks, and is not known without prices", 
   );
   assert.equal(isPriced, true);
 });
+
+test("a line has no more points than it has room for", () => {
+  const points = Array.from({ length: 180 }, (_, at) => [at, at]);
+  const line = sparkline({ median: 90, points }, 180, { width: 60, height: 20 });
+  assert.equal(line.length, 30);
+  assert.deepEqual([line[0][0], line.at(-1)[0]], [1, 59]);
+});

@@ -7,7 +7,7 @@ import { escapeControls, truncate } from "#page/formats.js";
 import { familyOf } from "#page/run_values.js";
 import { grouped } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
-import { bucketText } from "#page/time_buckets.js";
+import { asPlotted, bucketText } from "#page/time_buckets.js";
 import { DAY, MINUTE } from "#page/time_units.js";
 
 export const MAX_FAMILIES = 30;
@@ -151,14 +151,14 @@ export function bucketAxis({ starts, width }, mostTicks = 5) {
   const padding = Math.max(0, MIN_SHOWN_BUCKETS * width - (last - first)) / 2;
   const nticks = isNarrow() ? 2 : mostTicks;
   const ticks = width < DAY ? { ...DATE_TICKS, nticks } : nightTicks(starts, width, nticks);
-  return { type: "date", range: [first - padding, last + padding], showgrid: false, ...ticks };
+  return { type: "date", range: [first - padding, last + padding].map(asPlotted), showgrid: false, ...ticks };
 }
 
 // Days are named below the middle of their bucket.
 function nightTicks(starts, width, nticks) {
   const named = starts.filter((_, at) => at % Math.ceil(starts.length / nticks) === 0);
   return {
-    tickvals: named.map((start) => start + width / 2),
+    tickvals: named.map((start) => asPlotted(start + width / 2)),
     ticktext: named.map((start) => bucketText(start, width)),
     tickangle: 0,
   };

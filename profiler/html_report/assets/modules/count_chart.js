@@ -5,7 +5,7 @@ import { isKnown } from "#page/formats.js";
 import { colourName, OUTCOMES } from "#page/outcomes.js";
 import { max, total } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
-import { bucketText } from "#page/time_buckets.js";
+import { asPlotted, bucketText } from "#page/time_buckets.js";
 
 const MAX_TICKS = 6;
 
@@ -38,7 +38,7 @@ function outcomeTrace(runs, { starts, width, indexOf }, outcome) {
   return {
     type: "bar",
     name: outcome,
-    x: starts.map((start) => start + width / 2),
+    x: starts.map((start) => asPlotted(start + width / 2)),
     y: counts,
     width: width * 0.86,
     marker: { color: colour(colourName(outcome)) },

@@ -12,7 +12,7 @@ import {
 import { asDuration, asFamilies, isKnown } from "#page/formats.js";
 import { grouped, max, quantile } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
-import { bucketText } from "#page/time_buckets.js";
+import { asPlotted, bucketText } from "#page/time_buckets.js";
 
 const ROW_SHARE = 0.84;
 const HEADROOM = 1.15;
@@ -65,7 +65,7 @@ function familyRow([family, runs], row, buckets) {
 }
 
 function bandTrace(rows, { starts, width }) {
-  const sides = ({ points }) => [starts[points[0].at], starts[points.at(-1).at] + width];
+  const sides = ({ points }) => [starts[points[0].at], starts[points.at(-1).at] + width].map(asPlotted);
   return {
     type: "scatter",
     mode: "lines",
@@ -90,7 +90,7 @@ function zeroTrace(rows, { starts, width }) {
     type: "scatter",
     mode: "lines",
     name: "0",
-    x: rows.flatMap(() => [starts[0], starts.at(-1) + width, null]),
+    x: rows.flatMap(() => [asPlotted(starts[0]), asPlotted(starts.at(-1) + width), null]),
     y: rows.flatMap(({ heightOf }) => [heightOf(0), heightOf(0), null]),
     line: { color: colour("line"), width: 1 },
     hoverinfo: "skip",
@@ -103,7 +103,7 @@ function lineTrace(rows, { starts, width }) {
     type: "scatter",
     mode: "lines+markers",
     name: "median",
-    x: each(({ at }) => starts[at] + width / 2),
+    x: each(({ at }) => asPlotted(starts[at] + width / 2)),
     y: each(({ ms }, { heightOf }) => heightOf(ms)),
     connectgaps: false,
     line: { color: colour("cpu"), width: 1.6 },

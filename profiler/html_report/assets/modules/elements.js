@@ -36,6 +36,7 @@ export const byId = (id) => document.getElementById(id);
 export const button = (textContent, onclick, properties = {}) =>
   element("button", { type: "button", textContent, onclick, ...properties });
 
+export const NO_MATCH = "No run matches the filters.";
 export const emptyNote = (textContent) => element("p", { className: "empty", textContent });
 
 /** A bar for a share of a limit. Only a limit that must not be reached makes it warm and hot. */

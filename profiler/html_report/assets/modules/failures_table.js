@@ -1,6 +1,6 @@
 // The table of families with failed runs.
 
-import { breakable, byId, emphasizedCount, emptyNote, table } from "#page/elements.js";
+import { breakable, byId, emphasizedCount, emptyNote, NO_MATCH, table } from "#page/elements.js";
 import { asTime, UNKNOWN } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
@@ -11,9 +11,7 @@ export function drawFailures(runs) {
   const failed = runs.filter(isFailed);
   const place = byId("failures");
   if (!failed.length)
-    return place.replaceChildren(
-      emptyNote(runs.length ? "No run in this selection has failed." : "No run matches the filters."),
-    );
+    return place.replaceChildren(emptyNote(runs.length ? "No run in this selection has failed." : NO_MATCH));
   const all = grouped(runs, familyOf);
   const families = [...grouped(failed, familyOf)]
     .map(([family, failedRuns]) => ({

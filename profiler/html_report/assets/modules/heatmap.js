@@ -8,7 +8,7 @@ import { shareOf } from "#page/run_values.js";
 import { selection, writeAddress } from "#page/selection.js";
 import { grouped, known, max, mean } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
-import { bucketText } from "#page/time_buckets.js";
+import { asPlotted, bucketText } from "#page/time_buckets.js";
 
 const COLOUR_BAR = {
   thickness: 9,
@@ -74,7 +74,7 @@ export function heatmapFigure(runs, buckets, heat, statistic = "peak") {
 const cellsTrace = (rows, { starts, width }, colours) => ({
   // Edges of the cells, not centres: with centres, Plotly draws a single column 1 ms wide.
   type: "heatmap",
-  x: [...starts, starts.at(-1) + width],
+  x: [...starts, starts.at(-1) + width].map(asPlotted),
   y: [...rows.map(({ row }) => row - 0.5), rows.length - 0.5],
   z: rows.map(({ cells }) => cells.map((cell) => cell?.percent ?? null)),
   text: rows.map(({ cells }) => cells.map((cell) => cell?.text ?? "")),
@@ -97,7 +97,7 @@ function killTrace(rows, { starts, width }) {
     type: "scatter",
     mode: "markers",
     name: "out of memory",
-    x: kills.map(({ at }) => starts[at] + width / 2),
+    x: kills.map(({ at }) => asPlotted(starts[at] + width / 2)),
     y: kills.map(({ row }) => row),
     hoverinfo: "text",
     hovertext: kills.map(({ cell }) => cell.text),

@@ -4,10 +4,10 @@ import { drawFigure } from "#page/charts.js";
 import { content, loadActivity, loadContent, loadSeries } from "#page/content.js";
 import { countFigure } from "#page/count_chart.js";
 import { durationFigure } from "#page/duration_chart.js";
-import { byId, element } from "#page/elements.js";
+import { byId, element, NO_MATCH } from "#page/elements.js";
 import { drawFailures } from "#page/failures_table.js";
 import { showFilters, startFilters } from "#page/filter_controls.js";
-import { asCount, asFamilies, asTime, asWholeDuration, UNKNOWN } from "#page/formats.js";
+import { asCount, asFamilies, asTime, UNKNOWN } from "#page/formats.js";
 import { CPU_HEAT, heatmapFigure, MEMORY_HEAT, showStatistic, startHeatmaps } from "#page/heatmap.js";
 import { drawMorning } from "#page/morning_screen.js";
 import { drawNight, startNight } from "#page/night_chart.js";
@@ -20,7 +20,7 @@ import { formatAddress, readAddress, selectedRuns, selection } from "#page/selec
 import { known, max, min } from "#page/statistics.js";
 import { isOnPaper, startThemes } from "#page/theme.js";
 import { drawTiles } from "#page/tiles.js";
-import { bucketsOf } from "#page/time_buckets.js";
+import { bucketsOf, intervalText } from "#page/time_buckets.js";
 
 let latestDraw = 0;
 const yieldToBrowser = () => new Promise((done) => setTimeout(done, 0));
@@ -44,7 +44,9 @@ async function drawAll() {
   showStatistic(byId("all"));
   const isFiltered = runs.length !== content.runs.length;
   byId("filtered").textContent = isFiltered ? `${runs.length} of ${content.runs.length} runs` : "";
-  byId("count-note").textContent = `By outcome, in intervals of ${asWholeDuration(buckets.width)}`;
+  byId("count-note").textContent = `By outcome, in intervals of ${intervalText(buckets.width)}`;
+  const draw = (id, figureOf, ...more) =>
+    drawFigure(byId(id), runs.length ? figureOf(runs, buckets, ...more) : { nothing: NO_MATCH });
   const parts = [
     async () => {
       drawMorning(runs);
@@ -53,12 +55,12 @@ async function drawAll() {
       markTime("firstHeatmap");
     },
     async () => {
-      await drawFigure(byId("heat-cpu"), heatmapFigure(runs, buckets, CPU_HEAT, selection.statistic));
+      await draw("heat-cpu", heatmapFigure, CPU_HEAT, selection.statistic);
       nextFrame().then(() => markTime("usageHeatmap"));
     },
-    () => drawFigure(byId("heat-memory"), heatmapFigure(runs, buckets, MEMORY_HEAT, selection.statistic)),
-    () => drawFigure(byId("count"), countFigure(runs, buckets)),
-    () => drawFigure(byId("duration"), durationFigure(runs, buckets)),
+    () => draw("heat-memory", heatmapFigure, MEMORY_HEAT, selection.statistic),
+    () => draw("count", countFigure),
+    () => draw("duration", durationFigure),
     () => drawNight(byId("night"), runs),
     () => drawFailures(runs),
     () => drawSizing(runs),

@@ -11,6 +11,7 @@ import { DAY, HOUR } from "#page/time_units.js";
 const MIN_NIGHTS_RANGE = 3 * DAY;
 const MAX_COLUMNS = 180;
 const MIN_RUNS_OF_CHANGE = 4;
+const MIN_POINT_DISTANCE = 2;
 const OTHER_SIGNS = { success: "✓", running: "▸", stopped: "■", unknown: "?" };
 
 const percentOf = (run) => shareOf(run.peak, run.size);
@@ -136,8 +137,19 @@ export function ratioText(ratio) {
   return percent ? `${percent > 0 ? "+" : ""}${percent} %` : "±0 %";
 }
 
+// One point, the median, for so many columns: more points than the line has room for hide its course.
+const thinned = (points, columns) =>
+  [...grouped(points, ([at]) => Math.floor(at / columns))].map(([group, some]) => [
+    columns === 1 ? some[0][0] : Math.min((group + 0.5) * columns - 0.5, some.at(-1)[0]),
+    quantile(
+      some.map(([, ms]) => ms),
+      0.5,
+    ),
+  ]);
+
 /** Returns the points of a line of this size. A value far from the median is drawn at the edge. */
-export function sparkline({ median, points }, columns, { width, height }) {
+export function sparkline({ median, points: all }, columns, { width, height }) {
+  const points = thinned(all, Math.ceil((MIN_POINT_DISTANCE * columns) / width));
   const within = ([, ms]) => Math.min(Math.max(ms, median / 3), median * 3);
   const values = points.map(within);
   const [low, high] = [min(values), max(values)];

@@ -2,7 +2,7 @@
 
 import { startArrowKeys } from "#page/arrow_keys.js";
 import { MAX_FAMILIES } from "#page/charts.js";
-import { breakable, button, byId, element, emptyNote, svgElement } from "#page/elements.js";
+import { breakable, button, byId, element, emptyNote, NO_MATCH, svgElement } from "#page/elements.js";
 import { asCount, asDuration, asUsd, escapeControls, isKnown } from "#page/formats.js";
 import { cellName, cellSign, morningGrid, ratioText, sparkline } from "#page/morning_grid.js";
 import { colourName } from "#page/outcomes.js";
@@ -21,11 +21,12 @@ export function drawMorning(runs) {
   const grid = morningGrid(runs, { maxRows: showsAll ? undefined : MAX_FAMILIES });
   byId("morning-title").textContent = `Families by ${grid?.unit ?? "night"}`;
   byId("morning-note").hidden = !grid;
-  if (!grid) return place.replaceChildren(emptyNote("No run in this selection has a start time."));
+  if (!grid)
+    return place.replaceChildren(emptyNote(runs.length ? "No run in this selection has a start time." : NO_MATCH));
   byId("morning-note").textContent =
     `Highest memory peak of each ${grid.unit} in % of the limit. A cell opens its killed run, else its failed` +
-    " run, else the one with the highest peak. Duration: the median, and its change from the older to the newer half" +
-    " of the runs." +
+    " run, else the one with the highest peak. Duration: the median of the successful runs, and its change from the" +
+    " older to the newer half." +
     (grid.isPriced ? " Cost: the sum." : "");
   const columnsKey = `${grid.columns[0].text} ${grid.columns.length}`;
   const scrolled = place.dataset.columns === columnsKey ? place.querySelector(".nights")?.scrollLeft : undefined;
@@ -54,7 +55,7 @@ function legend() {
 // What the table leaves out.
 function rest({ rows, families, tooOld, withoutStart, columns }) {
   const sentences = [
-    tooOld && `Not drawn: ${asCount(tooOld, "run")} before ${columns[0].text}. Choose an earlier last day above.`,
+    tooOld && `Not drawn: ${asCount(tooOld, "run")} before ${columns[0].text}. Choose an earlier day in “To”.`,
     withoutStart && `Not drawn: ${asCount(withoutStart, "run")} without a start time.`,
     rows.length < families &&
       `${rows.length} of ${families} families: those with kills, those with failures, then those with the most runs.`,

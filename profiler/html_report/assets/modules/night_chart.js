@@ -3,7 +3,7 @@
 import { startArrowKeys } from "#page/arrow_keys.js";
 import { isNarrow } from "#page/charts.js";
 import { content } from "#page/content.js";
-import { breakable, byId, element, emptyNote, table } from "#page/elements.js";
+import { breakable, byId, element, emptyNote, NO_MATCH, table } from "#page/elements.js";
 import { asCount, asTime, escapeControls } from "#page/formats.js";
 import { nightLanes, periodText, shownPeriod, timeTicks, WIDTHS } from "#page/night_lanes.js";
 import { colourName, isFailed, OUTCOMES } from "#page/outcomes.js";
@@ -29,7 +29,8 @@ export function drawNight(place, runs) {
   const all = withNotices(runs);
   const shown = shownPeriod(all, chosen);
   drawControls(shown);
-  const lanes = shown ? nightLanes(all, shown) : { nothing: "No run in this selection has a start time.", leftOut: "" };
+  const nothing = runs.length ? "No run in this selection has a start time." : NO_MATCH;
+  const lanes = shown ? nightLanes(all, shown) : { nothing, leftOut: "" };
   byId("night-left-out").textContent = lanes.leftOut;
   drawNotices(lanes.notices ?? []);
   place.replaceChildren(lanes.nothing ? emptyNote(lanes.nothing) : lanesElement(lanes, shown));

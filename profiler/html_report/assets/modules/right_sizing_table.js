@@ -1,12 +1,22 @@
 // The table of families with their measured use and recommended size.
 
 import { content } from "#page/content.js";
-import { breakable, button, byId, element, emphasizedCount, emptyNote, table, withBar } from "#page/elements.js";
+import {
+  breakable,
+  button,
+  byId,
+  element,
+  emphasizedCount,
+  emptyNote,
+  NO_MATCH,
+  table,
+  withBar,
+} from "#page/elements.js";
 import { asMemory, asPercent, asTaskSize, asVcpuCount, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
 import { isKilled } from "#page/outcomes.js";
 import { familyOf, shareOf } from "#page/run_values.js";
 import { grouped, known, max } from "#page/statistics.js";
-import { adviceDetails, adviceOf, adviceText, monthlySaving } from "#page/what_if_table.js";
+import { adviceDetails, adviceOf, adviceText, isAtMost, monthlySaving } from "#page/what_if_table.js";
 
 // A recommendation is based on the family's last runs, independent of the filters.
 // Its button opens a row below, which has room for the table of sizes.
@@ -54,9 +64,9 @@ function sizingRow([family, runs], everyRun) {
   };
 }
 
-// Whether the recommended size is below the current one. Without a price, the saving is not known.
-const isSmaller = ({ current, size, changes, saving } = {}) =>
-  Boolean(changes && current && !isKnown(saving)) && size.vcpu <= (current.vcpu ?? 0) && size.mb <= (current.mb ?? 0);
+// Without a price, the saving is not known.
+const isUnpricedSaving = ({ current, size, changes, saving } = {}) =>
+  Boolean(changes && current && !isKnown(saving)) && isAtMost(size, current);
 
 const savingPercent = ({ advice }) => (advice?.changes && advice.saving > 0 ? advice.saving : 0);
 
@@ -64,7 +74,7 @@ const savingPercent = ({ advice }) => (advice?.changes && advice.saving > 0 ? ad
 export const bySaving = (a, b) =>
   Math.max(b.saving ?? 0, 0) - Math.max(a.saving ?? 0, 0) ||
   savingPercent(b) - savingPercent(a) ||
-  Number(isSmaller(b.advice)) - Number(isSmaller(a.advice)) ||
+  Number(isUnpricedSaving(b.advice)) - Number(isUnpricedSaving(a.advice)) ||
   Number(isKnown(b.advice?.risk)) - Number(isKnown(a.advice?.risk)) ||
   (b.memoryShare ?? -1) - (a.memoryShare ?? -1);
 
@@ -75,7 +85,8 @@ export function drawSizing(runs) {
   const place = byId("sizing");
   const everyRun = grouped(content.runs, familyOf); // the advice is independent of the filters
   const rows = [...grouped(sized, familyOf)].map((family) => sizingRow(family, everyRun)).sort(bySaving);
-  if (!rows.length) return place.replaceChildren(emptyNote("No run in this selection has a known size."));
+  if (!rows.length)
+    return place.replaceChildren(emptyNote(runs.length ? "No run in this selection has a known size." : NO_MATCH));
   return place.replaceChildren(
     table(
       [

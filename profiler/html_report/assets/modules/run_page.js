@@ -16,6 +16,7 @@ import {
   escapeControls,
   isKnown,
   UNKNOWN,
+  unbroken,
 } from "#page/formats.js";
 import { RunChart } from "#page/run_chart.js";
 import { lengthOf } from "#page/run_figure.js";
@@ -106,7 +107,7 @@ const upperFirst = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 function momentsOf(run, chart, flame) {
   if (!run.moments) return [];
   const item = ([, start, end, text]) => {
-    const words = upperFirst(escapeControls(text));
+    const words = unbroken(upperFirst(escapeControls(text)));
     if (!chart && !flame) return element("li", { textContent: words });
     const zoom = () => {
       if (chart) {

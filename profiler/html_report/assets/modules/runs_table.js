@@ -2,7 +2,17 @@
 
 import { content } from "#page/content.js";
 import { saveCsv } from "#page/csv.js";
-import { breakable, byId, element, emptyNote, outcomeCell, svgElement, table, withBar } from "#page/elements.js";
+import {
+  breakable,
+  byId,
+  element,
+  emptyNote,
+  NO_MATCH,
+  outcomeCell,
+  svgElement,
+  table,
+  withBar,
+} from "#page/elements.js";
 import {
   asDuration,
   asMemory,
@@ -47,7 +57,13 @@ const RUN_COLUMNS = [
     pick: (run) => run.account,
     show: (run) => run.account ?? UNKNOWN,
   },
-  { key: "region", name: "Region", className: "wide", pick: (run) => run.region, show: (run) => run.region ?? UNKNOWN },
+  {
+    key: "region",
+    name: "Region",
+    className: "wide region",
+    pick: (run) => run.region,
+    show: (run) => run.region ?? UNKNOWN,
+  },
   { key: "outcome", name: "Outcome", pick: (run) => run.outcome, show: outcomeCell },
   {
     key: "exit",
@@ -130,7 +146,7 @@ function showPage(from) {
   byId("runs").replaceChildren(
     listed.length
       ? table(runColumns(), listed.slice(first, end), { sort: sortBy, sorted, label: "Runs" })
-      : emptyNote("No run matches."),
+      : emptyNote(selectedRuns().length ? "No run matches the search." : NO_MATCH),
   );
   byId("pages").hidden = listed.length <= PAGE_ROWS;
   byId("page-range").textContent = `${first + 1} to ${end} of ${listed.length}`;

@@ -1,6 +1,6 @@
 // Intervals of equal length for charts over time.
 
-import { isKnown } from "#page/formats.js";
+import { asCount, isKnown } from "#page/formats.js";
 import { known, max, min } from "#page/statistics.js";
 import { DAY, HOUR, MINUTE } from "#page/time_units.js";
 
@@ -33,6 +33,19 @@ export function bucketsOf(runs) {
     indexOf: (run) => (isKnown(run.began) ? Math.round((floor(local(run.began)) - origin) / width) : undefined),
   };
 }
+
+/** Returns the width of the intervals: "1 day", "15 minutes". */
+export function intervalText(width) {
+  const [unit, ms] = [
+    ["day", DAY],
+    ["hour", HOUR],
+    ["minute", MINUTE],
+  ].find(([, length]) => width % length === 0);
+  return asCount(width / ms, unit);
+}
+
+// Plotly takes a number for UTC and shifts it to the reader's time zone: a local time must be text.
+export const asPlotted = (localMs) => new Date(localMs).toISOString().slice(0, 23);
 
 export const bucketText = (start, width) =>
   new Date(start)

@@ -10,6 +10,7 @@ import { total } from "#page/statistics.js";
 /** Returns the advice for a family; undefined without. */
 export const adviceOf = (family) => content.sizing.find((advice) => advice.family === family);
 const isSize = (size, option) => size?.vcpu === option.vcpu && size?.mb === option.mb;
+export const isAtMost = (size, other) => (size.vcpu ?? 0) <= (other.vcpu ?? 0) && (size.mb ?? 0) <= (other.mb ?? 0);
 const optionOf = (advice, size) => advice.options?.find((option) => isSize(size, option));
 
 export function monthlySaving(advice) {
@@ -46,7 +47,9 @@ export function adviceText(advice, runs) {
     return `${asChange(advice.saving)}${isKnown(usd) ? `, ${asMonth(usd)}` : ""}`;
   }
   if (!advice.current) return advice.risk ? "ran out of memory" : "current size unknown";
-  return advice.risk || !advice.changes ? "more is needed" : UNKNOWN;
+  if (advice.risk || !advice.changes) return "more is needed";
+  if (isAtMost(advice.size, advice.current)) return "less is enough";
+  return isAtMost(advice.current, advice.size) ? "more headroom" : "cost not known";
 }
 
 function whatIfTable(advice) {
