@@ -25,8 +25,8 @@ export function drawMorning(runs) {
     return place.replaceChildren(emptyNote(runs.length ? "No run in this selection has a start time." : NO_MATCH));
   byId("morning-note").textContent =
     `Highest memory peak of each ${grid.unit} in % of the limit. A cell opens its killed run, else its failed` +
-    " run, else the one with the highest peak. Duration: the median of the successful runs, and its change from the" +
-    " older to the newer half." +
+    " run, else the one with the highest peak. Duration: the median of the successful runs, else of all, and its" +
+    " change from the older to the newer half." +
     (grid.isPriced ? " Cost: the sum." : "");
   const columnsKey = `${grid.columns[0].text} ${grid.columns.length}`;
   const scrolled = place.dataset.columns === columnsKey ? place.querySelector(".nights")?.scrollLeft : undefined;

@@ -92,7 +92,7 @@ export function drawSizing(runs) {
       [
         { name: "Family", className: "family", show: (row) => breakable(row.family) },
         { name: "Runs", className: "number wide", show: (row) => String(row.runs) },
-        { name: "Size", className: "wide size", show: (row) => asTaskSize(row.size) },
+        { name: "Size", className: "wide size", show: (row) => unbroken(asTaskSize(row.size)) },
         {
           name: "Peak memory",
           className: "number",

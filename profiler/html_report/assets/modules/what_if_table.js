@@ -49,7 +49,7 @@ export function adviceText(advice, runs) {
   if (!advice.current) return advice.risk ? "ran out of memory" : "current size unknown";
   if (advice.risk || !advice.changes) return "more is needed";
   if (isAtMost(advice.size, advice.current)) return "less is enough";
-  return isAtMost(advice.current, advice.size) ? "more headroom" : "cost not known";
+  return isAtMost(advice.current, advice.size) ? "more is safer" : "cost not known";
 }
 
 function whatIfTable(advice) {
