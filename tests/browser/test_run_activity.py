@@ -321,5 +321,5 @@ def test_on_a_phone_no_text_overlaps_and_the_card_leaves_what_it_describes_free(
             assert box["y"] < 900
     for text in ("CPU", "memory", "102 MB/s", "87.9 GB", "GPUs", "NeuronCores", "threads waiting for a CPU", "other"):
         assert text in card.inner_text()
-    moments = tab.inner_text(".part:has(h3:text-is('Moments'))")
+    moments = tab.inner_text(".part:has(h3:text-is('Moments'))").replace("\u00a0", " ")
     assert "Memory peak 3.9 GB between samples (kernel), 98 % of 4 GB; highest sample 3.2 GB at +19m 40s" in moments
