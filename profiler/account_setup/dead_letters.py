@@ -10,13 +10,13 @@ sent by a synchronous one (6 MB). What Lambda does not accept stays in the queue
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from profiler.core.aws_clients import AwsClient
 
 _TOO_LARGE = "RequestTooLargeException"
+_MAX_MESSAGES = 10  # of one call
 _NO_POSITION = frozenset({"ResourceNotFoundException", "InvalidArgumentException"})
 
 
@@ -46,7 +46,7 @@ def redrive(
     sent = 0
     refused: dict[str, list[str]] = {}
     hidden: dict[str, str] = {}
-    request = {"QueueUrl": queue_url, "MaxNumberOfMessages": 10, "AttributeNames": ["SentTimestamp"]}
+    request = {"QueueUrl": queue_url, "MaxNumberOfMessages": _MAX_MESSAGES, "AttributeNames": ["SentTimestamp"]}
     try:
         while messages := sqs.receive_message(**request, WaitTimeSeconds=wait_seconds).get("Messages"):
             hidden |= {message["MessageId"]: message["ReceiptHandle"] for message in messages}
@@ -62,16 +62,13 @@ def redrive(
                     sqs.delete_message(QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])
                     del hidden[number]
     finally:
-        _show(sqs, queue_url, hidden.values())
+        entries = [
+            {"Id": str(number), "ReceiptHandle": receipt, "VisibilityTimeout": 0}
+            for number, receipt in enumerate(hidden.values())
+        ]
+        for start in range(0, len(entries), _MAX_MESSAGES):  # its answer names those that are visible already
+            sqs.change_message_visibility_batch(QueueUrl=queue_url, Entries=entries[start : start + _MAX_MESSAGES])
     return sent, [reason for reasons in refused.values() for reason in reasons]
-
-
-def _show(sqs: AwsClient, queue_url: str, receipts: Iterable[str]) -> None:
-    from botocore.exceptions import BotoCoreError, ClientError  # slow to import
-
-    with suppress(BotoCoreError, ClientError):  # they are visible after five minutes
-        for receipt in receipts:
-            sqs.change_message_visibility(QueueUrl=queue_url, ReceiptHandle=receipt, VisibilityTimeout=0)
 
 
 def _send_events(
