@@ -18,6 +18,9 @@ comma := ,
 # Docker takes the values from the environment, so that a secret in an address is not printed.
 given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-arg $(name)))
 
+# Without its cache, each process of the tests compiles all of them again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron image release-check actionlint prometheus otlp grafana bench-prometheus bench-processes bench-slowdown bench-why bench-notices bench-compare hashes audit bench-monitor scale pictures coverage mutants site site-publish clean
 
@@ -34,8 +37,8 @@ test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integ
 fuzz: $(VENV)/.dev ## Search for inputs that break a parser, a reader or the forwarder (MINUTES=10 or SECONDS=…; SEED=… repeats a round)
 	$(BIN)/python -m tools.fuzz --seconds $(or $(SECONDS),$$(( $(or $(MINUTES),10) * 60 ))) $(if $(SEED),--seed $(SEED))
 
-e2e: $(VENV)/.dev ## The monitor in real containers (needs root, or a Docker daemon that answers)
-	$(BIN)/pytest tests/e2e
+e2e: $(VENV)/.dev ## The monitor in real containers (needs root, or a Docker daemon that answers; CI=1: two daemons side by side)
+	$(BIN)/pytest tests/e2e $(if $(CI),--numprocesses 2 --dist loadgroup)
 
 e2e-arm64: $(VENV)/.dev ## The image for arm64, built and started under qemu-user (needs root, Docker, debootstrap and qemu-user-static)
 	$(BIN)/pytest tests/arm64 --timeout 0
@@ -187,7 +190,7 @@ site-publish: $(VENV)-site/.made ## Commit the site to the branch gh-pages and p
 	mike deploy --push --update-aliases $$version $$alias && \
 	if [ -n "$$alias" ] || ! mike list latest >/dev/null 2>&1; then mike set-default --push $${alias:-dev}; fi
 
-coverage: ## The same tests with branch coverage; fails below the floors in pyproject.toml
+coverage: ## The same tests, the unit tests with branch coverage; fails below the floors in pyproject.toml
 	@$(MAKE) --no-print-directory test COVERAGE=1
 
 mutants: $(VENV)-mutants/.made ## Break six pure modules in some 1000 places and list what no test noticed (a few minutes)
@@ -239,7 +242,7 @@ $(OTELCOL): # the builder writes its files into the current folder
 $(VENV)-mutants/.made:
 	@$(PYTHON) -m venv $(VENV)-mutants
 	@$(VENV)-mutants/bin/pip install --quiet --disable-pip-version-check --editable . \
-	  mutmut==3.8.1 hypothesis pytest pytest-randomly pytest-timeout
+	  mutmut==3.8.1 hypothesis pytest pytest-timeout pytest-xdist
 	@touch $@
 
 $(VENV)-site/.made: Makefile

@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ _CHECKPOINTS_EVERY = 50
 _LONG_RUN_MS = 600_000
 _PROGRESS_EVERY = 50_000
 _TIMEOUT_SECONDS = 1800
+_RECOMMEND_ROUNDS = 5
 _TIMESTAMP_MS = 1_793_491_200_000
 # A node of a small production cluster. The test server has 256 MB and no optimising compiler.
 _JAVA_OPTIONS = ("-Xms2g", "-Xmx2g", "-XX:-UsePerfData")
@@ -62,6 +64,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
     ``*_rate`` are reports per second of the handler's wall time, ``stream_cpu_rate`` of its CPU time, and
     ``*_requests`` bulk requests per second. ``direct`` is one report per event, ``stream`` 500 records per event.
+    ``recommend_seconds`` is the wall time of ``task-profiler recommend`` for all families.
     """
 
     reports: int
@@ -72,6 +75,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     stream_rate: float
     stream_cpu_rate: float
     stream_requests: float
+    recommend_seconds: float
     indices: tuple[IndexSize, ...]
     panels: tuple[PanelTime, ...]
 
@@ -186,11 +190,19 @@ def measure(url: str, reports: int) -> Measurement:
         stream_rate=stream.rate,
         stream_cpu_rate=stream.documents / stream.cpu_seconds,
         stream_requests=stream.requests_per_second,
+        recommend_seconds=statistics.median(_recommend_seconds(url) for _ in range(_RECOMMEND_ROUNDS)),
         panels=panels,
         indices=tuple(
             _size(url, kind, forwarder.bytes[kind] / max(count, 1)) for kind, count in forwarder.lines.items()
         ),
     )
+
+
+def _recommend_seconds(url: str) -> float:
+    command = [sys.executable, "-m", "profiler", "recommend", "--json", "--elasticsearch", url]
+    started_at = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - started_at
 
 
 def _size(url: str, kind: str, line_bytes: float) -> IndexSize:
@@ -235,6 +247,7 @@ def table(measurements: Sequence[Measurement]) -> str:
             ("500 records per event: documents/s", "stream_rate", 0),
             ("500 records per event: documents/s of the handler's CPU time", "stream_cpu_rate", 0),
             ("500 records per event: bulk requests/s", "stream_requests", 1),
+            ("recommend for all families, s", "recommend_seconds", 2),
         )
     ]
     for index in range(len(measurements[0].indices)):

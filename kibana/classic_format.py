@@ -8,8 +8,10 @@ from kibana.all_dashboards import DASHBOARDS, SEARCHES
 from kibana.conditions import kql
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
+    ELAPSED_FIELD,
     FAILURE_COLOUR,
     LIMIT_COLOUR,
+    MISSING_LABEL,
     SHORTEST_DURATION_MS,
     TIME_FIELD,
     Dashboard,
@@ -19,6 +21,7 @@ from kibana.dashboard_model import (
     Panel,
     Terms,
 )
+from kibana.data_views import data_view
 from kibana.dropdown_lists import classic_controls
 from kibana.saved_objects import (
     NAVIGATION_HEIGHT,
@@ -26,7 +29,6 @@ from kibana.saved_objects import (
     GridPosition,
     classic_visualization,
     dashboard_object,
-    data_view,
     data_view_reference,
     navigation,
     navigation_position,
@@ -56,6 +58,24 @@ _LOGARITHMIC = {"type": "log", "mode": "normal", "setYExtents": True, "min": SHO
 _PERCENTAGE = {"type": "linear", "mode": "normal", "setYExtents": True, "min": 0, "max": 100}
 _LIMIT_MARGIN = 1.2
 """The end of an axis, relative to the limit that the chart shows: the axis would else end at the data."""
+_WIDTHS: Final = {
+    **COLUMN_WIDTHS,
+    "task.id": 285,
+    "container.name": 100,
+    "task.status": 95,
+    "task.stop_category": 100,
+    "task.exit_code": 95,
+    "usage.duration_ms": 120,
+    "usage.cpu.size": 90,
+    "usage.memory.kills": 90,
+    "cost.usd": 80,
+    "event.start": 160,
+    TIME_FIELD: 160,
+}
+"""The widths of columns. The others share the rest, and have at least 100 pixels."""
+_LONG_TEXT, _WIDTHS_BESIDE_IT = "notice.message", {"task.family": 130, "notice.kind": 90, "count": 95}
+"""The column that has the rest for itself, and the widths that columns have only in its table."""
+_ABOVE_ALL_VALUES: Final = 1_000_000_000
 _FROM_ZERO = {"type": "linear", "mode": "normal"}
 _PERCENTILE_LABEL = "duration"
 
@@ -106,11 +126,14 @@ def _settings(panel: Panel) -> Json:
         settings["colors"] = colours
     if panel.kind == "table":
         fields = [terms.field for terms in panel.terms]
-        fields += [metric.field if metric.operation == "latest" else "" for metric in panel.metrics]
+        fields += [
+            metric.field if metric.operation in {"latest", "max"} else metric.operation for metric in panel.metrics
+        ]
+        widths = {**_WIDTHS, **_WIDTHS_BESIDE_IT, _LONG_TEXT: None} if _LONG_TEXT in fields else _WIDTHS
         settings["columnsWidth"] = [
-            {"colIndex": number, "width": COLUMN_WIDTHS[field]}
+            {"colIndex": number, "width": width}
             for number, field in enumerate(fields)
-            if field in COLUMN_WIDTHS
+            if (width := widths.get(field)) is not None
         ]
     return {"vis": settings} if settings else {}
 
@@ -211,8 +234,12 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
     for number, terms in enumerate(panel.terms):
         # The name of a single bucket is next to the chart: in a legend, it would cut the name of the metric.
         schema = rows_schema if terms.size > 1 else "split"
+        schema = "segment" if terms.field == TIME_FIELD else schema
         yield _aggregation(terms_id(panel, number), schema, "terms", _terms(terms))
-    if panel.has_time_axis:
+    if panel.has_time_axis and panel.time_field == ELAPSED_FIELD:
+        elapsed = {"field": ELAPSED_FIELD, "interval": "auto", "min_doc_count": False}
+        yield _aggregation(time_id(panel), "segment", "histogram", {**elapsed, "customLabel": "Elapsed"})
+    elif panel.has_time_axis:
         histogram = {
             "field": TIME_FIELD,
             "interval": "auto",
@@ -221,6 +248,10 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
             "extended_bounds": {},
         }
         yield _aggregation(time_id(panel), "segment", "date_histogram", histogram)
+    if panel.kind == "number" and panel.metrics[0].operation == "sum":
+        # One bucket for all values, and none without a value: the sum of no amounts is not $0.00.
+        everything = {"field": panel.metrics[0].field, "interval": _ABOVE_ALL_VALUES, "min_doc_count": False}
+        yield _aggregation(time_id(panel), "group", "histogram", everything)
 
 
 def _aggregation(identity: str, schema: str, kind: str, params: Json) -> Json:
@@ -260,7 +291,7 @@ def _terms(terms: Terms) -> Json:
         "otherBucket": terms.has_other_bucket,
         "otherBucketLabel": "Other",
         "missingBucket": terms.has_missing_bucket,
-        "missingBucketLabel": "not known",
+        "missingBucketLabel": MISSING_LABEL,
     }
 
 
@@ -311,7 +342,7 @@ def _heatmap_params(panel: Panel) -> Json:
 
 
 def _number_params(panel: Panel) -> Json:
-    ranges = [{"from": low, "to": high} for low, high, _ in panel.bands] or [{"from": 0, "to": 1_000_000_000}]
+    ranges = [{"from": low, "to": high} for low, high, _ in panel.bands] or [{"from": 0, "to": _ABOVE_ALL_VALUES}]
     metric = {
         "percentageMode": False,
         "useRanges": False,
@@ -361,7 +392,7 @@ def _xy_params(panel: Panel) -> Json:
                 "show": True,
                 "style": {},
                 "scale": {"type": "linear"},
-                "labels": {"show": True, "filter": not sideways, "truncate": 200 if sideways else 100},
+                "labels": {"show": True, "rotate": 0, "filter": not sideways, "truncate": 200},
                 "title": {},
             }
         ],

@@ -12,8 +12,13 @@ Operation = Literal["count", "count_distinct", "average", "sum", "max", "percent
 Band = tuple[float, float, str]
 
 TIME_FIELD: Final = "@timestamp"
+ELAPSED_FIELD: Final = "usage.duration_ms"
+"""The duration of a run, in its checkpoints until then."""
 SHORTEST_DURATION_MS: Final = 1000
 """The beginning of a logarithmic axis of durations. Without it, the axis would begin at a millisecond."""
+
+MISSING_LABEL: Final = "not known"
+"""The name of the bucket of documents without the field."""
 
 COLUMN_WIDTHS: Final = {
     "task.id": 305,
@@ -127,6 +132,7 @@ class Panel:
         terms: The buckets of fields.
         cases: The buckets of conditions that exclude each other.
         has_time_axis: Whether there are buckets of time.
+        time_field: Their field: the clock, or the elapsed time of each run.
         condition: The documents that are counted; None: all.
         bands: The colours of a heatmap, or of a number.
         is_logarithmic: Whether the axis of the values is logarithmic.
@@ -146,6 +152,7 @@ class Panel:
     terms: tuple[Terms, ...] = ()
     cases: tuple[Case, ...] = ()
     has_time_axis: bool = False
+    time_field: str = TIME_FIELD
     condition: Condition | None = None
     bands: tuple[Band, ...] = ()
     is_logarithmic: bool = False
@@ -166,14 +173,28 @@ class Panel:
         return all(metric.field.endswith("percent") or ".percent." in metric.field for metric in self.metrics)
 
     @property
+    def has_whole_numbers(self) -> bool:
+        """Whether a chart with an axis counts, so that a tick between two whole numbers has no meaning."""
+        is_count = all(metric.operation in {"count", "count_distinct"} for metric in self.metrics)
+        return self.kind in {"line", "bars", "ranking"} and is_count
+
+    @property
     def has_legend(self) -> bool:
         """Whether the chart has more than one series. The axis names a single one."""
         return len(self.metrics) > 1 or bool(self.cases) or (self.has_series_of_terms and self.has_time_axis)
 
     @property
+    def has_checkpoint_axis(self) -> bool:
+        """Whether the last terms are the times of checkpoints, and the axis of the chart.
+
+        Buckets of time have a width that suits the time range, which can be many times longer than a run.
+        """
+        return any(terms.field == TIME_FIELD for terms in self.terms)
+
+    @property
     def has_series_of_terms(self) -> bool:
         """Whether the chart has a series for each of several values of a field."""
-        return any(terms.size > 1 for terms in self.terms)
+        return any(terms.size > 1 and terms.field != TIME_FIELD for terms in self.terms)
 
     @property
     def legend_position(self) -> str:

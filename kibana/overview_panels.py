@@ -263,6 +263,7 @@ OVERVIEW: Final = Dashboard(
             is_stacked=True,
             axis="% of the duration",
             width=48,
+            height=_HEATMAP_HEIGHT,
         ),
         *_HEATMAPS,
         table(

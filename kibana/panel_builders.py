@@ -161,6 +161,7 @@ def ranking(
     is_stacked: bool = False,
     axis: str = "",
     width: int = 24,
+    height: int = 15,
 ) -> Panel:
     """Horizontal bars of families. Without a condition, families that have no value are left out."""
     return Panel(
@@ -175,6 +176,7 @@ def ranking(
         is_stacked=is_stacked,
         axis=axis,
         width=width,
+        height=height,
     )
 
 

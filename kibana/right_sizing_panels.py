@@ -104,6 +104,7 @@ RIGHT_SIZING: Final = Dashboard(
             terms=_LARGEST_WASTE,
             axis="Memory (MB)",
             width=48,
+            height=20,
         ),
         table(
             "too-small-table",

@@ -2,8 +2,18 @@
 
 from typing import Final
 
-from kibana.conditions import Condition, Exists
-from kibana.dashboard_model import SIZE_COLOUR, USED_COLOUR, Dashboard, Metric, Panel, SavedSearch, Terms
+from kibana.conditions import Exists
+from kibana.dashboard_model import (
+    ELAPSED_FIELD,
+    SIZE_COLOUR,
+    TIME_FIELD,
+    USED_COLOUR,
+    Dashboard,
+    Metric,
+    Panel,
+    SavedSearch,
+    Terms,
+)
 from kibana.panel_builders import (
     CONTAINER_ROWS,
     DEFAULT_RANGE,
@@ -29,6 +39,7 @@ _TABLE_HEIGHT: Final = 9
 # A log stream is of one container of one task. When no task is selected, the charts show one run, and not a mixture.
 _RUN_OF_CHART: Final = (
     Terms(field="aws.cloudwatch.log_stream", label="Run", size=1, order_by=NEWEST, has_missing_bucket=True),
+    Terms(field=TIME_FIELD, label="Time", size=5000),  # with one checkpoint a minute: more than three days
 )
 _FAMILIES_OF_CHART: Final = Terms(field="task.family", label="Family", size=10, is_by_count=True)
 _WHAT_IF_SIZES: Final = ("0.25", "0.5", "1", "2", "4", "8")
@@ -39,14 +50,7 @@ def _run_table(key: str, title: str, description: str, *metrics: Metric) -> Pane
 
 
 def _over_time(
-    key: str,
-    title: str,
-    description: str,
-    *metrics: Metric,
-    terms: tuple[Terms, ...] = (),
-    condition: Condition | None = None,
-    limit: int | None = None,
-    axis: str = "",
+    key: str, title: str, description: str, *metrics: Metric, limit: int | None = None, axis: str = ""
 ) -> Panel:
     return Panel(
         key=key,
@@ -55,17 +59,29 @@ def _over_time(
         index="checkpoints",
         kind="line",
         metrics=metrics,
-        terms=terms,
-        has_time_axis=True,
-        condition=condition,
+        terms=_RUN_OF_CHART,
         limit=limit,
         axis=axis,
     )
 
 
 def _device_chart(key: str, title: str, description: str, metric: Metric) -> Panel:
-    """A line for each family that has the value: the legend has their names, which are not cut like ids."""
-    return _over_time(key, title, description, metric, terms=(_FAMILIES_OF_CHART,), condition=Exists(metric.field))
+    """A line for each family that has the value: the legend has their names, which are not cut like ids.
+
+    Buckets of elapsed time suit the runs in any time range. Lines over the clock would join runs of different days.
+    """
+    return Panel(
+        key=key,
+        title=title,
+        description=f"{description} by the time since the start. All runs of a family are combined.",
+        index="checkpoints",
+        kind="line",
+        metrics=(metric,),
+        terms=(_FAMILIES_OF_CHART,),
+        has_time_axis=True,
+        time_field=ELAPSED_FIELD,
+        condition=Exists(metric.field),
+    )
 
 
 def _what_if(size: str) -> Metric:
@@ -118,9 +134,9 @@ RUN: Final = Dashboard(
             latest("task.status", "Outcome"),
             highest(DURATION, "Duration"),
             highest("cost.usd", "USD"),  # a sum would show 0 for a run without a known price
+            latest("task.exit_code", "Exit code"),
             latest("task.stop_category", "Category"),
             latest("task.stopped_reason", "Reason"),
-            latest("task.exit_code", "Exit code"),
             latest("event.start", "Start"),
         ),
         _run_table(
@@ -148,8 +164,7 @@ RUN: Final = Dashboard(
             "CPU %",
             "Mean CPU usage of the newest run in each checkpoint interval. The line is at 100 % of the task's vCPUs; a "
             "container with a soft limit can use more.",
-            average("interval.cpu_percent", "CPU %"),
-            terms=_RUN_OF_CHART,
+            average("interval.cpu_percent", "CPU %", USED_COLOUR),
             limit=100,
         ),
         _over_time(
@@ -158,7 +173,6 @@ RUN: Final = Dashboard(
             "Maximum memory usage of the newest run in each checkpoint interval, and the memory size.",
             highest("interval.memory_mb", "Used (MB)", USED_COLOUR),
             highest("usage.memory.size_mb", "Size (MB)", SIZE_COLOUR),
-            terms=_RUN_OF_CHART,
             axis="Memory (MB)",
         ),
         _run_table("run-time", "Run: where the time went", "Parts of the duration in percent.", *TIME_PARTS),
@@ -201,14 +215,14 @@ GPU: Final = Dashboard(
     panels=(
         _device_chart(
             "run-gpu",
-            "GPU % over time",
-            "Mean GPU utilization in each checkpoint interval, over all GPUs of a task.",
+            "GPU % during a run",
+            "Mean GPU utilization, over all GPUs of a task,",
             average("interval.gpu_percent", "GPU %"),
         ),
         _device_chart(
             "run-gpu-memory",
-            "GPU memory over time (MB)",
-            "Maximum memory usage of a single GPU in each checkpoint interval.",
+            "GPU memory during a run (MB)",
+            "Maximum memory usage of a single GPU",
             highest("interval.gpu_memory_mb", "Used (MB)"),
         ),
         _accelerator_heatmap(
@@ -239,14 +253,14 @@ NEURON: Final = Dashboard(
     panels=(
         _device_chart(
             "run-neuron",
-            "Neuron % over time",
-            "Mean NeuronCore utilization in each checkpoint interval, over all NeuronCores of a task.",
+            "Neuron % during a run",
+            "Mean NeuronCore utilization, over all NeuronCores of a task,",
             average("interval.neuron_percent", "Neuron %"),
         ),
         _device_chart(
             "run-neuron-memory",
-            "Neuron device memory over time (MB)",
-            "Maximum device memory of the run so far.",
+            "Neuron device memory during a run (MB)",
+            "Maximum device memory until then,",
             highest("usage.neuron.memory_mb.max", "Used (MB)"),
         ),
         _accelerator_heatmap(

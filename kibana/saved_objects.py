@@ -1,7 +1,7 @@
-"""Parts that both flavours share: ids, the envelope of a saved object, data views, the dashboard grid, filters."""
+"""Parts that both flavours share: ids, the envelope of a saved object, references, links, the dashboard grid."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import NAMESPACE_URL, uuid5
@@ -9,19 +9,13 @@ from uuid import NAMESPACE_URL, uuid5
 from kibana.conditions import kql
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
-    FAILURE_COLOUR,
-    OUT_OF_MEMORY_COLOUR,
-    STOPPED_COLOUR,
-    SUCCESS_COLOUR,
     TIME_FIELD,
-    UNKNOWN_COLOUR,
     Dashboard,
     Index,
     Json,
     Panel,
     SavedSearch,
 )
-from kibana.index_definitions.index_templates import data_view_fields
 
 SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
 NAVIGATION_HEIGHT: Final = 3
@@ -29,60 +23,20 @@ _NAVIGATION = "Task Profiler: links"
 _NO_SEARCH: Json = {"query": {"query": "", "language": "kuery"}, "filter": []}
 _SEARCH_PERIOD = "(time:(from:now-7d,to:now))"
 _GRID_COLUMNS = 48
-_DURATION = {"inputFormat": "milliseconds", "showSuffix": True}
-# Kibana 7.14 added the precise format. OpenSearch Dashboards and older versions of Kibana fail to draw it.
-_PRECISE_DURATION = {**_DURATION, "outputFormat": "humanizePrecise", "outputPrecision": 1, "useShortSuffix": True}
-_PLAIN_DURATION = {**_DURATION, "outputFormat": "asMinutes", "outputPrecision": 2}
-_DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_duration_ms")
-_BYTES_FORMAT = {"id": "bytes", "params": {"pattern": "0,0.0 b"}}
-# Without milliseconds and the name of the month, so that the column of a table is not cut.
-_TIME_FORMAT = {"id": "date", "params": {"pattern": "YYYY-MM-DD HH:mm:ss"}}
-_DOLLAR_FORMAT = {"id": "number", "params": {"pattern": "$0,0.00"}}
-_ONE_DIGIT_FORMAT = {"id": "number", "params": {"pattern": "0,0.[0]"}}
-_TWO_DIGITS_FORMAT = {"id": "number", "params": {"pattern": "0,0.[00]"}}
-_UNIT_SUFFIXES: Final = {
-    "_bytes": _BYTES_FORMAT,
-    "usd": _DOLLAR_FORMAT,
-    "_percent": _ONE_DIGIT_FORMAT,
-    ".percent": _ONE_DIGIT_FORMAT,
-    "_mb": _ONE_DIGIT_FORMAT,
+_FITTED_ROWS: Final = {"rowHeight": -1}
+"""A row of a list of documents in Kibana 8 is as high as its content, and not three lines. Other versions ignore it."""
+_GRID_WIDTHS: Final[Mapping[str, int]] = {
+    TIME_FIELD: 180,
+    "task.id": COLUMN_WIDTHS["task.id"],
+    "task.status": 110,
+    "usage.duration_ms": 115,
+    "usage.cpu.percent.max": 130,
+    "usage.memory.percent.max": 160,
+    "links.run": 90,
+    "links.logs": 75,
+    "links.task": 95,
 }
-_STATISTICS: Final[Mapping[str, Json]] = {
-    ".percent.": _ONE_DIGIT_FORMAT,
-    "_mb.": _ONE_DIGIT_FORMAT,
-    ".slowdown.": _TWO_DIGITS_FORMAT,
-}
-# The values are addresses of several hundred characters.
-_LINK_LABELS: Final[Mapping[str, str]] = {"links.run": "Charts", "links.logs": "Log", "links.task": "ECS task"}
-_COLUMN_LABELS: Final[Mapping[str, str]] = {
-    "task.family": "Family",
-    "task.id": "Task",
-    "task.status": "Outcome",
-    "task.stop_category": "Category",
-    "task.exit_code": "Exit code",
-    "task.stopped_reason": "Reason",
-    "usage.duration_ms": "Duration",
-    "usage.cpu.percent.max": "CPU peak %",
-    "usage.memory.percent.max": "Memory peak %",
-    "links.run": "Charts",
-    "links.logs": "Log",
-    "links.task": "ECS",
-}
-_ONE_LINE: Final = {"rowHeight": 1}
-"""The rows of a list of documents in Kibana 8, which would have three lines. Other versions ignore it."""
-_ID_COLUMN: Final = {"task.id": {"width": COLUMN_WIDTHS["task.id"]}}
-TASK_LINK_RANGE: Final = "now-30d"
-"""The time range of a link to a run: its beginning. A field format knows the value, and not the time of the run. The
-link in the next column, ``links.run``, opens the run at its own times."""
-_OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
-    "task.status": (
-        ("success", SUCCESS_COLOUR),
-        ("failure", FAILURE_COLOUR),
-        ("stopped", STOPPED_COLOUR),
-        ("unknown", UNKNOWN_COLOUR),
-    ),
-    "task.stop_category": (("oom", OUT_OF_MEMORY_COLOUR),),
-}
+"""The widths of the columns of a list of documents in Kibana. The others, as that of the family, share the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,65 +115,6 @@ def classic_visualization(
     return saved_object("visualization", identity, attributes, references, migration_versions)
 
 
-def data_view(index: Index, migration_versions: Mapping[str, str], *, is_lens: bool) -> Json:
-    """The data view of these documents, with the fields of the index template.
-
-    OpenSearch Dashboards takes the fields from here as long as there is no index. With an empty list, no panel would be
-    drawn until then.
-    """
-    fields = data_view_fields(index)
-    duration = {"id": "duration", "params": _PRECISE_DURATION if is_lens else _PLAIN_DURATION}
-    formats = {
-        str(entry["name"]): _TIME_FORMAT if entry["type"] == "date" else _field_format(str(entry["name"]), duration)
-        for entry in fields
-    }
-    attributes = {
-        "title": f"task-{index}-*",
-        "timeFieldName": TIME_FIELD,
-        "fields": to_json(fields),
-        **({"fieldAttrs": to_json(_labels(formats))} if is_lens else {}),
-        "fieldFormatMap": to_json({name: shown for name, shown in formats.items() if shown is not None}),
-    }
-    return saved_object("index-pattern", object_id("data-view", index), attributes, (), migration_versions)
-
-
-def _labels(fields: Iterable[str]) -> Json:
-    """Short headings for the columns of the saved searches, which Kibana would name after the fields."""
-    return {name: {"customLabel": label} for name, label in _COLUMN_LABELS.items() if name in fields}
-
-
-def _field_format(name: str, duration: Json) -> Json | None:
-    """The format of a field; None: the product's default."""
-    if name in _DURATIONS:
-        return duration
-    if name == "task.id":
-        return {"id": "url", "params": _task_link()}
-    if name in _OUTCOME_FORMATS:
-        return _coloured(_OUTCOME_FORMATS[name])
-    if name in _LINK_LABELS:
-        return {"id": "url", "params": {"type": "a", "labelTemplate": _LINK_LABELS[name]}}
-    by_suffix = (shown for suffix, shown in _UNIT_SUFFIXES.items() if name.endswith(suffix))
-    by_part = (shown for part, shown in _STATISTICS.items() if part in name)
-    return next(by_suffix, None) or next(by_part, None)
-
-
-def _coloured(values: Sequence[tuple[str, str]]) -> Json:
-    """The colour of a text by its value, in the colours of the charts."""
-    colours = [
-        {"range": "-Infinity:Infinity", "regex": f"^{value}$", "text": "#000000", "background": colour}
-        for value, colour in values
-    ]
-    return {"id": "color", "params": {"fieldType": "string", "colors": colours}}
-
-
-def _task_link() -> Json:
-    """A link to the dashboard of one run. The address is relative to `/app/`, so that it stays in the same space."""
-    query = "(language:kuery,query:'task.id:%22{{value}}%22')"
-    period = f"(time:(from:{TASK_LINK_RANGE},to:now))"
-    address = f"../app/dashboards#/view/{object_id('dashboard', 'task-run')}?_g={period}&_a=(query:{query})"
-    return {"type": "a", "urlTemplate": address, "labelTemplate": "{{value}}", "openLinkInCurrentTab": True}
-
-
 def panel_id(dashboard: Dashboard, key: str) -> str:
     """The id of a panel on its dashboard."""
     return object_id("panel", f"{dashboard.key}/{key}")
@@ -230,10 +125,11 @@ def saved_search(search: SavedSearch, migration_versions: Mapping[str, str]) -> 
     source = {
         "query": {"query": kql(search.condition), "language": "kuery"},
         "filter": [],
-        "highlightAll": True,
+        "highlightAll": False,  # a task that is chosen by its link would be yellow
         "version": True,
         "indexRefName": f"{SOURCE}.index",
     }
+    widths = {name: {"width": _GRID_WIDTHS[name]} for name in (TIME_FIELD, *search.columns) if name in _GRID_WIDTHS}
     attributes = {
         "title": search.title,
         "description": search.description,
@@ -241,7 +137,7 @@ def saved_search(search: SavedSearch, migration_versions: Mapping[str, str]) -> 
         "columns": list(search.columns),
         "sort": [[TIME_FIELD, "desc"]],
         "version": 1,
-        **({"grid": {"columns": _ID_COLUMN}} if "lens" in migration_versions else {}),
+        **({"grid": {"columns": widths}} if "lens" in migration_versions else {}),
         "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
     }
     references = [data_view_reference(f"{SOURCE}.index", search.index)]
@@ -304,7 +200,7 @@ def place_panels(
             y=y,
             width=panel.width,
             height=panel.height,
-            settings=settings(panel) if isinstance(panel, Panel) else dict(_ONE_LINE),
+            settings=settings(panel) if isinstance(panel, Panel) else dict(_FITTED_ROWS),
         )
         positions.append(position)
         x, row_height = x + panel.width, max(row_height, panel.height)

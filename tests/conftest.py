@@ -1,14 +1,16 @@
 """Fixtures for all tests."""
 
+import gc
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
-from botocore.loaders import JSONFileLoader
+from botocore.loaders import JSONFileLoader, Loader
 from hypothesis import HealthCheck, settings
 
 # A busy machine is slow: a property is about values, never about time.
@@ -47,10 +49,39 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let pytest-xdist keep our order; its own has the files with the fewest tests last, and these are the slowest."""
     if config.getoption("dist", None) == "loadfile":
         config.option.loadscopereorder = False
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is not None:
+        paths = [path for argument in config.args for path in _parts(Path(argument))]
+        first = len(paths) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+        # Each process begins elsewhere and finds what the others have compiled. The order of the tests stays the same.
+        config.args[:] = map(str, (*paths[first:], *paths[:first]))
+
+
+def _parts(path: Path) -> Iterator[Path]:
+    """What is directly in one of the folders of tests; anything else as it is."""
+    if path.name in _SLOWEST_FIRST and path.is_dir():
+        yield from sorted(part for part in path.iterdir() if part.is_dir() or part.name.startswith("test_"))
+    else:
+        yield path
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import the tests without garbage collection: nothing of them is garbage before the end of the session."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _place(item.path))
+    for item in items:
+        # Tracing moto and servers costs as much as their tests. The unit tests alone must reach the floors of coverage.
+        if _place(item.path) != _SLOWEST_FIRST.index("unit"):
+            item.add_marker(pytest.mark.no_cover)
 
 
 def _place(path: Path) -> int:
@@ -80,13 +111,18 @@ def inherited_signals() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def botocore_models() -> Iterator[None]:
-    """Parse botocore's files once: each `mock_aws` makes a new session, which would parse megabytes of JSON again."""
-    load_file = JSONFileLoader.load_file
+    """Parse botocore's files once: each `mock_aws` makes a new session, which would parse megabytes of JSON again.
+
+    And each session would look for all services' folders again.
+    """
+    load_file, list_services = JSONFileLoader.load_file, Loader.list_available_services
     loader = JSONFileLoader()
     loaded = cache(lambda path: load_file(loader, path))
     JSONFileLoader.load_file = lambda _loader, path: loaded(path)
+    listed = cache(lambda paths, kind: list_services(Loader(extra_search_paths=list(paths)), kind))
+    Loader.list_available_services = lambda loader, type_name: listed(tuple(loader.search_paths), type_name)
     yield
-    JSONFileLoader.load_file = load_file
+    JSONFileLoader.load_file, Loader.list_available_services = load_file, list_services
 
 
 @pytest.fixture

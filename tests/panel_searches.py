@@ -9,7 +9,7 @@ from typing import Final
 
 from kibana.aggregations import ORDER, cases_id, grouped_metrics, metric_id, terms_id, time_id
 from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not
-from kibana.dashboard_model import TIME_FIELD, Json, Metric, Panel, Terms
+from kibana.dashboard_model import ELAPSED_FIELD, TIME_FIELD, Json, Metric, Panel, Terms
 
 MATCHING: Final = "matching"
 """The name of the aggregation of the documents that a ratio counts."""
@@ -44,7 +44,10 @@ def _aggregations(panel: Panel, interval: str) -> Json:
     groups = grouped_metrics(panel)
     metrics = {name: body for first, group in groups.items() for name, body in _metric(first, group)}
     inner = metrics
-    if panel.has_time_axis:
+    if panel.has_time_axis and panel.time_field == ELAPSED_FIELD:
+        elapsed = {"field": ELAPSED_FIELD, "interval": 60_000, "min_doc_count": 1}
+        inner = {time_id(panel): {"histogram": elapsed, "aggs": inner}}
+    elif panel.has_time_axis:
         histogram = {"field": TIME_FIELD, "fixed_interval": interval, "time_zone": "UTC", "min_doc_count": 1}
         inner = {time_id(panel): {"date_histogram": histogram, "aggs": inner}}
     for number, terms in reversed(tuple(enumerate(panel.terms))):
@@ -132,10 +135,10 @@ def fields_of(panel: Panel) -> tuple[tuple[str, str], ...]:
     )
     return (
         *((metric.field, metric.operation) for metric in panel.metrics),
-        *((terms.field, "terms") for terms in panel.terms),
+        *((terms.field, "time" if terms.field == TIME_FIELD else "terms") for terms in panel.terms),
         *((terms.order_by.field, terms.order_by.operation) for terms in panel.terms if terms.order_by is not None),
         *(use for condition in conditions for use in fields_in(condition)),
-        (TIME_FIELD, "time"),
+        (panel.time_field, "time" if panel.time_field == TIME_FIELD else "comparison"),
     )
 
 

@@ -1,9 +1,10 @@
-"""Write the chart library of the HTML report: the cartesian bundle of plotly.js, unchanged, from the npm registry.
+"""Write the chart library of the HTML report: the cartesian bundle of plotly.js from the npm registry.
 
     python tools/chart_library.py
 
 The bundle has the chart types that the report uses, in a third of the size of the complete bundle. Its licence is MIT;
-its first lines contain the notice. The hash below makes every download the same file.
+its first lines contain the notice. The hash below makes every download the same file. The only change is a pair of
+parentheses around the library's function: without them, V8 parses it twice, which is a quarter of its start.
 """
 
 import hashlib
@@ -14,7 +15,8 @@ import tempfile
 from pathlib import Path
 
 PACKAGE, VERSION = "plotly.js-cartesian-dist-min", "4.1.1"
-SHA256 = "79542150855a52c567260e3137095dbe2b744e6d702a5cabe67da246942fba7a"
+SHA256 = "41046c9199990476140e25ff486de207ebeb416f952d1ded4de5b4a7ca044432"
+_FUNCTION_START, _FUNCTION_END = b"this, () => {", b"return Plotly;\n}));"
 BUNDLE = Path(__file__).resolve().parent.parent / "profiler" / "html_report" / "assets" / "plotly-cartesian.min.js"
 
 
@@ -26,7 +28,8 @@ def main() -> None:
         (archive,) = Path(folder).glob("*.tgz")
         with tarfile.open(archive) as packed:
             member = packed.extractfile(f"package/{BUNDLE.name}")
-            data = b"" if member is None else member.read()
+            published = b"" if member is None else member.read()
+    data = published.replace(_FUNCTION_START, b"this, (() => {").replace(_FUNCTION_END, b"return Plotly;\n})));")
     if hashlib.sha256(data).hexdigest() != SHA256:
         sys.exit(f"{PACKAGE} {VERSION} is not the file that this script expects: {BUNDLE} was not changed.")
     BUNDLE.write_bytes(data)

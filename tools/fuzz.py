@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # Not the benchmarks' own properties.
 TESTS = ("tests/unit", "--ignore=tests/unit/benchmarks")
 _MAX_PROCESSES = "8"
+# 250 examples on a busy machine take long, and hypothesis would shrink one that was only slow.
+_TEST_SECONDS = "1800"
 
 
 def main() -> int:
@@ -57,7 +59,7 @@ def fuzz(
 
 def _run_round(seed: int, tests: Sequence[str]) -> int:
     command = [sys.executable, "-m", "pytest", "--quiet", "-m", "hypothesis", "-p", "no:cacheprovider"]
-    command += ["--numprocesses", "auto", "--maxprocesses", _MAX_PROCESSES]
+    command += ["--numprocesses", "auto", "--maxprocesses", _MAX_PROCESSES, "--timeout", _TEST_SECONDS]
     command += ["--hypothesis-profile", "new-examples", "--hypothesis-seed", str(seed), f"--randomly-seed={seed}"]
     return subprocess.run([*command, *tests], cwd=ROOT, check=False).returncode
 

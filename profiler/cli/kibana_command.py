@@ -15,7 +15,6 @@ from profiler.search_setup.dashboard_import import (
     choose_flavour,
     dashboard_objects,
     existing_objects,
-    fit_objects,
     import_dashboards,
     read_version,
 )
@@ -27,6 +26,7 @@ from profiler.search_setup.template_install import (
     install_templates,
     setup_files,
 )
+from profiler.search_setup.version_fit import fit_objects
 
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 

@@ -67,16 +67,16 @@ def memory_course(steps: Sequence[Step]) -> str | None:
     peak_mb = max(known, default=0)
     if len(known) < _MIN_COURSE_VALUES or end_ms <= 0 or not peak_mb:
         return None
-    parts = [-1] * _COURSE_PARTS
+    parts: list[list[float]] = [[] for _ in range(_COURSE_PARTS)]
     start = 0
     for step, value in zip(steps, column, strict=True):
         end = max(step.elapsed_ms * _COURSE_PARTS, start)
         if value is not None and 0 <= value < math.inf:
-            level = round((len(_DIGITS) - 1) * (value / peak_mb))
-            for part in range(start // end_ms, min(-(-end // end_ms), _COURSE_PARTS)):
-                parts[part] = max(parts[part], level)
+            for part in parts[start // end_ms : -(-end // end_ms)]:
+                part.append(value)
         start = end
-    return "".join(["-" if level < 0 else _DIGITS[level] for level in parts])
+    top = len(_DIGITS) - 1
+    return "".join([_DIGITS[round(top * (max(part) / peak_mb))] if part else "-" for part in parts])
 
 
 def known_column(column: Column | None, digits: int) -> Column | None:

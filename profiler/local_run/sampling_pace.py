@@ -18,8 +18,8 @@ _FINEST_FULL_NS = 250 * NS_PER_MS
 # Of the time that has passed.
 _STEP_DIVISOR, _FULL_STEP_DIVISOR = 100, 8
 # The share of a core, in percent, and what may be used of it in advance. A thread that writes down the run so far adds
-# up to 1 ms a second: together they are 1 % of the first 3 s.
-_CPU_PERCENT, _ADVANCE_NS = 0.8, 3 * NS_PER_MS
+# up to 1 ms a second, and the end of a run with 20 processes 1 to 2 ms: together they are 1 % of the first 3 s.
+_CPU_PERCENT, _ADVANCE_NS = 0.7, 3 * NS_PER_MS
 # What quick readings may use while the profiler has used more than its share: a long pause would miss short spikes.
 _QUICK_PERCENT = 0.15
 

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from profiler.aggregation.task_record import ResourceLimits, build_sampling
 from profiler.aggregation.time_series import RunSeries
-from profiler.aggregation.usage_by_command import ProcessTotals
 from profiler.collectors.collector import Collector, final_readings, stacks_line, with_collected
 from profiler.core.text import without_surrogates
 from profiler.core.threads import BackgroundCall
@@ -50,6 +49,7 @@ from profiler.settings import DEFAULT_SERIES_POINTS
 if TYPE_CHECKING:
     from profiler.aggregation.series_by_command import SeriesByCommand
     from profiler.aggregation.time_breakdown import TimeAccount
+    from profiler.aggregation.usage_by_command import ProcessTotals
     from profiler.local_run.local_notices import LocalNotices
     from profiler.readers.linux.thread_times import ThreadReader
     from profiler.record.notice_model import NoticeLine
@@ -193,7 +193,7 @@ class _Session:
         self._samples = SampleBuffer(
             self._interval_ns, started.started_wall_ns, self._sizes.vcpu, points, finest_ns=FINEST_NS
         )
-        self._processes = ProcessTotals(make_series=self._new_series if plan.series_points else None)
+        self._processes: ProcessTotals | None = None
         self._threads: ThreadReader | None = None
         self._time: TimeAccount | None = None
         self._notices: LocalNotices | None = None
@@ -249,7 +249,7 @@ class _Session:
         self._samples.add(sample, now_ns)
         if is_tick:
             self._samples.add_devices(self._plan.collectors, now_ns)
-        self._processes.add(self._sampler.processes, read_ns if self._sampler.processes else None)
+        self._add_processes(read_ns)
         if not isinstance(sample, Unavailable):
             self._add_threads(now_ns)
             if is_tick:
@@ -290,6 +290,13 @@ class _Session:
             lambda: proc.parse_interfaces(proc.read(interfaces) or b""),
         )
 
+    def _add_processes(self, read_ns: int) -> None:
+        from profiler.aggregation.usage_by_command import ProcessTotals  # the shortest runs have no sample
+
+        if self._processes is None:
+            self._processes = ProcessTotals(make_series=self._new_series if self._plan.series_points else None)
+        self._processes.add(self._sampler.processes, read_ns if self._sampler.processes else None)
+
     def _add_threads(self, now_ns: int) -> None:
         from profiler.aggregation.time_breakdown import TimeAccount  # the shortest runs have no sample
         from profiler.readers.linux.thread_times import ThreadReader
@@ -322,7 +329,7 @@ class _Session:
             demand=self._samples.demand,
             cpu_ns=self._sampler.cpu_ns,
             peak=MemoryPeak(size_bytes=peak_bytes, source=None if peak_bytes is None else "sampled"),
-            processes=self._processes.top(),
+            processes=() if self._processes is None else self._processes.top(),
         )
         placement = None if self._placement_call is None else self._placement_call.result_so_far()
         return self._record(observed, placement, self._warnings)
@@ -349,7 +356,7 @@ class _Session:
             group_peak_bytes=group_peak.size_bytes,
             memory_kills=memory_kills,
             shared_oom_kills=self._shared_oom_kills() if memory_kills is None else None,
-            processes=self._processes.top(),
+            processes=() if self._processes is None else self._processes.top(),
             has_block_io=proc.read("/proc/self/io") is not None,
         )
 
@@ -372,7 +379,8 @@ class _Session:
             min_series_step_ms=self._min_series_step_ms,
             max_series_steps=2 * self._plan.series_points,
         )
-        record = replace(record, series=self._processes.with_commands(record.series))
+        if self._processes is not None:
+            record = replace(record, series=self._processes.with_commands(record.series))
         if self._notices is not None:
             record = replace(record, notices=self._notices.raised)
         if self._time is not None:
@@ -434,6 +442,7 @@ def _import_readers() -> None:
     """Import what the first full reading needs, which the shortest runs do without."""
     import profiler.aggregation.series_by_command
     import profiler.aggregation.time_breakdown
+    import profiler.aggregation.usage_by_command
     import profiler.readers.linux.script_names
     import profiler.readers.linux.thread_times  # noqa: F401
 

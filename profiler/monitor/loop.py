@@ -98,6 +98,7 @@ class MonitorLoop:
         self._awaited: tuple[str, ...] = ()  # the batches without a report, as of the last read of the task
         self._selection = BatchSelection(names=())
         self._notices: BatchNotices | None = BatchNotices(settings, sampler, self._clock)
+        self._has_due_time = settings.expected_seconds is not None
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
 
@@ -137,7 +138,8 @@ class MonitorLoop:
             self._delivery.print_failed()
             if self._targets and not self._awaited:
                 return
-            self._print_notices()
+            if self._has_due_time or not self._sampler.is_repeated:
+                self._print_notices()
             self._checkpoint_if_due()
             if self._stop.wait(self._ticker.seconds_to_next(self._clock.monotonic_ns())):
                 self._handle_stop()

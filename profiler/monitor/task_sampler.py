@@ -44,6 +44,8 @@ class TaskSampler:
     Args:
         on_sample: Receives the container's name and each sample that is not a duplicate.
         series_points: Half the largest number of steps of a batch's time series; 0 for none.
+
+    ``is_repeated`` is whether the last tick brought nothing new.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class TaskSampler:
         self.usages: dict[str, ContainerUsage] = {}
         self.loads: dict[str, BatchLoad] = {}
         self.last_reading: StatsReading | None = None
+        self.is_repeated = False
         self.readings = 0
 
     @property
@@ -113,7 +116,8 @@ class TaskSampler:
             self._follow_only(watched)
             self._steady_until_ns = None
         previous, reading = self.last_reading, self._read_stats()
-        if reading is previous and self._is_steady(watched):
+        self.is_repeated = reading is previous and self._is_steady(watched)
+        if self.is_repeated:
             self._add_repetition()
             return False
         self._steady_until_ns = None

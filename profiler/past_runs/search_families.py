@@ -27,43 +27,52 @@ from profiler.record.family_identity import FamilyKey
 from profiler.search_setup.template_install import SearchServer
 
 # Both engines refuse a response of more than 65,535 buckets.
-_MAX_BUCKETS = 10_000
+_MAX_BUCKETS = 20_000
+# Of one search, each with up to five conditions: the engines refuse a query of more than 1,024.
 _MAX_FAMILIES = 100
+# A page has room for this share of runs that started at the same time as the oldest of the last ones.
+_PAGE_SHARE = 0.9
 _EMPTY: Mapping[str, Any] = {}
 
 
 def last_run_conditions(
-    server: SearchServer, prefix: str, selection: RunFilter, last: int
+    server: SearchServer, prefix: str, selection: RunFilter, last: int, page_size: int
 ) -> Iterator[Sequence[JsonObject]]:
-    """Yield, for one page of families after the other, the conditions of a search for their last runs.
+    """Yield, for some families after the others, the conditions of a search for their last runs.
+
+    Each search finds so few runs that one page has them: a further page would find all of them again.
 
     Raises TaskProfilerError if the search cluster fails or rejects a query.
     """
     path = indices_path(prefix, "reports")
+    step = max(1, min(_MAX_FAMILIES, round(_PAGE_SHARE * page_size) // last))
+    size = max(1, _MAX_BUCKETS // (last + 1))
     after: Mapping[str, Any] | None = None
     while True:
-        aggregations = search(server, path, _windows_query(selection, last, after)).get("aggregations") or _EMPTY
-        page = aggregations.get("families", _EMPTY)
-        conditions = [_in_window(bucket) for bucket in page.get("buckets", ()) if _is_selected(bucket, selection)]
-        if conditions:
-            yield [any_of(conditions), *filter_conditions(selection, START)]
+        query = _windows_query(selection, last, size, after)
+        page = (search(server, path, query).get("aggregations") or _EMPTY).get("families", _EMPTY)
+        buckets = page.get("buckets", ())
+        conditions = [_in_window(bucket) for bucket in buckets if _is_selected(bucket, selection)]
+        for first in range(0, len(conditions), step):
+            yield [any_of(conditions[first : first + step]), *filter_conditions(selection, START)]
         after = page.get("after_key")
-        if after is None:
+        if after is None or len(buckets) < size:
             return
 
 
-def _windows_query(selection: RunFilter, last: int, after: Mapping[str, Any] | None) -> JsonObject:
+def _windows_query(selection: RunFilter, last: int, size: int, after: Mapping[str, Any] | None) -> JsonObject:
     """Build the query for a page of families, with the start times of their last runs.
 
     Args:
         selection: The filter. The query matches too much for patterns with sets of characters: filter the result.
         last: Number of runs per family.
+        size: Number of families.
         after: ``after_key`` of the previous page.
     """
     conditions = [exists(FAMILY), exists(START), *filter_conditions(selection, START)]
     fields = (("name", FAMILY), ("account", ACCOUNT), ("region", REGION))
     composite: JsonObject = {
-        "size": max(1, min(_MAX_FAMILIES, _MAX_BUCKETS // (last + 1))),
+        "size": size,
         "sources": [{name: {"terms": {"field": field, "missing_bucket": True}}} for name, field in fields],
     }
     if after is not None:

@@ -6,12 +6,15 @@ status since the report was written, and it also makes documents of runs that le
 
 import contextlib
 import heapq
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
+from profiler.core.threads import start_thread
 from profiler.core.timestamps import format_ms, parse_ns
 from profiler.past_runs.run_source import (
     CHECKPOINT,
@@ -46,6 +49,10 @@ from profiler.record.search_document_fields import FIELDS, IDENTITY_FIELDS, Docu
 from profiler.record.units import as_number, format_count
 from profiler.search_setup.template_install import SearchServer
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+_Hits = Sequence[Mapping[str, Any]]
 _TIME = "@timestamp"
 _DUE = "notice.due_at"
 _TASK_ID = "task.id"
@@ -53,29 +60,6 @@ _PAGE_SIZE = 200
 # For reads that never stop early. A record line has at most 64 KiB.
 _LARGE_PAGE_SIZE = 2_000
 _MAX_CHECKPOINTS = 1_000
-_SOURCE = (
-    "@timestamp",
-    "record",
-    "task",
-    "event.dataset",
-    "event.start",
-    "event.end",
-    "cloud",
-    "orchestrator.cluster.name",
-    "container",
-    "host.cpu.model",
-    "aws.cloudwatch",
-    "usage.duration_ms",
-    "usage.billed_duration_ms",
-    "usage.cpu.size",
-    "usage.cpu.used",
-    "usage.cpu.seconds",
-    "usage.cpu.wait_seconds",
-    "usage.cpu.saturated_percent",
-    "usage.memory.size_mb",
-    "usage.memory.used_mb",
-    "usage.memory.peak_source",
-)
 # Of a record that cannot be read, no other number counts.
 _KNOWN_WITHOUT_RECORD = (*IDENTITY_FIELDS, *(field for field in FIELDS if field.name == "usage.duration_ms"))
 _EMPTY: Mapping[str, Any] = {}
@@ -112,8 +96,8 @@ class IndexedRuns(RunSource):
         """
         is_found = False
         with self._open_progress() as show:
-            started = self._pages(_conditions(selection, START), START)
-            unstarted = self._pages(_conditions(selection, _TIME), _TIME)
+            started = self._all_runs(_conditions(selection, START), START)
+            unstarted = self._all_runs(_conditions(selection, _TIME), _TIME)
             merged = heapq.merge(started, unstarted, key=lambda run: -run.started_ns)
             for count, run in enumerate(merged, start=1):
                 is_found = True
@@ -126,13 +110,15 @@ class IndexedRuns(RunSource):
     def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:
         """Yield the ``last`` newest matching runs of each family, without those that never started."""
         count = 0
+        searches = last_run_conditions(self._server, self._prefix, selection, last, _LARGE_PAGE_SIZE)
+        pages = chain.from_iterable(self._pages(conditions, START, _LARGE_PAGE_SIZE) for conditions in searches)
         with self._open_progress() as show:
-            for conditions in last_run_conditions(self._server, self._prefix, selection, last):
-                for run in self._pages(conditions, START, _LARGE_PAGE_SIZE, has_course=False):
-                    count += 1
-                    show(count, 0)
-                    if selection.matches(run.report):
-                        yield run
+            for hit in chain.from_iterable(_read_ahead(pages)):
+                count += 1
+                show(count, 0)
+                run = self._run(hit.get("_source", _EMPTY), has_course=False)
+                if selection.matches(run.report):
+                    yield run
 
     def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
         """The newest notices about due times."""
@@ -160,21 +146,23 @@ class IndexedRuns(RunSource):
             if selection.matches(run.report):
                 yield run
 
-    def _pages(
-        self, conditions: Sequence[JsonObject], order: str, size: int = _PAGE_SIZE, *, has_course: bool = True
-    ) -> Iterator[PastRun]:
+    def _all_runs(self, conditions: Sequence[JsonObject], order: str) -> Iterator[PastRun]:
+        for hits in self._pages(conditions, order, _PAGE_SIZE):
+            for hit in hits:
+                yield self._run(hit.get("_source", _EMPTY))
+
+    def _pages(self, conditions: Sequence[JsonObject], order: str, size: int) -> Iterator[_Hits]:
         after: Sequence[Any] | None = None
         while True:
             hits = self._search("reports", conditions, order, size, after)
-            for hit in hits:
-                yield self._run(hit.get("_source", _EMPTY), has_course=has_course)
+            yield hits
             if len(hits) < size:
                 return
             after = hits[-1]["sort"]
 
     def _search(
         self, kind: str, conditions: Sequence[JsonObject], order: str, size: int, after: Sequence[Any] | None = None
-    ) -> Sequence[Mapping[str, Any]]:
+    ) -> _Hits:
         body: JsonObject = {
             "size": size,
             "track_total_hits": False,
@@ -184,11 +172,10 @@ class IndexedRuns(RunSource):
                 {_TASK_ID: {"order": "asc", "unmapped_type": "keyword"}},
                 {"container.name": {"order": "asc", "unmapped_type": "keyword"}},
             ],
-            "_source": list(_SOURCE),
         }
         if after is not None:
             body["search_after"] = list(after)
-        hits: Sequence[Mapping[str, Any]] = search(self._server, indices_path(self._prefix, kind), body)["hits"]["hits"]
+        hits: _Hits = search(self._server, indices_path(self._prefix, kind), body)["hits"]["hits"]
         return hits
 
     def _run(self, source: Mapping[str, Any], *, has_course: bool = True) -> PastRun:
@@ -230,6 +217,31 @@ class IndexedRuns(RunSource):
             return report, msgspec.json.encode(report)
         self._unreadable.add(text)
         return None
+
+
+def _read_ahead(pages: Iterator[_Hits]) -> Iterator[_Hits]:
+    """Yield the pages. A thread reads the next one meanwhile: the search cluster and the decoding take as long."""
+    following = _read_next(pages)
+    while (page := following.result()) is not None:
+        following = _read_next(pages)
+        yield page
+
+
+def _read_next(pages: Iterator[_Hits]) -> "Future[_Hits | None]":
+    """Read a page in a thread that does not keep an interrupted process alive. The result of the last one is None."""
+    from concurrent.futures import Future  # not for the reads that may stop early
+
+    future: Future[_Hits | None] = Future()
+
+    def read() -> None:
+        try:
+            future.set_result(next(pages, None))
+        except Exception as error:  # noqa: BLE001  for the thread that waits
+            future.set_exception(error)
+
+    if not start_thread(threading.Thread(target=read, name="read-ahead", daemon=True)):
+        read()
+    return future
 
 
 def _conditions(selection: RunFilter, order: str) -> list[JsonObject]:

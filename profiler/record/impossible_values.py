@@ -11,7 +11,7 @@ from typing import TypeVar, cast, get_args, get_origin
 
 from msgspec import DecodeError, Struct, StructMeta
 from msgspec.json import Decoder
-from msgspec.structs import fields, replace
+from msgspec.structs import astuple, fields, replace
 
 from profiler.core.timestamps import parse_datetime
 
@@ -27,6 +27,7 @@ _MAX_NUMBER = 1e18
 _NOT_CHECKED = frozenset({"exit_code", "saving_percent", "temperature_celsius", "xids"})
 _MUST_BE_POSITIVE = frozenset({"step_ms"})
 _TIME_ENDING = "_at"
+_NUMBERS = (float, int)
 
 # What other programs write for numbers that JSON does not have, and an exponent that a double does not have.
 _NOT_A_NUMBER = re.compile(r"NaN|Infinity|[eE]\+?\d{3}")
@@ -69,11 +70,15 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
         limit: The largest number that is possible in fields without a unit of their own.
     """
     changed: dict[str, object] = {}
-    for name, own_limit, is_required in _plan(type(value)):
-        before = getattr(value, name)
+    values = astuple(value)  # faster than one field after the other
+    for position, name, own_limit, is_required in _plan(type(value)):
+        before = values[position]
         if before is None:
             continue
-        after = _possible(name, before, limit if own_limit is None else own_limit)
+        limit_here = limit if own_limit is None else own_limit
+        if type(before) in _NUMBERS and 0 < before <= limit_here:  # most of them: a call would take as long again
+            continue
+        after = _possible(name, before, limit_here)
         if after is before:
             continue
         if after is None and is_required:
@@ -83,11 +88,11 @@ def without_impossible(value: S, limit: float = _MAX_NUMBER) -> S | None:
 
 
 @cache
-def _plan(kind: type[Struct]) -> tuple[tuple[str, float | None, bool], ...]:
-    """The fields to look at: name, limit (None: that of the parent), whether it is required."""
+def _plan(kind: type[Struct]) -> tuple[tuple[int, str, float | None, bool], ...]:
+    """The fields to look at: position, name, limit (None: that of the parent), whether it is required."""
     return tuple(
-        (field.name, _limit_of(field.name), field.required)
-        for field in fields(kind)
+        (position, field.name, _limit_of(field.name), field.required)
+        for position, field in enumerate(fields(kind))
         if field.name not in _NOT_CHECKED and (field.name.endswith(_TIME_ENDING) or _may_hold_numbers(field.type))
     )
 
@@ -108,10 +113,10 @@ def _limit_of(name: str) -> float | None:
 
 def _possible(name: str, value: object, limit: float) -> object:
     """The value itself if it is possible; None if it is not; a changed copy if a part of it is not."""
-    if isinstance(value, int | float):
-        return value if 0 <= value <= limit and (value or name not in _MUST_BE_POSITIVE) else None
     if isinstance(value, Struct):
         return without_impossible(value, limit)
+    if isinstance(value, _NUMBERS):
+        return value if 0 <= value <= limit and (value or name not in _MUST_BE_POSITIVE) else None
     if isinstance(value, tuple):
         return _possible_items(value, limit)
     if isinstance(value, str) and name.endswith(_TIME_ENDING):

@@ -5,7 +5,7 @@ reference is missing or an object conflicts.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -18,7 +18,6 @@ Flavour = Literal["classic", "lens"]
 
 _LAST_OPENSEARCH_DASHBOARDS = 3  # OpenSearch Dashboards has versions 1 to 3, Kibana from 4
 _FIRST_LENS = (7, 16)
-_FIRST_CONTROLS = 8  # the major version of Kibana whose dashboards can have dropdown lists
 _MAX_ERRORS_SHOWN = 5
 _DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndjson", "lens": "kibana.ndjson"}
 
@@ -88,29 +87,6 @@ def _with_prefix_in_charts(saved_object: dict[str, Any], prefix: str) -> dict[st
         return saved_object
     renamed = json.dumps(with_index_prefix(json.loads(state), prefix), separators=(",", ":"))
     return {**saved_object, "attributes": {**attributes, "visState": renamed}}
-
-
-def fit_objects(objects: Iterable[dict[str, Any]], version: UiVersion) -> list[dict[str, Any]]:
-    """Leave out what this version does not know: dropdown lists in dashboards before Kibana 8.
-
-    The strict mapping of Kibana 7 could reject the whole dashboard for them.
-    """
-    if version.is_opensearch or version.major >= _FIRST_CONTROLS:
-        return list(objects)
-    return [_without_controls(saved_object) for saved_object in objects]
-
-
-def _without_controls(saved_object: dict[str, Any]) -> dict[str, Any]:
-    attributes = saved_object.get("attributes", {})
-    if "controlGroupInput" not in attributes:
-        return saved_object
-    return {
-        **saved_object,
-        "attributes": {name: value for name, value in attributes.items() if name != "controlGroupInput"},
-        "references": [
-            reference for reference in saved_object["references"] if not reference["name"].startswith("controlGroup_")
-        ],
-    }
 
 
 def existing_objects(ui: DashboardsServer, objects: Sequence[Mapping[str, Any]]) -> frozenset[tuple[str, str]] | None:

@@ -12,11 +12,13 @@ import time
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
+from importlib.metadata import distribution
 from pathlib import Path
 from queue import Queue
 from typing import Any, cast
 
 import pytest
+from packaging.requirements import Requirement
 
 from profiler.account_setup import forwarder_zip
 from profiler.core.errors import TaskProfilerError
@@ -102,10 +104,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install what Lambda's runtime contains: the runtime client and boto3, without this project's environment."""
+    """What Lambda's runtime contains: the runtime client and boto3, without the rest of this project's environment."""
     folder = tmp_path_factory.mktemp("runtime")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-compile", "--target", str(folder)]
-    subprocess.run([*command, "--disable-pip-version-check", "awslambdaric", "boto3"], check=True)
+    names, needed = ["awslambdaric", "boto3"], set[str]()
+    while names:
+        installed = distribution(names.pop())
+        for path in {file.parts[0] for file in installed.files or ()} - {"..", "__pycache__", *needed}:
+            (folder / path).symlink_to(str(installed.locate_file(path)))
+            needed.add(path)
+        required = [Requirement(line) for line in installed.requires or ()]
+        names += [one.name for one in required if one.marker is None or one.marker.evaluate({"extra": ""})]
     return folder
 
 

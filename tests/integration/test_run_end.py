@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -154,7 +154,7 @@ def test_a_terminal_that_closes_costs_nothing_but_the_end(history: str) -> None:
         os.close(theirs)
     process.communicate(b"\n")
     assert process.returncode == 5
-    with sqlite3.connect(history) as database:
+    with closing(sqlite3.connect(history)) as database:
         assert database.execute("SELECT family, status FROM run").fetchall() == [("etl", "failure")]
 
 

@@ -31,7 +31,7 @@ test("a cell of the heatmap is the highest peak of its runs, and a mark is a kil
   const killed = [runAt(0, { peak: 990, size: 1000, outcome: "out of memory" })];
   const memory = heatmapFigure(killed, bucketsOf(killed), MEMORY_HEAT);
   assert.deepEqual(memory.traces[0].z, [[99]]);
-  assert.match(memory.label, /^Heatmap of the peak memory use of 1 families/);
+  assert.match(memory.label, /^Heatmap of the peak memory use of 1 family over/);
 });
 
 test("from three days on, a night is one cell", () => {
@@ -64,7 +64,7 @@ test("of more than 30 families, those with the most runs are drawn", () => {
   const runs = Array.from({ length: 40 }, (_, number) => runAt(number, { cpu: 1, family: `family-${number % 35}` }));
   const { traces, layout } = heatmap(runs, "average");
   assert.equal(traces[0].z.length, 30);
-  assert.match(layout.annotations[0].text, /^5 families with fewer runs are not drawn/);
+  assert.match(layout.annotations[0].text, /^Not drawn: 5 families with fewer runs/);
 });
 
 test("a long name of a family has several lines, broken after its words, and its row has room for them", () => {

@@ -26,7 +26,7 @@ test("there is a lane for each family, most runs first, and a bar for each run i
   assert.equal(lanes[0].bars[0].width.toFixed(3), (100 / 240).toFixed(3), "a minute of four hours");
   assert.equal(lanes[0].bars[0].name, "late, 2026-11-20 07:00, 1m 00s, success");
   assert.equal(leftOut, "");
-  assert.match(label, /^Runs from 2026-11-20 06:00 to 2026-11-20 10:00 as bars, .* 2 families: 3 success\.$/);
+  assert.match(label, /^Runs from 2026-11-20 06:00 to 2026-11-20 10:00 as bars in 2 lanes, .*: 3 success\.$/);
 });
 
 test("of runs with one start, the shortest is the last, which is drawn on top", () => {
@@ -65,7 +65,7 @@ test("due times are marks in the lane of their family, which may have no run", (
   assert.deepEqual(night.kinds, ["success", "missed", "late"]);
   assert.equal(night.lanes[1].marks[0].text, "none was due and no task was started");
   assert.deepEqual(night.notices, notices);
-  assert.match(night.label, /one lane for each of 2 families: 1 success, 2 missed, 1 late\.$/);
+  assert.match(night.label, /in 2 lanes, one for each family: 1 success, 2 missed, 1 late\.$/);
   const later = nightLanes(all, { from: START + 2 * HOUR, until: START + 6 * HOUR });
   assert.deepEqual(later.notices, [notices[0]]);
 });

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, ElementHandle, Page, sync_playwright
 
 from kibana.all_dashboards import DASHBOARDS
 from kibana.dashboard_model import Dashboard
@@ -106,6 +106,37 @@ def test_a_link_of_a_run_opens_its_dashboard_at_the_run_s_times(server: str, tab
     assert problems(tab) == NONE
     links = {one.inner_text() for one in tab.query_selector_all('a[href*="task.id"]')}
     assert links == {found["task"]["id"], "Charts"}
+
+
+def test_the_link_of_a_task_id_shows_the_course_of_a_run_that_is_shorter_than_a_time_bucket(
+    server: str, tab: Page
+) -> None:
+    (run,) = [dashboard for dashboard in DASHBOARDS if dashboard.key == "task-run"]
+    task = pictures.killed_run(os.environ[CLUSTER_VARIABLE])["task"]["id"]
+    period = "?_g=(time:(from:now-30d,to:now))"
+    address = f"{server}/app/dashboards#/view/{object_id('dashboard', run.key)}{period}"
+    tab.set_viewport_size({"width": 1440, "height": HEIGHT})
+    opened(tab, f"{address}&_a=(query:(language:kuery,query:'task.id:%22{task}%22'))", panels_of(run))
+    points = [len(chart.query_selector_all("circle")) for chart in tab.query_selector_all(".visChart")]
+    assert len([number for number in points if number > 2]) == 2  # CPU and memory
+    headings = tab.query_selector_all('[role="columnheader"]')
+    visible = {heading.inner_text().strip() for heading in headings if ends_at(heading) < 1440}
+    assert {"Outcome", "Duration", "USD", "Reason", "Peak %", "Advised MB"} <= visible
+
+
+def ends_at(heading: ElementHandle) -> float:
+    box = heading.bounding_box()
+    assert box is not None
+    return box["x"] + box["width"]
+
+
+def test_a_sum_of_money_without_a_run_is_not_zero(server: str, tab: Page) -> None:
+    sizing = next(dashboard for dashboard in DASHBOARDS if dashboard.key == "right-sizing")
+    address = f"{server}/app/dashboards#/view/{object_id('dashboard', sizing.key)}"
+    opened(tab, f"{address}?_g=(time:(from:'2020-01-01T00:00:00Z',to:'2020-01-02T00:00:00Z'))", panels_of(sizing))
+    shown = tab.inner_text("#dashboardViewport")
+    assert "$" not in shown
+    assert shown.count(_EMPTY) == len(sizing.panels) - 1  # all but the number of tasks that are too small
 
 
 def test_a_link_to_another_dashboard_keeps_pinned_filters_and_the_time_range(server: str, tab: Page) -> None:

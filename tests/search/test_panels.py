@@ -40,6 +40,7 @@ pytestmark = pytest.mark.search
 
 START, END = datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 3, 2, tzinfo=UTC)
 TEN, ELEVEN = "2026-03-01T10:00:00.000Z", "2026-03-01T11:00:00.000Z"
+ONE_MINUTE, TWO_MINUTES = "60000.0", "120000.0"  # of elapsed time, in ms
 ONE, TWO = "2026-03-01T10:01:00.000Z", "2026-03-01T10:02:00.000Z"
 PANEL = {panel.key: panel for panel in PANELS}
 SCRIPT = {script.task_id: script for script in SCRIPTS}
@@ -176,7 +177,7 @@ def by_family(rows: dict[tuple[str, ...], tuple[Any, ...]]) -> dict[tuple[str, .
 def buckets_of(buckets: Any) -> list[tuple[str, Bucket]]:
     if isinstance(buckets, dict):
         return list(buckets.items())
-    return [(bucket.get("key_as_string", bucket["key"]), bucket) for bucket in buckets]
+    return [(str(bucket.get("key_as_string", bucket["key"])), bucket) for bucket in buckets]
 
 
 def value(bucket: Bucket, panel: Panel, n: int) -> Any:
@@ -398,12 +399,12 @@ def test_families_that_are_too_small(ask: Ask) -> None:
 
 def test_one_task(ask: Ask) -> None:
     summary = table(ask("run-summary"), "run-summary")
-    done = (None, None, 0, "2026-03-01T10:00:00.000Z")
+    done = (0, None, None, "2026-03-01T10:00:00.000Z")
     assert summary[("a", "batch")] == ("nightly", "success", 150_500, close(usd(171)), *done)
     assert summary[("a", "side")] == ("nightly", "success", 2000, None, *done)  # the task is paid once
-    killed = (20_500, close(usd(60)), "oom", KILLED_REASON, 137, "2026-03-01T10:45:00.000Z")
+    killed = (20_500, close(usd(60)), 137, "oom", KILLED_REASON, "2026-03-01T10:45:00.000Z")
     assert summary[("killed", "batch")] == ("nightly", "failure", *killed)
-    stopped = (302_150, close(usd(323)), "user", BY_USER, 143, "2026-03-01T11:40:00.000Z")
+    stopped = (302_150, close(usd(323)), 143, "user", BY_USER, "2026-03-01T11:40:00.000Z")
     assert summary[("stopped", "batch")] == ("hourly", "stopped", *stopped)
 
 
@@ -448,12 +449,21 @@ def test_notices(ask: Ask) -> None:
 
 def test_devices(ask: Ask) -> None:
     """Two GPUs, of which the second is 20 points above the first, and a NeuronCore like the first."""
-    assert table(ask("run-gpu"), "run-gpu") == {("nightly", ONE): (close(20),), ("nightly", TWO): (close(40),)}
-    assert table(ask("run-gpu-memory"), "run-gpu-memory") == {("nightly", ONE): (6000,), ("nightly", TWO): (6000,)}
-    assert table(ask("run-neuron"), "run-neuron") == {("nightly", ONE): (close(10),), ("nightly", TWO): (close(30),)}
+    assert table(ask("run-gpu"), "run-gpu") == {
+        ("nightly", ONE_MINUTE): (close(20),),
+        ("nightly", TWO_MINUTES): (close(40),),
+    }
+    assert table(ask("run-gpu-memory"), "run-gpu-memory") == {
+        ("nightly", ONE_MINUTE): (6000,),
+        ("nightly", TWO_MINUTES): (6000,),
+    }
+    assert table(ask("run-neuron"), "run-neuron") == {
+        ("nightly", ONE_MINUTE): (close(10),),
+        ("nightly", TWO_MINUTES): (close(30),),
+    }
     assert table(ask("run-neuron-memory"), "run-neuron-memory") == {
-        ("nightly", ONE): (1500,),
-        ("nightly", TWO): (1500,),
+        ("nightly", ONE_MINUTE): (1500,),
+        ("nightly", TWO_MINUTES): (1500,),
     }
     assert table(ask("gpu-usage"), "gpu-usage") == {("nightly", TEN): (close(60),)}
     assert table(ask("neuron-usage"), "neuron-usage") == {("nightly", TEN): (close(50),)}

@@ -20,8 +20,9 @@ def findings_of_deployment(
     url, ui_url = cluster["url"], cluster["ui_url"]
     if url is None and ui_url is None:
         return
-    from profiler.search_setup.dashboard_import import dashboard_objects, fit_objects, read_version  # requests
+    from profiler.search_setup.dashboard_import import dashboard_objects, read_version  # requests
     from profiler.search_setup.search_servers import ClusterServer, DashboardsServer, open_session
+    from profiler.search_setup.version_fit import fit_objects
 
     prefix = cluster["prefix"] or DEFAULT_PREFIX
     session = open_session(cluster["api_key"], cluster["user"], os.environ, cluster["ca_file"])

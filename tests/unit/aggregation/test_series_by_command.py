@@ -4,6 +4,7 @@ import math
 import tracemalloc
 from collections.abc import Mapping, Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,6 +137,7 @@ def test_a_large_command_that_starts_late_has_its_own_series() -> None:
     assert memory[-1] == 991
 
 
+@pytest.mark.no_cover
 def test_any_number_of_commands_takes_the_same_memory() -> None:
     commands = SeriesByCommand[str](START_NS, NS_PER_SECOND, 60)
     tracemalloc.start()

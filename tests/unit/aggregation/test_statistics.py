@@ -61,6 +61,9 @@ def test_a_mean_without_percentiles_is_weighted_by_time() -> None:
     series.add(11_000, 1)
     series.add(50_000, 0)
     assert series.summary(per=1000) == AverageAndMaximum(avg=2.0, max=11.0)
+    series.add(11_000.12345)
+    assert series.summary() == AverageAndMaximum(avg=2818.193, max=11_000.123)
+    assert series.summary(digits=1) == AverageAndMaximum(avg=2818.2, max=11_000.1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**50), weights), min_size=1))
@@ -74,6 +77,19 @@ def test_a_mean_without_percentiles_is_between_the_extremes(steps: list[tuple[in
     assert shown.max == max(value for value, _ in steps)
     assert min(value for value, _ in steps) <= shown.avg * (1 + 1e-12)
     assert shown.avg <= shown.max * (1 + 1e-12)
+
+
+def test_merged_values_count_as_if_they_had_been_added_to_one() -> None:
+    merged, empty = MeanAndMaximum(), MeanAndMaximum()
+    for values in ((1.0, 3.0), (11.0,), ()):
+        part = MeanAndMaximum()
+        for value in values:
+            part.add(value, 2)
+        merged.merge(part)
+    assert merged.summary() == AverageAndMaximum(avg=5.0, max=11.0)
+    assert (merged.total, merged.weight) == (30, 6)
+    empty.merge(MeanAndMaximum())
+    assert empty.summary() is None
 
 
 def test_nothing_before_the_first_value() -> None:

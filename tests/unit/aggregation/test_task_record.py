@@ -3,15 +3,21 @@ from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.run_end import RunEnd, ended
+from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     ResourceLimits,
     build_batch_record,
     build_interval,
     build_other_container,
+    build_sampling,
     container_limits,
+    processor_of,
     usage_metrics,
+    with_cpu_demand,
+    with_devices,
     with_peak,
 )
+from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.ecs_terms import arn_part, task_id
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
@@ -24,6 +30,8 @@ from profiler.record.record_model import (
     OtherContainer,
     Processor,
     Record,
+    Sampling,
+    SlowdownBounds,
     TaskSize,
 )
 from tests.fakes import START_NS, sample, seconds
@@ -142,6 +150,69 @@ def test_an_interval_has_the_numbers_since_the_last() -> None:
         memory_used_mb=steady(100.0),
         memory_utilization_percent=steady(25.0),
     )
+
+
+def test_an_interval_has_the_readings_of_the_devices() -> None:
+    readings, numbers = DeviceReadings(), Interval(started_at="a", finished_at="b", cpu_seconds=1.5)
+    assert with_devices(numbers, readings) == numbers
+    for gpu_percent, gpu_bytes, neuron_percent in ((10.0, 100 * MIB, 1.0), (30.0, 300 * MIB, 4.0)):
+        readings.gpu_percent.add(gpu_percent)
+        readings.gpu_memory_bytes.add(gpu_bytes)
+        readings.neuron_percent.add(neuron_percent)
+    assert with_devices(numbers, readings) == replace(
+        numbers,
+        gpu_utilization_percent=AverageAndMaximum(avg=20.0, max=30.0),
+        gpu_memory_used_mb=AverageAndMaximum(avg=200.0, max=300.0),
+        neuron_utilization_percent=AverageAndMaximum(avg=2.5, max=4.0),
+    )
+
+
+def test_the_demand_for_cpu_is_added_for_the_size_and_the_threads_of_the_task() -> None:
+    demand = CpuDemand()
+    assert with_cpu_demand(USED, demand, vcpu_size=2, max_threads=1) == USED
+    demand.add(0.5, seconds(100))
+    of_one_thread = {"0.25": SlowdownBounds(min=2, max=2.5), "0.5": SlowdownBounds(min=1, max=1.5)}
+    of_any_threads = {
+        "0.25": SlowdownBounds(min=2, max=2.75),
+        "0.5": SlowdownBounds(min=1, max=1.75),
+        "1": SlowdownBounds(min=1, max=1.25),
+    }
+    for max_threads, slowdown in ((1, of_one_thread), (None, of_any_threads)):
+        assert with_cpu_demand(USED, demand, vcpu_size=2, max_threads=max_threads) == replace(
+            USED, vcpu_saturated_percent=0.0, slowdown_at_vcpu=slowdown
+        )
+
+
+def test_the_sampling_is_described_in_milliseconds() -> None:
+    usage = usage_with()
+    for second in (2, 3, 9):
+        taken = sample(START_NS + seconds(second), 0.5, 100 * MIB)
+        usage.add(taken, epoch="b", received_ns=seconds(second), started_ns=START_NS)
+        usage.add(taken, epoch="b", received_ns=seconds(second), started_ns=START_NS)
+    assert build_sampling(usage, ["stats", "cgroup"], interval_ns=seconds(0.5), failures=4, missed=5) == Sampling(
+        interval_ms=500,
+        samples=4,
+        duplicates=3,
+        failures=4,
+        missed_ticks=5,
+        longest_gap_ms=6000,
+        stats_period_ms=1002,  # a percentile: within 1 %
+        sources=("stats", "cgroup"),
+    )
+    unread = build_sampling(None, (), interval_ns=seconds(1), failures=1, missed=0)
+    assert unread == Sampling(interval_ms=1000, samples=0, duplicates=0, failures=1, missed_ticks=0)
+
+
+@pytest.mark.parametrize(
+    ("host", "processor"),
+    [
+        (Host(), None),
+        (Host(processor_model="Graviton"), Processor(model="Graviton")),
+        (Host(processor_count=4), Processor(count=4)),
+    ],
+)
+def test_the_processor_of_a_machine_has_the_known_parts(host: Host, processor: Processor | None) -> None:
+    assert processor_of(host) == processor
 
 
 def test_another_peak_than_that_of_the_samples_is_the_maximum_everywhere() -> None:

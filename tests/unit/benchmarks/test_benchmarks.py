@@ -155,6 +155,7 @@ def test_the_scale_table_has_a_column_for_each_size_and_a_row_for_each_panel() -
             stream_rate=2000,
             stream_cpu_rate=5000,
             stream_requests=4,
+            recommend_seconds=1.75,
             indices=(
                 IndexSize(
                     kind="reports",
@@ -174,6 +175,7 @@ def test_the_scale_table_has_a_column_for_each_size_and_a_row_for_each_panel() -
     assert "| 500 records per event: bulk requests/s | 4.0 | 4.0 |" in rows
     assert "| reports: bytes per document on disk | 2,048 | 1,024 |" in rows
     assert "| reports: bytes per document, force-merged | 1,024 | 512 |" in rows
+    assert "| recommend for all families, s | 1.75 | 1.75 |" in rows
     assert rows[-1] == "| task-overview / p, ms | 1,234 | 1,234 |"
 
 

@@ -72,7 +72,14 @@ def test_a_script_with_an_end_tag_is_not_cut_short() -> None:
     assert r"var a = '<\/script>';" in text
 
 
-def test_the_chart_library_is_the_published_file() -> None:
+def test_the_chart_library_is_text_until_a_chart_needs_it() -> None:
+    (script,) = (
+        found for tag, found in _Tags(render_page(EMPTY, ASSETS, title="a")).found if found.get("id") == "plotly"
+    )
+    assert script["type"] == "text/plain"
+
+
+def test_the_chart_library_is_the_file_of_its_tool() -> None:
     assert hashlib.sha256(BUNDLE.read_bytes()).hexdigest() == SHA256
     assert f"v{VERSION}\n" in BUNDLE.read_text()[:200]
 

@@ -792,6 +792,7 @@ def test_refused_entries_are_counted_and_cost_nothing_else() -> None:
     assert len(world.log.events("warning")) == 1
 
 
+@pytest.mark.no_cover
 def test_memory_is_flat_over_a_simulated_day_and_a_half() -> None:
     world = World(batch_ends=36 * 3600 + 0.5, interval_seconds=10.0, checkpoint_seconds=600.0)
     world.stop.max_simulated_seconds = 40 * 3600

@@ -79,3 +79,37 @@ def test_a_record_that_cannot_be_read_is_no_measurement_and_a_note(text: str) ->
     (found,) = families.families
     assert found.evidence is None
     assert families.notes == ("the indices task-reports-*: 1 record could not be read, so numbers are missing.",)
+
+
+class CountedCluster:
+    """A cluster with some families, none of whose runs is found."""
+
+    def __init__(self, families: int) -> None:
+        keys = [{"name": f"f{number}", "account": None, "region": None} for number in range(families)]
+        self.buckets = [{"key": key, "starts": {"buckets": [{"key": 1_000}]}} for key in keys]
+        self.found_by_search: list[int] = []
+        self.family_pages = 0
+
+    def request(self, method: Method, path: str, body: Any = None) -> ServerResponse:
+        found: dict[str, Any] = {}
+        if "aggs" in body:
+            composite = body["aggs"]["families"]["composite"]
+            first = int(composite.get("after", {}).get("name", 0))
+            page = self.buckets[first : first + composite["size"]]
+            found = {"families": {"buckets": page, "after_key": {"name": str(first + len(page))}}}
+            self.family_pages += 1
+        else:
+            self.found_by_search.append(len(body["query"]["bool"]["filter"][0]["bool"]["should"]))
+        return ServerResponse(status=200, body={"hits": {"hits": []}, "aggregations": found})
+
+
+@pytest.mark.parametrize(
+    ("families", "last", "searches", "family_pages"),
+    [(80, 50, [36, 36, 8], 1), (250, 1, [100, 100, 50], 1), (3, 10_000, [1, 1, 1], 4), (392, 50, [*[36] * 10, 32], 2)],
+)
+def test_one_page_holds_the_last_runs_of_the_families_of_a_search(
+    families: int, last: int, searches: list[int], family_pages: int
+) -> None:
+    cluster = CountedCluster(families)
+    assert list(IndexedRuns(cluster, "task").last_runs(RunFilter(), last)) == []
+    assert (cluster.found_by_search, cluster.family_pages) == (searches, family_pages)

@@ -8,10 +8,8 @@ import pytest
 
 from profiler.core.errors import TaskProfilerError
 from profiler.search_setup.dashboard_import import (
-    UiVersion,
     choose_flavour,
     existing_objects,
-    fit_objects,
     import_dashboards,
     parse_objects,
     read_version,
@@ -73,19 +71,6 @@ def test_lens_is_refused_by_name_before_anything_is_installed() -> None:
 def test_objects_that_are_there_already() -> None:
     assert existing_objects(FakeUi(), OBJECTS) == frozenset({("index-pattern", "a")})
     assert existing_objects(FakeUi(answer=ServerResponse(status=404)), OBJECTS) is None
-
-
-@pytest.mark.parametrize(("major", "minor", "has_lists"), [(7, 17, False), (8, 0, True), (9, 2, True)])
-def test_dropdown_lists_are_for_kibana_8(major: int, minor: int, *, has_lists: bool) -> None:
-    dashboard = {
-        "type": "dashboard",
-        "attributes": {"title": "t", "controlGroupInput": {}},
-        "references": [{"name": "controlGroup_1:optionsListDataView"}, {"name": "1:panel_1"}],
-    }
-    index, fitted = fit_objects([OBJECTS[0], dashboard], UiVersion(major=major, minor=minor))
-    assert index == OBJECTS[0]
-    assert ("controlGroupInput" in fitted["attributes"]) is has_lists
-    assert len(fitted["references"]) == 1 + has_lists
 
 
 def test_a_prefix_renames_the_indices_of_a_ratio() -> None:

@@ -1,6 +1,6 @@
 """What each size would take and cost, by hand, and what holds for any runs."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -19,8 +19,9 @@ from profiler.sizing.duration_factors import (
     monotone,
     quotient,
     saturated_percent,
+    smaller_vcpus,
 )
-from profiler.sizing.fargate import LEGAL_SIZES, Size
+from profiler.sizing.fargate import LEGAL_SIZES, LEGAL_VCPUS, Size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.what_if import SizeOption, runs_per_month
@@ -362,6 +363,11 @@ def test_a_saving_of_nothing_has_no_sign() -> None:
 
 
 # --- the reasons ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("current_vcpu", "smaller"), [(None, LEGAL_VCPUS), (1.0, [0.25, 0.5]), (0.25, [])])
+def test_the_smaller_sizes_are_below_the_current_one(current_vcpu: float | None, smaller: Sequence[float]) -> None:
+    assert list(smaller_vcpus(current_vcpu)) == list(smaller)
 
 
 def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None:

@@ -60,7 +60,7 @@ def test_fields_that_ecs_only_answers_with_are_those_that_boto3_does_not_send() 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b'{\n  "family": "x",\n}', "not valid JSON: correct the mistake in line 3"),
+        (b'{\n  "family": "x"\n  "cpu": 1}', "not valid JSON: correct the mistake in line 3"),
         (b"", "not valid JSON"),
         (b'{"a": NaN}', "not valid JSON"),
         (b"\xff\xfe\xfa", "not valid JSON"),

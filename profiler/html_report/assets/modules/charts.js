@@ -2,7 +2,7 @@
 // sentence when there is nothing to draw. Plotly interprets some HTML in its texts, so every text from a record goes
 // through escapeHtml().
 
-import { emptyNote } from "#page/elements.js";
+import { byId, element, emptyNote } from "#page/elements.js";
 import { escapeControls, truncate } from "#page/formats.js";
 import { familyOf } from "#page/run_values.js";
 import { grouped } from "#page/statistics.js";
@@ -56,12 +56,18 @@ export function drawFigure(place, { nothing, label, traces, layout }) {
   return drawPlot(place, traces, layout);
 }
 
+// The library is text until the first chart that needs it: its evaluation takes longer than the morning screen.
+function plotly() {
+  if (!window.Plotly) byId("plotly").replaceWith(element("script", { textContent: byId("plotly").textContent }));
+  return window.Plotly;
+}
+
 export function drawPlot(place, traces, layout, config = {}) {
   drawnPlaces.add(place);
   place.style.minHeight = `${layout.height}px`;
   // Plotly keeps the width of the first drawing, which differs on paper.
   if (place.clientWidth) layout.width = place.clientWidth;
-  return Plotly.react(place, traces, layout, { ...PLOTLY_CONFIG, ...config });
+  return plotly().react(place, traces, layout, { ...PLOTLY_CONFIG, ...config });
 }
 
 export function removePlot(place) {

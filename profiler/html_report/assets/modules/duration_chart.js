@@ -9,7 +9,7 @@ import {
   largestFamilies,
   rowsHeight,
 } from "#page/charts.js";
-import { asDuration, isKnown } from "#page/formats.js";
+import { asDuration, asFamilies, isKnown } from "#page/formats.js";
 import { grouped, max, quantile } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
 import { bucketText } from "#page/time_buckets.js";
@@ -28,10 +28,10 @@ export function durationFigure(runs, buckets) {
   if (!measured.length) return { nothing: "No run in this selection has a measured duration." };
   const { families, left } = largestFamilies(measured, runs);
   const rows = families.map((family, row) => familyRow(family, row, buckets));
-  const otherFamilies = left ? ` ${left} families with fewer runs are not drawn.` : "";
+  const otherFamilies = left ? ` Not drawn: ${asFamilies(left)} with fewer runs.` : "";
   return {
     label:
-      `Duration of ${rows.length} families over time as lines, with the median and the 95th percentile of each.` +
+      `Duration of ${asFamilies(rows.length)} over time as lines, with the median and the 95th percentile of each.` +
       `${otherFamilies} The table of runs has the numbers.`,
     traces: [bandTrace(rows, buckets), lineTrace(rows, buckets), zeroTrace(rows, buckets)],
     layout: chartLayout(Math.max(300, 70 + rowsHeight(rows.map(({ family }) => family))), {

@@ -3,7 +3,7 @@
 
 import { isNarrow } from "#page/charts.js";
 import { button, element } from "#page/elements.js";
-import { asDuration, asPercent, truncate } from "#page/formats.js";
+import { asCount, asDuration, asPercent, truncate } from "#page/formats.js";
 import { countMatches, growTree, layOut, nodeAt, pathOf, stepsIn } from "#page/stack_tree.js";
 import { known, max, min } from "#page/statistics.js";
 
@@ -12,7 +12,7 @@ const MAX_NAME_LENGTH = 200;
 const HINT = "Point at a frame to read it. Click or Enter zooms, Escape shows all, arrow keys go from frame to frame.";
 
 const nameOf = (node) => truncate(node.name, MAX_NAME_LENGTH);
-const countOf = (count) => (count === 1 ? "1 sample" : `${count} samples`);
+const countOf = (count) => asCount(count, "sample");
 const nodeOf = (event) => event.target.closest(".frame")?.node;
 const status = () => element("span", { className: "note", attributes: { role: "status" } });
 

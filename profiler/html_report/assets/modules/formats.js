@@ -76,6 +76,10 @@ export const asFactor = (min, max) => {
   return least === most ? least : `${least} to ${most}`;
 };
 
+/** Returns a number of things: "1 run", "5 runs", "2 families". */
+export const asCount = (count, one, several = `${one}s`) => `${count} ${count === 1 ? one : several}`;
+export const asFamilies = (count) => asCount(count, "family", "families");
+
 /** Returns the local time: "2026-11-20 06:00". */
 export function asTime(ms) {
   if (!isKnown(ms)) return UNKNOWN;

@@ -2,7 +2,7 @@
 // that started in it. A mark says that one of them ran out of memory.
 
 import { bucketAxis, chartLayout, escapeHtml, familyAxis, largestFamilies, rowsHeight } from "#page/charts.js";
-import { asPercent, isKnown } from "#page/formats.js";
+import { asFamilies, asPercent, isKnown } from "#page/formats.js";
 import { isKilled } from "#page/outcomes.js";
 import { shareOf } from "#page/run_values.js";
 import { selection, writeAddress } from "#page/selection.js";
@@ -59,10 +59,10 @@ export function heatmapFigure(runs, buckets, heat, statistic = "peak") {
     }
   }
   return {
-    label: `Heatmap of the ${what} use of ${families.length} families over time. The table of runs has the numbers.`,
+    label: `Heatmap of the ${what} use of ${asFamilies(families.length)} over time. The table of runs has the numbers.`,
     traces: [cellsTrace(rows, buckets, heat.colours), killTrace(rows, buckets)],
     layout: chartLayout(Math.max(150, 60 + rowsHeight(rows.map(({ family }) => family))), {
-      annotations: left ? [noteBelow(`${left} families with fewer runs are not drawn: select a family above.`)] : [],
+      annotations: left ? [noteBelow(`Not drawn: ${asFamilies(left)} with fewer runs. Select a family above.`)] : [],
       margin: { l: 8, r: 8, t: 6, b: left ? 52 : 34 },
       showlegend: false,
       xaxis: bucketAxis(buckets),

@@ -3,7 +3,7 @@
 import { startArrowKeys } from "#page/arrow_keys.js";
 import { MAX_FAMILIES } from "#page/charts.js";
 import { breakable, button, byId, element, emptyNote, svgElement } from "#page/elements.js";
-import { asDuration, asUsd, escapeControls, isKnown } from "#page/formats.js";
+import { asCount, asDuration, asUsd, escapeControls, isKnown } from "#page/formats.js";
 import { cellName, cellSign, morningGrid, ratioText, sparkline } from "#page/morning_grid.js";
 import { colourName } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
@@ -23,9 +23,10 @@ export function drawMorning(runs) {
   byId("morning-note").hidden = !grid;
   if (!grid) return place.replaceChildren(emptyNote("No run in this selection has a start time."));
   byId("morning-note").textContent =
-    `Highest memory peak of each ${grid.unit} in % of the limit. A cell opens its killed, else its failed, else its` +
-    " highest run. Duration: median, and the newer half of the runs against the older." +
-    (grid.isPriced ? " Cost: sum." : "");
+    `Highest memory peak of each ${grid.unit} in % of the limit. A cell opens its killed run, else its failed` +
+    " run, else the one with the highest peak. Duration: the median, and its change from the older to the newer half" +
+    " of the runs." +
+    (grid.isPriced ? " Cost: the sum." : "");
   const columnsKey = `${grid.columns[0].text} ${grid.columns.length}`;
   const scrolled = place.dataset.columns === columnsKey ? place.querySelector(".nights")?.scrollLeft : undefined;
   const made = nightsTable(grid);
@@ -53,8 +54,8 @@ function legend() {
 // What the table leaves out.
 function rest({ rows, families, tooOld, withoutStart, columns }) {
   const sentences = [
-    tooOld && `${tooOld} runs before ${columns[0].text} are not drawn: choose an earlier last day above.`,
-    withoutStart && `${withoutStart} runs without a start time are not drawn.`,
+    tooOld && `Not drawn: ${asCount(tooOld, "run")} before ${columns[0].text}. Choose an earlier last day above.`,
+    withoutStart && `Not drawn: ${asCount(withoutStart, "run")} without a start time.`,
     rows.length < families &&
       `${rows.length} of ${families} families: those with kills, those with failures, then those with the most runs.`,
   ].filter(Boolean);

@@ -4,7 +4,7 @@ import { startArrowKeys } from "#page/arrow_keys.js";
 import { isNarrow } from "#page/charts.js";
 import { content } from "#page/content.js";
 import { breakable, byId, element, emptyNote, table } from "#page/elements.js";
-import { asTime, escapeControls } from "#page/formats.js";
+import { asCount, asTime, escapeControls } from "#page/formats.js";
 import { nightLanes, periodText, shownPeriod, timeTicks, WIDTHS } from "#page/night_lanes.js";
 import { colourName, isFailed, OUTCOMES } from "#page/outcomes.js";
 import { runLink } from "#page/run_dialog.js";
@@ -91,7 +91,7 @@ function drawNotices(notices) {
   const rows = notices.slice(0, MAX_ROWS);
   byId("notices").replaceChildren(
     rows.length ? table(COLUMNS, rows, { label: "Schedules" }) : "",
-    notices.length > MAX_ROWS ? `${notices.length - MAX_ROWS} earlier ones are not listed.` : "",
+    notices.length > MAX_ROWS ? `Not listed: ${asCount(notices.length - MAX_ROWS, "earlier notice")}.` : "",
   );
 }
 

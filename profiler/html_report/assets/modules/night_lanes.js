@@ -1,7 +1,7 @@
 // Runs over time as data: a lane for each family, a bar for each run, a mark for each noticed due time.
 
 import { largestFamilies } from "#page/charts.js";
-import { asDuration, asTime, escapeControls, isKnown } from "#page/formats.js";
+import { asCount, asDuration, asTime, escapeControls, isKnown } from "#page/formats.js";
 import { OUTCOMES } from "#page/outcomes.js";
 import { grouped, max, min } from "#page/statistics.js";
 import { bucketText, local } from "#page/time_buckets.js";
@@ -65,11 +65,11 @@ export function nightLanes(all, shown) {
       ({ outcome }) => outcome,
     ),
   ].sort(([a], [b]) => rankOf(a) - rankOf(b));
-  const otherFamilies = left ? ` ${left} more families are not drawn.` : "";
+  const otherFamilies = left ? ` Not drawn: ${asCount(left, "more family", "more families")}.` : "";
   return {
     leftOut: otherFamilies + leftOut,
     label:
-      `Runs from ${periodText(shown)} as bars, one lane for each of ${lanes.length} families: ` +
+      `Runs from ${periodText(shown)} as bars in ${asCount(lanes.length, "lane")}, one for each family: ` +
       `${kinds.map(([kind, { length }]) => `${length} ${kind}`).join(", ")}.${otherFamilies}${leftOut}`,
     kinds: kinds.map(([kind]) => kind),
     notices,

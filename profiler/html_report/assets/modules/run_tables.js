@@ -1,7 +1,7 @@
 // Tables of one run: processes, killed processes, GPUs and NeuronCores.
 
 import { element, table } from "#page/elements.js";
-import { asDuration, asMemory, asPercent, escapeControls, isKnown, UNKNOWN } from "#page/formats.js";
+import { asCount, asDuration, asMemory, asPercent, escapeControls, isKnown, UNKNOWN } from "#page/formats.js";
 
 export const PROCESS_COLUMNS = [
   {
@@ -91,8 +91,7 @@ export function devices(run) {
 export function kills(run) {
   if (!run.kills) return [];
   const [count, processes] = run.kills;
-  const killed = count === 1 ? "1 process" : `${count} processes`;
-  const text = `The kernel killed ${killed} because the memory was exhausted.`;
+  const text = `The kernel killed ${asCount(count, "process", "processes")} because the memory was exhausted.`;
   return [
     section(
       "Killed processes",

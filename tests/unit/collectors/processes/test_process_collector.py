@@ -646,6 +646,7 @@ def test_the_same_container_wakes_the_thread_once() -> None:
     assert world.exit_waiter.wakes == 1
 
 
+@pytest.mark.no_cover
 def test_the_aggregates_take_constant_memory() -> None:
     world = World()
     world.snapshot = lambda at: ProcessSnapshot(

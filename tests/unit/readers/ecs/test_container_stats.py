@@ -217,9 +217,16 @@ def test_disks_are_not_a_stack_because_of_their_number() -> None:
     assert read_bytes([*virtio, *reads((8, 0, 50))], frozenset((252,))) == 750
 
 
+def test_a_count_may_be_written_as_a_float() -> None:
+    assert read_bytes([{"major": 8, "minor": 0, "op": "Read", "value": 500.0}]) == 500
+
+
 def test_the_machines_numbers_of_device_mapper_nodes_are_used() -> None:
+    assert read_bytes(reads((252, 0, 0)), frozenset((252,))) == 0
     assert read_bytes(reads((259, 0, 300), (252, 0, 280), (252, 1, 290)), frozenset((252,))) == 300
     assert read_bytes(reads((252, 0, 280), (252, 1, 290)), frozenset((252,))) == 290
+    first_node_by_default = {"major": 252, "op": "Read", "value": 20}
+    assert read_bytes([first_node_by_default, *reads((252, 0, 280), (252, 1, 290))], frozenset((252,))) == 300
 
 
 def test_the_numbers_of_device_mapper_nodes_in_proc_devices() -> None:

@@ -1,0 +1,128 @@
+"""The data views: the fields of the documents, their formats and their short headings."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from kibana.dashboard_model import (
+    FAILURE_COLOUR,
+    OUT_OF_MEMORY_COLOUR,
+    STOPPED_COLOUR,
+    SUCCESS_COLOUR,
+    TIME_FIELD,
+    UNKNOWN_COLOUR,
+    Index,
+    Json,
+)
+from kibana.index_definitions.index_templates import data_view_fields
+from kibana.saved_objects import object_id, saved_object, to_json
+
+_DURATION = {"inputFormat": "milliseconds", "showSuffix": True}
+# Kibana 7.14 added the precise format. OpenSearch Dashboards and older versions of Kibana fail to draw it.
+_PRECISE_DURATION = {**_DURATION, "outputFormat": "humanizePrecise", "outputPrecision": 1, "useShortSuffix": True}
+_PLAIN_DURATION = {**_DURATION, "outputFormat": "asMinutes", "outputPrecision": 2}
+_DURATIONS = ("usage.duration_ms", "usage.billed_duration_ms", "usage.init_duration_ms")
+_BYTES_FORMAT = {"id": "bytes", "params": {"pattern": "0,0.0 b"}}
+# Without milliseconds and the name of the month, so that the column of a table is not cut.
+_TIME_FORMAT = {"id": "date", "params": {"pattern": "YYYY-MM-DD HH:mm:ss"}}
+_DOLLAR_FORMAT = {"id": "number", "params": {"pattern": "$0,0.00"}}
+_ONE_DIGIT_FORMAT = {"id": "number", "params": {"pattern": "0,0.[0]"}}
+_TWO_DIGITS_FORMAT = {"id": "number", "params": {"pattern": "0,0.[00]"}}
+_UNIT_SUFFIXES: Final = {
+    "_bytes": _BYTES_FORMAT,
+    "usd": _DOLLAR_FORMAT,
+    "_percent": _ONE_DIGIT_FORMAT,
+    ".percent": _ONE_DIGIT_FORMAT,
+    "_mb": _ONE_DIGIT_FORMAT,
+}
+_STATISTICS: Final[Mapping[str, Json]] = {
+    ".percent.": _ONE_DIGIT_FORMAT,
+    "_mb.": _ONE_DIGIT_FORMAT,
+    ".slowdown.": _TWO_DIGITS_FORMAT,
+}
+# The values are addresses of several hundred characters.
+_LINK_LABELS: Final[Mapping[str, str]] = {"links.run": "Charts", "links.logs": "Log", "links.task": "ECS task"}
+_COLUMN_LABELS: Final[Mapping[str, str]] = {
+    "task.family": "Family",
+    "task.id": "Task",
+    "task.status": "Outcome",
+    "task.stop_category": "Category",
+    "task.exit_code": "Exit code",
+    "task.stopped_reason": "Reason",
+    "usage.duration_ms": "Duration",
+    "usage.cpu.percent.max": "CPU peak %",
+    "usage.memory.percent.max": "Memory peak %",
+    "links.run": "Charts",
+    "links.logs": "Log",
+    "links.task": "ECS",
+}
+TASK_LINK_RANGE: Final = "now-30d"
+"""The time range of a link to a run: its beginning. A field format knows the value, and not the time of the run. The
+link in the next column, ``links.run``, opens the run at its own times."""
+_OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
+    "task.status": (
+        ("success", SUCCESS_COLOUR),
+        ("failure", FAILURE_COLOUR),
+        ("stopped", STOPPED_COLOUR),
+        ("unknown", UNKNOWN_COLOUR),
+    ),
+    "task.stop_category": (("oom", OUT_OF_MEMORY_COLOUR),),
+}
+
+
+def data_view(index: Index, migration_versions: Mapping[str, str], *, is_lens: bool) -> Json:
+    """The data view of these documents, with the fields of the index template.
+
+    OpenSearch Dashboards takes the fields from here as long as there is no index. With an empty list, no panel would be
+    drawn until then.
+    """
+    fields = data_view_fields(index)
+    duration = {"id": "duration", "params": _PRECISE_DURATION if is_lens else _PLAIN_DURATION}
+    formats = {
+        str(entry["name"]): _TIME_FORMAT if entry["type"] == "date" else _field_format(str(entry["name"]), duration)
+        for entry in fields
+    }
+    attributes = {
+        "title": f"task-{index}-*",
+        "timeFieldName": TIME_FIELD,
+        "fields": to_json(fields),
+        **({"fieldAttrs": to_json(_labels(formats))} if is_lens else {}),
+        "fieldFormatMap": to_json({name: shown for name, shown in formats.items() if shown is not None}),
+    }
+    return saved_object("index-pattern", object_id("data-view", index), attributes, (), migration_versions)
+
+
+def _labels(fields: Iterable[str]) -> Json:
+    """Short headings for the columns of the saved searches, which Kibana would name after the fields."""
+    return {name: {"customLabel": label} for name, label in _COLUMN_LABELS.items() if name in fields}
+
+
+def _field_format(name: str, duration: Json) -> Json | None:
+    """The format of a field; None: the product's default."""
+    if name in _DURATIONS:
+        return duration
+    if name == "task.id":
+        return {"id": "url", "params": _task_link()}
+    if name in _OUTCOME_FORMATS:
+        return _coloured(_OUTCOME_FORMATS[name])
+    if name in _LINK_LABELS:
+        return {"id": "url", "params": {"type": "a", "labelTemplate": _LINK_LABELS[name]}}
+    by_suffix = (shown for suffix, shown in _UNIT_SUFFIXES.items() if name.endswith(suffix))
+    by_part = (shown for part, shown in _STATISTICS.items() if part in name)
+    return next(by_suffix, None) or next(by_part, None)
+
+
+def _coloured(values: Sequence[tuple[str, str]]) -> Json:
+    """The colour of a text by its value, in the colours of the charts."""
+    colours = [
+        {"range": "-Infinity:Infinity", "regex": f"^{value}$", "text": "#000000", "background": colour}
+        for value, colour in values
+    ]
+    return {"id": "color", "params": {"fieldType": "string", "colors": colours}}
+
+
+def _task_link() -> Json:
+    """A link to the dashboard of one run. The address is relative to `/app/`, so that it stays in the same space."""
+    query = "(language:kuery,query:'task.id:%22{{value}}%22')"
+    period = f"(time:(from:{TASK_LINK_RANGE},to:now))"
+    address = f"../app/dashboards#/view/{object_id('dashboard', 'task-run')}?_g={period}&_a=(query:{query})"
+    return {"type": "a", "urlTemplate": address, "labelTemplate": "{{value}}", "openLinkInCurrentTab": True}

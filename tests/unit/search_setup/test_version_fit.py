@@ -1,0 +1,78 @@
+"""Which saved objects each version of Kibana gets."""
+
+import json
+from typing import Any
+
+import pytest
+
+from profiler.search_setup.dashboard_import import UiVersion, dashboard_objects
+from profiler.search_setup.version_fit import fit_objects
+
+VIEW = {"type": "index-pattern", "id": "a", "attributes": {"title": "task-reports-*"}, "references": []}
+
+
+def fitted(major: int, minor: int) -> list[dict[str, Any]]:
+    return fit_objects(dashboard_objects("lens", "task"), UiVersion(major=major, minor=minor))
+
+
+@pytest.mark.parametrize(("major", "minor", "has_lists"), [(7, 17, False), (8, 0, True), (9, 2, True)])
+def test_dropdown_lists_are_for_kibana_8(major: int, minor: int, *, has_lists: bool) -> None:
+    dashboard = {
+        "type": "dashboard",
+        "id": "b",
+        "attributes": {"title": "t", "controlGroupInput": {}, "panelsJSON": "[]"},
+        "references": [{"name": "controlGroup_1:optionsListDataView", "id": "a"}, {"name": "1:panel_1", "id": "c"}],
+    }
+    view, found = fit_objects([VIEW, dashboard], UiVersion(major=major, minor=minor))
+    assert view == VIEW
+    assert ("controlGroupInput" in found["attributes"]) is has_lists
+    assert len(found["references"]) == 1 + has_lists
+
+
+def test_the_file_is_the_format_of_older_versions() -> None:
+    assert fitted(8, 0) == dashboard_objects("lens", "task")
+    assert {one["type"] for one in fitted(8, 11)} == {one["type"] for one in fitted(8, 0)}
+
+
+def test_opensearch_dashboards_and_classic_charts_stay() -> None:
+    classic = dashboard_objects("classic", "task")
+    assert fit_objects(classic, UiVersion(major=2, minor=19)) == classic
+    assert all(one["type"] != "lens" for one in fit_objects(classic, UiVersion(major=8, minor=12)))
+
+
+def test_a_chart_of_8_1_counts_documents_by_their_later_name() -> None:
+    """The server's own migration to this format would delete the name of the missing bucket."""
+    charts = [one for one in fitted(8, 1) if one["type"] == "lens"]
+    assert {json.dumps(one["migrationVersion"]) for one in charts} == {'{"lens": "8.1.0"}'}
+    text = json.dumps(charts)
+    assert '"sourceField": "Records"' not in text
+    assert '"sourceField": "___records___"' in text
+    assert '"missingBucketLabel": "not known"' in text
+
+
+def test_links_keep_the_time_range_and_the_filters() -> None:
+    objects = {(one["type"], one["id"]): one for one in fitted(8, 12)}
+    (links,) = (one for (kind, _), one in objects.items() if kind == "links")
+    dashboards = {identity for kind, identity in objects if kind == "dashboard"}
+    targets = {one["name"]: one["id"] for one in links["references"]}
+    assert {targets[one["destinationRefName"]] for one in links["attributes"]["links"]} == dashboards
+    for one in links["attributes"]["links"]:
+        assert one["type"] == "dashboardLink"
+        assert one["options"] == {"openInNewTab": False, "useCurrentFilters": True, "useCurrentDateRange": True}
+    text = json.loads(objects["visualization", links["id"]]["attributes"]["visState"])["params"]["markdown"]
+    assert "(#/view/" not in text
+    assert text.count("(discover#/view/") == 2
+
+
+def test_every_dashboard_has_the_links_beside_the_text() -> None:
+    ids = list[str]()
+    for dashboard in (one for one in fitted(8, 12) if one["type"] == "dashboard"):
+        first, second, *others = json.loads(dashboard["attributes"]["panelsJSON"])
+        assert (first["type"], second["type"]) == ("links", "visualization")
+        grid, beside = first["gridData"], second["gridData"]
+        assert (grid["x"], grid["w"], beside["x"] + beside["w"]) == (0, beside["x"], 48)
+        names = [reference["name"] for reference in dashboard["references"]]
+        assert f"{first['panelIndex']}:{first['panelRefName']}" in names
+        assert grid["i"] == first["panelIndex"]
+        ids += [panel["panelIndex"] for panel in (first, second, *others)]
+    assert len(ids) == len(set(ids))
