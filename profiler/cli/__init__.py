@@ -51,8 +51,6 @@ def run_monitor_process() -> "NoReturn":
 def run_without_click(arguments: list[str]) -> int | None:
     """Run and report a command; returns None, and does nothing, for help and for errors, which click prints."""
     gc.disable()  # it would search the imported modules for garbage again and again
-    if sys.version_info < (3, 13):
-        _import_uuid()
     from profiler.cli.run_options import parse_usual
 
     options = parse_usual(arguments)
@@ -69,20 +67,6 @@ def run_without_click(arguments: list[str]) -> int | None:
         return error.exit_code
     except KeyboardInterrupt:
         return _INTERRUPTED
-
-
-def _import_uuid() -> None:
-    """Import uuid, as msgspec does, without ``platform``: its regular expressions take 3 % of a short run.
-
-    uuid asks it once for the name of the system. Python 3.13 does so only on other systems.
-    """
-    stand_in = type(sys)("platform")
-    stand_in.__dict__["system"] = lambda: os.uname().sysname
-    if sys.modules.setdefault("platform", stand_in) is stand_in:
-        try:
-            import uuid  # noqa: F401
-        finally:
-            del sys.modules["platform"]
 
 
 def _print_error(error: Exception) -> None:

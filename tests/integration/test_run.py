@@ -651,19 +651,11 @@ def test_a_short_command_is_run_without_slow_modules() -> None:
     finished = subprocess.run(command, capture_output=True, check=True, timeout=_LIMIT_SECONDS, text=True)
     lines = [line.rpartition("|")[2].strip() for line in finished.stderr.splitlines() if "import time:" in line]
     assert "profiler.local_run.session" in lines
-    slow = {"click", "http.client", "pathlib", "platform", "profiler.history.run_database", "pynvml", "sqlite3"}
+    slow = {"click", "http.client", "pathlib", "profiler.history.run_database", "pynvml", "sqlite3"}
     assert not slow & {*lines}
     assert not {"profiler.aggregation.usage_by_command", "profiler.sizing.advice"} & {*lines}
     # The process of the command is forked between the two.
     assert lines.index("profiler.cli.wiring.build_run") < lines.index("profiler.local_run.session")
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 13), reason="uuid does without the module platform there")
-@pytest.mark.parametrize("before", ["", "import platform, uuid; "], ids=["first", "imported before"])
-def test_the_stand_in_for_the_name_of_the_system_is_removed(before: str) -> None:
-    program = f"{before}from profiler.cli import _import_uuid; _import_uuid(); import uuid, platform, os;"
-    program += "assert uuid._LINUX and platform.machine() == os.uname().machine and uuid.uuid4()"
-    subprocess.run((sys.executable, "-c", program), check=True, timeout=_LIMIT_SECONDS)
 
 
 def test_what_the_end_needs_is_imported_before_the_end(tmp_path: Path) -> None:

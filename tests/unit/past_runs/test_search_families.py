@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from profiler.core.errors import TaskProfilerError
+from profiler.past_runs import search_runs
 from profiler.past_runs.families import FoundFamilies, read_families
 from profiler.past_runs.run_source import RunFilter
 from profiler.past_runs.search_runs import IndexedRuns
@@ -113,3 +115,26 @@ def test_one_page_holds_the_last_runs_of_the_families_of_a_search(
     cluster = CountedCluster(families)
     assert list(IndexedRuns(cluster, "task").last_runs(RunFilter(), last)) == []
     assert (cluster.found_by_search, cluster.family_pages) == (searches, family_pages)
+
+
+class FailingCluster(CountedCluster):
+    """Finds a run in each search but the second, which it does not answer."""
+
+    def request(self, method: Method, path: str, body: Any = None) -> ServerResponse:
+        answer = super().request(method, path, body)
+        if len(self.found_by_search) == 2:
+            raise TaskProfilerError("The cluster does not respond.")
+        source = {"task": {"id": "a", "family": "f0"}, "record": lines([report()]).decode()}
+        return ServerResponse(status=200, body={**answer.body, "hits": {"hits": [{"_source": source}]}})
+
+
+@pytest.mark.parametrize("has_threads", [True, False])
+def test_an_error_of_the_search_that_is_read_ahead_follows_the_runs_before_it(
+    monkeypatch: pytest.MonkeyPatch, *, has_threads: bool
+) -> None:
+    if not has_threads:
+        monkeypatch.setattr(search_runs, "start_thread", lambda _thread: False)
+    runs = IndexedRuns(FailingCluster(80), "task").last_runs(RunFilter(), 50)
+    assert next(runs).report.record.family == "nightly"
+    with pytest.raises(TaskProfilerError, match="does not respond"):
+        next(runs)
