@@ -31,7 +31,7 @@ _GRID_WIDTHS: Final[Mapping[str, int]] = {
     "task.status": 110,
     "usage.duration_ms": 115,
     "usage.cpu.percent.max": 130,
-    "usage.memory.percent.max": 145,
+    "usage.memory.percent.max": 160,
     "links.run": 105,
     "links.logs": 75,
     "links.task": 95,

@@ -693,7 +693,7 @@ def test_the_headings_of_the_newest_runs_are_not_cut(files: dict[str, str]) -> N
     labels = json.loads(by_id(loaded(files[LENS]), REPORTS)["attributes"]["fieldAttrs"])
     widths = {column: entry["width"] for column, entry in search["grid"]["columns"].items() if column in labels}
     assert widths
-    assert all(width >= 54 + 7 * len(labels[column]["customLabel"]) for column, width in widths.items())
+    assert all(width >= 52 + 7.5 * len(labels[column]["customLabel"]) for column, width in widths.items())
 
 
 def test_all_panels_of_a_dashboard_have_their_rows_in_one_order() -> None:
