@@ -32,7 +32,7 @@ _GRID_WIDTHS: Final[Mapping[str, int]] = {
     "usage.duration_ms": 115,
     "usage.cpu.percent.max": 130,
     "usage.memory.percent.max": 160,
-    "links.run": 90,
+    "links.run": 105,
     "links.logs": 75,
     "links.task": 95,
 }

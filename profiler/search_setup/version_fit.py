@@ -31,7 +31,8 @@ def fit_objects(objects: Iterable[SavedObject], version: UiVersion) -> list[Save
         return [_without_controls(saved_object) for saved_object in objects]
     number = (version.major, version.minor)
     fitted = [_in_later_format(item) if number >= _LENS_FORMAT else item for item in objects]
-    return list(_with_links(fitted)) if number >= _FIRST_LINKS else fitted
+    is_classic = all(item["type"] != "lens" for item in fitted)  # their dashboards keep the format of any version
+    return fitted if is_classic or number < _FIRST_LINKS else list(_with_links(fitted))
 
 
 def _without_controls(saved_object: SavedObject) -> SavedObject:

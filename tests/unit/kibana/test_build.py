@@ -680,6 +680,22 @@ def test_colours_are_readable_in_light_and_in_dark_mode(panel: Panel) -> None:
         assert contrast(colour, "#ffffff") >= least_on_white, colour
 
 
+@each_file
+def test_the_text_of_an_outcome_is_readable_on_its_colour(name: str, files: dict[str, str]) -> None:
+    formats = json.loads(by_id(loaded(files[name]), REPORTS)["attributes"]["fieldFormatMap"])
+    cells = [cell for field in ("task.status", "task.stop_category") for cell in formats[field]["params"]["colors"]]
+    assert all(contrast(cell["text"], cell["background"]) >= 4.5 for cell in cells)
+
+
+def test_the_headings_of_the_newest_runs_are_not_cut(files: dict[str, str]) -> None:
+    """Kibana draws the type of the field before a heading, and a menu after it."""
+    search = by_id(loaded(files[LENS]), object_id("search", "newest-runs"))["attributes"]
+    labels = json.loads(by_id(loaded(files[LENS]), REPORTS)["attributes"]["fieldAttrs"])
+    widths = {column: entry["width"] for column, entry in search["grid"]["columns"].items() if column in labels}
+    assert widths
+    assert all(width >= 52 + 7.5 * len(labels[column]["customLabel"]) for column, width in widths.items())
+
+
 def test_all_panels_of_a_dashboard_have_their_rows_in_one_order() -> None:
     for dashboard in DASHBOARDS:
         orders = {
