@@ -114,7 +114,12 @@ def _field_format(name: str, duration: Json) -> Json | None:
 def _coloured(values: Sequence[tuple[str, str]]) -> Json:
     """The colour of a text by its value, in the colours of the charts."""
     colours = [
-        {"range": "-Infinity:Infinity", "regex": f"^{value}$", "text": "#000000", "background": colour}
+        {
+            "range": "-Infinity:Infinity",
+            "regex": f"^{value}$",
+            "text": "#ffffff" if colour == OUT_OF_MEMORY_COLOUR else "#000000",  # the only dark one
+            "background": colour,
+        }
         for value, colour in values
     ]
     return {"id": "color", "params": {"fieldType": "string", "colors": colours}}
