@@ -16,6 +16,12 @@ from typing import Any
 from profiler.core.aws_clients import AwsClient
 
 _TOO_LARGE = "RequestTooLargeException"
+_MAX_MESSAGES = 10  # of one call
+_NO_POSITION = frozenset({"ResourceNotFoundException", "InvalidArgumentException"})
+
+
+class RecordsMissingError(Exception):
+    """The data stream has lost records: their 24 hours are over, or it was deleted."""
 
 
 def redrive(
@@ -31,35 +37,60 @@ def redrive(
     """Send all events again that were in the queue at ``now_ms``.
 
     Newer events stay in the queue: they may have been sent by this loop, and have failed again after three attempts.
-    The visibility timeout hides them from it. Raises ClientError if later events would fail, too.
+    The visibility timeout hides them from it. Raises ClientError if later events would fail, too. At the end, what
+    stays is visible at once, for the alarm and for a repeated command.
 
     Returns:
         The number of events that were sent, and a sentence for each one that Lambda did not accept.
     """
     sent = 0
     refused: dict[str, list[str]] = {}
-    request = {"QueueUrl": queue_url, "MaxNumberOfMessages": 10, "AttributeNames": ["SentTimestamp"]}
-    while messages := sqs.receive_message(**request, WaitTimeSeconds=wait_seconds).get("Messages"):
-        for message in messages:
-            if float(message["Attributes"]["SentTimestamp"]) > now_ms or message["MessageId"] in refused:
-                continue
-            reasons = []
-            try:
-                events = [*events_in(message["Body"], kinesis)]
-            except ValueError:
-                refused[message["MessageId"]] = [f"The message {message['MessageId']} is no event of Lambda."]
-                continue
-            for name, event in events:
-                reason = _send(lambda_client, function_name, json.dumps(event))
-                if reason is None:
-                    sent += 1
+    hidden: dict[str, str] = {}
+    request = {"QueueUrl": queue_url, "MaxNumberOfMessages": _MAX_MESSAGES, "AttributeNames": ["SentTimestamp"]}
+    try:
+        while messages := sqs.receive_message(**request, WaitTimeSeconds=wait_seconds).get("Messages"):
+            hidden |= {message["MessageId"]: message["ReceiptHandle"] for message in messages}
+            for message in messages:
+                number = message["MessageId"]
+                if float(message["Attributes"]["SentTimestamp"]) > now_ms or number in refused:
+                    continue
+                accepted, reasons = _send_events(message, lambda_client, kinesis, function_name)
+                sent += accepted
+                if reasons:
+                    refused[number] = reasons
                 else:
-                    reasons.append(f"{name or 'The event of message ' + message['MessageId']} was not sent: {reason}.")
-            if reasons:
-                refused[message["MessageId"]] = reasons
-            else:
-                sqs.delete_message(QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])
+                    sqs.delete_message(QueueUrl=queue_url, ReceiptHandle=message["ReceiptHandle"])
+                    del hidden[number]
+    finally:
+        entries = [
+            {"Id": str(number), "ReceiptHandle": receipt, "VisibilityTimeout": 0}
+            for number, receipt in enumerate(hidden.values())
+        ]
+        for start in range(0, len(entries), _MAX_MESSAGES):  # its answer names those that are visible already
+            sqs.change_message_visibility_batch(QueueUrl=queue_url, Entries=entries[start : start + _MAX_MESSAGES])
     return sent, [reason for reasons in refused.values() for reason in reasons]
+
+
+def _send_events(
+    message: Mapping[str, Any], lambda_client: AwsClient, kinesis: AwsClient, function_name: str
+) -> tuple[int, list[str]]:
+    """Send the events of a message. Returns their number, and why others were not sent."""
+    number = message["MessageId"]
+    sent, reasons = 0, []
+    try:
+        events = [*events_in(message["Body"], kinesis)]
+    except (ValueError, KeyError, RecursionError):
+        return 0, [f"The message {number} is not an event of Lambda."]
+    except RecordsMissingError:
+        missing = f"The records of the message {number} are not all in the stream any more"
+        return 0, [f"{missing}: run task-profiler replay on their log groups."]
+    for name, event in events:
+        reason = _send(lambda_client, function_name, json.dumps(event))
+        if reason is None:
+            sent += 1
+        else:
+            reasons.append(f"{name or f'The event of message {number}'} was not sent: {reason}.")
+    return sent, reasons
 
 
 def _send(lambda_client: AwsClient, function_name: str, payload: str) -> str | None:
@@ -83,13 +114,19 @@ def _send(lambda_client: AwsClient, function_name: str, payload: str) -> str | N
 
 
 def events_in(body: str, kinesis: AwsClient) -> Iterator[tuple[str, object]]:
-    """Yield the events of a message, each with its name: one, or those of a range of a data stream."""
+    """Yield the events of a message, each with its name: one, or those of a range of a data stream.
+
+    Raises RecordsMissingError, and ValueError or KeyError if the message is something else.
+    """
     document: Any = json.loads(body)
     batch = document.get("KinesisBatchInfo") if isinstance(document, dict) else None
     if not isinstance(batch, dict):
         yield "", event_in(body)
         return
-    for number, data in records_in(batch, kinesis):
+    records = [*records_in(batch, kinesis)]
+    if not records or records[0][0] != batch["startSequenceNumber"]:  # Kinesis begins with the oldest one
+        raise RecordsMissingError
+    for number, data in records:
         name = f"Record {number} of {batch['streamArn']}, shard {batch['shardId']},"
         yield name, {"awslogs": {"data": base64.b64encode(data).decode()}}
 
@@ -102,8 +139,15 @@ def records_in(batch: Mapping[str, Any], kinesis: AwsClient) -> Iterator[tuple[s
         "ShardIteratorType": "AT_SEQUENCE_NUMBER",
         "StartingSequenceNumber": batch["startSequenceNumber"],
     }
+    from botocore.exceptions import ClientError  # slow to import
+
     last = int(batch["endSequenceNumber"])
-    iterator = kinesis.get_shard_iterator(**position)["ShardIterator"]
+    try:
+        iterator = kinesis.get_shard_iterator(**position)["ShardIterator"]
+    except ClientError as error:
+        if error.response["Error"]["Code"] not in _NO_POSITION:
+            raise
+        raise RecordsMissingError from error
     while iterator is not None:
         answer = kinesis.get_records(StreamARN=batch["streamArn"], ShardIterator=iterator)
         for record in answer["Records"]:

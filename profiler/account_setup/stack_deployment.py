@@ -2,7 +2,7 @@
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -13,6 +13,7 @@ from profiler.account_setup.stack_changes import ChangeSet, StackChanges
 from profiler.account_setup.stack_parameters import changed_parameters, check_values, parameter_names, parse_parameters
 from profiler.account_setup.stack_secrets import store_secret
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.monitor_log_groups import LogGroups
 from profiler.aws_account.stack_state import CODE_PREFIX, DEFAULT_STACK, StackState, obstacle, read_state
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.version import __version__
@@ -114,7 +115,20 @@ class StackDeployment:
             given[parameter] = name
         bucket = self._bucket(state)
         given |= {"CodeBucket": bucket.name, "CodeKey": code_key}
-        return StackPlan(state=state, template=template, code_key=code_key, given=given, secrets=secrets), bucket
+        plan = StackPlan(state=state, template=template, code_key=code_key, given=given, secrets=secrets)
+        if plan.effective("ElasticsearchUrl") and plan.effective("Subscribe") != "account":
+            self._check_groups(set(given.get("LogGroups", "").split(",")) - {""})
+        return plan, bucket
+
+    def _check_groups(self, names: Iterable[str]) -> None:
+        """Refuse a group that does not exist: CloudFormation would fail after minutes, and roll back."""
+        groups = LogGroups(self._open)
+        missing = [name for name in sorted(names) if groups.exists(name) is False]
+        if missing:
+            raise TaskProfilerError(
+                f"Log groups that are to be subscribed do not exist ({', '.join(missing)}): create them, or check "
+                "--log-group and --region."
+            )
 
     def _bucket(self, state: StackState) -> CodeBucket:
         sts = self._open("sts")

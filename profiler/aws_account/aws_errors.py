@@ -11,7 +11,16 @@ _ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "Unauthoriz
 _EXPIRED = frozenset({"ExpiredTokenException", "ExpiredToken", "RequestExpired"})
 _UNKNOWN_KEY = frozenset({"UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException"})
 _NOT_FOUND = "ResourceNotFoundException"
-_THROTTLED = frozenset({"ThrottlingException", "Throttling", "TooManyRequestsException", "RequestLimitExceeded"})
+_THROTTLED = frozenset(
+    {
+        "ThrottlingException",
+        "Throttling",
+        "TooManyRequestsException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "ProvisionedThroughputExceededException",
+    }
+)
 
 # Makes boto3's client of a service.
 OpenClient = Callable[[str], AwsClient]
@@ -58,7 +67,7 @@ def _refusal(error: Mapping[str, Any], permission: str) -> str:
     if code in _UNKNOWN_KEY:
         return f"AWS refused ({code}): check the credentials, or choose others with --profile."
     if code in _THROTTLED:
-        return f"AWS returned {code} ({message}): wait a minute and run the command again."
+        return f"AWS returned {code} ({message}), because there are too many calls: wait a minute."
     if code == _NOT_FOUND:
         return f"AWS cannot find it ({message}): check name, --region and --profile."
     return f"AWS returned {code} ({message}): check name, --region and --profile."

@@ -49,16 +49,21 @@ class LogGroups:
         self._open = open_client
         self._exists: dict[str, bool | None] = {}
 
-    def creation_note(self, name: str) -> str | None:
-        """A sentence if ``--register`` will create the group; None if it exists."""
+    def exists(self, name: str) -> bool | None:
+        """Whether the group exists; None if the groups may not be listed, which is needed for nothing else."""
         if name not in self._exists:
             try:
                 self._exists[name] = name in _listed(self._open, name)
-            except TaskProfilerError:  # the permission to list groups is not needed for anything else
+            except TaskProfilerError:
                 self._exists[name] = None
-        if self._exists[name]:
+        return self._exists[name]
+
+    def creation_note(self, name: str) -> str | None:
+        """A sentence if ``--register`` will create the group; None if it exists."""
+        exists = self.exists(name)
+        if exists:
             return None
-        condition = " if it does not exist" if self._exists[name] is None else ""
+        condition = " if it does not exist" if exists is None else ""
         return f"--register creates the log group {name}{condition}."
 
     def create(self, name: str) -> bool:

@@ -14,7 +14,7 @@ from profiler.aws_account.monitor_log_groups import matching_log_groups
 from profiler.aws_account.replay import LogGroup, ReplayCounts, ReplayProgressFile, call_forwarder, replay
 from profiler.cli.options import WholeNumber, aws_options, parse_time
 from profiler.cli.progress import progress_row
-from profiler.cli.wiring.aws_options import AwsOptions, aws_client, open_clients
+from profiler.cli.wiring.aws_options import FUNCTION_SECONDS, AwsOptions, aws_client, open_clients
 from profiler.core.aws_clients import bounded_config
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
@@ -23,7 +23,7 @@ from profiler.core.timestamps import NS_PER_MS, format_ms
 _MAX_CONCURRENCY = 32
 _PERMISSIONS = "logs:FilterLogEvents on the log group and lambda:InvokeFunction on the function"
 _ATTEMPTS = 9
-_CONNECT_TIMEOUT_SECONDS, _READ_TIMEOUT_SECONDS = 60, 910  # a function runs for 900 s at most
+_CONNECT_TIMEOUT_SECONDS = 60
 
 
 @click.command("replay", epilog="Example: task-profiler replay --log-group /ecs/jobs --function forwarder --since 30d")
@@ -117,7 +117,7 @@ def _connect(name: str, options: AwsOptions) -> _Aws:
 
     config = bounded_config(
         connect_timeout_seconds=_CONNECT_TIMEOUT_SECONDS,
-        read_timeout_seconds=_READ_TIMEOUT_SECONDS,
+        read_timeout_seconds=FUNCTION_SECONDS,
         attempts=_ATTEMPTS,
         connections=_MAX_CONCURRENCY,
     )

@@ -52,8 +52,7 @@ class GroupMemory:
         if reading is None:
             return None
         self._update_cache_peak(reading)
-        # Version 1 shows the group / for a zombie.
-        now = {process.identity: process.pid for process in processes if process.state != "Z"}
+        now = {process.identity: process.pid for process in processes}
         self._has_escaped_process = self._has_escaped_process or any(
             not self._cgroup.contains(pid) for identity, pid in now.items() if identity not in self._known_members
         )

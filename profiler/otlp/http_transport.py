@@ -13,6 +13,10 @@ from profiler.core.errors import UsageError
 from profiler.otlp.otlp_export import MAX_ANSWER_BYTES, HttpAnswer, Sign, TransportError
 from profiler.otlp.otlp_settings import Target
 
+# OpenSSL's codes: self-signed, self-signed in the chain, and an issuer that is not known.
+_UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
+
 
 class HttpTransport:
     """See ``Transport``. Requests to one host share a connection.
@@ -44,9 +48,20 @@ class HttpTransport:
     def _tls_reason(self, error: SSLError) -> str:
         cause = error.args[0] if error.args else None
         if isinstance(cause, ssl.SSLCertVerificationError):
-            advice = f"set {self._ca_setting} to the file of your private CA"
-            return f"the server's certificate is not trusted ({cause.verify_message}): {advice}"
-        return "the server does not speak TLS: check whether the address begins with http:// or https://"
+            advice = "renew it, or check the address"
+            if cause.verify_code in _UNKNOWN_ISSUER:
+                advice = f"set {self._ca_setting} to the file of your private CA"
+            return f"the server's certificate is not trusted ({cause.verify_message.rstrip('.')}): {advice}"
+        if not isinstance(cause, ssl.SSLError):
+            return (
+                f"the file of {self._ca_setting} cannot be read ({getattr(cause, 'strerror', cause)}): check its path"
+            )
+        if cause.library in ("X509", "PEM"):
+            return f"the file of {self._ca_setting} has no certificate: use one in PEM format"
+        if cause.reason in _NO_TLS:
+            return "the server does not speak TLS: check whether the address begins with http:// or https://"
+        advice = "check the server's TLS version, and whether it wants a client certificate"
+        return f"the TLS connection failed ({cause.reason or 'connection closed'}): {advice}"
 
     def _post(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
         answer = self._pool.request(

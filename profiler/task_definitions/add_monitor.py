@@ -4,6 +4,7 @@ The other containers and the task's CPU and memory never change. Fields that are
 kept.
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec import Struct
@@ -305,16 +306,17 @@ def _memory_notes(
         return
     taken_mb = sum(map(_taken_mb, containers))
     left_mb = task_mb - taken_mb
+    if task_mb < monitor.memory_mb:
+        raise TaskProfilerError(
+            f"No memory is left for the monitor, whose limit of {monitor.memory_mb} MiB is above the task's "
+            f"{task_mb:g} MiB, which ECS refuses: raise the task's memory to at least "
+            f"{max(monitor.memory_mb, taken_mb + RESERVATION_MB)} MiB."
+        )
     if left_mb < RESERVATION_MB:
         raise TaskProfilerError(
             f"No memory is left for the monitor, because the containers may take {taken_mb} of the task's "
             f"{task_mb:g} MiB: {_lower_one(containers, RESERVATION_MB - left_mb)}raise the task's memory, so that "
             f"{RESERVATION_MB} MiB are free."
-        )
-    if task_mb < monitor.memory_mb:
-        raise TaskProfilerError(
-            f"No memory is left for the monitor, whose limit of {monitor.memory_mb} MiB is above the task's "
-            f"{task_mb:g} MiB, which ECS refuses: raise the task's memory."
         )
     if is_new and left_mb < monitor.memory_mb:
         yield (
@@ -330,9 +332,11 @@ def _taken_mb(container: Container) -> int:
 def _lower_one(containers: Sequence[Container], missing_mb: float) -> str:
     """What the container with the most memory must be lowered to, if it alone is enough."""
     largest = max(containers, key=_taken_mb)
-    field = "memory" if largest.memory_mb else "memoryReservation"
-    lowered_mb = _taken_mb(largest) - missing_mb
-    return f"lower {field} of {largest.name!r} to {lowered_mb:g} MiB or " if lowered_mb >= _MIN_CONTAINER_MB else ""
+    lowered_mb = math.floor(_taken_mb(largest) - missing_mb)
+    field, least_mb = "memoryReservation", _MIN_CONTAINER_MB
+    if largest.memory_mb:  # ECS wants it above the reservation
+        field, least_mb = "memory", max(_MIN_CONTAINER_MB, (largest.memory_reservation_mb or 0) + 1)
+    return f"lower {field} of {largest.name!r} to {lowered_mb} MiB or " if lowered_mb >= least_mb else ""
 
 
 def _log_notes(batch: Container, monitor: MonitorContainer) -> Iterator[str]:

@@ -35,7 +35,9 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     with mock_aws():
-        yield str(boto3.client("sqs").create_queue(QueueName="dead")["QueueUrl"])
+        yield str(
+            boto3.client("sqs").create_queue(QueueName="dead", Attributes={"VisibilityTimeout": "300"})["QueueUrl"]
+        )
 
 
 class Functions:
@@ -54,6 +56,19 @@ class Functions:
             raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "slow down"}}, "Invoke")
         self.calls.append(arguments)
         return {"StatusCode": 202} if self.fails_with is None else {"FunctionError": self.fails_with}
+
+
+class TrimmedStream:
+    """Has only these records, wherever reading is to begin."""
+
+    def __init__(self, *numbers: str) -> None:
+        self._numbers = numbers
+
+    def get_shard_iterator(self, **_: Any) -> dict[str, Any]:
+        return {"ShardIterator": "i"}
+
+    def get_records(self, **_: Any) -> dict[str, Any]:
+        return {"Records": [{"SequenceNumber": number, "Data": b"x"} for number in self._numbers]}
 
 
 def waiting(queue: str) -> int:
@@ -184,7 +199,68 @@ def test_what_is_no_event_is_named(queue: str) -> None:
     sqs.send_message(QueueUrl=queue, MessageBody="hello")
     sent, (reason,) = again(sqs, functions, queue)
     assert (sent, waiting(queue)) == (0, 1)
-    assert reason.endswith(" is no event of Lambda.")
+    assert reason.endswith(" is not an event of Lambda.")
+
+
+@pytest.mark.parametrize("body", ['{"KinesisBatchInfo": {}}', "[" * 100_000])
+def test_one_message_that_cannot_be_read_does_not_keep_back_the_others(queue: str, body: str) -> None:
+    sqs, functions = boto3.client("sqs"), Functions()
+    for one in (body, "{}"):
+        sqs.send_message(QueueUrl=queue, MessageBody=one)
+    sent, (reason,) = again(sqs, functions, queue)
+    assert (sent, waiting(queue)) == (1, 1)
+    assert reason.endswith(" is not an event of Lambda.")
+
+
+def test_records_that_the_stream_no_longer_has_are_named_and_their_message_stays(queue: str) -> None:
+    """Kinesis begins with its oldest record if it has no longer the first one."""
+    sqs, functions = boto3.client("sqs"), Functions()
+    message = stream_with(b"a", b"b")
+    later = boto3.client("kinesis").put_record(StreamName="reports", PartitionKey="x", Data=b"c")
+    numbers = [message["KinesisBatchInfo"][name] for name in ("startSequenceNumber", "endSequenceNumber")]
+    trimmed = TrimmedStream(numbers[1], later["SequenceNumber"])
+    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(message))
+    sent, (reason,) = redrive(sqs, functions, trimmed, queue, "f", now_ms=math.inf, wait_seconds=0)
+    assert (sent, waiting(queue)) == (0, 1)
+    assert "are not all in the stream any more" in reason
+    trimmed = TrimmedStream(later["SequenceNumber"])
+    sent, (reason,) = redrive(sqs, functions, trimmed, queue, "f", now_ms=math.inf, wait_seconds=0)
+    assert (sent, waiting(queue)) == (0, 1)
+    assert "are not all in the stream any more" in reason
+
+
+def test_the_message_of_a_deleted_stream_does_not_keep_back_the_others(queue: str) -> None:
+    sqs, functions = boto3.client("sqs"), Functions()
+    sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(stream_with(b"a", b"b")))
+    sqs.send_message(QueueUrl=queue, MessageBody="{}")
+    boto3.client("kinesis").delete_stream(StreamName="reports")
+    sent, (reason,) = again(sqs, functions, queue)
+    assert (sent, waiting(queue)) == (1, 1)
+    assert "are not all in the stream any more" in reason
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ClientError({"Error": {"Code": "AccessDenied"}}, "Invoke")])
+def test_what_was_not_sent_can_be_sent_at_once_again(queue: str, error: Any) -> None:
+    """It was hidden for five minutes, in which the repeated command found nothing and ended well."""
+    sqs, functions = boto3.client("sqs"), Functions()
+    for number in range(12):
+        sqs.send_message(QueueUrl=queue, MessageBody=json.dumps({"number": number}))
+    sqs.send_message(QueueUrl=queue, MessageBody="hello")
+    invoke = functions.invoke
+
+    def interrupted(**arguments: Any) -> dict[str, Any]:
+        if len(functions.calls) == 11:
+            raise error
+        return invoke(**arguments)
+
+    functions.invoke = interrupted  # type: ignore[method-assign]
+    with pytest.raises((KeyboardInterrupt, ClientError)):
+        again(sqs, functions, queue)
+    functions.invoke = invoke  # type: ignore[method-assign]
+    sent, _ = again(sqs, functions, queue)
+    assert sent == 1
+    sent, refused = again(sqs, functions, queue)
+    assert (sent, len(refused)) == (0, 1)
 
 
 def test_the_command_finds_the_queues_of_the_stack(
@@ -203,7 +279,7 @@ def test_the_command_finds_the_queues_of_the_stack(
     assert capfd.readouterr().out == "Sent 1 event to tp-task-stopped again.\n"
     sqs.send_message(QueueUrl=queue, MessageBody="hello")
     assert redrive_.main([], standalone_mode=False) == 1
-    assert " is no event of Lambda. It is still in the queue.\n" in capfd.readouterr().err
+    assert " is not an event of Lambda. It is still in the queue.\n" in capfd.readouterr().err
     sqs.send_message(QueueUrl=queue, MessageBody="{}")
     with pytest.raises(
         TaskProfilerError, match="were not all sent, and the rest is in the queue: AWS returned TooMany"

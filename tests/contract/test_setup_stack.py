@@ -11,6 +11,7 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replace_fields
 
 import profiler
 from profiler.account_setup.stack_bucket import CodeBucket
@@ -19,6 +20,7 @@ from profiler.account_setup.stack_secrets import store_secret
 from profiler.cli.setup.stack_output import deploy, remove
 from profiler.core.errors import TaskProfilerError
 from tests.aws import FakeAws, fake_aws
+from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.fake_cloudformation import FakeCloudFormation, of_stack
 
@@ -254,11 +256,16 @@ def test_no_is_an_answer(account: Account, capfd: pytest.CaptureFixture[str]) ->
     assert asked == [question]
 
 
-def test_the_empty_stack_of_a_change_set_that_nobody_applied_is_deleted(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_empty_stack_of_a_change_set_that_nobody_applied_is_deleted(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("profiler.core.clock.SystemClock.sleep", lambda *_: None)
     happens = [[of_stack("DELETE_IN_PROGRESS")], [of_stack("DELETE_COMPLETE")]]
     cloudformation = FakeCloudFormation(stack={"StackStatus": "REVIEW_IN_PROGRESS"}, happens=happens)
     assert remove("tp", cloudformation, lambda _: True, dry_run=True) == 0
-    assert "would delete the stack tp in eu-west-1 (REVIEW_IN_PROGRESS)\n" in capfd.readouterr().out
+    printed = capfd.readouterr().out
+    assert "would delete the stack tp in eu-west-1 (REVIEW_IN_PROGRESS)\n" in printed
+    assert "queues" not in printed  # it has none
     assert cloudformation.calls("DeleteStack") == []
     assert remove("tp", cloudformation, lambda _: True, dry_run=False) == 0
     assert "The stack tp in eu-west-1 is deleted." in capfd.readouterr().out
@@ -276,6 +283,29 @@ def test_settings_that_somebody_stored_elsewhere_are_not_replaced(account: Accou
     assert (
         account.setup("--slack-failure-webhook", WEBHOOK, "--parameter", "SlackSecretId=", "--dry-run").returncode == 0
     )
+
+
+def test_a_log_group_that_does_not_exist_is_named_before_anything_is_made(account: Account) -> None:
+    """CloudFormation would fail after minutes, and roll back."""
+    account.aws.create_log_group("/ecs/a-b")
+    request = StackRequest(
+        zip_file=str(account.zip), settings={"ElasticsearchUrl": "http://127.0.0.1:9", "LogGroups": "/ecs/a,/ecs/a-b"}
+    )
+    with pytest.raises(TaskProfilerError, match=r"to be subscribed do not exist \(/ecs/a\): create them"):
+        deploy(request, account.client, lambda _: True, None, dry_run=True)
+
+    proxy = AwsProxy(account.aws.url)
+    proxy.refused = {"DescribeLogGroups"}
+    denied = replace(account.aws, url=proxy.url).client
+
+    def open_denied(service: str) -> Any:
+        return denied(service) if service == "logs" else account.client(service)
+
+    everywhere = replace_fields(request, settings={**request.settings, "Subscribe": "account"})
+    assert deploy(request, open_denied, lambda _: True, None, dry_run=True) == 0
+    assert deploy(everywhere, account.client, lambda _: True, None, dry_run=True) == 0
+    assert proxy.operations == ["DescribeLogGroups"] * 2
+    proxy.close()
 
 
 def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None:

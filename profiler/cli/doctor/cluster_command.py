@@ -72,12 +72,15 @@ def _last_reports(
     arn = next((one.planned.revision_arn for one in monitors if one.planned.revision_arn), "")
     pages = LimitedPages(open_pages(options))
     now_ns = clock.wall_ns()
+    reporting = [one for one in healths if one.has_reports]
+    families = frozenset(one.family for one in reporting)
     newest_ns: dict[str, int] = {}
     try:
         with progress_row(os.environ) as show:
             show("Looking for the last reports", None)
-            for source, families in _sources([one for one in healths if one.has_reports], options, clock, pages):
-                newest_ns |= newest_reports(source, families, arn_account(arn), arn_region(arn), now_ns)
+            for source, awaited in _sources(reporting, options, clock, pages):
+                found = newest_reports(source, families, arn_account(arn), arn_region(arn), now_ns, awaited=awaited)
+                newest_ns |= {family: max(at_ns, newest_ns.get(family, 0)) for family, at_ns in found.items()}
     except TaskProfilerError as error:
         warn(f"The last reports are unknown. {error}")
         return LastReports(is_known=False)

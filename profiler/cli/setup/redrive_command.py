@@ -11,7 +11,10 @@ from profiler.core.timestamps import NS_PER_MS
 from profiler.record.units import format_count
 
 _FUNCTIONS = ("ForwardLogs", "TaskStopped")
-_PERMISSIONS = "sqs:ReceiveMessage and DeleteMessage, lambda:InvokeFunction, kinesis:GetShardIterator and GetRecords"
+_PERMISSIONS = (
+    "sqs:ReceiveMessage, DeleteMessage and ChangeMessageVisibility, lambda:InvokeFunction, kinesis:GetShardIterator "
+    "and GetRecords"
+)
 
 
 @click.command("redrive", epilog="Example: task-profiler setup redrive --region eu-west-1")
@@ -35,7 +38,7 @@ def redrive_(*, name: str, region: str | None, profile: str | None) -> int:
 
     open_client, clock = open_clients(region, profile), SystemClock()
     outputs = DeployedStack(name, open_client, clock).stack().outputs
-    refused: list[str] = []
+    code = 0
     if not any(f"{title}DeadLetterQueueUrl" in outputs for title in _FUNCTIONS):
         click.echo(f"The stack {name} has no dead-letter queue: nothing to send.")
     for title in _FUNCTIONS:
@@ -46,7 +49,7 @@ def redrive_(*, name: str, region: str | None, profile: str | None) -> int:
             sqs, functions, kinesis = (open_client(service) for service in ("sqs", "lambda", "kinesis"))
             sent, reasons = redrive(sqs, functions, kinesis, queue, function, now_ms=clock.wall_ns() / NS_PER_MS)
         click.echo(f"Sent {format_count(sent, 'event')} to {function} again.")
-        refused += reasons
-    for sentence in refused:
-        warn(f"{sentence} It is still in the queue.")
-    return 1 if refused else 0
+        for sentence in reasons:
+            warn(f"{sentence} It is still in the queue.")
+            code = 1
+    return code

@@ -13,6 +13,7 @@ from profiler.core.errors import UsageError
 DEFAULT_STACK = "task-profiler"
 # The names of the functions, which begin with the stack's, have at most 64 characters.
 _STACK = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,49}", re.ASCII)
+_MAX_SECRET = 65_536  # of Secrets Manager
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
@@ -30,11 +31,20 @@ def _secret(_context: click.Context, _parameter: click.Parameter, value: str | N
     if value is None or not value.startswith("@"):
         return value
     try:
-        with click.open_file(value[1:], encoding="utf-8") as file:
-            return str(file.read().strip())
-    except (OSError, ValueError) as error:  # no message contains the value, which may be a password
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise click.BadParameter(f"The file that follows @ cannot be read ({reason}): check its path.") from error
+        with click.open_file(value[1:], encoding="utf-8-sig") as file:
+            secret = str(file.read(_MAX_SECRET + 1)).strip()
+    except OSError as error:
+        reason = error.strerror
+    except ValueError:
+        reason = "it is not text"
+    except AttributeError:
+        reason = "standard input is closed"
+    else:
+        if 0 < len(secret) <= _MAX_SECRET:
+            return secret
+        reason = "it is too long" if secret else "it is empty"
+    # Without the value, which may be a password.
+    raise click.BadParameter(f"The file that follows @ cannot be read ({reason}): check it and its path.")
 
 
 @click.command(
@@ -101,8 +111,8 @@ def stack_(
     """Deploy the forwarder by CloudFormation, or update it.
 
     Settings that are not given keep their values. Webhooks, API keys, passwords and headers are stored in Secrets
-    Manager; @FILE instead of one reads it from a file, @- from standard input. On a terminal, the command shows the
-    changes and asks before it applies them.
+    Manager; @FILE instead of one reads it from a file, @- from standard input. If input and output are a terminal, the
+    command shows the changes and asks before it applies them.
     """
     from profiler.account_setup.stack_deployment import StackRequest  # slow to import, as the next ones
     from profiler.cli.setup.stack_output import deploy, remove

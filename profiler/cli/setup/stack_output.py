@@ -109,7 +109,7 @@ def remove(name: str, open_client: OpenClient, confirm: Confirm, *, dry_run: boo
     with _interruption_explained(name):
         kept = () if dry_run else changes.delete(state.stack_id)
     click.echo("These would stay:" if dry_run else f"The stack {state.place} is deleted. These stay:")
-    if dry_run:
+    if dry_run and state.phase != "absent":
         click.echo("  queues with events that failed")
     for sentence in remains(state, kept):
         click.echo(f"  {sentence}")

@@ -11,6 +11,7 @@ from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient, open_session
 
 _MAX_RETRIES = 10
+FUNCTION_SECONDS = 910  # a function runs for 900 s at most; after a shorter time, boto3 would invoke it again
 
 
 class AwsOptions(Struct, frozen=True, kw_only=True):
@@ -63,6 +64,8 @@ def open_clients(region: str | None, profile: str | None) -> OpenClient:
     def open_client(service: str) -> AwsClient:
         with aws_errors("AWS cannot be used"):
             session, config = session_and_config()
+            if service == "lambda":
+                config = config.merge(type(config)(read_timeout=FUNCTION_SECONDS))
             return session.client(service, config=config)
 
     return open_client

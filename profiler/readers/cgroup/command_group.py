@@ -145,7 +145,11 @@ class CommandCgroup:
         if group is None:
             return False
         path = parse_membership(proc.read_text(f"/proc/{pid}/cgroup")).get(group.hierarchy)
-        return path is None or path == group.path or path.startswith(group.path + "/")
+        if path is None or path == group.path or path.startswith(group.path + "/"):
+            return True
+        # Version 1 shows the group / for a process that is ending, from do_exit() on (proc_cgroup_show in the kernel).
+        stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"") if path == "/" else None
+        return path == "/" and (stat is None or stat.is_exiting)
 
     def remove(self, sleep: Sleep) -> None:
         """Remove the groups. Processes that still run in them return to the group in which the command was started."""

@@ -1,7 +1,7 @@
 """Errors of AWS as sentences."""
 
 import pytest
-from botocore.exceptions import ParamValidationError
+from botocore.exceptions import ClientError, ParamValidationError
 from botocore.parsers import ResponseParserError
 
 from profiler.aws_account.aws_errors import aws_errors
@@ -27,3 +27,13 @@ def test_a_name_that_aws_cannot_have_is_no_reason_to_upgrade_boto3(report: str, 
     with pytest.raises(TaskProfilerError) as error, aws_errors("The group cannot be read"):
         raise ParamValidationError(report=report)
     assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize("code", ["ThrottlingException", "ProvisionedThroughputExceededException"])
+def test_a_throttled_call_needs_no_other_name(code: str) -> None:
+    """And nobody has to repeat a command that repeats the call itself, as watch does."""
+    with pytest.raises(TaskProfilerError) as error, aws_errors("The list is unknown"):
+        raise ClientError({"Error": {"Code": code, "Message": "Rate exceeded"}}, "List")
+    assert str(error.value) == (
+        f"The list is unknown: AWS returned {code} (Rate exceeded), because there are too many calls: wait a minute."
+    )

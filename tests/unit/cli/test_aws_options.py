@@ -84,3 +84,9 @@ def test_the_users_number_of_attempts_is_kept(
 def test_the_users_way_of_repeating_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_RETRY_MODE", "adaptive")
     assert open_clients("eu-west-1", None)("ecs").meta.config.retries["mode"] == "adaptive"
+
+
+def test_a_function_is_awaited_until_its_longest_time_and_other_services_are_not() -> None:
+    open_client = open_clients("eu-west-1", None)
+    assert open_client("lambda").meta.config.read_timeout > 900
+    assert open_client("sqs").meta.config.read_timeout == 60

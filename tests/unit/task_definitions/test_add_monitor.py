@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from typing import Any
 
 import pytest
@@ -350,14 +351,44 @@ def test_an_eleventh_container_is_refused() -> None:
         ({"memory": 481}, "512", "to 480 MiB or raise"),
         ({"memoryReservation": 2048}, "2 GB", "lower memoryReservation of 'batch' to 2016 MiB"),
         ({"memory": 2048, "memoryReservation": 512}, "2GB", "lower memory of 'batch' to 2016 MiB"),
-        ({"memory": 30}, "36", "MiB: raise the task's memory, so that"),
-        ({"memory": 16}, "100", "raise the task's memory"),  # ECS refuses a container whose limit is above the task's
+        ({"memory": 1024, "memoryReservation": 1000}, "1GB", "MiB: raise the task's memory, so that"),
+        ({"memory": 1400}, "1.3GB", "to 1299 MiB or"),
+        ({"memory": 122}, "95", "raise the task's memory to at least 154 MiB"),
+        ({"memory": 16}, "100", "to at least 128 MiB"),  # ECS refuses a container whose limit is above the task's
     ],
 )
 def test_a_task_without_memory_left_is_refused(batch_sizes: dict[str, int], task_memory: str, advice: str) -> None:
     message = refusal(definition({**BATCH, **batch_sizes}, memory=task_memory))
     assert message.startswith("No memory is left for the monitor")
     assert advice in message
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300)), min_size=1, max_size=3),
+    task_mb=st.integers(60, 600).map(lambda tenths: tenths / 2),
+)
+def test_what_the_refusal_suggests_is_accepted(sizes: list[tuple[int, int]], task_mb: float) -> None:
+    """By ECS, too: whole MiB, 6 at least, and more memory than its reservation."""
+    containers: list[dict[str, Any]] = []
+    for number, (reserved, more) in enumerate(sizes):
+        container: dict[str, Any] = {**BATCH, "name": f"c{number}", "essential": number == 0}
+        container["memoryReservation"] = reserved
+        containers.append(container | ({"memory": reserved + more} if more else {}))
+    message = ""
+    try:
+        added(definition(*containers, memory=str(task_mb)))
+    except TaskProfilerError as error:
+        message = str(error)
+    lowered = re.search(r"lower (\w+) of 'c(\d)' to (\d+) MiB", message)
+    raised = re.search(r"to at least (\d+) MiB\.", message)
+    if lowered is not None:
+        container, size = containers[int(lowered[2])], int(lowered[3])
+        container[lowered[1]] = size
+        assert size >= 6
+        assert container.get("memory", 9999) > container.get("memoryReservation", 0)
+        added(definition(*containers, memory=str(task_mb)))
+    if raised is not None:
+        added(definition(*containers, memory=raised[1]))
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,36 @@ def test_a_secret_may_come_from_a_file_or_from_standard_input(tmp_path: Path, mo
     ]
 
 
-def test_a_secret_that_cannot_be_read_is_not_in_the_error(tmp_path: Path) -> None:
-    (tmp_path / "hunter2").write_bytes(b"\xff")
-    for value, said in (("@hunter2:b", "No such file or directory"), (f"@{tmp_path}/hunter2", "it is not text")):
-        with pytest.raises(click.BadParameter, match=rf"cannot be read \({said}\): check its path") as error:
-            stack_.main(["--user", value], standalone_mode=False)
-        assert "hunter2" not in error.value.format_message()
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xff", "it is not text"),
+        (b" \r\n", "it is empty"),
+        (b"a" * 65_537, "it is too long"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_secret_that_cannot_be_read_is_not_in_the_error(tmp_path: Path, content: bytes | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / "hunter2").write_bytes(content)
+    with pytest.raises(click.BadParameter, match=rf"cannot be read \({said}\): check it") as error:
+        stack_.main(["--user", f"@{tmp_path}/hunter2"], standalone_mode=False)
+    assert "hunter2" not in error.value.format_message()
+
+
+@pytest.mark.parametrize(("given", "said"), [(None, "standard input is closed"), (io.StringIO(""), "it is empty")])
+def test_standard_input_without_a_secret_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, given: io.StringIO | None, said: str
+) -> None:
+    """As of the second of two options that read it."""
+    monkeypatch.setattr(sys, "stdin", given)
+    with pytest.raises(click.BadParameter, match=said):
+        stack_.main(["--api-key", "@-"], standalone_mode=False)
+
+
+def test_a_file_of_windows_is_read_without_its_byte_order_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[StackRequest] = []
+    monkeypatch.setattr("profiler.cli.setup.stack_output.deploy", lambda *given, **_: requests.append(given[0]))
+    (tmp_path / "user").write_bytes(b"\xef\xbb\xbfbob:a b\r\n")
+    stack_.main(["--user", f"@{tmp_path}/user"], standalone_mode=False)
+    assert requests[0].secrets == {"ElasticsearchSecretId": {"username": "bob", "password": "a b"}}

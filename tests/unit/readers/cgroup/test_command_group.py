@@ -203,6 +203,32 @@ def test_a_group_that_could_not_be_joined_is_removed(tmp_path: Path) -> None:
     assert (own.has_cpu_accounting, own.memory(), own.contains(_OWN_PID)) == (True, None, False)
 
 
+_STAT = "{pid} (a b) {state} 1 1 1 0 -1 {flags} 9 9 9 9 9 9 9 9 20 0 1 0 7 9 3 9\n"
+
+
+@pytest.mark.parametrize(
+    ("group", "stat", "is_inside"),
+    [
+        (f"/job/{_NAME}", None, True),
+        (f"/job/{_NAME}/below", None, True),
+        ("/elsewhere", _STAT.format(pid=5, state="R", flags=0x4), False),
+        ("/", _STAT.format(pid=5, state="R", flags=0x40), False),
+        # Version 1 shows the root group for a process that is ending, before and while it is a zombie.
+        ("/", _STAT.format(pid=5, state="R", flags=0x44), True),
+        ("/", _STAT.format(pid=5, state="Z", flags=0x4), True),
+        ("/", None, True),
+    ],
+)
+def test_a_process_that_is_ending_is_still_in_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, stat: str | None, *, is_inside: bool
+) -> None:
+    own = _made(_machine(tmp_path, _V1, "m/job", "c"), FakeCgroupFilesystem(V1_FILES))
+    texts = {"/proc/5/cgroup": f"4:memory:{group}\n2:cpuacct:/\n", "/proc/5/stat": stat}
+    monkeypatch.setattr(proc, "read_text", texts.get)
+    monkeypatch.setattr(proc, "read", lambda path: None if texts[path] is None else str(texts[path]).encode())
+    assert own.contains(5) is is_inside
+
+
 @given(st.binary(max_size=10))
 def test_an_incomplete_message_raises_nothing(answer: bytes) -> None:
     own = CommandCgroup()
