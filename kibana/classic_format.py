@@ -45,7 +45,7 @@ MIGRATION_VERSIONS: Final = {
     "dashboard": "7.9.3",
 }
 _PANEL_VERSION = "7.10.0"
-_CONTROLS_HEIGHT, _CONTROLS_IN_A_ROW = 5, 5
+_CONTROLS_HEIGHT, _CONTROLS_IN_A_ROW, _HEIGHT_OF_A_SECOND_ROW = 5, 5, 3
 _TYPES = {
     "number": "metric",
     "line": "line",
@@ -96,7 +96,7 @@ def build_classic_objects() -> Iterator[Json]:
 
 
 def _dashboard(dashboard: Dashboard) -> Json:
-    height = _CONTROLS_HEIGHT * (1 + (len(dashboard.controls) > _CONTROLS_IN_A_ROW))
+    height = _CONTROLS_HEIGHT + (_HEIGHT_OF_A_SECOND_ROW if len(dashboard.controls) > _CONTROLS_IN_A_ROW else 0)
     controls = GridPosition(
         panel_id=panel_id(dashboard, "filters"),
         type="visualization",
@@ -140,8 +140,8 @@ def _settings(panel: Panel) -> Json:
 
 def colours_of(panel: Panel) -> dict[str, str]:
     """The colours of a panel by legend label. They override the colour schema."""
-    is_ratio = any(metric.share_of is not None for metric in panel.metrics)  # TSVB has colour rules of its own
-    bands = {} if is_ratio else {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
+    is_number = panel.kind == "number"  # TSVB has colour rules of its own
+    bands = {} if is_number else {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
     cases = {case.label: case.colour for case in panel.cases}
     metrics = {_legend(metric): metric.colour for metric in panel.metrics if metric.colour is not None}
     return {**bands, **cases, **({} if panel.has_series_of_terms and panel.kind != "ranking" else metrics)}
@@ -154,12 +154,11 @@ def _legend(metric: Metric) -> str:
 
 
 def _visualization(panel: Panel) -> Json:
-    is_ratio = any(metric.share_of is not None for metric in panel.metrics)
     query = {"query": kql(panel.condition), "language": "kuery"}
     source: Json = {"query": query, "filter": []}
     references = []
-    if is_ratio:
-        state = _ratio(panel)
+    if panel.kind == "number" and panel.bands:
+        state = _coloured_number(panel)
     else:
         source["indexRefName"] = f"{SOURCE}.index"
         references.append(data_view_reference(f"{SOURCE}.index", panel.index))
@@ -171,25 +170,27 @@ def _visualization(panel: Panel) -> Json:
     )
 
 
-def _ratio(panel: Panel) -> Json:
-    """A ratio as one large number. Of the classic charts, only TSVB calculates one."""
+def _coloured_number(panel: Panel) -> Json:
+    """A large number, also a ratio, that is red above 0: of the classic charts, only TSVB takes our colour.
+
+    The red of the other charts' colour schema is hard to read in the dark theme.
+    """
     (metric,) = panel.metrics
-    operations = {"count_distinct": "cardinality"}
+    kind, _ = _metric((metric,))
     ratio = {
-        "id": object_id("ratio", panel.key),
         "type": "filter_ratio",
         "numerator": {"query": kql(metric.share_of), "language": "kuery"},
         "denominator": {"query": "*", "language": "kuery"},
-        "metric_agg": operations[metric.operation],
-        "field": metric.field,
+        "metric_agg": kind,
     }
+    shown = {"type": kind} if metric.share_of is None else ratio
     series = {
         "id": object_id("series", panel.key),
         "label": metric.label,
-        "metrics": [ratio],
+        "metrics": [{"id": object_id("metric", panel.key), "field": metric.field, **shown}],
         "color": FAILURE_COLOUR,
         "split_mode": "everything",
-        "formatter": "0.0%",
+        "formatter": "0,0" if metric.share_of is None else "0.0%",
         "value_template": "{{value}}",
         "chart_type": "line",
         "stacked": "none",
@@ -298,7 +299,7 @@ def _terms(terms: Terms) -> Json:
 def _params(panel: Panel) -> Json:
     match panel.kind:
         case "number":
-            return _number_params(panel)
+            return _number_params()
         case "heatmap":
             return _heatmap_params(panel)
         case "table":
@@ -341,17 +342,16 @@ def _heatmap_params(panel: Panel) -> Json:
     }
 
 
-def _number_params(panel: Panel) -> Json:
-    ranges = [{"from": low, "to": high} for low, high, _ in panel.bands] or [{"from": 0, "to": _ABOVE_ALL_VALUES}]
+def _number_params() -> Json:
     metric = {
         "percentageMode": False,
         "useRanges": False,
         "colorSchema": "Green to Red",
-        "metricColorMode": "Labels" if panel.bands else "None",
-        "colorsRange": ranges,
+        "metricColorMode": "None",
+        "colorsRange": [{"from": 0, "to": _ABOVE_ALL_VALUES}],
         "labels": {"show": False},
         "invertColors": False,
-        "style": {"bgFill": "#000", "bgColor": False, "labelColor": bool(panel.bands), "subText": "", "fontSize": 36},
+        "style": {"bgFill": "#000", "bgColor": False, "labelColor": False, "subText": "", "fontSize": 36},
     }
     return {"type": "metric", "addTooltip": True, "addLegend": False, "metric": metric}
 

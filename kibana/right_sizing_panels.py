@@ -41,7 +41,7 @@ def _newest_advice(*before: Metric) -> tuple[Metric, ...]:
         *before,
         LATEST_TASK,
         latest("usage.cpu.size", "vCPU"),
-        latest("recommendation.vcpu", "Advised vCPU"),
+        latest("recommendation.vcpu", "Advised CPU"),
         latest("usage.memory.size_mb", "Memory MB"),
         latest("recommendation.memory_mb", "Advised MB"),
         latest("usage.memory.percent.max", "Peak %"),

@@ -40,7 +40,7 @@ _BROWSER_ARGS = (
     "--disable-sync",
 )
 _DASHBOARD_HEIGHTS: Final = {"task-overview": 1240, "task-run": 1340, "right-sizing": 1420}
-_TIMEOUT_MS, _DRAWING_MS = 120_000, 8_000
+_TIMEOUT_MS, _DRAWING_MS = 300_000, 8_000
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -127,7 +127,7 @@ def open_tab(browser: Browser, address: str, *, width: int, height: int) -> Page
 
 def save(tab: Page, path: Path) -> None:
     """Save the part that a laptop screen shows first, and close the tab."""
-    tab.screenshot(path=path, animations="disabled")
+    tab.screenshot(path=path, animations="disabled", timeout=_TIMEOUT_MS)
     tab.close()
     print(f"{path}: {path.stat().st_size // 1000} kB")
 

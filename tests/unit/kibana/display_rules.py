@@ -90,11 +90,7 @@ def _labels(state: Json) -> list[str]:
         if entry["type"] == "filters"
         for part in entry["params"].get("filters", [])
     ]
-    params = state.get("params", {})
-    metric = params.get("metric", {})
-    ranges = params.get("colorsRange", [])
-    if metric.get("metricColorMode") == "Labels":
-        ranges = metric.get("colorsRange", [])
+    ranges = state.get("params", {}).get("colorsRange", [])
     return labels + [f"{entry['from']:,} - {entry['to']:,}" for entry in ranges]
 
 

@@ -276,7 +276,7 @@ def _visualization(obj: Json) -> Iterator[Finding]:
     if state.get("type") in {"input_control_vis", "markdown"}:
         return
     if state.get("type") == "metrics":
-        yield from _ratio(name, params)
+        yield from _coloured_number(name, params)
         return
     identities = [entry["id"] for entry in aggregations]
     metrics = {entry["id"] for entry in aggregations if entry["schema"] == "metric"}
@@ -292,12 +292,13 @@ def _visualization(obj: Json) -> Iterator[Finding]:
         yield from _classic_heatmap(name, aggregations, params)
 
 
-def _ratio(name: str, params: Json) -> Iterator[Finding]:
+def _coloured_number(name: str, params: Json) -> Iterator[Finding]:
     """TSVB names its indices, because it has no reference to a data view."""
     metrics = [metric for series in params.get("series", []) for metric in series.get("metrics", [])]
-    is_complete = all(metric.get("numerator") and metric.get("denominator") for metric in metrics)
+    ratios = [metric for metric in metrics if metric.get("type") == "filter_ratio"]
+    is_complete = all(metric.get("numerator") and metric.get("denominator") for metric in ratios)
     if not metrics or not is_complete or not str(params.get("index_pattern")).endswith("-*"):
-        yield Finding("A04", f"{name} is not a ratio of two queries on the indices of the reports.")
+        yield Finding("A04", f"{name} is not a number, or a ratio of two queries, on the indices of the reports.")
 
 
 def _classic_heatmap(name: str, aggregations: list[Json], params: Json) -> Iterator[Finding]:

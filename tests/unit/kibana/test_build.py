@@ -1,5 +1,6 @@
 """The committed files are the generated ones. The saved objects obey the rules and use fields of the documents."""
 
+import itertools
 import json
 import re
 import shutil
@@ -400,6 +401,15 @@ def test_the_failure_rate_is_red_in_both_flavours(files: dict[str, str]) -> None
     assert 0 < drawn["colorStops"][1]["stop"] < 1e-4
     params = json.loads(by_id(loaded(files[CLASSIC]), RATE)["attributes"]["visState"])["params"]
     assert [one["color"] for one in params["background_color_rules"]] == [FAILURE_COLOUR]
+
+
+@pytest.mark.parametrize("flavour", [CLASSIC, LENS])
+def test_a_coloured_text_is_readable_on_its_background(flavour: str, files: dict[str, str]) -> None:
+    formats = by_id(loaded(files[flavour]), object_id("data-view", "reports"))["attributes"]["fieldFormatMap"]
+    coloured = [one["params"]["colors"] for one in json.loads(formats).values() if one["id"] == "color"]
+    assert len(coloured) == 2
+    for one in itertools.chain(*coloured):
+        assert contrast(one["text"], one["background"]) >= 4.5, one
 
 
 @by_key
