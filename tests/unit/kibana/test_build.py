@@ -690,13 +690,6 @@ def test_colours_are_readable_in_light_and_in_dark_mode(panel: Panel) -> None:
         assert contrast(colour, "#ffffff") >= least_on_white, colour
 
 
-@each_file
-def test_the_text_of_an_outcome_is_readable_on_its_colour(name: str, files: dict[str, str]) -> None:
-    formats = json.loads(by_id(loaded(files[name]), REPORTS)["attributes"]["fieldFormatMap"])
-    cells = [cell for field in ("task.status", "task.stop_category") for cell in formats[field]["params"]["colors"]]
-    assert all(contrast(cell["text"], cell["background"]) >= 4.5 for cell in cells)
-
-
 def test_the_headings_of_the_newest_runs_are_not_cut(files: dict[str, str]) -> None:
     """Kibana draws the type of the field before a heading, and a menu after it."""
     search = by_id(loaded(files[LENS]), object_id("search", "newest-runs"))["attributes"]
