@@ -128,8 +128,15 @@ test("durations are a line for each family over time, and a band from the median
     layout.annotations.map(({ text }) => text),
     ["2.0 s, p95 2.9 s", "1m 00s, p95 1m 00s"],
   );
-  assert.match(line.hovertext[0], /07:00: 1.0 s, runs: 1<br>of all: median 2.0 s, p95 2.9 s$/);
+  assert.match(line.hovertext[0], /07:00: 1.0 s, runs: 1<br>usual: median 2.0 s, p95 2.9 s$/);
   assert.match(label, /^Duration of 2 families over time/);
+});
+
+test("the usual duration is that of the successful runs, else of all", () => {
+  const numbersOf = (runs) => durationFigure(runs, bucketsOf(runs)).layout.annotations.map(({ text }) => text);
+  const failed = [1, 2].map((hours) => runAt(hours, { ms: 5000, outcome: "failure" }));
+  assert.deepEqual(numbersOf([...failed, runAt(3, { ms: 60e3 })]), ["1m 00s, p95 1m 00s"]);
+  assert.deepEqual(numbersOf(failed), ["5.0 s, p95 5.0 s"]);
 });
 
 test("rows are in the order of the selected runs in every chart", () => {

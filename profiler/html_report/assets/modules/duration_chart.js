@@ -10,7 +10,7 @@ import {
   rowsHeight,
 } from "#page/charts.js";
 import { asDuration, asFamilies, isKnown } from "#page/formats.js";
-import { grouped, max, quantile } from "#page/statistics.js";
+import { grouped, max, quantile, usualRuns } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
 import { asPlotted, bucketText } from "#page/time_buckets.js";
 
@@ -48,7 +48,7 @@ export function durationFigure(runs, buckets) {
 // Each row has an axis of its own that begins at 0: a change of a short family is as visible as that of a long one. A
 // median far above the 95th percentile is drawn at the edge: one very long run would flatten the line.
 function familyRow([family, runs], row, buckets) {
-  const durations = runs.map((run) => run.ms);
+  const durations = usualRuns(runs).map((run) => run.ms);
   const points = [...grouped(runs, buckets.indexOf)]
     .map(([at, cell]) => ({ at, ms: medianOf(cell), runs: cell.length }))
     .sort((a, b) => a.at - b.at);
@@ -116,7 +116,7 @@ function lineTrace(rows, { starts, width }) {
     hovertext: each(
       ({ at, ms, runs }, { family, median, p95 }) =>
         `<b>${escapeHtml(family)}</b><br>${bucketText(starts[at], width)}: ${asDuration(ms)}, runs: ${runs}<br>` +
-        `of all: median ${asDuration(median)}, p95 ${asDuration(p95)}`,
+        `usual: median ${asDuration(median)}, p95 ${asDuration(p95)}`,
     ),
   };
 }

@@ -4,7 +4,7 @@ import { familiesInOrder } from "#page/charts.js";
 import { asMemory, escapeControls, isKnown } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { familyOf, shareOf, usdByTask } from "#page/run_values.js";
-import { grouped, known, max, min, quantile, total } from "#page/statistics.js";
+import { grouped, known, max, min, quantile, total, usualRuns } from "#page/statistics.js";
 import { bucketText, local } from "#page/time_buckets.js";
 import { DAY, HOUR } from "#page/time_units.js";
 
@@ -113,8 +113,7 @@ export function cellName(family, time, cell) {
  */
 function durationTrend(runs, indexOf) {
   const ended = runs.filter((run) => isKnown(run.ms) && run.outcome !== "running");
-  const succeeded = ended.filter((run) => run.outcome === "success");
-  const judged = (succeeded.length ? succeeded : ended).sort((a, b) => a.began - b.began);
+  const judged = usualRuns(ended).sort((a, b) => a.began - b.began);
   const medianOf = (some) =>
     quantile(
       some.map((run) => run.ms),

@@ -22,6 +22,12 @@ export function quantile(values, share) {
   return sorted[low] + (sorted[Math.min(low + 1, sorted.length - 1)] - sorted[low]) * (position - low);
 }
 
+/** Returns the runs whose durations are usual for a family: those that succeeded, else all. */
+export function usualRuns(runs) {
+  const succeeded = runs.filter((run) => run.outcome === "success");
+  return succeeded.length ? succeeded : runs;
+}
+
 export function grouped(runs, keyOf) {
   const groups = new Map();
   for (const run of runs) {
