@@ -209,8 +209,8 @@ _STAT = "{pid} (a b) {state} 1 1 1 0 -1 {flags} 9 9 9 9 9 9 9 9 20 0 1 0 7 9 3 9
 @pytest.mark.parametrize(
     ("group", "stat", "is_inside"),
     [
-        (f"/job/{_NAME}", None, True),
-        (f"/job/{_NAME}/below", None, True),
+        ("OWN", None, True),
+        ("OWN/below", None, True),
         ("/elsewhere", _STAT.format(pid=5, state="R", flags=0x4), False),
         ("/", _STAT.format(pid=5, state="R", flags=0x40), False),
         # Version 1 shows the root group for a process that is ending, before and while it is a zombie.
@@ -223,6 +223,7 @@ def test_a_process_that_is_ending_is_still_in_its_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, stat: str | None, *, is_inside: bool
 ) -> None:
     own = _made(_machine(tmp_path, _V1, "m/job", "c"), FakeCgroupFilesystem(V1_FILES))
+    group = group.replace("OWN", f"/job/{_NAME}")
     texts = {"/proc/5/cgroup": f"4:memory:{group}\n2:cpuacct:/\n", "/proc/5/stat": stat}
     monkeypatch.setattr(proc, "read_text", texts.get)
     monkeypatch.setattr(proc, "read", lambda path: None if texts[path] is None else str(texts[path]).encode())
