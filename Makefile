@@ -37,8 +37,8 @@ test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integ
 fuzz: $(VENV)/.dev ## Search for inputs that break a parser, a reader or the forwarder (MINUTES=10 or SECONDS=…; SEED=… repeats a round)
 	$(BIN)/python -m tools.fuzz --seconds $(or $(SECONDS),$$(( $(or $(MINUTES),10) * 60 ))) $(if $(SEED),--seed $(SEED))
 
-e2e: $(VENV)/.dev ## The monitor in real containers (needs root, or a Docker daemon that answers; CI=1: two daemons side by side)
-	$(BIN)/pytest tests/e2e $(if $(CI),--numprocesses 2 --dist loadgroup)
+e2e: $(VENV)/.dev ## The monitor in real containers (needs root, or a Docker daemon that answers)
+	$(BIN)/pytest tests/e2e
 
 e2e-arm64: $(VENV)/.dev ## The image for arm64, built and started under qemu-user (needs root, Docker, debootstrap and qemu-user-static)
 	$(BIN)/pytest tests/arm64 --timeout 0

@@ -22,10 +22,7 @@ _START_SECONDS = 30.0
 _STOP_SECONDS = 20.0
 _COMMAND_SECONDS = 600.0
 _STORAGE_DRIVERS = ("overlay2", "vfs")  # vfs works everywhere, but copies the whole image for each container
-# One of pytest-xdist's processes; each has a daemon, images and control groups of its own.
-_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "")
-CGROUP = f"/e2e-task-profiler{_WORKER}"
-_BUILD_CGROUP = f"{CGROUP}/daemon"  # for containers that have no parent of their own: those of image builds
+_CGROUP = "/e2e-task-profiler/daemon"  # for containers that have no parent of their own: those of image builds
 
 
 class EngineMissingError(Exception):
@@ -85,7 +82,7 @@ def running_engine() -> Iterator[Engine]:
     """Give a daemon for the length of the block; raise EngineMissingError when there can be none."""
     if shutil.which("docker") is None:
         raise EngineMissingError("the docker command is not installed")
-    api = None if _WORKER else _running_daemon()
+    api = _running_daemon()
     if api is not None:
         yield _engine(api)
         return
@@ -128,7 +125,7 @@ def _own_daemon() -> Iterator[DockerApi]:
         with contextlib.ExitStack() as stack:
             stack.callback(_remove_folder, folder)
             process = _start_daemon(folder, driver)
-            stack.callback(remove_cgroup, _BUILD_CGROUP)
+            stack.callback(remove_cgroup, _CGROUP)
             stack.callback(_stop_daemon, process)
             api = DockerApi(folder / "docker.sock")
             if _came_up(process, api):
@@ -147,7 +144,7 @@ def _start_daemon(folder: Path, storage_driver: str) -> subprocess.Popen[bytes]:
         f"--exec-root={folder}/exec",
         f"--pidfile={folder}/pid",
         f"--storage-driver={storage_driver}",
-        f"--cgroup-parent={_BUILD_CGROUP}",
+        f"--cgroup-parent={_CGROUP}",
         "--exec-opt=native.cgroupdriver=cgroupfs",
         "--log-level=warn",
         "--bridge=none",

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from tests.e2e.container import Placement, RealContainer
 from tests.e2e.docker_api import DockerError
 from tests.e2e.documents import TaskIdentity, TaskTimes, container_document, task_document
-from tests.e2e.engine import CGROUP, Engine
+from tests.e2e.engine import Engine
 from tests.e2e.images import BASE_IMAGE
 from tests.e2e.metadata_endpoint import MetadataEndpoint
 from tests.e2e.specs import ContainerSpec, TaskSpec
@@ -130,7 +130,7 @@ class Task:
         return tuple(graphlib.TopologicalSorter(graph).static_order())
 
     def _placement(self, spec: ContainerSpec) -> Placement:
-        group = f"{CGROUP}/{self.identity.docker_name(spec.name)}"
+        group = f"/e2e-task-profiler/{self.identity.docker_name(spec.name)}"
         return Placement(
             docker_name=self.identity.docker_name(spec.name),
             environment=self._environment(spec),

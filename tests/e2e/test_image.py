@@ -17,7 +17,7 @@ from tests.e2e.reports import END_SECONDS, Start, report_in_stream, wait_for_sam
 from tests.e2e.specs import MONITOR, batch_container, monitor_container
 from tests.nvidia_driver import compile_driver
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("image")]
+pytestmark = pytest.mark.e2e
 
 PYTHON = "/opt/task-profiler/bin/python3"
 ROOT = Path(profiler.__file__).parent.parent

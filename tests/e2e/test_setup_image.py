@@ -28,7 +28,7 @@ from tests.e2e.images import (
 from tests.e2e.registry import PASSWORD, USER, Registry, running_registry
 from tests.tutorial import build_wheel
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("image")]  # one build at a time
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from tests.e2e.reports import END_SECONDS, LOG_GROUP, Start, report_in_stream, w
 from tests.e2e.specs import BATCH, MONITOR, batch_container, monitor_container
 from tests.e2e.task import Task
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("why")]  # one after the other: the peer has a fixed port
+pytestmark = pytest.mark.e2e
 
 _PEER = "127.0.0.1:5432"
 _LOAD = ("--network-seconds", "12", "--cpu-seconds", "8")
