@@ -10,18 +10,14 @@ import {
   rowsHeight,
 } from "#page/charts.js";
 import { asDuration, asFamilies, isKnown } from "#page/formats.js";
-import { grouped, max, quantile, usualRuns } from "#page/statistics.js";
+import { grouped, max, median, quantile, usualRuns } from "#page/statistics.js";
 import { colour } from "#page/theme.js";
 import { asPlotted, bucketText } from "#page/time_buckets.js";
 
 const ROW_SHARE = 0.84;
 const HEADROOM = 1.15;
 const MAX_RATIO = 3;
-const medianOf = (runs) =>
-  quantile(
-    runs.map((run) => run.ms),
-    0.5,
-  );
+const medianOf = (runs) => median(runs.map((run) => run.ms));
 
 export function durationFigure(runs, buckets) {
   const measured = runs.filter((run) => isKnown(run.ms) && isKnown(run.began) && run.outcome !== "running");
@@ -52,13 +48,13 @@ function familyRow([family, runs], row, buckets) {
   const points = [...grouped(runs, buckets.indexOf)]
     .map(([at, cell]) => ({ at, ms: medianOf(cell), runs: cell.length }))
     .sort((a, b) => a.at - b.at);
-  const [median, p95] = [quantile(durations, 0.5), quantile(durations, 0.95)];
+  const p95 = quantile(durations, 0.95);
   const top = Math.max(p95, Math.min(max(points.map(({ ms }) => ms)), MAX_RATIO * p95), 1);
   return {
     family,
     row,
     points: points.map((point) => ({ ...point, isAbove: point.ms > top })),
-    median,
+    median: median(durations),
     p95,
     heightOf: (ms) => row + ROW_SHARE * (0.5 - Math.min(ms, top) / (top * HEADROOM)),
   };

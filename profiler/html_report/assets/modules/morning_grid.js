@@ -4,7 +4,7 @@ import { familiesInOrder } from "#page/charts.js";
 import { asMemory, escapeControls, isKnown } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { familyOf, shareOf, usdByTask } from "#page/run_values.js";
-import { grouped, known, max, min, quantile, total, usualRuns } from "#page/statistics.js";
+import { grouped, known, max, median, min, total, usualRuns } from "#page/statistics.js";
 import { bucketText, local } from "#page/time_buckets.js";
 import { DAY, HOUR } from "#page/time_units.js";
 
@@ -114,11 +114,7 @@ export function cellName(family, time, cell) {
 function durationTrend(runs, indexOf) {
   const ended = runs.filter((run) => isKnown(run.ms) && run.outcome !== "running");
   const judged = usualRuns(ended).sort((a, b) => a.began - b.began);
-  const medianOf = (some) =>
-    quantile(
-      some.map((run) => run.ms),
-      0.5,
-    );
+  const medianOf = (some) => median(some.map((run) => run.ms));
   const half = Math.floor(judged.length / 2);
   const older = medianOf(judged.slice(0, half));
   return {
@@ -140,10 +136,7 @@ export function ratioText(ratio) {
 const thinned = (points, columns) =>
   [...grouped(points, ([at]) => Math.floor(at / columns))].map(([group, some]) => [
     columns === 1 ? some[0][0] : Math.min((group + 0.5) * columns - 0.5, some.at(-1)[0]),
-    quantile(
-      some.map(([, ms]) => ms),
-      0.5,
-    ),
+    median(some.map(([, ms]) => ms)),
   ]);
 
 /** Returns the points of a line of this size. A value far from the median is drawn at the edge. */

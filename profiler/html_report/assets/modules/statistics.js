@@ -28,6 +28,8 @@ export function usualRuns(runs) {
   return succeeded.length ? succeeded : runs;
 }
 
+export const median = (values) => quantile(values, 0.5);
+
 export function grouped(runs, keyOf) {
   const groups = new Map();
   for (const run of runs) {

@@ -5,7 +5,7 @@ import { byId, element } from "#page/elements.js";
 import { asDuration, asPercent, asUsd, UNKNOWN } from "#page/formats.js";
 import { isFailed, isKilled } from "#page/outcomes.js";
 import { familyOf, shareOf, usdByTask } from "#page/run_values.js";
-import { grouped, known, quantile, total } from "#page/statistics.js";
+import { grouped, known, median, total } from "#page/statistics.js";
 import { possibleSaving } from "#page/what_if_table.js";
 
 export function drawTiles(runs) {
@@ -23,7 +23,7 @@ export function drawTiles(runs) {
     ["Succeeded", asPercent(shareOf(succeeded, ended.length))],
     ["Failed", failed, failed],
     ["Out of memory", killed, killed],
-    ["Median duration", asDuration(quantile(durations, 0.5))],
+    ["Median duration", asDuration(median(durations))],
     ["CPU time", cpuSeconds.length ? asDuration(1000 * total(cpuSeconds)) : UNKNOWN],
   ];
   if (usd.length) tiles.push(["Cost of these runs", asUsd(total(usd))]);
