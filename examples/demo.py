@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 _BATCH = Path(__file__).with_name("nightly_etl.py")
-# On the second day there is less to do, and the end of the run says what changed.
+# On the second day there is less to do, and the end of the run shows what changed.
 _QUIET_DAY_ROWS = 600_000
 _HOLIDAY_ROWS = 300_000
 

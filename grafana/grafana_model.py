@@ -1,7 +1,7 @@
 """The parts of a dashboard, independent of Grafana's JSON."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 Kind = Literal["timeseries", "stat", "table"]
 Unit = Literal["none", "short", "bytes", "Bps", "percentunit", "s", "watt", "celsius", "hertz", "ops"]
@@ -48,45 +48,21 @@ class Variable:
     query: str
 
 
-def chart(
-    title: str,
-    description: str,
-    unit: Unit,
-    *queries: Query,
-    is_stacked: bool = False,
-    axis_max: float | None = None,
-    width: int = 12,
-) -> Panel:
+class Options(TypedDict, total=False):
+    """What a panel may have in addition to its texts, unit and queries: see ``Panel``."""
+
+    is_stacked: bool
+    axis_max: float
+    width: int
+    height: int
+
+
+def chart(title: str, description: str, unit: Unit, *queries: Query, **options: Unpack[Options]) -> Panel:
     """Lines over time."""
-    return Panel(
-        title=title,
-        description=description,
-        unit=unit,
-        queries=queries,
-        is_stacked=is_stacked,
-        axis_max=axis_max,
-        width=width,
-    )
+    return Panel(title=title, description=description, unit=unit, queries=queries, **options)
 
 
-def number(
-    title: str,
-    description: str,
-    unit: Unit,
-    query: Query,
-    *,
-    axis_max: float | None = None,
-    width: int = 4,
-    height: int = 5,
-) -> Panel:
+def number(title: str, description: str, unit: Unit, query: Query, **options: Unpack[Options]) -> Panel:
     """One large number."""
-    return Panel(
-        title=title,
-        description=description,
-        unit=unit,
-        queries=(query,),
-        kind="stat",
-        axis_max=axis_max,
-        width=width,
-        height=height,
-    )
+    size: Options = {"width": 4, "height": 5}
+    return Panel(title=title, description=description, unit=unit, queries=(query,), kind="stat", **(size | options))

@@ -175,16 +175,56 @@ _INSTANCE = Row(
 
 
 _GPU_NAME = "{{task_family}} {{uuid}}"
+
+
+def _gpu_ratios(title: str, description: str, **legends: str) -> Panel:
+    """A line for each ratio of each GPU; the names of the lines end with these texts."""
+    lines = (Query(_metric(f"gpu_{name}_ratio"), f"{_GPU_NAME}{legend}") for name, legend in legends.items())
+    return chart(title, description, "percentunit", *lines, axis_max=1)
+
+
 _GPU = Row(
     title="GPUs",
     is_collapsed=True,
     panels=(
-        chart(
+        _gpu_ratios(
             "GPU utilization",
             "Share of time in which a kernel ran. At 100 %, most of a GPU's units can still be idle.",
-            "percentunit",
-            Query(_metric("gpu_utilization_ratio"), _GPU_NAME),
-            axis_max=1,
+            utilization="",
+        ),
+        _gpu_ratios(
+            "GPU multiprocessors (SM)",
+            "Share of the multiprocessors that worked, and of their warps. Hopper and newer.",
+            sm_active=" active",
+            sm_occupancy=" occupancy",
+        ),
+        number(
+            "Idle GPU-hours",
+            "Time of the selected range in which no kernel ran on a GPU, by family.",
+            "short",
+            Query(
+                f"sum by (task_family) (increase({_metric('gpu_idle_seconds_total')}[$__range])) / 3600",
+                "{{task_family}}",
+            ),
+            width=12,
+            height=8,
+        ),
+        _gpu_ratios(
+            "GPU tensor cores and memory transfers",
+            "Share of time in which they were active. Hopper and newer.",
+            tensor_active=" tensor cores",
+            dram_active=" memory",
+        ),
+        chart(
+            "GPU transfers",
+            "Bytes per second. Hopper and newer.",
+            "Bps",
+            *(
+                Query(_rate(f"gpu_{link.lower()}_{direction}_bytes_total"), f"{_GPU_NAME} {link} {direction}")
+                for link in ("PCIe", "NVLink")
+                for direction in ("receive", "transmit")
+            ),
+            width=24,
         ),
         chart(
             "GPU memory",

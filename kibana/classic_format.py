@@ -5,7 +5,7 @@ from typing import Any, Final, get_args
 
 from kibana.aggregations import ORDER, cases_id, grouped_metrics, hidden_order, metric_id, terms_id, time_id
 from kibana.all_dashboards import DASHBOARDS, SEARCHES
-from kibana.conditions import kql
+from kibana.conditions import kuery
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
     ELAPSED_FIELD,
@@ -22,7 +22,6 @@ from kibana.dashboard_model import (
     Terms,
 )
 from kibana.data_views import data_view
-from kibana.dropdown_lists import classic_controls
 from kibana.saved_objects import (
     NAVIGATION_HEIGHT,
     SOURCE,
@@ -90,9 +89,33 @@ def build_classic_objects() -> Iterator[Json]:
     yield from (saved_search(search, MIGRATION_VERSIONS) for search in SEARCHES)
     yield navigation(DASHBOARDS, SEARCHES, MIGRATION_VERSIONS)
     for dashboard in DASHBOARDS:
-        yield classic_controls(dashboard, MIGRATION_VERSIONS)
+        yield _controls(dashboard)
         yield from (_visualization(panel) for panel in dashboard.charts)
     yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
+
+
+def _controls(dashboard: Dashboard) -> Json:
+    """The visualization of a dashboard's dropdown lists. Pinned filters stay when the user opens another dashboard."""
+    controls, references = [], []
+    for number, control in enumerate(dashboard.controls):
+        name = f"control_{number}_index_pattern"
+        references.append(data_view_reference(name, "reports"))
+        controls.append(
+            {
+                "id": f"{dashboard.key}-{number}",
+                "fieldName": control.field,
+                "parent": "",
+                "label": control.label,
+                "type": "list",
+                "options": {"type": "terms", "multiselect": True, "dynamicOptions": True, "size": 10, "order": "desc"},
+                "indexPatternRefName": name,
+            }
+        )
+    title = f"{dashboard.title}: filters"
+    params = {"controls": controls, "updateFiltersOnChange": True, "useTimeFilter": False, "pinFilters": True}
+    state = {"title": title, "type": "input_control_vis", "aggs": [], "params": params}
+    identity = object_id("visualization", f"{dashboard.key}-filters")
+    return classic_visualization(identity, state, references, MIGRATION_VERSIONS)
 
 
 def _dashboard(dashboard: Dashboard) -> Json:
@@ -140,7 +163,7 @@ def _settings(panel: Panel) -> Json:
 
 def colours_of(panel: Panel) -> dict[str, str]:
     """The colours of a panel by legend label. They override the colour schema."""
-    is_number = panel.kind == "number"  # TSVB has colour rules of its own
+    is_number = panel.kind == "number"  # TSVB has its own colour rules
     bands = {} if is_number else {f"{low:,} - {high:,}": colour for low, high, colour in panel.bands}
     cases = {case.label: case.colour for case in panel.cases}
     metrics = {_legend(metric): metric.colour for metric in panel.metrics if metric.colour is not None}
@@ -154,7 +177,7 @@ def _legend(metric: Metric) -> str:
 
 
 def _visualization(panel: Panel) -> Json:
-    query = {"query": kql(panel.condition), "language": "kuery"}
+    query = kuery(panel.condition)
     source: Json = {"query": query, "filter": []}
     references = []
     if panel.kind == "number" and panel.bands:
@@ -179,7 +202,7 @@ def _coloured_number(panel: Panel) -> Json:
     kind, _ = _metric((metric,))
     ratio = {
         "type": "filter_ratio",
-        "numerator": {"query": kql(metric.share_of), "language": "kuery"},
+        "numerator": kuery(metric.share_of),
         "denominator": {"query": "*", "language": "kuery"},
         "metric_agg": kind,
     }
@@ -214,7 +237,7 @@ def _coloured_number(panel: Panel) -> Json:
         "show_legend": 1,
         "show_grid": 1,
         "tooltip_mode": "show_all",
-        "filter": {"query": kql(panel.condition), "language": "kuery"},
+        "filter": kuery(panel.condition),
         "background_color_rules": [
             {"id": object_id("rule", panel.key), "operator": "gt", "value": 0, "color": FAILURE_COLOUR}
         ],
@@ -227,9 +250,7 @@ def _aggregations(panel: Panel) -> Iterator[Json]:
     for name, group in grouped_metrics(panel).items():
         yield _aggregation(name, "metric", *_metric(group))
     if panel.cases:
-        filters = [
-            {"input": {"query": kql(case.condition), "language": "kuery"}, "label": case.label} for case in panel.cases
-        ]
+        filters = [{"input": kuery(case.condition), "label": case.label} for case in panel.cases]
         yield _aggregation(cases_id(panel), "group", "filters", {"filters": filters})
     rows_schema = {"table": "bucket", "ranking": "segment"}.get(panel.kind, "group")
     for number, terms in enumerate(panel.terms):

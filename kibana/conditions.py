@@ -82,3 +82,8 @@ def kql(condition: Condition | None) -> str:  # noqa: PLR0911  one for each kind
 
 def _group(condition: Condition) -> str:
     return f"({kql(condition)})" if isinstance(condition, AllOf | AnyOf) else kql(condition)
+
+
+def kuery(condition: Condition | None) -> dict[str, str]:
+    """The condition as a query of a saved object."""
+    return {"query": kql(condition), "language": "kuery"}

@@ -180,7 +180,7 @@ class Panel:
 
     @property
     def has_legend(self) -> bool:
-        """Whether the chart has more than one series. The axis names a single one."""
+        """Whether the chart has more than one series. The axis shows the name of a single series."""
         return len(self.metrics) > 1 or bool(self.cases) or (self.has_series_of_terms and self.has_time_axis)
 
     @property

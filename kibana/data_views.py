@@ -72,8 +72,8 @@ _OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
 def data_view(index: Index, migration_versions: Mapping[str, str], *, is_lens: bool) -> Json:
     """The data view of these documents, with the fields of the index template.
 
-    OpenSearch Dashboards takes the fields from here as long as there is no index. With an empty list, no panel would be
-    drawn until then.
+    OpenSearch Dashboards takes the fields from here until an index exists. With an empty list, no panel would be drawn
+    until then.
     """
     fields = data_view_fields(index)
     duration = {"id": "duration", "params": _PRECISE_DURATION if is_lens else _PLAIN_DURATION}

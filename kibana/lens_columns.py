@@ -1,10 +1,10 @@
-"""The columns of a Lens chart: buckets of terms and of time, and metrics, in the format of 7.16."""
+"""The columns of a Lens chart: buckets of terms and of time, and metrics, in the format of 8.1."""
 
 from collections.abc import Iterator
 from typing import Final
 
 from kibana.aggregations import ORDER, hidden_order
-from kibana.conditions import kql
+from kibana.conditions import kql, kuery
 from kibana.dashboard_model import ELAPSED_FIELD, MISSING_LABEL, TIME_FIELD, Json, Metric, Panel, Terms
 
 TIME_COLUMN: Final = "time"
@@ -80,7 +80,7 @@ def _by_case(name: str, metric: Metric, panel: Panel) -> Iterator[tuple[str, Jso
     if not panel.cases:
         yield name, _metric(metric, panel)
     for number, case in enumerate(panel.cases):
-        condition = {"query": kql(case.condition), "language": "kuery"}
+        condition = kuery(case.condition)
         yield f"{name}-case-{number}", {**_metric(metric, panel), "label": case.label, "filter": condition}
 
 
@@ -90,7 +90,7 @@ def _count(label: str) -> Json:
         "customLabel": True,
         "dataType": "number",
         "operationType": "count",
-        "sourceField": "Records",
+        "sourceField": "___records___",
         "isBucketed": False,
         "scale": "ratio",
     }

@@ -1,22 +1,22 @@
-"""Lens charts in the format of 7.16. Kibana 7.16 and 7.17 read it directly; Kibana 8 and 9 migrate it."""
+"""Lens charts in the format of 8.1. Kibana 8.2 and later migrate it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, get_args
 
 from kibana.aggregations import ORDER
 from kibana.all_dashboards import DASHBOARDS, SEARCHES
-from kibana.conditions import kql
+from kibana.conditions import kuery
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
     LIMIT_COLOUR,
     SHORTEST_DURATION_MS,
+    Control,
     Dashboard,
     Index,
     Json,
     Panel,
 )
 from kibana.data_views import data_view
-from kibana.dropdown_lists import lens_controls
 from kibana.lens_columns import TIME_COLUMN, lens_columns, metric_column, terms_column
 from kibana.saved_objects import (
     NAVIGATION_HEIGHT,
@@ -28,6 +28,7 @@ from kibana.saved_objects import (
     place_panels,
     saved_object,
     saved_search,
+    to_json,
 )
 
 MIGRATION_VERSIONS: Final = {
@@ -35,7 +36,7 @@ MIGRATION_VERSIONS: Final = {
     "index-pattern": "7.11.0",
     "search": "7.9.3",
     "visualization": "7.14.0",
-    "lens": "7.16.0",
+    "lens": "8.1.0",
     "dashboard": "7.16.0",
 }
 _PANEL_VERSION = "7.16.0"
@@ -76,11 +77,38 @@ def _dashboard(dashboard: Dashboard) -> Json:
         panel_version=_PANEL_VERSION,
         has_panel_prefix=True,
         migration_versions=MIGRATION_VERSIONS,
-        more_attributes={"controlGroupInput": lens_controls(controls)},
+        more_attributes={"controlGroupInput": _controls(controls)},
         references=[
             data_view_reference(f"controlGroup_{identity}:optionsListDataView", "reports") for identity, _ in controls
         ],
     )
+
+
+def _controls(controls: Sequence[tuple[str, Control]]) -> Json:
+    """The dropdown lists at the top of a dashboard, in the format of 8.0."""
+    panels = {
+        identity: {
+            "order": order,
+            "width": "medium",
+            "grow": True,
+            "type": "optionsListControl",
+            "explicitInput": {
+                "id": identity,
+                "fieldName": control.field,
+                "title": control.label,
+                "selectedOptions": [],
+                "enhancements": {},
+            },
+        }
+        for order, (identity, control) in enumerate(controls)
+    }
+    ignored = dict.fromkeys(("ignoreFilters", "ignoreQuery", "ignoreTimerange", "ignoreValidations"), False)
+    return {
+        "controlStyle": "oneLine",
+        "chainingSystem": "HIERARCHICAL",
+        "ignoreParentSettingsJSON": to_json(ignored),
+        "panelsJSON": to_json(panels),
+    }
 
 
 def _chart(panel: Panel) -> Json:
@@ -102,7 +130,7 @@ def _chart(panel: Panel) -> Json:
         "state": {
             "datasourceStates": {"indexpattern": {"layers": layers}},
             "visualization": _visualization(panel, layer),
-            "query": {"query": kql(panel.condition), "language": "kuery"},
+            "query": kuery(panel.condition),
             "filters": [],
         },
     }
@@ -185,13 +213,13 @@ def _xy(panel: Panel, layer: str) -> Json:
 
 
 def _axis_settings(panel: Panel) -> Json:
-    """Settings of a panel on its dashboard for what a chart itself cannot say. Kibana before 8.8 ignores them.
+    """Settings of a panel on its dashboard that a chart itself cannot contain. Kibana before 8.8 ignores them.
 
     The extent of an axis of bars must contain 0, and a logarithmic axis would begin at a millisecond.
     """
     if panel.is_logarithmic:
         return {"overrides": {"axisLeft": {"domain": {"min": SHORTEST_DURATION_MS}}}}
-    if panel.has_whole_numbers:  # the second name is that of later versions
+    if panel.has_whole_numbers:  # the second name is for later versions
         return {"overrides": {"axisLeft": {"integersOnly": True, "maximumFractionDigits": 0}}}
     return {}
 
@@ -231,7 +259,7 @@ def _limit_line(panel: Panel) -> Json:
 
 
 def _number(panel: Panel, layer: str) -> Json:
-    """A single number in the format of 7.16. Kibana 8.5 and later migrate it to the legacy metric."""
+    """A single number in the format of 8.1. Kibana 8.5 and later migrate it to the legacy metric."""
     shown = {"layerId": layer, "layerType": "data", "accessor": metric_column(0)}
     return {**shown, "colorMode": "Labels", "palette": _palette(panel)} if panel.bands else shown
 

@@ -136,7 +136,7 @@ _HEATMAPS: Final = (
     ),
 )
 
-_NOTICES: Final = Metric(operation="count", field=TIME_FIELD, label="Notices")
+_NOTICES: Final = Metric(operation="count", field=TIME_FIELD, label="Notifications")
 
 
 def _notices(key: str, title: str, description: str, dataset: str, colours: dict[str, str]) -> Panel:
@@ -170,17 +170,17 @@ _NOTICE_PANELS: Final = (
     ),
     _notices(
         "running-notices",
-        "Notices while running",
-        "What the monitor noticed before the task ended: no progress, too long, memory or disk almost full.",
+        "Notifications while running",
+        "What the monitor detected before the task ended: no progress, too long, memory or disk almost full.",
         "task.notice",
         {"stuck": FAILURE_COLOUR, "overdue": UNKNOWN_COLOUR, "memory": OUT_OF_MEMORY_COLOUR, "disk": "#8e6c3a"},
     ),
     table(
         "latest-notices",
-        "Notices: the latest by family and kind",
-        "The number of notices, and the latest one of each kind.",
+        "Notifications: the latest by family and kind",
+        "The number of notifications, and the latest of each kind.",
         _NOTICES,
-        latest("notice.message", "Latest notice"),
+        latest("notice.message", "Latest notification"),
         LATEST_TASK,
         latest(TIME_FIELD, "Time"),
         terms=(
@@ -195,7 +195,7 @@ _NOTICE_PANELS: Final = (
 OVERVIEW: Final = Dashboard(
     key="task-overview",
     title="Task overview",
-    description="Number of tasks, failures, notices, durations, resource usage and cost.",
+    description="Number of tasks, failures, notifications, durations, resource usage and cost.",
     controls=(*PLACE_CONTROLS, FAMILY_CONTROL, *OUTCOME_CONTROLS),
     time_range=DEFAULT_RANGE,
     panels=(
@@ -243,12 +243,12 @@ OVERVIEW: Final = Dashboard(
             _P95,
             is_logarithmic=True,
             axis="Duration",
-            terms=LARGEST_FAMILIES,
+            terms=(LARGEST_FAMILIES,),
         ),
         bars(
             "cost-by-family",
             "Cost by family (USD)",
-            "Fargate list price by end time: the ten families with the most tasks, and all others. Right-sizing names "
+            "Fargate list price by end time: the ten families with the most tasks, and all others. Right-sizing lists "
             "the families without a known cost.",
             COST,
             condition=COST_KNOWN,

@@ -1,6 +1,6 @@
 """Parts that the panels of several dashboards share: metrics, buckets, controls and the outcomes of a run."""
 
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 from kibana.conditions import AllOf, AnyOf, Condition, Exists, Is, Not
 from kibana.dashboard_model import (
@@ -17,6 +17,7 @@ from kibana.dashboard_model import (
     Case,
     Control,
     Index,
+    Kind,
     Metric,
     Panel,
     Terms,
@@ -63,22 +64,14 @@ _STOPPED = Is("task.status", "stopped")
 FAILED: Final = _FAILURE
 NOT_SUCCESSFUL: Final = Not(_SUCCESS)
 OUT_OF_MEMORY: Final = AnyOf(
-    (
-        Is("task.stop_category", "oom"),
-        Is("task.out_of_memory", value=True),
-        Is("task.likely_out_of_memory", value=True),
-    )
+    (Is("task.stop_category", "oom"), Is("task.out_of_memory", value=True), Is("task.likely_out_of_memory", value=True))
 )
 OUTCOMES: Final = (
     Case(label="Success", condition=_SUCCESS, colour=SUCCESS_COLOUR),
     Case(label="Failure", condition=AllOf((_FAILURE, Not(OUT_OF_MEMORY))), colour=FAILURE_COLOUR),
     Case(label="Out of memory", condition=AllOf((_FAILURE, OUT_OF_MEMORY)), colour=OUT_OF_MEMORY_COLOUR),
     Case(label="Stopped", condition=AllOf((Not(_SUCCESS), Not(_FAILURE), _STOPPED)), colour=STOPPED_COLOUR),
-    Case(
-        label="Unknown",
-        condition=AllOf((Not(_SUCCESS), Not(_FAILURE), Not(_STOPPED))),
-        colour=UNKNOWN_COLOUR,
-    ),
+    Case(label="Unknown", condition=AllOf((Not(_SUCCESS), Not(_FAILURE), Not(_STOPPED))), colour=UNKNOWN_COLOUR),
 )
 """Each run has exactly one of these outcomes."""
 
@@ -98,140 +91,65 @@ def average(field: str, label: str, colour: str | None = None) -> Metric:
     return Metric(operation="average", field=field, label=label, colour=colour)
 
 
-def number(
-    key: str,
-    title: str,
-    description: str,
-    metric: Metric,
-    *,
-    width: int,
-    condition: Condition | None = None,
-    bands: tuple[Band, ...] = (),
-) -> Panel:
+class Options(TypedDict, total=False):
+    """What a panel may have in addition to its kind, texts and metrics: see ``Panel``."""
+
+    index: Index
+    terms: tuple[Terms, ...]
+    cases: tuple[Case, ...]
+    has_time_axis: bool
+    time_field: str
+    condition: Condition | None
+    bands: tuple[Band, ...]
+    is_logarithmic: bool
+    is_stacked: bool
+    limit: int | None
+    axis: str
+    width: int
+    height: int
+
+
+def panel(kind: Kind, key: str, title: str, description: str, *metrics: Metric, **options: Unpack[Options]) -> Panel:
+    """A panel of this kind."""
+    return Panel(kind=kind, key=key, title=title, description=description, metrics=metrics, **options)
+
+
+def number(key: str, title: str, description: str, metric: Metric, **options: Unpack[Options]) -> Panel:
     """One large number over the reports."""
-    return Panel(
-        key=key,
-        title=title,
-        description=description,
-        kind="number",
-        metrics=(metric,),
-        condition=condition,
-        bands=bands,
-        width=width,
-        height=NUMBER_HEIGHT,
-    )
+    options["height"] = NUMBER_HEIGHT
+    return panel("number", key, title, description, metric, **options)
 
 
-def bars(
-    key: str,
-    title: str,
-    description: str,
-    metric: Metric,
-    *,
-    terms: tuple[Terms, ...] = (LARGEST_FAMILIES,),
-    cases: tuple[Case, ...] = (),
-    index: Index = "reports",
-    condition: Condition | None = None,
-    height: int = 15,
-) -> Panel:
+def bars(key: str, title: str, description: str, metric: Metric, **options: Unpack[Options]) -> Panel:
     """Stacked bars over the end times of runs, or over the times of notices."""
-    return Panel(
-        key=key,
-        title=title,
-        description=description,
-        index=index,
-        kind="bars",
-        metrics=(metric,),
-        terms=terms,
-        cases=cases,
-        has_time_axis=True,
-        condition=condition,
-        height=height,
-    )
+    options.setdefault("terms", (LARGEST_FAMILIES,))
+    options["has_time_axis"] = True
+    return panel("bars", key, title, description, metric, **options)
 
 
-def ranking(
-    key: str,
-    title: str,
-    description: str,
-    *metrics: Metric,
-    terms: Terms = FAMILIES,
-    condition: Condition | None = None,
-    is_logarithmic: bool = False,
-    is_stacked: bool = False,
-    axis: str = "",
-    width: int = 24,
-    height: int = 15,
-) -> Panel:
+def ranking(key: str, title: str, description: str, *metrics: Metric, **options: Unpack[Options]) -> Panel:
     """Horizontal bars of families. Without a condition, families that have no value are left out."""
-    return Panel(
-        key=key,
-        title=title,
-        description=description,
-        kind="ranking",
-        metrics=metrics,
-        terms=(terms,),
-        condition=condition or Exists(metrics[0].field),
-        is_logarithmic=is_logarithmic,
-        is_stacked=is_stacked,
-        axis=axis,
-        width=width,
-        height=height,
-    )
+    options.setdefault("terms", (FAMILIES,))
+    options.setdefault("condition", Exists(metrics[0].field))
+    return panel("ranking", key, title, description, *metrics, **options)
 
 
-def heatmap(
-    key: str,
-    title: str,
-    description: str,
-    metric: Metric,
-    *,
-    condition: Condition | None = None,
-    bands: tuple[Band, ...] = PERCENT_BANDS,
-    height: int = 15,
-) -> Panel:
+def heatmap(key: str, title: str, description: str, metric: Metric, **options: Unpack[Options]) -> Panel:
     """Families over the end times of their runs, in the full width.
 
     Without another condition, runs without a measurement are left out: they would be the lowest values.
     """
-    return Panel(
-        key=key,
-        title=title,
-        description=description,
-        kind="heatmap",
-        metrics=(metric,),
-        terms=(FAMILIES,),
-        has_time_axis=True,
-        condition=condition or Exists(metric.field),
-        bands=bands,
-        width=48,
-        height=height,
-    )
+    options.setdefault("condition", Exists(metric.field))
+    options.setdefault("bands", PERCENT_BANDS)
+    options |= {"terms": (FAMILIES,), "has_time_axis": True, "width": 48}
+    return panel("heatmap", key, title, description, metric, **options)
 
 
-def table(
-    key: str,
-    title: str,
-    description: str,
-    *metrics: Metric,
-    terms: tuple[Terms, ...],
-    index: Index = "reports",
-    condition: Condition | None = None,
-    height: int = TABLE_HEIGHT,
-) -> Panel:
+def table(key: str, title: str, description: str, *metrics: Metric, **options: Unpack[Options]) -> Panel:
     """A table in the full width."""
-    return Panel(
-        key=key,
-        title=title,
-        description=description,
-        index=index,
-        kind="table",
-        metrics=metrics,
-        terms=terms,
-        condition=condition,
-        width=48,
-        height=height,
-    )
+    options.setdefault("height", TABLE_HEIGHT)
+    options["width"] = 48
+    return panel("table", key, title, description, *metrics, **options)
 
 
 def _part_of_the_time(part: str, label: str, colour: str) -> Metric:

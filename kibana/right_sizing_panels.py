@@ -85,7 +85,7 @@ RIGHT_SIZING: Final = Dashboard(
             "Waste by family (USD)",
             "The amount that the recommended size would have saved. Families without waste are left out.",
             _WASTED,
-            terms=_LARGEST_WASTE,
+            terms=(_LARGEST_WASTE,),
             condition=_HAS_WASTE,
         ),
         bars(
@@ -101,7 +101,7 @@ RIGHT_SIZING: Final = Dashboard(
             "The highest memory peak and the largest memory size of all runs of a family.",
             highest("usage.memory.used_mb.max", "Peak (MB)", USED_COLOUR),
             highest("usage.memory.size_mb", "Size (MB)", SIZE_COLOUR),
-            terms=_LARGEST_WASTE,
+            terms=(_LARGEST_WASTE,),
             axis="Memory (MB)",
             width=48,
             height=20,

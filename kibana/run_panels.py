@@ -1,6 +1,6 @@
 """The dashboards of one run: its result, its sizes, its checkpoints, and its accelerators."""
 
-from typing import Final
+from typing import Final, Unpack
 
 from kibana.conditions import Exists
 from kibana.dashboard_model import (
@@ -28,10 +28,13 @@ from kibana.panel_builders import (
     TASK_ROWS,
     TASKS,
     TIME_PARTS,
+    Options,
     average,
     heatmap,
     highest,
     latest,
+    panel,
+    ranking,
     table,
 )
 
@@ -49,20 +52,9 @@ def _run_table(key: str, title: str, description: str, *metrics: Metric) -> Pane
     return table(key, title, description, *metrics, terms=(TASK_ROWS, CONTAINER_ROWS), height=_TABLE_HEIGHT)
 
 
-def _over_time(
-    key: str, title: str, description: str, *metrics: Metric, limit: int | None = None, axis: str = ""
-) -> Panel:
-    return Panel(
-        key=key,
-        title=title,
-        description=description,
-        index="checkpoints",
-        kind="line",
-        metrics=metrics,
-        terms=_RUN_OF_CHART,
-        limit=limit,
-        axis=axis,
-    )
+def _over_time(key: str, title: str, description: str, *metrics: Metric, **options: Unpack[Options]) -> Panel:
+    options |= {"index": "checkpoints", "terms": _RUN_OF_CHART}
+    return panel("line", key, title, description, *metrics, **options)
 
 
 def _device_chart(key: str, title: str, description: str, metric: Metric) -> Panel:
@@ -70,18 +62,10 @@ def _device_chart(key: str, title: str, description: str, metric: Metric) -> Pan
 
     Buckets of elapsed time suit the runs in any time range. Lines over the clock would join runs of different days.
     """
-    return Panel(
-        key=key,
-        title=title,
-        description=f"{description} by the time since the start. All runs of a family are combined.",
-        index="checkpoints",
-        kind="line",
-        metrics=(metric,),
-        terms=(_FAMILIES_OF_CHART,),
-        has_time_axis=True,
-        time_field=ELAPSED_FIELD,
-        condition=Exists(metric.field),
-    )
+    description = f"{description} by the time since the start. All runs of a family are combined."
+    options: Options = {"index": "checkpoints", "terms": (_FAMILIES_OF_CHART,), "condition": Exists(metric.field)}
+    options |= {"has_time_axis": True, "time_field": ELAPSED_FIELD}
+    return panel("line", key, title, description, metric, **options)
 
 
 def _what_if(size: str) -> Metric:
@@ -118,8 +102,9 @@ RUN: Final = Dashboard(
     key="task-run",
     title="Task run",
     description=(
-        "One task: its result, what it used of its size, and its course. Select it by task.id. The link in a notice "
-        "and every task id on the other dashboards do so. Without a task, the tables begin with the newest runs, and "
+        "One task: its result, what it used of its size, and its usage over time. Select it by task.id. The link in a "
+        "notification and every task id on the other dashboards do so. Without a task, the tables begin with the "
+        "newest runs, and "
         "the charts show the newest run."
     ),
     controls=(FAMILY_CONTROL, TASK_CONTROL),
@@ -156,7 +141,7 @@ RUN: Final = Dashboard(
         _run_table(
             "run-what-if",
             "Run: slowdown at another size",
-            "How many times longer the run would have taken at most with this number of vCPUs. 1: not slower.",
+            "How many times as long the run would have taken at most with this number of vCPUs. 1: not slower.",
             *(_what_if(size) for size in _WHAT_IF_SIZES),
         ),
         _over_time(
@@ -209,7 +194,7 @@ def _accelerator_heatmap(key: str, title: str, description: str, metric: Metric)
 GPU: Final = Dashboard(
     key="task-gpu",
     title="GPU",
-    description="GPU utilization and memory of runs, and of one run over time.",
+    description="GPU utilization, idle time and memory of runs, and of one run over time.",
     controls=(*PLACE_CONTROLS, FAMILY_CONTROL, TASK_CONTROL),
     time_range=DEFAULT_RANGE,
     panels=(
@@ -226,10 +211,22 @@ GPU: Final = Dashboard(
             highest("interval.gpu_memory_mb", "Used (MB)"),
         ),
         _accelerator_heatmap(
-            "gpu-usage",
-            "GPU % by family",
-            "Mean GPU utilization.",
+            "gpu-usage", "GPU % by family", "Mean GPU utilization.", average("usage.gpu.percent.avg", "GPU %")
+        ),
+        ranking(
+            "gpu-idle",
+            "Idle GPU-hours by family",
+            "Time in which no kernel ran on a GPU, summed over runs and GPUs. If it is not known which GPUs of an "
+            "instance belong to a task, all of them count.",
+            Metric(operation="sum", field="usage.gpu.idle.hours", label="Idle GPU-hours"),
+        ),
+        ranking(
+            "gpu-sm-active",
+            "GPU % and SM active % by family",
+            "Mean GPU utilization: a kernel ran. Mean share of the multiprocessors (SM) that worked, from Hopper on.",
             average("usage.gpu.percent.avg", "GPU %"),
+            average("usage.gpu.sm_active.percent.avg", "SM active %"),
+            axis="%",
         ),
         _accelerator_table(
             "gpu-families",
@@ -239,6 +236,8 @@ GPU: Final = Dashboard(
             highest("usage.gpu.count", "GPUs"),
             average("usage.gpu.percent.avg", "GPU %"),
             highest("usage.gpu.percent.max", "Highest %"),
+            average("usage.gpu.sm_active.percent.avg", "SM active %"),
+            average("usage.gpu.idle.percent", "Idle %"),
             highest("usage.gpu.memory_mb.max", "Memory peak (MB)"),
         ),
     ),

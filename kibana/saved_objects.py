@@ -6,16 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
-from kibana.conditions import kql
-from kibana.dashboard_model import (
-    COLUMN_WIDTHS,
-    TIME_FIELD,
-    Dashboard,
-    Index,
-    Json,
-    Panel,
-    SavedSearch,
-)
+from kibana.conditions import kuery
+from kibana.dashboard_model import COLUMN_WIDTHS, TIME_FIELD, Dashboard, Index, Json, Panel, SavedSearch
 
 SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
 NAVIGATION_HEIGHT: Final = 3
@@ -36,7 +28,7 @@ _GRID_WIDTHS: Final[Mapping[str, int]] = {
     "links.logs": 75,
     "links.task": 95,
 }
-"""The widths of the columns of a list of documents in Kibana. The others, as that of the family, share the rest."""
+"""The widths of the columns of a list of documents in Kibana. The others, such as the family's, share the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +51,7 @@ class GridPosition:
 def object_id(kind: str, key: str) -> str:
     """An id that is the same in every build.
 
-    So a repeated import replaces objects, and links stay valid. `forwarder.run_links` contains one of these ids.
+    So a repeated import replaces objects, and links stay valid. ``run_links.py`` has one of these ids.
     """
     return str(uuid5(NAMESPACE_URL, f"task-profiler/{kind}/{key}"))
 
@@ -123,7 +115,7 @@ def panel_id(dashboard: Dashboard, key: str) -> str:
 def saved_search(search: SavedSearch, migration_versions: Mapping[str, str]) -> Json:
     """The saved object of a list of documents."""
     source = {
-        "query": {"query": kql(search.condition), "language": "kuery"},
+        "query": kuery(search.condition),
         "filter": [],
         "highlightAll": False,  # a task that is chosen by its link would be yellow
         "version": True,
@@ -150,7 +142,7 @@ def navigation(
     """A text with links to all dashboards and saved searches, for the top of each dashboard.
 
     The addresses are relative, so that they stay in the same space. The products keep pinned filters between
-    dashboards. A dashboard opens with its own time range: no address says "the current one". Discover is another page,
+    dashboards. A dashboard opens with its own time range: no address means "the current one". Discover is another page,
     which would open with the last 15 minutes.
     """
     links = [f"[{one.title}](#/view/{object_id('dashboard', one.key)})" for one in dashboards]
@@ -179,11 +171,7 @@ def navigation_position(dashboard: Dashboard) -> GridPosition:
 
 
 def place_panels(
-    dashboard: Dashboard,
-    kind: str,
-    *,
-    top: int,
-    settings: Callable[[Panel], Json] = lambda _: {},
+    dashboard: Dashboard, kind: str, *, top: int, settings: Callable[[Panel], Json] = lambda _: {}
 ) -> tuple[GridPosition, ...]:
     """Place panels from left to right and from top to bottom, in rows of 48 columns."""
     positions: list[GridPosition] = []

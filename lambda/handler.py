@@ -12,9 +12,13 @@ from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from forwarder.delivery_errors import DeliveryError, SettingsError
-from forwarder.documents import Document
-from forwarder.function_settings import (
+from msgspec.structs import asdict
+
+from profiler.core.aws_clients import AwsClient, bounded_client, open_session
+from profiler.forwarder.delivery_errors import DeliveryError, SettingsError
+from profiler.forwarder.documents import Document
+from profiler.forwarder.event_document import find_indexed_report
+from profiler.forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
     NoticeSettings,
@@ -24,42 +28,55 @@ from forwarder.function_settings import (
     read_export_targets,
     read_grace_minutes,
     read_notice_settings,
+    read_retry_settings,
     read_settings,
 )
-from forwarder.invocation_time import RESERVED_SECONDS, Context, InvocationTime, configure_library_logging
-from forwarder.kinesis_records import forward_records, is_stream_event
-from forwarder.notices.channel import NoticeChannel
-from forwarder.notices.ended_task import Comparison, EndedTask
-from forwarder.notices.family_comparison import COMPARISON_SECONDS, compare
-from forwarder.notices.idempotency import Idempotently, run_idempotently
-from forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult, deliver
-from forwarder.search_cluster.failure_store import (
+from profiler.forwarder.invocation_time import (
+    RESERVED_SECONDS,
+    Context,
+    InvocationTime,
+    RetryBackoff,
+    configure_library_logging,
+)
+from profiler.forwarder.kinesis_records import forward_records, is_stream_event
+from profiler.forwarder.notices.announcements import (
+    Comparison,
+    EndedTask,
+    Idempotently,
+    MemoryRetry,
+    NoticeChannel,
+    run_idempotently,
+)
+from profiler.forwarder.notices.family_comparison import COMPARISON_SECONDS, compare
+from profiler.forwarder.search_cluster.document_delivery import (
+    DeliverDocuments,
+    DeliveryResult,
     Failure,
     KeepFailures,
+    deliver,
     log_failure_count,
     log_failures,
     send_failures,
 )
-from forwarder.search_cluster.interface import SearchCluster
-from forwarder.search_cluster.report_search import find_report
-from forwarder.subscription import Counts, decode_event, forward
-from forwarder.task.find_report import CloudWatchTail, EcsDefinitions, ReportFinder
-from forwarder.task.task_event import parse_stopped_task
-from forwarder.task_lines import InvalidReport
-from forwarder.task_notices import TaskNotices
-from forwarder.task_stopped import Index, TaskStoppedHandler, TaskStoppedResult
-from profiler.core.aws_clients import AwsClient, bounded_client, open_session
+from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.forwarder.subscription import Counts, decode_event, forward
+from profiler.forwarder.task.find_report import CloudWatchTail, EcsDefinitions, ReportFinder
+from profiler.forwarder.task_lines import InvalidReport
+from profiler.forwarder.task_notices import TaskNotices
+from profiler.forwarder.task_stopped import Index, StartAgain, TaskStoppedHandler, TaskStoppedResult
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
+from profiler.record.task_event import parse_stopped_task
 
 if TYPE_CHECKING:  # only watch_schedules imports them
-    from forwarder.search_cluster.family_durations import FamilyDurations
-    from profiler.aws_account.account_schedules import AccountSchedules
-    from profiler.schedules.rule_memory import RuleMemory
-    from profiler.schedules.task_memory import TaskMemory
+    from profiler.aws_account.scheduled_targets import AccountSchedules, Schedules
+    from profiler.forwarder.search_cluster.family_runs import FamilyDurations, FamilyMemory
+    from profiler.schedules.watch_memory import RuleMemory, TaskMemory
 
 _NOTICE_RESERVE_SECONDS = 20.0
 # Slack leaves this time to the other channels and to the table. Afterwards, no notice of a running task is begun.
 _MAX_LAST_SECONDS = 8.0
+# The time for the report, the document and the notice, once the task definition is known.
+_AFTER_DEFINITION_SECONDS = 40.0
 # The parts of the time of watch_schedules that are left when it stops to read, to store notices and to post to Slack.
 _WATCH_RESERVES = (0.5, 0.35, 0.15)
 # The time of the export, which comes last, and its largest part of an invocation that is nearly over.
@@ -70,7 +87,7 @@ _EXPORT_PART = 0.25
 def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
     """CloudWatch Logs subscription, or a Kinesis data stream that receives subscriptions.
 
-    Index the reports, and index and announce the notices of running tasks.
+    Index the reports; index and send the notices of running tasks.
 
     Returns:
         ``{"indexed": n, "skipped": n, "failed": n}``; for a stream, ``{"batchItemFailures": […]}``.
@@ -79,22 +96,18 @@ def forward_logs(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         ForwarderError: the event cannot be decoded, or Lambda must retry it.
     """
     configure_library_logging()
-    notices = _task_notices(context)
-    if is_stream_event(event):
-        settings = _settings()
-        keep_failures = _failure_store(settings.failed_items_queue_url)
-        result = forward_records(
-            event, settings, _lazy_delivery(settings, context, notices), keep_failures, _warn, notices=notices
-        )
-        _log({"level": "info", "event": "Forwarded the records of a stream.", **result.counts.as_response()})
-        return result.as_response()
-    items = decode_event(event)
-    if not any(isinstance(item, Failure) or item.lines for item in items):
-        return Counts().as_response()
-    settings = _settings()
+    is_stream = is_stream_event(event)
+    items = () if is_stream else decode_event(event)
+    if not is_stream and not any(isinstance(item, Failure) or item.lines for item in items):
+        return asdict(Counts())
+    notices, settings = _task_notices(context), _settings()
     keep_failures = _failure_store(settings.failed_items_queue_url)
     delivery = _lazy_delivery(settings, context, notices)
-    return forward(items, settings, delivery, keep_failures, _warn, notices=notices).as_response()
+    if not is_stream:
+        return asdict(forward(items, settings, delivery, keep_failures, notices=notices))
+    result = forward_records(event, settings, delivery, keep_failures, _warn, notices=notices)
+    _log({"level": "info", "event": "Forwarded the records of a stream.", **asdict(result.counts)})
+    return result.as_response()
 
 
 def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
@@ -108,14 +121,12 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
     """
     task = parse_stopped_task(event)
     if task is None:
-        return TaskStoppedResult().as_response()
+        return asdict(TaskStoppedResult())
     configure_library_logging()
-    if task.flaws:
-        _warn(f"The event of task {task.id} contains invalid values: {'; '.join(task.flaws)}.")
     budget = InvocationTime(context)
     handler = TaskStoppedHandler(
         lambda: read_notice_settings(os.environ),
-        describe=_definitions().describe,
+        describe=lambda arn: _definitions().describe(arn, _definition_wait(context)),
         run_log=lambda task, container: ReportFinder(_log_tail().newest, budget, task.id, container),
         index=lambda: _index(context),
         channels=lambda settings: _channels(settings, _notice_budget(context)),
@@ -123,11 +134,41 @@ def task_stopped(event: Mapping[str, Any], context: Context) -> Mapping[str, obj
         export=lambda ended: _export(ended, context),
         warn=_warn,
     )
-    return handler.handle(task).as_response()
+    return asdict(handler.handle(task, _start_again(context)))
+
+
+def _start_again(context: Context) -> StartAgain | None:
+    """Return what starts killed runs again; None unless RETRY_OUT_OF_MEMORY selects families."""
+    if not os.environ.get("RETRY_OUT_OF_MEMORY", "").strip():
+        return None
+    from profiler.forwarder.memory_retry import MemoryRetries  # only for a retry
+
+    def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry | None:
+        retries = MemoryRetries(
+            read_retry_settings(os.environ),
+            aws=lambda: (_ecs_client(), _schedules()),
+            family=lambda: _family_memory(context),
+            remember=lambda key, work: run_idempotently(_key_table(), context, key, work),
+            now=lambda: datetime.now(UTC),
+            warn=_warn,
+        )
+        return retries.handle(ended, definition)
+
+    return start_again
+
+
+def _family_memory(context: Context) -> "FamilyMemory | None":
+    from profiler.forwarder.search_cluster.family_runs import FamilyMemory  # as above
+
+    settings = _settings()
+    if settings.url is None:
+        return None
+    timeout_seconds = max(1.0, min(InvocationTime(context).remaining_seconds() / 4, COMPARISON_SECONDS))
+    return FamilyMemory(cluster=_cluster(settings), prefix=settings.index_prefix, timeout_seconds=timeout_seconds)
 
 
 def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str, object]:
-    """Every few minutes: announce missed, late, overlapping and slow runs of schedules.
+    """Every few minutes: alert to missed, late, overlapping and slow runs of schedules.
 
     Returns:
         ``{"schedules": n, "unknown": n, "missed": n, "late": n, "overlapped": n, "slow": n}``: the schedules, those
@@ -136,28 +177,30 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
     Raises:
         ForwarderError: a part failed after all were tried; the next invocation repeats it.
     """
-    from forwarder.notices.configured_channels import configured_channels  # the other functions seldom need these
-    from forwarder.schedule_announcements import ScheduleAnnouncer
-    from forwarder.schedule_watch import Account, ScheduleWatch
     from profiler.aws_account.missed_reasons import MissedReasons
     from profiler.aws_account.started_tasks import read_clusters
+    from profiler.forwarder.notices.channels import configured_channels  # the other functions seldom need these
+    from profiler.forwarder.schedule_watch import Account, ScheduleAnnouncer, ScheduleWatch
 
     configure_library_logging()
     settings = read_notice_settings(os.environ)
     if settings.idempotency_table is None:
-        raise SettingsError("IDEMPOTENCY_TABLE is not set: without it, every invocation would repeat the notices.")
+        raise SettingsError(
+            "IDEMPOTENCY_TABLE is not set: without it, every invocation would repeat the notifications."
+        )
     whole = InvocationTime(context)
     # A search cluster or Slack that does not respond must not take the time of the others.
     reading, storing, posting = (
         InvocationTime(context, reserved_seconds=part * whole.remaining_seconds()) for part in _WATCH_RESERVES
     )
     once = _idempotently(settings.idempotency_table, context)
+    tasks, rules, finished = _watch_memory()
     watch = ScheduleWatch(
         Account(
-            schedules=_account_schedules().read,
+            schedules=lambda: _account_schedules().read(lambda: reading.remaining_seconds() > 0),
             tasks=lambda arn, now_ns: read_clusters(_ecs_client(), [arn], now_ns)[arn],
-            remember=_task_memory().add,
-            rules=_rule_memory(),
+            remember=tasks.add,
+            rules=rules,
             reasons=MissedReasons(
                 lambda: bounded_client("cloudtrail"), lambda: bounded_client("sqs"), pause=whole.sleep, warn=_warn
             ),
@@ -168,31 +211,25 @@ def watch_schedules(_event: Mapping[str, Any], context: Context) -> Mapping[str,
             configured_channels(settings, os.environ, posting, _events_client),
             once,
             partial(_store_notice, storing),
-            _finished_notices(),
+            finished,
         ),
         grace_minutes=read_grace_minutes(os.environ),
         now_ns=time.time_ns,
         may_read=lambda: reading.remaining_seconds() > 0,
         may_announce=lambda: whole.remaining_seconds() > RESERVED_SECONDS,
     )
-    return watch.look().as_response()
+    return asdict(watch.look())
 
 
 def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
     """Index a notice of a schedule or, without a search cluster, print it: the function's log is their list."""
-    from forwarder.notice_documents import schedule_notice_document  # as in watch_schedules
+    from profiler.forwarder.documents import schedule_notice_document  # as in watch_schedules
 
     settings, text = _settings(), encode_notice(line).decode()
     if settings.url is None:
         _print_line(text)
         return
-    document = schedule_notice_document(
-        line,
-        text,
-        prefix=settings.index_prefix,
-        period=settings.index_period,
-        kibana_url=settings.kibana_url,
-    )
+    document = schedule_notice_document(line, text, settings)
     if isinstance(document, InvalidReport):
         raise DeliveryError(f"The notice of {line.schedule.name} was not indexed: {document.reason}")
     for rejected in deliver(_cluster(settings), budget, random.random, [document]).rejected:
@@ -200,7 +237,7 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
 
 
 def _family_durations(budget: InvocationTime, families: Collection[str], place: str) -> "FamilyDurations":
-    from forwarder.search_cluster.family_durations import family_durations  # as in watch_schedules
+    from profiler.forwarder.search_cluster.family_runs import family_durations  # as in watch_schedules
 
     settings = _settings()
     timeout_seconds = max(1.0, min(budget.remaining_seconds(), COMPARISON_SECONDS))
@@ -212,7 +249,7 @@ def _family_durations(budget: InvocationTime, families: Collection[str], place: 
 def _lazy_delivery(settings: ForwarderSettings, context: Context, notices: TaskNotices) -> DeliverDocuments:
     """Connect to the search cluster only if there are documents for it: most lines are not reports.
 
-    Without a cluster, the notices alone are not indexed: they are announced.
+    Without a cluster, the notices are sent, but not indexed.
     """
 
     def deliver_documents(documents: Sequence[Document]) -> DeliveryResult:
@@ -234,7 +271,7 @@ def _task_notices(context: Context) -> TaskNotices:
         def run(key: str, work: Callable[[], bool]) -> bool:
             if whole.remaining_seconds() < end_seconds:
                 raise DeliveryError(
-                    "The invocation ran out of time before all notices were sent: the next one continues."
+                    "The invocation ran out of time before all notifications were sent: the next one continues."
                 )
             return once(key, work)
 
@@ -254,14 +291,11 @@ def _index(context: Context) -> Index | None:
     if settings.url is None:
         return None
     cluster = _cluster(settings)
-    prefix, period = settings.index_prefix, settings.index_period
     return Index(
-        prefix=prefix,
-        period=period,
-        kibana_url=settings.kibana_url,
+        settings=settings,
         deliver=lambda documents: deliver(cluster, _index_budget(context), random.random, documents),
-        find=partial(find_report, cluster, InvocationTime(context), prefix=prefix, period=period),
-        compare=_comparison(cluster, prefix, context),
+        find=partial(find_indexed_report, cluster, InvocationTime(context), settings),
+        compare=_comparison(cluster, settings.index_prefix, context),
     )
 
 
@@ -277,7 +311,7 @@ def _index_budget(context: Context) -> InvocationTime:
 
 
 def _notice_budget(context: Context) -> InvocationTime:
-    """Return the time for notices: without that of the export, if there is one."""
+    """Return the time for notices, without the time of the export."""
     left_seconds = InvocationTime(context).remaining_seconds() if exports_runs(os.environ) else 0
     return InvocationTime(context, reserved_seconds=min(_EXPORT_SECONDS, left_seconds * _EXPORT_PART))
 
@@ -286,10 +320,9 @@ def _export(ended: EndedTask, context: Context) -> None:
     """Export the run if an address for it is set."""
     if not exports_runs(os.environ):
         return
-    from forwarder.run_export import RunExport  # only for an export
     from profiler.core.clock import SystemClock
-    from profiler.otlp.http_transport import HttpTransport, aws_signer
-    from profiler.otlp.otlp_export import OtlpExporter
+    from profiler.forwarder.run_export import RunExport  # only for an export
+    from profiler.otlp.otlp_export import HttpTransport, OtlpExporter, aws_signer
 
     queue_url = os.environ.get("FAILED_ITEMS_QUEUE_URL", "").strip()
     sign = aws_signer(lambda: open_session(None, None).get_credentials())
@@ -299,23 +332,25 @@ def _export(ended: EndedTask, context: Context) -> None:
         keep=(lambda failures: send_failures(queue_url, bounded_client("sqs"), failures)) if queue_url else None,
         warn=_warn,
         now_ns=time.time_ns,
+        warned=_export_warnings(),
     )
     budget = InvocationTime(context, reserved_seconds=RESERVED_SECONDS)
-    table = os.environ.get("IDEMPOTENCY_TABLE", "").strip() or None  # also if other settings of notices are invalid
-    export.export(ended, _idempotently(table, context), lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()))
+    export.export(ended, _idempotently(_key_table(), context), lambda: min(_EXPORT_SECONDS, budget.remaining_seconds()))
+
+
+def _key_table() -> str | None:
+    """The table of keys, also if other settings of notices are invalid."""
+    return os.environ.get("IDEMPOTENCY_TABLE", "").strip() or None
 
 
 def _idempotently(table: str | None, context: Context) -> Idempotently:
-    """Return the guard that runs work once for a key, if there is a table for the keys."""
-    if table is None:
-        return lambda _key, work: work()
+    """Return the guard that runs work once for a key, or each time if there is no table for the keys."""
     return lambda key, work: run_idempotently(table, context, key, work)
 
 
 def _channels(settings: NoticeSettings, budget: InvocationTime) -> list[NoticeChannel]:
     """Return every notice channel. One that is not configured accepts no notice."""
-    from forwarder.notices.configured_channels import configured_channels  # forward_logs seldom needs them
-    from forwarder.notices.ended_run import LogLineChannel
+    from profiler.forwarder.notices.channels import LogLineChannel, configured_channels  # forward_logs seldom needs it
 
     channels = configured_channels(settings, os.environ, budget, _events_client)
     if not _has_cluster():
@@ -341,6 +376,13 @@ def _comparison(cluster: SearchCluster, prefix: str, context: Context) -> Callab
     return compare_notice
 
 
+def _definition_wait(context: Context) -> Callable[[], bool]:
+    """Return the wait for a throttled task definition, which leaves the time for everything else."""
+    left_seconds = InvocationTime(context).remaining_seconds()
+    budget = InvocationTime(context, reserved_seconds=min(_AFTER_DEFINITION_SECONDS, left_seconds / 2))
+    return RetryBackoff(budget, random.random, initial_seconds=1, max_seconds=16, max_request_seconds=1).wait
+
+
 @cache
 def _definitions() -> EcsDefinitions:
     return EcsDefinitions(_ecs_client(), _warn)
@@ -352,29 +394,30 @@ def _ecs_client() -> AwsClient:
 
 
 @cache
+def _schedules() -> "Schedules":
+    from profiler.aws_account.scheduled_targets import Schedules  # only for a retry
+
+    return Schedules(_events_client(), bounded_client("scheduler"))
+
+
+@cache
 def _account_schedules() -> "AccountSchedules":
-    from profiler.aws_account.account_schedules import AccountSchedules  # as in watch_schedules
+    from profiler.aws_account.scheduled_targets import AccountSchedules  # as in watch_schedules
 
     return AccountSchedules(_events_client(), bounded_client("scheduler"))
 
 
 @cache
-def _finished_notices() -> set[str]:
+def _export_warnings() -> set[str]:
     return set()
 
 
 @cache
-def _task_memory() -> "TaskMemory":
-    from profiler.schedules.task_memory import TaskMemory  # as in watch_schedules
+def _watch_memory() -> "tuple[TaskMemory, RuleMemory, set[str]]":
+    """Return what watch_schedules keeps for the next invocation: tasks, rules, and the keys of finished notices."""
+    from profiler.schedules.watch_memory import RuleMemory, TaskMemory  # as in watch_schedules
 
-    return TaskMemory()
-
-
-@cache
-def _rule_memory() -> "RuleMemory":
-    from profiler.schedules.rule_memory import RuleMemory  # as in watch_schedules
-
-    return RuleMemory()
+    return TaskMemory(), RuleMemory(), set()
 
 
 @cache
@@ -417,12 +460,12 @@ def _cluster(settings: ForwarderSettings) -> SearchCluster:
 @lru_cache(maxsize=1)
 def _connect(settings: ForwarderSettings, url: str, credentials: Credentials) -> SearchCluster:
     if settings.engine == "opensearch":
-        from forwarder.search_cluster.opensearch import (
+        from profiler.forwarder.search_cluster.opensearch import (
             OpenSearchCluster,  # a function needs only one of the two clients
         )
 
         return OpenSearchCluster(url, credentials, settings.region)
-    from forwarder.search_cluster.elasticsearch import ElasticsearchCluster
+    from profiler.forwarder.search_cluster.elasticsearch import ElasticsearchCluster
 
     return ElasticsearchCluster(url, credentials)
 

@@ -31,5 +31,5 @@ if not TYPE_CHECKING:  # a checker would accept any name from a module that has 
         return value
 
     def __dir__() -> list[str]:
-        """The module's attributes, those of the public API that were not imported yet included."""
+        """The module's attributes, with the names of the public API that were not imported yet."""
         return sorted({*globals(), *__all__})

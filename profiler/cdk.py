@@ -6,28 +6,28 @@ The module starts the CDK's Node.js process when it is imported, as each module 
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import jsii
-from aws_cdk import ArnFormat, Duration, Stack
+from aws_cdk import ArnFormat, Duration, IAnyProducer, IResolveContext, Lazy, Stack
 from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY
+from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY, ReportStream
 from profiler.core.errors import TaskProfilerError
 from profiler.core.version import __version__
-from profiler.task_definitions.containers import (
+from profiler.task_definitions.containers import LOG_GROUP_VARIABLE, REPORT_STREAM_VARIABLE, Container, needs_put
+from profiler.task_definitions.monitor_container import (
     DEFAULT_STREAM_PREFIX,
     GPU_VARIABLES,
-    LOG_GROUP_VARIABLE,
     MULTILINE_OPTIONS,
     PTRACE_USER,
     RESERVATION_MB,
     STACKS_VARIABLE,
     STOP_TIMEOUT_SECONDS,
     USER,
-    Container,
     MonitorContainer,
     StacksAccess,
 )
@@ -37,7 +37,7 @@ _ID = "TaskMonitor"
 
 @jsii.implements(ecs.ITaskDefinitionExtension)
 class TaskMonitor:
-    """Adds the monitor's container, and the task role's permission to write the report.
+    """Adds the monitor's container as the last one, and the task role's permission to write the report.
 
     The report goes into the log stream of the batch, or into the monitor's own stream if the batch does not log by
     awslogs or ``log_group`` is set.
@@ -47,6 +47,7 @@ class TaskMonitor:
         image: The monitor's image; None: ``task-profiler:VERSION`` in the ECR registry of the stack's account.
         log_group: The log group of the monitor's own stream.
         gpu: Whether the batch has GPUs, which the monitor then reads.
+        report_stream: Whose log stream gets the report; ``monitor`` needs no permission.
         stacks: When to read call stacks; grants SYS_PTRACE and sets ``pidMode: task``.
         environment: Settings of the monitor.
     """
@@ -58,6 +59,7 @@ class TaskMonitor:
         image: ecs.ContainerImage | None = None,
         log_group: logs.ILogGroup | None = None,
         gpu: bool = False,
+        report_stream: ReportStream = "batch",
         stacks: StacksAccess | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
@@ -65,6 +67,7 @@ class TaskMonitor:
         self._image = image
         self._log_group = log_group
         self._gpu = gpu
+        self._report_stream = report_stream
         self._stacks = stacks
         self._environment = dict(environment or {})
 
@@ -77,11 +80,14 @@ class TaskMonitor:
         if self._stacks is not None:
             variables = {**variables, STACKS_VARIABLE: self._stacks}
             _share_pids(task_definition)
+        if self._report_stream != "batch":
+            variables = {**variables, REPORT_STREAM_VARIABLE: self._report_stream}
         environment = {CONTAINER_VARIABLE: batch.container_name} | variables | self._environment
         if options and self._log_group is None:
             kept = {name: value for name, value in options.items() if name not in MULTILINE_OPTIONS}
             logging = ecs.GenericLogDriver(log_driver=AWSLOGS, options=kept)
-            _allow_put(task_definition, batch, options)
+            if needs_put(environment):
+                _allow_put(task_definition, batch, options)
         else:
             group = self._log_group or logs.LogGroup(task_definition, f"{_ID}LogGroup")
             logging = ecs.LogDrivers.aws_logs(log_group=group, stream_prefix=DEFAULT_STREAM_PREFIX)
@@ -125,6 +131,22 @@ class TaskMonitor:
         )
         start = ecs.ContainerDependencyCondition.START
         monitor.add_container_dependencies(ecs.ContainerDependency(container=batch, condition=start))
+        resource = task_definition.node.default_child
+        if isinstance(resource, ecs.CfnTaskDefinition):
+            resource.container_definitions = Lazy.uncached_any(_MonitorLast(resource.container_definitions))
+
+
+@jsii.implements(IAnyProducer)
+class _MonitorLast:
+    """The containers when the template is written, which may be more than now, with the monitor at the end."""
+
+    def __init__(self, containers: object) -> None:
+        self._containers = containers
+
+    def produce(self, context: IResolveContext) -> list[Any]:
+        """Called by the CDK."""
+        containers: list[Any] = context.resolve(self._containers)
+        return sorted(containers, key=lambda container: bool(container["name"] == MONITOR_NAME))
 
 
 def _share_pids(task_definition: ecs.TaskDefinition) -> None:

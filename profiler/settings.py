@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.core.ecs_terms import ReportStream
 from profiler.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,13 +33,14 @@ _MAX_EXPECTED_SECONDS = 31_536_000.0  # a year
 _SWITCHES: Mapping[str, Switch] = {"auto": "auto", "on": "on", "off": "off"}
 _ARGUMENTS: Mapping[str, Arguments] = {"off": "off", "redacted": "redacted", "all": "all"}
 _STACKS: Mapping[str, StacksMode] = {"off": "off", "moments": "moments", "on": "on"}
+_REPORT_STREAMS: Mapping[str, ReportStream] = {"batch": "batch", "monitor": "monitor"}
 _EMF: Mapping[str, Emf] = {"true": "report", "live": "live", "false": "off", "off": "off"}
 _TAGS: Mapping[str, bool] = {"true": True, "false": False, "off": False}
 _MAX_PORT = 65535
 DEFAULT_EMF_METRICS = ("durationMs", "maxMemoryUsedMB", "cpuUtilizationPercent", "costUsd", "failed")
 _PREFIX = "TASK_PROFILER_"
 _PRICES = ("PRICE_VCPU_HOUR", "PRICE_GB_HOUR", "PRICE_STORAGE_GB_HOUR", "PRICE_HOUR")
-_UUID_PREFIXES = ("GPU-", "MIG-")
+_UUID_PREFIX = "GPU-"
 _V4 = "ECS_CONTAINER_METADATA_URI_V4"
 _V3 = "ECS_CONTAINER_METADATA_URI"
 
@@ -63,6 +65,7 @@ class MonitorSettings(Struct, frozen=True, kw_only=True):
     checkpoint_seconds: float = 60.0
     log_group: str | None = None
     log_stream: str | None = None
+    report_stream: ReportStream = "batch"
     stop_seconds: float = 25.0
     series_points: int = DEFAULT_SERIES_POINTS
     accelerators: AcceleratorSettings = AcceleratorSettings()
@@ -95,7 +98,7 @@ class SettingsReader:
         )
 
     def prices(self) -> "PriceOverrides | None":
-        """The prices that replace those of the table; None if none is set."""
+        """The prices that replace the table's; None if none is set."""
         if not any(map(self._text, _PRICES)):
             return None
         from profiler.sizing.prices import PriceOverrides, parse_price  # rarely used
@@ -159,6 +162,7 @@ class _MonitorSettingsReader(SettingsReader):
             ),
             log_group=self._text("LOG_GROUP"),
             log_stream=self._text("LOG_STREAM"),
+            report_stream=self._parsed("REPORT_STREAM", "batch", _choice(_REPORT_STREAMS), "batch or monitor"),
             stop_seconds=self._parsed("STOP_SECONDS", 25.0, _seconds(1), "a number of seconds of at least 1"),
             series_points=self.series_points(),
             accelerators=self.accelerators(),
@@ -248,7 +252,7 @@ def _names(value: str) -> tuple[str, ...]:
 
 def _gpu_uuids(value: str) -> tuple[str, ...]:
     uuids = _names(value)
-    if not all(uuid.startswith(_UUID_PREFIXES) for uuid in uuids):
+    if not all(uuid.startswith(_UUID_PREFIX) for uuid in uuids):
         raise ValueError
     return uuids
 

@@ -90,7 +90,7 @@ class AwsProxy(FakeHttpServer):
 
     def _passed(self, request: BaseHTTPRequestHandler, path: str, body: bytes) -> Answer:
         headers = {name: value for name, value in request.headers.items() if name.lower() != "host"}
-        passed = requests.request(request.command, self._target + path, data=body, headers=headers, timeout=30)
+        passed = requests.request(request.command, self._target + path, data=body, headers=headers, timeout=120)
         kept = {name: passed.headers[name] for name in ("Content-Type",) if name in passed.headers}
         return passed.status_code, kept, passed.content
 

@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import boto3
+import botocore.session
 import yaml  # type: ignore[import-untyped]  # moto depends on it
 from botocore.validate import ParamValidator
 from cfnlint.api import lint
@@ -26,8 +27,8 @@ ACCOUNT = "123456789012"  # moto's
 
 
 # moto reads templates by yaml.Loader, in Python, which takes a third of the time of a deployment.
-_FastLoader: Any = type("_FastLoader", (yaml.CLoader,), {})
-_FastLoader.add_multi_constructor("", yaml_tag_constructor)
+FastLoader: Any = type("FastLoader", (yaml.CLoader,), {})
+FastLoader.add_multi_constructor("", yaml_tag_constructor)
 
 
 @cache
@@ -88,7 +89,7 @@ class MotoStack:
 
 def create_stack(name: str, path: Path, parameters: Mapping[str, str]) -> frozenset[str]:
     """Deploy a template (inside of ``mock_aws``); the types of resources that moto left out."""
-    with warnings.catch_warnings(record=True) as said, patch.object(yaml, "Loader", _FastLoader):
+    with warnings.catch_warnings(record=True) as said, patch.object(yaml, "Loader", FastLoader):
         warnings.simplefilter("always")
         boto3.client("cloudformation").create_stack(
             StackName=name,
@@ -108,8 +109,13 @@ def drop_no_values(value: Any) -> Any:
     return value
 
 
+@cache
+def _service_model(service: str) -> Any:
+    return botocore.session.get_session().get_service_model(service)
+
+
 def validate_arguments(service: str, operation: str, arguments: Mapping[str, object]) -> None:
     """Whether an API would take these arguments, for calls that moto does not have."""
-    shape = boto3.client(service).meta.service_model.operation_model(operation).input_shape
+    shape = _service_model(service).operation_model(operation).input_shape
     report = ParamValidator().validate(dict(arguments), shape)
     assert not report.has_errors(), report.generate_report()

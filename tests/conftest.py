@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import threading
+import time
 from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from hypothesis import HealthCheck, settings
 # The tests try the same examples on every machine, so that a result depends on the code alone. `make fuzz` searches
 # for other examples with new seeds.
 settings.register_profile(
-    "same-examples", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "same-examples", max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile(
     "new-examples",
@@ -133,3 +134,12 @@ def no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+@pytest.fixture(name="los_angeles")
+def _los_angeles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "America/Los_Angeles")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()

@@ -19,7 +19,14 @@ _BLOCK = re.compile(r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=ind
 _PROMPT = re.compile(r"^\$ (.*(?:(?<=\\)\n.*)*)", re.MULTILINE)
 _SYNOPSIS = re.compile(r"\[-|\]…")  # brackets around an option: for readers, not for a shell
 _TEXT_PROGRAMS = ("cat", "cut", "date", "grep", "head", "mkdir", "sed", "sort", "tr")
-_OUTPUTS_TO_COPY = {"docs/how-to/clusters.md"}  # guides with variables for a stack's outputs, that readers set
+_READERS_VARIABLES = {  # pages whose commands use variables that readers set
+    "docs/forwarder.md",
+    "docs/gpu.md",
+    "docs/metrics.md",
+    "docs/right-size.md",
+    "docs/run.md",
+    "examples/gpu_burn/README.md",
+}
 _PREAMBLE = """
 command_not_found_handle() {
   printf '%s\\0' "$@" $'\\036' >>"$RECORD"  # one write, without a newline: those of a pipe record themselves at once
@@ -43,10 +50,15 @@ def pages() -> list[Path]:
     return sorted(path.relative_to(ROOT) for path in found if path.name != "CHANGELOG.md")
 
 
-def blocks(page: Path, *languages: str) -> list[Block]:
-    """The page's blocks in one of these languages, without the indentation of a list they stand in."""
+def blocks(page: Path, *languages: str, before: str = "") -> list[Block]:
+    """The page's blocks in one of these languages, without the indentation of their list.
+
+    ``before`` is the heading at which to end.
+    """
     found = []
-    for match in _BLOCK.finditer((ROOT / page).read_text()):
+    text = (ROOT / page).read_text()
+    end = text.index(f"\n{before}\n") if before else len(text)
+    for match in _BLOCK.finditer(text, 0, end):
         if match["language"] in languages:
             indent = len(match["indent"])
             text = "".join(line[indent:] if line.strip() else line for line in match["text"].splitlines(keepends=True))
@@ -54,10 +66,10 @@ def blocks(page: Path, *languages: str) -> list[Block]:
     return found
 
 
-def scripts(page: Path) -> list[str]:
+def scripts(page: Path, before: str = "") -> list[str]:
     """What a reader pastes into a shell, block by block: all of ``sh``, of ``console`` what follows a prompt."""
     found = []
-    for block in blocks(page, "sh", "console"):
+    for block in blocks(page, "sh", "console", before=before):
         text = block.text if block.language == "sh" else "\n".join(_PROMPT.findall(block.text))
         if not _SYNOPSIS.search(text):
             found.append(re.sub(r"(?<!\. )\.venv/bin/", "", text))
@@ -72,8 +84,8 @@ def synopses(page: Path) -> list[str]:
 def commands(page: Path, folder: Path) -> list[list[str]]:
     """The words of each command that the page's scripts start, in one shell, in ``folder``.
 
-    A guide (docs/tutorial.md, docs/how-to) must set each variable that it uses; in other pages they are
-    the reader's. Raises AssertionError where it does not, or where the shell refuses something.
+    Each page must set the variables that it uses, unless it is one of ``_READERS_VARIABLES``. Raises
+    AssertionError where it does not, or where the shell refuses something.
     """
     programs = folder / "programs"
     programs.mkdir()
@@ -85,10 +97,10 @@ def commands(page: Path, folder: Path) -> list[list[str]]:
     (folder / ".venv" / "bin" / "activate").touch()
     record = folder / "record"
     record.touch()
-    is_guide = (page.name == "tutorial.md" or page.parent.name == "how-to") and str(page) not in _OUTPUTS_TO_COPY
+    is_complete = str(page) not in _READERS_VARIABLES
     texts = "\n".join(scripts(page))
     script = f"{_PREAMBLE}set -u\n{texts}"
-    known = {} if is_guide else dict.fromkeys(re.findall(r"\$([A-Z_]+)", texts), ANSWER)
+    known = {} if is_complete else dict.fromkeys(re.findall(r"\$([A-Z_]+)", texts), ANSWER)
     done = subprocess.run(
         [str(shutil.which("bash")), "-c", script],
         cwd=folder,
@@ -101,7 +113,7 @@ def commands(page: Path, folder: Path) -> list[list[str]]:
     )
     assert "unbound variable" not in done.stderr, done.stderr
     assert "syntax error" not in done.stderr, done.stderr
-    assert not is_guide or done.returncode == 0, done.stderr
+    assert not is_complete or done.returncode == 0, done.stderr
     return list(_words(record.read_text()))
 
 

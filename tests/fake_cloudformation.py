@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -39,6 +40,7 @@ class FakeCloudFormation:
     happens: list[list[tuple[str, ...]]] = field(default_factory=list)
     refuses: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     called: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    meta: Any = field(default_factory=lambda: SimpleNamespace(endpoint_url="https://cloudformation.example.com"))
     _events: list[dict[str, Any]] = field(default_factory=list)
     _is_changing: bool = False
 

@@ -1,178 +1,141 @@
-"""A driver in the shape of the module ``pynvml``, with an error script for every call.
+"""The real binding on the library of ``integration/nvidia/fake_nvml.c``, with an error script for every call."""
 
-The constants are the real binding's. Numbers that a test does not set stay what an idle GPU shows.
-"""
+import ctypes
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
 
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any
+import pynvml
+
+from tests.nvidia_driver import compile_driver
 
 MIB = 1024 * 1024
+GPM_NUMBERS = {
+    "sm_active": 2,
+    "sm_occupancy": 3,
+    "tensor_active": 5,
+    "dram_active": 10,
+    "pcie_tx": 20,
+    "pcie_rx": 21,
+    "nvlink_rx": 60,
+    "nvlink_tx": 61,
+}
 
 
-class FakeNvmlError(Exception):
-    """Like ``pynvml.NVMLError``."""
+class _Metric(ctypes.Structure):
+    _fields_: ClassVar = [
+        ("number", ctypes.c_uint),
+        ("result", ctypes.c_int),
+        ("value", ctypes.c_double),
+        ("names", ctypes.c_char_p * 3),
+    ]
 
-    def __init__(self, value: int) -> None:
-        super().__init__(f"fake error {value}")
-        self.value = value
+
+class FakeGpu(ctypes.Structure):
+    """One GPU, in the memory that the library reads. Without other numbers it is idle and older than GPM."""
+
+    _fields_: ClassVar = [
+        ("uuid_bytes", ctypes.c_char * 64),
+        ("name_bytes", ctypes.c_char * 64),
+        ("used_bytes", ctypes.c_ulonglong),
+        ("reserved_bytes", ctypes.c_ulonglong),
+        ("total_bytes", ctypes.c_ulonglong),
+        ("reasons", ctypes.c_ulonglong),
+        ("energy_millijoules", ctypes.c_ulonglong),
+        ("energy_step_millijoules", ctypes.c_ulonglong),
+        ("ecc_uncorrected", ctypes.c_longlong),
+        ("utilization_percent", ctypes.c_uint),
+        ("power_milliwatts", ctypes.c_uint),
+        ("clock_mhz", ctypes.c_uint),
+        ("celsius", ctypes.c_uint),
+        ("xid_numbers", ctypes.c_uint * 4),
+        ("has_gpm", ctypes.c_uint),
+        ("is_registered", ctypes.c_uint),
+        ("metrics", _Metric * len(GPM_NUMBERS)),
+    ]
+
+    def __init__(self, uuid: str = "GPU-0", name: str = "NVIDIA A10G", **numbers: int) -> None:
+        usual = {"reserved_bytes": 600 * MIB, "total_bytes": 24_000 * MIB, "power_milliwatts": 60_000}
+        usual |= {"clock_mhz": 210, "celsius": 30, "reasons": 1, "energy_millijoules": 5_000_000}
+        super().__init__(uuid.encode(), name.encode(), **(usual | numbers))
+        for metric, number in zip(self.metrics, GPM_NUMBERS.values(), strict=True):
+            metric.number = number
+
+    def gpm(self, *, result: int = 0, **values: float) -> None:
+        """Set metrics by name, in percent or MiB/s; ``result`` is the error number of these metrics."""
+        self.has_gpm = 1
+        for metric in self.metrics:
+            for name, value in values.items():
+                if GPM_NUMBERS[name] == metric.number:
+                    metric.result, metric.value = result, value
+
+    def fall_with(self, *xids: int) -> None:
+        """Report these errors (Xid), each once."""
+        self.xid_numbers = (ctypes.c_uint * 4)(*xids)
 
 
-@dataclass
-class FakeGpu:
-    """One GPU, or with ``parent`` a MIG instance of one."""
+@cache
+def _library() -> ctypes.CDLL:
+    with tempfile.TemporaryDirectory() as folder:
+        return ctypes.CDLL(str(compile_driver(Path(folder)) / "libnvidia-ml.so.1"))
 
-    uuid: str = "GPU-0"
-    name: str = "NVIDIA A10G"
-    utilization_percent: int = 0
-    used_bytes: int = 0
-    reserved_bytes: int = 600 * MIB
-    total_bytes: int = 24_000 * MIB
-    power_milliwatts: int = 60_000
-    clock_mhz: int = 210
-    celsius: int = 30
-    reasons: int = 1
-    energy_millijoules: int = 5_000_000
-    ecc_uncorrected: int = 0
-    instances: list["FakeGpu"] = field(default_factory=list)
-    xids: list[int] = field(default_factory=list)
-    instance_id: int = 0xFFFFFFFF
-    xid_instance_id: int = 0xFFFFFFFF
+
+class _Calls:
+    """How often each function was called."""
+
+    def __getitem__(self, function: str) -> int:
+        return int(_library().calls_of(function.encode()))
 
 
 class FakeNvml:
-    """``fail(function, value, …)`` scripts errors; ``calls`` counts what was asked."""
+    """A driver with these GPUs. There is one at a time: a new one replaces the one before.
 
-    NVMLError = FakeNvmlError
-    nvmlMemory_v2 = 33554472  # noqa: N815
-    NVML_CLOCK_SM = 1
-    NVML_TEMPERATURE_GPU = 0
-    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
-    NVML_VOLATILE_ECC = 0
-    nvmlEventTypeXidCriticalError = 8  # noqa: N815
-    _OF_A_GPU = {  # noqa: RUF012
-        "nvmlDeviceGetPowerUsage": "power_milliwatts",
-        "nvmlDeviceGetClockInfo": "clock_mhz",
-        "nvmlDeviceGetTemperature": "celsius",
-        "nvmlDeviceGetCurrentClocksThrottleReasons": "reasons",
-        "nvmlDeviceGetTotalEnergyConsumption": "energy_millijoules",
-        "nvmlDeviceGetTotalEccErrors": "ecc_uncorrected",
-        "nvmlDeviceGetUUID": "uuid",
-        "nvmlDeviceGetName": "name",
-        "nvmlDeviceGetGpuInstanceId": "instance_id",
-    }
+    ``fail(function, value, …)`` scripts errors; ``calls`` counts what was asked.
+    """
 
     def __init__(self, *gpus: FakeGpu) -> None:
-        self.gpus = list(gpus)
-        self.calls: Counter[str] = Counter()
-        self.starts = 0
-        self.is_open = False
-        self._scripts: dict[tuple[str, str | None], list[int | None]] = {}
-        self._always: dict[tuple[str, str | None], int] = {}
+        self._gpus: dict[int, FakeGpu] = {}
+        self.calls = _Calls()
+        self.binding: Any = pynvml
+        pynvml.nvmlLib = _library()
+        pynvml._nvmlGetFunctionPointer_cache.clear()
+        _library().reset()
+        self.show(*gpus)
+
+    def show(self, *gpus: FakeGpu) -> None:
+        """Make exactly these GPUs visible."""
+        self._gpus |= {id(gpu): gpu for gpu in gpus}  # the library keeps pointers to all that were ever visible
+        _library().play((ctypes.POINTER(FakeGpu) * len(gpus))(*map(ctypes.pointer, gpus)), len(gpus))
 
     def fail(self, function: str, *values: int | None, uuid: str | None = None, always: bool = False) -> None:
         """The next calls of ``function`` (of one GPU, or of all) fail with ``values``; None lets one through."""
-        if always:
-            self._always[function, uuid] = next(value for value in values if value is not None)
-        else:
-            self._scripts.setdefault((function, uuid), []).extend(values)
+        gpu = next((ctypes.pointer(gpu) for gpu in self._gpus.values() if gpu.uuid_bytes.decode() == uuid), None)
+        for value in values:
+            (_library().fail_always if always else _library().fail_next)(function.encode(), gpu, value or 0)
 
     def clear_failures(self) -> None:
         """Nothing fails any more."""
-        self._scripts.clear()
-        self._always.clear()
+        _library().clear_failures()
 
-    def __getattr__(self, function: str) -> Any:
-        if function in self._OF_A_GPU:
-            return lambda gpu, *_arguments: self._answer(function, gpu, getattr(gpu, self._OF_A_GPU[function]))
-        raise AttributeError(function)
+    @property
+    def starts(self) -> int:
+        return _number("starts")
 
-    def _answer(self, function: str, gpu: FakeGpu | None, value: Any) -> Any:
-        self._check(function, gpu)
-        if not self.is_open:
-            raise FakeNvmlError(1)
-        return value
+    @property
+    def is_open(self) -> bool:
+        return bool(_number("is_open"))
 
-    def _check(self, function: str, gpu: FakeGpu | None) -> None:
-        self.calls[function] += 1
-        for key in _keys(function, gpu):
-            script = self._scripts.get(key)
-            value = script.pop(0) if script else self._always.get(key)
-            if value is not None:
-                raise FakeNvmlError(value)
+    @property
+    def live_samples(self) -> int:
+        """The GPM samples that are allocated."""
+        return _number("live_samples")
 
-    def nvmlInit(self) -> None:  # noqa: N802
-        self._check("nvmlInit", None)
-        self.starts += 1
-        self.is_open = True
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        self._answer("nvmlShutdown", None, None)
-        self.is_open = False
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return int(self._answer("nvmlDeviceGetCount", None, len(self.gpus)))
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeGpu:  # noqa: N802
-        gpu: FakeGpu = self._answer("nvmlDeviceGetHandleByIndex", self.gpus[index], self.gpus[index])
-        return gpu
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> FakeGpu:  # noqa: N802
-        every = (one for gpu in self.gpus for one in (gpu, *gpu.instances))
-        found = next((gpu for gpu in every if gpu.uuid == uuid), None)
-        gpu: FakeGpu | None = self._answer("nvmlDeviceGetHandleByUUID", found, found)
-        if gpu is None:
-            raise FakeNvmlError(6)
-        return gpu
-
-    def nvmlDeviceGetMigMode(self, gpu: FakeGpu) -> list[int]:  # noqa: N802
-        is_cut = int(bool(gpu.instances))
-        return list(self._answer("nvmlDeviceGetMigMode", gpu, [is_cut, is_cut]))
-
-    def nvmlDeviceGetMaxMigDeviceCount(self, gpu: FakeGpu) -> int:  # noqa: N802
-        return int(self._answer("nvmlDeviceGetMaxMigDeviceCount", gpu, 7))
-
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, gpu: FakeGpu, index: int) -> FakeGpu:  # noqa: N802
-        if index >= len(gpu.instances):
-            raise FakeNvmlError(6)
-        instance: FakeGpu = self._answer("nvmlDeviceGetMigDeviceHandleByIndex", gpu, gpu.instances[index])
-        return instance
-
-    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, instance: FakeGpu) -> FakeGpu:  # noqa: N802
-        board: FakeGpu = next(gpu for gpu in self.gpus if instance in gpu.instances)
-        self._answer("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", board, None)
-        return board
-
-    def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> Any:  # noqa: N802
-        return self._answer(
-            "nvmlDeviceGetUtilizationRates", gpu, SimpleNamespace(gpu=gpu.utilization_percent, memory=0)
-        )
-
-    def nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu, version: int | None = None) -> Any:  # noqa: N802
-        function = "nvmlDeviceGetMemoryInfo" + ("_v2" if version else "")
-        used_bytes = gpu.used_bytes if version else gpu.used_bytes + gpu.reserved_bytes
-        return self._answer(function, gpu, SimpleNamespace(used=used_bytes, total=gpu.total_bytes))
-
-    def nvmlEventSetCreate(self) -> list[FakeGpu]:  # noqa: N802
-        return list(self._answer("nvmlEventSetCreate", None, []))
-
-    def nvmlDeviceRegisterEvents(self, gpu: FakeGpu, kind: int, events: list[FakeGpu]) -> None:  # noqa: N802
-        self._answer("nvmlDeviceRegisterEvents", gpu, None)
-        events.append(gpu)
-
-    def nvmlEventSetWait_v2(self, events: list[FakeGpu], timeout_ms: int) -> Any:  # noqa: N802
-        self._answer("nvmlEventSetWait_v2", None, None)
-        for gpu in events:
-            if gpu.xids:
-                code, of_instance = gpu.xids.pop(0), gpu.xid_instance_id
-                return SimpleNamespace(device=gpu, eventType=8, eventData=code, gpuInstanceId=of_instance)
-        raise FakeNvmlError(10)
-
-    def nvmlEventSetFree(self, events: list[FakeGpu]) -> None:  # noqa: N802
-        self._answer("nvmlEventSetFree", None, None)
+    @property
+    def samples_at_shutdown(self) -> int:
+        """The GPM samples that were still allocated when the driver was shut down."""
+        return _number("samples_at_shutdown")
 
 
-def _keys(function: str, gpu: FakeGpu | None) -> Iterable[tuple[str, str | None]]:
-    return ((function, None), *(((function, gpu.uuid),) if gpu is not None else ()))
+def _number(name: str) -> int:
+    return ctypes.c_int.in_dll(_library(), name).value

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forwarder.documents import Document
-from forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
+from profiler.forwarder.documents import Document
+from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
 
 _Place = tuple[str, str]
 

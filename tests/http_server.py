@@ -27,6 +27,9 @@ class FakeHttpServer:
             def do_PUT(self) -> None:
                 outer.serve(self)
 
+            def do_DELETE(self) -> None:
+                outer.serve(self)
+
             def log_message(self, format: str, *args: object) -> None:
                 pass
 

@@ -1,12 +1,43 @@
 """A new Lambda environment for the handler, which caches settings and clients between invocations, and its table."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import boto3
+import pytest
 from aws_lambda_powertools.utilities import parameters
+from moto import mock_aws
 
 import handler
+
+
+class MinuteContext:
+    """Lambda's context of an invocation with a minute left."""
+
+    function_name = "function"
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 60_000
+
+
+@contextmanager
+def moto_account(monkeypatch: pytest.MonkeyPatch, region: str, **settings: str) -> Iterator[None]:
+    """An empty account of moto's AWS in this Region, and these variables."""
+    keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+    for name, value in {**keys, "AWS_DEFAULT_REGION": region, "AWS_REGION": region, **settings}.items():
+        monkeypatch.setenv(name, value)
+    with mock_aws():
+        yield
+
+
+@contextmanager
+def function_environment(monkeypatch: pytest.MonkeyPatch, **settings: str) -> Iterator[None]:
+    """A new Lambda environment with these settings, in moto's AWS."""
+    with moto_account(monkeypatch, "us-west-2", AWS_LAMBDA_FUNCTION_NAME="function", **settings):
+        forget_environment()
+        yield
+    forget_environment()
 
 
 def forget_environment() -> None:

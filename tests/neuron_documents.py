@@ -1,7 +1,10 @@
 """Reports as neuron-monitor prints them, of the shapes that were seen on Inf1, Trn1 and Trn1n."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
+
+from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
 
 NOTHING_FAILED = {
     "completed_with_err": 0,
@@ -146,3 +149,10 @@ def inf1_report() -> dict[str, Any]:
         "system_data": {"memory_info": {"period": 5.3, "memory_total_bytes": 49345835008, "error": ""}},
         "instance_data": {"instance_type": "inf1.xlarge", "error": ""},
     }
+
+
+def decoded(document: object) -> NeuronReport:
+    """The document as it is read."""
+    found = decode_report(json.dumps(document).encode())
+    assert isinstance(found, NeuronReport)
+    return found

@@ -1,6 +1,6 @@
 """The search request of each panel, as Kibana and OpenSearch Dashboards compile it, and the fields that it reads.
 
-The tests run these requests on real servers, and the benchmarks measure them.
+The tests run these requests on real servers.
 """
 
 from collections.abc import Iterator

@@ -3,19 +3,20 @@
 import base64
 import gzip
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from profiler.html_report.html_document import read_assets, render_page
-from profiler.html_report.page_data import build_page_data
-from profiler.html_report.page_runs import Run, Step
-from profiler.past_runs.run_source import PastRun
 from profiler.record.activity_model import StacksLine
 from profiler.record.record_model import Container, Distribution, Interval, Metrics, Record, RecordType, Report, encode
 from profiler.record.run_outcome import Status
+from profiler.report_page.html_document import read_assets, render_page
+from profiler.report_page.page_data import build_page_data
+from profiler.report_page.page_series import Run
+from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.step_series import StepSeries
 
 
 def report(
@@ -52,17 +53,41 @@ def checkpoint(task_id: str, minute: int, *, vcpu: float | None = 0.5, memory_mb
     return report(task_id, status="running", kind="task.checkpoint", minute=minute, interval=interval)
 
 
+class Step(NamedTuple):
+    """A row of a StepSeries."""
+
+    ends_ms: int
+    vcpu_used: float | None = None
+    memory_mb: float | None = None
+    block_read_bytes: int | None = None
+    block_write_bytes: int | None = None
+    gpu_percent: float | None = None
+    gpu_memory_mb: float | None = None
+    neuron_percent: float | None = None
+
+
 def step(elapsed_ms: int, vcpu: float | None = 1.0, memory_mb: float | None = 10.0, **more: Any) -> Step:
-    return Step(elapsed_ms=elapsed_ms, vcpu_used=vcpu, memory_used_mb=memory_mb, **more)
+    return Step(elapsed_ms, vcpu, memory_mb, **more)
 
 
-def run_of(one: Report, steps: tuple[Step, ...] = ()) -> Run:
-    return Run(past=PastRun(report=one, line=encode(one)), steps=steps)
+def series_of(steps: Iterable[Step]) -> StepSeries:
+    columns: dict[str, Any] = dict(zip(Step._fields, map(list, zip(*steps, strict=True)), strict=False))
+    return StepSeries(**columns)
+
+
+def rows(series: StepSeries) -> tuple[Step, ...]:
+    columns = (getattr(series, name) or [None] * len(series.ends_ms) for name in Step._fields)
+    return tuple(Step(*values) for values in zip(*columns, strict=True))
+
+
+def run_of(one: Report, steps: Iterable[Step] | StepSeries = ()) -> Run:
+    series = steps if isinstance(steps, StepSeries) else series_of(steps)
+    return Run(past=PastRun(report=one, line=encode(one)), steps=series)
 
 
 def labelled(task_id: str, labels: Mapping[str, str]) -> Run:
     one = report(task_id)
-    return run_of(replace(one, record=replace(one.record, labels=labels)), steps=(step(1000),))
+    return run_of(replace(one, record=replace(one.record, labels=labels)), (step(1000),))
 
 
 def content(runs: Sequence[Run]) -> Any:

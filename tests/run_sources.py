@@ -7,9 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
-from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, newest_first
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import Report
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, newest_first
 from tests.runs import report
 
 HOUR_NS = 3600 * NS_PER_SECOND

@@ -15,6 +15,7 @@ import pytest
 from tests.fake_cloudtrail import ACCOUNT, REGION, FakeCloudTrail
 
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
+NETWORK = {"awsvpcConfiguration": {"Subnets": ["subnet-0a"]}}
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/schedules"
 
 
@@ -101,4 +102,9 @@ class ScheduledAccount:
 
     @staticmethod
     def _parameters() -> dict[str, Any]:
-        return {"TaskDefinitionArn": f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/nightly", "TaskCount": 1}
+        return {
+            "LaunchType": "FARGATE",
+            "NetworkConfiguration": NETWORK,
+            "TaskDefinitionArn": f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/nightly",
+            "TaskCount": 1,
+        }

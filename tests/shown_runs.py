@@ -31,6 +31,7 @@ from profiler.record.record_model import (
     Cost,
     Distribution,
     Gpu,
+    GpuIdle,
     Interval,
     MemoryKills,
     Metrics,
@@ -313,12 +314,19 @@ def checkpoints() -> tuple[Report, ...]:
 def gpu() -> Report:
     """Training on four GPUs, one of which was never used."""
     gpus = tuple(
-        Gpu(uuid=f"GPU-{number}", index=number, name="NVIDIA A10G",
+        Gpu(uuid=f"GPU-{number}", index=number, name="NVIDIA H100 80GB HBM3",
             utilization_percent=Distribution(avg=use, p95=min(use * 1.2, 100), max=min(use * 1.25, 100)),
-            memory_used_mb=Distribution(avg=use * 100, max=use * 200), memory_size_mb=23028)
+            sm_active_percent=Distribution(avg=use / 2, max=use),
+            idle_seconds=11.82 * (98 - use), idle_percent=98 - use,
+            memory_used_mb=Distribution(avg=use * 100, max=use * 800), memory_size_mb=81559)
         for number, use in enumerate((81.0, 79.0, 80.0, 0.0))
     )  # fmt: skip
-    made = etl("6b0a11ee", gpus=gpus, launch_type="EC2", family="train", cost=None)
+    waiting_for = TimeBreakdown(
+        on_cpu_percent=31, disk_percent=48, sleep_percent=2, other_percent=19,
+        waiting_for=(WaitTarget(kind="disk", target="/data/train.tar", percent=45),), covered_percent=100,
+    )  # fmt: skip
+    idle = GpuIdle(percent=38, gpu_hours=0.499067, usd=1.226, waiting_for=waiting_for)
+    made = etl("6b0a11ee", gpus=gpus, gpu_idle=idle, launch_type="EC2", family="train", cost=None)
     with_gpu = series(119, 3310, gpu=[60 + step % 30 for step in range(119)])
     return replace(made, record=replace(made.record, series=with_gpu))
 

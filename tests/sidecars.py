@@ -8,9 +8,9 @@ TASK_ROLE = f"arn:aws:iam::{ACCOUNT}:role/nightly-task"
 EXECUTION_ROLE = f"arn:aws:iam::{ACCOUNT}:role/nightly-execution"
 
 
-def awslogs(prefix: str = "ecs") -> dict[str, Any]:
-    """A log configuration of a container in the group of the jobs."""
-    options = {"awslogs-group": "/ecs/jobs", "awslogs-region": REGION, "awslogs-stream-prefix": prefix}
+def awslogs(group: str = "/ecs/jobs", *, region: str = REGION, prefix: str = "ecs") -> dict[str, Any]:
+    """A log configuration of a container."""
+    options = {"awslogs-group": group, "awslogs-region": region, "awslogs-stream-prefix": prefix}
     return {"logDriver": "awslogs", "options": options}
 
 
@@ -32,7 +32,7 @@ XRAY: dict[str, Any] = {
     "cpu": 32,
     "memoryReservation": 256,
     "portMappings": [{"containerPort": 2000, "protocol": "udp"}],
-    "logConfiguration": awslogs("xray"),
+    "logConfiguration": awslogs(prefix="xray"),
 }
 ADOT: dict[str, Any] = {
     "name": "aws-otel-collector",
@@ -41,7 +41,7 @@ ADOT: dict[str, Any] = {
     "essential": True,
     "secrets": [{"name": "AOT_CONFIG_CONTENT", "valueFrom": "otel-collector-config"}],
     "healthCheck": {"command": ["/healthcheck"], "interval": 5, "timeout": 6, "retries": 5, "startPeriod": 1},
-    "logConfiguration": awslogs("otel"),
+    "logConfiguration": awslogs(prefix="otel"),
 }
 LOG_ROUTER: dict[str, Any] = {
     "name": "log_router",
@@ -50,7 +50,7 @@ LOG_ROUTER: dict[str, Any] = {
     "memoryReservation": 50,
     "user": "0",
     "firelensConfiguration": {"type": "fluentbit", "options": {"enable-ecs-log-metadata": "true"}},
-    "logConfiguration": awslogs("firelens"),
+    "logConfiguration": awslogs(prefix="firelens"),
 }
 ROUTED: dict[str, Any] = {
     "logDriver": "awsfirelens",

@@ -2,19 +2,34 @@
 
 import io
 import json
+import tempfile
 import zipfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import boto3
 
+from profiler.aws_account.setup.stack_template import StackTemplate
 from tests.cloudformation import ACCOUNT, REGION, MotoStack, create_stack, read_template, validate_arguments
 
-__all__ = ["ACCOUNT", "LOG_GROUPS", "REGION", "TEMPLATE", "UNSUPPORTED_TYPES", "Stack", "deploy", "template"]
+__all__ = [
+    "ACCOUNT",
+    "LOG_GROUPS",
+    "REGION",
+    "TEMPLATE",
+    "UNSUPPORTED_TYPES",
+    "Stack",
+    "deploy",
+    "deploy_template",
+    "template",
+]
 
 TEMPLATE = Path(__file__).parents[1] / "lambda" / "template.yaml"
 LOG_GROUPS = ("/ecs/jobs", "/ecs/monitor")
+_folder = tempfile.TemporaryDirectory(prefix="task-profiler-template-")
 BUCKET, KEY = "code-of-functions", "forwarder.zip"
 
 # What moto's CloudFormation does not make, and how Stack.complete makes it or checks it from the resolved template.
@@ -57,8 +72,9 @@ class Stack(MotoStack):
 
     def complete(self) -> None:
         """Make what moto's CloudFormation left out, from the same properties."""
+        client = cache(boto3.client)  # making one takes longer than its call
         for properties in self.resources("AWS::Logs::SubscriptionFilter").values():
-            boto3.client("logs").put_subscription_filter(
+            client("logs").put_subscription_filter(
                 logGroupName=properties["LogGroupName"],
                 filterName=properties["FilterName"],
                 filterPattern=properties["FilterPattern"],
@@ -66,33 +82,49 @@ class Stack(MotoStack):
                 **({"roleArn": properties["RoleArn"]} if "RoleArn" in properties else {}),
             )
         for properties in self.resources("AWS::Lambda::EventInvokeConfig").values():
-            boto3.client("lambda").put_function_event_invoke_config(**properties)
+            client("lambda").put_function_event_invoke_config(**properties)
         for properties in self.resources("AWS::CloudWatch::Alarm").values():
-            boto3.client("cloudwatch").put_metric_alarm(**properties)
+            client("cloudwatch").put_metric_alarm(**properties)
         for properties in self.resources("AWS::SQS::QueuePolicy").values():
             for queue in properties["Queues"]:
                 attributes = {"Policy": json.dumps(properties["PolicyDocument"])}
-                boto3.client("sqs").set_queue_attributes(QueueUrl=queue, Attributes=attributes)
+                client("sqs").set_queue_attributes(QueueUrl=queue, Attributes=attributes)
         for properties in self.resources("AWS::SNS::TopicPolicy").values():
             for topic in properties["Topics"]:
-                boto3.client("sns").set_topic_attributes(
+                client("sns").set_topic_attributes(
                     TopicArn=topic, AttributeName="Policy", AttributeValue=json.dumps(properties["PolicyDocument"])
                 )
         self._validate()
         for table, properties in self.resources("AWS::DynamoDB::Table").items():
-            boto3.client("dynamodb").update_time_to_live(
+            client("dynamodb").update_time_to_live(
                 TableName=self.physical_id(table), TimeToLiveSpecification=properties["TimeToLiveSpecification"]
             )
 
 
 def deploy(name: str = "tp", **parameters: str) -> Stack:
-    """Deploy and complete it (inside of ``mock_aws``), with log groups and a cluster unless said otherwise."""
+    """Deploy what ``setup stack`` uploads (inside of ``mock_aws``), with log groups and a cluster unless given."""
+    groups = parameters.get("LogGroups", ",".join(LOG_GROUPS))
+    return deploy_template(_uploaded_template(groups), name, **parameters)
+
+
+def deploy_template(path: Path, name: str = "tp", **parameters: str) -> Stack:
+    """Deploy and complete a template, as ``deploy``."""
     _prepare()
     given = {"CodeBucket": BUCKET, "CodeKey": KEY, "ElasticsearchUrl": "https://search:9200"}
     given |= {"LogGroups": ",".join(LOG_GROUPS), **parameters}
-    stack = Stack(name, TEMPLATE, create_stack(name, TEMPLATE, given))
+    rules = StackTemplate(TEMPLATE.read_text())
+    rules.check_rules(rules.values(given, {}))  # moto ignores rules
+    stack = Stack(name, path, create_stack(name, path, given))
     stack.complete()
     return stack
+
+
+@cache
+def _uploaded_template(groups: str) -> Path:
+    uploaded = StackTemplate(TEMPLATE.read_text()).with_subscriptions(name for name in groups.split(",") if name)
+    path = Path(_folder.name) / f"{crc32(groups.encode())}.yaml"
+    path.write_text(uploaded.text)
+    return path
 
 
 def _prepare() -> None:

@@ -1,12 +1,12 @@
-"""Types docs/tutorial.md as a reader does: the wheel in a virtual environment, no clone, and moto as AWS.
+"""Types docs/tutorial.md as a reader does: the wheel in a virtual environment instead of a clone, and moto as AWS.
 
 The AWS CLI, pip and ``task-profiler`` are real, Docker is played. ECS's agent is played at ``aws ecs wait``: the
 batch's log stream gets what the installed monitor writes.
 """
 
+import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import venv
@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.aws import FakeAws, push_image
 from tests.documentation import ROOT, scripts
 from tests.fake_docker import FakeDocker
+from tests.sidecars import awslogs
 
 PAGE = Path("docs/tutorial.md")
 CLUSTER = "jobs"
@@ -22,6 +23,11 @@ FAMILY = "nightly-etl"
 _SEARCH_URL = "https://search.example.com:9200"
 _SEARCH = ' --elasticsearch "$ELASTICSEARCH_URL"'
 _SECONDS = 280
+
+
+def typed() -> list[str]:
+    """The blocks of the tutorial; the rest of the page is for later."""
+    return scripts(PAGE, before="## One family at a time")
 
 
 def build_wheel(folder: Path) -> Path:
@@ -60,7 +66,7 @@ class TutorialReader:
     ) -> None:
         self.folder = folder
         self._search_url = search_url
-        shutil.copy(wheel, folder)
+        self._wheel = wheel
         venv.create(folder / "venv", with_pip=True, symlinks=True)
         programs = folder / "programs"
         programs.mkdir()
@@ -92,17 +98,18 @@ class TutorialReader:
             (site / "dependencies.pth").write_text(f"{dependencies}\n")
             self._environment |= {"PIP_NO_DEPS": "1", "PIP_NO_INDEX": "1"}
         if zip_file is not None:
-            known = '"setup stack --all-log-groups") set -- "$@" --zip'
+            known = '"setup stack --yes" | "setup stack --all-log-groups") set -- "$@" --zip'
             self._script(
                 programs / "task-profiler",
-                f'case "$1 $2 $3" in {known} {zip_file};; esac\nexec {folder}/venv/bin/task-profiler "$@"',
+                f'case "$1 $2${{3:+ $3}}" in {known} {zip_file};; esac\nexec {folder}/venv/bin/task-profiler "$@"',
             )
 
     def type(self) -> subprocess.CompletedProcess[str]:
         """Type all blocks into one shell."""
-        text = "\n".join(f"echo '== {number}'\n{script}" for number, script in enumerate(scripts(PAGE)))
+        text = "\n".join(f"echo '== {number}'\n{script}" for number, script in enumerate(typed()))
+        text = text.replace("pip install .\n", f"pip install {self._wheel}\n")
         if self._search_url is None:
-            text = text.replace(f"groups{_SEARCH}", "groups").replace(_SEARCH, " --log-group '/ecs/*'")
+            text = text.replace(f" --all-log-groups{_SEARCH}", "").replace(_SEARCH, " --log-group '/ecs/*'")
         else:
             text = text.replace(_SEARCH_URL, self._search_url)
         return subprocess.run(
@@ -131,21 +138,27 @@ def register_families(aws: FakeAws, count: int) -> None:
     """An account's nightly tasks: each family has a schedule and a log group, and all share a role."""
     ecs, scheduler, logs = map(aws.client, ("ecs", "scheduler", "logs"))
     cluster = ecs.create_cluster(clusterName=CLUSTER)["cluster"]["clusterArn"]
-    role = aws.client("iam").create_role(RoleName=CLUSTER, AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+    iam = aws.client("iam")
+    role, execution_role = (
+        iam.create_role(RoleName=name, AssumeRolePolicyDocument="{}")["Role"]["Arn"] for name in (CLUSTER, "execution")
+    )
+    # What AWS's AmazonECSTaskExecutionRolePolicy allows for images.
+    actions = ["ecr:GetAuthorizationToken", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
+    policy = {"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": actions, "Resource": "*"}]}
+    iam.put_role_policy(RoleName="execution", PolicyName="pull", PolicyDocument=json.dumps(policy))
     for family in (FAMILY, *(f"job-{number:03}" for number in range(1, count))):
         group = f"/ecs/{family}"
         logs.create_log_group(logGroupName=group)
-        options = {"awslogs-group": group, "awslogs-region": aws.region, "awslogs-stream-prefix": "ecs"}
         batch = {"name": "batch", "image": "etl:1", "essential": True, "memory": 1920}  # moto adds memories
         made = ecs.register_task_definition(
             family=family,
             taskRoleArn=role,
-            executionRoleArn=role,
+            executionRoleArn=execution_role,
             requiresCompatibilities=["FARGATE"],
             networkMode="awsvpc",
             cpu="512",
             memory="2048",
-            containerDefinitions=[{**batch, "logConfiguration": {"logDriver": "awslogs", "options": options}}],
+            containerDefinitions=[{**batch, "logConfiguration": awslogs(group, region=aws.region)}],
         )["taskDefinition"]["taskDefinitionArn"]
         scheduler.create_schedule(
             Name=family,

@@ -9,6 +9,20 @@ T = TypeVar("T")
 
 _STEP_SECONDS = 0.02
 
+# For a profiled program: it waits, however slow the machine is, until the profiler has woken up for some readings. A
+# program whose parent is not the profiler has the profiler's process ID in PROFILER.
+READINGS = """
+import os, time
+profiler = os.environ.get("PROFILER", os.getppid())
+def wait_for_readings(count):
+    def wake_ups():
+        with open(f"/proc/{profiler}/status") as file:
+            return int(file.read().partition("voluntary_ctxt_switches:")[2].split()[0])
+    last, end = wake_ups() + count, time.monotonic() + 30
+    while wake_ups() < last and time.monotonic() < end:
+        time.sleep(0.02)
+"""
+
 
 class WaitTimeoutError(AssertionError):
     """What was waited for did not happen in time; an assertion, so that a test fails and does not err."""

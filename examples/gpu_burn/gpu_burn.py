@@ -2,6 +2,9 @@
 
     python gpu_burn.py --gib 4 --seconds 60
 
+With ``--blocks 1`` it keeps one multiprocessor busy and leaves the others idle, and with ``--pause`` it sleeps between
+spans of work, like a program that waits for its data.
+
 The program uses PyTorch if it is installed and has a GPU, otherwise only the NVIDIA driver. For the driver, the kernel
 is PTX code, which the driver compiles for the GPU. The program prints "ready" when it has allocated the memory and the
 first kernel has finished.
@@ -72,41 +75,61 @@ def main() -> None:
     """Allocate the memory and keep the GPU busy."""
     options = _parse_arguments()
     size_bytes = max(int(options.gib * _GIB), _RESULT_BYTES)
-    burn(create_load(options.by, size_bytes), options.seconds, time.monotonic)
+    load = create_load(options.by, size_bytes, options.blocks)
+    burn(load, options.seconds, time.monotonic, work_seconds=options.work, pause_seconds=options.pause)
 
 
-def burn(load: Load, seconds: float, monotonic_seconds: Callable[[], float]) -> None:
-    """Run steps for this time. It starts after the first step, which includes compiling the kernel."""
+def burn(
+    load: Load,
+    seconds: float,
+    monotonic_seconds: Callable[[], float],
+    sleep: Callable[[float], None] = time.sleep,
+    *,
+    work_seconds: float = 0,
+    pause_seconds: float = 0,
+) -> None:
+    """Run steps for this time, with a pause after each span of work.
+
+    The time starts after the first step, which includes compiling the kernel.
+    """
     load.step()
     print("ready", flush=True)
-    end = monotonic_seconds() + seconds
-    while monotonic_seconds() < end:
-        load.step()
+    now = monotonic_seconds()
+    end = now + seconds
+    while now < end:
+        pause_at = now + work_seconds if pause_seconds else end
+        while (now := monotonic_seconds()) < min(pause_at, end):
+            load.step()
+        if now < end:
+            sleep(min(pause_seconds, end - now))
+            now = monotonic_seconds()
 
 
-def create_load(backend: str, size_bytes: int) -> Load:
+def create_load(backend: str, size_bytes: int, blocks: int | None = None) -> Load:
     """Create the load.
 
     Args:
         backend: "torch", "cuda" (the driver alone), or "auto" for the first of them that is available.
         size_bytes: The memory to allocate.
+        blocks: The blocks of the driver's kernel, of which a multiprocessor runs some at a time; None: enough for all.
 
     Raises:
-        SystemExit: The backend is not available. The message says what to do.
+        SystemExit: The backend is not available. The message contains the remedy.
     """
-    torch = None if backend == "cuda" else _load_torch()
+    torch = None if backend == "cuda" or (blocks is not None and backend == "auto") else _load_torch()
     if torch is not None:
         return TorchLoad(torch, size_bytes)
     if backend == "torch":
         sys.exit("PyTorch is not installed or sees no GPU: install it with CUDA support, or omit --by.")
-    return CudaLoad(_load_driver(), size_bytes)
+    return CudaLoad(_load_driver(), size_bytes, blocks or _BLOCKS)
 
 
 class CudaLoad:
     """A load that uses only the driver API, ``libcuda``."""
 
-    def __init__(self, cuda: ctypes.CDLL, size_bytes: int) -> None:
+    def __init__(self, cuda: ctypes.CDLL, size_bytes: int, blocks: int = _BLOCKS) -> None:
         self._cuda = cuda
+        self._blocks = blocks
         device, context, module = ctypes.c_int(), ctypes.c_void_p(), ctypes.c_void_p()
         self._kernel, self._memory, self._rounds = ctypes.c_void_p(), ctypes.c_uint64(), ctypes.c_uint32(_ROUNDS)
         _check(cuda.cuInit(0), "initialize")
@@ -121,7 +144,7 @@ class CudaLoad:
 
     def step(self) -> None:
         """Launch the kernel once."""
-        grid = (_BLOCKS, 1, 1, _THREADS, 1, 1)
+        grid = (self._blocks, 1, 1, _THREADS, 1, 1)
         _check(self._cuda.cuLaunchKernel(self._kernel, *grid, 0, None, self._parameters, None), "launch the kernel")
         _check(self._cuda.cuCtxSynchronize(), "wait for the kernel")
 
@@ -160,6 +183,11 @@ def _parse_arguments() -> argparse.Namespace:
         default="auto",
         help="PyTorch or the driver alone (default: the first available)",
     )
+    parser.add_argument(
+        "--blocks", type=int, choices=range(1, _BLOCKS + 1), metavar="N", help="blocks of the driver's kernel"
+    )
+    parser.add_argument("--work", type=_non_negative, default=1, help="seconds before a pause (default: %(default)s)")
+    parser.add_argument("--pause", type=_non_negative, default=0, help="seconds to sleep after work (default: 0)")
     return parser.parse_args()
 
 

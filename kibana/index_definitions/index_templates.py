@@ -12,60 +12,30 @@ _MAX_KEYWORD_LENGTH = 1024
 _PRIORITY = 200
 _LOG_MESSAGE = "message"
 _DATA_VIEW_TYPES: Final = {"keyword": "string", "date": "date", "boolean": "boolean"}
+
+
+def _keywords(names: str) -> tuple[DocumentField, ...]:
+    return tuple(DocumentField(name=name) for name in names.split())
+
+
+_TIME: Final = DocumentField(name="@timestamp", index_type="date")
 # The keywords of a log line's document; the message itself is full text.
 _LOG_FIELDS: Final = (
-    DocumentField(name="@timestamp", index_type="date"),
-    DocumentField(name="aws.cloudwatch.log_group"),
-    DocumentField(name="aws.cloudwatch.log_stream"),
-    DocumentField(name=_LOG_MESSAGE),
-    DocumentField(name="event.kind"),
-    DocumentField(name="event.dataset"),
-    DocumentField(name="cloud.provider"),
-    DocumentField(name="task.id"),
-    DocumentField(name="container.name"),
+    _TIME,
+    *_keywords(f"aws.cloudwatch.log_group aws.cloudwatch.log_stream {_LOG_MESSAGE} event.kind event.dataset"),
+    *_keywords("cloud.provider task.id container.name"),
 )
-# The fields of both kinds of notices (lambda/forwarder/notice_documents.py).
+# The fields of both kinds of notices (profiler/forwarder/documents.py).
 _NOTICE_FIELDS: Final = (
-    DocumentField(name="@timestamp", index_type="date"),
-    DocumentField(name="event.kind"),
-    DocumentField(name="event.dataset"),
-    DocumentField(name="notice.kind"),
-    DocumentField(name="notice.message"),
-    DocumentField(name="notice.since", index_type="date"),
-    DocumentField(name="notice.due_at", index_type="date"),
-    DocumentField(name="notice.reason"),
-    DocumentField(name="schedule.kind"),
-    DocumentField(name="schedule.name"),
-    DocumentField(name="schedule.group"),
-    DocumentField(name="schedule.expression"),
-    DocumentField(name="schedule.time_zone"),
-    DocumentField(name="cloud.provider"),
-    DocumentField(name="cloud.region"),
-    DocumentField(name="cloud.account.id"),
-    DocumentField(name="orchestrator.type"),
-    DocumentField(name="orchestrator.cluster.name"),
-    DocumentField(name="service.name"),
-    DocumentField(name="container.name"),
-    DocumentField(name="aws.cloudwatch.log_group"),
-    DocumentField(name="aws.cloudwatch.log_stream"),
-    DocumentField(name="task.id"),
-    DocumentField(name="task.arn"),
-    DocumentField(name="task.family"),
-    DocumentField(name="task.revision"),
-    DocumentField(name="links.run"),
-    DocumentField(name="links.logs"),
-    DocumentField(name="links.task"),
+    _TIME,
+    *_keywords("event.kind event.dataset notice.kind notice.message"),
+    *(DocumentField(name=name, index_type="date") for name in ("notice.since", "notice.due_at")),
+    *_keywords("notice.reason schedule.kind schedule.name schedule.group schedule.expression schedule.time_zone"),
+    *_keywords("cloud.provider cloud.region cloud.account.id orchestrator.type orchestrator.cluster.name service.name"),
+    *_keywords("container.name aws.cloudwatch.log_group aws.cloudwatch.log_stream"),
+    *_keywords("task.id task.arn task.family task.revision links.run links.logs links.task"),
     DocumentField(name="record", is_searchable=False),
 )
-
-
-def _meta_fields() -> tuple[Json, ...]:
-    return (
-        _meta_field("_id", "string", is_searchable=True),
-        _meta_field("_index", "string", is_searchable=True),
-        _meta_field("_score", "number", is_searchable=False),
-        _meta_field("_source", "_source", is_searchable=False),
-    )
 
 
 def build_index_templates() -> dict[str, str]:
@@ -73,8 +43,8 @@ def build_index_templates() -> dict[str, str]:
     templates = (
         ("task-reports", _report_fields(), "Final reports of Task Profiler, one document a run."),
         ("task-checkpoints", _checkpoint_fields(), "Checkpoints of Task Profiler: the time series of a run."),
-        ("task-logs", _LOG_FIELDS, "Log lines of batches, beside their reports."),
-        ("task-notices", _NOTICE_FIELDS, "Notices of running tasks and of schedules."),
+        ("task-logs", _LOG_FIELDS, "Log lines of batches, in addition to their reports."),
+        ("task-notices", _NOTICE_FIELDS, "Notifications of running tasks and of schedules."),
     )
     return {
         name: json.dumps(_template(name, fields, description), indent=2) + "\n"
@@ -85,33 +55,36 @@ def build_index_templates() -> dict[str, str]:
 def data_view_fields(index: Index) -> list[Json]:
     """The fields of these documents, as a data view lists them."""
     fields = {"reports": _report_fields(), "checkpoints": _checkpoint_fields(), "notices": _NOTICE_FIELDS}[index]
-    listed = [_listed(item) for item in fields]
-    return sorted([*_meta_fields(), *listed], key=lambda entry: str(entry["name"]))
+    listed = [
+        *(_listed(name, "string", name, is_searchable=True) for name in ("_id", "_index")),
+        _listed("_score", "number"),
+        _listed("_source", "_source"),
+        *(
+            _listed(
+                field.name,
+                _DATA_VIEW_TYPES.get(field.index_type, "number"),
+                field.index_type,
+                is_searchable=field.is_searchable,
+                is_stored=field.is_searchable,
+            )
+            for field in fields
+        ),
+    ]
+    return sorted(listed, key=lambda entry: str(entry["name"]))
 
 
-def _listed(field: DocumentField) -> Json:
-    return {
-        "name": field.name,
-        "type": _DATA_VIEW_TYPES.get(field.index_type, "number"),
-        "esTypes": [field.index_type],
-        "count": 0,
-        "scripted": False,
-        "searchable": field.is_searchable,
-        "aggregatable": field.is_searchable,
-        "readFromDocValues": field.is_searchable,
-    }
-
-
-def _meta_field(name: str, shown_type: str, *, is_searchable: bool) -> Json:
+def _listed(
+    name: str, shown_type: str, *index_types: str, is_searchable: bool = False, is_stored: bool = False
+) -> Json:
     return {
         "name": name,
         "type": shown_type,
-        "esTypes": [name] if is_searchable else [],
+        "esTypes": [*index_types],
         "count": 0,
         "scripted": False,
         "searchable": is_searchable,
         "aggregatable": is_searchable,
-        "readFromDocValues": False,
+        "readFromDocValues": is_stored,
     }
 
 

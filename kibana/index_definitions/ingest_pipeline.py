@@ -1,6 +1,6 @@
 """The ingest pipeline: it converts a line of the monitor into a search document inside the cluster.
 
-It serves shippers other than the forwarder (docs/how-to/existing-elk.md). Fields that the record contains are moved;
+It serves shippers other than the forwarder (docs/dashboards.md). Fields that the record contains are moved;
 fields that only the forwarder can calculate are missing.
 """
 
@@ -12,9 +12,7 @@ from kibana.dashboard_model import Json
 from profiler.record.run_outcome import Status
 from profiler.record.search_document_fields import FIELDS, DocumentField
 
-_DESCRIPTION = (
-    "Task Profiler: lines of the monitor into the documents of its dashboards. See docs/how-to/existing-elk.md"
-)
+_DESCRIPTION = "Task Profiler: lines of the monitor into the documents of its dashboards. See docs/dashboards.md"
 _RECORD = "line.record."
 _IS_REPORT = "ctx.line.type == 'task.report'"
 _IS_CHECKPOINT = "ctx.line.type == 'task.checkpoint'"

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.statistics import RELATIVE_ERROR, MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
@@ -18,8 +17,8 @@ from profiler.readers.linux.host import Host
 _MIN_FIRST_STEP_FRACTION = 0.5
 # Stats are refreshed every 20 s at least (EC2; every 10 s on Fargate).
 _MAX_STATS_PERIOD_NS = 20 * NS_PER_SECOND
-# A larger difference between a step of ``read`` and the same step on the monotonic clock, which no known step of the
-# wall clock explains, means that it was set unseen. This is far above the age of any stats.
+# If a step of ``read`` and the same step on the monotonic clock differ by more, and no known step of the wall clock
+# explains it, the wall clock was set unseen. This is far above the age of any stats.
 _CLOCK_JUMP_NS = 600 * NS_PER_SECOND
 # A step of up to this many sampling intervals leaves no gap in the readings.
 _REGULAR_STEP = 1.05
@@ -31,19 +30,11 @@ _NEW_CONTAINER_SLACK_NS = NS_PER_SECOND
 _MAX_MEMORY_BYTES = 2**46
 _MEMORY_MARGIN = 1.5
 _UNKNOWN_MACHINE = Host()
-_NETWORK = ("rx", "tx")
-_BLOCKS = ("read", "write")
+_NETWORK = ("network_rx_bytes", "network_tx_bytes")
+BLOCK_COUNTERS = ("block_read_bytes", "block_write_bytes")
 
 
-class UsageTotals(Struct, frozen=True, kw_only=True):
-    """The distributions and CPU time of one period."""
-
-    cpu_seconds: float | None
-    vcpu: TimeWeightedStatistics
-    memory_bytes: TimeWeightedStatistics
-
-
-class _UsageWindow:
+class UsageWindow:
     """CPU and memory over one period: the whole run, or the time since a checkpoint."""
 
     __slots__ = ("covered_ns", "cpu_ns", "memory_bytes", "vcpu")
@@ -54,9 +45,10 @@ class _UsageWindow:
         self.cpu_ns = 0
         self.covered_ns = 0
 
-    def totals(self) -> UsageTotals:
-        cpu_seconds = self.cpu_ns / NS_PER_SECOND if self.covered_ns else None
-        return UsageTotals(cpu_seconds=cpu_seconds, vcpu=self.vcpu, memory_bytes=self.memory_bytes)
+    @property
+    def cpu_seconds(self) -> float | None:
+        """The CPU time; None if no step of it is known."""
+        return self.cpu_ns / NS_PER_SECOND if self.covered_ns else None
 
 
 class ContainerUsage:
@@ -68,7 +60,8 @@ class ContainerUsage:
     the counters continue and this one step is left out of the rates. Values that the machine cannot reach are left out
     and counted in ``impossible``.
 
-    ``last_vcpu`` is the vCPU of the last known step, ``last_sample`` the last sample without impossible values.
+    ``run`` is the usage since the start, ``last_vcpu`` the vCPU of the last known step, ``last_sample`` the last sample
+    without impossible values.
 
     Args:
         nominal_step_ns: The sampling interval.
@@ -88,10 +81,10 @@ class ContainerUsage:
         self._finest_ns = finest_ns
         self._machine = machine
         self._clock_shift_ns = 0
-        self._run = _UsageWindow()
-        self._interval: _UsageWindow | None = _UsageWindow()
+        self.run = UsageWindow()
+        self._interval: UsageWindow | None = UsageWindow()
         self._cpu_ns = MonotonicCounter()
-        self._counters = {name: MonotonicCounter() for name in (*_NETWORK, *_BLOCKS)}
+        self._counters = {name: MonotonicCounter() for name in (*_NETWORK, *BLOCK_COUNTERS)}
         self._steps_ms = TimeWeightedStatistics()
         # The time since the last known CPU time (None if unknown), and CPU time that was not counted yet.
         self._carried_ns: int | None = 0
@@ -137,8 +130,8 @@ class ContainerUsage:
             attempt_started_ns: The last start of a container that was restarted.
             is_new: Whether the counters were 0 at the start of the run; they may be older if the container was
                 restarted in place before.
-            shares_network: Whether the network counters are those of the task (awsvpc). They continue when
-                a container is replaced.
+            shares_network: Whether the containers share the task's network counters (awsvpc). They continue when a
+                container is replaced.
             wall_shifts_ns: By how much the wall clock was set since ``started_ns`` in all, after each time.
 
         Returns:
@@ -168,7 +161,9 @@ class ContainerUsage:
         if not is_first and step_ns is not None:
             self._steps_ms.add(step_ns / NS_PER_MS, 1)
         self._add_memory(sample, attempt_ns)
-        self._add_traffic(sample)
+        for name, counter in self._counters.items():
+            if (value := getattr(sample, name)) is not None:
+                counter.add(value)
         self._keep_last(sample, epoch, received_ns)
         return True
 
@@ -179,16 +174,6 @@ class ContainerUsage:
         self.last_read_ns = sample.read_ns
         self._received_ns = received_ns
         self._epoch = epoch
-
-    def _add_traffic(self, sample: ContainerSample) -> None:
-        for name, value in (
-            ("rx", sample.network_rx_bytes),
-            ("tx", sample.network_tx_bytes),
-            ("read", sample.block_read_bytes),
-            ("write", sample.block_write_bytes),
-        ):
-            if value is not None:
-                self._counters[name].add(value)
 
     def _restart_counters(self, *, shares_network: bool) -> None:
         self._cpu_ns.restart()
@@ -217,11 +202,10 @@ class ContainerUsage:
     def _likeliest_change_ns(self, excess_ns: int, wall_shifts_ns: Sequence[int]) -> int:
         """By how much the wall clock was set between the last sample and this one.
 
-        A sample can have been taken before the clock was set, and arrive after it: the change that explains the step
-        best counts.
+        A sample from before the clock was set can arrive afterwards, so the change that explains the step best counts.
         """
         changes_ns = [shift_ns - self._clock_shift_ns for shift_ns in wall_shifts_ns]
-        while 0 in changes_ns:  # samples from after that change have come already
+        while 0 in changes_ns:  # samples from after that change were added before
             del changes_ns[: changes_ns.index(0) + 1]
         return min([0, *changes_ns], key=lambda change_ns: abs(excess_ns - change_ns))
 
@@ -233,7 +217,7 @@ class ContainerUsage:
         return attempt_ns if 0 < attempt_ns < step_ns else step_ns
 
     def _could_be_new(self, sample: ContainerSample, attempt_ns: int | None) -> bool:
-        """Whether the CPU time of a new container can be from its start on: agents may continue its counters."""
+        """Whether the CPU time of a new container can have begun at its start: agents may continue older counters."""
         if sample.cpu_ns is None or attempt_ns is None or self._machine.vcpu is None:
             return True
         return sample.cpu_ns <= self._machine.vcpu * (attempt_ns + _NEW_CONTAINER_SLACK_NS)
@@ -312,7 +296,7 @@ class ContainerUsage:
             self.series.add_memory(at_ns, sample.memory_used_bytes, held_ns=held_ns)
 
     def _held(self, step_ns: int | None) -> int:
-        """The time before a reading of the memory for which it counts: at most the usual step, 0 if unknown.
+        """The time before a reading of the memory for which the reading counts: at most the usual step, 0 if unknown.
 
         Before that, the endpoint was unavailable, or the monitor was not running yet.
         """
@@ -339,7 +323,7 @@ class ContainerUsage:
         return None if self.last_read_ns is None else self.last_read_ns - self._clock_shift_ns
 
     def take_ended_step_ns(self) -> int:
-        """The length of the step that ``last_vcpu`` is about; 0 if no step has ended since the last call."""
+        """The length of the step of ``last_vcpu``; 0 if no step has ended since the last call."""
         ended_ns, self._ended_step_ns = self._ended_step_ns, 0
         return ended_ns
 
@@ -353,8 +337,13 @@ class ContainerUsage:
         """Keep the totals of the run only: no time series, and no interval until :meth:`end_interval` is called."""
         self._series_points, self.series, self._interval = 0, None, None
 
-    def _windows(self) -> tuple[_UsageWindow, ...]:
-        return (self._run,) if self._interval is None else (self._run, self._interval)
+    def _windows(self) -> tuple[UsageWindow, ...]:
+        return (self.run,) if self._interval is None else (self.run, self._interval)
+
+    def end_interval(self) -> UsageWindow:
+        """End the current interval; returns the usage since the last call."""
+        interval, self._interval = self._interval or UsageWindow(), UsageWindow()
+        return interval
 
     @property
     def cpu_seconds(self) -> float | None:
@@ -362,41 +351,10 @@ class ContainerUsage:
         total_ns = self._cpu_ns.total
         return None if total_ns is None else total_ns / NS_PER_SECOND
 
-    @property
-    def run(self) -> UsageTotals:
-        """The totals since the start."""
-        return self._run.totals()
-
-    def end_interval(self) -> UsageTotals:
-        """End the current interval; returns the totals since the last call."""
-        totals = (self._interval or _UsageWindow()).totals()
-        self._interval = _UsageWindow()
-        return totals
-
-    @property
-    def network_rx_bytes(self) -> int | None:
-        """Bytes received."""
-        return self._total("rx")
-
-    @property
-    def network_tx_bytes(self) -> int | None:
-        """Bytes sent."""
-        return self._total("tx")
-
-    @property
-    def block_read_bytes(self) -> int | None:
-        """Bytes read from block devices."""
-        return self._total("read")
-
-    @property
-    def block_write_bytes(self) -> int | None:
-        """Bytes written to block devices."""
-        return self._total("write")
-
-    def _total(self, name: str) -> int | None:
-        """A counter's total; None if restarts brought it above the integers that readers of the record can hold."""
-        total = self._counters[name].total
-        return total if total is not None and total <= MAX_COUNT else None
+    def traffic(self) -> dict[str, int | None]:
+        """The counters by their names; None above the integers that readers of the record can hold (restarts add)."""
+        totals = {name: counter.total for name, counter in self._counters.items()}
+        return {name: None if total is None or total > MAX_COUNT else total for name, total in totals.items()}
 
     def traffic_bytes(self) -> tuple[int, int]:
         """The bytes of the network and of block devices in both directions so far; 0 if unknown."""

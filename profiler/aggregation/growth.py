@@ -1,8 +1,8 @@
 """Finds a quantity that grows towards its limit, in constant memory.
 
-Growth is the rise of the lowest values over the last quarter of the run: those of a garbage collector's sawtooth stay
-where they are. It must go on in all parts of the last 15 minutes, and lead above everything before: a step up, a
-plateau and a quantity that has come down from there before are no such growth.
+Growth is the rise of the lowest values over the last quarter of the run. The lowest values of a garbage collector's
+sawtooth do not rise. The growth must continue in all parts of the last 15 minutes, and exceed all earlier values. A
+step up, a plateau, and a quantity that was as high before do not count.
 """
 
 from array import array
@@ -88,7 +88,7 @@ class GrowthToLimit:
         recent_first = last + 1 - recent_count
         recent = dict(self._recent)
         recent_lows = _parts([recent.get(step, inf) for step in range(recent_first, last + 1)])
-        rise_ns = at_ns - since_ns - recent_count * _RECENT_STEP_NS // _PARTS  # until the last part
+        rise_ns = at_ns - since_ns - recent_count * _RECENT_STEP_NS // _PARTS  # up to the last part
         per_minute = min(
             (recent_lows[-1] - min(self._lows[first:])) * _NS_PER_MINUTE / rise_ns,
             _growth((*recent_lows, used), at_ns - recent_first * _RECENT_STEP_NS),
@@ -109,7 +109,7 @@ def _parts(values: Sequence[float]) -> list[float]:
 
 
 def _growth(levels: Sequence[float], length_ns: int) -> float:
-    """The growth a minute over the levels at the start of each part and at the end.
+    """The growth per minute over the levels at the start of each part and at the end.
 
     It is 0 if not all parts grow, or if a level is unknown.
     """

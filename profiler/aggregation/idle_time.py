@@ -2,28 +2,29 @@
 
 A step is quiet if the batch used less than 1 % of a vCPU, and less than 1 KB/s of network and of disk. The statistics
 spread a poll of a few hundred bytes over a step of up to 10 s, which is below that: so bytes for which the batch used
-CPU time are activity, too, and so are bytes clearly above those of most other steps. A background below the limits that
-costs the batch nothing is not: in awsvpc mode, the network is that of all containers of the task.
+CPU time also count as activity, and so do bytes clearly above the amount in most other steps. Traffic below the limits
+that costs the batch no CPU time does not count: in awsvpc mode, all containers of the task share the network counters.
 """
 
 from collections import deque
 
 from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.worth_a_word import QUIET_VCPU
 
-QUIET_VCPU = 0.01
 QUIET_BYTES_PER_SECOND = 1024
-# The steps in which polls are searched, and how many tell what is usual. In shorter steps, a poll is a high rate.
-_BURST_STEP_NS = 9 * NS_PER_SECOND  # the steps of 10 s of Fargate are not always that long
+# The steps in which polls are searched, and the number of steps that define the usual level. In shorter steps, a poll
+# is a high rate.
+_BURST_STEP_NS = 9 * NS_PER_SECOND  # Fargate's steps of 10 s vary in length
 _USUAL_STEPS = 180
 # A burst exceeds what is usual, the rate that three quarters of the steps reach, by this rate and factor.
-# Where a tenth of the steps has next to no bytes, that is usual, and the rate alone counts.
+# If a tenth of the steps has next to no bytes, such steps are usual, and the rate alone counts.
 _BURST_BYTES_PER_SECOND = 30
 _BURST_FACTOR = 5
 _SILENT_BYTES_PER_SECOND = 10
 # A request takes more CPU time than this, 0.05 ms in 10 s; waiting takes none.
 _BURST_VCPU = 5e-6
-# Beside a line of the monitor, which hides its bytes, a request is a step with this many times the CPU time of any
-# other idle step. Health checks and garbage collections take as much in other steps, too.
+# If a line of the monitor hides its bytes, a request is a step with this many times the CPU time of any other idle
+# step. Health checks and garbage collections take as much in other steps, too.
 _HIDDEN_BURST_FACTOR = 2
 # A line of the monitor passes through the network within this time.
 _OWN_LINE_NS = 20 * NS_PER_SECOND
@@ -46,7 +47,7 @@ class IdleTime:
         self._window_ns = window_ns
         self._max_step_ns = max_step_ns
         self._silence_ns = min(_SILENCE_NS, window_ns // 2)
-        # However short the window is, lines wait only for a batch that has been idle for a few readings.
+        # Even with a short window, lines wait only for a batch that has been idle for a few readings.
         self._silence_from_ns = max(
             window_ns - self._silence_ns - _OWN_LINE_NS - 2 * _BURST_STEP_NS,
             window_ns // 2,

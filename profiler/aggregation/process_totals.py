@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
+from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.linux.proc import BlockBytes
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.record.units import MIB
 
 # The kernel rounds the CPU time of children to whole ticks, user and system time separately.
 _MAX_ROUNDING_NS = 20_000_000
@@ -14,6 +16,8 @@ _MAX_ROUNDING_NS = 20_000_000
 # of it, or below the 256 KiB in which the kernel charges memory to a group.
 _MAX_CACHE_SHARE = 0.01
 _CHARGE_BATCH_BYTES = 256 * 1024
+# A group's high-water mark is not its processes' peak if the group lacks more than this of their memory.
+_MAX_MISSING_SHARE, _MAX_MISSING_BYTES = 0.05, 4 * MIB
 
 
 class TreeCpu:
@@ -61,8 +65,9 @@ class TreeMemory:
     """The memory of several processes together and its peak, which takes the kernel's high-water marks into account.
 
     When the high-water mark of a process has risen between two readings, the candidate for the peak is this mark plus
-    the memory that the others held at both readings. Two rises are never added: nothing shows that they happened at
-    the same time. ``peak_processes`` held the memory of the peak. ``largest_mark_bytes`` is that of one process alone.
+    the memory that the others held at both readings. Two rises are never added: nothing shows that they happened at the
+    same time. ``peak_processes`` held the memory of the peak. ``largest_mark_bytes`` is the largest high-water mark of
+    one process.
     """
 
     def __init__(self) -> None:
@@ -112,20 +117,71 @@ def _has_new_high_water_mark(before: ProcessReading | None, now: ProcessReading)
 def _high_water_bytes(before: ProcessReading | None, now: ProcessReading) -> int:
     """The high-water mark without the pages that other processes' shares count.
 
-    The number of these pages at the time of the mark is unknown, only that at both ends of the step. If it changed,
-    another process has released shared pages (or mapped them), and the others' shares have changed by as much again.
+    The number of these pages is known at both ends of the step, but not at the time of the mark. If it changed, another
+    process has released shared pages (or mapped them), and the others' shares have changed by the same amount.
     Therefore the larger number and the difference are both subtracted.
     """
     ends = [max((end.rss_bytes or 0) - (end.share_bytes or 0), 0) for end in (before, now) if end is not None]
     return max((now.peak_bytes or 0) - max(ends) - (max(ends) - min(ends)), 0)
 
 
+class GroupTotal:
+    """The memory of all processes of a control group together, which can be more than the group's.
+
+    A page of a mapped file counts only for the group that read it first, which is another group if the file was in
+    memory already. The total is the group's memory, or the memory of its processes if the group lacks a notable part of
+    it. ``uncounted_bytes`` is the most mapped memory that the group lacked.
+    """
+
+    def __init__(self) -> None:
+        self._missing_bytes: int | None = None
+        self.uncounted_bytes = 0
+
+    def read(
+        self, group: MemoryReading, processes: Iterable[ProcessReading], tree_bytes: int, *, is_exact: bool
+    ) -> int:
+        """Add a reading of the group and its processes; returns the total in bytes.
+
+        Args:
+            group: The group.
+            processes: Its processes.
+            tree_bytes: The memory of the processes together.
+            is_exact: Whether ``tree_bytes`` counts no page twice.
+        """
+        present = [process for process in processes if process.rss_bytes is not None]
+        if is_exact:
+            self._missing_bytes = max(tree_bytes - group.used_bytes, 0)
+            mapped_bytes = tree_bytes - sum(process.anonymous_bytes or 0 for process in present)
+            counted_bytes = mapped_bytes if group.mapped_bytes is None else group.mapped_bytes
+            # Anonymous memory is not compared: it may have been freed between the two readings.
+            self.uncounted_bytes = max(self.uncounted_bytes, mapped_bytes - counted_bytes)
+        return self.between(group, tree_bytes, max([process.share_bytes or 0 for process in present], default=0))
+
+    def between(self, group: MemoryReading, tree_bytes: int, largest_bytes: int) -> int:
+        """The total in bytes, from values that may count pages of several processes twice.
+
+        ``largest_bytes`` is the memory of the largest process.
+        """
+        held_bytes = max(largest_bytes, min(tree_bytes, group.used_bytes + (self._missing_bytes or 0)))
+        return held_bytes if lacks_memory(group.used_bytes, held_bytes) else group.used_bytes
+
+    def of_group(self, group: MemoryReading) -> int | None:
+        """The group's memory; None if it is not the total, and before the first reading."""
+        used_bytes, missing_bytes = group.used_bytes, self._missing_bytes
+        return None if missing_bytes is None or lacks_memory(used_bytes, used_bytes + missing_bytes) else used_bytes
+
+
+def lacks_memory(counted_bytes: int, held_bytes: int) -> bool:
+    """Whether a group counts less than its processes hold, by more than 5 % and 4 MiB."""
+    return held_bytes - counted_bytes > max(_MAX_MISSING_SHARE * held_bytes, _MAX_MISSING_BYTES)
+
+
 class TreeBlocks:
     """The block I/O of a tree. It never falls.
 
-    The counters of a process include those of the children it has waited for. A parent is read before its
-    children, so nothing is counted twice. A process that ends between these two reads is in neither;
-    the total is then unknown, and the next reading includes it.
+    The counters of a process include the children it has waited for. A parent is read before its children, so nothing
+    is counted twice. A process that ends between these two reads is in neither; the total is then unknown, and the next
+    reading includes it.
     """
 
     def __init__(self) -> None:
@@ -163,19 +219,27 @@ class GroupPeak(Struct, frozen=True, kw_only=True):
     """A control group's high-water mark, and the facts that decide whether it is the peak of its processes.
 
     ``cache_bytes`` is the most page cache that was seen in the group. ``includes_all_processes`` is False if a process
-    of the command was outside of the group, or if the mark was not read after the end.
+    of the command was outside of the group, or if the mark was not read after the end. ``uncounted_bytes`` is the most
+    memory of the processes that the group did not count (:class:`GroupTotal`).
     """
 
     size_bytes: int | None = None
     cache_bytes: int = 0
     includes_all_processes: bool = True
+    uncounted_bytes: int = 0
+
+    @property
+    def bound_bytes(self) -> int | None:
+        """At most this much memory was in use; None if unknown."""
+        return None if self.size_bytes is None else self.size_bytes + self.uncounted_bytes
 
     def is_process_peak(self, transferred_bytes: int = 0) -> bool:
-        """Whether it is the peak of the memory of all processes, with hardly any page cache."""
-        return self.includes_all_processes and self.is_free_of_cache(transferred_bytes)
+        """Whether the mark is the peak of the memory of all processes, with hardly any page cache."""
+        is_complete = self.includes_all_processes and not lacks_memory(self.size_bytes or 0, self.bound_bytes or 0)
+        return is_complete and self.is_free_of_cache(transferred_bytes)
 
     def is_free_of_cache(self, transferred_bytes: int = 0) -> bool:
-        """Whether it includes hardly any page cache.
+        """Whether the mark includes hardly any page cache.
 
         Args:
             transferred_bytes: Block I/O of the processes. It bounds the page cache of files that were deleted

@@ -1,13 +1,24 @@
-"""How a run ended: its status and its end."""
+"""How a run ended: its status, its end, and whether it probably ran out of memory."""
+
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record.run_outcome import SIGTERM_EXIT_CODE, Status, end_status
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.record_model import Metrics, PeakSource, Record
+from profiler.record.run_outcome import SIGKILL_EXIT_CODE, SIGTERM_EXIT_CODE, OutOfMemoryEvidence, Status, end_status
+
+# A platform may cut the fraction of ExecutionStoppedAt, so it is exact only to the second.
+_STAMP_MARGIN_NS = NS_PER_SECOND
+# The memory counts as at its limit from the first share on; with reclaims at the limit, from the second one on.
+_AT_LIMIT_FRACTION = 0.9
+_AT_LIMIT_FRACTION_WITH_HITS = 0.7
+_NEAR_LIMIT_FRACTION = 0.95
 
 
 class RunEnd(Struct, frozen=True, kw_only=True):
-    """How a run ended, or that it is running.
+    """The end of a run, or the fact that it is running.
 
     ``until_ns`` is the wall-clock time up to which durations count, ``finished_ns`` the end of the run, or the last
     reading of a batch that disappeared. Each is None if unknown. When a task is stopped while the batch runs, the
@@ -21,12 +32,12 @@ class RunEnd(Struct, frozen=True, kw_only=True):
 
     @property
     def has_vanished(self) -> bool:
-        """Whether nothing of its end was seen."""
+        """Whether the end was not seen at all."""
         return self.status == "unknown" and self.exit_code is None and self.until_ns is None
 
 
 def with_clock_shift(end: RunEnd, started_ns: int | None, shift_ns: int) -> RunEnd:
-    """Correct the durations by what the wall clock was set since the start."""
+    """Correct the durations for the changes of the wall clock since the start."""
     if not shift_ns or end.until_ns is None or started_ns is None:
         return end
     until_ns = end.until_ns - shift_ns
@@ -34,30 +45,48 @@ def with_clock_shift(end: RunEnd, started_ns: int | None, shift_ns: int) -> RunE
 
 
 class StopEvidence(Struct, frozen=True, kw_only=True):
-    """What is known of a stop of the task. Times are wall-clock times, None if unknown.
+    """The evidence of a stop of the task. Times are wall-clock times, None if unknown.
 
-    ``seen_ns`` is the time at which a stop was seen while the batch was listed as running, ``signalled_ns`` that of the
-    monitor's own SIGTERM, ``execution_stopped_ns`` that of the end of the task's first essential container.
-    ``is_task_stopping``: ECS has requested the end of the task, at an unknown time.
+    ``seen_ns`` is the time at which a stop was seen while the batch was listed as running, ``signalled_ns`` the time of
+    the monitor's own SIGTERM, ``execution_stopped_ns`` the end of the task's first essential container.
+    ``others_finished_ns`` are the ends of the other containers. ``is_task_stopping``: ECS has requested the end of the
+    task, at an unknown time.
     """
 
     seen_ns: int | None = None
     signalled_ns: int | None = None
     execution_stopped_ns: int | None = None
+    others_finished_ns: Sequence[int] = ()
     is_task_stopping: bool = False
 
     def explains(self, exit_code: int | None, finished_ns: int | None) -> bool:
         """Whether the batch ended because the task was stopped.
 
-        An essential batch that ends by itself stops the task, too. So a request that was only seen after the end
-        explains no exit code but that of SIGTERM, and in particular no kill.
+        An essential batch that ends by itself stops the task, too. So a request that was first seen after the end
+        explains only the exit code of SIGTERM, and never a kill.
         """
         if self.is_task_stopping and exit_code == SIGTERM_EXIT_CODE:
             return True
         if finished_ns is None:
             return self.seen_ns is not None
-        requests_ns = (self.seen_ns, self.signalled_ns, self.execution_stopped_ns)
-        return any(request_ns is not None and finished_ns > request_ns for request_ns in requests_ns)
+        requests_ns = (self.seen_ns, self.signalled_ns)
+        if any(request_ns is not None and finished_ns > request_ns for request_ns in requests_ns):
+            return True
+        return self._ended_execution_before(finished_ns)
+
+    def _ended_execution_before(self, finished_ns: int) -> bool:
+        """Whether another container ended the task's execution before the batch ended.
+
+        ExecutionStoppedAt alone is proof only more than the margin before the end. Nearer to the end, the end of
+        another container at that time is the proof, because the time may be the batch's own end.
+        """
+        stopped_ns = self.execution_stopped_ns
+        if stopped_ns is None or stopped_ns >= finished_ns:
+            return False
+        return stopped_ns < finished_ns - _STAMP_MARGIN_NS or any(
+            other_ns < finished_ns and abs(other_ns - stopped_ns) <= _STAMP_MARGIN_NS
+            for other_ns in self.others_finished_ns
+        )
 
 
 def ended(exit_code: int | None, finished_ns: int | None, *, was_stopped: bool) -> RunEnd:
@@ -68,3 +97,70 @@ def ended(exit_code: int | None, finished_ns: int | None, *, was_stopped: bool) 
         until_ns=finished_ns,
         finished_ns=finished_ns,
     )
+
+
+class OutOfMemory(Struct, frozen=True, kw_only=True):
+    """Whether the kernel probably killed the batch or one of its processes for lack of memory, and the evidence."""
+
+    likely: bool | None = None
+    evidence: OutOfMemoryEvidence | None = None
+
+
+def out_of_memory(
+    end: RunEnd,
+    *,
+    memory_max_bytes: float | None,
+    memory_size_bytes: float | None,
+    peak_source: PeakSource | None,
+    limit_hits: int | None = None,
+    memory_kills: int | None = None,
+    may_have_missed_a_kill: bool = False,
+) -> OutOfMemory:
+    """Whether the kernel killed the batch or one of its processes for lack of memory, as far as there is evidence.
+
+    Args:
+        end: How the batch ended.
+        memory_max_bytes: The peak of the memory in use.
+        memory_size_bytes: The limit.
+        peak_source: How the peak was measured.
+        limit_hits: How often the usage hit the limit. Version 1 of cgroup also counts reclaimed page cache, so alone
+            this is not evidence.
+        memory_kills: The kills that the kernel counted, which are decisive; None if its counter is unknown.
+        may_have_missed_a_kill: Whether the exit code is not enough evidence: the usage reached the limit unseen, where
+            a child may have been killed, or the batch was restarted after an end that was not seen.
+    """
+    if memory_kills:
+        return OutOfMemory(likely=True, evidence="kernel-counter")
+    if end.status == "running" or end.has_vanished:
+        return OutOfMemory()
+    share = None
+    if memory_max_bytes is not None and memory_size_bytes:
+        share = memory_max_bytes / memory_size_bytes
+    at_limit = _AT_LIMIT_FRACTION_WITH_HITS if limit_hits else _AT_LIMIT_FRACTION
+    is_unexplained = end.status != "stopped" and end.exit_code in (None, SIGKILL_EXIT_CODE)
+    if is_unexplained and share is not None and share >= at_limit:
+        return OutOfMemory(likely=True, evidence="memory-at-limit" if end.exit_code is None else "exit-137-at-limit")
+    is_excluded = (
+        end.exit_code not in (None, SIGKILL_EXIT_CODE)
+        or (peak_source == "kernel" and share is not None and share < _AT_LIMIT_FRACTION)
+        or memory_kills == 0
+    )
+    is_open = may_have_missed_a_kill and memory_kills is None
+    return OutOfMemory(likely=False if is_excluded and not is_open else None)
+
+
+def may_have_lost_a_child(metrics: Metrics) -> bool:
+    """Whether the usage came within 5 % of the limit, and not by the page cache that was seen.
+
+    The kernel may then have killed a child of the batch between two samples.
+    """
+    peak_mb, size_mb = metrics.memory_usage_peak_mb, metrics.memory_size_mb
+    if peak_mb is None or not size_mb:
+        return False
+    cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
+    return peak_mb - (cache_mb or 0) >= _NEAR_LIMIT_FRACTION * size_mb
+
+
+def may_have_missed_a_kill(record: Record) -> bool:
+    """Whether a process may have been killed for memory with any exit code: a child, or an earlier attempt."""
+    return bool(record.container.restarts) or may_have_lost_a_child(record.metrics)

@@ -1,23 +1,24 @@
 """Finds what a running batch may need attention for: that it is stuck, overdue, or about to exhaust memory or disk."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from profiler.aggregation.growth import Growth, GrowthToLimit
-from profiler.aggregation.idle_time import QUIET_BYTES_PER_SECOND, QUIET_VCPU, IdleTime
+from profiler.aggregation.idle_time import QUIET_BYTES_PER_SECOND, IdleTime
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.record.record_model import RaisedNotice, Record
+from profiler.record.record_model import RaisedNotice
 from profiler.record.units import MIB, VCPU_DIGITS, format_count, format_duration, format_memory
+from profiler.record.worth_a_word import QUIET_VCPU, wait_in_words
 
 if TYPE_CHECKING:
-    from profiler.record.activity_model import TimeBreakdown
+    from profiler.readers.linux.waited_target import Wait
     from profiler.record.notice_model import Notice, NoticeKind
 
 # Stats are refreshed every 20 s at least; a longer time between two readings is a gap, unless the interval is longer.
 _MAX_STEP_NS = 30 * NS_PER_SECOND
 _MAX_INTERVALS = 2.5
-_WAIT_NAMES = {"lock": "a lock", "pipe": "a pipe", "child": "a child process", "sleep": "a timer", "disk": "the disk"}
 
 
 class NoticeSettings(Struct, frozen=True, kw_only=True):
@@ -68,13 +69,7 @@ class RunNotices:
         interval_ns: The usual time between two readings.
     """
 
-    def __init__(
-        self,
-        settings: NoticeSettings,
-        started_ns: int,
-        *,
-        interval_ns: int = NS_PER_SECOND,
-    ) -> None:
+    def __init__(self, settings: NoticeSettings, started_ns: int, *, interval_ns: int = NS_PER_SECOND) -> None:
         self._started_ns = started_ns
         self._expected_seconds = settings.expected_seconds
         window_ns = round(settings.stuck_minutes * 60 * NS_PER_SECOND)
@@ -85,7 +80,7 @@ class RunNotices:
         self.raised: tuple[RaisedNotice, ...] = ()
 
     def add(self, reading: NoticeReading) -> list[Finding]:
-        """Add a reading; returns what is found for the first time."""
+        """Add a reading; returns the conditions that are met for the first time."""
         findings, at_ns, idle = [], reading.at_ns, self._idle
         if (
             idle is not None
@@ -116,7 +111,7 @@ class RunNotices:
         return findings
 
     def overdue(self, now_ns: int) -> Finding | None:
-        """Whether the run takes longer than expected, found once. It needs no reading."""
+        """The finding, returned once, that the run takes longer than expected. No reading is necessary."""
         expected_seconds = self._expected_seconds
         if expected_seconds is None or now_ns - self._started_ns <= expected_seconds * NS_PER_SECOND:
             return None
@@ -128,17 +123,22 @@ class RunNotices:
         """Whether the batch is nearly stuck, so that the monitor's lines should wait for a few minutes."""
         return self._idle is not None and self._idle.wants_silence(now_ns)
 
-    def describe(self, finding: Finding, record: Record) -> "Notice":
-        """The notice, with the run's longest wait where that is known. It is then among those that were raised."""
+    def describe(self, finding: Finding, longest_wait: "Callable[[int], Wait | None]") -> "Notice":
+        """The notice, which is added to the raised ones.
+
+        ``longest_wait`` returns the longest wait since a time, if it is known.
+        """
         self.raised = (*self.raised, RaisedNotice(kind=finding.kind, at=format_ms(finding.at_ns)))
-        return describe(finding, self._started_ns, record.time_breakdown)
+        # For an overdue run, the waits of its whole time count.
+        since_ns = self._started_ns if finding.kind == "overdue" else finding.since_ns
+        return describe(finding, self._started_ns, _words(longest_wait(since_ns)))
 
 
-def describe(finding: Finding, started_ns: int, times: "TimeBreakdown | None") -> "Notice":
+def describe(finding: Finding, started_ns: int, waiting_for: str | None) -> "Notice":
     """The notice as a sentence and numbers."""
     from profiler.record.notice_model import Notice, NoticeEvidence  # most runs have no notice
 
-    growth, waiting_for = finding.growth, None if times is None else _longest_wait(times)
+    growth = finding.growth
     since_minutes = round((finding.at_ns - finding.since_ns) / (60 * NS_PER_SECOND), 1)
     since = _minutes((finding.at_ns - finding.since_ns) / (60 * NS_PER_SECOND))
     if growth is not None:
@@ -190,12 +190,8 @@ def _minutes(count: float) -> str:
     return format_duration(60_000 * count) if count < 1 else format_count(round(count), "minute")
 
 
-def _longest_wait(times: "TimeBreakdown") -> str | None:
-    """What the run waited for the longest: a target if one is known, else a kind; None if the kinds are unknown."""
-    targets = [target for target in times.waiting_for if target.kind != "other"]
-    if targets:
-        longest = max(targets, key=lambda target: target.percent)
-        return f"{longest.kind} {longest.target}"
-    kinds = {kind: getattr(times, f"{kind}_percent") or 0.0 for kind in ("network", "sleep", "lock", "pipe", "child")}
-    kind = max(kinds, key=kinds.__getitem__)
-    return _WAIT_NAMES.get(kind, f"the {kind}") if kinds[kind] else None
+def _words(wait: "Wait | None") -> str | None:
+    """A wait by its target if it has one, else by its kind."""
+    if wait is None:
+        return None
+    return f"{wait.kind} {wait.target}" if wait.target else wait_in_words(wait.kind)

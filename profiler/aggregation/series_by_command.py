@@ -17,7 +17,7 @@ from profiler.record.units import as_number
 
 OTHER = "other"
 _MAX_COMMANDS = 32
-# The largest by CPU time, and the largest by memory. They are never dropped.
+# This many commands with the most CPU time, and with the most memory, are never dropped.
 _PROTECTED_PER_RANKING = 8
 _DROPPED_AT_ONCE = 8
 # A reading of the memory counts for at most this time before it.
@@ -27,7 +27,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class _Command:
-    """A command that has a series of its own. Before ``known_from_ns`` it may have been among the others."""
+    """A command that has its own series. Before ``known_from_ns`` it may have been among the others."""
 
     __slots__ = ("cpu_ns", "known_from_ns", "peak_bytes", "series")
 
@@ -45,12 +45,12 @@ class SeriesByCommand(Generic[_Key]):
     for the time before.
 
     Args:
-        started_ns: The start of the run, as that of its own series.
+        started_ns: The start of the run and of its own series.
         step_ns: The first step, the sampling interval.
         points: Half the largest number of steps.
         is_new: Whether no process is older than the run. If there may be such processes, their CPU time before the
             first reading is unknown.
-        finest_ns: As that of the run's series.
+        finest_ns: As in the run's series.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class SeriesByCommand(Generic[_Key]):
         self._whole.add_cpu(read_ns - elapsed_ns, read_ns, sum(cpu_ns.values()))
 
     def __contains__(self, key: _Key) -> bool:
-        """Whether a command has a series of its own."""
+        """Whether a command has its own series."""
         return key in self._commands
 
     def add_to(self, series: Series, shown: Mapping[_Key, str], *, with_memory: bool = True) -> Series:
-        """Return the series of the run with those of its commands, on the same steps.
+        """Return the series of the run with the series of its commands, on the same steps.
 
         Args:
-            series: The series of the run. Its steps are merged if they are shorter than those of the commands.
+            series: The series of the run. Its steps are merged if they are shorter than the steps of the commands.
             shown: The commands to show, each with its text. All others together are the last entry.
             with_memory: Whether the memory of several processes can be added up.
         """
@@ -179,7 +179,7 @@ class SeriesByCommand(Generic[_Key]):
 
 
 def _fill_with_zeros(part: RunSeries, whole: RunSeries, first: int) -> None:
-    """Count 0 from the step ``first`` on where the whole was measured and the part was not seen.
+    """Count 0 from the step ``first`` on in each step in which the whole was measured and the part was not seen.
 
     The CPU time counts for the time in which the whole was measured.
     """

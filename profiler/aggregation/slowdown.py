@@ -1,7 +1,7 @@
 """How much longer the same work would have taken with fewer vCPUs, from the vCPUs that it used over time.
 
-The formulas are those of docs/measuring.md. They give two bounds: ``min`` for work that is spread evenly within each
-step, ``max`` for work that comes in bursts and does not overlap with waiting.
+docs/record.md has the formulas. They give two bounds: ``min`` for work that is spread evenly within each step, ``max``
+for work that comes in bursts and does not overlap with waiting.
 """
 
 import math
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from profiler.record.record_model import SlowdownBounds
 
-# The sizes, in vCPU, for which the record gives bounds: those of Fargate.
+# The sizes, in vCPU, for which the record gives bounds: Fargate's sizes.
 VCPU_SIZES = (0.25, 0.5, 1, 2, 4, 8, 16, 32)
 # A task uses all of a size from this share of it on, and exceeds it above the inverse margin.
 _REACHED = 0.95
@@ -19,7 +19,7 @@ _MIN_TIME_SHARE = 0.05
 # A slowdown up to this factor counts as none.
 _NO_SLOWDOWN = 1.001
 _DIGITS = 3
-# More levels of parallelism than any machine has; what is above counts as the highest.
+# More levels of parallelism than any machine has; a higher one counts as the highest.
 _MAX_LEVEL = 4096
 
 
@@ -37,7 +37,7 @@ class CpuDemand:
         self._time_ns = 0
         self._cpu_ns = 0.0
         self._saturated_ns = dict.fromkeys((*VCPU_SIZES, vcpu_size) if vcpu_size else VCPU_SIZES, 0)
-        # How much longer than it was each step would have been.
+        # By how much each step would have been longer.
         self._longer_ns = dict.fromkeys(VCPU_SIZES, 0.0)
         self._max_vcpu = 0.0
         self._level_ns: dict[int, int] = {}
@@ -62,7 +62,7 @@ class CpuDemand:
     def saturated_percent(self, vcpu_size: float | None) -> float | None:
         """The share of the time in which the task used at least 95 % of its vCPUs, in percent.
 
-        None if no CPU was measured, and for a size that is neither Fargate's nor that of the constructor.
+        None if no CPU was measured, and for a size that is neither one of Fargate's nor ``vcpu_size``.
         """
         saturated_ns = self._saturated_ns.get(vcpu_size) if vcpu_size else None
         if not self._time_ns or saturated_ns is None:

@@ -35,7 +35,8 @@ class TimeWeightedStatistics:
         self._weighted_sum = 0.0
         self._weight_ns = 0
         self._zero_weight_ns = 0
-        # The weights of neighbouring bins from the lowest one on. A float cannot overflow, whatever the clocks show.
+        # The weights of neighbouring bins from the lowest one on. A float cannot overflow, even after a jump of a
+        # clock.
         self._weights = array("d")
         self._lowest_bin = 0
         self._minimum = float("inf")
@@ -149,13 +150,11 @@ class MeanAndMaximum:
         self.weight += other.weight
         self.maximum = max_known(self.maximum, other.maximum)
 
-    def summary(self, *, per: float = 1, digits: int = 3) -> AverageAndMaximum | None:
-        """Mean and maximum, divided by ``per`` and rounded to ``digits``; None before the first value."""
+    def summary(self, *, per: float = 1) -> AverageAndMaximum | None:
+        """Mean and maximum, divided by ``per`` and rounded; None before the first value."""
         if self.maximum is None:
             return None
-        return AverageAndMaximum(
-            avg=round(self.total / self.weight / per, digits), max=round(self.maximum / per, digits)
-        )
+        return AverageAndMaximum(avg=round(self.total / self.weight / per, 3), max=round(self.maximum / per, 3))
 
 
 class MonotonicCounter:

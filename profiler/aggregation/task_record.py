@@ -1,43 +1,89 @@
-"""Builds the record of a run from the task, the batch container and its usage."""
+"""Builds the record of a run from the task, the batch container, its usage, and the parts that collectors add."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
-from profiler.aggregation.out_of_memory import out_of_memory
-from profiler.aggregation.run_end import RunEnd, ended, with_clock_shift
+from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
+from profiler.aggregation.run_end import RunEnd, ended, may_have_missed_a_kill, out_of_memory, with_clock_shift
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import percent_of
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
-from profiler.core.timestamps import NS_PER_MS, format_ms
+from profiler.core.optional_math import min_known
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import (
     Container,
     Distribution,
     Interval,
     Metrics,
+    Number,
     OtherContainer,
     PeakSource,
+    Process,
     Processor,
     Record,
     Sampling,
     TaskSize,
+    Visible,
     known_peak_source,
-    may_have_missed_a_kill,
+    with_warnings,
 )
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, VCPU_DIGITS, as_number, billed_ms, mebibytes, span_ms
 
 if TYPE_CHECKING:
     from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+    from profiler.record.activity_model import TimeBreakdown
 
 # cgroup v1 writes "unlimited" as 2^63 - 1 rounded down to a page. No machine has this much memory.
 _UNLIMITED_BYTES = 2**60
 # The time of the highest sample counts as the time of the peak if the sample reached this part of it.
 _SAMPLED_PEAK_FRACTION = 0.9
+
+
+class RecordPart(Struct, frozen=True, kw_only=True):
+    """One collector's data on a run. All collectors see the same record, so their order has no effect on values.
+
+    Attributes:
+        values: Fields of the record, of which no other collector has a value.
+        source: The name of the source; None if it had no data.
+        warnings: Sentences about the measurement.
+        reader_cpu_ns: The CPU time of a program that the collector runs, which counts as the monitor's.
+        while_idle: What the batch did while all GPUs were idle.
+    """
+
+    values: Mapping[str, object] = {}
+    source: str | None = None
+    warnings: tuple[str, ...] = ()
+    reader_cpu_ns: int = 0
+    while_idle: "TimeBreakdown | None" = None
+
+
+def with_parts(record: Record, parts: Sequence[RecordPart]) -> Record:
+    """Return the record with the parts of all collectors."""
+    for part in parts:
+        record = replace(record, **part.values)
+        if part.source is not None and record.sampling is not None:
+            sources = (*record.sampling.sources, part.source)
+            record = replace(record, sampling=replace(record.sampling, sources=sources))
+        monitor = record.monitor
+        if monitor is not None and monitor.cpu_seconds is not None and part.reader_cpu_ns:
+            cpu_seconds = round(monitor.cpu_seconds + part.reader_cpu_ns / NS_PER_SECOND, 3)
+            record = replace(record, monitor=replace(monitor, cpu_seconds=cpu_seconds))
+        record = with_warnings(record, part.warnings)
+    for part in parts:
+        record = with_while_idle(record, part.while_idle)
+    return record
+
+
+def with_while_idle(record: Record, while_idle: "TimeBreakdown | None") -> Record:
+    """Add to the idle time of the GPUs what the batch did meanwhile, if that is known."""
+    if record.gpu_idle is None or while_idle is None:
+        return record
+    return replace(record, gpu_idle=replace(record.gpu_idle, waiting_for=while_idle))
 
 
 class ResourceLimits(Struct, frozen=True, kw_only=True):
@@ -80,11 +126,8 @@ def usage_metrics(usage: ContainerUsage | None, sizes: ResourceLimits) -> Metric
         memory_cache_mb=usage.memory_cache_bytes.summary(per=MIB),
         max_memory_used_at=None if usage.memory_max_at_ns is None else format_ms(usage.memory_max_at_ns),
         memory_usage_peak_mb=mebibytes(usage.memory_usage_peak_bytes),
-        network_rx_bytes=usage.network_rx_bytes,
-        network_tx_bytes=usage.network_tx_bytes,
-        block_read_bytes=usage.block_read_bytes,
-        block_write_bytes=usage.block_write_bytes,
         max_pids=usage.max_pids,
+        **usage.traffic(),
     )
 
 
@@ -104,6 +147,19 @@ def with_peak(metrics: Metrics, size_bytes: float | None, source: PeakSource | N
         memory_peak_source=source,
         memory_used_mb=_with_max(metrics.memory_used_mb, peak_mb),
         memory_utilization_percent=_with_max(metrics.memory_utilization_percent, percent),
+    )
+
+
+def within_total(processes: Iterable[Process], total_mb: Number | None) -> tuple[Process, ...]:
+    """The processes of a run, each with at most the memory peak of all processes together.
+
+    The kernel counts a process's memory in another way than its control group's, so its mark can be a little higher.
+    """
+    return tuple(
+        replace(process, max_memory_used_mb=min_known(process.max_memory_used_mb, total_mb))
+        if process.max_memory_used_mb is not None
+        else process
+        for process in processes
     )
 
 
@@ -130,7 +186,7 @@ def _with_max(distribution: Distribution | None, peak: float | None) -> Distribu
     return distribution if distribution is None or peak is None else replace(distribution, max=float(peak))
 
 
-def build_interval(totals: UsageTotals, sizes: ResourceLimits, *, started_ns: int, finished_ns: int) -> Interval:
+def build_interval(totals: UsageWindow, sizes: ResourceLimits, *, started_ns: int, finished_ns: int) -> Interval:
     """The metrics since the last checkpoint."""
     return Interval(
         started_at=format_ms(started_ns),
@@ -181,7 +237,7 @@ def build_other_container(
 ) -> OtherContainer:
     """A container of the task other than the batch.
 
-    ``clock_shift_ns`` is by how much the wall clock was set since its start.
+    ``clock_shift_ns`` is the amount by which the wall clock was set since the container's start.
 
     In awsvpc mode every container has the network counters of the task. They are left out here
     because the batch's metrics contain them.
@@ -233,7 +289,8 @@ def build_batch_record(
         finished_at=None if end.finished_ns is None else format_ms(end.finished_ns),
         metrics=_batch_metrics(container, task, usage_metrics(usage, sizes), end),
         containers=tuple(others),
-        task_size=_task_size(task),
+        task_size=task_size_of(task),
+        visible=visible_of(host),
     )
     memory = out_of_memory(
         end,
@@ -251,6 +308,14 @@ def processor_of(host: Host) -> Processor | None:
     if host.processor_model is None and host.processor_count is None:
         return None
     return Processor(model=host.processor_model, count=host.processor_count)
+
+
+def visible_of(host: Host) -> Visible | None:
+    """What a program sees of the machine, for the record; None if nothing is known of it."""
+    cpus = host.processor_count or host.vcpu
+    if host.memory_bytes is None and cpus is None:
+        return None
+    return Visible(memory_mb=mebibytes(host.memory_bytes), cpus=as_number(cpus))
 
 
 def _batch_metrics(container: "ContainerMetadata", task: "TaskMetadata", measured: Metrics, end: RunEnd) -> Metrics:
@@ -276,7 +341,8 @@ def _identity(container: "ContainerMetadata") -> Container:
     )
 
 
-def _task_size(task: "TaskMetadata") -> TaskSize | None:
+def task_size_of(task: "TaskMetadata") -> TaskSize | None:
+    """The task's limits for the record; None if it has none."""
     if task.vcpu_limit is None and task.memory_limit_bytes is None:
         return None
     return TaskSize(vcpu=as_number(task.vcpu_limit), memory_mb=mebibytes(task.memory_limit_bytes))

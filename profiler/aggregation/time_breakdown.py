@@ -1,33 +1,46 @@
 """Divides the wall time of a run: on a CPU, waiting for a CPU, and blocked by what the run waited for.
 
 The time of each step is divided by the counters of the kernel, and its blocked part belongs to the kind that the sample
-at its end shows.
+at its end shows. Threads that wait for a CPU at the same time do not make a step longer: the longest wait of a thread
+counts, and also the wait of a thread that began in the step, which may follow another thread.
+
+The time in which the GPUs were idle is divided in the same way: it has the same share of each part of a step.
 """
 
+import math
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from profiler.aggregation.recent_waits import RecentWaits
 from profiler.aggregation.time_series import RunSeries
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
+from profiler.readers.linux.waited_target import Wait
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Record
 from profiler.record.units import CPU_SECONDS_DIGITS
 
-# Of all threads the first of these kinds counts. A thread that waits for others says less than one that does not.
+# The first of these kinds that any thread shows counts. A thread that waits for other threads is the weaker evidence.
 _KINDS = ("disk", "network", "sleep", "pipe", "lock", "child", "other")
 _SEEN_WITHOUT_PRIVILEGE = ("disk", "other")
 _OTHER = "other"
-# A sample covers a step of up to this many usual steps, and a step of this length in any case.
-_MAX_USUAL_STEPS = 2.5
-_MAX_SHORT_STEP_NS = NS_PER_SECOND // 4
+# A sample covers up to this many intervals before it, and this time in any case. The rest is a gap: a pause that
+# limits the profiler's cost, or a late reading.
+_COVERED_INTERVALS = 1.5
+_MIN_COVERED_NS = NS_PER_SECOND // 4
 # Steps whose division may still change: by a wait for a CPU that ends later, or by a later sample that is nearer.
 _MAX_OPEN_STEPS = 64
 # System calls that could not be read for a longer part of the run hide too much.
 _MAX_HIDDEN_SHARE = 0.05
+# The most threads whose last wait for a CPU is remembered: a thread may begin the next one in the same step.
+_MAX_REMEMBERED = 512
+# Linux 6.18 sometimes counts the time in which a thread was blocked as a wait for a CPU, on a machine with much to do.
+# So where many threads have waited, the wait of a thread that has hardly run does not count if it is this many times as
+# long as the wait of nine in ten threads.
+_MIN_THREADS, _MAX_TIMES_OTHERS, _MAX_WAIT_PER_RUN = 16, 4, 1000
 # The most values of readings that wait to be added.
 _MAX_BUFFERED = 2000
 _MAX_TARGETS_SHOWN = 8
@@ -37,6 +50,14 @@ _PERCENT_DIGITS = 1
 _UNITS = 1000  # 100 % in tenths
 
 
+IdleBetween = Callable[[int, int], int]
+
+
+def never_idle(start_ns: int, end_ns: int) -> int:  # noqa: ARG001
+    """Return 0: without a GPU, none is idle."""
+    return 0
+
+
 class _Shown(Struct, frozen=True, gc=False):
     """The kind that a sample shows, and how many of the threads of this kind wait for which target."""
 
@@ -44,30 +65,52 @@ class _Shown(Struct, frozen=True, gc=False):
     targets: tuple[tuple[str | None, int], ...] = ()
     is_hidden: bool = False
 
+    def divide(self, time_ns: int) -> Iterator[tuple[Wait, int]]:
+        """Divide the time among the threads."""
+        threads = sum(count for _, count in self.targets)
+        return ((Wait(self.kind, target), time_ns * count // threads) for target, count in self.targets)
+
 
 class _Step:
-    """A step of the run, until its division is final. ``is_covered`` is False for a gap between two readings."""
+    """A step of the run, until its division is final.
 
-    __slots__ = ("end_ns", "is_covered", "run_ns", "shown", "start_ns", "wait_ns")
+    ``covered_ns`` is the part that the sample at its end covers. ``longest_ns`` is the longest wait of a thread for a
+    CPU, ``brief_ns`` the wait of a thread that began in the step.
+    """
 
-    def __init__(self, start_ns: int, end_ns: int, run_ns: int, shown: _Shown | None, *, is_covered: bool) -> None:
+    __slots__ = ("brief_ns", "covered_ns", "end_ns", "longest_ns", "run_ns", "shown", "start_ns")
+
+    def __init__(self, start_ns: int, end_ns: int, run_ns: int, shown: _Shown | None, covered_ns: int) -> None:
         self.start_ns = start_ns
         self.end_ns = end_ns
         self.run_ns = run_ns
-        self.wait_ns = 0
+        self.longest_ns = 0
+        self.brief_ns = 0
         self.shown = shown
-        self.is_covered = is_covered
+        self.covered_ns = covered_ns
 
     @property
     def length_ns(self) -> int:
         return self.end_ns - self.start_ns
 
+    @property
+    def wait_ns(self) -> int:
+        return self.longest_ns + self.brief_ns
+
+    def add_wait(self, wait_ns: int, *, is_new: bool) -> None:
+        """Count a wait of one thread: all that it waited in the step."""
+        if is_new:
+            self.brief_ns = max(self.brief_ns, wait_ns)
+        else:
+            self.longest_ns = max(self.longest_ns, wait_ns)
+
 
 class _Parts:
-    """The sums over steps."""
+    """The sums over steps. ``undecided_ns`` is the blocked time that no sample explains so far."""
 
     def __init__(self) -> None:
         self.length_ns = 0
+        self.undecided_ns = 0
         self.on_cpu_ns = 0
         self.waiting_ns = 0
         self.covered_ns = 0
@@ -75,24 +118,26 @@ class _Parts:
         self.blocked_ns: Counter[str] = Counter()
         self.targets_ns: Counter[tuple[str, str]] = Counter()
 
-    def add(self, step: _Step) -> int:
-        """Add the time of a step, except what was blocked: that is returned."""
+    def add(self, step: _Step, part_ns: int) -> int:
+        """Add ``part_ns`` of the time of a step; returns the blocked time of it, which is not added."""
         on_cpu_ns = min(step.length_ns, step.run_ns)
         waiting_ns = min(step.length_ns - on_cpu_ns, step.wait_ns)
-        self.length_ns += step.length_ns
+        on_cpu_ns, waiting_ns, covered_ns = (
+            time_ns * part_ns // step.length_ns for time_ns in (on_cpu_ns, waiting_ns, step.covered_ns)
+        )
+        self.length_ns += part_ns
         self.on_cpu_ns += on_cpu_ns
         self.waiting_ns += waiting_ns
-        self.covered_ns += step.length_ns if step.is_covered else 0
-        return step.length_ns - on_cpu_ns - waiting_ns
+        self.covered_ns += covered_ns
+        return part_ns - on_cpu_ns - waiting_ns
 
     def add_blocked(self, blocked_ns: int, shown: _Shown) -> None:
         """Add blocked time, divided among the threads of the kind that counts."""
         self.hidden_ns += blocked_ns if shown.is_hidden else 0
         self.blocked_ns[shown.kind] += blocked_ns
-        threads = sum(count for _, count in shown.targets)
-        for target, count in shown.targets:
-            if target is not None and blocked_ns:
-                self.targets_ns[shown.kind, target] += blocked_ns * count // threads
+        for wait, time_ns in shown.divide(blocked_ns):
+            if wait.target is not None and blocked_ns:
+                self.targets_ns[wait.kind, wait.target] += time_ns
         if len(self.targets_ns) > _MAX_TARGETS_KEPT:
             kept = Counter(dict(self.targets_ns.most_common(_MAX_TARGETS_KEPT // 2)))
             kept[_REST] += self.targets_ns.total() - kept.total()
@@ -105,7 +150,7 @@ class _Parts:
         return copied
 
     def breakdown(self, *, sees_calls: bool, has_waits: bool, duration_ns: int | None) -> TimeBreakdown:
-        """The sums in percent. What cannot be told is in ``otherPercent``."""
+        """The sums in percent. ``otherPercent`` is the time of unknown kind."""
         is_full = sees_calls and self.hidden_ns <= _MAX_HIDDEN_SHARE * self.length_ns
         kinds = [kind for kind in (_KINDS if is_full else _SEEN_WITHOUT_PRIVILEGE) if kind != _OTHER]
         parts = {"on_cpu": self.on_cpu_ns}
@@ -153,12 +198,13 @@ class TimeAccount:
     Args:
         started_ns: The start of the run; None if it is unknown: the first reading is then the start.
         interval_ns: The usual step.
+        idle_ns: For how long all GPUs were idle between two moments, on the clock of ``started_ns``.
     """
 
-    def __init__(self, started_ns: int | None, interval_ns: int) -> None:
+    def __init__(self, started_ns: int | None, interval_ns: int, idle_ns: IdleBetween = never_idle) -> None:
         self._until_ns = started_ns
-        self._interval_ns = interval_ns
-        self._last_length_ns = 0
+        self._idle_ns = idle_ns
+        self._max_covered_ns = max(round(_COVERED_INTERVALS * interval_ns), _MIN_COVERED_NS)
         self._cpu_ns = 0
         self._wait_ns = 0
         self._has_waits = False
@@ -167,10 +213,11 @@ class TimeAccount:
         self._readings: list[tuple[int, int, ThreadSample]] = []
         self._buffered = 0
         self._steps: deque[_Step] = deque()
+        self._last_waits: dict[int, tuple[int, int]] = {}
         self._for_series: deque[tuple[int, int, int, bool]] = deque(maxlen=2 * _MAX_OPEN_STEPS)
-        self._parts = _Parts()
+        self._parts, self._idle_parts = _Parts(), _Parts()
+        self._recent = RecentWaits()
         self._last_shown: tuple[int, _Shown] | None = None
-        self._undecided_ns = 0
 
     def add(self, read_ns: int, cpu_ns: int, sample: ThreadSample, series: RunSeries | None = None) -> None:
         """Add a reading at the end of a step.
@@ -189,14 +236,14 @@ class TimeAccount:
     def finish(self, read_ns: int, cpu_ns: int, last: ThreadSample, series: RunSeries | None = None) -> None:
         """Add the end of the run.
 
-        If no thread of it was readable any more, it is assumed to have waited for a CPU as much as in the step before.
+        If no thread of it was readable any more, it is assumed to have waited for a CPU as long as in the step before.
         """
         self.flush(series)
         before = self._steps[-1] if self._steps else None
         step = self._add_step(read_ns, cpu_ns, last, series)
         if step is not None and before is not None and not last.growth:
             idle_ns, idle_before_ns = (max(part.length_ns - part.run_ns, 0) for part in (step, before))
-            step.wait_ns = idle_ns * min(before.wait_ns, idle_before_ns) // max(idle_before_ns, 1)
+            step.longest_ns = idle_ns * min(before.wait_ns, idle_before_ns) // max(idle_before_ns, 1)
 
     def added_to(self, record: Record, cpu_ns: int) -> Record:
         """Return the record with the division and the waits for a CPU, as of the last :meth:`flush`.
@@ -214,20 +261,31 @@ class TimeAccount:
         )
         return replace(record, metrics=metrics, time_breakdown=breakdown)
 
-    def _breakdown(self, duration_ns: int | None) -> TimeBreakdown | None:
-        """The division so far; None without a sample. ``duration_ns`` is the length of the run, if it is known."""
+    def idle_breakdown(self) -> TimeBreakdown | None:
+        """The division of the time in which all GPUs were idle, as of the last :meth:`flush`; None without such."""
+        return self._breakdown(None, is_idle=True)
+
+    def _breakdown(self, duration_ns: int | None, *, is_idle: bool = False) -> TimeBreakdown | None:
+        """The division so far; None without a sample. ``duration_ns`` is the length of the time, if it is known."""
         if not self._is_sampled:
             return None
-        parts, last_shown, undecided_ns = self._parts.copy(), self._last_shown, self._undecided_ns
+        parts, last_shown = (self._idle_parts if is_idle else self._parts).copy(), self._last_shown
         for index, step in enumerate(self._steps):
-            last_shown, more_ns = _settle(step, parts, last_shown, self._following(index))
-            undecided_ns += more_ns
-        if undecided_ns:
+            part_ns = self._idle_part_ns(step) if is_idle else step.length_ns
+            last_shown = _settle(step, part_ns, parts, last_shown, self._following(index))
+        if parts.undecided_ns:
             following = self._following(-1)
-            parts.add_blocked(undecided_ns, _Shown(_OTHER) if following is None else following[1])
+            parts.add_blocked(parts.undecided_ns, _Shown(_OTHER) if following is None else following[1])
         if not parts.length_ns:
             return None
         return parts.breakdown(sees_calls=self._sees_calls, has_waits=self._has_waits, duration_ns=duration_ns)
+
+    def _idle_part_ns(self, step: _Step) -> int:
+        return min(self._idle_ns(step.start_ns, step.end_ns), step.length_ns)
+
+    def longest_wait(self, since_ns: int) -> Wait | None:
+        """The longest wait of the run since then, as of the last :meth:`flush`; None if it is unknown."""
+        return self._recent.longest(since_ns)
 
     def flush(self, series: RunSeries | None) -> None:
         """Add the readings that wait, also to the series. Many at once cost a third of one after the other."""
@@ -248,41 +306,59 @@ class TimeAccount:
         self._until_ns, self._cpu_ns = read_ns, cpu_ns
         if start_ns is None:
             return None
-        length_ns = read_ns - start_ns
-        usual_ns = max(self._interval_ns, self._last_length_ns)
-        is_covered = length_ns <= max(_MAX_USUAL_STEPS * usual_ns, _MAX_SHORT_STEP_NS)
-        self._last_length_ns = length_ns
-        step = _Step(start_ns, read_ns, run_ns, _shown_by(sample), is_covered=is_covered)
+        covered_ns = min(read_ns - start_ns, self._max_covered_ns)
+        step = _Step(start_ns, read_ns, run_ns, _shown_by(sample), covered_ns)
         self._steps.append(step)
         self._add_waits(step, growth, series)
+        if step.shown is not None:
+            blocked_ns = max(covered_ns - run_ns, 0)
+            self._recent.add(start_ns, read_ns, dict(step.shown.divide(blocked_ns)))
         if len(self._steps) > _MAX_OPEN_STEPS:
             self._close_first_step()
         return step
 
-    def _add_waits(self, step: _Step, growth: Iterable[ThreadGrowth], series: RunSeries | None) -> None:
-        """Add the waits to the step in which they ended; what they exceed it by belongs to the steps before."""
-        late: list[int] = []
+    def _add_waits(self, step: _Step, growth: Sequence[ThreadGrowth], series: RunSeries | None) -> None:
+        """Add the waits to the step in which they ended. The excess of a wait belongs to the steps before."""
+        sum_ns, limit_ns = 0, _longest_plausible_ns(growth)
+        late: list[tuple[ThreadGrowth, int]] = []
         for grown in growth:
+            if grown.wait_ns > max(limit_ns * grown.steps, _MAX_WAIT_PER_RUN * grown.run_ns):
+                continue
             if grown.steps > 1:
                 self._spread_wait(grown)
                 continue
             within_ns = min(grown.wait_ns, max(step.length_ns - grown.run_ns, 0))
-            step.wait_ns += within_ns
+            sum_ns += within_ns
+            step.add_wait(within_ns, is_new=grown.is_new)
             if grown.wait_ns > within_ns:
-                late.append(grown.wait_ns - within_ns)
-        self._for_series.append((step.start_ns, step.end_ns, step.wait_ns, False))
-        for earlier in reversed(self._steps) if late else ():
-            if earlier is step:
-                continue
-            part_ns = sum(min(late_ns, earlier.length_ns) for late_ns in late)
-            late = [late_ns - earlier.length_ns for late_ns in late if late_ns > earlier.length_ns]
-            earlier.wait_ns += part_ns
-            self._for_series.append((earlier.start_ns, earlier.end_ns, part_ns, True))
-            if not late:
-                break
+                late.append((grown, grown.wait_ns - within_ns))
+        self._for_series.append((step.start_ns, step.end_ns, sum_ns, False))
+        self._add_late(step, late)
+        if len(self._last_waits) > _MAX_REMEMBERED:
+            self._last_waits.clear()
+        self._last_waits.update((grown.thread, (step.end_ns, grown.wait_ns)) for grown in growth if grown.wait_ns)
         while series is not None and self._for_series:  # there is none before the second sample
             start_ns, end_ns, wait_ns, is_late = self._for_series.popleft()
             series.add_cpu_wait(start_ns, end_ns, wait_ns, is_late=is_late)
+
+    def _add_late(self, step: _Step, late: list[tuple[ThreadGrowth, int]]) -> None:
+        """Add waits to the steps before the one in which they ended: they fill the last part of these steps."""
+        for earlier in reversed(self._steps) if late else ():
+            if earlier is step:
+                continue
+            sum_ns, left = 0, []
+            for grown, late_ns in late:
+                part_ns = min(late_ns, earlier.length_ns)
+                sum_ns += part_ns
+                ended_ns, before_ns = self._last_waits.get(grown.thread, (0, 0))
+                before_ns = before_ns if ended_ns == earlier.end_ns else 0
+                earlier.add_wait(min(part_ns + before_ns, earlier.length_ns), is_new=False)
+                if late_ns > part_ns:
+                    left.append((grown, late_ns - part_ns))
+            self._for_series.append((earlier.start_ns, earlier.end_ns, sum_ns, True))
+            late = left
+            if not late:
+                break
 
     def _spread_wait(self, grown: ThreadGrowth) -> None:
         """Add the wait of a thread that was not read in each step."""
@@ -290,18 +366,17 @@ class TimeAccount:
         length_ns = sum(step.length_ns for step in steps)
         for step in steps:
             part_ns = grown.wait_ns * step.length_ns // length_ns
-            step.wait_ns += part_ns
-            if step is not steps[-1]:
-                self._for_series.append((step.start_ns, step.end_ns, part_ns, True))
+            step.add_wait(part_ns, is_new=False)
+            self._for_series.append((step.start_ns, step.end_ns, part_ns, True))
 
     def _close_first_step(self) -> None:
         following = self._following(0)
-        step = self._steps.popleft()
-        if self._undecided_ns and step.shown is not None:
-            self._parts.add_blocked(self._undecided_ns, step.shown)
-            self._undecided_ns = 0
-        self._last_shown, undecided_ns = _settle(step, self._parts, self._last_shown, following)
-        self._undecided_ns += undecided_ns
+        step, before = self._steps.popleft(), self._last_shown
+        for parts, part_ns in ((self._parts, step.length_ns), (self._idle_parts, self._idle_part_ns(step))):
+            if parts.undecided_ns and step.shown is not None:
+                parts.add_blocked(parts.undecided_ns, step.shown)
+                parts.undecided_ns = 0
+            self._last_shown = _settle(step, part_ns, parts, before, following)
 
     def _following(self, index: int) -> tuple[int, _Shown] | None:
         """The first sample after a step that shows a blocked thread."""
@@ -309,37 +384,50 @@ class TimeAccount:
         return next(((step.end_ns, step.shown) for step in later if step.shown is not None), None)
 
 
-def _settle(
-    step: _Step, parts: _Parts, before: tuple[int, _Shown] | None, after: tuple[int, _Shown] | None
-) -> tuple[tuple[int, _Shown] | None, int]:
-    """Add a step to the sums. The blocked time of a gap between two readings is ``other``.
+def _longest_plausible_ns(growth: Sequence[ThreadGrowth]) -> float:
+    """The longest wait in one step that the waits of the other threads make plausible."""
+    waits_ns = sorted([grown.wait_ns // grown.steps for grown in growth if grown.wait_ns])
+    return _MAX_TIMES_OTHERS * waits_ns[len(waits_ns) * 9 // 10] if len(waits_ns) >= _MIN_THREADS else math.inf
 
-    Returns:
-        The last sample that shows a blocked thread, and the blocked time that no sample explains so far.
+
+def _settle(
+    step: _Step,
+    part_ns: int,
+    parts: _Parts,
+    before: tuple[int, _Shown] | None,
+    after: tuple[int, _Shown] | None,
+) -> tuple[int, _Shown] | None:
+    """Add ``part_ns`` of a step to the sums; returns the last sample that shows a blocked thread.
+
+    The blocked time of a gap belongs to what its two ends show, if that is the same; else it is ``other``.
     """
-    blocked_ns = parts.add(step)
-    if step.shown is not None or not step.is_covered:
-        shown = step.shown if step.is_covered else None
-        parts.add_blocked(blocked_ns, shown or _Shown(_OTHER))
-        return before if step.shown is None else (step.end_ns, step.shown), 0
-    middle_ns = (step.start_ns + step.end_ns) // 2
-    nearest = min(
-        (sample for sample in (before, after) if sample is not None),
-        key=lambda sample: abs(sample[0] - middle_ns),
-        default=None,
-    )
-    if nearest is None:
-        return before, blocked_ns
-    parts.add_blocked(blocked_ns, nearest[1])
-    return before, 0
+    last = before if step.shown is None else (step.end_ns, step.shown)
+    if not part_ns:  # as the idle part of each step without a GPU
+        return last
+    blocked_ns = parts.add(step, part_ns)
+    shown = step.shown or _nearest((step.start_ns + step.end_ns) // 2, before, after)
+    if step.covered_ns < step.length_ns and (before is None or before[1] != shown):
+        gap_ns = blocked_ns * (step.length_ns - step.covered_ns) // step.length_ns
+        parts.add_blocked(gap_ns, _Shown(_OTHER))
+        blocked_ns -= gap_ns
+    if shown is None:
+        parts.undecided_ns += blocked_ns
+    else:
+        parts.add_blocked(blocked_ns, shown)
+    return last
+
+
+def _nearest(at_ns: int, *samples: tuple[int, _Shown] | None) -> _Shown | None:
+    """The wait in the sample that is nearest to a time."""
+    known = [sample for sample in samples if sample is not None]
+    return min(known, key=lambda sample: abs(sample[0] - at_ns))[1] if known else None
 
 
 def _shown_by(sample: ThreadSample) -> _Shown | None:
-    """What the sample shows; None if no thread is blocked."""
-    if not sample.waits:
+    """The wait that the sample shows; None if no thread is blocked."""
+    kinds = {wait.kind for wait in sample.waits}
+    kind = next((kind for kind in _KINDS if kind in kinds), None)
+    if kind is None:
         return None
-    waits = Counter(sample.waits)
-    kinds = {wait.kind for wait in waits}
-    kind = next(kind for kind in _KINDS if kind in kinds)
-    targets = [(wait.target, count) for wait, count in waits.items() if wait.kind == kind]
+    targets = [(wait.target, count) for wait, count in sample.waits.items() if wait.kind == kind]
     return _Shown(kind, tuple(targets), is_hidden=sample.has_refused and kind == _OTHER)

@@ -8,8 +8,6 @@ step, so that merging loses nothing.
 from collections.abc import Callable, Collection, Iterator
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from msgspec import Struct
-
 from profiler.aggregation.statistics import MeanAndMaximum
 from profiler.core.optional_math import max_known, sum_known
 from profiler.core.timestamps import NS_PER_MS, format_ms
@@ -27,10 +25,11 @@ _Number = TypeVar("_Number", int, float)
 _Sum: TypeAlias = tuple[float, int]
 
 Column: TypeAlias = tuple[float | None, ...]
+SeriesRow: TypeAlias = tuple[int, float | None, int | None, int | None, int | None, float | None, float | None]
 
 
 class DeviceReadings:
-    """The readings of all devices since some moment.
+    """The readings of all devices over a period.
 
     ``gpu_memory_bytes`` has the readings of each GPU, ``gpus_memory_bytes`` is the memory of all GPUs together.
     """
@@ -70,7 +69,7 @@ class _Column(Generic[_Cell]):
         self.cells: list[_Cell] = []
 
     def add(self, index: int, cell: _Cell) -> None:
-        """Combine a measurement with those of its step."""
+        """Combine a measurement with the others of its step."""
         if index >= len(self.cells):
             self.cells.extend([self.empty] * (index + 1 - len(self.cells)))
         self.cells[index] = self.combine(self.cells[index], cell)
@@ -84,18 +83,6 @@ class _Column(Generic[_Cell]):
     def padded(self, length: int) -> list[_Cell]:
         """The cells, followed by empty ones up to ``length``."""
         return self.cells + [self.empty] * (length - len(self.cells))
-
-
-class SeriesStep(Struct, frozen=True, gc=False):
-    """The measurements of one step, which ends ``end_ns`` after the start of the run; None: not measured."""
-
-    end_ns: int
-    vcpu_used: float | None
-    memory_bytes: int | None
-    block_read_bytes: int | None
-    block_write_bytes: int | None
-    gpu_percent: float | None
-    gpus_memory_bytes: float | None
 
 
 class RunSeries:
@@ -141,7 +128,7 @@ class RunSeries:
     def add_cpu_wait(self, start_ns: int, end_ns: int, wait_ns: int, *, is_late: bool = False) -> None:
         """Spread the time that threads waited for a CPU like CPU time.
 
-        ``is_late`` is for a wait that was learned of after the step.
+        ``is_late`` is for a wait that became known after the step.
         """
         self._spread(self._cpu_wait, start_ns, end_ns, wait_ns, is_late=is_late)
 
@@ -205,15 +192,18 @@ class RunSeries:
         return Series(
             started_at=format_ms(self._started_ns),
             step_ms=as_number(self.step_ns / NS_PER_MS) or 0,
-            vcpu_used=_optional(_means(self._cpu, length)),
-            memory_used_mb=_optional(tuple(memory)),
-            gpu_utilization_percent=_optional(_means(self._gpu, length)),
-            neuron_utilization_percent=_optional(_means(self._neuron, length)),
-            cpu_wait=_optional(_means(self._cpu_wait, length)),
+            vcpu_used=rounded_column(_means(self._cpu, length)),
+            memory_used_mb=rounded_column(tuple(memory)),
+            gpu_utilization_percent=rounded_column(_means(self._gpu, length)),
+            neuron_utilization_percent=rounded_column(_means(self._neuron, length)),
+            cpu_wait=rounded_column(_means(self._cpu_wait, length)),
         )
 
-    def steps(self) -> Iterator[SeriesStep]:
-        """The steps so far, without rounding."""
+    def steps(self) -> Iterator[SeriesRow]:
+        """The steps so far, without rounding.
+
+        A step has its end in ns after the start, vCPU, memory, bytes read and written, percent and memory of the GPUs.
+        """
         length = self.length
         columns = (
             _means(self._cpu, length),
@@ -224,7 +214,7 @@ class RunSeries:
             self._gpus_memory.padded(length),
         )
         for index, cells in enumerate(zip(*columns, strict=True)):
-            yield SeriesStep((index + 1) * self.step_ns, *cells)
+            yield (index + 1) * self.step_ns, *cells
 
     def copy(self, *, min_step_ms: float = 0, max_steps: int | None = None) -> "RunSeries":
         """The series so far, which does not grow any more with this one.
@@ -291,7 +281,7 @@ def _means(column: _Column[_Sum], length: int) -> Column:
 
 
 def with_columns(series: Series | None, other: RunSeries, names: Collection[str]) -> Series | None:
-    """Replace columns of a series with those of another series of the same run.
+    """Replace columns of a series with the columns of another series of the same run.
 
     Args:
         series: The series; if it has longer steps, the other one is merged to these.
@@ -339,7 +329,7 @@ def _rounded(value: float) -> float:
     return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
 
 
-def _optional(values: Column) -> Column | None:
+def rounded_column(values: Column) -> Column | None:
     """Rounded to three significant digits; None if no step was measured."""
     if all(value is None for value in values):
         return None

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from profiler.aggregation.process_totals import TreeMemory
 from profiler.aggregation.statistics import MonotonicCounter
+from profiler.core.optional_math import min_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import MAX_TEXT_LENGTH, truncate_text
@@ -27,7 +28,7 @@ _MAX_KILLED_SHOWN = 5
 _MAX_END_FRACTION = 0.1
 _MAX_FEW_STEPS = 3
 
-# How the arguments of a process are shown; None for not at all.
+# How the arguments of a process are shown; None hides them.
 ShowArguments = Callable[[ProcessReading], str | None]
 
 
@@ -55,7 +56,7 @@ class _Total(Struct, frozen=True, gc=False):
 
 
 class ProcessTotals:
-    """Sums up all processes by name. A process that was never seen alive is not included.
+    """Sums up all processes by name. A process that was never seen running is not included.
 
     Args:
         show_arguments: How the arguments are shown.
@@ -75,8 +76,16 @@ class ProcessTotals:
         self._ended: dict[_ProcessName, _Total] = {}
         self._memory: dict[_ProcessName, TreeMemory] = {}
 
-    def add(self, processes: Iterable[ProcessReading], read_ns: int | None = None) -> None:
-        """Add a reading of all processes. ``read_ns`` is its time in the time series; None if it has none there."""
+    def add(
+        self, processes: Iterable[ProcessReading], read_ns: int | None = None, *, total_bytes: int | None = None
+    ) -> None:
+        """Add a reading of all processes.
+
+        Args:
+            processes: The processes.
+            read_ns: The time of the reading in the time series; None if it has none there.
+            total_bytes: The memory of all processes together, which no command exceeds in the time series.
+        """
         before, now = self._present, dict[tuple[int, int], tuple[_ProcessName, ProcessReading]]()
         readings: dict[_ProcessName, list[ProcessReading]] = {}
         changed: set[_ProcessName] = set()
@@ -106,7 +115,8 @@ class ProcessTotals:
         self._add_memory(changed, readings)
         if self._make_series is not None and read_ns is not None:
             self._series = self._series or self._make_series()
-            self._series.add(read_ns, used_ns, self._held_bytes)
+            held = self._held_bytes.items()
+            self._series.add(read_ns, used_ns, {name: min_known(size, total_bytes) or 0 for name, size in held})
         self._present = now
         if len(self._memory) - len(now) > _MAX_NAMES:
             self._drop_smallest()
@@ -131,7 +141,7 @@ class ProcessTotals:
         return tuple(self._shown_totals(name, totals[name], is_memory_shared=is_memory_shared) for name in shown)
 
     def with_commands(self, series: Series | None, *, is_memory_shared: bool = False) -> Series | None:
-        """Return the time series of the run with those of its commands, by descending CPU time, and of all others.
+        """Return the run's time series with the series of its commands, by descending CPU time, and of all others.
 
         Shown are the commands of :meth:`top`, at most eight of them. With ``is_memory_shared`` they have no memory.
         """

@@ -1,26 +1,23 @@
 """Errors of AWS as sentences. botocore is imported with the first call: it takes a quarter second."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from profiler.core.aws_clients import AwsClient
+from profiler.core.aws_error_codes import ACCESS_DENIED, EXPIRED, SERVER_FAULT, error_status, is_throttled
 from profiler.core.errors import TaskProfilerError
 
-_ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
-_EXPIRED = frozenset({"ExpiredTokenException", "ExpiredToken", "RequestExpired"})
+_EXPIRED = EXPIRED | {"RequestExpired"}
 _UNKNOWN_KEY = frozenset({"UnrecognizedClientException", "InvalidClientTokenId", "InvalidSignatureException"})
-_NOT_FOUND = "ResourceNotFoundException"
-_THROTTLED = frozenset(
-    {
-        "ThrottlingException",
-        "Throttling",
-        "TooManyRequestsException",
-        "RequestLimitExceeded",
-        "RequestThrottled",
-        "ProvisionedThroughputExceededException",
-    }
-)
+_NOT_FOUND = frozenset({"ResourceNotFoundException", "404"})
+_OTHER_REGION = frozenset({"301", "PermanentRedirect", "AuthorizationHeaderMalformed"})
+# SQS, SNS, Kinesis, Lambda and S3 return KMS's errors under their own names; Secrets Manager under these two.
+_KEY_ERROR = re.compile(r"kms|(?:de|en)cryptionfailure", re.IGNORECASE)
+# IAM's sentence contains the refused action, such as the permission to pass a role.
+_REFUSED_ACTION = re.compile(r"not authorized to perform: ([\w-]+:\w+)")
+UNKNOWN_REGION = "the Region is unknown: use --region, or set AWS_REGION."
 
 # Makes boto3's client of a service.
 OpenClient = Callable[[str], AwsClient]
@@ -31,9 +28,9 @@ def aws_errors(what: str, permission: str | None = None, *, not_found: str | Non
     """Turn an error of AWS into a sentence.
 
     Args:
-        what: What could not be done, such as ``/ecs/jobs cannot be read``.
-        permission: The permissions that it needs; None: the operation that failed.
-        not_found: The sentence if AWS does not find it; None: AWS's own message and what to check.
+        what: The failure in words, such as ``/ecs/jobs cannot be read``.
+        permission: The necessary permissions, by their names in IAM; None: only AWS's own sentence contains one.
+        not_found: The sentence if AWS does not find the resource; None: AWS's own message with advice.
     """
     from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError  # see the module's docstring
     from botocore.parsers import ResponseParserError
@@ -43,13 +40,14 @@ def aws_errors(what: str, permission: str | None = None, *, not_found: str | Non
     except ClientError as error:
         needed = permission or f"the operation {error.operation_name}"
         details = error.response.get("Error", {})
-        is_missing = not_found is not None and details.get("Code") == _NOT_FOUND
-        raise TaskProfilerError(f"{what}: {not_found if is_missing else _refusal(details, needed)}") from error
+        status = error_status(error)
+        is_missing = not_found is not None and details.get("Code") in _NOT_FOUND
+        raise TaskProfilerError(f"{what}: {not_found if is_missing else _refusal(details, status, needed)}") from error
     except ParamValidationError as error:
         reason = " ".join(str(error.kwargs["report"]).split())
-        cause = "boto3 does not know all fields, so upgrade boto3" if "Unknown parameter" in reason else "wrong name"
+        cause = "boto3 is too old for some fields, so upgrade boto3" if "Unknown parameter" in reason else "wrong name"
         raise TaskProfilerError(f"{what}: {cause} ({reason}).") from error
-    except ResponseParserError as error:  # its text contains the response
+    except ResponseParserError as error:  # the error's text contains the response
         raise TaskProfilerError(
             f"{what}: the response is not one of AWS: check HTTPS_PROXY, AWS_ENDPOINT_URL and the network."
         ) from error
@@ -57,20 +55,27 @@ def aws_errors(what: str, permission: str | None = None, *, not_found: str | Non
         raise TaskProfilerError(f"{what}: {_describe(error)}") from error
 
 
-def _refusal(error: Mapping[str, Any], permission: str) -> str:
+def _refusal(error: Mapping[str, Any], status: int, permission: str) -> str:
     code = str(error.get("Code", "unknown error"))
     message = " ".join(str(error.get("Message", "")).split()).rstrip(".")
-    if code in _ACCESS_DENIED:
-        return f"AWS refused ({code}): allow {permission}."
-    if code in _EXPIRED:
-        return f"AWS refused ({code}): the credentials have expired, so sign in again (aws sso login)."
-    if code in _UNKNOWN_KEY:
-        return f"AWS refused ({code}): check the credentials, or choose others with --profile."
-    if code in _THROTTLED:
-        return f"AWS returned {code} ({message}), because there are too many calls: wait a minute."
-    if code == _NOT_FOUND:
-        return f"AWS cannot find it ({message}): check name, --region and --profile."
-    return f"AWS returned {code} ({message}): check name, --region and --profile."
+    said = f"{code}: {message}" if message else code
+    refused = _REFUSED_ACTION.search(message)
+    allowed = permission if refused is None or refused[1] in permission else refused[1]
+    sentences = (
+        (code in ACCESS_DENIED, f"AWS refused ({said}): allow {allowed}."),
+        (code in _EXPIRED, f"AWS refused ({code}): the credentials have expired, so sign in again (aws sso login)."),
+        (code in _UNKNOWN_KEY, f"AWS refused ({code}): check the credentials, or choose others with --profile."),
+        (is_throttled(code), f"AWS returned {code} ({message}), because there are too many calls: wait a minute."),
+        (status >= SERVER_FAULT, f"AWS failed ({said}): try again in a minute."),
+        (
+            _KEY_ERROR.search(code),
+            f"AWS KMS refused ({said}): check the key's state, and allow kms:Decrypt and kms:GenerateDataKey on it.",
+        ),
+        (code in _NOT_FOUND, f"AWS cannot find it ({message}): check the name, --region and --profile."),
+        (code in _OTHER_REGION, f"it is in another Region ({said}): use --region."),
+    )
+    other = f"AWS returned {code} ({message}): check the name, --region and --profile."
+    return next((sentence for is_it, sentence in sentences if is_it), other)
 
 
 def _describe(error: Exception) -> str:
@@ -79,7 +84,7 @@ def _describe(error: Exception) -> str:
 
     details = getattr(error, "kwargs", {})
     if isinstance(error, exceptions.NoRegionError):
-        return "the Region is unknown: use --region, or set AWS_REGION."
+        return UNKNOWN_REGION
     if isinstance(error, exceptions.NoCredentialsError | exceptions.PartialCredentialsError):
         return "there are no AWS credentials: sign in (aws sso login, aws configure), or choose a --profile."
     if isinstance(error, exceptions.ProfileNotFound):

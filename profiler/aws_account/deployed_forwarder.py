@@ -17,10 +17,12 @@ _ERROR_PATTERN = '?"[ERROR]" ?"Task timed out" ?"Runtime.ImportModuleError"'
 _MAX_ERROR_CHARACTERS = 300
 _MAX_PAGES = 10
 _MS_PER_SECOND = 1000
+# The names of the template's alarms begin with the stack's name, a hyphen, and one of these.
+_ALARMS = ("forward-logs-", "task-stopped-", "watch-schedules-", "failed-items")
 
 
 class FunctionState(Struct, frozen=True, kw_only=True):
-    """A function's configuration; states as Lambda names them."""
+    """A function's configuration, with Lambda's names of the states."""
 
     arn: str
     state: str
@@ -29,7 +31,7 @@ class FunctionState(Struct, frozen=True, kw_only=True):
 
 
 class Activity(Struct, frozen=True, kw_only=True):
-    """What a function did in the last 24 hours. ``last_error`` is a line of its log."""
+    """A function's activity in the last 24 hours. ``last_error`` is a line of its log."""
 
     invocations: int
     errors: int
@@ -72,7 +74,7 @@ class DeployedStack:
         )
 
     def activity(self, name: str) -> Activity:
-        """What a function did in the last 24 hours."""
+        """A function's activity in the last 24 hours."""
         invocations, errors = (self._sum(name, metric) for metric in ("Invocations", "Errors"))
         return Activity(invocations=invocations, errors=errors, last_error=self._last_error(name) if errors else None)
 
@@ -109,13 +111,15 @@ class DeployedStack:
             response = self._open("sqs").get_queue_attributes(QueueUrl=queue_url, AttributeNames=[attribute])
         return int(response["Attributes"][attribute])
 
-    def active_alarms(self, prefix: str) -> tuple[str, ...]:
-        """The names of the alarms in state ALARM that begin with the prefix."""
+    def active_alarms(self) -> tuple[str, ...]:
+        """The stack's alarms in state ALARM. Other stacks' names may begin with this stack's name."""
+        prefix = f"{self._name}-"
         with aws_errors("The alarms cannot be read", "cloudwatch:DescribeAlarms"):
             paginator = self._open("cloudwatch").get_paginator("describe_alarms")
             pages = paginator.paginate(AlarmNamePrefix=prefix, StateValue="ALARM")
             alarms = [alarm for page in pages for alarm in page["MetricAlarms"]]
-        return tuple(alarm["AlarmName"] for alarm in alarms if alarm["StateValue"] == "ALARM")
+        names = [alarm["AlarmName"] for alarm in alarms if alarm["StateValue"] == "ALARM"]
+        return tuple(name for name in names if name.removeprefix(prefix).startswith(_ALARMS))
 
     def _sum(self, function: str, metric: str) -> int:
         end = datetime.fromtimestamp(self._clock.wall_ns() / NS_PER_SECOND, UTC)

@@ -8,10 +8,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from profiler.aws_account.account_schedules import is_timed, schedule_of
 from profiler.aws_account.aws_errors import OpenClient
 from profiler.aws_account.rollout import Rollout, RolloutRequest
 from profiler.aws_account.rollout_plan import Action, PlannedFamily, plan_addition
+from profiler.aws_account.scheduled_targets import ScheduledTarget, is_timed, schedule_of
 from profiler.schedules.schedule_model import Schedule
 from profiler.task_definitions.add_monitor import AddMonitorOptions
 from profiler.task_definitions.containers import read_containers
@@ -33,15 +33,24 @@ class FamilyMonitor(Struct, frozen=True, kw_only=True):
         state: ``wrapper``: the batch starts with ``task-profiler run``. ``service``: a service runs the family.
             ``impossible``: add-monitor refuses. ``unknown``: ECS did not return the definition.
         planned: The plan of add-monitor, with its notes.
+        targets: The schedules and rules that start the family, if add-monitor accepts it.
     """
 
     state: MonitorState
     planned: PlannedFamily
+    targets: tuple[ScheduledTarget, ...] = ()
 
     @property
     def family(self) -> str:
         """The family's name."""
         return self.planned.family
+
+    @property
+    def stale(self) -> tuple[ScheduledTarget, ...]:
+        """The targets that start a task without a current monitor."""
+        if self.state == "wrapper":
+            return ()
+        return tuple(target for target in self.targets if self.state != "current" or target in self.planned.pinned)
 
 
 class FamilyMonitors:
@@ -51,7 +60,7 @@ class FamilyMonitors:
         open_client: Makes boto3's client of a service.
         clusters: Names or ARNs; none: all clusters.
         scheduled: Whether only families count that a schedule or a rule starts.
-        on_problem: Called with a sentence about what could not be read.
+        on_problem: Called with a sentence about an unreadable part.
     """
 
     def __init__(
@@ -66,14 +75,15 @@ class FamilyMonitors:
         self._rollout = Rollout(
             open_client,
             RolloutRequest(clusters=clusters, scheduled=scheduled),
-            lambda family, document: plan_addition(family, document, options),
+            lambda family, document, started_by: plan_addition(family, document, options, started_by),
             image=None,
+            names_starters=not scheduled,  # a schedule starts them
             on_step=on_problem,
             on_problem=on_problem,
         )
 
     def families(self) -> tuple[str, ...]:
-        """The names of the families. Raises TaskProfilerError if they cannot be listed, or if there are none."""
+        """The names of the families. Raises TaskProfilerError if they cannot be listed, or if none is found."""
         return self._rollout.families()
 
     def schedules(self) -> tuple[Schedule, ...]:
@@ -83,7 +93,11 @@ class FamilyMonitors:
     def read(self, families: tuple[str, ...]) -> Iterator[FamilyMonitor]:
         """The monitor of each family: one call of ECS for each, and one for each revision that a schedule names."""
         for planned in self._rollout.plan(families):
-            yield FamilyMonitor(state=_state(planned), planned=planned)
+            state = _state(planned)
+            counts = state in ("current", "wrapper", "missing", "outdated")
+            targets = self._rollout.selected_targets if counts else ()
+            own = tuple(target for target in targets if target.family == planned.family)
+            yield FamilyMonitor(state=state, planned=planned, targets=own)
 
 
 def _state(planned: PlannedFamily) -> MonitorState:

@@ -1,6 +1,6 @@
 """Why AWS started no task at a due time: the calls that CloudTrail keeps, and the schedule's dead-letter queue.
 
-Both are asked for a due time that seems missed, and the requests are few. No message leaves its queue.
+Both are asked for a due time that seems missed, and the requests are bounded. No message leaves its queue.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +17,7 @@ from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
+from profiler.core.queue_messages import hidden_messages
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.schedules.schedule_model import Schedule
@@ -25,8 +26,8 @@ from profiler.schedules.task_matching import family_of_schedule, started_by
 _MAX_LOOKUPS = 20
 _MAX_PAGES_OF_A_PERIOD = 4
 _SECONDS_BETWEEN_LOOKUPS = 0.5  # CloudTrail accepts two a second
-_MAX_READS_OF_A_QUEUE = 3
-_MESSAGES_PER_READ = 10
+_MAX_READS_OF_QUEUES = 100  # 1,000 messages
+_HIDDEN_SECONDS = 30  # messages stay hidden this long if a read breaks off
 # EventBridge starts a task within a minute of its due time, and tries again at once.
 _START_NS = 120 * NS_PER_SECOND
 _NS_PER_MINUTE = 60 * NS_PER_SECOND
@@ -53,32 +54,25 @@ class _DeadLetter(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class MissedReasons:
+class MissedReasons(Struct):
     """Finds the reasons; for one look at the schedules, since it asks for nothing twice.
 
-    Args:
+    Attributes:
         cloudtrail: Makes boto3's client of CloudTrail.
         sqs: Makes boto3's client of SQS.
         pause: Waits for seconds, between two requests to CloudTrail.
         warn: Takes a sentence about a part that cannot be read.
     """
 
-    def __init__(
-        self,
-        cloudtrail: Callable[[], AwsClient],
-        sqs: Callable[[], AwsClient],
-        *,
-        pause: Callable[[float], None],
-        warn: Callable[[str], None] = lambda _sentence: None,
-    ) -> None:
-        self._open_cloudtrail = cloudtrail
-        self._open_sqs = sqs
-        self._pause = pause
-        self._warn = warn
-        self._cloudtrail: AwsClient = None
-        self._lookups_left = _MAX_LOOKUPS
-        self._known: dict[tuple[str, int, int], _Calls] = {}
-        self._letters: dict[str, tuple[_DeadLetter, ...]] = {}
+    cloudtrail: Callable[[], AwsClient]
+    sqs: Callable[[], AwsClient]
+    pause: Callable[[float], None]
+    warn: Callable[[str], None] = lambda _sentence: None
+    _cloudtrail: AwsClient = None
+    _lookups_left: int = _MAX_LOOKUPS
+    _known: dict[tuple[str, int, int], _Calls] = {}
+    _reads_left: int = _MAX_READS_OF_QUEUES
+    _letters: dict[str, tuple[_DeadLetter, ...]] = {}
 
     def find(self, schedule: Schedule, due_ns: int) -> str | None:
         """Return the reason as a sentence; None if AWS returns none, or not yet."""
@@ -94,7 +88,7 @@ class MissedReasons:
     def was_changed(self, schedule: Schedule, since_ns: int, until_ns: int) -> bool | None:
         """Whether a rule was made, changed or enabled in this period; None if CloudTrail cannot be read.
 
-        Of a schedule, AWS returns the time itself.
+        AWS returns the time of a schedule's change directly.
         """
         if schedule.kind != "rule":
             return False
@@ -126,12 +120,16 @@ class MissedReasons:
             if not self._lookups_left:
                 return
             if self._cloudtrail is None:
-                self._cloudtrail = self._open_cloudtrail()
+                self._cloudtrail = self.cloudtrail()
             else:
-                self._pause(_SECONDS_BETWEEN_LOOKUPS)
+                self.pause(_SECONDS_BETWEEN_LOOKUPS)
             self._lookups_left -= 1
-            with aws_errors("The reasons of missed runs cannot be read", "cloudtrail:LookupEvents"):
-                page = self._cloudtrail.lookup_events(**arguments)
+            try:
+                with aws_errors("The reasons of missed runs cannot be read", "cloudtrail:LookupEvents"):
+                    page = self._cloudtrail.lookup_events(**arguments)
+            except TaskProfilerError:
+                self._lookups_left = 0  # the next requests would take as long, and fail as well
+                raise
             yield from (_decode(event.get("CloudTrailEvent")) for event in page["Events"])
             if not page.get("NextToken"):
                 yield None
@@ -146,42 +144,37 @@ class MissedReasons:
         return self._letters[arn]
 
     def _read_queue(self, arn: str) -> Iterator[_DeadLetter]:
-        """Read messages without hiding them from other readers.
+        """Read all messages, which are hidden until they are read.
 
         A queue with a redrive policy is not read: SQS moves a message that was read too often.
         """
         *_, account, name = arn.split(":")
-        permissions = "sqs:GetQueueUrl, sqs:GetQueueAttributes and sqs:ReceiveMessage"
-        with aws_errors(f"The dead-letter queue {name} cannot be read", permissions):
-            sqs = self._open_sqs()
+        actions = "sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage and sqs:ChangeMessageVisibility"
+        with aws_errors(f"The dead-letter queue {name} cannot be read", actions):
+            sqs = self.sqs()
             url = sqs.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"]
             policy = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["RedrivePolicy"])
             if policy.get("Attributes"):
                 return
-            seen: set[str] = set()
-            for _ in range(_MAX_READS_OF_A_QUEUE):
-                messages = sqs.receive_message(
-                    QueueUrl=url,
-                    MaxNumberOfMessages=_MESSAGES_PER_READ,
-                    VisibilityTimeout=0,
-                    MessageAttributeNames=["All"],
-                ).get("Messages", ())
-                new = [message for message in messages if message["MessageId"] not in seen]
-                if not new:
-                    return
-                seen.update(message["MessageId"] for message in new)
-                yield from filter(None, map(_dead_letter, new))
+            with hidden_messages(sqs, url) as queue:
+                while self._reads_left:
+                    self._reads_left -= 1
+                    messages = queue.receive(VisibilityTimeout=_HIDDEN_SECONDS, MessageAttributeNames=["All"])
+                    if not messages:
+                        return
+                    yield from filter(None, map(_dead_letter, messages))
+        raise TaskProfilerError(f"The dead-letter queue {name} has too many messages to read all: delete old ones.")
 
     def _guarded(self, read: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """What could be read: a notice without a reason is better than none."""
+        """The readable part: a notice without a reason is better than none."""
         try:
             yield from read()
         except TaskProfilerError as error:
-            self._warn(str(error))
+            self.warn(str(error))
 
 
 def _failure(event: _Event, schedule: Schedule) -> str | None:
-    """Why a call of RunTask started no task of the schedule; None if it is not its call, or has started one."""
+    """Why a call of RunTask started no task; None if the call is not the schedule's, or has started a task."""
     request = mapping(event.get("requestParameters"))
     message = text(event.get("errorMessage")) or ""
     if request:
@@ -191,7 +184,7 @@ def _failure(event: _Event, schedule: Schedule) -> str | None:
             and family == family_of_schedule(schedule)
             and cluster_name(text(request.get("cluster"))) == cluster_name(schedule.cluster_arn)
         )
-    else:  # a refused call has no parameters, but its message names the task definition; people call from an address
+    else:  # a refused call has no parameters, but its message has the task definition; people call from an address
         is_its = str(event.get("sourceIPAddress")).endswith(_SERVICE) and (
             f":task-definition/{family_of_schedule(schedule)}:" in f"{message} ".replace(" ", ":")
         )
@@ -207,7 +200,7 @@ def _failure(event: _Event, schedule: Schedule) -> str | None:
 
 
 def _changes(event: _Event, schedule: Schedule) -> bool:
-    """Whether it is a successful call about the rule, which PutTargets names in another field."""
+    """Whether the call succeeded and is about the rule, which PutTargets has in another field."""
     request = mapping(event.get("requestParameters"))
     is_named = schedule.name in (request.get("name"), request.get("rule"))
     is_its = is_named and _bus(request.get("eventBusName")) == _bus(schedule.group)
@@ -217,7 +210,7 @@ def _changes(event: _Event, schedule: Schedule) -> bool:
 def _dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
     """Read a message of EventBridge Scheduler or of a rule; None for any other one.
 
-    The first names the time, of the second the body is the event.
+    A schedule's message contains the time; a rule's message body is the event.
     """
     attributes = {
         name: str(mapping(value).get("StringValue")) for name, value in message.get("MessageAttributes", {}).items()
@@ -231,7 +224,7 @@ def _dead_letter(message: Mapping[str, Any]) -> _DeadLetter | None:
 
 
 def _is_of(schedule: Schedule, arn: str) -> bool:
-    """Whether it is the ARN of the schedule. That of a rule on the default bus does not name the bus."""
+    """Whether the ARN is the schedule's. The ARN of a rule on the default bus does not contain the bus."""
     names = arn.rpartition(":")[2].split("/")[1:]
     return names == [schedule.group, schedule.name] or (names == [schedule.name] and _bus(schedule.group) == "default")
 

@@ -1,13 +1,11 @@
-"""Log groups by their names: those that match a pattern, and those of monitors that have their own log stream."""
+"""Log groups by their names: groups that match a pattern, and groups of monitors that have their own log stream."""
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.registered_definitions import glob_prefix
 from profiler.core.errors import TaskProfilerError
-
-_WILDCARDS = re.compile(r"[*?\[]")
 
 
 def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[str, ...]:
@@ -22,38 +20,37 @@ def matching_log_groups(open_client: OpenClient, names: Iterable[str]) -> tuple[
 
 
 def _matching(open_client: OpenClient, name: str) -> Iterable[str]:
-    prefix = _WILDCARDS.split(name, maxsplit=1)[0]
+    prefix = glob_prefix(name)
     if prefix == name:
         return (name,)
-    found = [group for group in _listed(open_client, prefix) if fnmatchcase(group, name)]
+    listed = (str(group["logGroupName"]) for group in listed_groups(open_client, prefix))
+    found = [group for group in listed if fnmatchcase(group, name)]
     if not found:
         raise TaskProfilerError(f"No log group matches {name!r}: check --log-group, --region and --profile.")
     return found
 
 
-def _listed(open_client: OpenClient, prefix: str) -> Iterator[str]:
+def listed_groups(open_client: OpenClient, prefix: str) -> Iterator[Mapping[str, object]]:
+    """The log groups whose name begins with the prefix, as DescribeLogGroups returns them. Raises TaskProfilerError."""
     start = {"logGroupNamePrefix": prefix} if prefix else {}
     with aws_errors("The log groups could not be read", "logs:DescribeLogGroups"):
         for page in open_client("logs").get_paginator("describe_log_groups").paginate(**start):
-            yield from (group["logGroupName"] for group in page["logGroups"])
+            yield from page["logGroups"]
 
 
 class LogGroups:
-    """Looks for log groups and creates them. ECS starts no container whose log group is missing.
-
-    Args:
-        open_client: Makes boto3's client of a service.
-    """
+    """Looks for log groups and creates them. ECS starts no container whose log group is missing."""
 
     def __init__(self, open_client: OpenClient) -> None:
         self._open = open_client
         self._exists: dict[str, bool | None] = {}
 
     def exists(self, name: str) -> bool | None:
-        """Whether the group exists; None if the groups may not be listed, which is needed for nothing else."""
+        """Whether the group exists; None without permission to list groups, which nothing else needs."""
         if name not in self._exists:
             try:
-                self._exists[name] = name in _listed(self._open, name)
+                listed = listed_groups(self._open, name)
+                self._exists[name] = any(group["logGroupName"] == name for group in listed)
             except TaskProfilerError:
                 self._exists[name] = None
         return self._exists[name]

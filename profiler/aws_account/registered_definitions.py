@@ -1,17 +1,22 @@
 """Task definitions in Amazon ECS: finds, reads and registers them."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import Any
 
-from profiler.aws_account.aws_errors import aws_errors
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient
+from profiler.core.errors import TaskProfilerError
 
-_TASKS_PER_CALL = 100
 _SERVICES_PER_CALL = 10
 _WILDCARDS = re.compile(r"[*?\[]")
-_STATUSES = ("RUNNING", "STOPPED")  # ECS lists stopped tasks for about an hour
+
+
+def glob_prefix(glob: str) -> str:
+    """The beginning of a glob, up to its first wildcard, for calls that list by a prefix."""
+    return _WILDCARDS.split(glob, maxsplit=1)[0]
 
 
 class LastBody:
@@ -39,19 +44,19 @@ class TaskDefinitions:
 
     def describe(self, name: str) -> bytes:
         """Return ECS's response for a family's latest active revision, or for ``family:revision``, unparsed."""
-        with aws_errors(f"The task definition {name!r} could not be read"):
+        with aws_errors(f"The task definition {name!r} could not be read", "ecs:DescribeTaskDefinition"):
             self._client.describe_task_definition(taskDefinition=name, include=["TAGS"])
         return self._described.content
 
     def register(self, definition: Mapping[str, object]) -> str:
         """Register a revision and return its ARN."""
-        with aws_errors("No revision was registered"):
+        with aws_errors("No revision was registered", "ecs:RegisterTaskDefinition, ecs:TagResource and iam:PassRole"):
             response = self._client.register_task_definition(**definition)
         return str(response["taskDefinition"]["taskDefinitionArn"])
 
     def is_active(self, name: str) -> bool:
         """Whether ``family:revision`` can be started. A deleted revision cannot be described."""
-        with aws_errors(f"The task definition {name!r} could not be read"):
+        with aws_errors(f"The task definition {name!r} could not be read", "ecs:DescribeTaskDefinition"):
             try:
                 described = self._client.describe_task_definition(taskDefinition=name)
             except self._client.exceptions.ClientException:
@@ -60,34 +65,26 @@ class TaskDefinitions:
 
     def families(self, glob: str) -> frozenset[str]:
         """The families with an active revision whose name matches the glob."""
-        prefix = _WILDCARDS.split(glob, maxsplit=1)[0]
+        prefix = glob_prefix(glob)
         start = {"familyPrefix": prefix} if prefix else {}
-        with aws_errors("The task definitions could not be listed"):
+        with aws_errors("The task definitions could not be listed", "ecs:ListTaskDefinitionFamilies"):
             pages = self._client.get_paginator("list_task_definition_families").paginate(status="ACTIVE", **start)
             return frozenset(family for page in pages for family in page["families"] if fnmatchcase(family, glob))
-
-    def families_of_tasks(self, cluster: str) -> frozenset[str]:
-        """The families of the tasks that ECS lists for the cluster: running, and stopped within about an hour."""
-        families: set[str] = set()
-        with aws_errors(f"The tasks of the cluster {cluster!r} could not be listed"):
-            for status in _STATUSES:
-                pages = self._client.get_paginator("list_tasks").paginate(cluster=cluster, desiredStatus=status)
-                arns = [arn for page in pages for arn in page["taskArns"]]
-                for start in range(0, len(arns), _TASKS_PER_CALL):
-                    described = self._client.describe_tasks(
-                        cluster=cluster, tasks=arns[start : start + _TASKS_PER_CALL]
-                    )
-                    families.update(family_of(task["taskDefinitionArn"]) for task in described["tasks"])
-        return frozenset(families)
 
     def families_of_services(self) -> frozenset[str]:
         """The families that services of all clusters run."""
         families: set[str] = set()
-        with aws_errors("The services could not be listed"):
-            for clusters in self._client.get_paginator("list_clusters").paginate():
-                for cluster in clusters["clusterArns"]:
-                    families.update(self._families_of_services(cluster))
+        permission = "ecs:ListClusters, ecs:ListServices and ecs:DescribeServices"
+        with aws_errors("The services could not be listed", permission):
+            for cluster in self.clusters():
+                families.update(self._families_of_services(cluster))
         return frozenset(families)
+
+    def clusters(self) -> Iterator[str]:
+        """The ARNs of all clusters."""
+        with aws_errors("The clusters could not be listed", "ecs:ListClusters"):
+            for page in self._client.get_paginator("list_clusters").paginate():
+                yield from page["clusterArns"]
 
     def _families_of_services(self, cluster: str) -> Iterator[str]:
         pages = self._client.get_paginator("list_services").paginate(cluster=cluster)
@@ -99,6 +96,22 @@ class TaskDefinitions:
             for service in described["services"]:
                 if service.get("taskDefinition"):
                     yield family_of(service["taskDefinition"])
+
+
+def matching_clusters(open_client: OpenClient, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The clusters that match the names, and a sentence about each name that matches none.
+
+    AWS is asked only for names with a wildcard. Raises TaskProfilerError if no cluster is found.
+    """
+    listed = [name for name in names if glob_prefix(name) == name]
+    if len(listed) < len(names):
+        listed += sorted(arn.rpartition("/")[2] for arn in TaskDefinitions(open_client("ecs")).clusters())
+    found = {name: [one for one in listed if name == one or fnmatchcase(one, name)] for name in names}
+    advice = "check the name, --region and --profile."
+    missing = tuple(f"No ECS cluster matches {name!r}: {advice}" for name, matching in found.items() if not matching)
+    if len(missing) == len(found):
+        raise TaskProfilerError(" ".join(missing))
+    return tuple(dict.fromkeys(chain(*found.values()))), missing
 
 
 def family_of(arn: str) -> str:

@@ -22,7 +22,7 @@ WINDOW_MS = 6 * 60 * 60 * 1000
 MAX_PAYLOAD_BYTES = 1024 * 1024
 _EVENT_OVERHEAD_BYTES = 200
 _TYPE_MARKERS = ('"task.report"', '"task.checkpoint"', '"task.notice"')
-# The forwarder announces no notice of an event with this filter.
+# The forwarder sends no notification for an event with this filter.
 SUBSCRIPTION_FILTER = "task-profiler replay"
 
 
@@ -48,7 +48,7 @@ class ReplayProgressFile:
         self._path.parent.mkdir(parents=True, exist_ok=True)
 
     def resume_ms(self) -> int:
-        """Return the time to start from: ``start_ms``, or where an earlier replay of this time stopped."""
+        """Return the time to start from: ``start_ms``, or the point at which an earlier replay of this time stopped."""
         earlier = self._load()
         if earlier is None or not earlier.start_ms <= self._start_ms <= earlier.done_until_ms:
             return self._start_ms

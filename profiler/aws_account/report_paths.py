@@ -1,41 +1,45 @@
-"""What the report of a task needs in AWS: the permission of its role, its log group, and a subscription of it."""
+"""What the report of a task needs in AWS: the permissions of its roles, its log group, and a subscription of it."""
 
 import json
+import re
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
 from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.role_policies import inline_policies, inline_policy
 from profiler.core.ecs_terms import arn_part
 from profiler.core.errors import TaskProfilerError
-from profiler.core.json_fields import mapping, mappings
-from profiler.task_definitions.permissions import POLICY_NAME, is_allowed, read_policy
+from profiler.core.json_fields import mapping
+from profiler.task_definitions.permissions import POLICY_NAME, concerns, is_allowed, listed, read_policy, statements_of
 
 Permission = Literal["allowed", "denied", "no role", "unknown"]
 _Policies: TypeAlias = tuple[Mapping[str, object], ...]
 _PUT = "logs:PutLogEvents"
+_READ_POLICIES = (
+    "iam:GetRolePolicy, iam:ListRolePolicies, iam:ListAttachedRolePolicies, iam:GetPolicy and iam:GetPolicyVersion"
+)
+_TOKEN = "ecr:GetAuthorizationToken"  # noqa: S105  an action of IAM
+_PULL = ("ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
+_ECR_IMAGE = re.compile(r"(\d{12})\.dkr[.-]ecr(?:-fips)?\.([a-z0-9-]+)\.[a-z.]+/([^:@]+)", re.ASCII)
 _REPORTS = "task."
 
 
 class LogGroupState(Struct, frozen=True, kw_only=True):
-    """Whether a log group exists, and the names of what its reports are forwarded to. ``exists`` None: unknown."""
+    """Whether a log group exists, and the names of the targets of its reports. ``exists`` None: unknown."""
 
     exists: bool | None
     forwarded_to: tuple[str, ...] = ()
 
 
 class ReportPaths:
-    """Reads roles, log groups and subscriptions, each once. What cannot be read is unknown, with one sentence.
-
-    Args:
-        open_client: Makes boto3's client of a service.
+    """Reads roles, log groups and subscriptions, each once. An unreadable part is unknown, with one sentence.
 
     Attributes:
         log_group: (name) The state of a log group: one call.
-        problems: Sentences about what could not be read.
+        problems: Sentences about unreadable parts.
     """
 
     def __init__(self, open_client: OpenClient) -> None:
@@ -52,23 +56,45 @@ class ReportPaths:
         One call for a role with the policy of add-monitor; several for another.
         """
         try:
-            with aws_errors("The task roles could not be read"):
+            with aws_errors("The task roles could not be read", _READ_POLICIES):
                 for read in (self._own_policy, self._policies_of):
                     documents = read(role)
                     if documents is None:
                         return "no role"
-                    if _allows(documents, streams):
+                    if _allows(documents, _PUT, streams):
                         return "allowed"
                 return "denied"
         except TaskProfilerError as error:
             self.problems.add(str(error))
             return "unknown"
 
+    def may_pull(self, role_arn: str, image: str) -> Permission | None:
+        """Whether the policies of an execution role allow the pull of an image; None: it is not in Amazon ECR.
+
+        A policy of the repository can allow it, too, and does not count.
+        """
+        found = _ECR_IMAGE.match(image)
+        if found is None:
+            return None
+        account, region, repository = found.groups()
+        arn = f"arn:{arn_part(role_arn, 1)}:ecr:{region}:{account}:repository/{repository}"
+        try:
+            with aws_errors("The execution roles could not be read", _READ_POLICIES):
+                documents = self._policies_of(role_arn.rpartition("/")[2])
+        except TaskProfilerError as error:
+            self.problems.add(str(error))
+            return "unknown"
+        if documents is None:
+            return "no role"
+        wanted = ((_TOKEN, "*"), *((action, arn) for action in _PULL))
+        is_allowed_all = all(_allows(documents, action, frozenset({resource})) for action, resource in wanted)
+        return "allowed" if is_allowed_all else "denied"
+
     def _read_log_group(self, name: str) -> LogGroupState:
         logs = self._open("logs")
         found: list[Mapping[str, Any]] = []
         try:
-            with aws_errors("The subscriptions of log groups could not be read"):
+            with aws_errors("The subscriptions of log groups could not be read", "logs:DescribeSubscriptionFilters"):
                 try:
                     for page in logs.get_paginator("describe_subscription_filters").paginate(logGroupName=name):
                         found += page["subscriptionFilters"]
@@ -89,7 +115,7 @@ class ReportPaths:
     def _of_account(self) -> tuple[tuple[Mapping[str, object], str], ...]:
         """The account-wide subscriptions, each with the criteria that exclude log groups."""
         try:
-            with aws_errors("The account-wide subscriptions could not be read"):
+            with aws_errors("The account-wide subscriptions could not be read", "logs:DescribeAccountPolicies"):
                 response = self._open("logs").describe_account_policies(policyType="SUBSCRIPTION_FILTER_POLICY")
         except TaskProfilerError as error:
             self.problems.add(str(error))
@@ -98,21 +124,14 @@ class ReportPaths:
         return tuple((mapping(json.loads(one["policyDocument"])), one.get("selectionCriteria", "")) for one in policies)
 
     def _read_own_policy(self, role: str) -> _Policies:
-        iam = self._open("iam")
-        try:
-            return (read_policy(iam.get_role_policy(RoleName=role, PolicyName=POLICY_NAME)["PolicyDocument"]),)
-        except iam.exceptions.NoSuchEntityException:
-            return ()
+        own = inline_policy(self._open("iam"), role, POLICY_NAME)
+        return () if own is None else (own,)
 
     def _read_policies(self, role: str) -> _Policies | None:
         """All policies of a role; None if there is no such role."""
         iam = self._open("iam")
-        documents: list[Mapping[str, object]] = []
         try:
-            for page in iam.get_paginator("list_role_policies").paginate(RoleName=role):
-                for name in page["PolicyNames"]:
-                    inline = iam.get_role_policy(RoleName=role, PolicyName=name)
-                    documents.append(read_policy(inline["PolicyDocument"]))
+            documents = [*inline_policies(iam, role)]
             for page in iam.get_paginator("list_attached_role_policies").paginate(RoleName=role):
                 documents += [self._managed_policy(one["PolicyArn"]) for one in page["AttachedPolicies"]]
         except iam.exceptions.NoSuchEntityException:
@@ -125,25 +144,22 @@ class ReportPaths:
         return read_policy(iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"])
 
 
-def _allows(documents: _Policies, streams: frozenset[str]) -> bool:
-    """Whether statements without a condition allow the put into all streams, and none without a condition denies it."""
-    statements = [one for document in documents for one in _listed(document.get("Statement")) if isinstance(one, dict)]
-    puts = [one for one in mappings(statements) if "Condition" not in one and _is_put(one)]
-    allowed = [str(arn) for one in puts if one.get("Effect") == "Allow" for arn in _listed(one.get("Resource"))]
-    denied = [str(arn) for one in puts if one.get("Effect") == "Deny" for arn in _listed(one.get("Resource"))]
-    return all(is_allowed(stream, allowed) and not is_allowed(stream, denied) for stream in streams)
+def is_in_ecr(image: str) -> bool:
+    """Whether the image is in a private repository of Amazon ECR."""
+    return _ECR_IMAGE.match(image) is not None
 
 
-def _is_put(statement: Mapping[str, object]) -> bool:
-    return any(fnmatchcase(_PUT.lower(), str(action).lower()) for action in _listed(statement.get("Action")))
-
-
-def _listed(value: object) -> list[object]:
-    return list(value) if isinstance(value, list) else [value]
+def _allows(documents: _Policies, action: str, resources: frozenset[str]) -> bool:
+    """Whether statements without a condition allow the action on all resources, and none without one denies it."""
+    statements = [one for document in documents for one in statements_of(document)]
+    about = [one for one in statements if "Condition" not in one and concerns(one, action)]
+    allowed = [str(arn) for one in about if one.get("Effect") == "Allow" for arn in listed(one.get("Resource"))]
+    denied = [str(arn) for one in about if one.get("Effect") == "Deny" for arn in listed(one.get("Resource"))]
+    return all(is_allowed(resource, allowed) and not is_allowed(resource, denied) for resource in resources)
 
 
 def _passes(pattern: object) -> bool:
-    """Whether a filter pattern passes reports on: all lines, or those of the monitor."""
+    """Whether a filter pattern passes reports on: all lines, or only the monitor's."""
     return not pattern or _REPORTS in str(pattern)
 
 

@@ -21,9 +21,9 @@ _MAX_NAMED = 5
 
 
 class RolePolicy(Struct, frozen=True, kw_only=True):
-    """The inline policy ``task-profiler`` that a role gets.
+    """The planned inline policy ``task-profiler`` of a role.
 
-    ``document`` None: the role allows all streams already. ``note`` names the prefixes that replace log streams.
+    ``document`` None: the role allows all streams already. ``note`` lists the prefixes that replace log streams.
     """
 
     role: str
@@ -32,11 +32,7 @@ class RolePolicy(Struct, frozen=True, kw_only=True):
 
 
 class RolePolicies:
-    """The policies of task roles. Methods raise TaskProfilerError with IAM's reason.
-
-    Args:
-        open_client: Makes boto3's client of a service.
-    """
+    """The policies of task roles. Methods raise TaskProfilerError with IAM's reason."""
 
     def __init__(self, open_client: OpenClient) -> None:
         self._open = open_client
@@ -44,31 +40,42 @@ class RolePolicies:
     def plan(self, role: str, streams: frozenset[str]) -> RolePolicy:
         """The policy that allows these streams, too. The role is read, and does not change."""
         iam = self._open("iam")
-        with aws_errors(f"The policy of the role {role!r} was not changed"):
-            existing = _document(iam, role, POLICY_NAME)
+        with aws_errors(
+            f"The policy of the role {role!r} was not changed", "iam:GetRolePolicy and iam:ListRolePolicies"
+        ):
+            existing = inline_policy(iam, role, POLICY_NAME)
             planned = planned_policy(role, streams, existing)
             if planned.document is None:
                 return planned
-            others = sum(characters(document) for document in self._others(iam, role))
+            others = sum(characters(document) for document in inline_policies(iam, role, without=POLICY_NAME))
         return planned_policy(role, streams, existing, other_characters=others)
 
     def attach(self, policy: RolePolicy) -> bool:
         """Write the policy. Returns False if nothing changes."""
         if policy.document is None:
             return False
-        with aws_errors(f"The policy of the role {policy.role!r} was not changed"):
+        with aws_errors(f"The policy of the role {policy.role!r} was not changed", "iam:PutRolePolicy"):
             self._open("iam").put_role_policy(
                 RoleName=policy.role, PolicyName=POLICY_NAME, PolicyDocument=json.dumps(policy.document)
             )
         return True
 
-    @staticmethod
-    def _others(iam: AwsClient, role: str) -> Iterator[Mapping[str, object]]:
-        for page in iam.get_paginator("list_role_policies").paginate(RoleName=role):
-            for name in page["PolicyNames"]:
-                document = None if name == POLICY_NAME else _document(iam, role, name)
-                if document is not None:
-                    yield document
+
+def inline_policies(iam: AwsClient, role: str, *, without: str | None = None) -> Iterator[Mapping[str, object]]:
+    """The documents of a role's inline policies. Raises boto3's errors, also if the role does not exist."""
+    for page in iam.get_paginator("list_role_policies").paginate(RoleName=role):
+        for name in page["PolicyNames"]:
+            document = None if name == without else inline_policy(iam, role, name)
+            if document is not None:
+                yield document
+
+
+def inline_policy(iam: AwsClient, role: str, name: str) -> Mapping[str, object] | None:
+    """The document of a role's inline policy; None if there is none."""
+    try:
+        return read_policy(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
+    except iam.exceptions.NoSuchEntityException:
+        return None
 
 
 def planned_policy(
@@ -91,10 +98,3 @@ def planned_policy(
         f"{', '.join(named[:_MAX_NAMED])}{more}."
     )
     return RolePolicy(role=role, document=merged.document, note=note)
-
-
-def _document(iam: AwsClient, role: str, name: str) -> Mapping[str, object] | None:
-    try:
-        return read_policy(iam.get_role_policy(RoleName=role, PolicyName=name)["PolicyDocument"])
-    except iam.exceptions.NoSuchEntityException:
-        return None

@@ -1,7 +1,7 @@
 """Changes the task definitions of many families: plans, registers revisions, moves schedules and attaches policies."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 
 from msgspec import Struct
@@ -13,15 +13,17 @@ from profiler.aws_account.registered_definitions import TaskDefinitions, previou
 from profiler.aws_account.role_policies import RolePolicies, RolePolicy, planned_policy
 from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily, Planner
 from profiler.aws_account.scheduled_targets import ScheduledTarget, Schedules
+from profiler.aws_account.started_tasks import starters_of_families
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import text
+from profiler.task_definitions.definition_json import TaskDefinitionDocument
 from profiler.task_definitions.permissions import POLICY_NAME
 
 _SERVICE_REASON = "A service runs it: --services includes it."
 
 
 class RolloutRequest(Struct, frozen=True, kw_only=True):
-    """Which families to change, and what to do in addition to the plan."""
+    """The families to change, and the steps to take in addition to the plan."""
 
     globs: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
@@ -30,6 +32,7 @@ class RolloutRequest(Struct, frozen=True, kw_only=True):
     update_schedules: bool = False
     print_policy: bool = False
     attach_policy: bool = False
+    yes: bool = False
     services: bool = False
 
 
@@ -38,9 +41,10 @@ class Rollout:
 
     Args:
         open_client: Makes boto3's client of a service.
-        request: Which families, and what to do.
+        request: The families and the steps.
         plan_change: Plans the change of one definition.
         image: The monitor's image, if its repository has a name of the user's own.
+        names_starters: Whether to find out who starts the families.
         on_step: Called with a sentence about each step that was carried out.
         on_problem: Called with a sentence about each step that failed.
 
@@ -55,6 +59,7 @@ class Rollout:
         plan_change: PlanChange,
         *,
         image: str | None,
+        names_starters: bool,
         on_step: Callable[[str], object],
         on_problem: Callable[[str], object],
     ) -> None:
@@ -62,8 +67,11 @@ class Rollout:
         self._request = request
         self._plan_change = plan_change
         self._image = image
+        self._names_starters = names_starters
         self._on_step = on_step
         self._on_problem = on_problem
+        self._log_groups = LogGroups(open_client)
+        self._role_policies = RolePolicies(open_client)
         self.counts: Counter[str] = Counter()
 
     @cached_property
@@ -75,14 +83,6 @@ class Rollout:
         return Schedules(self._open("events"), self._open("scheduler"))
 
     @cached_property
-    def _log_groups(self) -> LogGroups:
-        return LogGroups(self._open)
-
-    @cached_property
-    def _role_policies(self) -> RolePolicies:
-        return RolePolicies(self._open)
-
-    @cached_property
     def targets(self) -> tuple[ScheduledTarget, ...]:
         """All targets of schedules and rules that start ECS tasks, in all clusters."""
         try:
@@ -90,15 +90,41 @@ class Rollout:
         except TaskProfilerError as error:
             if self._request.update_schedules or self._request.clusters or self._request.scheduled:
                 raise
-            self._on_problem(f"{error} The plan names no pinned schedules.")
+            self._on_problem(f"{error} The plan lacks pinned schedules.")
             return ()
 
     @cached_property
+    def selected_targets(self) -> tuple[ScheduledTarget, ...]:
+        """The targets in the clusters of the request."""
+        clusters = self._request.clusters
+        return tuple(
+            target for target in self.targets if not clusters or any(target.is_in(cluster) for cluster in clusters)
+        )
+
+    @cached_property
     def _planner(self) -> Planner:
-        return Planner(self._definitions.describe, self._plan_change, targets=self.targets, image=self._image)
+        return Planner(self._definitions.describe, self._plan_family, targets=self.targets, image=self._image)
+
+    def _plan_family(self, family: str, document: TaskDefinitionDocument) -> PlannedFamily:
+        return self._plan_change(family, document, self._starters.get(family, ()))
+
+    @cached_property
+    def _seen(self) -> Mapping[str, tuple[str, ...]]:
+        """The families of the tasks in the clusters, and who started them. Raises TaskProfilerError."""
+        return starters_of_families(self._open("ecs"), self._request.clusters or self._definitions.clusters())
+
+    @cached_property
+    def _starters(self) -> Mapping[str, tuple[str, ...]]:
+        if not self._names_starters:
+            return {}
+        try:
+            return self._seen
+        except TaskProfilerError as error:
+            self._on_problem(f"{error} Without it, the plan does not show who starts the families.")
+            return {}
 
     def families(self) -> tuple[str, ...]:
-        """The selected families. Globs that select none of them are named.
+        """The selected families. Globs without a match are reported.
 
         Raises:
             TaskProfilerError: if the families cannot be listed, or if none is selected.
@@ -128,25 +154,20 @@ class Rollout:
 
     def _seen_families(self) -> frozenset[str] | None:
         """The families of the clusters, or those that schedules start; None if the request limits neither."""
-        request, targets = self._request, self.targets
+        request, started = self._request, {target.family for target in self.selected_targets}
         if not (request.clusters or request.scheduled):
             return None
-        started = {
-            target.family
-            for target in targets
-            if not request.clusters or any(target.is_in(cluster) for cluster in request.clusters)
-        }
-        clusters = () if request.scheduled else request.clusters
-        return frozenset(started).union(*map(self._definitions.families_of_tasks, clusters))
+        return frozenset(started).union(self._seen if request.clusters and not request.scheduled else ())
 
     def plan(self, families: Iterable[str]) -> Iterator[PlannedFamily]:
         """Plan each family. Families of services are skipped unless the request includes them."""
         of_services = frozenset() if self._request.services else self._definitions.families_of_services()
         for family in families:
             if family in of_services:
-                yield PlannedFamily(family=family, action="skipped", notes=(_SERVICE_REASON,))
+                planned = PlannedFamily(family=family, action="skipped", notes=(_SERVICE_REASON,))
             else:
-                yield self._with_log_group_note(self._planner.plan(family))
+                planned = self._with_log_group_note(self._planner.plan(family))
+            yield replace(planned, started_by=self._starters.get(family, ()))
 
     def _with_log_group_note(self, planned: PlannedFamily) -> PlannedFamily:
         if planned.log_group is None or not planned.is_new_revision:
@@ -155,7 +176,7 @@ class Rollout:
         return planned if note is None else replace(planned, notes=(*planned.notes, note))
 
     def register(self, planned: Iterable[PlannedFamily]) -> Iterator[PlannedFamily]:
-        """Carry the plan out. Yields what was carried out: another plan where a definition has changed meanwhile."""
+        """Carry the plan out. Yields the executed plans: another plan if a definition has changed meanwhile."""
         for family in planned:
             yield self._carry_out(family)
 
@@ -177,7 +198,7 @@ class Rollout:
         return planned
 
     def _planned_again(self, planned: PlannedFamily) -> PlannedFamily:
-        """The plan from what is there at this moment, so that the new revision undoes no deployment."""
+        """The plan from the present definition, so that the new revision undoes no deployment."""
         current = self._planner.plan(planned.family)
         if current.document != planned.document:
             self._report_new_plan(current)
@@ -197,7 +218,7 @@ class Rollout:
         self._on_step(f"{start}: {planned.action} {notes}".rstrip())
 
     def _register_revision(self, planned: PlannedFamily) -> tuple[PlannedFamily, str]:
-        """Register the new revision, and return the plan that it is from, and its ARN.
+        """Register the new revision, and return its plan and its ARN.
 
         ECS registers without a condition, so a deployment at the same moment shows only afterwards, by its number. The
         family is then planned again from it, and registered again even without a change: the latest revision counts.

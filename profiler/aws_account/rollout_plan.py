@@ -8,18 +8,14 @@ from msgspec.structs import replace
 
 from profiler.aws_account.registered_definitions import revision_of
 from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.aws_account.started_tasks import AIRFLOW, starter_notes
 from profiler.core.errors import TaskProfilerError
-from profiler.task_definitions.add_monitor import (
-    AddMonitorOptions,
-    add_monitor_to,
-    default_image_note,
-    log_group_note,
-)
-from profiler.task_definitions.containers import default_image, has_monitor, own_log_group
+from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor_to, default_image_note, log_group_note
+from profiler.task_definitions.containers import has_monitor, has_own_report_stream, own_log_group
 from profiler.task_definitions.definition_json import TaskDefinitionDocument, read_document
+from profiler.task_definitions.monitor_container import default_image
 from profiler.task_definitions.permissions import report_streams
-from profiler.task_definitions.remove_monitor import remove_monitor
-from profiler.task_definitions.revision_difference import Difference, difference
+from profiler.task_definitions.remove_monitor import Difference, difference, remove_monitor
 
 Action = Literal[
     "add monitor", "update monitor", "up to date", "remove monitor", "no monitor", "skipped", "refused", "failed"
@@ -31,15 +27,16 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
 
     Attributes:
         family: The family's name.
-        action: What happens to it.
+        action: The change of the family.
         notes: Notes for the user; the reason if nothing can be done.
         document: The revision that the plan starts from, if it can be read.
         definition: The definition that the plan ends with.
         batch: The name of the batch container, if it is known.
+        started_by: Who started the family's tasks; empty if none was seen.
         streams: The ARNs of the log streams that the task role must allow.
         log_group: The log group that the monitor needs for its own stream, None if it uses the batch's.
         pinned: The targets whose revision differs from the one that the plan ends with.
-        unmonitored: Those of them whose revision has no monitor.
+        unmonitored: The pinned targets whose revision has no monitor.
     """
 
     family: str
@@ -48,6 +45,7 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
     document: TaskDefinitionDocument | None = None
     definition: Mapping[str, object] = {}
     batch: str = ""
+    started_by: tuple[str, ...] = ()
     streams: frozenset[str] = frozenset()
     log_group: str | None = None
     pinned: tuple[ScheduledTarget, ...] = ()
@@ -69,22 +67,30 @@ class PlannedFamily(Struct, frozen=True, kw_only=True):
         return revision_of(self.revision_arn) or self.family
 
 
-# Plans the change of a family's definition: (family, definition). Raises TaskProfilerError if it is refused.
-PlanChange: TypeAlias = Callable[[str, TaskDefinitionDocument], PlannedFamily]
+# Plans the change of a family's definition: (family, definition, who starts it). Raises TaskProfilerError if it is
+# refused.
+PlanChange: TypeAlias = Callable[[str, TaskDefinitionDocument, Sequence[str]], PlannedFamily]
 
 
-def plan_addition(family: str, document: TaskDefinitionDocument, options: AddMonitorOptions) -> PlannedFamily:
+def plan_addition(
+    family: str, document: TaskDefinitionDocument, options: AddMonitorOptions, started_by: Sequence[str] = ()
+) -> PlannedFamily:
     """Plan to add the monitor. Raises TaskProfilerError if it is refused."""
+    if AIRFLOW in started_by:
+        options = replace(options, default_report_stream="monitor")
     added = add_monitor_to(document.definition, options, revision_arn=document.arn)
     image = options.image or default_image(document.arn)
     log_group = own_log_group(added.definition, image)
-    # The plan names the default image once, and knows whether the log group exists.
+    # The plan shows the default image once, and whether the log group exists.
     general = {default_image_note(image), log_group_note(log_group)}
     is_changed = added.definition != document.definition
     return PlannedFamily(
         family=family,
         action="up to date" if not is_changed else "update monitor" if added.had_monitor else "add monitor",
-        notes=tuple(note for note in added.notes if note not in general),
+        notes=(
+            *(note for note in added.notes if note not in general),
+            *starter_notes(started_by, is_printed=has_own_report_stream(added.definition, image)),
+        ),
         document=document,
         definition=added.definition,
         batch=added.batch,
@@ -107,39 +113,31 @@ def plan_removal(family: str, document: TaskDefinitionDocument, image: str | Non
     )
 
 
-class Planner:
+class Planner(Struct):
     """Plans families. A family that cannot be read or changed gets the reason.
 
-    Args:
+    Attributes:
         describe: Returns ECS's response for a family's latest active revision, or for ``family:revision``; raises
             TaskProfilerError.
-        plan_change: Plans the change of a definition.
+        plan_change: Plans the change of a family's definition; raises TaskProfilerError.
         targets: All scheduled targets of the account.
         image: The monitor's image, if its repository has a name of the user's own.
     """
 
-    def __init__(
-        self,
-        describe: Callable[[str], bytes],
-        plan_change: PlanChange,
-        *,
-        targets: Sequence[ScheduledTarget],
-        image: str | None,
-    ) -> None:
-        self._describe = describe
-        self._plan_change = plan_change
-        self._targets = targets
-        self._image = image
-        self._pinned: dict[str, Mapping[str, object]] = {}
+    describe: Callable[[str], bytes]
+    plan_change: Callable[[str, TaskDefinitionDocument], PlannedFamily]
+    targets: Sequence[ScheduledTarget]
+    image: str | None
+    _pinned: dict[str, Mapping[str, object]] = {}
 
     def plan(self, family: str, revision: str | None = None) -> PlannedFamily:
         """Read a revision (None: the latest active one), and plan its change."""
         try:
-            document = read_document(self._describe(revision or family), family)
+            document = read_document(self.describe(revision or family), family)
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="failed", notes=(str(error),))
         try:
-            planned = self._plan_change(family, document)
+            planned = self.plan_change(family, document)
         except TaskProfilerError as error:
             return PlannedFamily(family=family, action="refused", notes=(str(error),), document=document)
         pins = tuple(self._pins(planned))
@@ -159,25 +157,25 @@ class Planner:
         pinned = target.pinned_revision or ""
         if planned.action == "refused" or pinned == planned.revision:
             return "monitor" if planned.is_new_revision else "none"
-        return difference(self._pinned_definition(pinned), planned.definition, self._image)
+        return difference(self._pinned_definition(pinned), planned.definition, self.image)
 
     def _pinned_definition(self, revision: str) -> Mapping[str, object]:
         if revision not in self._pinned:  # many schedules may start one revision, which never changes
-            self._pinned[revision] = read_document(self._describe(revision), revision).definition
+            self._pinned[revision] = read_document(self.describe(revision), revision).definition
         return self._pinned[revision]
 
     def _starts_monitor(self, planned: PlannedFamily, target: ScheduledTarget) -> bool:
         revision = target.pinned_revision or ""
         if planned.document is not None and revision == planned.revision:
-            return has_monitor(planned.document.definition, self._image)
+            return has_monitor(planned.document.definition, self.image)
         try:
-            return has_monitor(self._pinned_definition(revision), self._image)
-        except TaskProfilerError:  # the note says that it cannot be read
+            return has_monitor(self._pinned_definition(revision), self.image)
+        except TaskProfilerError:  # the note reports that it cannot be read
             return True
 
     def _pins(self, planned: PlannedFamily) -> Iterator[tuple[ScheduledTarget, str]]:
         """The targets that are pinned to another revision, each with a note."""
-        for target in self._targets:
+        for target in self.targets:
             if not target.is_pin_of(planned.revision_arn):
                 continue
             note = f"The {target.title} is pinned to {target.pinned_revision}"

@@ -1,10 +1,14 @@
 """Schedules that start tasks: targets of EventBridge rules, and EventBridge Scheduler's schedules.
 
-A target that names a revision is pinned: it starts that revision also after a new one is registered.
+A target with a revision is pinned: it starts this revision also after a new one is registered. The watching function
+reads all of them every five minutes. ListSchedules returns no expression, so GetSchedule is called again only for a
+schedule that was changed.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -15,12 +19,19 @@ from profiler.aws_account.registered_definitions import LastBody, family_of, rev
 from profiler.core.aws_clients import AwsClient
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import json_moment_ns
+from profiler.schedules.schedule_model import Schedule
 
 _PARAMETERS = "EcsParameters"
 _ARN = "TaskDefinitionArn"
 _CLUSTER = ":cluster/"
-# What GetSchedule returns and UpdateSchedule does not accept.
+LIST_RULES = "events:ListEventBuses, events:ListRules and events:ListTargetsByRule"
+LIST_SCHEDULES = "scheduler:ListSchedules and scheduler:GetSchedule"
+_READ = {"rule": "events:ListTargetsByRule", "schedule": "scheduler:GetSchedule"}
+_WRITE = {"rule": "events:PutTargets and iam:PassRole", "schedule": "scheduler:UpdateSchedule and iam:PassRole"}
+# The fields that GetSchedule returns and UpdateSchedule does not accept.
 _READ_ONLY = ("Arn", "CreationDate", "LastModificationDate")
+_DISABLED = "DISABLED"
 
 
 class ScheduledTarget(Struct, frozen=True, kw_only=True):
@@ -50,7 +61,7 @@ class ScheduledTarget(Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """Its kind and name, for the plan."""
+        """The target's kind and name, for the plan."""
         return f"{self.kind} {self.name}" if self.group == "default" else f"{self.kind} {self.group}/{self.name}"
 
     def is_pin_of(self, revision_arn: str) -> bool:
@@ -74,9 +85,9 @@ class Schedules:
 
     def targets(self) -> tuple[ScheduledTarget, ...]:
         """All targets that start ECS tasks."""
-        with aws_errors("The rules of EventBridge could not be read"):
+        with aws_errors("The rules of EventBridge could not be read", LIST_RULES):
             of_rules = tuple(self._targets_of_rules())
-        with aws_errors("The schedules of EventBridge Scheduler could not be read"):
+        with aws_errors("The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
             return (*of_rules, *self._targets_of_schedules())
 
     def timed_rules(self) -> Iterator[Mapping[str, Any]]:
@@ -92,9 +103,10 @@ class Schedules:
             for target in self._targets_of_rule(rule["Name"], rule.get("EventBusName", "default"))
         )
 
-    def summaries(self) -> Iterator[Mapping[str, Any]]:
+    def summaries(self, name_prefix: str = "") -> Iterator[Mapping[str, Any]]:
         """The schedules that start ECS tasks, as ListSchedules returns them: without their expressions."""
-        for summary in self._pages(self._scheduler.list_schedules, "Schedules"):
+        selection = {"NamePrefix": name_prefix} if name_prefix else {}
+        for summary in self._pages(self._scheduler.list_schedules, "Schedules", None, **selection):
             if _CLUSTER in str(summary.get("Target", {}).get("Arn")):
                 yield summary
 
@@ -106,14 +118,14 @@ class Schedules:
             return None
 
     def move(self, target: ScheduledTarget, revision_arn: str) -> ScheduledTarget | None:
-        """Let the target start another revision, if it still starts the one that ``target`` names.
+        """Let the target start another revision, if it still starts the revision of ``target``.
 
         It is read again right before the write. Only its revision changes.
 
         Returns:
             The target as it is now; None if it no longer exists.
         """
-        with aws_errors(f"The {target.title} was not updated"):
+        with aws_errors(f"The {target.title} was not updated", f"{_READ[target.kind]}, {_WRITE[target.kind]}"):
             current = self._current(target)
             if current is None or current.definition_arn != target.definition_arn:
                 return current
@@ -127,7 +139,7 @@ class Schedules:
 
     def read(self, target: ScheduledTarget) -> ScheduledTarget | None:
         """The target as it is now; None if it no longer exists."""
-        with aws_errors(f"The {target.title} could not be read"):
+        with aws_errors(f"The {target.title} could not be read", _READ[target.kind]):
             return self._current(target)
 
     def _current(self, target: ScheduledTarget) -> ScheduledTarget | None:
@@ -220,3 +232,101 @@ def _without_nulls(value: Any) -> Any:  # noqa: ANN401  JSON of the API
     if isinstance(value, dict):
         return {name: _without_nulls(item) for name, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+class FoundSchedules(Struct, frozen=True, kw_only=True):
+    """The schedules and rules, and sentences about unreadable parts.
+
+    ``unread`` is the number of schedules for which the time did not suffice: the next call continues with them.
+    """
+
+    schedules: tuple[Schedule, ...]
+    problems: tuple[str, ...] = ()
+    unread: int = 0
+
+
+class AccountSchedules:
+    """Reads the schedules and rules again and again.
+
+    Args:
+        events: boto3's client of EventBridge.
+        scheduler: boto3's client of EventBridge Scheduler.
+    """
+
+    def __init__(self, events: AwsClient, scheduler: AwsClient) -> None:
+        self._targets = Schedules(events, scheduler)
+        # By group, name and last change.
+        self._known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
+
+    def read(self, may_continue: Callable[[], bool] = lambda: True) -> FoundSchedules:
+        """Read all. An unreadable part is a problem, and does not hide the others.
+
+        Args:
+            may_continue: Whether there is time for another schedule, which takes a call if it is new or was changed.
+        """
+        problems: list[str] = []
+        unread: list[str] = []
+        targets = (*self._of_rules(problems), *self._of_schedules(problems, unread, may_continue))
+        return FoundSchedules(schedules=tuple(map(schedule_of, targets)), problems=tuple(problems), unread=len(unread))
+
+    def _of_rules(self, problems: list[str]) -> Iterator[ScheduledTarget]:
+        with _noted(problems, "The rules of EventBridge could not be read", LIST_RULES):
+            for rule in self._targets.timed_rules():
+                with _noted(problems, f"The targets of the rule {rule['Name']} could not be read", LIST_RULES):
+                    yield from self._targets.targets_of_rule(rule)
+
+    def _of_schedules(
+        self, problems: list[str], unread: list[str], may_continue: Callable[[], bool]
+    ) -> Iterator[ScheduledTarget]:
+        known: dict[tuple[str, str, datetime], ScheduledTarget | None] = {}
+        with _noted(problems, "The schedules of EventBridge Scheduler could not be read", LIST_SCHEDULES):
+            for summary in self._targets.summaries():
+                key = (summary["GroupName"], summary["Name"], summary["LastModificationDate"])
+                if key in self._known:
+                    known[key] = self._known[key]
+                elif may_continue():
+                    with _noted(problems, f"The schedule {summary['Name']} could not be read", LIST_SCHEDULES):
+                        known[key] = self._targets.target_of_schedule(summary)
+                else:
+                    unread.append(summary["Name"])
+        self._known = known
+        yield from (target for target in known.values() if target is not None)
+
+
+@contextmanager
+def _noted(problems: list[str], what: str, permission: str) -> Iterator[None]:
+    """Add an error of AWS to the problems."""
+    try:
+        with aws_errors(what, permission):
+            yield
+    except TaskProfilerError as error:
+        problems.append(str(error))
+
+
+def is_timed(target: ScheduledTarget) -> bool:
+    """Whether a schedule starts the target, not an event."""
+    return target.kind == "schedule" or bool(target.rule.get("ScheduleExpression"))
+
+
+def schedule_of(target: ScheduledTarget) -> Schedule:
+    """The schedule of a target that AWS returned."""
+    is_rule, content = target.kind == "rule", target.content
+    started = content if is_rule else content["Target"]
+    settings = target.rule if is_rule else content
+    return Schedule(
+        kind=target.kind,
+        name=target.name,
+        group=target.group,
+        expression=settings["ScheduleExpression"],
+        time_zone=content.get("ScheduleExpressionTimezone", "UTC"),
+        is_enabled=settings.get("State") != _DISABLED,
+        window_minutes=content.get("FlexibleTimeWindow", {}).get("MaximumWindowInMinutes", 0),
+        created_ns=json_moment_ns(content.get("CreationDate")),  # AWS returns no dates of a rule
+        modified_ns=json_moment_ns(content.get("LastModificationDate")),
+        starts_ns=json_moment_ns(content.get("StartDate")),
+        ends_ns=json_moment_ns(content.get("EndDate")),
+        cluster_arn=target.cluster_arn,
+        definition_arn=target.definition_arn,
+        task_count=started["EcsParameters"].get("TaskCount", 1),
+        dead_letter_arn=started.get("DeadLetterConfig", {}).get("Arn"),
+    )

@@ -45,7 +45,7 @@ class StackState(Struct, frozen=True, kw_only=True):
 
     @property
     def phase(self) -> Phase:
-        """What can be done: create it, update it, wait, or repair it."""
+        """The possible action: create the stack, update it, wait, or repair it."""
         if self.status is None or self.status in _ABSENT:
             return "absent"
         if self.status in _READY:

@@ -1,21 +1,32 @@
-"""The tasks of ECS clusters: those that run, and those that stopped within about an hour."""
+"""The tasks of ECS clusters: those that run, and those that stopped within about an hour; and who started them.
 
-from collections.abc import Iterable, Mapping
+Some orchestrators judge a task by all of its containers, and the monitor is one of them: docs/orchestrators.md.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.aws_account.registered_definitions import family_of
 from profiler.core.aws_clients import AwsClient
-from profiler.core.ecs_terms import MONITOR_NAME, cluster_name
+from profiler.core.ecs_terms import MONITOR_NAME, SERVICE_GROUP, cluster_name
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS
 from profiler.schedules.due_outcomes import KEPT_NS
 from profiler.schedules.schedule_model import ClusterTasks, StartedTask
+from profiler.schedules.task_matching import STARTERS
 
 _TASKS_PER_CALL = 100
-_STATUSES = ("RUNNING", "STOPPED")  # in this order: a task that stops meanwhile is in one of the lists
+ALL_STATUSES = ("RUNNING", "STOPPED")  # in this order, so that a task that stops meanwhile is in one of the lists
 _MS_PER_SECOND = 1000
+AIRFLOW, DAGSTER, PREFECT = "Airflow", "Dagster", "Prefect"
+# The beginnings of the tags that orchestrators give to their tasks.
+_TAGS = {"airflow": AIRFLOW, "dagster/": DAGSTER, "prefect.io/": PREFECT}
+# EcsRunTaskOperator writes the owner of the DAG's task, which is airflow by default.
+_STARTED_BY = {"airflow": AIRFLOW, "AWS Step Functions": "Step Functions"}
+_INSTEAD = "for batches of a few seconds, use task-profiler run instead of the monitor."
+_KILLED = f"A monitor that is killed, or does not start, {{}}: {_INSTEAD}"
 
 
 def read_clusters(ecs: AwsClient, cluster_arns: Iterable[str], now_ns: int) -> dict[str, ClusterTasks]:
@@ -27,21 +38,38 @@ def _read_cluster(ecs: AwsClient, arn: str, now_ns: int) -> ClusterTasks:
     permission = "ecs:ListTasks and ecs:DescribeTasks"
     try:
         with aws_errors(f"The tasks of the cluster {cluster_name(arn)} could not be read", permission):
-            tasks = tuple(_tasks(ecs, arn))
+            tasks = tuple(started_task(task) for task in read_tasks(ecs, arn) if "createdAt" in task)
     except TaskProfilerError as error:
         return ClusterTasks(problem=str(error))
     return ClusterTasks(tasks=tasks, read_ns=now_ns, known_since_ns=now_ns - KEPT_NS)
 
 
-def _tasks(ecs: AwsClient, cluster_arn: str) -> Iterable[StartedTask]:
+def read_tasks(
+    ecs: AwsClient,
+    cluster: str,
+    *,
+    statuses: Iterable[str] = ALL_STATUSES,
+    also: Iterable[str] = (),
+    with_tags: bool = False,
+) -> Iterator[Mapping[str, Any]]:
+    """The tasks that ECS lists for a cluster, as DescribeTasks returns them. Raises the errors of boto3.
+
+    Args:
+        ecs: boto3's client of Amazon ECS.
+        cluster: Its name or ARN.
+        statuses: The desired statuses of the tasks.
+        also: ARNs of tasks that are described, too; one that ECS has forgotten is left out.
+        with_tags: Whether the tasks are read with their tags.
+    """
+    include = {"include": ["TAGS"]} if with_tags else {}
     arns: dict[str, None] = {}
-    for status in _STATUSES:
-        for page in ecs.get_paginator("list_tasks").paginate(cluster=cluster_arn, desiredStatus=status):
+    for status in statuses:
+        for page in ecs.get_paginator("list_tasks").paginate(cluster=cluster, desiredStatus=status):
             arns |= dict.fromkeys(page["taskArns"])
-    listed = [*arns]
+    listed = [*(arns | dict.fromkeys(also))]
     for start in range(0, len(listed), _TASKS_PER_CALL):
-        described = ecs.describe_tasks(cluster=cluster_arn, tasks=listed[start : start + _TASKS_PER_CALL])
-        yield from (started_task(task) for task in described["tasks"] if "createdAt" in task)
+        chunk = listed[start : start + _TASKS_PER_CALL]
+        yield from ecs.describe_tasks(cluster=cluster, tasks=chunk, **include)["tasks"]
 
 
 def started_task(task: Mapping[str, Any]) -> StartedTask:
@@ -67,3 +95,49 @@ def _exit_code(containers: Iterable[Mapping[str, Any]]) -> int | None:
 
 def _moment_ns(moment: datetime | None) -> int | None:
     return None if moment is None else round(moment.timestamp() * _MS_PER_SECOND) * NS_PER_MS
+
+
+def starters_of_families(ecs: AwsClient, clusters: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Who started the tasks that ECS lists for the clusters, by family. Raises TaskProfilerError."""
+    found: dict[str, set[str]] = {}
+    for cluster in clusters:
+        with aws_errors(f"The tasks of the cluster {cluster!r} could not be listed"):
+            for task in read_tasks(ecs, cluster, with_tags=True):
+                found.setdefault(family_of(task["taskDefinitionArn"]), set()).add(starter(task))
+    return {family: tuple(sorted(names)) for family, names in found.items()}
+
+
+def starter(task: Mapping[str, Any]) -> str:
+    """Who started a task of DescribeTasks; a person if nothing else is known."""
+    started_by = str(task.get("startedBy") or "")
+    keys = [str(tag.get("key")) for tag in task.get("tags", ())]
+    tagged = (name for start, name in _TAGS.items() if any(key.startswith(start) for key in keys))
+    name = next(tagged, None) or _STARTED_BY.get(started_by)
+    if name is not None:
+        return name
+    if started_by.startswith(tuple(STARTERS.values())):
+        return "schedule"
+    if str(task.get("group")).startswith(SERVICE_GROUP):
+        return "service"
+    return f"person ({started_by})" if started_by else "person"
+
+
+def starter_notes(starters: Iterable[str], *, is_printed: bool) -> Iterator[str]:
+    """Notes on the monitor's effects on the orchestrators among the starters.
+
+    Args:
+        starters: Who starts the family.
+        is_printed: Whether the report goes to the monitor's own stream.
+    """
+    for name in starters:
+        if name == AIRFLOW:
+            stream = "the report goes to the monitor's own stream (--report-stream monitor)"
+            remedy = stream if is_printed else "send the report to the monitor's own stream (--report-stream monitor)"
+            yield f"Airflow reads XCom from the last line of the batch's stream: {remedy}."
+            yield _KILLED.format("fails the DAG's task")
+        elif name == DAGSTER:
+            yield "Dagster Pipes needs pipes_container_name, the name of the batch's container."
+            yield _KILLED.format("can fail the Dagster run")
+        elif name == PREFECT:
+            yield "Prefect judges only the container that is called prefect, if there is one."
+            yield _KILLED.format("can crash the flow run of another one")

@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-TYPE_CHECKING = False  # type checkers take this name for true; importing typing would cost time
+TYPE_CHECKING = False  # type checkers treat this name as true; importing typing would cost time
 if TYPE_CHECKING:
     from typing import NoReturn
 
@@ -34,23 +34,42 @@ def main() -> None:
 
 
 def run_monitor_process() -> "NoReturn":
-    """Run the monitor and end the process.
+    """Run the monitor and end the process with exit code 0 in every case.
+
+    Airflow and Dagster take a container with another exit code for a batch that failed, although it is not essential.
 
     An interpreter that shuts down removes its signal handlers first: a SIGTERM after the report would then kill the
     process, and its exit code would be 143.
     """
-    from profiler.core.stop_request import SignalHandler  # `run` has its own signals
+    try:
+        from profiler.core.stop_request import SignalHandler  # `run` handles signals itself
 
-    stop = SignalHandler(time.monotonic_ns)
-    stop.install()
-    from profiler.cli.wiring.build_monitor import run_monitor  # after the signal handlers are installed
+        stop = SignalHandler(time.monotonic_ns)
+        stop.install()
+        from profiler.cli.wiring.build_monitor import run_monitor  # after the signal handlers are installed
 
-    os._exit(run_monitor(stop))
+        run_monitor(stop)
+    except BaseException as error:  # noqa: BLE001  the last handler: there is nothing to report without a running loop
+        _print_monitor_error(error)
+    finally:
+        os._exit(0)
+
+
+def _print_monitor_error(error: BaseException) -> None:
+    """Print an expected error unchanged, and a defect as one line without its text, which may quote secrets."""
+    from profiler.core.errors import TaskProfilerError
+
+    if not isinstance(error, TaskProfilerError):
+        error = TaskProfilerError(
+            f"The monitor failed ({type(error).__name__}) and reports nothing: report this line as a defect of "
+            "task-profiler."
+        )
+    _print_error(error)
 
 
 def run_without_click(arguments: list[str]) -> int | None:
     """Run and report a command; returns None, and does nothing, for help and for errors, which click prints."""
-    gc.disable()  # it would search the imported modules for garbage again and again
+    gc.disable()  # the collector would search the imported modules for garbage again and again
     from profiler.cli.run_options import parse_usual
 
     options = parse_usual(arguments)
@@ -61,7 +80,7 @@ def run_without_click(arguments: list[str]) -> int | None:
     from profiler.core.errors import TaskProfilerError
 
     try:
-        return run_command(options)  # enables it again before the command starts
+        return run_command(options)  # enables the collector again before the command starts
     except TaskProfilerError as error:
         _print_error(error)
         return error.exit_code
@@ -71,5 +90,7 @@ def run_without_click(arguments: list[str]) -> int | None:
 
 def _print_error(error: Exception) -> None:
     if sys.stderr is not None:  # None: the caller has closed it
-        sys.stderr.write(f"task-profiler: {error}\n")
+        from profiler.cli.printing import fitting
+
+        sys.stderr.write(fitting(f"task-profiler: {error}") + "\n")
         sys.stderr.flush()

@@ -1,68 +1,57 @@
 """The command group. A command's module is imported only when the command runs."""
 
+import os
 import sys
 from importlib import import_module
 
 import click
 
-from profiler.cli.printing import report_stdout_errors
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.cli.options import CommandGroup
+from profiler.cli.printing import fitting, report_stdout_errors
+from profiler.core.errors import TaskProfilerError
 from profiler.core.text import printable
 from profiler.core.version import __version__
 
-_MARGINS = 6  # the columns next to the texts in click's list of commands
+# The headings of the help, with their commands. Commands without a heading are documented, but not listed.
+SECTIONS = {
+    "Profile": ("run", "compare"),
+    "Look back": ("show", "history", "report", "recommend"),
+    "Now": ("watch", "schedules"),
+    "AWS": ("setup", "taskdef", "doctor", "replay", "kibana", "notify"),
+}
 # The module of each command, and the first sentence of its help.
 COMMANDS = {
-    "monitor": (
-        "profiler.cli.monitor_command",
-        "Run as a sidecar of an ECS task. All settings are environment variables.",
-    ),
-    "run": ("profiler.cli.run_command", "Run a command and report its CPU, memory and I/O."),
-    "setup": ("profiler.cli.setup", "Set up an AWS account: image, forwarder, monitors."),
-    "taskdef": ("profiler.cli.taskdef.taskdef_group", "Add the monitor to ECS task definitions, and remove it."),
-    "replay": (
-        "profiler.cli.replay_command",
-        "Send the reports in a log group through the forwarder again.",
-    ),
-    "notify": (
-        "profiler.cli.notify_command",
-        "Print the notification of a stopped task and send it.",
-    ),
-    "kibana": (
-        "profiler.cli.kibana_command",
-        "Set up Elasticsearch or OpenSearch, and their dashboards.",
-    ),
-    "show": (
-        "profiler.cli.show",
-        "Show one run: verdict, resource usage, comparison, advice.",
-    ),
+    "run": ("profiler.cli.commands.profile:run", "Run a command and report its CPU, memory and I/O."),
+    "compare": ("profiler.cli.commands.profile:compare", "Compare two sets of runs: medians, changes, verdicts."),
+    "show": ("profiler.cli.commands.look_back:show", "Show one run: verdict, resource usage, comparison, advice."),
+    "history": ("profiler.cli.commands.look_back:history", "List past runs, newest first."),
+    "report": ("profiler.cli.commands.look_back:report", "Write an HTML page of past runs, with charts."),
+    "recommend": ("profiler.cli.commands.look_back:recommend", "Recommend task sizes based on past runs."),
+    "watch": ("profiler.cli.commands.look_back:watch", "Show what runs now: time, CPU, memory, notifications."),
     "schedules": (
-        "profiler.cli.schedules",
+        "profiler.cli.commands.look_back:schedules",
         "List the schedules that start ECS tasks, and what became of them.",
     ),
-    "watch": ("profiler.cli.watch", "Show what runs now: time, CPU, memory, notices."),
-    "history": ("profiler.cli.history_command", "List past runs, newest first."),
-    "report": (
-        "profiler.cli.report_command",
-        "Write an HTML page of past runs, with charts.",
-    ),
-    "recommend": (
-        "profiler.cli.recommend_command",
-        "Recommend task sizes based on past runs.",
-    ),
-    "compare": (
-        "profiler.cli.compare",
-        "Compare two sets of runs: medians, changes, verdicts.",
-    ),
+    "setup": ("profiler.cli.commands.setup:setup", "Set up an AWS account: image, forwarder, monitors."),
+    "taskdef": ("profiler.cli.commands.aws:taskdef", "Add the monitor to ECS task definitions, and remove it."),
     "doctor": (
-        "profiler.cli.doctor",
+        "profiler.cli.commands.aws:doctor",
         "Show what can be measured in this container and what to change in the task definition.",
+    ),
+    "replay": ("profiler.cli.commands.aws:replay", "Send the reports in a log group through the forwarder again."),
+    "kibana": ("profiler.cli.commands.setup:kibana", "Set up Elasticsearch or OpenSearch, and their dashboards."),
+    "notify": ("profiler.cli.commands.aws:notify", "Print the notification of a stopped task and send it."),
+    "monitor": ("profiler.cli.commands.aws:monitor", "Run as a sidecar of an ECS task."),
+    "completion": (
+        "profiler.cli.completion_command",
+        "Print the script that completes commands, options, families, runs and files in this shell.",
     ),
     "schema": ("profiler.cli.app:schema", "Print the JSON Schema of the record."),
 }
+NO_JSON = "--json is for commands that print data as text, which this command does not."
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(CommandGroup):
     """Imports a command's module only to run the command or to show its own help."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
@@ -76,37 +65,19 @@ class _LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  click's signature
-        """List the commands as click does, without their modules, which take longer than everything else."""
-        limit = formatter.width - _MARGINS - max(map(len, COMMANDS))
-        rows = [
-            (name, click.Command(name, help=sentence).get_short_help_str(limit))
-            for name, (_, sentence) in COMMANDS.items()
-        ]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        """List the commands below their headings, without their modules, which take longer than everything else."""
+        for heading, names in SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, COMMANDS[name][1]) for name in names])
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for an unknown name, name the one that was probably meant."""
-        name = args[0]
-        if name in COMMANDS or name.startswith("-"):
-            return super().resolve_command(ctx, args)
-        raise UsageError(f"Unknown command {name!r}: {_suggestion(args)}")
+    def suggestion(self, ctx: click.Context, words: list[str]) -> str:
+        """The probable intention: a similar name, or to profile a program of this name."""
+        from shlex import join  # only for a wrong command, like the next import
+        from shutil import which
 
-
-def _suggestion(words: list[str]) -> str:
-    """What the user probably meant: a similar name, or to profile a program of this name."""
-    from difflib import get_close_matches  # only for a wrong command
-    from shlex import join
-    from shutil import which
-
-    if which(words[0]) is not None:
-        return f"to profile this program, write task-profiler run -- {join(words)}"
-    similar = get_close_matches(words[0], COMMANDS, n=1)
-    if similar:
-        return f"did you mean {similar[0]}?"
-    return "task-profiler --help lists the commands."
+        if which(words[0]) is not None:
+            return f"to profile this program, write task-profiler run -- {join(words)}"
+        return super().suggestion(ctx, words)
 
 
 @click.command(
@@ -123,23 +94,34 @@ def group(debug: bool) -> None:
 def run_command_line() -> None:
     """Parse the arguments and run the command. An error becomes one sentence on stderr and the exit code."""
     report_stdout_errors()
+    if "_TASK_PROFILER_COMPLETE" in os.environ:
+        from profiler.cli.completion_command import complete_file_names  # only for completion in a shell
+
+        complete_file_names()
     try:
         sys.exit(group.main(prog_name="task-profiler", standalone_mode=False))
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:
-        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # click 8.1 prints the help itself
+        if isinstance(error, click.exceptions.NoArgsIsHelpError):
             click.echo(error.format_message(), err=True)
             sys.exit(error.exit_code)
-        _fail(error.format_message(), error.exit_code)
+        _fail(_message(error), error.exit_code)
     except TaskProfilerError as error:
         if "--debug" in sys.argv[1:]:
             raise
         _fail(printable(str(error)), error.exit_code)
 
 
+def _message(error: click.ClickException) -> str:
+    """The message, and the replacement if that is not a similar name."""
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--json":
+        return NO_JSON
+    return error.format_message()
+
+
 def _fail(message: str, exit_code: int) -> None:
-    click.echo(f"task-profiler: {message}", err=True)
+    click.echo(fitting(f"task-profiler: {message}"), err=True)
     sys.exit(exit_code)
 
 

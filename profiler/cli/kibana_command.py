@@ -2,14 +2,20 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from profiler.cli.options import ca_file_option, search_options
+from profiler.cli.options import (
+    SignIn,
+    gathered,
+)
+from profiler.cli.printing import NOT_APPLIED, STDOUT, fitting, write_json_lines
+from profiler.cli.wiring.aws_options import search_session
 from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.index_names import INDEX_PERIODS
 from profiler.search_setup.dashboard_import import (
     Flavour,
     choose_flavour,
@@ -18,9 +24,9 @@ from profiler.search_setup.dashboard_import import (
     import_dashboards,
     read_version,
 )
-from profiler.search_setup.search_servers import ClusterServer, DashboardsServer, open_session
+from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
+from profiler.search_setup.setup_removal import Removal, cluster_removals, dashboard_removals, remove
 from profiler.search_setup.template_install import (
-    INDEX_PERIODS,
     SearchServer,
     SetupStep,
     install_templates,
@@ -28,56 +34,31 @@ from profiler.search_setup.template_install import (
 )
 from profiler.search_setup.version_fit import fit_objects
 
+ShowRow = Callable[[str, str], None]
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 
 
-@click.group("kibana", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
-def command() -> None:
-    """Set up Elasticsearch or OpenSearch, and their dashboards."""
-
-
-@command.command("import", epilog="Example: task-profiler kibana import --url https://kibana.example.com --dry-run")
-@click.option("--url", "ui_url", metavar="URL", help="URL of Kibana or OpenSearch Dashboards.")
-@click.option(
-    "--elasticsearch", "url", metavar="URL", help="URL of Elasticsearch or OpenSearch (default: ELASTICSEARCH_URL)."
-)
-@search_options
-@ca_file_option
-@click.option(
-    "--flavour",
-    type=click.Choice(["classic", "lens"]),
-    help="Kind of dashboards (default: depends on the server's version).",
-)
-@click.option("--keep-existing", is_flag=True, help="Import only missing dashboards and charts.")
-@click.option("--dry-run", is_flag=True, help="Print what would be installed, without installing it.")
-def import_(
+@gathered(SignIn, "sign_in")
+def import_setup(
     *,
     ui_url: str | None,
     url: str | None,
     prefix: str,
     flavour: Flavour | None,
-    api_key: str | None,
-    user: str | None,
-    ca_file: str | None,
     keep_existing: bool,
     dry_run: bool,
+    as_json: bool,
+    sign_in: SignIn,
 ) -> None:
-    """Install index templates, this month's empty indices, lifecycle policies and dashboards.
-
-    Without --elasticsearch, the templates are installed through the console of the dashboard server.
-    Repeating the command restores the original dashboards unless --keep-existing is given.
-    """
-    address = url or os.environ.get("ELASTICSEARCH_URL")
-    if not address and not ui_url:
-        raise UsageError("Nothing to set up: give --url, --elasticsearch, or both.")
-    if not _PREFIX.fullmatch(prefix):
-        raise UsageError("--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' and '.'.")
-    session = open_session(api_key, user, os.environ, ca_file)
-    credentials = "--user" if user else "--api-key" if api_key else None
+    """Install index templates, this month's empty indices, lifecycle policies and dashboards."""
+    show = _json_row if as_json else _text_row
+    address = _cluster_address(url, ui_url, prefix)
+    session = search_session(sign_in)
+    credentials = next((name for name in ("user", "api_key", "aws_auth") if getattr(sign_in, name)), None)
     if ui_url is None:
         cluster = ClusterServer(address or "", session)
         _report_unused(credentials, cluster)
-        _install_templates(cluster, prefix=prefix, dry_run=dry_run)
+        _install_templates(cluster, prefix=prefix, dry_run=dry_run, show=show)
         return
     ui = DashboardsServer(ui_url, session)
     version = read_version(ui)
@@ -88,25 +69,93 @@ def import_(
     if existing is None and keep_existing:
         raise TaskProfilerError("The server does not list its dashboards: import without --keep-existing.")
     if address:
-        _install_templates(ClusterServer(address, session), prefix=prefix, dry_run=dry_run)
+        _install_templates(ClusterServer(address, session), prefix=prefix, dry_run=dry_run, show=show)
     else:  # a server without a console can still have dashboards
-        _install_templates(ui, prefix=prefix, dry_run=dry_run, is_optional=True)
+        _install_templates(ui, prefix=prefix, dry_run=dry_run, show=show, is_optional=True)
     if existing and keep_existing:
         objects = [item for item in objects if (item["type"], item["id"]) not in existing]
-        click.echo(f"kept: {len(existing)} existing objects")
+        show("kept", f"{len(existing)} existing objects")
     elif existing != frozenset():
         verb = "would overwrite" if dry_run else "overwriting"
         count = "all" if existing is None else len(existing)
-        click.echo(f"{verb}: {count} existing objects and your edits of them; --keep-existing keeps them")
-    _install_dashboards(ui, objects, chosen, dry_run=dry_run)
+        show(verb, f"{count} existing objects and your edits of them; --keep-existing keeps them")
+    _install_dashboards(ui, objects, chosen, dry_run=dry_run, show=show)
+
+
+@gathered(SignIn, "sign_in")
+def remove_setup(
+    *,
+    ui_url: str | None,
+    url: str | None,
+    prefix: str,
+    with_data: bool,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    sign_in: SignIn,
+) -> None:
+    """Remove what import has installed: dashboards, index templates, lifecycle policies, empty indices."""
+    show = _json_row if as_json else _text_row
+    address = _cluster_address(url, ui_url, prefix)
+    session = search_session(sign_in)
+    ui = DashboardsServer(ui_url, session) if ui_url else None
+    removals = [*_dashboard_removals(ui, prefix)] if ui else []
+    server = ClusterServer(address, session) if address else ui
+    if server is not None:
+        removals += cluster_removals(server, setup_files().templates, prefix=prefix, with_data=with_data)
+    is_applied = yes and not dry_run
+    for removal in removals:
+        if removal.delete is None:
+            show("kept", removal.what)
+            continue
+        if is_applied:
+            remove(removal)
+        show("removed" if is_applied else "would remove", removal.what)
+    if as_json:
+        return
+    if not removals:
+        click.echo("There is nothing to remove.")
+    elif not is_applied:
+        click.echo(NOT_APPLIED)
+
+
+def _text_row(action: str, what: str) -> None:
+    click.echo(fitting(f"{action}: {what}", STDOUT))
+
+
+def _json_row(action: str, what: str) -> None:
+    write_json_lines([{"action": action, "what": what}])
+
+
+def _dashboard_removals(ui: DashboardsServer, prefix: str) -> Iterator[Removal]:
+    """The removals of each flavour that the server can have, because an older version may have had another flavour."""
+    version = read_version(ui)
+    flavours: tuple[Flavour, ...] = ("classic",) if version.is_opensearch else ("lens", "classic")
+    objects = [item for flavour in flavours for item in fit_objects(dashboard_objects(flavour, prefix), version)]
+    unique = {(item["type"], item["id"]): item for item in objects}
+    return dashboard_removals(ui, [*unique.values()])
+
+
+def _cluster_address(url: str | None, ui_url: str | None, prefix: str) -> str | None:
+    """The address of the cluster, if there is one. Raises UsageError without any server, or for an invalid prefix."""
+    address = url or os.environ.get("ELASTICSEARCH_URL")
+    if not address and not ui_url:
+        raise UsageError("There is no server to work on: give --url, --elasticsearch, or both.")
+    if not _PREFIX.fullmatch(prefix):
+        raise UsageError("--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' and '.'.")
+    return address
 
 
 def _report_unused(credentials: str | None, server: ClusterServer | DashboardsServer) -> None:
     if credentials is not None and server.accepts_anonymous_requests():
-        click.echo(f"not used: {credentials}; this server accepts requests without sign-in", err=True)
+        click.echo(
+            f"not used: --{credentials.replace('_', '-')}; this server accepts requests without sign-in", err=True
+        )
 
 
-def _install_templates(server: SearchServer, *, prefix: str, dry_run: bool, is_optional: bool = False) -> None:
+def _install_templates(
+    server: SearchServer, *, prefix: str, dry_run: bool, show: ShowRow, is_optional: bool = False
+) -> None:
     """Install the templates. With ``is_optional``, an error is a warning."""
     period = (os.environ.get("INDEX_PERIOD", "").strip() or "month").lower()
     if period not in INDEX_PERIODS:
@@ -116,7 +165,7 @@ def _install_templates(server: SearchServer, *, prefix: str, dry_run: bool, is_o
     )
     for step in _warn_on_error(steps) if is_optional else steps:
         verb = ("would install" if dry_run else "installed") if step.done else "skipped"
-        click.echo(f"{verb}: {step.what}")
+        show(verb, step.what)
 
 
 def _warn_on_error(steps: Iterator[SetupStep]) -> Iterator[SetupStep]:
@@ -127,10 +176,10 @@ def _warn_on_error(steps: Iterator[SetupStep]) -> Iterator[SetupStep]:
 
 
 def _install_dashboards(
-    ui: DashboardsServer, objects: list[dict[str, Any]], flavour: Flavour, *, dry_run: bool
+    ui: DashboardsServer, objects: list[dict[str, Any]], flavour: Flavour, *, dry_run: bool, show: ShowRow
 ) -> None:
     if dry_run:
-        click.echo(f"would import: {len(objects)} objects ({flavour})")
+        show("would import", f"{len(objects)} objects ({flavour})")
     elif objects:
         import_dashboards(ui, objects, flavour)
-        click.echo(f"imported: {len(objects)} objects ({flavour})")
+        show("imported", f"{len(objects)} objects ({flavour})")

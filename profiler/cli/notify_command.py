@@ -1,71 +1,143 @@
-"""``task-profiler notify``: runs the forwarder's preview of a notice in a separate process.
+"""``task-profiler notify``: prints the notification of an event, to check it before deployment, and sends it.
 
-The profiler never imports the forwarder.
+It is what ``task_stopped`` would send for the event alone, without AWS or a search cluster: the Block Kit JSON of a
+Slack message, and the detail of the EventBridge event.
 """
 
 import json
 import os
-import subprocess
-import sys
+import time
 from importlib.util import find_spec
 from typing import BinaryIO
 
 import click
+import msgspec
 
-from profiler.cli.options import aws_options
-from profiler.cli.printing import write_out
-from profiler.cli.wiring.aws_options import AwsOptions, aws_environment
+from profiler.cli.wiring.aws_options import aws_environment
+from profiler.core.aws_clients import bounded_client
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.files import package_data_folder
+from profiler.forwarder.delivery_errors import ForwarderError, SettingsError
+from profiler.forwarder.function_settings import NoticeSettings, read_notice_settings
+from profiler.forwarder.invocation_time import InvocationTime
+from profiler.forwarder.notices.announcements import Announcement, ChannelKind, announce
+from profiler.forwarder.notices.channels import configured_channels
+from profiler.forwarder.notices.event_details import bus_event
+from profiler.forwarder.notices.slack_messages import message_of
+from profiler.forwarder.task.find_report import ReportFinder
+from profiler.forwarder.task_stopped import TaskStoppedHandler
+from profiler.record.notice_model import decode_notice
+from profiler.record.task_event import parse_stopped_task
+
+_BUDGET_MS = 60_000
+_NOTICE_TYPES = ("task.notice", "schedule.notice")
 
 
-@click.command("notify", epilog="Example: task-profiler notify --event stopped-task.json --dry-run")
-@click.option(
-    "--event",
-    "event",
-    type=click.File("rb"),
-    required=True,
-    metavar="FILE",
-    help="The event from ECS, or the line of a notice (- for standard input).",
-)
-@click.option("--dry-run", is_flag=True, help="Print the notification without sending it.")
-@aws_options
-def command(event: BinaryIO, dry_run: bool, region: str | None, profile: str | None) -> int:
-    """Print the notification of a stopped task and send it.
-
-    The notification is the Slack message and the detail of the EventBridge event. Of a stopped task,
-    it contains only data of ECS's event; the deployed function adds the run's numbers and log lines.
-    The channels are configured by the function's environment variables.
-    """
+def notify_channels(
+    file: BinaryIO | None, event: BinaryIO | None, dry_run: bool, as_json: bool, region: str | None, profile: str | None
+) -> None:
+    """Print the notification of a stopped task and send it."""
+    source = file or event
+    if source is None or (file and event):
+        raise UsageError("One file with the event is needed, as in task-profiler notify stopped-task.json")
     if find_spec("slack_sdk") is None:
-        raise TaskProfilerError("notify needs the forwarder's packages: pip install 'task-profiler[lambda]'.")
-    text = _as_ascii(event.read())
-    forwarder = package_data_folder("forwarder", what="The forwarder is")
-    options = [] if dry_run else ["--send"]
-    done = subprocess.run(  # noqa: S603  our own module
-        [sys.executable, "-m", "forwarder.preview", *options],
-        input=text,
-        stdout=subprocess.PIPE,
-        env={
-            **os.environ,
-            **aws_environment(AwsOptions(region=region, profile=profile), os.environ),
-            "PYTHONPATH": os.pathsep.join((str(forwarder.parent), *_python_path())),
-        },
-        check=False,
-    )
-    write_out(done.stdout)
-    return done.returncode
-
-
-def _as_ascii(event: bytes) -> bytes:
-    """Encode the JSON in ASCII, which the forwarder's process reads alike in every locale."""
+        raise TaskProfilerError("notify needs packages of the forwarder: pip install slack-sdk aws-lambda-powertools.")
+    # The function's code finds the Region and the credentials in the environment, as in AWS.
+    os.environ.update(aws_environment(region, profile, os.environ))
+    document = _read(source)
     try:
-        return json.dumps(json.loads(event)).encode()
+        notice, kind = _announced(document)
+        settings = read_notice_settings(os.environ)
+        click.echo(_shown(notice, kind, settings, indent=None if as_json else 2))
+        if not dry_run:
+            _send(notice, kind, settings)
+    except ForwarderError as error:
+        raise TaskProfilerError(str(error)) from error
+
+
+def _read(event: BinaryIO) -> object:
+    try:
+        return json.loads(event.read())
     except (ValueError, RecursionError) as error:
         where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
         raise UsageError(f"The event is not valid JSON{where}: pass it as EventBridge sends it.") from error
 
 
-def _python_path() -> tuple[str, ...]:
-    path = os.environ.get("PYTHONPATH")
-    return (path,) if path else ()
+class _PreviewChannel:
+    """Keeps the notice instead of posting it."""
+
+    name = "preview"
+    is_selective = True
+
+    def __init__(self) -> None:
+        self.posted: tuple[Announcement, ChannelKind] | None = None
+
+    def accepts(self, kind: ChannelKind) -> bool:  # noqa: ARG002  part of the interface
+        return True
+
+    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
+        self.posted = announcement, kind
+
+
+class _PreviewContext:
+    """The context of an invocation that may take a minute."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+
+    def get_remaining_time_in_millis(self) -> int:
+        return _BUDGET_MS - round((time.monotonic() - self._started) * 1000)
+
+
+def _announced(event: object) -> tuple[Announcement, ChannelKind]:
+    """Return the notification of an event or a notice line, and its kind. Raises SettingsError if there is none."""
+    if isinstance(event, dict) and event.get("type") in _NOTICE_TYPES:
+        try:
+            return decode_notice(json.dumps(event)), "failure"
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            raise SettingsError(
+                f"The line is not a valid notification line ({error}): pass the line unchanged, as in the log."
+            ) from error
+    task = parse_stopped_task(event)
+    if task is None:
+        raise SettingsError(
+            'The event is neither an "ECS Task State Change" with lastStatus STOPPED nor a notification line: only '
+            "these cause notifications."
+        )
+    channel = _PreviewChannel()
+    budget = InvocationTime(_PreviewContext())
+    settings = read_notice_settings({**os.environ, "NOTIFY_SERVICES": "true", "NOTIFY": "all", "NOTIFY_FAMILIES": ""})
+    TaskStoppedHandler(
+        lambda: settings,
+        describe=lambda _arn: None,
+        run_log=lambda task, container: ReportFinder(lambda _stream: iter(()), budget, task.id, container),
+        index=lambda: None,
+        channels=lambda _settings: [channel],
+    ).handle(task)
+    if channel.posted is None:
+        raise SettingsError("This event causes no notification.")
+    return channel.posted
+
+
+def _shown(notice: Announcement, kind: ChannelKind, settings: NoticeSettings, *, indent: int | None) -> str:
+    """Return the JSON of the Slack message, and of the event's detail, which the ``task.ended`` line also contains."""
+    slack = message_of(notice, kibana_url=settings.kibana_url)
+    detail = msgspec.to_builtins(bus_event(notice, kibana_url=settings.kibana_url).detail)
+    return json.dumps({"channel": kind, "text": slack.text, "blocks": slack.blocks, "detail": detail}, indent=indent)
+
+
+def _send(notice: Announcement, kind: ChannelKind, settings: NoticeSettings) -> None:
+    """Send the notice to every channel that is configured.
+
+    Raises:
+        ForwarderError: no channel is configured, or the first error of a channel; all were tried.
+    """
+    budget = InvocationTime(_PreviewContext())
+    channels = configured_channels(settings, os.environ, budget, lambda: bounded_client("events"))
+    errors: list[ForwarderError] = []
+    posted = announce(channels, notice, kind, lambda _key, work: work(), errors)
+    if errors:
+        raise errors[0]
+    if not posted:
+        raise SettingsError(
+            f"No channel is configured for {kind}: set SLACK_{kind.upper()}_WEBHOOK_URL or EVENT_BUS_NAME."
+        )

@@ -1,27 +1,30 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments that several commands share.
+
+The help of every command imports this module, so it imports little more than click.
+"""
 
 import functools
 import math
 import os
-import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import datetime
+from importlib import import_module
 from typing import Any
 
 import click
-from msgspec import Struct
 
+from profiler.cli.run_options import joined_stacks
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.search_setup.template_install import DEFAULT_PREFIX
+from profiler.core.index_names import DEFAULT_PREFIX
 
-_RELATIVE_TIME = re.compile(r"(\d{1,5})([mhd])", re.ASCII)
-_MS_PER_UNIT = {"m": 60_000, "h": 3_600_000, "d": 86_400_000}
 MAX_RUNS = 1_000_000
+_WHOLE_SENTENCE = 1_000  # characters
 Decorated = Callable[..., int | None]
 
 
 class WholeNumber(click.IntRange):
-    """A whole number within limits, which help and errors name in words."""
+    """A whole number within limits, which help and errors state in words."""
 
     def _describe_range(self) -> str:
         return f"{self.min} to {self.max}" if self.max is not None else f"{self.min} or more"
@@ -36,7 +39,7 @@ class WholeNumber(click.IntRange):
 
 
 class Number(click.FloatRange):
-    """A number within limits, which help and errors name in words."""
+    """A number within limits, which help and errors state in words."""
 
     def _describe_range(self) -> str:
         return f"{self.min:g} to {self.max:g}" if self.max is not None else f"{self.min:g} or more"
@@ -52,27 +55,71 @@ class Number(click.FloatRange):
         return number
 
 
+class Seconds(Number):
+    """A time with its units, such as 90s or 1h30m, or a number of seconds, within limits."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  click's signature
+        """Convert the text of the command line."""
+        from profiler.core.quantities import time_ms  # not for the help
+
+        duration_ms = time_ms(value) if isinstance(value, str) else 1000 * value
+        if duration_ms is None or not (self.min or 0) <= duration_ms / 1000 <= (self.max or math.inf):
+            self.fail(f"{value!r} is not a time ({self._describe_range()} seconds), such as 90s or 1h30m.", param, ctx)
+        return duration_ms / 1000
+
+
+class CommandGroup(click.Group):
+    """A group whose help lists each command with the whole first sentence of the command's help."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(_WHOLE_SENTENCE)) for name, one in commands if one])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for an unknown name, suggest a similar one."""
+        if ctx.resilient_parsing or args[0] in self.list_commands(ctx) or args[0].startswith("-"):
+            return super().resolve_command(ctx, args)
+        raise UsageError(f"Unknown command {args[0]!r}: {self.suggestion(ctx, args)}")
+
+    def suggestion(self, ctx: click.Context, words: list[str]) -> str:
+        """The probable intention: a similar name."""
+        from difflib import get_close_matches  # only for a wrong command
+
+        similar = get_close_matches(words[0], self.list_commands(ctx), n=1)
+        path = " ".join(("task-profiler", *ctx.command_path.split()[1:]))
+        return f"did you mean {similar[0]}?" if similar else f"{path} --help lists the commands."
+
+
 class StacksCommand(click.Command):
-    """A command with ``--stacks[=MODE]``: the mode is never the next word, which may be a file."""
+    """A command with ``--stacks [MODE]``: a next word that is not a mode may be a file."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line."""
-        return super().parse_args(ctx, ["--stacks=on" if word == "--stacks" else word for word in args])
+        if "--stacks" in args:
+            position = args.index("--stacks")
+            args = [*args[:position], *joined_stacks(args[position : position + 2]), *args[position + 2 :]]
+        return super().parse_args(ctx, args)
 
 
 class _HistoryOption(click.Option):
-    """``--history``: its help names the file that is used without it."""
+    """``--history``: its help shows the default file."""
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """The option's row in the help."""
-        from profiler.history.recorder import history_path  # only for the help
+        from profiler.runs.history.history_file import history_path  # only for the help
 
         record = super().get_help_record(ctx)
         try:
             path = history_path(None, os.environ)
         except TaskProfilerError:
             return record
-        return record and (record[0], f"{record[1]} Default here: {path}")
+        home = f"{os.path.expanduser('~')}/"  # noqa: PTH111  pathlib is slow to import
+        shown = f"~/{path.removeprefix(home)}" if path.startswith(home) else path
+        return record and (record[0], f"{record[1]} Default here: {shown}")
 
 
 def history_option(name: str, *, verb: str = "Read") -> Callable[[Decorated], Decorated]:
@@ -87,6 +134,16 @@ def history_option(name: str, *, verb: str = "Read") -> Callable[[Decorated], De
     )
 
 
+# Add it before --format: click 8.2 takes the default of the last option of one name.
+json_format_option = click.option("--json", "output_format", flag_value="json", help="Short for --format json.")
+
+
+def last_option(most: int, default: int, text: str) -> Callable[[Decorated], Decorated]:
+    """Add ``--last N``: how many of the newest runs count."""
+    kind = WholeNumber(1, most)
+    return click.option("--last", metavar="N", type=kind, default=default, show_default=True, help=text)
+
+
 def add_options(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
     """A decorator that adds the options in this order."""
 
@@ -98,6 +155,45 @@ def add_options(*options: Callable[[Decorated], Decorated]) -> Callable[[Decorat
     return add
 
 
+def gathered(kind: type[Any], name: str) -> Callable[[Decorated], Decorated]:
+    """A decorator: the function takes the options that are fields of ``kind`` as one argument, ``name``."""
+    fields = getattr(kind, "__struct_fields__", None) or tuple(kind.__dataclass_fields__)
+
+    def decorate(function: Decorated) -> Decorated:
+        @functools.wraps(function)
+        def command(**values: Any) -> int | None:  # noqa: ANN401  the values of all options
+            own = {field: values.pop(field) for field in fields if field in values}
+            return function(**{name: kind(**own)}, **values)
+
+        return command
+
+    return decorate
+
+
+def implemented_in(module: str, function: str) -> Callable[[Callable[[], None]], Decorated]:
+    """A decorator: the command, with only its help here, calls a function of a module that is imported then."""
+
+    def decorate(declared: Callable[[], None]) -> Decorated:
+        @functools.wraps(declared)
+        def command(**values: Any) -> int | None:  # noqa: ANN401  the values of all options
+            result: int | None = getattr(import_module(module), function)(**values)
+            return result
+
+        return command
+
+    return decorate
+
+
+apply_options = add_options(
+    click.option("--yes", is_flag=True, help="Carry out the plan."),
+    click.option("--dry-run", is_flag=True, help="Print the plan only, as without --yes."),
+)
+aws_auth_option = click.option(
+    "--aws-auth",
+    is_flag=True,
+    envvar="OPENSEARCH_AWS_AUTH",
+    help="Sign in to Amazon OpenSearch Service with AWS credentials (default: OPENSEARCH_AWS_AUTH).",
+)
 search_options = add_options(
     click.option("--prefix", metavar="P", default=DEFAULT_PREFIX, show_default=True, help="Prefix of the index names."),
     click.option("--api-key", metavar="KEY", help="Sign in with an API key (default: ELASTICSEARCH_API_KEY)."),
@@ -106,6 +202,7 @@ search_options = add_options(
         metavar="NAME:PASSWORD",
         help="Sign in with a password (default: ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD).",
     ),
+    aws_auth_option,
 )
 ca_file_option = click.option(
     "--ca-file", "ca_file", metavar="FILE", help="Also trust the certificates of this private CA (PEM)."
@@ -120,8 +217,14 @@ stacks_option = click.option(
     metavar="[=MODE]",
     is_flag=False,
     flag_value="on",
-    help="Record call stacks of Python processes: on (as --stacks alone) or moments. The monitor gets shared process "
-    "IDs, SYS_PTRACE and user 0; off gives it these without call stacks.",
+    help="Record call stacks of Python processes: on (as --stacks alone) or moments. The task gets a shared process "
+    "namespace, the monitor SYS_PTRACE and user 0; off does this without call stacks.",
+)
+report_stream_option = click.option(
+    "--report-stream",
+    type=click.Choice(["batch", "monitor"]),
+    help="Whose log stream gets the report (default: the batch's, or the monitor's for families that Airflow starts). "
+    "For the monitor's own, the task role needs no permission.",
 )
 on_fargate_option = click.option(
     "--on-fargate",
@@ -131,19 +234,29 @@ on_fargate_option = click.option(
 )
 
 
-class SourceOptions(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, kw_only=True)
+class SignIn:
+    """The sign-in to a search cluster or to the server of its dashboards, and to AWS."""
+
+    api_key: str | None = None
+    user: str | None = None
+    aws_auth: bool = False
+    ca_file: str | None = None
+    region: str | None = None
+    profile: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions(SignIn):
     """The options that select a source of runs, and runs in it. Times and tags are as they were typed."""
 
     source: str | None = None
     history_file: str | None = None
     url: str | None = None
     prefix: str = ""
-    api_key: str | None = None
-    user: str | None = None
-    ca_file: str | None = None
     groups: tuple[str, ...] = ()
-    region: str | None = None
-    profile: str | None = None
+    insights: tuple[str, ...] = ()
+    with_services: bool = False
     families: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     accounts: tuple[str, ...] = ()
@@ -153,16 +266,26 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     since: str | None = None
     until: str | None = None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the options select the local history, because they contain no other source."""
+        return self.source is None and self.url is None and not self.groups and not self.insights
 
-def source_options(function: Callable[..., int | None]) -> Decorated:
-    """Add the options of :class:`SourceOptions`, which the function takes together as ``options``."""
+    def of_families(self, names: tuple[str, ...]) -> "SourceOptions":
+        """The options that also select these families, which were given as arguments."""
+        return replace(self, families=(*names, *self.families))
 
-    @functools.wraps(function)
-    def command(**values: Any) -> int | None:  # noqa: ANN401  the values of all options
-        own = {name: values.pop(name) for name in SourceOptions.__struct_fields__}
-        return function(options=SourceOptions(**own), **values)
 
-    return _source_options(command)
+class PastRunsCommand(click.Command):
+    """A command that reads past runs: its help lists its own options first, then the options of all such commands."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options below two headings."""
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        for heading, is_shared in (("Options", False), ("Sources and filters", True)):
+            chosen = (one for one in options if (one.name in SourceOptions.__dataclass_fields__) is is_shared)
+            with formatter.section(heading):
+                formatter.write_dl([record for one in chosen if (record := one.get_help_record(ctx))])
 
 
 past_run_options = add_options(
@@ -189,10 +312,42 @@ past_run_options = add_options(
     ),
     aws_options,
 )
-_source_options = add_options(
+
+
+def completes(*, families: bool = False, ids: bool = False) -> Any:  # noqa: ANN401  click's type of the function
+    """The completion of an option or argument in a shell: families, or ids of runs, of the local history."""
+
+    def complete(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[Any]:
+        from profiler.cli.completion_command import names_of_past_runs  # only for completion in a shell
+
+        return [*names_of_past_runs(context.params, incomplete, families=families, ids=ids)]
+
+    return complete
+
+
+# FAMILY in addition to --family; the function takes them as ``names``.
+family_arguments = click.argument("names", metavar="[FAMILY]...", nargs=-1, shell_complete=completes(families=True))
+# The implementation gathers them as SourceOptions.
+source_options = add_options(
     history_option("history_file"),
     past_run_options,
-    click.option("--family", "families", metavar="GLOB", multiple=True, help="Only matching families. Repeatable."),
+    click.option(
+        "--container-insights",
+        "insights",
+        metavar="CLUSTER",
+        multiple=True,
+        help="Read what Container Insights recorded of this ECS cluster each minute, or of those that match * ? [] "
+        "(--since: 14d by default). Repeatable.",
+    ),
+    click.option("--services", "with_services", is_flag=True, help="With --container-insights: also services' tasks."),
+    click.option(
+        "--family",
+        "families",
+        metavar="GLOB",
+        multiple=True,
+        shell_complete=completes(families=True),
+        help="Only matching families. Repeatable.",
+    ),
     click.option("--cluster", "clusters", metavar="NAME", multiple=True, help="Only this ECS cluster. Repeatable."),
     click.option("--account", "accounts", metavar="ID", multiple=True, help="Only this AWS account. Repeatable."),
     click.option(
@@ -212,9 +367,18 @@ _source_options = add_options(
         multiple=True,
         help="Only runs with this status. Repeatable.",
     ),
-    click.option("--since", metavar="TIME", help="Only runs that started at TIME or later: 12h or 7d ago, 2026-11-01."),
+    click.option(
+        "--since",
+        metavar="TIME",
+        help="Only runs that started at TIME or later: 12h or 7d ago, or local time: 2026-11-01.",
+    ),
     click.option("--until", metavar="TIME", help="Only runs that started before TIME."),
 )
+
+
+def is_file_name(name: str) -> bool:
+    """Whether an argument FILE|FAMILY is a file: a family has only letters, digits, - and _."""
+    return bool(set("./") & set(name)) or name == "-" or os.path.lexists(name)
 
 
 def parse_tags(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -229,7 +393,7 @@ def parse_tags(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Parse ``7d`` (that long ago) or an ISO 8601 time, which is in UTC if it has no zone.
+    """Parse an ISO 8601 time, which is local if it has no zone, or ``7d`` (that long ago).
 
     Returns:
         Milliseconds since 1970.
@@ -237,16 +401,20 @@ def parse_time(text: str, now_ms: int) -> int:
     Raises:
         UsageError: if the text is neither, or the time is before 1970.
     """
-    relative = _RELATIVE_TIME.fullmatch(text)
-    if relative is not None:
-        return _check_after_1970(text, now_ms - int(relative[1]) * _MS_PER_UNIT[relative[2]])
+    from profiler.core.quantities import time_ms  # not for the help
+    from profiler.core.timestamps import instant_of_local
+
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        moment = moment if moment.tzinfo else instant_of_local(moment)
+    except (ValueError, OverflowError) as error:
+        ago_ms = time_ms(text)
+        if ago_ms is not None:
+            return _check_after_1970(text, now_ms - round(ago_ms))
         raise UsageError(
-            f"{text!r} is not a time: use 30m, 12h, 7d, or an ISO time like 2026-11-20T00:00:00Z."
+            f"{text!r} is not a time: use 30m, 12h, 7d, or an ISO time like 2026-11-20 (local) or 2026-11-20T00:00:00Z."
         ) from error
-    return _check_after_1970(text, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+    return _check_after_1970(text, round(moment.timestamp() * 1000))
 
 
 def _check_after_1970(text: str, time_ms: int) -> int:

@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING
 
@@ -11,15 +13,18 @@ from profiler.core.text import printable
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
+    from profiler.runs.past_runs.run_source import RunSource
+
 UNKNOWN = "-"
 STANDARD_OUTPUT = "-"  # as the name of a file
+NOT_APPLIED = "Nothing was changed; --yes carries this out."
 STDOUT, STDERR = 1, 2
 
 
-def encodable(text: str) -> bool:
-    """Whether the encoding of standard output has all characters of the text."""
+def encodable(text: str, encoding: str | None = None) -> bool:
+    """Whether an encoding, by default standard output's, has all characters of the text."""
     try:
-        text.encode(stdout_encoding())
+        text.encode(encoding or stdout_encoding())
     except UnicodeEncodeError:
         return False
     return True
@@ -34,7 +39,28 @@ def warn(sentence: str) -> None:
     """Print a sentence on standard error."""
     import click  # not for `run`
 
-    click.echo(f"task-profiler: {printable(sentence)}", err=True)
+    click.echo(fitting(f"task-profiler: {printable(sentence)}"), err=True)
+
+
+def fitting(text: str, descriptor: int = STDERR) -> str:
+    """A sentence on lines that fit if standard error, or standard output, is a terminal."""
+    try:
+        columns = os.get_terminal_size(descriptor).columns
+    except OSError:
+        return text
+    import textwrap  # most errors go to a pipe or are short
+
+    return "\n".join(textwrap.wrap(text, max(columns, 1), break_long_words=False, break_on_hyphens=False))
+
+
+@contextmanager
+def warned_notes(source: "RunSource") -> Iterator[None]:
+    """Print the source's notes after the reading, also if the reading fails: a note is often the reason."""
+    try:
+        yield
+    finally:
+        for note in source.notes:
+            warn(note)
 
 
 class _StandardOutput(FileIO):
@@ -84,6 +110,13 @@ def write_out(data: bytes) -> None:
         return
     except OSError as error:
         raise _stdout_error(error) from error
+
+
+def write_json_lines(documents: Iterable[object]) -> None:
+    """Write each document to standard output as a line of JSON."""
+    import msgspec  # not for `run`
+
+    write_out(b"".join(msgspec.json.encode(document) + b"\n" for document in documents))
 
 
 def _stdout_error(error: OSError) -> TaskProfilerError:

@@ -51,7 +51,7 @@ def _row(text: str, share: float | None, elapsed_seconds: float) -> tuple[Part, 
 
 
 def _stderr_size() -> Terminal:
-    """The size; 0 if nothing can be drawn."""
+    """The size; 0 if drawing is impossible."""
     try:
         size = os.get_terminal_size(STDERR)
     except OSError:
@@ -60,10 +60,10 @@ def _stderr_size() -> Terminal:
 
 
 def _is_in_background() -> bool:
-    """Whether others have the terminal. After ``stty tostop``, drawing would stop this process and its command."""
+    """Whether others have the terminal: after ``stty tostop``, drawing would stop this process and its command."""
     try:
         return os.tcgetpgrp(STDERR) != os.getpgrp()
-    except OSError:  # it is not the terminal of this session
+    except OSError:  # standard error is not the terminal of this session
         return False
 
 

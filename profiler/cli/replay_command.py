@@ -12,13 +12,14 @@ from msgspec import Struct
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.aws_account.monitor_log_groups import matching_log_groups
 from profiler.aws_account.replay import LogGroup, ReplayCounts, ReplayProgressFile, call_forwarder, replay
-from profiler.cli.options import WholeNumber, aws_options, parse_time
+from profiler.cli.options import parse_time
+from profiler.cli.printing import write_json_lines
 from profiler.cli.progress import progress_row
-from profiler.cli.wiring.aws_options import FUNCTION_SECONDS, AwsOptions, aws_client, open_clients
+from profiler.cli.wiring.aws_options import FUNCTION_SECONDS, aws_client, check_region, open_clients
 from profiler.core.aws_clients import bounded_config
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.core.timestamps import NS_PER_MS, format_ms
+from profiler.core.timestamps import NS_PER_MS, format_local, local_zone
 
 _MAX_CONCURRENCY = 32
 _PERMISSIONS = "logs:FilterLogEvents on the log group and lambda:InvokeFunction on the function"
@@ -26,28 +27,7 @@ _ATTEMPTS = 9
 _CONNECT_TIMEOUT_SECONDS = 60
 
 
-@click.command("replay", epilog="Example: task-profiler replay --log-group /ecs/jobs --function forwarder --since 30d")
-@click.option(
-    "--log-group", "name", metavar="GROUP", required=True, help="The log group to read, or those that match * ? []."
-)
-@click.option(
-    "--function", "function_name", metavar="NAME", required=True, help="Name or ARN of the forwarder function."
-)
-@click.option(
-    "--since", metavar="TIME", default="7d", show_default=True, help="Start: 30m, 12h or 7d ago, or an ISO time."
-)
-@click.option("--until", metavar="TIME", default="0m", help="End, like --since (default: now).")
-@click.option(
-    "--concurrency",
-    type=WholeNumber(1, _MAX_CONCURRENCY),
-    default=4,
-    show_default=True,
-    help="Number of concurrent invocations.",
-)
-@aws_options
-@click.option("--dry-run", is_flag=True, help="Count the reports without sending them.")
-@click.option("--restart", is_flag=True, help="Ignore the progress of an interrupted replay of this log group.")
-def command(
+def replay_groups(
     *,
     name: str,
     function_name: str,
@@ -57,20 +37,17 @@ def command(
     region: str | None,
     profile: str | None,
     dry_run: bool,
+    as_json: bool,
     restart: bool,
 ) -> None:
-    """Send the reports in a log group through the forwarder again.
-
-    An interrupted replay continues where it stopped. Reports that are already indexed do not change.
-    Notices are indexed, too, but not announced again.
-    """
+    """Send the reports in a log group through the forwarder again."""
     now_ms = SystemClock().wall_ns() // 1_000_000
     start_ms, end_ms = parse_time(since, now_ms), parse_time(until, now_ms)
     if start_ms >= end_ms:
         raise UsageError("--since is not before --until: use an earlier --since or a later --until.")
-    options = AwsOptions(region=region, profile=profile)
+    check_region(region, profile)
     groups = matching_log_groups(open_clients(region, profile), (name,))
-    aws = _connect(name, options)
+    aws = _connect(name, region, profile)
     counts = ReplayCounts()
     progress_files = [
         ReplayProgressFile(_state_file(os.environ, group, function_name, aws.place), start_ms, end_ms)
@@ -83,12 +60,18 @@ def command(
             if restart:
                 progress_file.clear()
         counts = counts.plus(_replay_group(aws, group, function_name, progress_file, (start_ms, end_ms), concurrency))
+    if not dry_run:
+        for file in progress_files:
+            file.complete()
+    if as_json:
+        sent = None if dry_run else counts
+        document = {"logGroups": groups, "lines": counts.read, "isApplied": not dry_run}
+        write_json_lines([document | {"indexed": sent and sent.indexed, "failed": sent and sent.failed}])
+        return
     where = f" in {len(groups)} log groups" if len(groups) > 1 else ""
     if dry_run:
         click.echo(f"{counts.read} lines{where} would be sent.")
         return
-    for file in progress_files:
-        file.complete()
     click.echo(f"{counts.read} lines{where} sent: {counts.indexed} indexed, {counts.failed} failed.")
 
 
@@ -104,7 +87,7 @@ def _create_state_folder(progress_file: ReplayProgressFile) -> None:
 class _Aws(Struct, frozen=True, kw_only=True):
     """The clients of one Region and account.
 
-    ``place`` names both, since other Regions and accounts may have groups and functions of the same names.
+    ``place`` contains both, because other Regions and accounts may have groups and functions of the same names.
     """
 
     logs: Any
@@ -112,7 +95,7 @@ class _Aws(Struct, frozen=True, kw_only=True):
     place: str
 
 
-def _connect(name: str, options: AwsOptions) -> _Aws:
+def _connect(name: str, region: str | None, profile: str | None) -> _Aws:
     from botocore.exceptions import BotoCoreError, ClientError  # heavy, and not for --help
 
     config = bounded_config(
@@ -122,8 +105,8 @@ def _connect(name: str, options: AwsOptions) -> _Aws:
         connections=_MAX_CONCURRENCY,
     )
     with aws_errors(f"{name} cannot be read", _PERMISSIONS):
-        logs, functions = (aws_client(service, options, os.environ, config) for service in ("logs", "lambda"))
-        sts = aws_client("sts", options, os.environ)
+        logs, functions = (aws_client(service, region, profile, config) for service in ("logs", "lambda"))
+        sts = aws_client("sts", region, profile)
     try:
         account = sts.get_caller_identity()["Account"]
     except (BotoCoreError, ClientError):  # needs no permission, but network access
@@ -142,8 +125,8 @@ def _replay_group(
     """Send the reports between the two times; without a file for the progress, count them."""
     start_ms, end_ms = window_ms
     if progress_file is not None and (from_ms := min(progress_file.resume_ms(), end_ms)) > start_ms:
-        start_ms = from_ms
-        click.echo(f"Continuing an interrupted replay of {group} from {format_ms(from_ms * NS_PER_MS)}.", err=True)
+        start_ms, start = from_ms, format_local(from_ms * NS_PER_MS)
+        click.echo(f"Continuing an interrupted replay of {group} from {start} {local_zone()}.", err=True)
 
     def forward(event: Mapping[str, object]) -> ReplayCounts:
         return call_forwarder(aws.functions, function_name, event)

@@ -3,83 +3,67 @@
 import os
 import webbrowser
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import islice, repeat
 from pathlib import Path
 
 import click
 
-from profiler.cli.options import MAX_RUNS, SourceOptions, WholeNumber, on_fargate_option, source_options
-from profiler.cli.printing import STANDARD_OUTPUT, warn, write_out
-from profiler.cli.wiring.configured_prices import price_overrides
-from profiler.cli.wiring.open_past_runs import open_source, run_filter
+from profiler.cli.options import (
+    SourceOptions,
+    gathered,
+)
+from profiler.cli.printing import STANDARD_OUTPUT, warn, warned_notes, write_json_lines, write_out
+from profiler.cli.progress import ShowProgress, progress_row
+from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter, source_of_advice
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.files import write_atomically
 from profiler.core.text import printable
 from profiler.core.timestamps import format_ms
 from profiler.core.version import __version__
-from profiler.html_report.html_document import read_assets, render_page
-from profiler.html_report.page_data import PageData, build_page_data
-from profiler.html_report.page_runs import (
-    Run,
-    Step,
-    downsample,
-    steps_of_checkpoints,
-    steps_of_points,
-    steps_of_series,
-)
-from profiler.html_report.page_series import steps_per_run
-from profiler.past_runs.families import last_success
-from profiler.past_runs.local_history import LocalRuns
-from profiler.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, no_run_sentence
-from profiler.past_runs.schedule_notices import due_ns
 from profiler.record.activity_model import StacksLine
 from profiler.record.notice_model import ScheduleNoticeLine
 from profiler.record.record_model import Report
 from profiler.record.units import format_count, format_memory
+from profiler.report_page.html_document import read_assets, render_page
+from profiler.report_page.page_data import PageData, build_page_data
+from profiler.report_page.page_series import Run, steps_per_run
+from profiler.runs.past_runs.families import family_evidence, last_success
+from profiler.runs.past_runs.local_history import LocalRuns
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, no_run_sentence
+from profiler.runs.past_runs.schedule_notices import due_ns
+from profiler.runs.step_series import StepSeries, downsample, steps_of_checkpoints, steps_of_record
 
 _BYTES_PER_MB = 1_000_000
 _FILE_MODE = 0o644
-# Reading more than that from the history would take more than half a minute.
+# Reading more runs from the history would take more than half a minute.
 _MAX_POINTS = 1_500_000
 
 
-@click.command("report", epilog="Example: task-profiler report --from report-lines.jsonl -o batches.html --open")
-@click.option(
-    "-o",
-    "--output",
-    "out",
-    metavar="FILE",
-    default="task-report.html",
-    show_default=True,
-    help="File to write or replace (- for standard output).",
-)
-@source_options
-@click.option("--last", metavar="N", type=WholeNumber(1, MAX_RUNS), help="Show the N newest runs.")
-@click.option(
-    "--run",
-    "run_id",
-    metavar="ID",
-    help="Show only this run: a task ID or its beginning, or TASK-ID/CONTAINER.",
-)
-@on_fargate_option
-@click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
-def command(
-    options: SourceOptions, out: str, last: int | None, run_id: str | None, on_fargate: str | None, opens: bool
+@gathered(SourceOptions, "options")
+def write_report(
+    names: tuple[str, ...],
+    options: SourceOptions,
+    out: str,
+    last: int | None,
+    run_id: str | None,
+    on_fargate: str | None,
+    as_json: bool,
+    opens: bool,
 ) -> None:
-    """Write an HTML page of past runs, with charts.
-
-    Runs come from the local history unless --from, --elasticsearch or --log-group is given.
-    """
+    """Write an HTML page of past runs, with charts."""
     if not out:
         raise UsageError("--output is empty: name a file or omit the option.")
-    if opens and out == STANDARD_OUTPUT:
-        raise UsageError("--open needs a file: name one with --output.")
+    if out == STANDARD_OUTPUT and (opens or as_json):
+        raise UsageError(f"{'--open' if opens else '--json'} needs a file: name one with --output.")
     assets = read_assets()
     clock = SystemClock()
     source = open_source(options, os.environ, clock, keeps_stacks=True, keeps_notices=run_id is None)
-    selection = run_filter(options, clock, run=run_id)
+    selection = run_filter(options.of_families(names), clock, run=run_id)
     runs = _read_runs(source, selection, last)
+    evidence = None
+    if run_id is not None:
+        evidence = [family_evidence(runs[0].past, source_of_advice(options, source), on_fargate)]
     data = build_page_data(
         runs,
         generated_at=format_ms(clock.wall_ns()),
@@ -87,6 +71,7 @@ def command(
         only_one=run_id is not None,
         price_overrides=price_overrides(os.environ, on_fargate),
         on_fargate=on_fargate,
+        evidence=evidence,
         stacks_of=StacksReader(source).read,
         notices=() if run_id is not None else _read_notices(source, selection, runs),
     )
@@ -99,7 +84,10 @@ def command(
     else:
         _write(path, page)
         shown = data.runs if run_id is None else 1
-        click.echo(f"{path}: {format_count(shown, 'run')}, {format_memory(len(page) / _BYTES_PER_MB)}")
+        if as_json:
+            write_json_lines([{"file": out, "bytes": len(page), "runs": shown}])
+        else:
+            click.echo(f"{path}: {format_count(shown, 'run')}, {format_memory(len(page) / _BYTES_PER_MB)}")
     if run_id is None:
         _warn_about_omissions(data, len(runs))
     if opens and not webbrowser.open(path.resolve().as_uri()):
@@ -107,7 +95,7 @@ def command(
 
 
 def _warn_about_omissions(data: PageData, runs: int) -> None:
-    """State what the limit on the page's size has left out."""
+    """Warn about the parts that the limit on the page's size has left out."""
     if data.runs < runs:
         warn(
             f"The oldest {runs - data.runs} of {runs} runs do not fit into a page of 8 MB and are left out: select "
@@ -121,7 +109,7 @@ def _warn_about_omissions(data: PageData, runs: int) -> None:
 
 
 class StacksReader:
-    """Reads call stacks until that fails once: the page is worth more than they are."""
+    """Reads call stacks until a read fails, because the page is more important than the stacks."""
 
     def __init__(self, source: RunSource) -> None:
         self._source: RunSource | None = source
@@ -138,16 +126,16 @@ class StacksReader:
 
 def _read_runs(source: RunSource, selected: RunFilter, last: int | None) -> tuple[Run, ...]:
     is_one = selected.run is not None
-    past = _run_and_last_success(source, selected) if is_one else tuple(islice(source.runs(selected), last))
-    for note in source.notes:
-        warn(note)
+    with warned_notes(source):
+        past = _run_and_last_success(source, selected) if is_one else tuple(islice(source.runs(selected), last))
     if not past:
         raise TaskProfilerError(no_run_sentence(source, selected))
-    return tuple(_with_series(past, source))
+    with progress_row(os.environ) as show_progress:
+        return tuple(_with_series(past, source, show_progress))
 
 
 def _read_notices(source: RunSource, selection: RunFilter, runs: Sequence[Run]) -> tuple[ScheduleNoticeLine, ...]:
-    """The notices about due times since the oldest run; none if they cannot be read: the runs are worth more."""
+    """The notices about due times since the oldest run; none if they cannot be read: the runs are more important."""
     oldest_ns = min((run.past.started_ns for run in runs if run.past.started_ns), default=0)
     try:
         notices = source.schedule_notices(selection)
@@ -163,21 +151,22 @@ def _run_and_last_success(source: RunSource, selected: RunFilter) -> tuple[PastR
     return (run,) if success is None else (run, success)
 
 
-def _with_series(past: Sequence[PastRun], source: RunSource) -> Iterator[Run]:
-    """Add the time series, as far as the page can hold them: reading all of 10,000 runs would take minutes."""
+def _with_series(past: Sequence[PastRun], source: RunSource, show_progress: ShowProgress) -> Iterator[Run]:
+    """Add the time series that the page has room for: reading the series of 10,000 runs would take minutes."""
     max_steps, left_points = steps_per_run(len(past)), _MAX_POINTS
-    for run in past:
-        points = source.points(run) if isinstance(source, LocalRuns) and left_points > 0 else ()
-        left_points -= len(points)
-        steps = steps_of_points(points) if points else _steps_of_lines(run)
-        yield Run(past=run, steps=downsample(steps, max_steps))
+    stored = source.steps(past) if isinstance(source, LocalRuns) else repeat(StepSeries())
+    for number, run in enumerate(past):
+        show_progress(format_count(len(past), "run"), number / len(past))
+        steps = next(stored) if left_points > 0 else StepSeries()
+        left_points -= len(steps.ends_ms)
+        yield Run(past=run, steps=downsample(steps if steps.ends_ms else _steps_of_lines(run), max_steps))
 
 
-def _steps_of_lines(run: PastRun) -> tuple[Step, ...]:
+def _steps_of_lines(run: PastRun) -> StepSeries:
     """The time series of the record, or of the checkpoints if they have more steps."""
-    from_record = steps_of_series(run.report.record)
+    from_record = steps_of_record(run.report.record)
     from_checkpoints = steps_of_checkpoints(run.checkpoints)
-    return from_checkpoints if len(from_checkpoints) > len(from_record) else from_record
+    return from_checkpoints if len(from_checkpoints.ends_ms) > len(from_record.ends_ms) else from_record
 
 
 def _write(path: Path, page: bytes) -> None:

@@ -1,22 +1,21 @@
 """The options of ``run``, and a parser of the usual command lines, which does without click."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
-
-from msgspec import Struct
+from typing import Literal, NamedTuple
 
 MIN_INTERVAL_SECONDS = 0.02
 MAX_INTERVAL_SECONDS = 3600.0
 # As many as the history keeps.
 MAX_RUNS = 10_000
 _STACKS = "--stacks"
+_MODES = ("off", "moments", "on")
 
 Format = Literal["auto", "human", "json", "text"]
 Stacks = Literal["off", "moments", "on"]
 PrintedFormat = Literal["human", "json", "text"]
 
 
-class RunOptions(Struct, frozen=True, kw_only=True):
+class RunOptions(NamedTuple):
     """The options of ``run`` with their defaults. ``words`` are the command and its arguments.
 
     ``runs`` is how often the command runs. The budgets are None without a limit.
@@ -31,6 +30,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     no_history: bool = False
     labels: tuple[str, ...] = ()
     live: bool = False
+    quiet: bool = False
     stacks: Stacks = "off"
     otlp: bool = False
     runs: int = 1
@@ -46,36 +46,27 @@ def printed_format(output_format: Format, *, has_output: bool, is_terminal: bool
     return "human" if is_terminal and not has_output else "json"
 
 
-def _parse_interval(text: str) -> float | None:
-    try:
-        seconds = float(text)
-    except ValueError:
-        return None
-    return seconds if MIN_INTERVAL_SECONDS <= seconds <= MAX_INTERVAL_SECONDS else None
-
-
-def _parse_format(text: str) -> str | None:
-    return text if text in ("auto", "human", "json", "text") else None
-
-
-def _parse_stacks(text: str) -> str | None:
-    return text if text in ("off", "moments", "on") else None
-
-
-def _parse_runs(text: str) -> int | None:
-    try:
-        runs = int(text)
-    except ValueError:
-        return None
-    return runs if 1 <= runs <= MAX_RUNS else None
-
-
-def _parse_budget(parser: str) -> Callable[[str], object]:
+def _number(convert: Callable[[str], object], least: float, most: float) -> Callable[[str], object]:
     def parse(text: str) -> object:
-        from profiler.local_run import run_budgets  # most runs have no budget
+        try:
+            number = convert(text)
+        except ValueError:
+            return None
+        return number if isinstance(number, int | float) and least <= number <= most else None
+
+    return parse
+
+
+def _one_of(*choices: str) -> Callable[[str], object]:
+    return lambda text: text if text in choices else None
+
+
+def _quantity(parser: str) -> Callable[[str], object]:
+    def parse(text: str) -> object:
+        from profiler.core import quantities  # most runs have none
 
         try:
-            return getattr(run_budgets, parser)(text)
+            return getattr(quantities, parser)(text)
         except ValueError:
             return None
 
@@ -85,27 +76,42 @@ def _parse_budget(parser: str) -> Callable[[str], object]:
 # The option's field, and its parser, which returns None for an invalid value.
 _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "--name": ("name", str),
-    "--interval": ("interval_seconds", _parse_interval),
-    "--format": ("output_format", _parse_format),
+    "--interval": ("interval_seconds", _number(_quantity("parse_seconds"), MIN_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS)),
+    "--format": ("output_format", _one_of("auto", "human", "json", "text")),
+    "-o": ("output", str),
     "--output": ("output", str),
     "--history": ("history_file", str),
     "--label": ("labels", str),
-    _STACKS: ("stacks", _parse_stacks),
-    "--runs": ("runs", _parse_runs),
-    "--max-memory": ("max_memory_mb", _parse_budget("parse_memory_mb")),
-    "--max-duration": ("max_duration_ms", _parse_budget("parse_duration_ms")),
-    "--max-cpu-seconds": ("max_cpu_seconds", _parse_budget("parse_cpu_seconds")),
+    _STACKS: ("stacks", _one_of(*_MODES)),
+    "--runs": ("runs", _number(int, 1, MAX_RUNS)),
+    "--max-memory": ("max_memory_mb", _quantity("parse_memory_mb")),
+    "--max-duration": ("max_duration_ms", _quantity("parse_duration_ms")),
+    "--max-cpu-seconds": ("max_cpu_seconds", _quantity("parse_seconds")),
 }
-_FLAGS = {"--no-history": "no_history", "--live": "live", "--otlp": "otlp"}
+# The field that the option sets, and its value.
+_FLAGS: Mapping[str, tuple[str, object]] = {
+    "--no-history": ("no_history", True),
+    "--live": ("live", True),
+    "--otlp": ("otlp", True),
+    "-q": ("quiet", True),
+    "--quiet": ("quiet", True),
+    "--json": ("output_format", "json"),
+}
+
+
+def joined_stacks(words: Sequence[str]) -> list[str]:
+    """``--stacks``, and the word after it if there is one, with the mode behind an equals sign."""
+    is_mode = words[1:] and words[1] in _MODES
+    return [f"{_STACKS}={words[1]}"] if is_mode else [f"{_STACKS}=on", *words[1:]]
 
 
 def with_stacks_value(arguments: Sequence[str]) -> list[str]:
-    """The arguments with ``--stacks=on`` for ``--stacks``, which never takes the next word for its value."""
+    """The arguments with ``--stacks=on`` for ``--stacks``, which takes only a mode for its value, never a command."""
     words = list(arguments)
     position = 0
     while position < len(words) and words[position].startswith("-") and words[position] not in ("-", "--"):
         if words[position] == _STACKS:
-            words[position] += "=on"
+            words[position : position + 2] = joined_stacks(words[position : position + 2])
         position += 2 if words[position] in _OPTIONS else 1
     return words
 
@@ -120,9 +126,11 @@ def parse_usual(arguments: Sequence[str]) -> RunOptions | None:
         if option == "--":
             break
         if option in _FLAGS:
-            values[_FLAGS[option]] = True
+            field, value = _FLAGS[option]
+            values[field] = value
             continue
-        option, equals, text = option.partition("=")
+        # click parses -o=FILE, whose value begins with the equals sign.
+        option, equals, text = option.partition("=") if option.startswith("--") else (option, "", "")
         if option not in _OPTIONS or not (equals or rest):
             return None
         field, parse = _OPTIONS[option]

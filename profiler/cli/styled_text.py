@@ -6,14 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from profiler.cli.printing import STDOUT, is_terminal, stdout_encoding, write_out
+from profiler.cli.printing import STDOUT, encodable, is_terminal, stdout_encoding, write_out
 from profiler.core.text import columns_of, printable
+from profiler.record.units import AT_LEAST
 
 INDENT = "  "
 _MIN_COLUMN_WIDTH = 8
+_MIN_CUT_WIDTH = 12
 # On a narrower terminal, the lines of tables wrap.
 MIN_COLUMNS = 80
-_NO_BREAK = "\N{NO-BREAK SPACE}"  # textwrap does not wrap there, and printable() leaves none in a text
+_UNLIMITED = 10_000
+_MAX_NAMES = 3
+_NO_BREAK = "\N{NO-BREAK SPACE}"  # textwrap does not wrap at this character, and printable() removes it from texts
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:[kMGT]?B|vCPU|ms|s)\b|%)")
 RESET = "\x1b[0m"
 _CODES: Mapping[str, str] = {
@@ -26,7 +30,21 @@ _CODES: Mapping[str, str] = {
     "red": "\x1b[31m",
     "green": "\x1b[32m",
     "yellow": "\x1b[33m",
+    "blue": "\x1b[94m",
+    "magenta": "\x1b[35m",
     "cyan": "\x1b[36m",
+    "pink": "\x1b[95m",
+    "bright red": "\x1b[91m",
+    "grey": "\x1b[90m",
+}
+
+# As in the report page: red is a failure, dark red a kill.
+OUTCOME_STYLES: Mapping[str, str] = {
+    "success": "green",
+    "failure": "bright red",
+    "out of memory": "red",
+    "stopped": "grey",
+    "unknown": "yellow",
 }
 
 
@@ -41,7 +59,7 @@ class Glyphs(Struct, frozen=True, kw_only=True):
     dot: str = "●"
     separator: str = " · "
     arrow: str = "→"
-    at_least: str = "≥"
+    at_least: str = AT_LEAST
     times: str = "×"
     ellipsis: str = "…"
     is_ascii: bool = False
@@ -81,17 +99,38 @@ def line(*parts: str | Span) -> Line:
     return tuple(Span(printable(span.text), span.style) for span in spans if span.text)
 
 
-def wrapped(text: str, width: int, *, first: str = INDENT, style: str = "") -> tuple[Line, ...]:
-    """Wrap a text to lines. Later lines are indented as far as the text of the first line.
+def wrapped(text: str, width: int | None, *, first: str = INDENT, style: str = "") -> tuple[Line, ...]:
+    """Wrap a text to lines of ``width``, None: one line. Later lines are indented as far as the text of the first line.
 
     A number and its unit stay on one line.
     """
     joined = _BEFORE_UNIT.sub(_NO_BREAK, printable(text))
-    rows = textwrap.wrap(joined, max(width - len(first), 20), break_long_words=False, break_on_hyphens=False)
+    room = max((width or _UNLIMITED) - len(first), 20)
+    rows = textwrap.wrap(joined, room, break_long_words=False, break_on_hyphens=False)
     return tuple(
         line(first if number == 0 else " " * len(first), Span(row.replace(_NO_BREAK, " "), style))
         for number, row in enumerate(rows)
     )
+
+
+def separated(parts: Iterable[Iterable[Line]]) -> list[Line]:
+    """The parts below each other, with an empty line between them; one without lines is left out."""
+    lines: list[Line] = []
+    for part in map(tuple, parts):
+        lines += [EMPTY, *part] if lines and part else part
+    return lines
+
+
+def sentences_about(found: Iterable[tuple[str, str, str]], width: int | None) -> Iterator[Line]:
+    """Each sentence once, after its names, below an empty line; ``found``: name, sentence, style."""
+    concerned: dict[tuple[str, str], list[str]] = {}
+    for name, sentence, style in found:
+        concerned.setdefault((sentence, style), []).append(name)
+    if concerned:
+        yield EMPTY
+    for (sentence, style), names in concerned.items():
+        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+        yield from wrapped(f"{', '.join(names[:_MAX_NAMES])}{more}: {sentence}", width, first="- ", style=style)
 
 
 def shorten(text: str, width: int, glyphs: Glyphs) -> str:
@@ -128,13 +167,19 @@ def is_coloured(environment: Mapping[str, str], descriptor: int = STDOUT) -> boo
     return bool(environment.get("FORCE_COLOR")) or (is_terminal(descriptor) and environment.get("TERM") != "dumb")
 
 
-def table_width() -> int | None:
-    """The columns that a table may have: those of the terminal, at least 80. None in a pipe: every line is whole."""
+def terminal_width() -> int | None:
+    """The columns of the terminal. None in a pipe: every line is whole."""
     if not is_terminal():
         return None
     import shutil  # slow to import, and the end of `run` has no table
 
-    return max(shutil.get_terminal_size().columns, MIN_COLUMNS)
+    return shutil.get_terminal_size().columns
+
+
+def table_width() -> int | None:
+    """The width of a table in columns: the terminal's width, at least 80; None in a pipe."""
+    columns = terminal_width()
+    return columns and max(columns, MIN_COLUMNS)
 
 
 class Column(Struct, frozen=True):
@@ -144,31 +189,55 @@ class Column(Struct, frozen=True):
         title: The text above it.
         is_right: Whether its texts are aligned at the right.
         folds: Whether a text that is too long continues on the next line.
+        is_cut: Whether a text that is too long is cut.
+        rank: Without room for all columns, the one with the highest rank is left out first; 0: never.
     """
 
     title: str
     is_right: bool = False
     folds: bool = False
+    is_cut: bool = False
+    rank: int = 0
 
 
 def table(
-    columns: Sequence[Column], rows: Iterable[Sequence[str | Span]], *, gap: int, width: int | None = None
+    columns: Sequence[Column], rows: Iterable[Sequence[str | Span]], *, gap: int = 2, width: int | None = None
 ) -> list[Line]:
     """Align the cells in columns, below their titles.
 
-    Args:
-        columns: The columns.
-        rows: A cell for each column.
-        gap: The number of spaces between the columns.
-        width: The columns of the terminal; None: no limit. Only columns that fold become narrower.
+    ``gap`` is the number of spaces between the columns. Only columns that fold or are cut become narrower than their
+    texts to fit into ``width`` columns of the terminal; None: no limit.
     """
     title = [Span(column.title, "bold") for column in columns]
     cells = [[_harmless(cell) for cell in row] for row in (title, *rows)]
     widths = [max(len(row[place].text) for row in cells) for place in range(len(columns))]
     if width is not None:
-        longest_words = [max(_longest_word(row[place].text) for row in cells) for place in range(len(columns))]
-        _narrow(widths, longest_words, [column.folds for column in columns], width - gap * (len(columns) - 1))
+        needed = _needed(columns, widths, gap, width)
+        columns, widths = [columns[place] for place in needed], [widths[place] for place in needed]
+        cells = [[row[place] for place in needed] for row in cells]
+        longest_words = [
+            _MIN_CUT_WIDTH if column.is_cut else max(_longest_word(row[place].text) for row in cells)
+            for place, column in enumerate(columns)
+        ]
+        narrows = [column.folds or column.is_cut for column in columns]
+        _narrow(widths, longest_words, narrows, width - gap * (len(columns) - 1))
     return [aligned for row in cells for aligned in _aligned(columns, row, widths, " " * gap)]
+
+
+def _needed(columns: Sequence[Column], widths: Sequence[int], gap: int, width: int) -> list[int]:
+    """The places of the columns without those that are left out for lack of room."""
+    needed = list(range(len(columns)))
+    while gap * (len(needed) - 1) + sum(_least(columns[place], widths[place]) for place in needed) > width:
+        last = max(needed, key=lambda place: columns[place].rank)
+        if not columns[last].rank:
+            break
+        needed.remove(last)
+    return needed
+
+
+def _least(column: Column, width: int) -> int:
+    """The least width of a column."""
+    return min(width, _MIN_CUT_WIDTH if column.is_cut else _MIN_COLUMN_WIDTH if column.folds else width)
 
 
 def _longest_word(text: str) -> int:
@@ -200,9 +269,12 @@ def _narrow(widths: list[int], longest_words: Sequence[int], folds: Sequence[boo
 
 
 def _aligned(columns: Sequence[Column], row: Sequence[Span], widths: Sequence[int], gap: str) -> Iterator[Line]:
+    glyphs = BLOCKS if encodable(BLOCKS.ellipsis) else ASCII
     folded = [
-        _Fold(width).wrap(cell.text) if len(cell.text) > width else [cell.text]
-        for cell, width in zip(row, widths, strict=True)
+        _Fold(width).wrap(cell.text)
+        if column.folds and len(cell.text) > width
+        else [shorten(cell.text, width, glyphs) if column.is_cut else cell.text]
+        for column, cell, width in zip(columns, row, widths, strict=True)
     ]
     for number in range(max(map(len, folded))):
         spans: list[Span] = []

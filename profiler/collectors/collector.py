@@ -3,24 +3,26 @@
 A collector reads in a thread (:mod:`profiler.core.threads`), so that a driver that hangs costs only its own numbers.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
+from profiler.aggregation.task_record import RecordPart, with_parts
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.core.threads import ThreadFailure
+from profiler.core.threads import BackgroundCall, ThreadFailure
+from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
-from profiler.record.record_model import Record, with_warnings
+from profiler.record.record_model import Record
 
 if TYPE_CHECKING:
     from profiler.collectors.neuron.neuron_usage import LiveNeuron
     from profiler.collectors.nvidia.gpu_usage import LiveGpus
     from profiler.readers.ecs.task_metadata import ContainerMetadata
+    from profiler.readers.linux.waited_target import Wait
 
 # A report waits at most this long for the last reading of each collector.
 _FINAL_READING_SECONDS = 0.3
 _STOP_SECONDS = 1.5
+_NO_TAGS_YET = "/taskWithTags had not answered when the run ended"
 
 
 class Collector:
@@ -38,7 +40,7 @@ class Collector:
 
     @property
     def child_pid(self) -> int | None:
-        """The child process that the collector runs for itself: it is not part of what is measured."""
+        """The collector's own child process, which is excluded from the measurements."""
         return None
 
     def start(self) -> None:
@@ -48,21 +50,29 @@ class Collector:
         """The batch container runs; called again as long as it does."""
 
     def on_sample(self, name: str, sample: ContainerSample) -> None:
-        """Compare the readings with this sample of a container's task stats."""
+        """Compare the readings with a sample of the task stats."""
 
     def take_readings(self, into: DeviceReadings) -> None:
         """Add the readings of all the batch's devices since the last call."""
+
+    def idle_ns(self, start_ns: int, end_ns: int) -> int:  # noqa: ARG002  for subclasses
+        """Return for how long all the batch's GPUs were idle between two moments (monotonic) of the last minutes."""
+        return 0
 
     def latest(self) -> "LiveGpus | LiveNeuron | None":
         """Return the last reading for the live metrics; None before the first."""
         return None
 
+    def longest_wait(self, name: str, since_ns: int) -> "Wait | None":  # noqa: ARG002  for subclasses
+        """Return what a batch container waited for longest since then, as of its last record; None if unknown."""
+        return None
+
     def final_reading(self, max_seconds: float) -> None:
         """Take one last reading before a report is written, within ``max_seconds``."""
 
-    def add_to_record(self, record: Record) -> Record:
-        """Return the record with what is known so far: values, the name of the source, and warnings."""
-        return record
+    def part(self, record: Record) -> RecordPart:  # noqa: ARG002  for subclasses
+        """Return what is known so far for a record: values, the name of the source, and warnings."""
+        return RecordPart()
 
     def stacks_line(self, record: Record) -> bytes | None:  # noqa: ARG002  for subclasses
         """Return the line of the call stacks that belongs to a final record; None without any."""
@@ -91,6 +101,11 @@ def take_readings(collectors: Iterable[Collector]) -> DeviceReadings:
     return readings
 
 
+def idle_gpu_ns(collectors: Iterable[Collector], start_ns: int, end_ns: int) -> int:
+    """Return for how long all GPUs were idle between two moments (monotonic) of the last minutes."""
+    return max((collector.idle_ns(start_ns, end_ns) for collector in collectors), default=0)
+
+
 def stop_collectors(collectors: Iterable[Collector]) -> None:
     """Stop all collectors after the report."""
     for collector in collectors:
@@ -98,10 +113,8 @@ def stop_collectors(collectors: Iterable[Collector]) -> None:
 
 
 def with_collected(record: Record, collectors: Iterable[Collector]) -> Record:
-    """Return the record with the values, sources and warnings of all collectors, in their order."""
-    for collector in collectors:
-        record = collector.add_to_record(record)
-    return record
+    """Return the record with the values, sources and warnings of all collectors."""
+    return with_parts(record, [collector.part(record) for collector in collectors])
 
 
 def stacks_line(record: Record, collectors: Iterable[Collector]) -> bytes | None:
@@ -110,9 +123,29 @@ def stacks_line(record: Record, collectors: Iterable[Collector]) -> bytes | None
     return next((line for line in lines if line is not None), None)
 
 
-def with_source(record: Record, name: str | None, warnings: Sequence[str] = ()) -> Record:
-    """Return the record with one more source (None: the source had no data) and with its warnings."""
-    if name is not None and record.sampling is not None:
-        sources = (*record.sampling.sources, name)
-        record = replace(record, sampling=replace(record.sampling, sources=sources))
-    return with_warnings(record, warnings)
+def longest_wait(collectors: Iterable[Collector], name: str, since_ns: int) -> "Wait | None":
+    """Return what a batch container waited for longest since then; None if that is not known."""
+    waits = (collector.longest_wait(name, since_ns) for collector in collectors)
+    return next((wait for wait in waits if wait is not None), None)
+
+
+class TaskTags(Collector):
+    """Adds the task's tags to the records, or the reason why they are missing.
+
+    The request was sent at the monitor's start, in a separate thread: the endpoint asks the ECS API for the tags and
+    may take seconds to answer. Neither the sampling nor the report waits for it.
+    """
+
+    def __init__(self, request: BackgroundCall[Mapping[str, str] | Unavailable]) -> None:
+        self._request = request
+
+    def part(self, record: Record) -> RecordPart:
+        """Return the tags, or a warning. A checkpoint without an answer yet has neither."""
+        answer = self._request.result_so_far()
+        if answer is None:
+            reason = None if record.status == "running" else _NO_TAGS_YET
+        elif isinstance(answer, Unavailable):
+            reason = answer.reason
+        else:
+            return RecordPart(values={"tags": answer or None})
+        return RecordPart() if reason is None else RecordPart(warnings=(f"The task's tags are missing: {reason}.",))

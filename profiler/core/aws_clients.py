@@ -4,6 +4,20 @@ from typing import Any, TypeAlias
 
 AwsClient: TypeAlias = Any  # boto3 makes the classes of its clients at run time
 
+_DOMAINS = {
+    "aws-cn": "amazonaws.com.cn",
+    "aws-eusc": "amazonaws.eu",
+    "aws-iso": "c2s.ic.gov",
+    "aws-iso-b": "sc2s.sgov.gov",
+    "aws-iso-e": "cloud.adc-e.uk",
+    "aws-iso-f": "csp.hci.ic.gov",
+}
+
+
+def service_domain(partition: str) -> str:
+    """The domain of the services of a partition, such as ``aws-cn``."""
+    return _DOMAINS.get(partition, "amazonaws.com")
+
 
 def open_session(region: str | None, profile: str | None) -> Any:  # noqa: ANN401  boto3 has no types
     """A session of boto3. None: boto3 determines the Region or the profile."""

@@ -27,7 +27,7 @@ _MONITOR_COMMAND, _RUN_COMMAND = "monitor", "run"
 
 
 class TaskContainer(Struct, frozen=True, kw_only=True):
-    """A container as one document describes it; None: the document does not say.
+    """A container as one document describes it; None: the document lacks the fact.
 
     ``command`` is the entry point and the command together, empty if both are the image's own. ``firelens`` is True
     for a log router of FireLens.
@@ -62,7 +62,7 @@ class TaskContainer(Struct, frozen=True, kw_only=True):
 
     @property
     def may_be_monitor(self) -> bool:
-        """Whether only the image speaks for the monitor. A batch that is wrapped can have the same image."""
+        """Whether only the image suggests that it is the monitor. A batch that is wrapped can have the same image."""
         return self.command is None and self.has_monitor_image
 
 
@@ -82,7 +82,7 @@ BatchRole: TypeAlias = Batch | Ambiguous
 
 
 class ContainerRoles(Struct, frozen=True, kw_only=True):
-    """The names of the containers by role; ``monitor`` is None if there is none."""
+    """The names of the containers by role; ``monitor`` is None without a monitor."""
 
     monitor: str | None
     injected: tuple[str, ...]

@@ -4,15 +4,19 @@ ARNs, task IDs and cluster names; the names of the monitor; the log stream of a 
 """
 
 from collections.abc import Mapping
+from typing import Literal
 
 from msgspec import Struct
 
 MONITOR_NAME = "task-monitor"
 MONITOR_REPOSITORY = "task-profiler"
-# The monitor's setting that names the batch container.
+# The monitor's setting with the batch container's name.
 CONTAINER_VARIABLE = "TASK_PROFILER_CONTAINER"
+# Whose log stream gets the report.
+ReportStream = Literal["batch", "monitor"]
 AWSLOGS = "awslogs"
 FARGATE = "FARGATE"  # as a launch type
+SERVICE_GROUP = "service:"  # the beginning of the group of a service's tasks
 
 _ARN_PARTS = 6  # arn:partition:service:region:account:resource
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _FIRST_NON_STANDARD = 3
 # The wheel ships these folders of the repository as ``profiler/shipped/NAME``.
-_IN_REPOSITORY = {"forwarder": "lambda/forwarder", "image": "taskdef", "kibana": "kibana"}
+_IN_REPOSITORY = {"forwarder": "lambda", "image": "taskdef", "kibana": "kibana"}
 
 
 def dup_above_standard_streams(descriptor: int) -> int:
@@ -73,7 +73,7 @@ def package_data_folder(name: str, *, what: str) -> "Path":
     """Find a data folder, in an installation or in the repository.
 
     Args:
-        name: ``forwarder`` (the forwarder's package), ``image`` (what the image is built from) or ``kibana``.
+        name: ``forwarder`` (its entry point and template), ``image`` (what the image is built from) or ``kibana``.
         what: Subject and verb of the error sentence.
 
     Raises:

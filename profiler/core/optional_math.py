@@ -14,6 +14,11 @@ def max_known(*values: _Number | None) -> _Number | None:
     return largest
 
 
+def min_known(*values: _Number | None) -> _Number | None:
+    """Return the smallest known value; None if no value is known."""
+    return min((value for value in values if value is not None), default=None)
+
+
 def sum_known(*values: _Number | None) -> _Number | None:
     """Return the sum of the known values; None, not 0, if no value is known."""
     total: _Number | None = None

@@ -31,3 +31,8 @@ def on_one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else " " for char in without_surrogates(text))
+
+
+def as_sentence(text: str) -> str:
+    """``text`` with a capital letter and a full stop."""
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."

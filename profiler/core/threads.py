@@ -92,7 +92,7 @@ class BackgroundCall(Generic[_T]):
         return not self._thread.is_alive() or self._clock.monotonic_ns() >= self._deadline_ns
 
     def result(self) -> _T | None:
-        """Wait until the deadline; returns the function's result, or None if there is none by then."""
+        """Wait until the deadline; returns the function's result, or None without a result by then."""
         if self._thread.is_alive():
             left_ns = self._deadline_ns - self._clock.monotonic_ns()
             self._thread.join(max(left_ns, 0) / NS_PER_SECOND)
@@ -202,7 +202,7 @@ class Waiter:
         return False
 
     def wake(self) -> None:
-        """End the current wait, or the next one if there is none; called from other threads."""
+        """End the current wait, or else the next one; called from other threads."""
         self._event.set()
 
 

@@ -5,6 +5,8 @@ separately.
 """
 
 import re
+import time
+from bisect import bisect_left
 from datetime import UTC, datetime, timedelta, tzinfo
 
 NS_PER_MS = 1_000_000
@@ -40,24 +42,53 @@ def json_moment_ns(value: object) -> int | None:
     return parse_ns(value)
 
 
-def parse_datetime(text: str | None, *, default_zone: tzinfo | None = None) -> datetime | None:
-    """Parse a time in any ISO 8601 form that ``datetime.fromisoformat`` accepts.
-
-    Args:
-        text: the time; None and an empty string are accepted and return None.
-        default_zone: the time zone of a time without one; None: such a time is not accepted.
+def parse_datetime(text: str | None) -> datetime | None:
+    """Parse a time with a zone in any ISO 8601 form that ``datetime.fromisoformat`` accepts.
 
     Returns:
-        The time in UTC; None if ``text`` is not a time, or is outside the years 1970 to 2200.
+        The time in UTC; None if ``text`` is not such a time, or is outside the years 1970 to 2200.
     """
     try:
         moment = datetime.fromisoformat(text or "")
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=default_zone)
         moment = moment.astimezone(UTC) if moment.tzinfo is not None else moment
     except (ValueError, OverflowError):
         return None
     return moment if moment.tzinfo is not None and _MIN_YEAR <= moment.year <= _MAX_YEAR else None
+
+
+def instant_of_local(local: datetime) -> datetime:
+    """When this machine's clock shows a local time for the first time; if it skips that time, the end of the gap."""
+    first, second = (datetime.fromtimestamp(local.replace(fold=fold).timestamp(), UTC) for fold in (0, 1))
+    if first <= second:
+        return first
+    before, ends = second.astimezone().utcoffset(), range(int(second.timestamp()), int(first.timestamp()))
+    seconds = bisect_left(ends, 1, key=lambda at: datetime.fromtimestamp(at, UTC).astimezone().utcoffset() != before)
+    return second.replace(microsecond=0) + timedelta(seconds=seconds)
+
+
+def local_time(moment_ns: int, zone: tzinfo | None = None) -> datetime:
+    """The time of this machine, else of ``zone``, in whole seconds."""
+    return datetime.fromtimestamp(moment_ns // NS_PER_SECOND, UTC).astimezone(zone)
+
+
+def format_local(moment_ns: int | None) -> str | None:
+    """Format as ``2026-11-20 06:00``, the time of this machine; None if it is unknown."""
+    return None if moment_ns is None else f"{local_time(moment_ns):%Y-%m-%d %H:%M}"
+
+
+def with_local_times(text: str, zone: tzinfo | None = None) -> str:
+    """A sentence with the time of this machine, else of ``zone``, for each time of a record."""
+
+    def local(found: re.Match[str]) -> str:
+        moment_ns = parse_ns(found[0])
+        return found[0] if moment_ns is None else f"{local_time(moment_ns, zone):%Y-%m-%d %H:%M}"
+
+    return re.sub(_RFC3339, local, text, flags=re.ASCII)
+
+
+def local_zone() -> str:
+    """The name of this machine's time zone, to print once with local times: ``UTC``, ``PST/PDT``."""
+    return "/".join(dict.fromkeys(time.tzname if time.daylight else time.tzname[:1]))
 
 
 def subtract_ms(moment: datetime, milliseconds: float | None) -> datetime:

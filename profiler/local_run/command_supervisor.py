@@ -55,8 +55,8 @@ class CommandExit(Struct, frozen=True, kw_only=True):
 
     ``was_only_process`` is True if the kernel has counted no other process of the command. ``ignored_sigchld`` is True
     if the command did not wait for its children, so that the kernel discarded their CPU time. ``got_stop_signal`` is
-    True if this process got a signal that asks to stop, whatever the command made of it.
-    ``allocation_limit_bytes`` is the limit (``ulimit -v``, ``-d``) of its first process at the end; None without one.
+    True if this process got a signal that asks to stop, even if the command ignored it. ``allocation_limit_bytes`` is
+    the limit (``ulimit -v``, ``-d``) of its first process at the end; None without one.
     """
 
     exit_code: int
@@ -77,7 +77,7 @@ def become_subreaper() -> bool:
 
         prctl = dlsym(dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program
         return bool(call_function(prctl, arguments) == 0)
-    except (ImportError, AttributeError):  # that module is private: a later Python may change it
+    except (ImportError, AttributeError):  # the module _ctypes is private: a later Python may change it
         import ctypes
 
         return bool(ctypes.CDLL(None).prctl(*arguments) == 0)
@@ -109,7 +109,7 @@ class Supervisor:
         while True:
             left_ns = deadline_ns - self._clock.monotonic_ns()
             info = signal.sigtimedwait(HANDLED_SIGNALS, max(left_ns, 0) / NS_PER_SECOND)
-            # After a stop of this process, Python may return a signal that there was not, with a random number.
+            # After a stop of this process, Python may return a signal that was never sent, with a random number.
             if info is None or info.si_signo not in HANDLED_SIGNALS:
                 return False
             if info.si_signo == signal.SIGCHLD:
@@ -159,8 +159,13 @@ class Supervisor:
                 return False
             if ended is None or ended.si_pid == self.pid:
                 return ended is not None
-            _, _, used = os.wait4(ended.si_pid, 0)
-            if ended.si_pid not in self._unrelated_children:
+            # Read first, because a collector that notices the end of its child forgets the child's id.
+            is_unrelated = ended.si_pid in self._unrelated_children
+            try:
+                _, _, used = os.wait4(ended.si_pid, 0)
+            except ChildProcessError:  # the collector has reaped it
+                continue
+            if not is_unrelated:
                 self._orphans += 1
                 self._add_usage(used)
 
@@ -217,7 +222,7 @@ class Supervisor:
             self._send(signal.SIGCONT)
 
     def _send(self, number: int) -> None:
-        with suppress(PermissionError):  # the command is another user's now, as that of sudo
+        with suppress(PermissionError):  # the command belongs to another user now, as with sudo
             os.kill(self.pid, number)
 
 

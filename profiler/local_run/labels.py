@@ -12,10 +12,10 @@ from profiler.core.text import without_surrogates
 
 MAX_LABELS = 32
 MAX_LABEL_CHARS = 256
-# Compiled where they are used: each takes 0.1 ms, and most runs need neither.
+# Compiled at their use: each takes 0.1 ms, and most runs need neither.
 _NAME = r"[A-Za-z][A-Za-z0-9_.-]{0,63}"
 _COMMIT = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"  # SHA-1 or SHA-256
-# What the usual runners put into the environment of a command. Task tokens of Step Functions are secrets: never here.
+# The variables that the usual runners set for a command. Task tokens of Step Functions are secrets: never add them.
 _RUNNER_LABELS: Mapping[str, str] = {
     "AWS_BATCH_JOB_ID": "batch.job",
     "AWS_BATCH_JOB_ATTEMPT": "batch.attempt",
@@ -50,7 +50,7 @@ def parse_labels(words: Iterable[str]) -> dict[str, str]:
 
 
 def build_default_labels(*, host: str | None, user: str | None, git_commit: str | None) -> dict[str, str]:
-    """The labels that need no option; unknown facts make no label."""
+    """The labels that need no option; an unknown fact has no label."""
     facts = {"host": host, "user": user, "gitCommit": git_commit}
     return {name: value[:MAX_LABEL_CHARS] for name, value in facts.items() if value}
 

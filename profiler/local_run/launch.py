@@ -2,14 +2,17 @@
 
 import errno
 import os
+import resource
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import NoReturn, Self
 
 from msgspec import Struct
+
+from profiler.core.text import without_surrogates
 
 # The limit of a task definition's family.
 MAX_NAME_CHARS = 255
@@ -25,6 +28,9 @@ _EXECUTE = b"x"
 # With these errors, execvp tries the next folder of PATH.
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 _REFUSED = (errno.EACCES, errno.EPERM)
+_SHELL_CHARACTERS = frozenset(" |&;<>$`*?\n")
+# Below these limits the profiler may fail, or leave the command too little. Root has no limit of processes.
+_MIN_FILES, _MIN_PROCESSES = 32, 16
 
 Environment = Mapping[bytes, bytes]
 Words = tuple[str, ...]
@@ -58,9 +64,42 @@ class StartFailure(Struct, frozen=True, kw_only=True):
 
 def shorten_name(name: str) -> str:
     """Shorten a name to the limit of a family."""
-    from profiler.record.bounded_json_line import truncate_text  # with the record's types: after the fork
+    from profiler.record.bounded_json_line import truncate_text  # imports the record's types, so only after the fork
 
     return truncate_text(name, MAX_NAME_CHARS)
+
+
+def family_name(name: str | None, words: Sequence[str]) -> str:
+    """The family of a run: its name, else the name of an interpreter's script, else the base name of the command."""
+    if name is None:
+        from profiler.readers.linux.script_names import what_runs  # imported after the start
+
+        name = what_runs(words) or os.path.basename(words[0].rstrip("/")) or words[0]  # noqa: PTH119
+    return shorten_name(without_surrogates(name))
+
+
+class NoProcessError(Exception):
+    """The kernel made no process for the command."""
+
+
+def low_limit() -> str | None:
+    """The limit that is too low for a profiler, as a part of a sentence; None: the limits are high enough."""
+    limits = [("n", resource.RLIMIT_NOFILE, _MIN_FILES)]
+    if os.geteuid() != 0:
+        limits.append(("u", resource.RLIMIT_NPROC, _MIN_PROCESSES))
+    for option, kind, least in limits:
+        limit, _ = resource.getrlimit(kind)
+        if limit != resource.RLIM_INFINITY and limit < least:
+            return f"ulimit -{option} is {limit}; set it to {least} or more"
+    return None
+
+
+def execute_in_place(words: Words, environment: Environment, signals: CallerSignals) -> StartFailure:
+    """Execute the command in place of this process. Returns only if that fails."""
+    paths = _candidate_paths(words[0], environment)
+    _restore_signal_state(signals)
+    errors = _exec_first_usable(paths, words, environment)
+    return _start_failure(words[0], zip(paths, errors, strict=False))
 
 
 class HeldCommand:
@@ -73,8 +112,8 @@ class HeldCommand:
     process the open files and the process group. The caller must have blocked the signals that it handles, and SIGCHLD
     must have its default action, because the kernel discards exit codes while it is ignored.
 
-    ``posix_spawn`` is not used: the one of glibc leaves two of its own signals ignored in the command, and it cannot
-    make a signal ignored that is not ignored here.
+    ``posix_spawn`` is not used: glibc's leaves two of its own signals ignored in the command, and it cannot make a
+    signal ignored that is not ignored here.
 
     Args:
         enter: Called by the forked process at once; it may be slow. It does not raise.
@@ -96,16 +135,15 @@ class HeldCommand:
         self._measure = measure
         self._paths: tuple[str, ...] = ()
         self._process: _ForkedProcess | None = None
-        self._fork_failure: StartFailure | None = None
 
     def __enter__(self) -> Self:
-        """Fork the process, unless the program does not exist."""
+        """Fork the process, unless the program does not exist. Raises NoProcessError."""
         self._paths = _candidate_paths(self.words[0], self._environment)
         if self._paths:
             try:
                 self._process = _fork(self._execute_in_child, self._enter)
             except OSError as error:
-                self._fork_failure = _not_executable(self._paths[0], error.strerror or str(error))
+                raise NoProcessError(error.strerror or str(error)) from error
         return self
 
     def __exit__(
@@ -121,7 +159,7 @@ class HeldCommand:
     def execute(self) -> StartedCommand | StartFailure:
         """Release the forked process. Returns when it has executed the command, or has failed to. Call it once."""
         if self._process is None:
-            return self._fork_failure or _start_failure(self.words[0], ())
+            return _start_failure(self.words[0], ())
         process, self._process = self._process, None
         with suppress(BrokenPipeError):  # a signal has ended the process
             os.write(process.gate, _EXECUTE)
@@ -146,7 +184,7 @@ class HeldCommand:
 
 
 class _ForkedProcess(Struct, frozen=True, kw_only=True):
-    """A forked process: one byte written to ``gate`` releases it, and ``output`` is what it writes."""
+    """A forked process: one byte written to ``gate`` releases it. ``output`` reads what it writes."""
 
     pid: int
     gate: int
@@ -196,7 +234,7 @@ def _candidate_paths(name: str, environment: Environment) -> tuple[str, ...]:
 
 
 def _exec_first_usable(paths: Iterable[str], words: Words, environment: Environment) -> list[int]:
-    """Execute the first program that can be, as ``execvp`` does. Returns the error numbers only if there is none."""
+    """Execute the first usable program, as ``execvp`` does. Returns the error numbers only if none is usable."""
     errors: list[int] = []
     for path in paths:
         errors.append(_exec(path, words, environment))
@@ -229,7 +267,9 @@ def _start_failure(name: str, attempts: Iterable[tuple[str, int]]) -> StartFailu
         elif os.path.exists(path):  # noqa: PTH110  a word of the command line
             unusable = unusable or _not_executable(path, "the interpreter it names does not exist")
     where = "does not exist" if "/" in name else "was not found in PATH"
-    reason = f"The command {shorten_name(name)!r} {where}; check its spelling."
+    is_shell = not _SHELL_CHARACTERS.isdisjoint(name)
+    advice = f"for a shell's command line, write sh -c {shorten_name(name)!r}" if is_shell else "check its spelling"
+    reason = f"The command {shorten_name(name)!r} {where}; {advice}."
     return unusable or StartFailure(exit_code=NOT_FOUND, reason=reason)
 
 

@@ -1,28 +1,46 @@
-"""The live view of ``run --live`` at the bottom of the terminal: collects what it shows, in constant memory."""
+"""The live view of ``run --live`` at the bottom of the terminal: what it collects, in constant memory, and its rows.
+
+The rows are CPU and memory over the run so far, the time left, and the largest processes. They have the same columns:
+a label, the value now, a picture as wide as there is room, and a text.
+"""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from profiler.aggregation.container_usage import vcpu_between
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.aggregation.time_series import RunSeries
+from profiler.core.text import columns_of, printable
 from profiler.core.threads import start_thread
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.local_run.live_rows import MAX_PICTURE_WIDTH, LiveFigures, NamedProcesses, live_rows
-from profiler.local_run.terminal_rows import BottomRows
+from profiler.local_run.terminal_rows import BOLD, DIM, GREEN, RED, YELLOW, BottomRows, Part, Row, Terminal, bar
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, curve_top, sparkline
+from profiler.record.units import MIB, format_count, format_memory, format_part, format_vcpu
 
 if TYPE_CHECKING:
-    from profiler.past_runs.usual_times import UsualDuration
     from profiler.record.notice_model import NoticeLine
+    from profiler.record.usual_duration import UsualDuration
 
+MAX_PICTURE_WIDTH = 96
+_MIN_PICTURE_WIDTH = 16
+_LABEL_WIDTH, _VALUE_WIDTH = 7, 10
+# The pictures keep their width while the texts get a little longer and shorter.
+_TEXT_WIDTH_STEP = 4
+# The rows take at most a third of the terminal.
+_MAX_SHARE = 3
+_MAX_NAME_CHARS = 24
+_UNKNOWN = "-"
+_MS_PER_SECOND = 1000
 _FIRST_STEP_NS = NS_PER_SECOND // 50
 # The command may be sampled more often.
 _MIN_DRAW_PAUSE_NS = NS_PER_SECOND // 4
-# Shorter runs do not read the history, and the fine samples of the first seconds are not disturbed by it.
+# Shorter runs do not read the history. The read thus does not disturb the fine samples of the first seconds.
 _USUAL_AFTER_NS = 2 * NS_PER_SECOND
 # With fewer successes, or if some take several times as long as others, the time left would be a guess.
 _MIN_USUAL_RUNS = 3
@@ -32,15 +50,213 @@ _SHORT_NOTICES = {"memory": "memory runs out"}
 ReadUsual = Callable[[], "UsualDuration | None"]
 
 
+class NamedProcesses(Struct, frozen=True):
+    """The running processes of one name."""
+
+    name: str
+    count: int
+    vcpu: float
+    memory_bytes: int
+
+
+class LiveFigures(Struct, frozen=True, kw_only=True):
+    """The contents of the rows; None is unknown. The courses cover the run so far, in vCPU and bytes.
+
+    ``without_usual`` is why the usual duration, and so the time left, is unknown; "" until that is known.
+    """
+
+    elapsed_ms: float
+    vcpu: float | None = None
+    vcpu_course: Sequence[float | None] = ()
+    vcpu_limit: float | None = None
+    memory_bytes: float | None = None
+    memory_course: Sequence[float | None] = ()
+    memory_limit_bytes: float | None = None
+    threads: int | None = None
+    processes: Sequence[NamedProcesses] = ()
+    usual: "UsualDuration | None" = None
+    without_usual: str = ""
+    notices: Sequence[str] = ()
+
+
+class _Glyphs(Struct, frozen=True):
+    full: str
+    top: str
+    times: str
+    dot: str
+    ellipsis: str
+    is_ascii: bool = False
+
+
+_BLOCKS = _Glyphs("█", "▔", "×", " · ", "…")
+_ASCII = _Glyphs("#", "^", "x", ", ", "...", is_ascii=True)
+
+# Texts for the right side of a row, the longest first: the first one that fits is shown.
+_Texts = tuple[str, str, str]
+
+
+def live_rows(figures: LiveFigures, terminal: Terminal, *, ascii_only: bool) -> list[Row]:
+    """The rows that the terminal has room for, the most important ones first."""
+    glyphs = _ASCII if ascii_only else _BLOCKS
+    cpu = _Curve("CPU", figures.vcpu_course, figures.vcpu_limit, format_vcpu, limit_colour=YELLOW, least_top=LEAST_VCPU)
+    memory = _Curve(
+        "Memory",
+        figures.memory_course,
+        figures.memory_limit_bytes,
+        _format_bytes,
+        limit_colour=RED,
+        least_top=LEAST_MB * MIB,
+    )
+    notices = "  ".join(figures.notices)
+    cpu_texts = cpu.texts(glyphs)
+    cpu_texts = (f"{notices} {cpu_texts[0]}", f"{notices} {cpu_texts[2]}", notices) if notices else cpu_texts
+    texts = cpu_texts, memory.texts(glyphs), (_time_text(figures), "", "")
+    width, level = _picture_width(texts, terminal.columns)
+    vcpu = _UNKNOWN if figures.vcpu is None else f"{figures.vcpu:.2f} vCPU"
+    memory_now = _UNKNOWN if figures.memory_bytes is None else _format_bytes(figures.memory_bytes)
+    cpu_text, memory_text, time_text = (of_row[level] for of_row in texts)
+    rows: list[Row] = [
+        (*cpu.parts(vcpu, width, glyphs), (f" {notices}", RED), (cpu_text[len(notices) :], DIM)),
+        (*memory.parts(memory_now, width, glyphs), (f" {memory_text}", DIM)),
+        _time_row(figures, width if time_text else 0, terminal.columns, glyphs),
+        _processes_row(figures.processes, terminal.columns, glyphs),
+    ]
+    return rows[: max(terminal.rows // _MAX_SHARE, 1)]
+
+
+def _picture_width(texts: Sequence[_Texts], columns: int) -> tuple[int, int]:
+    """The width of the pictures, and which texts leave room for it."""
+    room = columns - _LABEL_WIDTH - _VALUE_WIDTH - 1
+    for level in range(2):
+        longest = -(-max(len(of_row[level]) for of_row in texts) // _TEXT_WIDTH_STEP) * _TEXT_WIDTH_STEP
+        if room - longest >= _MIN_PICTURE_WIDTH:
+            return min(room - longest, MAX_PICTURE_WIDTH), level
+    return max(room - max(len(of_row[2]) for of_row in texts), 0), 2
+
+
+def _head(label: str, value: str) -> tuple[Part, Part]:
+    return (f"{label:<{_LABEL_WIDTH}}", BOLD), (f"{value:<{_VALUE_WIDTH}}", "")
+
+
+class _Curve:
+    """A course and its scale."""
+
+    def __init__(
+        self,
+        label: str,
+        course: Sequence[float | None],
+        limit: float | None,
+        format_value: Callable[[float], str],
+        *,
+        limit_colour: str,
+        least_top: float,
+    ) -> None:
+        self._label = label
+        self._course = course
+        self._limit = limit
+        self._format = format_value
+        self._peak = max((value for value in course if value is not None), default=0.0)
+        self._top, self._is_to_limit = curve_top(self._peak, limit, least_top)
+        self._limit_colour = limit_colour if self._is_to_limit else GREEN
+
+    def texts(self, glyphs: _Glyphs) -> _Texts:
+        """The texts for the top of the curve: the limit, or the peak if the peak is far below the limit."""
+        top = self._format(self._top)
+        shown = top
+        if self._limit is not None and not self._is_to_limit:
+            shown = format_part(top, self._format(self._limit))
+        name = "limit " if self._is_to_limit else "peak " if self._peak == self._top else ""
+        return f"{glyphs.top} {name}{shown}", f"{glyphs.top} {shown}", f"{glyphs.top} {top}"
+
+    def parts(self, value: str, width: int, glyphs: _Glyphs) -> list[Part]:
+        """The label, the value and the curve; values at the limit have another colour."""
+        drawn = sparkline(self._course, width=width, top=self._top, ascii_only=glyphs.is_ascii)
+        runs = groupby(f"{drawn:<{width}}", key=lambda character: character == glyphs.full)
+        return [
+            *_head(self._label, value),
+            *(("".join(run), self._limit_colour if is_full else GREEN) for is_full, run in runs),
+        ]
+
+
+def _format_bytes(size_bytes: float) -> str:
+    return format_memory(size_bytes / MIB)
+
+
+def _time_text(figures: LiveFigures) -> str:
+    """How long the run takes compared with the usual."""
+    elapsed_ms, usual = figures.elapsed_ms, figures.usual
+    if usual is None:
+        return ""
+    if elapsed_ms > usual.p95_ms:
+        return f"longer than usual (p95 {_clock(usual.p95_ms)})"
+    about = f"of about {_clock(usual.median_ms)}"
+    if elapsed_ms >= usual.median_ms:
+        return about
+    left_seconds = usual.median_ms // _MS_PER_SECOND - elapsed_ms // _MS_PER_SECOND  # rounded as they are shown
+    return f"{about}, {_clock(left_seconds * _MS_PER_SECOND)} left"
+
+
+def _time_row(figures: LiveFigures, bar_width: int, columns: int, glyphs: _Glyphs) -> Row:
+    now, usual = _clock(figures.elapsed_ms), figures.usual
+    head, text = _head("Time", now), _time_text(figures)
+    if usual is None:
+        texts = (_counts(figures), figures.without_usual and f"time left unknown: {figures.without_usual}")
+        room = columns - _LABEL_WIDTH - _VALUE_WIDTH
+        shown = glyphs.dot.join(text for text in texts if text)
+        return (*head, (shown if len(shown) <= room else texts[0], DIM))
+    bar_colour, colour = (YELLOW, YELLOW) if figures.elapsed_ms > usual.p95_ms else (GREEN, DIM)
+    if bar_width:
+        share = figures.elapsed_ms / usual.median_ms if usual.median_ms else 1
+        return (
+            *head,
+            *bar(share, bar_colour, width=bar_width, ascii_only=glyphs.is_ascii),
+            (f" {text}", colour),
+        )
+    if len(shown := f" {text}") > columns - _LABEL_WIDTH - len(now):
+        shown = f", {text.rpartition(', ')[2].partition(' (')[0]}"
+    return head[0], (now, ""), (shown, colour)
+
+
+def _clock(milliseconds: float) -> str:
+    """Format as ``1:05`` or ``3:12:00``."""
+    minutes, seconds = divmod(int(milliseconds / _MS_PER_SECOND), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def _counts(figures: LiveFigures) -> str:
+    processes = sum(named.count for named in figures.processes)
+    threads = "" if figures.threads is None else f", {format_count(figures.threads, 'thread')}"
+    return f"{processes} process{'' if processes == 1 else 'es'}{threads}" if processes else ""
+
+
+def _processes_row(processes: Sequence[NamedProcesses], columns: int, glyphs: _Glyphs) -> Row:
+    """As many of the processes as fit."""
+    parts: list[Part] = [(f"{'Top':<{_LABEL_WIDTH}}", BOLD)]
+    room = columns - _LABEL_WIDTH
+    for named in processes:
+        before = glyphs.dot if len(parts) > 1 else ""
+        name, numbers = _entry(named, glyphs)
+        room -= len(before) + columns_of(name) + len(numbers)
+        if room < 0 and before:
+            break
+        parts += ((before, DIM), (name, ""), (numbers, DIM))
+    return parts
+
+
+def _entry(named: NamedProcesses, glyphs: _Glyphs) -> tuple[str, str]:
+    name = printable(named.name)
+    if len(name) > _MAX_NAME_CHARS:
+        name = name[: _MAX_NAME_CHARS - len(glyphs.ellipsis)] + glyphs.ellipsis
+    count = f" {glyphs.times}{named.count}" if named.count > 1 else ""
+    return name, f"{count} {named.vcpu:.1f} vCPU {_format_bytes(named.memory_bytes)}"
+
+
 class LiveView:
     """Draws the run so far, at most four times a second.
 
-    Args:
-        rows: Where to draw.
-        sizes: The limits.
-        started_ns: The start of the run (wall clock).
-        read_usual: Reads how long such runs usually take. It is called once, in a thread, and may hang.
-        ascii_only: Draw with ASCII characters.
+    ``sizes`` are the limits. ``read_usual`` reads how long such runs usually take; it is called once, in a thread, and
+    may hang.
     """
 
     def __init__(
@@ -58,13 +274,14 @@ class LiveView:
         self._read_usual = read_usual
         self._ascii_only = ascii_only
         self._usual: UsualDuration | None = None
+        self._without_usual = "" if read_usual is not None else "no history"
         self._course = RunSeries(started_ns, _FIRST_STEP_NS, MAX_PICTURE_WIDTH)
         self._last = self._drawn = ContainerSample(read_ns=started_ns, cpu_ns=0)
         self._drawn_cpu_ns: Mapping[tuple[int, int], int] = {}
         self._notices: tuple[str, ...] = ()
 
     def on_sample(self, sample: ContainerSample, processes: Sequence[ProcessReading]) -> None:
-        """Count a sample and the processes that it was made of, and draw if it is time to."""
+        """Count a sample and its processes, and draw if the next drawing is due."""
         self._add_to_course(sample)
         if self._read_usual is not None and sample.read_ns - self._started_ns >= _USUAL_AFTER_NS:
             read, self._read_usual = self._read_usual, None
@@ -85,7 +302,13 @@ class LiveView:
 
     def _keep_usual(self, read_usual: ReadUsual) -> None:
         usual = read_usual()
-        if usual is not None and usual.runs >= _MIN_USUAL_RUNS and usual.p95_ms <= _MAX_P95_TO_MEDIAN * usual.median_ms:
+        if usual is None:
+            self._without_usual = "no earlier success known"
+        elif usual.runs < _MIN_USUAL_RUNS:
+            self._without_usual = f"fewer than {_MIN_USUAL_RUNS} earlier successes"
+        elif usual.p95_ms > _MAX_P95_TO_MEDIAN * usual.median_ms:
+            self._without_usual = "earlier durations differ too much"
+        else:
             self._usual = usual
 
     def _add_to_course(self, sample: ContainerSample) -> None:
@@ -111,6 +334,7 @@ class LiveView:
             threads=sample.pids,
             processes=top_processes(processes, self._drawn_cpu_ns, elapsed_ns),
             usual=self._usual,
+            without_usual=self._without_usual,
             notices=self._notices,
         )
 
@@ -120,10 +344,7 @@ def top_processes(
 ) -> list[NamedProcesses]:
     """The processes by name, the largest by CPU and the largest by memory alternately.
 
-    Args:
-        processes: All processes.
-        before_cpu_ns: The CPU time of those that ran ``elapsed_ns`` ago; the others are younger.
-        elapsed_ns: The time in which the CPU time was used.
+    ``before_cpu_ns`` is the CPU time of the processes that ran ``elapsed_ns`` ago; the others are younger.
     """
     totals: dict[str, tuple[int, int, int]] = {}
     for process in processes:

@@ -12,6 +12,7 @@ from profiler.record.bounded_json_line import without_lists
 from profiler.record.record_model import RaisedNotice, Record
 
 if TYPE_CHECKING:
+    from profiler.readers.linux.waited_target import Wait
     from profiler.record.notice_model import NoticeLine
 
 # The kernel counts the CPU time of a process in ticks of 10 ms, which are 1 % of a vCPU in one second.
@@ -22,12 +23,8 @@ _MIN_WINDOW_STEPS = 12
 class LocalNotices:
     """The notices of one run.
 
-    Args:
-        settings: The limits.
-        started_ns: The start of the run.
-        interval_ns: The sampling interval.
-        read_network: Reads the bytes that were received and sent by the machine or container: the command had at most
-            as many.
+    ``read_network`` reads the bytes that were received and sent by the machine or container: an upper bound for the
+    command.
     """
 
     def __init__(
@@ -45,9 +42,16 @@ class LocalNotices:
         return self._notices.raised
 
     def look(
-        self, sample: ContainerSample, memory_size_bytes: float | None, record: Callable[[], Record]
+        self,
+        sample: ContainerSample,
+        memory_size_bytes: float | None,
+        record: Callable[[], Record],
+        longest_wait: "Callable[[int], Wait | None]",
     ) -> "Iterator[NoticeLine]":
-        """Add a sample; returns the lines of what is found for the first time. ``record`` builds that of the run."""
+        """Add a sample; returns a line for each condition that is met for the first time.
+
+        ``record`` builds the run's record. ``longest_wait`` returns the longest wait since a time.
+        """
         findings = [self._notices.overdue(sample.read_ns)]
         if sample.read_ns >= self._next_ns:
             self._next_ns = sample.read_ns + self._step_ns
@@ -57,7 +61,7 @@ class LocalNotices:
                 from profiler.record.notice_model import NoticeLine  # most runs have no notice
 
                 so_far = without_lists(record())
-                notice = self._notices.describe(finding, so_far)
+                notice = self._notices.describe(finding, longest_wait)
                 so_far = replace(so_far, status="running", finished_at=None, notices=self.raised)
                 yield NoticeLine(time=format_ms(finding.at_ns), notice=notice, record=so_far)
 

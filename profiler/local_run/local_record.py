@@ -10,9 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.out_of_memory import OutOfMemory, out_of_memory
-from profiler.aggregation.process_totals import GroupPeak
-from profiler.aggregation.run_end import RunEnd, ended
+from profiler.aggregation.process_totals import GroupPeak, lacks_memory
+from profiler.aggregation.run_end import OutOfMemory, RunEnd, ended, out_of_memory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
     ResourceLimits,
@@ -20,8 +19,10 @@ from profiler.aggregation.task_record import (
     container_limits,
     processor_of,
     usage_metrics,
+    visible_of,
     with_cpu_demand,
     with_peak,
+    within_total,
 )
 from profiler.core.ecs_terms import AWSLOGS, awslogs_target
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
@@ -57,7 +58,7 @@ class Placement(Struct, frozen=True, kw_only=True):
 
 
 def apply_placement_limits(sizes: ResourceLimits, placement: Placement, host: Host) -> ResourceLimits:
-    """The sizes of the task and the container where ECS has them, else ``sizes`` or those of the host."""
+    """The sizes of the task and the container where ECS has them, else ``sizes`` or the host's."""
     known = container_limits(placement.container, placement.task, None, Host())
     return ResourceLimits(
         vcpu=known.vcpu if known.vcpu is not None else sizes.vcpu or host.vcpu,
@@ -156,10 +157,12 @@ def resolve_peak(
     had_several_processes: bool,
     floor_bytes: int | None,
 ) -> MemoryPeak:
-    """The memory peak by the high-water mark of the command's own control group, if that is free of page cache.
+    """The memory peak by the high-water mark of the command's own control group, if the mark is free of page cache.
 
-    The group's mark includes file pages that the command loaded first, but not those that were in memory before. So
-    for a single process, the larger of the group's and the process's mark is the peak.
+    The group's mark includes file pages that the command loaded first, but no pages that were in memory before. So for
+    a single process, the larger of the group's and the process's mark is the peak. If the group lacks memory of several
+    processes, its mark is a lower bound like the samples. The mark is also a lower bound if a process between two
+    samples may have been larger than the group: the process's mark includes the profiler's own memory at the fork.
 
     Args:
         sampled_bytes: The largest sampled memory.
@@ -172,10 +175,15 @@ def resolve_peak(
         sampled_bytes, ending, had_several_processes=had_several_processes, floor_bytes=floor_bytes
     )
     transferred_bytes = ending.reaped.block_read_bytes + ending.reaped.block_write_bytes
-    if group is None or group.size_bytes is None or not group.is_process_peak(transferred_bytes):
+    if group is None or group.size_bytes is None or not group.is_free_of_cache(transferred_bytes):
         return process_peak
     mark_bytes = process_peak.size_bytes if process_peak.source == "kernel" else None
-    return MemoryPeak(size_bytes=max(group.size_bytes, mark_bytes or 0), source="kernel")
+    largest_bytes = max(sampled_bytes or 0, ending.reaped.max_rss_bytes if mark_bytes is None else 0)
+    if group.is_process_peak(transferred_bytes) and not lacks_memory(group.size_bytes, largest_bytes):
+        return MemoryPeak(size_bytes=max(group.size_bytes, mark_bytes or 0), source="kernel")
+    if mark_bytes is not None and mark_bytes >= group.size_bytes:
+        return process_peak
+    return MemoryPeak(size_bytes=max(group.size_bytes, process_peak.size_bytes or 0), source="sampled")
 
 
 def _process_peak(
@@ -215,7 +223,7 @@ def build_run_record(
     min_series_step_ms: float = 0,
     max_series_steps: int = 0,
 ) -> Record:
-    """The record of a command that ran, or runs.
+    """The record of a command that has ended or still runs.
 
     The status of a command that runs is ``unknown``: the record is read only if the profiler does not see the end.
     """
@@ -229,6 +237,7 @@ def build_run_record(
     series = observed.usage.series if max_series_steps else None
     if series is not None:
         series = series.copy(min_step_ms=min_series_step_ms, max_steps=max_series_steps)
+    metrics = _metrics(observed, sizes, None if placement is None else placement.task.vcpu_limit)
     record = replace(
         _base_record(identity, end.status, end.exit_code),
         likely_out_of_memory=memory.likely,
@@ -237,8 +246,8 @@ def build_run_record(
         started_at=format_ms(observed.started_ns),
         finished_at=None if observed.finished_ns is None else format_ms(observed.finished_ns),
         sampling=sampling,
-        metrics=_metrics(observed, sizes, None if placement is None else placement.task.vcpu_limit),
-        processes=observed.processes,
+        metrics=metrics,
+        processes=within_total(observed.processes, metrics.max_memory_used_mb),
         monitor=monitor,
         series=None if series is None else series.values(),
     )
@@ -293,6 +302,7 @@ def _base_record(identity: RunIdentity, status: Status, exit_code: int | None) -
         launch_type=_LAUNCH_TYPE,
         cpu_architecture=identity.host.cpu_architecture,
         processor=processor_of(identity.host),
+        visible=visible_of(identity.host),
         labels=identity.labels or None,
         container=Container(name=identity.family),
         status=status,

@@ -1,22 +1,26 @@
 """Prepares a run: takes over the signals, makes the control group, and forks the process of the command.
 
 In version 2 the kernel takes some 20 ms to move the process into the group. The caller imports the rest of the profiler
-meanwhile, so this module imports little. In version 1 there is no wait, and the rest is imported before the fork: each
-page of memory that this process changes while the other one shares it is copied, which takes 4 ms for that import.
+meanwhile, so this module imports little. Version 1 needs no wait, and the rest is imported before the fork: each page
+of memory that this process changes while the other one shares it is copied, which takes 4 ms for that import.
 """
 
 import os
 import signal
+import time
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from msgspec import Struct
 
 from profiler.core.clock import Clock
+from profiler.core.errors import UsageError
 from profiler.local_run.launch import (
     CallerSignals,
+    Environment,
     HeldCommand,
     StartedCommand,
     StartFailure,
@@ -31,7 +35,8 @@ from profiler.readers.linux.process_tree import ProcessTree, list_children
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 OTHER_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 HANDLED_SIGNALS = frozenset((*STOP_SIGNALS, *OTHER_SIGNALS, signal.SIGTSTP, signal.SIGCONT, signal.SIGCHLD))
-
+_STDIN = 0
+_CLEAR_PEAK = b"5"  # proc(5), clear_refs
 
 _Session = TypeVar("_Session")
 
@@ -45,7 +50,7 @@ class StartedRun(Struct, frozen=True, kw_only=True):
 
 
 class PreparedRun(Struct, frozen=True, kw_only=True):
-    """What is known before the command starts.
+    """The state before the command starts.
 
     ``preexisting_children`` are the descendants of this process that are not the command's. ``floor_bytes`` is the
     high-water mark of this process's memory at the fork; None if unknown. ``oom_kills_before`` counts the kills in the
@@ -79,7 +84,7 @@ class PreparedRun(Struct, frozen=True, kw_only=True):
 
 
 def take_over_signals() -> CallerSignals:
-    """Block the signals that are handled, and give SIGCHLD its default action; returns what they were before.
+    """Block the signals that are handled, and give SIGCHLD its default action; returns their earlier state.
 
     They remain blocked, so that none is lost between two runs, and so that the report is written. Call it once.
     """
@@ -119,8 +124,8 @@ def prepare_run(
     The command starts when :meth:`PreparedRun.execute` is called. Without this call, its process ends at the end of the
     ``with`` block. The control group is removed there, too.
 
-    ``make_session`` makes what else the run needs. It is called before the fork if the kernel moves a process into the
-    group at once, else after it.
+    ``make_session`` makes the run's other parts. It is called before the fork if the kernel moves a process into the
+    group at once, else after it. Raises NoProcessError if the kernel makes no process for the command.
     """
     run_id = str(uuid.uuid4())
     cgroups = read_own_cgroups()
@@ -133,7 +138,7 @@ def prepare_run(
     try:
         oom_kills_before = cgroups.oom_kills()
         preexisting_children = _find_descendants(clock)
-        caller_environment = restore_caller_environment(environment, proc.read("/proc/self/environ"))
+        caller_environment = read_caller_environment(environment)
         session = make_session() if own_cgroup.is_entered_at_once else None
         with HeldCommand(words, caller_environment, signals, own_cgroup.enter, measure) as held:
             prepared = PreparedRun(
@@ -152,8 +157,53 @@ def prepare_run(
         own_cgroup.remove(clock.sleep)
 
 
+def read_caller_environment(environment: Environment) -> Environment:
+    """The environment without the variable that Python added."""
+    return restore_caller_environment(environment, proc.read("/proc/self/environ"))
+
+
 def _find_descendants(clock: Clock) -> tuple[int, ...]:
-    """All of them, because the kernel makes this process the parent of a descendant whose own parent ends."""
+    """Find all descendants, because the kernel makes this process the parent of a descendant whose own parent ends."""
     if not list_children(os.getpid(), threads=1):
         return ()
     return tuple(pid for pid, _ in ProcessTree(os.getpid(), (), clock.monotonic_ns).identities())
+
+
+def begin_runs() -> None:
+    """Prepare several runs of one command: none may have an effect on the next.
+
+    Standard input is made empty for all of them: the first one would read what the others need. Raises UsageError.
+    """
+    # Python 3.12 warns of a fork while threads run, and raises with PYTHONWARNINGS=error: a thread may still write the
+    # last report. The forked process only executes the command.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    try:
+        null = os.open(os.devnull, os.O_RDONLY)
+    except OSError as error:
+        raise UsageError(
+            f"--runs needs {os.devnull} as the command's input ({error.strerror}): omit --runs."
+        ) from error
+    os.dup2(null, _STDIN)
+    if null == _STDIN:
+        os.set_inheritable(null, True)  # noqa: FBT003  os has no keyword
+    else:
+        os.close(null)
+
+
+def leave_run() -> float:
+    """Reset the high-water mark of this process's memory, if possible; returns the CPU time that it has used so far."""
+    with suppress(OSError):
+        descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY)
+        try:
+            os.write(descriptor, _CLEAR_PEAK)
+        finally:
+            os.close(descriptor)
+    return time.process_time()
+
+
+def take_stop_signal() -> int | None:
+    """The signal after a run that asks to stop, if any. Other signals were for the command, which has ended."""
+    while (info := signal.sigtimedwait((*STOP_SIGNALS, *OTHER_SIGNALS), 0)) is not None:
+        if asks_to_stop(info.si_signo):
+            return info.si_signo
+    return None

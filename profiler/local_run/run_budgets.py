@@ -1,7 +1,6 @@
-"""The budgets of ``task-profiler run``: how they are written, and which of them the runs have exceeded."""
+"""The budgets of ``task-profiler run``: which of them the runs have exceeded."""
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -9,38 +8,10 @@ from profiler.record.record_model import Metrics
 from profiler.record.units import format_duration, format_memory
 
 _MS_PER_SECOND = 1000
-# The record has no finer values, so that two different values have different exact texts.
-_NUMBER_AND_UNIT = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([a-z]*)", re.ASCII | re.IGNORECASE)
-
-
-def parse_memory_mb(text: str) -> float:
-    """Parse ``900MB`` or ``1.5GB``, which are MiB and GiB. Raises ValueError, whose text is a sentence."""
-    units = {"mb": 1, "mib": 1, "gb": 1024, "gib": 1024}
-    return _parse(text, units, "a size above 0: write a number with MB or GB, as in 900MB or 1.5GB.")
-
-
-def parse_duration_ms(text: str) -> float:
-    """Parse ``90s``, ``10m`` or ``1.5h``. Raises ValueError, whose text is a sentence."""
-    units = {"s": 1000, "m": 60_000, "h": 3_600_000}
-    return _parse(text, units, "a duration above 0: write a number with s, m or h, as in 90s, 10m or 1.5h.")
-
-
-def parse_cpu_seconds(text: str) -> float:
-    """Parse a number of seconds. Raises ValueError, whose text is a sentence."""
-    return _parse(text, {"": 1}, "a number of seconds above 0: write it without a unit, as in 60 or 0.5.")
-
-
-def _parse(text: str, units: Mapping[str, int], expected: str) -> float:
-    found = _NUMBER_AND_UNIT.fullmatch(text)
-    factor = None if found is None else units.get(found[2].lower())
-    value = 0.0 if found is None or factor is None else round(float(found[1]) * factor, 3)
-    if value <= 0:
-        raise ValueError(f"{text!r} is not {expected}")
-    return value
 
 
 class _Check(Struct, frozen=True, kw_only=True):
-    """The check of one budget: which runs exceeded it, and of which the value is unknown."""
+    """The check of one budget: the runs that exceeded it, and the runs whose value is unknown."""
 
     name: str
     text: str
@@ -49,14 +20,26 @@ class _Check(Struct, frozen=True, kw_only=True):
 
 
 def failed_budgets(
-    runs: Sequence[Metrics], *, memory_mb: float | None, duration_ms: float | None, cpu_seconds: float | None
+    runs: Sequence[Metrics],
+    *,
+    memory_mb: float | None,
+    duration_ms: float | None,
+    cpu_seconds: float | None,
+    memory_bounds_mb: Sequence[float | None],
 ) -> tuple[str, ...]:
-    """Check the budgets of runs that succeeded; None is no budget.
+    """Check the budgets of runs that succeeded; None: without a budget.
+
+    A run whose memory is unknown has not exceeded a budget above its bound in ``memory_bounds_mb``.
 
     Returns at most two sentences: one with all budgets that were exceeded, and one with those that could not be
     checked.
     """
-    memory = [run.max_memory_used_mb for run in runs]
+    memory = [
+        bound_mb
+        if run.max_memory_used_mb is None and bound_mb is not None and bound_mb <= (memory_mb or 0)
+        else run.max_memory_used_mb
+        for run, bound_mb in zip(runs, memory_bounds_mb, strict=True)
+    ]
     durations = [run.duration_ms for run in runs]
     cpu_ms = [None if run.cpu_seconds is None else run.cpu_seconds * _MS_PER_SECOND for run in runs]
     cpu_limit_ms = None if cpu_seconds is None else cpu_seconds * _MS_PER_SECOND

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.process_totals import GroupPeak, TreeBlocks, TreeCpu, TreeMemory
+from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
+from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeBlocks, TreeCpu, TreeMemory
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, take_readings
@@ -25,29 +25,38 @@ _MAX_PENDING = 64
 
 
 class UnrelatedChildren:
-    """Child processes of the profiler that are not the command's: earlier children, and those of the collectors."""
+    """Child processes of the profiler that are not the command's: earlier children, and the collectors' processes."""
 
     def __init__(self, preexisting: Iterable[int], collectors: Sequence[Collector] = ()) -> None:
         self._preexisting = frozenset(preexisting)
         self._collectors = collectors
 
     def __contains__(self, pid: object) -> bool:
-        """Whether a process is one of them at the moment."""
+        """Whether a process is an unrelated child at the moment."""
         return pid in self._preexisting or any(pid == collector.child_pid for collector in self._collectors)
 
 
 class GroupMemory:
-    """The memory of the command's own control group, as long as all processes of the command are in it."""
+    """The memory of the command's own control group, as long as all processes of the command are in it.
+
+    The ``used_bytes`` of its readings are the total of the group and of its processes (:class:`GroupTotal`).
+    """
 
     def __init__(self, cgroup: CommandCgroup) -> None:
         self._cgroup = cgroup
+        self._total = GroupTotal()
         self._known_members: frozenset[tuple[int, int]] = frozenset()
         self._has_escaped_process = False
         self.used_peak_bytes: int | None = None
         self.cache_peak_bytes = 0
 
-    def read(self, processes: Iterable[ProcessReading]) -> MemoryReading | None:
-        """The group's memory; None without a group, or after a process has moved to another group."""
+    def read(
+        self, processes: Sequence[ProcessReading], tree_bytes: int | None = None, *, is_exact: bool = True
+    ) -> MemoryReading | None:
+        """The memory; None without a group, or after a process has moved to another group.
+
+        ``tree_bytes`` is the memory of the processes together; ``is_exact``: it counts no page twice.
+        """
         reading = self._cgroup.memory()
         if reading is None:
             return None
@@ -59,30 +68,55 @@ class GroupMemory:
         self._known_members = frozenset(now)
         if self._has_escaped_process:
             return None
-        self.used_peak_bytes = max(self.used_peak_bytes or 0, reading.used_bytes)
-        return reading
+        if tree_bytes is None:
+            return self._counted(reading, reading.used_bytes)
+        return self._counted(reading, self._total.read(reading, processes, tree_bytes, is_exact=is_exact))
 
-    def read_quickly(self) -> MemoryReading | None:
-        """The group's memory between two calls of :meth:`read`, as far as that is the command's."""
+    def read_quickly(self, tree: QuickMemory) -> MemoryReading | None:
+        """The command's memory between two calls of :meth:`read`.
+
+        ``tree`` is read only if the group's own memory does not suffice.
+        """
         reading = None if self._has_escaped_process else self._cgroup.memory()
-        if reading is not None:
-            self._update_cache_peak(reading)
-            self.used_peak_bytes = max(self.used_peak_bytes or 0, reading.used_bytes)
-        return reading
+        if reading is None:
+            return None
+        self._update_cache_peak(reading)
+        used_bytes = self._total.of_group(reading)
+        if used_bytes is None:
+            tree_bytes = tree.read()
+            if tree_bytes is None:
+                return None
+            used_bytes = self._total.between(reading, tree_bytes, tree.largest_bytes)
+        return self._counted(reading, used_bytes)
+
+    def bounded(self, peak_bytes: int | None) -> int | None:
+        """The largest memory use of the samples, given the processes' memory, which may count pages twice."""
+        bound_bytes = None if self._has_escaped_process else self._peak().bound_bytes
+        if peak_bytes is not None and bound_bytes is not None:
+            peak_bytes = min(peak_bytes, bound_bytes)
+        return max_known(self.used_peak_bytes, peak_bytes)
 
     def final_peak(self) -> GroupPeak:
         """The kernel's high-water mark with the facts that decide whether it is the command's peak.
 
-        Read after the end: page cache outlives the processes.
+        Read after the end: page cache remains after the processes.
         """
         reading = self._cgroup.memory()
         if reading is not None:
             self._update_cache_peak(reading)
+        return self._peak()
+
+    def _peak(self) -> GroupPeak:
         return GroupPeak(
             size_bytes=self._cgroup.memory_peak_bytes(),
             cache_bytes=self.cache_peak_bytes,
             includes_all_processes=not self._has_escaped_process,
+            uncounted_bytes=self._total.uncounted_bytes,
         )
+
+    def _counted(self, reading: MemoryReading, used_bytes: int) -> MemoryReading:
+        self.used_peak_bytes = max(self.used_peak_bytes or 0, used_bytes)
+        return replace(reading, used_bytes=used_bytes)
 
     def _update_cache_peak(self, reading: MemoryReading) -> None:
         self.cache_peak_bytes = max(self.cache_peak_bytes, reading.cache_bytes or 0)
@@ -128,8 +162,8 @@ class CommandSampler:
     @property
     def peak_bytes(self) -> int | None:
         """The largest memory use of all samples, in bytes."""
-        marks = max_known(self._memory.peak_bytes, self._group_memory.used_peak_bytes)
-        return max_known(marks, self._quick_peak_bytes)
+        of_processes = max_known(self._memory.largest_mark_bytes, self._quick_peak_bytes)
+        return max_known(of_processes, self._group_memory.bounded(self._memory.peak_bytes))
 
     def group_peak(self) -> GroupPeak:
         """The control group's high-water mark, after the command has ended."""
@@ -142,9 +176,9 @@ class CommandSampler:
             return Unavailable("no process of the command can be read in /proc")
         self.max_processes = max(self.max_processes, len(processes))
         self.last_read_ns = read_ns
-        tree_bytes, group = self._memory.add(processes), self._group_memory.read(processes)
-        if group is None:
-            self._quick_memory.follow(processes)
+        tree_bytes = self._memory.add(processes)
+        group = self._group_memory.read(processes, tree_bytes, is_exact=self._tree.has_exact_shares)
+        self._quick_memory.follow(processes)
         blocks = self._blocks.add(processes, reaped_blocks)
         return ContainerSample(
             read_ns=read_ns,
@@ -162,7 +196,7 @@ class CommandSampler:
         A process that appears or disappears makes the CPU time unknown until the next full sample, unless the kernel
         counts it for the group.
         """
-        group = self._group_memory.read_quickly()
+        group = self._group_memory.read_quickly(self._quick_memory)
         if group is None:
             used_bytes = self._quick_memory.read()
             self._quick_peak_bytes = max_known(self._quick_peak_bytes, used_bytes)
@@ -209,7 +243,7 @@ class CommandSampler:
         return self.cpu_ns
 
     def _clamp_to_capacity(self, cpu_ns: int, read_ns: int) -> int:
-        """Limit the CPU time to what all CPUs can provide: clock ticks of 10 ms may exceed that in a short step.
+        """Limit the CPU time to the capacity of all CPUs, which clock ticks of 10 ms may exceed in a short step.
 
         The excess is reported with later samples.
         """
@@ -265,7 +299,7 @@ class SampleBuffer:
             self._flush(keep=_MAX_PENDING // 2)
 
     def add_devices(self, collectors: Sequence[Collector], now_ns: int) -> None:
-        """Add the devices' readings since the last call to that time in the time series.
+        """Add the devices' readings to the time since the last call in the time series.
 
         The series begins with the first sample that has a following one. Readings before that are kept until then.
         """
@@ -307,17 +341,14 @@ class SampleBuffer:
         ready = len(self._pending) - keep
         for sample, received_ns in self._pending[:ready]:
             usage = self.usage
-            read_bytes, written_bytes = usage.block_read_bytes, usage.block_write_bytes
+            before = usage.traffic()
             usage.add(sample, received_ns=received_ns, started_ns=self._started_ns)
             self.demand.add(usage.last_vcpu or 0.0, usage.take_ended_step_ns())
             if sample.block_read_bytes is None:
                 continue
             if usage.series is not None:
-                usage.series.add_blocks(
-                    sample.read_ns,
-                    (usage.block_read_bytes or 0) - (read_bytes or 0),
-                    (usage.block_write_bytes or 0) - (written_bytes or 0),
-                    held_ns=sample.read_ns - self._blocks_ns,
-                )
+                now = usage.traffic()
+                read, written = ((now[name] or 0) - (before[name] or 0) for name in BLOCK_COUNTERS)
+                usage.series.add_blocks(sample.read_ns, read, written, held_ns=sample.read_ns - self._blocks_ns)
             self._blocks_ns = sample.read_ns
         del self._pending[:ready]

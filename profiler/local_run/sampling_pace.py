@@ -2,7 +2,7 @@
 
 The steps are 20 ms in the first 2 s, then 1 % of the time that has passed, until they are as long as the interval. A
 step is longer if the profiler has used more of a CPU than its share; then only quick readings continue. The ticks are
-sampled whatever they cost.
+always sampled, at any cost.
 """
 
 from typing import Literal
@@ -10,17 +10,18 @@ from typing import Literal
 from profiler.core.clock import Ticker
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 
-# A "quick" reading is of the memory and the CPU time only. A "full" one is of all that a tick reads of the processes.
+# A "quick" reading has only the memory and the CPU time. A "full" one has all values that a tick reads.
 Reading = Literal["quick", "full", "tick"]
 
 FINEST_NS = 20 * NS_PER_MS
 _FINEST_FULL_NS = 250 * NS_PER_MS
-# Of the time that has passed.
+# A step is at most this fraction of the time that has passed.
 _STEP_DIVISOR, _FULL_STEP_DIVISOR = 100, 8
-# The share of a core, in percent, and what may be used of it in advance. A thread that writes down the run so far adds
-# up to 1 ms a second, and the end of a run with 20 processes 1 to 2 ms: together they are 1 % of the first 3 s.
+# The share of a core, in percent, and the CPU time that may be used in advance. A thread that writes down the run so
+# far adds up to 1 ms a second, and the end of a run with 20 processes 1 to 2 ms: together they are 1 % of the first 3
+# s.
 _CPU_PERCENT, _ADVANCE_NS = 0.7, 3 * NS_PER_MS
-# What quick readings may use while the profiler has used more than its share: a long pause would miss short spikes.
+# The share for quick readings after the profiler has exceeded its own: a long pause would miss short spikes.
 _QUICK_PERCENT = 0.15
 
 
@@ -75,7 +76,7 @@ class SamplingPace:
         return due_ns if due_ns + step_ns // 2 < self._tick_ns else self._tick_ns
 
     def begin(self, now_ns: int) -> Reading:
-        """What to read at a time that has come."""
+        """The kind of the reading that is due now."""
         is_tick = self._tick_ns is not None and now_ns >= self._tick_ns
         full_step_ns = max(_FINEST_FULL_NS, (now_ns - self._started_ns) // _FULL_STEP_DIVISOR)
         if not is_tick and (now_ns - self._full_ns < full_step_ns or now_ns < self._affordable_ns):

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import ResourceLimits, build_sampling
+from profiler.aggregation.task_record import ResourceLimits, build_sampling, with_while_idle
 from profiler.aggregation.time_series import RunSeries
-from profiler.collectors.collector import Collector, final_readings, stacks_line, with_collected
+from profiler.collectors.collector import Collector, final_readings, idle_gpu_ns, stacks_line, with_collected
 from profiler.core.text import without_surrogates
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
 from profiler.local_run.command_supervisor import CommandExit, Supervisor, become_subreaper
-from profiler.local_run.launch import StartFailure, shorten_name
+from profiler.local_run.launch import StartFailure, family_name
 from profiler.local_run.local_record import (
     MemoryPeak,
     Placement,
@@ -43,7 +43,7 @@ from profiler.readers.linux.host import read_host, read_own_usage, with_processo
 from profiler.readers.linux.process_tree import ProcessReading, ProcessTree
 from profiler.readers.linux.quick_memory import QuickMemory
 from profiler.record.record_model import Monitor, Record, Report, with_warnings
-from profiler.record.units import MIB
+from profiler.record.units import MIB, mebibytes
 from profiler.settings import DEFAULT_SERIES_POINTS
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from profiler.aggregation.usage_by_command import ProcessTotals
     from profiler.local_run.local_notices import LocalNotices
     from profiler.readers.linux.thread_times import ThreadReader
+    from profiler.readers.linux.waited_target import Wait
     from profiler.record.notice_model import NoticeLine
     from profiler.sizing.prices import PriceOverrides
 
@@ -65,19 +66,19 @@ _PROFILER_WAS_KILLED = (
     "run on."
 )
 _MAX_NAMES_SHOWN = 5
-# A command that ends sooner costs no file.
+# A command that ends sooner writes no file.
 _FIRST_WRITE_NS = NS_PER_SECOND // 10
 _MIN_SERIES_STEP = 0.75
-# A run that ends sooner has nothing to notice, and does without the modules.
+# A run that ends sooner has no notices, and does not import their modules.
 _FIRST_NOTICES_NS, _USUAL_STUCK_MINUTES = 5 * NS_PER_SECOND, 10
 _NO_PROCESS_FOLDER = "The command's processes could not be read in /proc."
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
-    """How a command is run, and what the profiler does meanwhile.
+    """How a command is run and profiled.
 
     Attributes:
-        name: The family; None: the base name of the command.
+        name: The family; None: derived from the command (:func:`family_name`).
         find_labels: Determines the default labels after the command has started; a given label replaces one of them.
         fetch_placement: Reads the ECS task in a background thread; None outside of ECS. A result after one second is
             ignored.
@@ -120,6 +121,7 @@ class RunResult(Struct, frozen=True, kw_only=True):
     ``exit_code`` is the exit code for this process. ``startup_error`` is a sentence if the command did not start.
     ``series`` is the time series for the history, ``stacks_line`` the line of the call stacks. ``warnings`` are
     sentences about what was required and has no readings. ``got_stop_signal`` is True if someone asked to stop it.
+    ``memory_bound_mb`` is an upper bound of the memory of a command of one process; None without a bound.
     """
 
     exit_code: int
@@ -129,30 +131,25 @@ class RunResult(Struct, frozen=True, kw_only=True):
     startup_error: str | None = None
     warnings: tuple[str, ...] = ()
     got_stop_signal: bool = False
+    memory_bound_mb: float | None = None
 
 
 def run(prepared: PreparedRun, plan: RunPlan) -> RunResult:
     """Run the prepared command to its end."""
     warnings = () if become_subreaper() else (_ORPHANS_ARE_LOST,)
-    command = prepared.held.words[0]
+    started = prepared.execute()
     identity = RunIdentity(
         task_id=prepared.run_id,
-        family=family_name(plan.name, command),
+        family=family_name(plan.name, prepared.held.words),
         is_named=plan.name is not None,
         labels={name: without_surrogates(value) for name, value in plan.labels.items()},
         host=read_host(),
     )
-    started = prepared.execute()
     if isinstance(started, StartFailure):
         now_ns = prepared.clock.wall_ns()
         record = build_not_started_record(identity, started.exit_code, now_ns, _monitor(warnings, prepared))
         return RunResult(exit_code=started.exit_code, report=report(record, now_ns), startup_error=started.reason)
     return _Session(prepared, started, identity, plan, warnings).sample_until_exit()
-
-
-def family_name(name: str | None, command: str) -> str:
-    """The family of a run: its name, else the base name of the command."""
-    return shorten_name(without_surrogates(name or os.path.basename(command.rstrip("/")) or command))  # noqa: PTH119
 
 
 class _Session:
@@ -218,7 +215,7 @@ class _Session:
             if now_ns >= first_write_ns:
                 plan.keep_so_far(self._so_far)
         finished_ns, finished_wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
-        # Before the command is reaped.
+        # This must come before the command is reaped.
         last_threads = None if self._threads is None else self._threads.read_last(finished_ns)
         ending = supervisor.finish()
         final = self._sampler.final_sample(self._read_ns(finished_ns), ending.reaped.cpu_ns)
@@ -249,7 +246,7 @@ class _Session:
         self._samples.add(sample, now_ns)
         if is_tick:
             self._samples.add_devices(self._plan.collectors, now_ns)
-        self._add_processes(read_ns)
+        self._add_processes(read_ns, None if isinstance(sample, Unavailable) else sample.memory_used_bytes)
         if not isinstance(sample, Unavailable):
             self._add_threads(now_ns)
             if is_tick:
@@ -269,13 +266,16 @@ class _Session:
         try:
             if self._notices is None:
                 self._notices = self._new_notices()
-            for line in self._notices.look(sample, self._sizes.memory_bytes, self._record_so_far):
+            for line in self._notices.look(sample, self._sizes.memory_bytes, self._record_so_far, self._longest_wait):
                 self._plan.on_notice(line)
         except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
             self._looks_for_notices = False
             self._warnings += (
-                f"The notices failed ({type(error).__name__}): report this as a defect of task-profiler.",
+                f"The notifications failed ({type(error).__name__}): report this as a defect of task-profiler.",
             )
+
+    def _longest_wait(self, since_ns: int) -> "Wait | None":
+        return None if self._time is None else self._time.longest_wait(since_ns)
 
     def _new_notices(self) -> "LocalNotices":
         from profiler.aggregation.run_notices import NoticeSettings  # the shortest runs have no sample
@@ -290,12 +290,13 @@ class _Session:
             lambda: proc.parse_interfaces(proc.read(interfaces) or b""),
         )
 
-    def _add_processes(self, read_ns: int) -> None:
+    def _add_processes(self, read_ns: int, total_bytes: int | None) -> None:
         from profiler.aggregation.usage_by_command import ProcessTotals  # the shortest runs have no sample
 
         if self._processes is None:
             self._processes = ProcessTotals(make_series=self._new_series if self._plan.series_points else None)
-        self._processes.add(self._sampler.processes, read_ns if self._sampler.processes else None)
+        processes = self._sampler.processes
+        self._processes.add(processes, read_ns if processes else None, total_bytes=total_bytes)
 
     def _add_threads(self, now_ns: int) -> None:
         from profiler.aggregation.time_breakdown import TimeAccount  # the shortest runs have no sample
@@ -303,7 +304,7 @@ class _Session:
 
         if self._threads is None or self._time is None:
             self._threads = ThreadReader(time.thread_time_ns)
-            self._time = TimeAccount(self._started.started_wall_ns, self._interval_ns)
+            self._time = TimeAccount(self._started.started_wall_ns, self._interval_ns, self._idle_gpu_ns)
         sample = self._threads.read(self._sampler.processes, now_ns)
         if sample is not None:
             self._time.add(self._read_ns(now_ns), self._sampler.cpu_ns, sample, self._samples.usage.series)
@@ -385,7 +386,8 @@ class _Session:
             record = replace(record, notices=self._notices.raised)
         if self._time is not None:
             record = self._time.added_to(record, self._sampler.cpu_ns)
-        return with_collected(record, self._plan.collectors)
+        record = with_collected(record, self._plan.collectors)
+        return record if self._time is None else with_while_idle(record, self._time.idle_breakdown())
 
     def _result(self, observed: RunObservation, ending: CommandExit) -> RunResult:
         plan = self._plan
@@ -410,6 +412,7 @@ class _Session:
             stacks_line=stacks_line(record, plan.collectors),
             warnings=tuple(error for error in startup_errors if error is not None),
             got_stop_signal=ending.got_stop_signal,
+            memory_bound_mb=mebibytes(ending.reaped.max_rss_bytes) if ending.was_only_process else None,
         )
 
     def _read_sizes(self) -> ResourceLimits:
@@ -428,8 +431,12 @@ class _Session:
         mean_ns = (usage.last_read_ns - self._started.started_wall_ns) / usage.samples
         return min(_MIN_SERIES_STEP * mean_ns, self._interval_ns) / NS_PER_MS
 
+    def _idle_gpu_ns(self, start_ns: int, end_ns: int) -> int:
+        offset_ns = self._read_ns(0)
+        return idle_gpu_ns(self._plan.collectors, start_ns - offset_ns, end_ns - offset_ns)
+
     def _read_ns(self, monotonic_ns: int) -> int:
-        """A monotonic time as wall time that ignores clock changes since the start."""
+        """Convert a monotonic time to wall time, without the clock changes since the start."""
         return self._started.started_wall_ns + monotonic_ns - self._started.started_ns
 
     def _shared_oom_kills(self) -> int | None:
@@ -439,7 +446,7 @@ class _Session:
 
 
 def _import_readers() -> None:
-    """Import what the first full reading needs, which the shortest runs do without."""
+    """Import the modules of the first full reading, which the shortest runs do without."""
     import profiler.aggregation.series_by_command
     import profiler.aggregation.time_breakdown
     import profiler.aggregation.usage_by_command
@@ -457,9 +464,9 @@ def _with_advice(record: Record, prices: "PriceOverrides | None", now_ns: int, *
 
 
 def _with_survivors(record: Record, survivors: Iterable[ProcessReading]) -> Record:
-    """Add a warning about processes that outlive the command.
+    """Add a warning about processes that still run after the command.
 
-    It comes last: a helper that ends with its parent, such as Python's resource tracker, takes some milliseconds, and
+    This comes last: a helper that ends with its parent, such as Python's resource tracker, takes some milliseconds, and
     so may a shell's child to execute its program.
     """
     live = (proc.read_live_name(*process.identity) for process in survivors)

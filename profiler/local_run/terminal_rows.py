@@ -18,8 +18,8 @@ _CLEAR_LINE, _CLEAR_BELOW = "\x1b[2K", "\x1b[J"
 # Down by one row in the same column, which a line feed does not keep. Scrolls at the end of the region.
 _INDEX = "\x1bD"
 _WHOLE_REGION = "\x1b[r"
-# After a reset the cursor may have got into the rows. Not with each draw: a command that has just filled a line to its
-# end would go on in this line.
+# After a reset the cursor may be in the rows. This is not done at each draw: a command that has just filled a line to
+# its end would continue in this line.
 _DRAWS_PER_ROOM = 5
 _MIN_TERMINAL_ROWS = 6
 _MIN_TERMINAL_COLUMNS = 30
@@ -39,13 +39,7 @@ Row = Sequence[Part]
 
 
 class BottomRows:
-    """The reserved rows. Nothing is reserved or drawn in a terminal that is too small.
-
-    Args:
-        get_terminal: Returns the terminal's size.
-        write: Writes to the terminal at once.
-        is_coloured: Whether colours are written.
-    """
+    """The reserved rows. Nothing is reserved or drawn in a terminal that is too small."""
 
     def __init__(
         self, get_terminal: Callable[[], Terminal], write: Callable[[str], None], *, is_coloured: bool

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.container_usage import BLOCK_COUNTERS, ContainerUsage
 from profiler.aggregation.run_notices import Finding, NoticeReading, NoticeSettings, RunNotices
 from profiler.aggregation.task_record import container_limits
 from profiler.core.clock import Clock
@@ -14,7 +14,7 @@ from profiler.settings import MonitorSettings
 
 
 class _Batch:
-    """One batch: its notices, and what was seen of it last."""
+    """One batch: its notices and its last reading."""
 
     def __init__(self, notices: RunNotices) -> None:
         self.notices = notices
@@ -39,7 +39,7 @@ class BatchNotices:
         self._own_line_ns: int | None = None
 
     def find(self, container: ContainerMetadata, task: TaskMetadata) -> Iterator[tuple[RunNotices, Finding]]:
-        """What is found of a running batch for the first time, with its notices so far."""
+        """The conditions that a running batch meets for the first time, with its notices so far."""
         batch = self._batches.get(container.name)
         if batch is None:
             if container.started_ns is None:
@@ -59,12 +59,12 @@ class BatchNotices:
                 yield batch.notices, overdue
 
     def on_line(self) -> None:
-        """The monitor has written a line."""
+        """Note that the monitor has written a line."""
         self._own_line_ns = self._clock.monotonic_ns()
 
     @property
     def want_silence(self) -> bool:
-        """Whether the monitor's own lines would hide whether a batch is stuck, and should wait."""
+        """Whether the monitor's own lines should wait, because they would hide that a batch is stuck."""
         task = self._sampler.task
         if task is None or task.launch_type != FARGATE:
             return False
@@ -77,19 +77,19 @@ class BatchNotices:
     def _reading(
         self, batch: _Batch, container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage
     ) -> NoticeReading | None:
-        """The last sample; the CPU time counts as missing if the container was restarted: that is no idleness."""
+        """The last sample; the CPU time counts as missing, not as idle, if the container was restarted."""
         sample, at_ns = usage.last_sample, usage.last_read_by_start_ns
         if sample is None or at_ns is None:
             return None
         cpu_seconds = None if sample.cpu_ns is None else usage.cpu_seconds
-        if task is not batch.task:  # it is read every few seconds
+        if task is not batch.task:  # the task is read every few seconds
             batch.measures_blocks = self._measures_blocks()
             batch.task, attempt = task, (container.docker_id, container.restart_count)
             batch.memory_size_bytes = container_limits(container, task, usage, self._sampler.host).memory_bytes
             if attempt != batch.attempt:
                 batch.attempt, cpu_seconds = attempt, None
         own_line_ns = None
-        # There, the log driver uses the network of the task.
+        # On Fargate, the log driver uses the network of the task.
         if self._own_line_ns is not None and task.launch_type == FARGATE and container.shares_network:
             own_line_ns = self._now_ns(container.name) - (self._clock.monotonic_ns() - self._own_line_ns)
         network_bytes, block_bytes = usage.traffic_bytes()
@@ -109,7 +109,5 @@ class BatchNotices:
 
     def _measures_blocks(self) -> bool:
         """Whether any container has counters of block devices: one without them has done no I/O (cgroup v2)."""
-        return any(
-            usage.block_read_bytes is not None or usage.block_write_bytes is not None
-            for usage in self._sampler.usages.values()
-        )
+        totals = [usage.traffic() for usage in self._sampler.usages.values()]
+        return any(one[name] is not None for one in totals for name in BLOCK_COUNTERS)

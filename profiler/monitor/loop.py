@@ -5,7 +5,8 @@ start ──> tick ──> tick ──> … ──> batch STOPPED ────�
                      └─ (at once)            no: "stopped" ────┘
 """
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -16,7 +17,7 @@ from profiler.core.clock import Clock, StopRequest, Ticker
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.monitor.batch_notices import BatchNotices
-from profiler.monitor.report_delivery import Delivery, log_target
+from profiler.monitor.report_delivery import Delivery, report_target
 from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.reported_containers import BatchSelection, has_run_unlisted, select_batch
@@ -27,11 +28,13 @@ _WAIT_FOR_END_SECONDS = 2.0
 # The part of that time for one reading of a batch that still runs.
 _SAMPLE_PART = 1 / 8
 _RETRY_SECONDS = 0.1
+_CLOCK_READS = 3
 # A batch that is not listed, or is STOPPED without an exit code, counts as lost after this many reads, because agents
 # have shown both states for a moment.
 _READS_BEFORE_LOST = 3
 # The part of the stop budget that is reserved for printing the line if the upload fails; of a short budget, a quarter.
 _PRINT_RESERVE_SECONDS = 1.0
+_REPORT_DEFECT = "report this line as a defect of task-profiler."
 
 
 class Exporter(Protocol):
@@ -102,24 +105,27 @@ class MonitorLoop:
         self._checkpoint_ns = round(settings.checkpoint_seconds * NS_PER_SECOND)
         self._next_checkpoint_ns = self._clock.monotonic_ns() + self._checkpoint_ns
 
-    def run(self) -> bool:
-        """Sample until every target has its report, or a stop request was handled.
+    def run(self) -> None:
+        """Sample until every target has its report, or a stop request was handled. A defect ends the sampling early.
 
-        Returns:
-            False if the monitor itself failed. The reports then hold what it had measured until its failure.
+        No defect is raised: an orchestrator may take a monitor that fails for a batch that fails.
         """
-        is_sound = True
         try:
             self._start()
             self._sample_until_done()
         except Exception as error:  # noqa: BLE001  the last handler: a defect must not lose the run
-            is_sound = False
-            self._report_after_failure(error)
-        self._delivery.finish()
+            self._attempt(functools.partial(self._report_after_failure, error))
+        self._attempt(self._delivery.finish)  # also the reports that were on their way before a defect
         if self._exporter is not None:
-            self._exporter.close()
-        stop_collectors(self._collectors)
-        return is_sound
+            self._attempt(self._exporter.close)
+        self._attempt(lambda: stop_collectors(self._collectors))
+
+    def _attempt(self, step: Callable[[], object]) -> None:
+        """Take one of the last steps. A defect in it does not keep the monitor from the next one."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001  as in run()
+            self._log.error(f"The monitor failed at its end ({_describe(error)}): {_REPORT_DEFECT}")
 
     def _start(self) -> None:
         for warning in self._reporter.warnings:
@@ -145,8 +151,8 @@ class MonitorLoop:
                 self._handle_stop()
                 return
 
-    def _unreported_names(self) -> tuple[str, ...]:
-        return tuple(target.name for target in self._targets.values() if not target.reported)
+    def _unreported(self) -> list[ReportTarget]:
+        return [target for target in self._targets.values() if not target.reported]
 
     def _select_targets(self, task: TaskMetadata) -> None:
         if self._settings.container is None and not self._sampler.is_own_container_settled:
@@ -179,17 +185,16 @@ class MonitorLoop:
         if task is None:
             return
         self._select_targets(task)
-        for target in self._targets.values():
-            if not target.reported:
-                outcome = self._find_outcome(target, task)
-                if outcome is None:
-                    self._notify_started(target)
-                else:
-                    self._report(target, task, outcome)
-        self._awaited = self._unreported_names()
+        for target in self._unreported():
+            outcome = self._find_outcome(target, task)
+            if outcome is None:
+                self._notify_started(target)
+            else:
+                self._report(target, task, outcome)
+        self._awaited = tuple(target.name for target in self._unreported())
 
     def _notify_started(self, target: ReportTarget) -> None:
-        """Let the collectors read what only the running batch shows."""
+        """Let the collectors read the data that only the running batch shows."""
         if target.container is not None:
             for collector in self._collectors:
                 collector.on_batch_started(target.container)
@@ -219,11 +224,20 @@ class MonitorLoop:
     def _observed_outcome(self, target: ReportTarget, container: ContainerMetadata, task: TaskMetadata) -> RunEnd:
         signalled_ns = None
         if self._stop.requested_ns is not None:
-            signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._stop.requested_ns)
+            # The clocks are read one after the other. A pause in between makes the signal seem earlier, never later.
+            requested_ns = self._stop.requested_ns
+            signalled_ns = max(
+                self._clock.wall_ns() - (self._clock.monotonic_ns() - requested_ns) for _ in range(_CLOCK_READS)
+            )
         stop = StopEvidence(
             seen_ns=target.stop_seen_ns,
             signalled_ns=signalled_ns,
             execution_stopped_ns=task.execution_stopped_ns,
+            others_finished_ns=[
+                other.finished_ns
+                for other in task.containers
+                if other.name != container.name and other.finished_ns is not None
+            ],
             is_task_stopping=task.is_stop_requested,
         )
         exit_code, finished_ns = container.exit_code, container.finished_ns
@@ -232,12 +246,11 @@ class MonitorLoop:
     def _handle_stop(self) -> None:
         """Handle SIGTERM: ECS stops the batch only after the monitor has ended, or has stopped it already.
 
-        So wait only briefly for the end of the batch. It may have run for less than a second, or its statistics may
-        be many seconds old: a reading at the signal and one just before the report cover the time up to its end.
+        So wait only briefly for the end of the batch. The batch may have run for less than a second, or its statistics
+        may be many seconds old: a reading at the signal and one just before the report cover the time up to its end.
         """
         # Counted from now, not from the signal: a read of the endpoint (up to 2 s) or an upload may come in between.
-        budget_seconds = self._settings.stop_seconds
-        wait_seconds = min(_WAIT_FOR_END_SECONDS, budget_seconds / 2, (budget_seconds - self._since_stop_seconds()) / 2)
+        wait_seconds = min(_WAIT_FOR_END_SECONDS, (self._settings.stop_seconds - self._since_stop_seconds()) / 2)
         deadline_ns = self._clock.monotonic_ns() + round(wait_seconds * NS_PER_SECOND)
         sample_seconds = wait_seconds * _SAMPLE_PART
         task_seen = False
@@ -266,9 +279,7 @@ class MonitorLoop:
                 "check that the container agent serves ECS_CONTAINER_METADATA_URI_V4."
             )
             return
-        for target in self._targets.values():
-            if target.reported:
-                continue
+        for target in self._unreported():
             self._report(target, task, self._unfinished_outcome(target, task, task_seen=task_seen))
 
     def _unfinished_outcome(self, target: ReportTarget, task: TaskMetadata, *, task_seen: bool) -> RunEnd:
@@ -284,18 +295,16 @@ class MonitorLoop:
         return usage.last_read_ns if usage is not None else None
 
     def _report_after_failure(self, error: Exception) -> None:
-        """Report what is known, with a warning that names the error and its place, but not what its text may quote."""
+        """Report all known values, with a warning that has the error's type and place, but not its text."""
         self._add_warning(
             f"The monitor failed ({_describe(error)}). The report holds only what was measured until then: "
-            "report this line as a defect of task-profiler."
+            f"{_REPORT_DEFECT}"
         )
         task = self._sampler.task
         if task is None:
             return
         self._select_targets(task)  # the first tick may have failed
-        for target in self._targets.values():
-            if target.reported:
-                continue
+        for target in self._unreported():
             outcome, listed = RunEnd(status="unknown"), task.container(target.name)
             target.container = listed or target.container
             if listed is not None and listed.is_stopped:
@@ -304,18 +313,21 @@ class MonitorLoop:
                 self._report(target, task, outcome)
             except Exception as second:  # noqa: BLE001  the same defect, or another one
                 self._log.error(f"The report has no measurements ({_describe(second)}).")
-                container = target.container or ContainerMetadata(name=target.name)
-                self._deliver(container, task, self._reporter.bare_report(container, task, outcome), None)
+                self._attempt(functools.partial(self._report_bare, target, task, outcome))
+
+    def _report_bare(self, target: ReportTarget, task: TaskMetadata, outcome: RunEnd) -> None:
+        container = target.container or ContainerMetadata(name=target.name)
+        self._deliver(container, task, self._reporter.bare_report(container, task, outcome), None)
 
     def _report(self, target: ReportTarget, task: TaskMetadata, outcome: RunEnd) -> None:
         container = target.container or ContainerMetadata(name=target.name)
         final_readings(self._collectors)
-        is_last = self._unreported_names() == (target.name,)
+        is_last = self._unreported() == [target]
         self._deliver(container, task, *self._reporter.report(container, task, outcome, has_cost=is_last))
         target.reported = True
 
     def _deliver(self, container: ContainerMetadata, task: TaskMetadata, line: bytes, stacks: bytes | None) -> None:
-        target = log_target(container, task, self._settings, self._sampler.own)
+        target = report_target(container, task, self._settings, self._sampler.own)
         self._delivery.deliver(line, target, self._budget_seconds(), stacks)
 
     def _budget_seconds(self) -> float:
@@ -330,23 +342,21 @@ class MonitorLoop:
         return 0 if stop_ns is None else (self._clock.monotonic_ns() - stop_ns) / NS_PER_SECOND
 
     def _print_notices(self) -> None:
-        """Print the notices of the batches that run; after a defect, there are no more."""
+        """Print the notices of the batches that run; after a defect, none."""
         task, notices = self._sampler.task, self._notices
         if task is None or notices is None:
             return
         try:
-            for target in self._targets.values():
-                if target.reported or target.container is None:
+            for target in self._unreported():
+                if target.container is None:
                     continue
                 for so_far, finding in notices.find(target.container, task):
                     line = self._reporter.notice(target.container, task, so_far, finding)
-                    self._delivery.print(line, is_kept=True)  # there is no second one of its kind
+                    self._delivery.print(line, is_kept=True)  # each kind of notice exists once
                     notices.on_line()
         except Exception as error:  # noqa: BLE001  a defect of the notices must not end the sampling
             self._notices = None
-            self._add_warning(
-                f"The notices failed ({_describe(error)}): report this line as a defect of task-profiler."
-            )
+            self._add_warning(f"The notifications failed ({_describe(error)}): {_REPORT_DEFECT}")
 
     def _checkpoint_if_due(self) -> None:
         now_ns = self._clock.monotonic_ns()
@@ -357,8 +367,8 @@ class MonitorLoop:
             return
         missed = (now_ns - self._next_checkpoint_ns) // self._checkpoint_ns
         self._next_checkpoint_ns += (missed + 1) * self._checkpoint_ns
-        for target in self._targets.values():
-            if not target.reported and target.container is not None:
+        for target in self._unreported():
+            if target.container is not None:
                 self._delivery.print(self._reporter.checkpoint(target.container, task))
                 if notices is not None:
                     notices.on_line()

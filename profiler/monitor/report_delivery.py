@@ -1,7 +1,7 @@
 """Delivers the report to the batch's log stream or, if that fails, to the monitor's own output.
 
-A report is not lost if delivery fails: the same line is in the monitor's own log stream, with one error that names the
-cause.
+A report is not lost if delivery fails: the same line is in the monitor's own log stream, with one error that contains
+the cause.
 """
 
 from collections.abc import Callable
@@ -22,8 +22,11 @@ _ARRIVED = "arrived"
 UploadResult = DeliveryFailure | str
 
 
-class OwnStream(LogTarget, frozen=True, kw_only=True):
-    """The monitor's own log stream: its log driver writes there what the monitor prints."""
+class OwnStream(Struct, frozen=True, kw_only=True):
+    """The monitor's own log stream, to which its log driver writes the monitor's output. None: another driver."""
+
+    group: str | None
+    stream: str | None
 
 
 class _Upload(Struct, frozen=True):
@@ -56,9 +59,13 @@ class Delivery:
         self._printed_last: list[bytes] = []
 
     def deliver(
-        self, line: bytes, target: LogTarget | DeliveryFailure, seconds: float, stacks: bytes | None = None
+        self,
+        line: bytes,
+        target: LogTarget | OwnStream | DeliveryFailure,
+        seconds: float,
+        stacks: bytes | None = None,
     ) -> None:
-        """Start to upload the report to its log stream within ``seconds``; print it if that cannot be done.
+        """Start to upload the report to its log stream within ``seconds``; print the report if that is impossible.
 
         The line of the call ``stacks`` comes before it in its log stream, and is not printed elsewhere. Where both are
         printed, it comes after all reports: it would fill the pipe of a log driver that hangs.
@@ -85,7 +92,7 @@ class Delivery:
                 self._conclude(upload)
 
     def finish(self) -> None:
-        """Wait for all uploads, and print the lines of those that failed; then the lines that may be lost."""
+        """Wait for all uploads, and print the lines of the failed ones; then the lines that may be lost."""
         while self._uploads:
             self._conclude(self._uploads.pop(0))
         while self._printed_last:
@@ -103,7 +110,7 @@ class Delivery:
         self._print_report(line)
 
     def _print_report(self, line: bytes) -> None:
-        """Write a line, which is not dropped: it is written as soon as the output is read."""
+        """Write a line that is never dropped, as soon as the output is read."""
         reason = self._own_output.keep(short_line(line) + b"\n")
         if reason is not None:
             self._log.error(f"The report is not printed: Standard output {reason}.")
@@ -111,7 +118,7 @@ class Delivery:
     def print(self, line: bytes, *, is_kept: bool = False) -> None:
         """Write a line at once. While nothing reads the output, drop it or, if it is kept, write it later.
 
-        The log shows when that fails, and when it succeeds again.
+        The log shows when writing fails, and when it succeeds again.
         """
         write = self._own_output.keep if is_kept else self._own_output.write
         reason = write(line + b"\n")
@@ -128,30 +135,55 @@ class Delivery:
             return DeliveryFailure(f"The upload to CloudWatch Logs failed ({type(error).__name__}: {error}).")
 
 
+def report_target(
+    container: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings, own: ContainerMetadata | None
+) -> LogTarget | OwnStream | DeliveryFailure:
+    """The destination of the report: the monitor's own stream if that is chosen, else see :func:`log_target`.
+
+    ``own`` is the monitor's container, with any name; if it is unknown, the one of the usual name.
+    """
+    if settings.report_stream == "monitor":
+        printed = _printed(task, own)
+        return OwnStream(group=printed.group, stream=printed.stream)
+    return log_target(container, task, settings, own)
+
+
 def log_target(
     container: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings, own: ContainerMetadata | None
-) -> LogTarget | DeliveryFailure:
-    """The destination of the report: from the settings, else the stream of the container's awslogs options.
+) -> LogTarget | OwnStream | DeliveryFailure:
+    """The log stream in the record: from the settings, else from the container's awslogs options.
 
-    It is the monitor's own stream if TASK_PROFILER_LOG_GROUP is the monitor's log group and not the batch's. ``own`` is
-    the monitor's container, whatever its name; if it is unknown, the one of the usual name.
+    It is the monitor's own stream if TASK_PROFILER_LOG_GROUP is the monitor's log group and not the batch's. A report
+    that goes into the monitor's own stream by TASK_PROFILER_REPORT_STREAM names the batch's.
     """
     derived = _awslogs_target(container, task)
-    if settings.log_group is not None and settings.log_stream is None and settings.log_group != derived.group:
-        monitor = own or task.container(MONITOR_NAME)
-        printed = AwslogsTarget() if monitor is None else _awslogs_target(monitor, task)
-        if printed.group == settings.log_group and printed.stream is not None:
-            return OwnStream(group=printed.group, stream=printed.stream, region=printed.region)
-    group = settings.log_group or derived.group
-    stream = settings.log_stream or derived.stream
+    group, stream = settings.log_group, settings.log_stream
+    if settings.report_stream == "monitor" and (stream is None or derived.group is not None):
+        group = stream = None  # the settings are the report's destination
+    if group is not None and stream is None and group != derived.group:
+        printed = _printed(task, own)
+        if printed.group == group and printed.stream is not None:
+            return OwnStream(group=printed.group, stream=printed.stream)
+    region = None if group else derived.region
+    group, stream = group or derived.group, stream or derived.stream
     if group is None or stream is None:
+        if derived.group is not None:
+            return DeliveryFailure(
+                f"Container {container.name} has no awslogs-stream-prefix, so its log stream is unknown: set it in its "
+                "log configuration and the monitor's."
+            )
         driver = container.log_driver or "a log driver that the metadata endpoint does not show"
         return DeliveryFailure(
             f"Container {container.name} logs through {driver}, so its log stream is unknown: "
             "set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM."
         )
-    region = None if settings.log_group else derived.region
     return LogTarget(group=group, stream=stream, region=region or settings.aws_region or arn_region(task.arn))
+
+
+def _printed(task: TaskMetadata, own: ContainerMetadata | None) -> AwslogsTarget:
+    """The destination of the monitor's output, by its log driver."""
+    monitor = own or task.container(MONITOR_NAME)
+    return AwslogsTarget() if monitor is None else _awslogs_target(monitor, task)
 
 
 def _awslogs_target(container: ContainerMetadata, task: TaskMetadata) -> AwslogsTarget:

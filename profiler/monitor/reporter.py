@@ -1,6 +1,7 @@
 """Builds the lines of a task: the batch's numbers, and the monitor's own usage and warnings."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -16,14 +17,14 @@ from profiler.aggregation.task_record import (
     with_devices,
 )
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collector, stacks_line, with_collected
+from profiler.collectors.collector import Collector, longest_wait, stacks_line, with_collected
 from profiler.core.clock import Clock, Ticker
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.core.version import __version__
 from profiler.monitor.report_delivery import log_target
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
-from profiler.readers.linux.host import Host, OwnUsage
+from profiler.readers.linux.host import OwnUsage
 from profiler.record.bounded_json_line import encode_line, without_lists
 from profiler.record.record_model import (
     SCHEMA_VERSION,
@@ -35,13 +36,13 @@ from profiler.record.record_model import (
     Report,
 )
 from profiler.settings import MonitorSettings, problems_message
-from profiler.sinks import LogTarget
+from profiler.sinks import DeliveryFailure
 
 
 class Reporter:
     """Builds the lines of one task.
 
-    ``warnings`` are those of the settings and of the loop.
+    ``warnings`` come from the settings and the loop.
     """
 
     def __init__(
@@ -51,7 +52,6 @@ class Reporter:
         *,
         ticker: Ticker,
         clock: Clock,
-        host: Host,
         read_own_usage: Callable[[], OwnUsage],
         collectors: Sequence[Collector] = (),
     ) -> None:
@@ -59,7 +59,6 @@ class Reporter:
         self._sampler = sampler
         self._ticker = ticker
         self._clock = clock
-        self._host = host
         self._own_usage = read_own_usage
         self._collectors = collectors
         self._interval_started_ns: dict[str, int] = {}
@@ -71,9 +70,9 @@ class Reporter:
     ) -> tuple[bytes, bytes | None]:
         """The final line of a batch, and the line of its call stacks if there are any.
 
-        ``has_cost`` is False for all reports of a task but the last one: the task is paid once, and until then.
+        ``has_cost`` is True only for the last report of a task: a task is paid once, up to its end.
         """
-        from profiler.sizing.advice import with_recommendation  # takes no memory while the batch runs
+        from profiler.sizing.advice import with_recommendation  # imported late: it takes no memory while the batch runs
 
         self._sampler.add_device_readings()
         record = self._record(container, task, outcome)
@@ -87,7 +86,7 @@ class Reporter:
 
     def bare_report(self, container: ContainerMetadata, task: TaskMetadata, outcome: RunEnd) -> bytes:
         """The final line without measurements, if the complete one cannot be built."""
-        record = build_batch_record(container, task, None, outcome, self._host)
+        record = build_batch_record(container, task, None, outcome, self._sampler.host)
         monitor = Monitor(version=__version__, warnings=tuple(self.warnings))
         return self._line("task.report", replace(record, monitor=monitor))
 
@@ -98,7 +97,7 @@ class Reporter:
         usage = self._sampler.usages.get(container.name)
         if usage is not None:
             started_ns = self._interval_started_ns.get(container.name, container.started_ns or now_ns)
-            sizes = container_limits(container, task, usage, self._host)
+            sizes = container_limits(container, task, usage, self._sampler.host)
             numbers = build_interval(usage.end_interval(), sizes, started_ns=started_ns, finished_ns=now_ns)
             load = self._sampler.loads.get(container.name)
             if load is not None:
@@ -115,7 +114,8 @@ class Reporter:
         now_ns = self._clock.wall_ns()
         record = self._record(container, task, RunEnd(status="running", until_ns=now_ns))
         record = without_lists(with_collected(record, self._collectors))
-        notice = notices.describe(finding, record)
+        waits = partial(longest_wait, self._collectors, container.name)
+        notice = notices.describe(finding, waits)
         self._raised[container.name] = notices.raised
         return encode_notice(
             NoticeLine(time=format_ms(now_ns), notice=notice, record=replace(record, notices=notices.raised))
@@ -127,7 +127,7 @@ class Reporter:
         metric_names = self._emf_metric_names(kind)
         if not metric_names:
             return encode_line(report)
-        from profiler.record.emf import emf_members  # the catalogue of metrics: memory that most monitors do without
+        from profiler.record.emf import emf_members  # its catalogue takes memory
 
         return encode_line(report, emf_members(report, metric_names))
 
@@ -141,17 +141,14 @@ class Reporter:
         usage = self._sampler.usages.get(container.name)
         outcome = with_clock_shift(outcome, container.started_ns, self._sampler.clock_shift_ns(container.name))
         record = build_batch_record(
-            container, task, usage, outcome, self._host, others=self._other_containers(container, task)
+            container, task, usage, outcome, self._sampler.host, others=self._other_containers(container, task)
         )
-        load = self._sampler.loads.get(container.name)
+        load, metrics = self._sampler.loads.get(container.name), record.metrics
         if load is not None:
             metrics = with_cpu_demand(
-                record.metrics, load.demand, vcpu_size=load.vcpu_size, max_threads=self._sampler.max_threads
+                metrics, load.demand, vcpu_size=load.vcpu_size, max_threads=self._sampler.max_threads
             )
-            record = replace(record, metrics=metrics)
         target = log_target(container, task, self._settings, self._sampler.own)
-        if isinstance(target, LogTarget):
-            record = replace(record, log_group=target.group, log_stream=target.stream)
         sampling = build_sampling(
             usage,
             (self._sampler.source_name,),
@@ -161,6 +158,9 @@ class Reporter:
         )
         return replace(
             record,
+            metrics=metrics,
+            log_group=None if isinstance(target, DeliveryFailure) else target.group,
+            log_stream=None if isinstance(target, DeliveryFailure) else target.stream,
             sampling=sampling,
             monitor=self._monitor(container.name),
             notices=self._raised.get(container.name, ()),
@@ -175,7 +175,7 @@ class Reporter:
                 task,
                 usages.get(container.name),
                 now_ns,
-                self._host,
+                self._sampler.host,
                 clock_shift_ns=self._sampler.clock_shift_ns(container.name),
             )
             for container in task.containers

@@ -9,14 +9,13 @@ from profiler.collectors.collector import Collector, take_readings
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.monitor.measurement_warnings import clock_was_set, was_impossible, was_restarted
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
 from profiler.readers.ecs.endpoint_client import TaskMetadataSource
-from profiler.readers.ecs.restarts import Restarts
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.ecs.task_metadata import ContainerMetadata, Restarts, TaskMetadata
 from profiler.readers.linux.host import Host
-from profiler.record.units import MIB, format_count
 
 _TASK_PERIOD_NS = 10 * NS_PER_SECOND
 _OWN_CONTAINER_ATTEMPTS = 3
@@ -26,7 +25,7 @@ _MAX_PROBLEMS_LOGGED = 20
 
 
 class BatchLoad:
-    """What concerns a batch beyond the usage of its container.
+    """The data of a batch beyond the usage of its container.
 
     ``demand`` covers all containers of the task, in the steps of the batch. ``interval_devices`` are the readings of
     the devices since the last checkpoint. ``vcpu_size`` is the task's size, else the host's.
@@ -45,7 +44,7 @@ class TaskSampler:
         on_sample: Receives the container's name and each sample that is not a duplicate.
         series_points: Half the largest number of steps of a batch's time series; 0 for none.
 
-    ``is_repeated`` is whether the last tick brought nothing new.
+    ``is_repeated`` is whether the last answer repeated the one before, as nine of ten do on Fargate.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class TaskSampler:
         self._task_read_ns: int | None = None
         self._own_attempts = 0
         self._seen_ids: frozenset[str] = frozenset()
-        self._last_fresh_ns: dict[str, int] = {}
+        self._stale_at_ns: dict[str, int] = {}  # when a batch whose last sample stays the same may have ended
         self._stats_health = SourceHealth("/task/stats", log)
         self._task_health = SourceHealth("/task", log)
         self._refused: dict[str, SourceHealth] = {}
@@ -83,7 +82,6 @@ class TaskSampler:
         self._log = log
         self._clock_jumps = ClockJumpDetector(clock)
         self._present: list[ContainerUsage] = []
-        self._steady_until_ns: int | None = None
         self.task: TaskMetadata | None = None
         self.own: ContainerMetadata | None = None
         self.usages: dict[str, ContainerUsage] = {}
@@ -99,7 +97,7 @@ class TaskSampler:
 
     @property
     def task_problem(self) -> str | None:
-        """Why the last read of the task that failed did so; None if none has failed."""
+        """The reason of the last failed read of the task; None if none has failed."""
         return self._task_health.last_reason
 
     @property
@@ -114,52 +112,23 @@ class TaskSampler:
         """
         if watched and watched != self._watched:
             self._follow_only(watched)
-            self._steady_until_ns = None
         previous, reading = self.last_reading, self._read_stats()
-        self.is_repeated = reading is previous and self._is_steady(watched)
-        if self.is_repeated:
-            self._add_repetition()
-            return False
-        self._steady_until_ns = None
+        self.is_repeated = reading is previous
         if isinstance(reading, Unavailable):
             refreshed = self._task_is_due(None, watched, timed_out=reading.timed_out) and self.refresh()
         else:
             refreshed = self._task_is_due(reading, watched, timed_out=False) and self.refresh()
-            self._add_samples(reading)
+            if self.is_repeated and not refreshed:
+                self._check_clock()  # each step counts: two of them within one period of the stats are not their sum
+                for usage in self._present:
+                    usage.duplicates += 1
+            else:
+                self._add_samples(reading)
         self.add_device_readings()
         return refreshed
 
-    def _add_repetition(self) -> None:
-        """Add a response that is the last one again, as nine of ten are on Fargate."""
-        self._check_clock()  # each step counts: two of them within one period of the stats are not their sum
-        for usage in self._present:
-            usage.duplicates += 1
-        if self._devices:
-            self.add_device_readings()
-
-    def _is_steady(self, watched: Collection[str]) -> bool:
-        """Whether the same response again means that the task need not be read."""
-        if self._steady_until_ns is None:
-            self._steady_until_ns = self._find_steady_until_ns(watched)
-        return self._clock.monotonic_ns() < self._steady_until_ns
-
-    def _find_steady_until_ns(self, watched: Collection[str]) -> int:
-        task, reading = self.task, self.last_reading
-        if reading is None or reading.refused or not self.is_own_container_settled:
-            return 0
-        if task is None or self._task_read_ns is None:
-            return 0
-        until_ns = self._task_read_ns + _TASK_PERIOD_NS
-        for name in watched:
-            container = task.container(name)
-            if container is None or container.docker_id not in reading.samples:
-                return 0
-            until_ns = min(until_ns, self._stale_at_ns(name) or until_ns)
-        return until_ns
-
     def sample(self, max_seconds: float) -> None:
         """Read the stats alone, between two ticks."""
-        self._steady_until_ns = None
         reading = self._read_stats(max_seconds)
         if not isinstance(reading, Unavailable):
             self._add_samples(reading)
@@ -219,7 +188,7 @@ class TaskSampler:
         return True
 
     def clock_shift_ns(self, name: str) -> int:
-        """By how much the wall clock was set since the container's start was seen, until its end was."""
+        """By how much the wall clock was set from when the container's start was seen until its end was seen."""
         jumped_ns = self._shift_at_end_ns.get(name, self._clock_jumps.jumped_ns)
         return jumped_ns - self._shift_at_start_ns.get(name, jumped_ns)
 
@@ -232,9 +201,9 @@ class TaskSampler:
         usage = self.usages.get(name)
         container = None if self.task is None else self.task.container(name)
         sentences = (
-            _clock_was_set(self._clock_jumps.jumped_ns) if self._clock_jumps.jumped_ns else None,
-            _was_restarted(container.restart_count) if container is not None and container.restart_count else None,
-            _was_impossible(usage.impossible, self.host) if usage is not None and usage.impossible else None,
+            clock_was_set(self._clock_jumps.jumped_ns) if self._clock_jumps.jumped_ns else None,
+            was_restarted(container.restart_count) if container is not None and container.restart_count else None,
+            was_impossible(usage.impossible, self.host) if usage is not None and usage.impossible else None,
         )
         return tuple(sentence for sentence in sentences if sentence is not None)
 
@@ -251,29 +220,21 @@ class TaskSampler:
             return True
         if reading is None:
             return not timed_out
-        ids = frozenset(reading.samples)
-        changed = ids != self._seen_ids
-        self._seen_ids = ids
-        return changed or any(self._is_missing(name, self.task, reading, now_ns) for name in watched)
+        if not self.is_repeated:
+            before, self._seen_ids = self._seen_ids, frozenset(reading.samples)
+            if self._seen_ids != before:
+                return True
+        return any(self._is_missing(name, self.task, reading, now_ns) for name in watched)
 
     def _is_missing(self, name: str, task: TaskMetadata, reading: StatsReading, now_ns: int) -> bool:
         container = task.container(name)
         if container is None or container.docker_id not in reading.samples:
             return True
-        stale_at_ns = self._stale_at_ns(name)
+        stale_at_ns = self._stale_at_ns.get(name)
         return stale_at_ns is not None and now_ns >= stale_at_ns
 
-    def _stale_at_ns(self, name: str) -> int | None:
-        """When a container whose last sample stays the same may have ended."""
-        fresh_ns = self._last_fresh_ns.get(name)
-        if fresh_ns is None:
-            return None
-        usual_step_ms = self.usages[name].median_step_ms
-        usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else round(usual_step_ms * NS_PER_MS)
-        return fresh_ns + _STALE_STEPS * max(usual_step_ns, self._interval_ns) + 1
-
     def _add_samples(self, reading: StatsReading) -> None:
-        self._check_clock()  # after the reading, whose stamps can be those of a clock that was set meanwhile
+        self._check_clock()  # after the reading, whose stamps can come from a clock that was set meanwhile
         received_ns = self._clock.monotonic_ns()
         present = self._present = []
         for container in self.task.containers if self.task is not None else ():
@@ -294,7 +255,11 @@ class TaskSampler:
                 shares_network=container.shares_network,
                 wall_shifts_ns=self._wall_shifts_ns(container.name),
             ):
-                self._last_fresh_ns[container.name] = received_ns
+                if container.name in self.loads:
+                    usual_step_ms = usage.median_step_ms
+                    usual_step_ns = _TASK_PERIOD_NS if usual_step_ms is None else round(usual_step_ms * NS_PER_MS)
+                    stale_ns = _STALE_STEPS * max(usual_step_ns, self._interval_ns) + 1
+                    self._stale_at_ns[container.name] = received_ns + stale_ns
                 self._on_sample(container.name, sample)
         self._add_demand(present)
 
@@ -309,7 +274,7 @@ class TaskSampler:
         return ContainerUsage(self._interval_ns, self._series_points, self.host)
 
     def _follow_only(self, watched: Collection[str]) -> None:
-        """The batches are known: what only they need is dropped for all other containers."""
+        """Drop the data that only batches need for all other containers, when the batches are known."""
         self._watched, self._watched_names = watched, frozenset(watched)
         for name in self.loads.keys() - self._watched_names:
             del self.loads[name]
@@ -328,7 +293,7 @@ class TaskSampler:
     def _check_clock(self) -> None:
         jumped_ns = self._clock_jumps.check()
         if jumped_ns:
-            self._log.warning(_clock_was_set(jumped_ns))
+            self._log.warning(clock_was_set(jumped_ns))
 
     def _log_problems(self, source: str, problems: tuple[str, ...]) -> None:
         """Log each problem with a single value once."""
@@ -346,28 +311,3 @@ class TaskSampler:
                 docker_id, SourceHealth(f"The stats of container {docker_id[:12]}", self._log)
             )
             health.on_failure(Unavailable(reason))
-
-
-def _clock_was_set(jumped_ns: int) -> str:
-    direction = "forward" if jumped_ns > 0 else "back"
-    return (
-        f"The wall clock was set {direction} by {abs(jumped_ns) / NS_PER_SECOND:.0f} s during the run: "
-        "times after it are off by that much; durations and rates are corrected."
-    )
-
-
-def _was_restarted(count: int) -> str:
-    times = "once" if count == 1 else f"{count} times"
-    return f"ECS restarted the container {times}: the values cover all attempts that were seen."
-
-
-def _was_impossible(count: int, host: Host) -> str:
-    size = (
-        ""
-        if host.vcpu is None or host.memory_bytes is None
-        else (f" ({host.vcpu:g} CPUs, {host.memory_bytes // MIB} MB)")
-    )
-    return (
-        f"The task stats had {format_count(count, 'value')} of CPU time or memory that cannot be right on this "
-        f"machine{size}: left out."
-    )

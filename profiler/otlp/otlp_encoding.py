@@ -1,4 +1,4 @@
-"""OTLP messages as JSON or as protobuf, and what a response says.
+"""OTLP messages as JSON or as protobuf, and the content of a response.
 
 A message is a ``dict`` as OTLP/JSON has it: names in lower camel case, ids in hexadecimal digits, 64-bit integers as
 texts, enums as numbers. The protobuf encoding is written from the same message by the schema below, which has the parts
@@ -6,8 +6,9 @@ of opentelemetry-proto 1.x that are used here; the tests compare it with the pub
 would take a fifth of a second of a cold start, and be one more dependency of the command line.
 """
 
+import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -81,14 +82,20 @@ _SCHEMA: Mapping[str, Mapping[str, tuple[int, str]]] = {
 }
 _FIXED = {"fixed64": ("<Q", _FIXED64), "sfixed64": ("<q", _FIXED64), "fixed32": ("<I", _FIXED32)}
 _UINT64 = 2**64
-_MAX_VARINT_BYTES = 10
-_UNREADABLE = (ValueError, RecursionError, msgspec.DecodeError)
+# The start of a response: its field 1 is the partial success, which has the number of rejected items and a message.
+_NUMBER = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+_PARTIAL_SUCCESS = re.compile(
+    rb"\x0a" + _NUMBER + rb"(?:\x08(?P<rejected>(?!\x00)" + _NUMBER + rb"))?(?:\x12(?P<length>" + _NUMBER + rb"))?",
+    re.DOTALL,
+)
+# The start of a google.rpc.Status: its code and its message.
+_STATUS = re.compile(rb"(?:\x08" + _NUMBER + rb")?\x12(?P<length>" + _NUMBER + rb")", re.DOTALL)
 
 
 class Acknowledgement(Struct, frozen=True, kw_only=True):
-    """What a response says: how many items were rejected, and the server's message."""
+    """The content of a response: whether items were rejected, and the server's message."""
 
-    rejected: int = 0
+    is_rejected: bool = False
     message: str = ""
 
 
@@ -132,72 +139,39 @@ def _varint(value: int) -> bytes:
 
 
 def read_acknowledgement(body: bytes, content_type: str) -> Acknowledgement:
-    """Read the partial success of a response of status 200. A body that is neither JSON nor protobuf says nothing."""
-    try:
-        if "json" in content_type:
-            return _acknowledgement_of_json(body)
-        if "protobuf" in content_type:
-            partial = dict(_fields(body)).get(1, b"")
-            fields = dict(_fields(partial if isinstance(partial, bytes) else b""))
-            rejected, message = fields.get(1, 0), fields.get(2, b"")
-            return Acknowledgement(
-                rejected=rejected if isinstance(rejected, int) else 0,
-                message=message.decode(errors="replace") if isinstance(message, bytes) else "",
-            )
-    except _UNREADABLE:
-        pass
-    return Acknowledgement()
-
-
-def _acknowledgement_of_json(body: bytes) -> Acknowledgement:
-    document = msgspec.json.decode(body or b"{}")
-    partial = document.get("partialSuccess") if isinstance(document, dict) else None
+    """Read the partial success of a response of status 200. A body that is neither JSON nor protobuf is ignored."""
+    if "protobuf" in content_type:
+        match = _PARTIAL_SUCCESS.match(body)
+        is_rejected = match is not None and bool(match["rejected"])
+        return Acknowledgement(is_rejected=is_rejected, message="" if match is None else _text(match))
+    partial = _json_object(body, content_type).get("partialSuccess")
     if not isinstance(partial, dict):
         return Acknowledgement()
-    counts = [int(str(value)) for name, value in partial.items() if name.startswith("rejected") and value]
-    return Acknowledgement(rejected=sum(counts), message=str(partial.get("errorMessage") or ""))
+    counts = [value for name, value in partial.items() if name.startswith("rejected")]
+    is_rejected = any(str(count).isdecimal() and int(str(count)) for count in counts)
+    return Acknowledgement(is_rejected=is_rejected, message=str(partial.get("errorMessage") or ""))
 
 
 def read_error(body: bytes, content_type: str) -> str:
     """The message of a response that is an error: of a ``Status``, of JSON, or the text itself."""
+    if "protobuf" in content_type:
+        match = _STATUS.match(body)
+        return "" if match is None else _text(match)
+    if content_type.startswith("text/plain"):
+        return body.decode(errors="replace")
+    document = _json_object(body, content_type)
+    return str(document.get("message") or document.get("error") or "")
+
+
+def _json_object(body: bytes, content_type: str) -> Mapping[str, Any]:
     try:
-        if "protobuf" in content_type:
-            message = dict(_fields(body)).get(2, b"")
-            return message.decode(errors="replace") if isinstance(message, bytes) else ""
-        if "json" in content_type:
-            document = msgspec.json.decode(body or b"{}")
-            return str(document.get("message") or document.get("error") or "") if isinstance(document, dict) else ""
-    except _UNREADABLE:
-        return ""
-    return body.decode(errors="replace") if content_type.startswith("text/plain") else ""
+        document = msgspec.json.decode(body) if "json" in content_type else None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the number and the value of each field of a protobuf message. Raises ValueError if it is damaged."""
-    at = 0
-    while at < len(data):
-        key, at = _read_varint(data, at)
-        wire = key & 7
-        value: int | bytes
-        if wire == _VARINT:
-            value, at = _read_varint(data, at)
-        else:
-            if wire == _BYTES:
-                length, at = _read_varint(data, at)
-            elif wire in (_FIXED64, _FIXED32):
-                length = 8 if wire == _FIXED64 else 4
-            else:
-                raise ValueError("the type of a field is unknown")
-            value, at = data[at : at + length], at + length
-            if at > len(data):
-                raise ValueError("the message is cut off")
-        yield key >> 3, value
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for position, byte in enumerate(data[at : at + _MAX_VARINT_BYTES]):
-        value |= (byte & 0x7F) << 7 * position
-        if byte < 0x80:  # noqa: PLR2004  the last byte
-            return value, at + position + 1
-    raise ValueError("a number is cut off")
+def _text(match: re.Match[bytes]) -> str:
+    """The text after the match, of the given length."""
+    length = sum((byte & 0x7F) << 7 * position for position, byte in enumerate(match["length"] or b""))
+    return match.string[match.end() : match.end() + length].decode(errors="replace")

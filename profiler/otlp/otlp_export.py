@@ -1,16 +1,24 @@
-"""Exports the signals of a run within a few seconds. Whatever goes wrong is a reason to report, never an exception."""
+"""Exports the signals of a run within a few seconds. Whatever goes wrong is a reason to report, never an exception.
+
+urllib3, which requests and botocore bring along, posts the requests; botocore signs them.
+"""
 
 import gzip
-import re
+import ssl
 from collections.abc import Callable, Iterable, Mapping
-from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from typing import Any
 from typing import Protocol as TypingProtocol
 from urllib.parse import parse_qsl, urlsplit
 
-from msgspec import Struct
+import urllib3
+from msgspec import Struct, field
+from urllib3 import Retry
+from urllib3.exceptions import HTTPError, InvalidHeader, ProtocolError, ReadTimeoutError, SSLError
 
+from profiler.core.aws_signature import AwsSignature
 from profiler.core.clock import Clock
-from profiler.core.errors import TaskProfilerError
+from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.text import on_one_line
 from profiler.core.threads import run_with_timeout
 from profiler.core.timestamps import NS_PER_SECOND
@@ -28,19 +36,23 @@ from profiler.otlp.otlp_settings import Target, Targets
 MAX_SECONDS = 5.0
 MAX_ANSWER_BYTES = 64 * 1024
 _RETRYABLE = frozenset({429, 502, 503, 504})
+# The statuses of a backend that does not take a signal, or not from this user.
+_UNAVAILABLE = frozenset({401, 403, 404, 405, 501})
 _OK = range(200, 300)
 _REDIRECTS = range(300, 400)
-# Less does not suffice for a request.
+# A request needs at least this time.
 _MIN_SECONDS = 0.2
-# The exporter ends this much before its thread is abandoned, to say what it sent.
+# The exporter ends this much earlier than its thread is abandoned, so that it can report its result.
 _MARGIN_SECONDS = 0.1
 _FIRST_PAUSE_SECONDS = 0.25
 _MAX_MESSAGE_CHARS = 200
 _MAX_PAUSE_SECONDS = 86_400.0
-_SECONDS = re.compile(r"\d+", re.ASCII)
 _HIDDEN = "***"
-# Shorter texts are no secrets, and may be a part of other words.
+# Shorter texts are not secrets, and may be a part of other words.
 _MIN_SECRET_CHARS = 4
+# OpenSSL's codes: self-signed, self-signed in the chain, and an issuer that is not known.
+_UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})
+_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
 
 
 class HttpAnswer(Struct, frozen=True, kw_only=True):
@@ -67,6 +79,9 @@ class Transport(TypingProtocol):
 Sign = Callable[[Target, Mapping[str, str], bytes], Mapping[str, str]]
 
 
+_Failure = tuple[Signal, Target, str]
+
+
 class _Pending(Struct):
     """A signal that is not exported yet, and the monotonic time of its next attempt."""
 
@@ -76,12 +91,18 @@ class _Pending(Struct):
     body: bytes
     due_ns: int
     attempts: int = 0
-    reason: str = "the time was up before it was sent"
+    refused: "_Refused" = field(default_factory=lambda: _Refused("the time was up before it was sent"))
+
+    @property
+    def failure(self) -> _Failure:
+        """Why it was not accepted."""
+        return self.signal, self.target, self.refused.reason
 
 
 class _Refused(Struct, frozen=True):
     reason: str
     retry_after_seconds: float | None = None
+    is_unavailable: bool = False
 
 
 def export_in_time(
@@ -101,10 +122,12 @@ def export_in_time(
     Returns:
         None if all signals were accepted, else why not: one or more sentences.
     """
+    late = ["Nothing was exported: its settings were not read in time (OTLP_SECRET_ID)."]
 
     def work() -> list[str]:
         deadline_ns = exporter.deadline_ns(max_seconds - _MARGIN_SECONDS)
         targets, signals = prepare()
+        late[:] = _sentences((signal, targets[signal], "the time was up") for signal in signals if signal in targets)
         return exporter.export(targets, signals, deadline_ns)
 
     try:
@@ -116,18 +139,21 @@ def export_in_time(
     if reasons is None and is_interrupted():
         return "The export was interrupted."
     if reasons is None:
-        return f"The export took longer than {max_seconds:g} s."
+        return f"{' '.join(late)} The limit is {max_seconds:g} s."
     return " ".join(reasons) or None
 
 
 class OtlpExporter:
-    """Sends signals. Each has its share of the time; what one does not use belongs to the others.
+    """Sends signals. Each has its share of the time; the others get its unused time.
 
     Args:
         transport: Posts a request.
         clock: The time, and the pauses between attempts.
         jitter: Returns a number from 0 to 1, which spreads the pauses of many exporters.
         sign: Signs a request for AWS; None if no target needs it.
+
+    Attributes:
+        lacks_signals: Whether the last export was accepted but for signals that the backend does not take at all.
     """
 
     def __init__(
@@ -137,13 +163,15 @@ class OtlpExporter:
         self._clock = clock
         self._jitter = jitter
         self._sign = sign
+        self.lacks_signals = False
 
     def deadline_ns(self, seconds: float) -> int:
         """The monotonic time at the end of the seconds."""
         return self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
 
     def export(self, targets: Targets, signals: Mapping[Signal, Message], deadline_ns: int) -> list[str]:
-        """Send each signal that has a target. Returns sentences about those that were not accepted as a whole."""
+        """Send each signal that has a target. Returns sentences about signals that were not accepted as a whole."""
+        self.lacks_signals = False
         now_ns = self._clock.monotonic_ns()
         waiting = [
             self._pending(signal, targets[signal], message, now_ns)
@@ -155,18 +183,20 @@ class OtlpExporter:
             pending = min(waiting, key=lambda one: one.due_ns)
             left_seconds = (deadline_ns - max(self._clock.monotonic_ns(), pending.due_ns)) / NS_PER_SECOND
             if left_seconds < _MIN_SECONDS:
-                return _sentences([*failed, *waiting])
+                return _sentences(one.failure for one in (*failed, *waiting))
             self._clock.sleep(max(0, pending.due_ns - self._clock.monotonic_ns()) / NS_PER_SECOND)
             refused = self._attempt(pending, left_seconds / len(waiting))
             if refused is not None:
-                pending.reason = refused.reason
+                pending.refused = refused
             if refused is not None and refused.retry_after_seconds is not None:
                 pending.due_ns = self.deadline_ns(refused.retry_after_seconds)
                 continue
             waiting.remove(pending)
             if refused is not None:
                 failed.append(pending)
-        return _sentences(failed)
+        is_accepted = len(failed) < len(signals.keys() & targets.keys())
+        self.lacks_signals = is_accepted and all(one.refused.is_unavailable for one in failed)
+        return _sentences(one.failure for one in failed)
 
     def _pending(self, signal: Signal, target: Target, message: Message, now_ns: int) -> _Pending:
         body = encode(signal, message, target.protocol)
@@ -195,22 +225,22 @@ class OtlpExporter:
         if answer.status in _OK:
             said = read_acknowledgement(answer.body, content_type)
             rejected = _Refused(f"the server rejected a part of it{_quoted(said.message, secrets)}")
-            return rejected if said.rejected > 0 else None
+            return rejected if said.is_rejected else None
         if answer.status in _REDIRECTS:
             return _Refused(f"the server answered {answer.status}, a redirect: set the final address")
         reason = f"the server answered {answer.status}{_quoted(read_error(answer.body, content_type), secrets)}"
         if answer.status not in _RETRYABLE:
-            return _Refused(reason)
+            return _Refused(reason, is_unavailable=answer.status in _UNAVAILABLE)
         usual_seconds = _FIRST_PAUSE_SECONDS * 2.0 ** (pending.attempts - 1) * (1 + self._jitter())
-        asked_seconds = _retry_after_seconds(answer.headers.get("retry-after", ""), self._clock.wall_ns())
+        asked_seconds = _retry_after_seconds(answer.headers.get("retry-after", ""))
         return _Refused(reason, max(usual_seconds, asked_seconds))
 
 
-def _sentences(failed: Iterable[_Pending]) -> list[str]:
+def _sentences(failures: Iterable[_Failure]) -> list[str]:
     """One sentence about all signals with the same reason."""
     signals: dict[tuple[str, str], list[str]] = {}
-    for pending in failed:
-        signals.setdefault((pending.reason, pending.target.setting), []).append(pending.signal)
+    for signal, target, reason in failures:
+        signals.setdefault((reason, target.setting), []).append(signal)
     return [
         f"The {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} were not exported: {reason} ({setting})."
         for (reason, setting), names in signals.items()
@@ -218,7 +248,7 @@ def _sentences(failed: Iterable[_Pending]) -> list[str]:
 
 
 def _secrets(target: Target, signature: Iterable[str]) -> list[str]:
-    """What may be a secret: the values of the headers, the query of the address, the signature."""
+    """The texts that may be secrets: the values of the headers, the query of the address, the signature."""
     query = urlsplit(target.url).query
     values = [value for _, value in target.headers]
     words = [word for value in values for word in value.split()]
@@ -226,19 +256,110 @@ def _secrets(target: Target, signature: Iterable[str]) -> list[str]:
 
 
 def _quoted(message: str, secrets: Iterable[str]) -> str:
-    """The server's message on one line, without what it repeats of the secrets."""
+    """The server's message on one line, without the secrets that it repeats."""
     for secret in secrets:
         message = message.replace(secret, _HIDDEN) if len(secret) >= _MIN_SECRET_CHARS else message
     shown = on_one_line(message[:_MAX_MESSAGE_CHARS]).strip()
     return f": {shown}" if shown else ""
 
 
-def _retry_after_seconds(text: str, wall_ns: int) -> float:
+def _retry_after_seconds(text: str) -> float:
     """The pause that the server asks for, in seconds or as a date; 0 without a valid one."""
-    if _SECONDS.fullmatch(text.strip()):
-        return min(float(text), _MAX_PAUSE_SECONDS)
     try:
-        seconds = parsedate_to_datetime(text).timestamp() - wall_ns / NS_PER_SECOND
-    except (ValueError, OverflowError, TypeError):
+        return min(Retry().parse_retry_after(text), _MAX_PAUSE_SECONDS)
+    except (InvalidHeader, ValueError, OverflowError):
         return 0.0
-    return min(seconds, _MAX_PAUSE_SECONDS)
+
+
+class HttpTransport:
+    """See ``Transport``. Requests to one host share a connection.
+
+    Args:
+        ca_file: The certificates that verify servers; None: the system's.
+        ca_setting: The variable with this file's name; OpenSSL itself reads the default.
+    """
+
+    def __init__(self, ca_file: str | None = None, *, ca_setting: str = "SSL_CERT_FILE") -> None:
+        self._pool = urllib3.PoolManager(retries=False, ca_certs=ca_file)
+        self._ca_setting = ca_setting
+        self._answered: set[str] = set()
+
+    def __call__(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
+        """Post the body. Raises TransportError.
+
+        urllib3's own timeout holds for each read: a server that sends byte by byte, or a name server, would take the
+        time of the other signals.
+        """
+        late = TransportError(f"the server did not answer completely within {timeout_seconds:.1f} s")
+        try:
+            answer = run_with_timeout(timeout_seconds, lambda: self._post_twice(url, headers, body, timeout_seconds))
+        except ReadTimeoutError as error:
+            raise late from error
+        except SSLError as error:
+            raise TransportError(self._tls_reason(error)) from error
+        except (HTTPError, HTTPException, OSError) as error:
+            raise TransportError(f"the server cannot be reached ({type(error).__name__})") from error
+        if answer is None:
+            raise late
+        return answer
+
+    def _post_twice(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
+        try:
+            return self._post(url, headers, body, timeout_seconds)
+        except ProtocolError:
+            if urlsplit(url).netloc not in self._answered:
+                raise
+            return self._post(url, headers, body, timeout_seconds)  # the server has closed the shared connection
+
+    def _tls_reason(self, error: SSLError) -> str:
+        cause = error.args[0] if error.args else None
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            advice = "renew it, or check the address"
+            if cause.verify_code in _UNKNOWN_ISSUER:
+                advice = f"set {self._ca_setting} to the file of your private CA"
+            return f"the server's certificate is not trusted ({cause.verify_message.rstrip('.')}): {advice}"
+        if not isinstance(cause, ssl.SSLError):
+            return (
+                f"the file of {self._ca_setting} cannot be read ({getattr(cause, 'strerror', cause)}): check its path"
+            )
+        if cause.library in ("X509", "PEM"):
+            return f"the file of {self._ca_setting} has no certificate: use one in PEM format"
+        if cause.reason in _NO_TLS:
+            return "the server does not speak TLS: check whether the address begins with http:// or https://"
+        advice = "check the server's TLS version, and whether it requires a client certificate"
+        return f"the TLS connection failed ({cause.reason or 'connection closed'}): {advice}"
+
+    def _post(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
+        answer = self._pool.request(
+            "POST",
+            url,
+            headers=dict(headers),
+            body=body,
+            timeout=urllib3.Timeout(total=timeout_seconds),
+            redirect=False,
+            preload_content=False,
+        )
+        with answer:
+            content = answer.read(MAX_ANSWER_BYTES)
+        self._answered.add(urlsplit(url).netloc)
+        return HttpAnswer(
+            status=answer.status,
+            headers={name.lower(): value for name, value in answer.headers.items()},
+            body=content,
+        )
+
+
+def aws_signer(find_credentials: Callable[[], Any]) -> Sign:
+    """A function that signs requests with SigV4.
+
+    Args:
+        find_credentials: Returns botocore's credentials, or None without any.
+    """
+
+    def sign(target: Target, headers: Mapping[str, str], body: bytes) -> Mapping[str, str]:
+        credentials = find_credentials()
+        if credentials is None or target.aws is None:
+            raise UsageError("OTLP_AWS_AUTH finds no AWS credentials: give the function a role.")
+        return AwsSignature(credentials, target.aws.region, target.aws.name).sign("POST", target.url, body, headers)
+
+    return sign

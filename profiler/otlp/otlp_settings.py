@@ -22,7 +22,7 @@ _PROTOCOLS: Mapping[str, Protocol] = {"http/protobuf": "http/protobuf", "http/js
 _COMPRESSIONS = {"gzip": True, "none": False}
 _DEFAULT_PROTOCOL: Protocol = "http/protobuf"
 _AWS_SERVICES: Mapping[Signal, str] = {"traces": "xray", "logs": "logs", "metrics": "monitoring"}
-# A host of CloudWatch, also of a VPC endpoint: what precedes the service, the service, the Region, the rest.
+# A host of CloudWatch or of its VPC endpoint: the part before the service, the service, the Region, the rest.
 _AWS_HOST = re.compile(
     r"(?P<before>(?:[a-z0-9-]+\.)*)(?P<service>xray|logs|monitoring)\.(?P<region>[a-z0-9-]+)"
     r"(?P<after>(?:\.vpce)?\.(?:amazonaws\.[a-z.]+|api\.aws)(?::\d+)?)",
@@ -72,7 +72,7 @@ def read_targets(
 
     Args:
         environment: The variables.
-        prefix: What their names begin with.
+        prefix: The beginning of their names.
         default_endpoint: The address if none is set.
         signs_for_aws: Whether the requests are signed for CloudWatch (SigV4).
 
@@ -106,7 +106,7 @@ def parse_headers(text: str, setting: str) -> tuple[tuple[str, str], ...]:
 
 
 class _Reader:
-    """Reads variables; one of a single signal takes precedence over that of all signals."""
+    """Reads variables; a variable of one signal takes precedence over the variable of all signals."""
 
     def __init__(self, environment: Mapping[str, str], prefix: str) -> None:
         self._environment = environment
@@ -165,9 +165,10 @@ def _check_address(url: str, setting: str) -> None:
 
 
 def _aws_address(signal: Signal, url: str, setting: str, *, is_own: bool) -> tuple[str, AwsService]:
-    """The address at CloudWatch, and what it is signed for.
+    """The address at CloudWatch, and the service and Region of the signature.
 
-    CloudWatch takes each signal at another host: an address for all signals is that of one, and leads to the others.
+    CloudWatch takes each signal at another host: an address for all signals belongs to one signal, and the others are
+    derived from it.
     """
     parts = urlsplit(url)
     match = _AWS_HOST.fullmatch(parts.netloc.lower())

@@ -1,4 +1,4 @@
-"""The attributes of an ended run: those of the semantic conventions, and ours below ``task_profiler``.
+"""The attributes of an ended run: the semantic conventions' attributes, and ours below ``task_profiler``.
 
 https://opentelemetry.io/docs/specs/semconv/registry/attributes/: service, cloud, aws, container, process, error.
 """
@@ -43,17 +43,17 @@ def any_value(value: _Known) -> Message:
 
 
 def text(value: str) -> str:
-    """The text as UTF-8 can encode it, and no longer than a backend takes."""
+    """The text without lone surrogates, limited to the length that a backend takes."""
     return without_surrogates(value[:_MAX_TEXT], "\N{REPLACEMENT CHARACTER}")
 
 
 def service_name(record: Record) -> str:
-    """The family, which also names the span; else what the conventions ask for."""
+    """The family, which is also the span's name; else the name that the conventions require."""
     return text(family_key(record).name) or "unknown_service"
 
 
 def resource_attributes(record: Record, user: Mapping[str, str]) -> list[Message]:
-    """What ran the run: the resource of all signals. The user's attributes take precedence."""
+    """The resource of all signals: the environment of the run. The user's attributes take precedence."""
     is_ecs = record.task_arn is not None or record.launch_type not in (None, _LOCAL)
     return attributes(
         {

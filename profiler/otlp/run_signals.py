@@ -1,7 +1,9 @@
 """The signals of an ended run: a trace, a log record and metrics, with one resource and ids of the task."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 
 import msgspec
 from msgspec import Struct
@@ -18,37 +20,84 @@ from profiler.otlp.run_attributes import (
     service_name,
     text,
 )
-from profiler.otlp.trace_context import SpanParent, find_parent, span_id, trace_id
-from profiler.past_runs.moments import find_moments
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
+from profiler.record.hardware import GpuTotals, gpu_totals
 from profiler.record.record_model import Metrics, Number, Record, Report, known_status
 from profiler.record.run_outcome import describe_exit_code
+from profiler.runs.past_runs.moments import find_moments
 
+_TRACE_BYTES, _SPAN_BYTES = 16, 8
+# https://www.w3.org/TR/trace-context/: a later version may append fields; version ff is invalid.
+_TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.DOTALL)
+_NAME = "traceparent"
 _SCOPE: Message = {"name": "task_profiler", "version": __version__}
 _ROOT, _PULL, _INIT = "run", "pull", "init"
 _KIND_INTERNAL, _STATUS_UNSET, _STATUS_ERROR = 1, 0, 2
-# The parent's context is known, and is another process's (SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK, …_IS_REMOTE_MASK).
+# The parent's context is known, and is of another process (SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK, …_IS_REMOTE_MASK).
 _REMOTE_PARENT = 0x300
 _INFO, _ERROR = (9, "INFO"), (17, "ERROR")
-_MAX_NUMBER = 2**63 - 1
-_MS_PER_SECOND, _PERCENT, _MB_PER_BYTE = 1000, 100, 2**-20
+_MS_PER_SECOND, _SECONDS_PER_HOUR, _PERCENT, _MB_PER_BYTE = 1000, 3600, 100, 2**-20
+
+
+class SpanParent(Struct, frozen=True, kw_only=True):
+    """The span that started the run, in hexadecimal digits, and its trace flags."""
+
+    trace_id: str
+    span_id: str
+    flags: int
+
+
+def trace_id(task_id: str) -> str:
+    """The trace id of a run without a parent: the same for every export of the task."""
+    return _digest("trace", task_id, _TRACE_BYTES)
+
+
+def span_id(task_id: str, span: str) -> str:
+    """The id of one of the run's spans: the same for every export of the task."""
+    return _digest(f"span/{span}", task_id, _SPAN_BYTES)
+
+
+def find_parent(*labels: Mapping[str, str] | None) -> SpanParent | None:
+    """The parent in the first of the maps that has a valid ``TRACEPARENT``, in any letter case."""
+    for values in labels:
+        for name, value in (values or {}).items():
+            parent = parse_traceparent(value) if name.lower() == _NAME else None
+            if parent is not None:
+                return parent
+    return None
+
+
+def parse_traceparent(text: str) -> SpanParent | None:
+    """The parent in a ``traceparent``; None if it is not valid."""
+    match = _TRACEPARENT.fullmatch(text.strip())
+    if match is None:
+        return None
+    version, trace, span, flags, rest = match.groups()
+    if (version == "00" and rest is not None) or not int(trace, 16) or not int(span, 16):
+        return None
+    return SpanParent(trace_id=trace, span_id=span, flags=int(flags, 16))
+
+
+def _digest(purpose: str, task_id: str, length: int) -> str:
+    digest = sha256(f"task-profiler/{purpose}/{task_id}".encode(errors="replace")).digest()[:length]
+    return (digest if any(digest) else b"\1" * length).hex()  # an id of zeros is invalid
 
 
 class ExportedRun(Struct, frozen=True, kw_only=True):
-    """An ended run: its record, and what only ECS or the caller knows.
+    """An ended run: its record, and the data that only ECS or the caller has.
 
     Attributes:
-        record: The record. Without a report, it has what the event of the task says.
+        record: The record. Without a report, it has the data of the task's event.
         line: The report as it was printed; None: the body of the log record is encoded from the record.
         pull_started_ns: The start of the image pull; None if it is unknown or nothing was pulled.
         pull_stopped_ns: Its end.
-        reason: Why the run ended, from ECS; None: the exit code says it.
+        reason: Why the run ended, from ECS; None: only the exit code is known.
         stop_category: The cause of the end, from ECS.
-        is_complete: Whether the record is that of the whole run, not of a checkpoint or of the event alone.
-        context: More values with a ``TRACEPARENT`` besides the record's labels: the batch's Docker labels, or the
-            environment of a command.
+        is_complete: Whether the record covers the whole run, and is not a checkpoint's or from the event alone.
+        context: More values that may contain a ``TRACEPARENT``, after the record's labels: the batch's Docker labels,
+            or the environment of a command.
         resource: Attributes of the resource that the user has set; they take precedence.
-        part: Distinguishes the runs of one task; the same for each export of a run. Empty if there is one run a task.
+        part: Distinguishes the runs of one task; the same for each export of a run. Empty if the task has one run.
         observed_ns: The time of the export.
     """
 
@@ -93,7 +142,7 @@ class _Ids(Struct, frozen=True):
 
 
 def signals_of(run: ExportedRun) -> Mapping[Signal, Message]:
-    """The export requests of a run. There is none of metrics if nothing was measured."""
+    """The export requests of a run. The request of metrics is missing if nothing was measured."""
     record = run.record
     parent = find_parent(record.labels, run.context)
     ids = _Ids(
@@ -153,7 +202,7 @@ def _children(run: ExportedRun, ids: _Ids) -> Iterator[Message]:
 
 
 def _status(run: ExportedRun) -> Message:
-    """Only a failure is an error: who stops a run, or loses sight of it, does not say that it failed."""
+    """Only a failure is an error: a run that was stopped, or whose end was not seen, is not known to have failed."""
     if known_status(run.record) != "failure":
         return {"code": _STATUS_UNSET}
     code = run.record.exit_code
@@ -207,12 +256,12 @@ def _report_line(run: ExportedRun) -> str:
     report = Report(time=format_ms(run.end_ns), type="task.report", record=run.record)
     try:
         return encode_line(report).decode()
-    except (OverflowError, UnicodeEncodeError):  # no report that was decoded has such numbers and texts
+    except (OverflowError, UnicodeEncodeError):  # a decoded report has no such numbers and texts
         return json.dumps(msgspec.to_builtins(report), separators=(",", ":"))
 
 
 def _metrics(record: Record, at_ns: int) -> Iterator[Message]:
-    """Gauges at the end of the run; what is unknown is left out."""
+    """Gauges at the end of the run; unknown values are left out."""
     metrics = record.metrics
     for name, unit, value, divisor in _measured(record, metrics):
         if (point := _point(value, divisor, unit)) is not None:
@@ -235,7 +284,7 @@ def _metrics(record: Record, at_ns: int) -> Iterator[Message]:
 
 
 def _measured(record: Record, metrics: Metrics) -> Iterator[tuple[str, str, Number | None, float]]:
-    """Yield the name, the unit, the value and how many of it are one unit, of each metric without attributes."""
+    """Yield the name, the unit, the value, and its divisor for this unit, of each metric without attributes."""
     utilization, memory = metrics.cpu_utilization_percent, metrics.memory_used_mb
     yield "duration", "s", metrics.duration_ms, _MS_PER_SECOND
     yield "billed_duration", "s", metrics.billed_duration_ms, _MS_PER_SECOND
@@ -247,16 +296,19 @@ def _measured(record: Record, metrics: Metrics) -> Iterator[tuple[str, str, Numb
     yield "memory.used.avg", "By", None if memory is None else memory.avg, _MB_PER_BYTE
     yield "memory.peak", "By", metrics.max_memory_used_mb, _MB_PER_BYTE
     yield "memory.limit", "By", metrics.memory_size_mb, _MB_PER_BYTE
+    gpus, idle = gpu_totals(record.gpus) or GpuTotals(), record.gpu_idle
+    for name in ("utilization", "sm_active", "tensor_active", "dram_active"):
+        yield f"gpu.{name}.avg", "1", getattr(gpus, f"{name}_percent").avg, _PERCENT
+    yield "gpu.idle", "1", None if idle is None else idle.percent, _PERCENT
+    yield "gpu.idle.time", "s", None if idle is None else idle.gpu_hours, 1 / _SECONDS_PER_HOUR
     yield "cost", "{USD}", None if record.cost is None else record.cost.usd, 1
 
 
 def _point(value: Number | None, divisor: float, unit: str) -> Message | None:
-    """The value of a data point, bytes as an integer; None if it is unknown or impossible."""
-    if value is None or not 0 <= value <= _MAX_NUMBER:
+    """The value of a data point, bytes as an integer; None if it is unknown."""
+    if value is None:
         return None
     scaled = value if divisor == 1 else value / divisor
-    if not scaled <= _MAX_NUMBER:
-        return None
     return {"asInt": str(round(scaled))} if unit == "By" else {"asDouble": float(scaled)}
 
 

@@ -1,6 +1,6 @@
 """The parts of the record that show what the processes did: the time breakdown, usage by command, and call stacks.
 
-The call stacks over time are in a line of their own, :class:`StacksLine`.
+The call stacks over time are in a separate line, :class:`StacksLine`.
 """
 
 import re
@@ -20,7 +20,7 @@ STACKS_FORMAT = "folded"
 WAITING_SUFFIX = " [waiting]"
 # How the lines of the sampler begin.
 STACKS_BEGINNING = b'{"type":"task.stacks"'
-# The beginning of a line names its type, or the end if a program has sorted the names.
+# A line's type is at its beginning, or at its end if a program has sorted the names.
 _STACKS_TYPE, _MAX_END_BYTES = rb'[{,]\s*"type"\s*:\s*"task\.stacks"', 1024
 
 # A reader keeps a word that only a newer writer knows.
@@ -42,9 +42,9 @@ class WaitTarget(Model, frozen=True, kw_only=True):
 class TimeBreakdown(Model, frozen=True, kw_only=True):
     """The wall time of the run in parts that add up to 100 %.
 
-    A kind that cannot be told with the monitor's privileges is absent, and its time is in ``otherPercent``. Without
-    SYS_PTRACE only ``onCpuPercent``, ``waitingForCpuPercent``, ``diskPercent`` and ``otherPercent`` are known.
-    ``coveredPercent`` is the share of the run's time in which samples were taken.
+    A kind that the monitor's privileges do not show is absent, and its time is in ``otherPercent``. Without SYS_PTRACE
+    only ``onCpuPercent``, ``waitingForCpuPercent``, ``diskPercent`` and ``otherPercent`` are known. ``coveredPercent``
+    is the share of the run's time in which samples were taken.
     """
 
     on_cpu_percent: float | None = None
@@ -72,7 +72,9 @@ class ProcessSeries(Model, frozen=True, kw_only=True):
 
 
 class StackFunction(Model, frozen=True, kw_only=True):
-    """A function in the stack samples. ``line`` lies inside the function.
+    """A function in the stack samples. ``line`` lies inside the function. ``own``: it is the user's code.
+
+    The code of Python and of installed packages is not the user's.
 
     ``selfPercent`` is the share of the samples of running threads in which the function itself ran, ``totalPercent``
     the share in which it was anywhere on the stack.
@@ -83,6 +85,7 @@ class StackFunction(Model, frozen=True, kw_only=True):
     line: int | None = None
     self_percent: float | None = None
     total_percent: float | None = None
+    own: bool | None = None
 
 
 class StackMoment(Model, frozen=True, kw_only=True):
@@ -90,6 +93,7 @@ class StackMoment(Model, frozen=True, kw_only=True):
 
     ``kind``: ``memory`` (above 80 % of the size and rising), ``idle`` (nothing on a CPU for 30 s), ``saturated`` (all
     vCPUs in use for 30 s). ``stack`` begins with the outermost function; ``percent`` is its share of the samples.
+    ``own`` has true for each function of ``stack`` that is the user's code; records of schema 1.2 and earlier lack it.
     """
 
     kind: _AnyMomentKind
@@ -98,6 +102,7 @@ class StackMoment(Model, frozen=True, kw_only=True):
     samples: int | None = None
     stack: tuple[str, ...] = ()
     percent: float | None = None
+    own: tuple[bool, ...] = ()
 
 
 class Stacks(Model, frozen=True, kw_only=True):
@@ -121,17 +126,21 @@ class StackStep(Model, frozen=True, kw_only=True):
 
 
 class StacksLine(Model, frozen=True, kw_only=True):
-    """The call stacks of a run over time, as a JSON line of its own in the batch's log stream before the report."""
+    """The call stacks of a run over time, as a separate JSON line in the batch's log stream before the report.
+
+    ``ownFiles`` are the files of the user's code in the stacks; lines of schema 1.2 and earlier lack it.
+    """
 
     type: Literal["task.stacks"]
     task_id: str
     container: str
     format: str = field(default_factory=lambda: STACKS_FORMAT)
     steps: tuple[StackStep, ...] = ()
+    own_files: tuple[str, ...] | None = None
 
 
 def is_stacks_line(line: bytes) -> bool:
-    """Whether the line has the call stacks of a run. Decoding it would take longer than that of a report."""
+    """Whether the line has the call stacks of a run. Decoding it would take longer than decoding a report."""
     head = line[:_MAX_END_BYTES].lstrip()
     ends = head if len(line) <= _MAX_END_BYTES else head + line[-_MAX_END_BYTES:]
     return head.startswith(b"{") and re.search(_STACKS_TYPE, ends) is not None
@@ -144,7 +153,7 @@ def _decoder() -> msgspec.json.Decoder[StacksLine]:
 
 
 def decode_stacks(line: bytes) -> StacksLine | None:
-    """Decode the line without steps whose times are impossible. None: it is no such line, or it is damaged."""
+    """Decode the line without steps whose times are impossible. None: it is another line, or it is damaged."""
     from profiler.record.impossible_values import decode_leniently, without_impossible  # only for readers
 
     try:

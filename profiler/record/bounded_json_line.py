@@ -4,14 +4,16 @@ Long lists are cut to their limits. If the line is still too long, whole parts a
 it fits. In both cases ``truncated`` is true in the record.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from profiler.record.activity_model import Stacks, TimeBreakdown
-from profiler.record.record_model import Monitor, Process, Record, Report, Series, encode
+from profiler.record.record_model import GpuIdle, Monitor, Record, Report, encode
+
+Row = TypeVar("Row", bound=msgspec.Struct)
 
 MAX_LINE_BYTES = 64 * 1024
 MAX_PART_BYTES = 16 * 1024
@@ -41,6 +43,7 @@ _REMOVABLE_PARTS: tuple[dict[str, object], ...] = (
     {"containers": ()},
     {"neuron": None},
     {"gpus": ()},
+    {"gpu_idle": None},
     {"processes": ()},
     {"interval": None},
     {"tags": None},
@@ -102,17 +105,19 @@ def _encode_within(report: Report, limit_bytes: int) -> bytes:
 
 
 def _within_limits(record: Record) -> Record:
+    series = record.series
     shortened = replace(
         record,
         containers=record.containers[:MAX_CONTAINERS],
         gpus=record.gpus[:MAX_GPUS],
-        processes=tuple(_truncate_arguments(process) for process in record.processes[:MAX_PROCESSES]),
+        processes=_with_short(record.processes[:MAX_PROCESSES], "arguments", limit=MAX_ARGUMENTS_LENGTH),
         neuron=record.neuron and replace(record.neuron, cores=record.neuron.cores[:MAX_NEURON_CORES]),
         monitor=record.monitor and _truncate_warnings(record.monitor),
         tags=record.tags and _truncate_tags(record.tags),
         time_breakdown=record.time_breakdown and _truncate_targets(record.time_breakdown),
+        gpu_idle=record.gpu_idle and _truncate_idle(record.gpu_idle),
         stacks=record.stacks and _truncate_stacks(record.stacks),
-        series=record.series and _truncate_commands(record.series),
+        series=series and replace(series, processes=_with_short(series.processes[:MAX_COMMANDS], "command")),
     )
     return shortened if shortened == record else replace(shortened, truncated=True)
 
@@ -141,32 +146,30 @@ def _truncate_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _truncate_targets(breakdown: TimeBreakdown) -> TimeBreakdown:
-    targets = (replace(row, target=_text(row.target)) for row in breakdown.waiting_for[:MAX_WAIT_TARGETS])
-    return replace(breakdown, waiting_for=tuple(targets))
+    return replace(breakdown, waiting_for=_with_short(breakdown.waiting_for[:MAX_WAIT_TARGETS], "target"))
+
+
+def _truncate_idle(idle: GpuIdle) -> GpuIdle:
+    return replace(idle, waiting_for=idle.waiting_for and _truncate_targets(idle.waiting_for))
 
 
 def _truncate_stacks(stacks: Stacks) -> Stacks:
     """The stacks within their limits; of a long stack the innermost functions."""
-    top = (replace(row, function=_text(row.function), file=_text(row.file)) for row in stacks.top[:MAX_FUNCTIONS])
     moments = (
-        replace(moment, stack=tuple(map(_text, moment.stack[-MAX_FRAMES:]))) for moment in stacks.moments[:MAX_MOMENTS]
+        replace(moment, stack=tuple(map(_short, moment.stack[-MAX_FRAMES:])), own=moment.own[-MAX_FRAMES:])
+        for moment in stacks.moments[:MAX_MOMENTS]
     )
-    return replace(stacks, source=_text(stacks.source), top=tuple(top), moments=tuple(moments))
+    top = _with_short(stacks.top[:MAX_FUNCTIONS], "function", "file")
+    return replace(stacks, source=_short(stacks.source), top=top, moments=tuple(moments))
 
 
-def _truncate_commands(series: Series) -> Series:
-    commands = (replace(row, command=_text(row.command)) for row in series.processes[:MAX_COMMANDS])
-    return replace(series, processes=tuple(commands))
+def _with_short(rows: Sequence[Row], *names: str, limit: int = MAX_TEXT_LENGTH) -> tuple[Row, ...]:
+    """The rows, with these texts of theirs within the limit."""
+    return tuple(replace(row, **{name: _short(getattr(row, name), limit) for name in names}) for row in rows)
 
 
-def _text(text: str) -> str:
-    return truncate_text(text, MAX_TEXT_LENGTH)
-
-
-def _truncate_arguments(process: Process) -> Process:
-    if process.arguments is None or len(process.arguments) <= MAX_ARGUMENTS_LENGTH:
-        return process
-    return replace(process, arguments=truncate_text(process.arguments, MAX_ARGUMENTS_LENGTH))
+def _short(text: str | None, limit: int = MAX_TEXT_LENGTH) -> str | None:
+    return text and truncate_text(text, limit)
 
 
 def truncate_text(text: str, limit: int) -> str:

@@ -1,6 +1,7 @@
 """What a family is: runs belong together when account, Region and the task definition's family agree."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
@@ -25,6 +26,11 @@ class FamilyKey(Struct, frozen=True):
 
 # The title of a column, and how to read its value from a family.
 PlaceColumn = tuple[str, Callable[[FamilyKey], str | None]]
+
+
+def matches_any(family: str, patterns: Collection[str]) -> bool:
+    """Whether a shell pattern matches the name of a family; without a pattern, every family matches."""
+    return not patterns or any(fnmatchcase(family, pattern) for pattern in patterns)
 
 
 def family_key(record: Record | RecordHead) -> FamilyKey:

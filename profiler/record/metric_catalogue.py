@@ -4,8 +4,8 @@ These outputs are made from the catalogue:
 
 - the REPORT text line (``record/text_line.py``), from ``text_label``;
 - the CloudWatch metrics (``record/emf.py``), from ``emf_name``;
-- the search documents (``record/search_document_fields.py``, ``lambda/forwarder/documents.py``), their index templates
-  and the ingest pipeline for other shippers (``kibana/``), from ``document_field`` and ``record_path``.
+- the search documents (``record/search_document_fields.py``, ``profiler/forwarder/documents.py``), their index
+  templates and the ingest pipeline for other shippers (``kibana/``), from ``document_field`` and ``record_path``.
 
 The order of the rows is the order of the document's fields and of the CloudWatch metrics.
 """
@@ -18,24 +18,16 @@ from msgspec import Struct
 
 from profiler.record.hardware import GpuTotals, NeuronTotals, gpu_totals, neuron_totals
 from profiler.record.model_base import json_name
-from profiler.record.record_model import (
-    Cost,
-    Interval,
-    Metrics,
-    Monitor,
-    Number,
-    Recommendation,
-    Record,
-    known_status,
-)
+from profiler.record.record_model import Cost, Interval, Metrics, Monitor, Number, Recommendation, Record, known_status
 
 # MB is MiB, as in the record. "text" and "time" are the units of values that are not numbers.
-Unit = Literal["ms", "s", "MB", "bytes", "%", "vCPU", "J", "USD", "count", "factor", "text", "time"]
+Unit = Literal["ms", "s", "h", "MB", "bytes", "%", "vCPU", "J", "USD", "count", "factor", "text", "time"]
 IndexType = Literal["boolean", "date", "double", "float", "keyword", "long"]
 
 _INDEX_TYPES: Mapping[Unit, IndexType] = {
     "ms": "double",
     "s": "double",
+    "h": "double",
     "MB": "double",
     "bytes": "long",
     "%": "float",
@@ -81,8 +73,8 @@ class Metric(Struct, frozen=True, kw_only=True):
         document_field: The field of the search document; None if the document does not contain the value.
         field_type: The field's type in the index if it is not the usual one of the unit.
         text_label: The label in the REPORT text line; None if the line does not contain the value.
-        text_digits: The number of digits after the point in that line; None: as many as the value needs.
-        emf_name: The name of the CloudWatch metric; None if there is none.
+        text_digits: The number of digits after the point in that line; None: all that the value needs.
+        emf_name: The name of the CloudWatch metric, or None.
     """
 
     unit: Unit
@@ -309,6 +301,19 @@ METRICS: tuple[Metric, ...] = (
         text_labels={"avg": "Avg GPU"},
         emf_names={"avg": "gpuUtilizationPercent"},
     ),
+    *(
+        metric
+        for name in ("sm", "tensor", "dram")
+        for metric in _statistics(
+            "%",
+            f"gpus.{name}_active_percent",
+            f"usage.gpu.{name}_active.percent",
+            names=("avg", "max"),
+            emf_names={"avg": f"gpu{name.title()}ActivePercent"},
+        )
+    ),
+    _value("%", "record.gpu_idle.percent", "usage.gpu.idle.percent", emf_name="gpuIdlePercent"),
+    _value("h", "record.gpu_idle.gpu_hours", "usage.gpu.idle.hours", emf_name="gpuIdleHours"),
     *_statistics(
         "MB",
         "gpus.memory_used_mb",

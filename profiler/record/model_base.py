@@ -1,5 +1,8 @@
-"""The base class of the record's parts, and the names of their fields in JSON."""
+"""The base class of the record's parts, the names of their fields in JSON, and their JSON Schema."""
 
+from typing import Any
+
+import msgspec
 from msgspec import Struct
 
 _UNIT_SPELLINGS = {"mb": "MB", "mhz": "MHz"}
@@ -13,3 +16,14 @@ def json_name(python_name: str) -> str:
 
 class Model(Struct, frozen=True, omit_defaults=True, rename=json_name):
     """Base class of all parts: immutable, without absent values in JSON, and with names in camel case there."""
+
+
+def describe_type(described: type[Struct], title: str) -> dict[str, Any]:
+    """Generate the JSON Schema (2020-12) of a type, with its docstrings as descriptions."""
+    from inspect import cleandoc  # slow to import, and every command imports this module
+
+    schema = msgspec.json.schema(described)
+    for definition in schema["$defs"].values():
+        # Python 3.13 removes the indentation of docstrings, older versions keep it.
+        definition["description"] = cleandoc(definition["description"])
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}

@@ -27,7 +27,7 @@ class NoticeEvidence(Model, frozen=True, kw_only=True):
 
     ``stuck``: the largest values of any step since ``since``. ``overdue``: the time since the start and the expected
     one. ``memory`` and ``disk``: what is used of the size, its growth, and the minutes until it reaches the size at
-    this growth. ``waitingFor`` is the target of the longest wait since the start of the run.
+    this growth. ``waitingFor`` is what it waited for longest since ``since``; an ``overdue`` run, since its start.
     """
 
     minutes: Number | None = None
@@ -75,7 +75,7 @@ class NoticedSchedule(Model, frozen=True, kw_only=True):
 
 
 class ScheduleNotice(Model, frozen=True, kw_only=True):
-    """What became of a due time. ``reason`` is AWS's reason where there is one; ``taskId`` is the task concerned."""
+    """The outcome of a due time. ``reason`` is AWS's reason where there is one; ``taskId`` is the task concerned."""
 
     kind: _AnyScheduleNoticeKind
     message: str

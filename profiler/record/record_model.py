@@ -5,19 +5,20 @@ from functools import cache
 from typing import Annotated, Any, Literal, cast, get_args
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 from msgspec.structs import replace
 
 from profiler.record.activity_model import ProcessSeries, Stacks, TimeBreakdown
-from profiler.record.model_base import Model
+from profiler.record.model_base import Model, describe_type
 from profiler.record.run_outcome import OutOfMemoryEvidence, Status
 
-SCHEMA_VERSION = "1.2"
+SCHEMA_VERSION = "1.3"
 
 RecordType = Literal["task.report", "task.checkpoint"]
 PeakSource = Literal["kernel", "sampled"]
 Number = int | float
-_NEAR_LIMIT_FRACTION = 0.95
+CONTAINER_INSIGHTS = "container-insights"
+"""The source of records that are made of Container Insights' performance log events, one a minute."""
 
 # A newer writer may use words that this reader does not know: it keeps them and treats them as unknown. So the fields
 # below are any text for the decoder; the closed lists above are for writers.
@@ -53,15 +54,15 @@ class SlowdownBounds(Model, frozen=True, kw_only=True):
 class Metrics(Model, frozen=True, kw_only=True):
     """The resource usage of one container.
 
-    ``durationMs`` is the time from the container's start to its end. ``billedDurationMs`` is the time from the start
-    of the image pull to the end, rounded up to whole seconds, at least 60 s. Memory used is the memory that is
-    needed: usage without the page cache that no process maps, which is ``memoryCacheMB``. ``maxMemoryUsedMB`` is its
-    largest value, ``memoryUsagePeakMB`` the largest usage including all page cache. ``memoryPeakSource`` is the method
-    by which ``maxMemoryUsedMB`` was measured, ``maxMemoryUsedAt`` the time of the highest reading. ``vcpuSize`` is the
-    task's size, else the host's; ``vcpuShare`` is the container's own CPU share, which guarantees and never limits.
-    ``vcpuSaturatedPercent`` is the share of the time in which all containers of the task together used at least 95 %
-    of its vCPUs. ``slowdownAtVcpu`` maps smaller sizes to the bounds of the slowdown; a size without slowdown is left
-    out. ``cpuWaitSeconds`` is the time for which threads that could run waited for a CPU, summed over all threads;
+    ``durationMs`` is the time from the container's start to its end. ``billedDurationMs`` is the time from the start of
+    the image pull to the end, rounded up to whole seconds, at least 60 s. Memory used is the memory that is needed:
+    usage without the page cache that no process maps, which is ``memoryCacheMB``. ``maxMemoryUsedMB`` is its largest
+    value, ``memoryUsagePeakMB`` the largest usage including all page cache. ``memoryPeakSource`` is the method by which
+    ``maxMemoryUsedMB`` was measured, ``maxMemoryUsedAt`` the time of the highest reading. ``vcpuSize`` is the task's
+    size, else the host's; ``vcpuShare`` is the container's own CPU share, which is not a limit.
+    ``vcpuSaturatedPercent`` is the share of the time in which all containers of the task together used at least 95 % of
+    its vCPUs. ``slowdownAtVcpu`` maps smaller sizes to the bounds of the slowdown; a size without slowdown is left out.
+    ``cpuWaitSeconds`` is the time for which threads that could run waited for a CPU, summed over all threads;
     ``cpuWaitPercent`` is its share of this time and of the CPU time together.
     """
 
@@ -150,7 +151,7 @@ class Sampling(Model, frozen=True, kw_only=True):
 class Process(Model, frozen=True, kw_only=True):
     """All observed processes with one name: their number and their total CPU time.
 
-    The name of an interpreter is followed by the base name of its script.
+    The name of an interpreter is followed by the file name of its script, or by its module.
 
     ``maxMemoryUsedMB`` is their memory together at its highest moment, and ``maxMemoryUsedProcesses`` the number of
     processes that held it. Shared memory counts once where that can be read. Records of schema 1.1 and earlier lack the
@@ -176,14 +177,28 @@ class MemoryKills(Model, frozen=True, kw_only=True):
 
 
 class Gpu(Model, frozen=True, kw_only=True):
-    """One NVIDIA GPU. ``throttleReasons`` maps each reason to its share of the sampled time in percent."""
+    """One NVIDIA GPU. ``throttleReasons`` maps each reason to its share of the sampled time in percent.
+
+    ``utilizationPercent`` is the share of time in which any kernel ran. The four values in percent after it, and the
+    bytes, exist on Hopper and newer. ``idlePercent`` is the share of the run in which no kernel ran.
+    """
 
     uuid: str
     index: int | None = None
     name: str | None = None
     utilization_percent: Distribution | None = None
+    sm_active_percent: Distribution | None = None
+    sm_occupancy_percent: Distribution | None = None
+    tensor_active_percent: Distribution | None = None
+    dram_active_percent: Distribution | None = None
+    idle_seconds: float | None = None
+    idle_percent: float | None = None
     memory_used_mb: Distribution | None = None
     memory_size_mb: Number | None = None
+    pcie_tx_bytes: int | None = None
+    pcie_rx_bytes: int | None = None
+    nvlink_tx_bytes: int | None = None
+    nvlink_rx_bytes: int | None = None
     power_watts: Distribution | None = None
     energy_joules: float | None = None
     temperature_celsius: Distribution | None = None
@@ -191,6 +206,20 @@ class Gpu(Model, frozen=True, kw_only=True):
     throttle_reasons: Mapping[str, float] | None = None
     xids: tuple[int, ...] = field(default_factory=lambda: ())
     ecc_uncorrected: int | None = None
+
+
+class GpuIdle(Model, frozen=True, kw_only=True):
+    """The idle time of the batch's GPUs; of all visible GPUs if ``gpuScope`` is ``instance``.
+
+    ``percent`` is the mean of the GPUs' ``idlePercent``, ``gpuHours`` the sum of their idle time. ``usd`` is that share
+    of the run's price by ``TASK_PROFILER_PRICE_HOUR``. ``waitingFor`` divides the time in which every GPU was idle by
+    what the batch did.
+    """
+
+    percent: float
+    gpu_hours: float
+    usd: float | None = None
+    waiting_for: TimeBreakdown | None = None
 
 
 class NeuronCore(Model, frozen=True, kw_only=True):
@@ -234,7 +263,7 @@ class Series(Model, frozen=True, kw_only=True):
     ``vcpuUsed`` is the mean of a step, ``memoryUsedMB`` its maximum. The devices' utilization is the mean of all
     readings of all devices. ``cpuWait`` is the mean number of threads that waited for a CPU. ``processes`` are the
     commands with the most CPU time and the highest memory peaks; the others together are the command ``other``.
-    ``null`` stands for a step without a measurement.
+    ``null`` is a step without a measurement.
     """
 
     started_at: str
@@ -252,6 +281,13 @@ class Processor(Model, frozen=True, kw_only=True):
 
     model: str | None = None
     count: int | None = None
+
+
+class Visible(Model, frozen=True, kw_only=True):
+    """The machine's memory and its number of CPUs. Programs see them instead of the task's limits."""
+
+    memory_mb: Number | None = None
+    cpus: Number | None = None
 
 
 class TaskSize(Model, frozen=True, kw_only=True):
@@ -299,10 +335,10 @@ class Record(Model, frozen=True, kw_only=True):
 
     ``status``: ``success`` (exit code 0), ``failure`` (another exit code), ``stopped`` (a stop of the task was
     requested before the batch ended), ``running`` (checkpoints), ``unknown`` (the end was not observed). A record
-    without a status, or with a word that is none of these, counts as ``unknown`` (:func:`known_status`). ``labels``
-    are detected from the environment or set by the user. ``tags`` are those of the ECS task. ``truncated`` is
-    true if lists or tags were cut to keep the line below 64 KiB. Lists and tags are the last fields, because Logs
-    Insights reads a limited number of fields.
+    without a status, or with another word, counts as ``unknown`` (:func:`known_status`). ``labels`` are detected from
+    the environment or set by the user. ``tags`` are the ECS task's. ``truncated`` is true if lists or tags were cut to
+    keep the line below 64 KiB. Lists and tags are the last fields, because Logs Insights reads a limited number of
+    fields.
     """
 
     task_id: str
@@ -332,6 +368,7 @@ class Record(Model, frozen=True, kw_only=True):
     time_breakdown: TimeBreakdown | None = None
     interval: Interval | None = None
     task_size: TaskSize | None = None
+    visible: Visible | None = None
     cost: Cost | None = None
     recommendation: Recommendation | None = None
     monitor: Monitor | None = None
@@ -339,6 +376,7 @@ class Record(Model, frozen=True, kw_only=True):
     containers: tuple[OtherContainer, ...] = ()
     gpus: tuple[Gpu, ...] = ()
     gpu_scope: str | None = None
+    gpu_idle: GpuIdle | None = None
     neuron: Neuron | None = None
     stacks: Stacks | None = None
     notices: tuple[RaisedNotice, ...] = ()
@@ -397,27 +435,20 @@ def known_status(record: Record | RecordHead) -> Status:
     return cast("Status", record.status) if record.status in get_args(Status) else "unknown"
 
 
+def outcome(record: Record) -> str:
+    """Return the status, or ``out of memory`` for a run that was probably killed for it."""
+    return "out of memory" if record.likely_out_of_memory else known_status(record)
+
+
 def known_peak_source(metrics: Metrics) -> PeakSource | None:
     """How the memory peak was measured; None if unknown, or for a word that only a newer version knows."""
     source = metrics.memory_peak_source
     return cast("PeakSource", source) if source in get_args(PeakSource) else None
 
 
-def may_have_lost_a_child(metrics: Metrics) -> bool:
-    """Whether the usage came within 5 % of the limit, and not by the page cache that was seen.
-
-    The kernel may then have killed a child of the batch between two samples.
-    """
-    peak_mb, size_mb = metrics.memory_usage_peak_mb, metrics.memory_size_mb
-    if peak_mb is None or not size_mb:
-        return False
-    cache_mb = None if metrics.memory_cache_mb is None else metrics.memory_cache_mb.max
-    return peak_mb - (cache_mb or 0) >= _NEAR_LIMIT_FRACTION * size_mb
-
-
-def may_have_missed_a_kill(record: "Record") -> bool:
-    """Whether a process may have been killed for memory, whatever the exit code: a child, or an earlier attempt."""
-    return bool(record.container.restarts) or may_have_lost_a_child(record.metrics)
+def is_sampled_each_minute(record: Record) -> bool:
+    """Whether Container Insights measured the run, and no monitor: it knows the mean of each minute."""
+    return record.sampling is not None and CONTAINER_INSIGHTS in record.sampling.sources
 
 
 _encoder = msgspec.json.Encoder()
@@ -439,11 +470,10 @@ def decode(line: bytes | str, *, has_course: bool = True) -> Report:
 
     Args:
         line: The line.
-        has_course: False leaves out the time series, the call stacks and the time breakdown, which take most of the
-            time.
+        has_course: False leaves out the time series and the call stacks, which take most of the time.
 
     Raises:
-        msgspec.DecodeError: The line is not a report. The message names the invalid field if there is one
+        msgspec.DecodeError: The line is not a report. The message contains the invalid field if one is known
             (``msgspec.ValidationError`` is a subclass).
     """
     from profiler.record.impossible_values import (  # not for the programs that only write reports
@@ -453,21 +483,10 @@ def decode(line: bytes | str, *, has_course: bool = True) -> Report:
 
     report = decode_leniently(_decoder(), line)
     if not has_course:
-        report = replace(report, record=replace(report.record, series=None, stacks=None, time_breakdown=None))
+        report = replace(report, record=replace(report.record, series=None, stacks=None))
     return without_impossible(report) or report
 
 
 def json_schema() -> dict[str, Any]:
     """Generate the JSON Schema (2020-12) of a line."""
     return describe_type(Report, "Task Profiler report, schema version " + SCHEMA_VERSION)
-
-
-def describe_type(described: type[Struct], title: str) -> dict[str, Any]:
-    """Generate the JSON Schema (2020-12) of a type, with its docstrings as descriptions."""
-    from inspect import cleandoc  # slow to import, and every command imports this module
-
-    schema = msgspec.json.schema(described)
-    for definition in schema["$defs"].values():
-        # Python 3.13 removes the indentation of docstrings, older versions keep it.
-        definition["description"] = cleandoc(definition["description"])
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}

@@ -1,7 +1,7 @@
 """The fields of a search document, with the names of the Elastic Common Schema where it has one.
 
-``FIELDS`` lists the fields that identify a run, and those of the metric catalogue. The forwarder's documents
-(``lambda/forwarder/documents.py``), the index templates and the ingest pipeline for other shippers (``kibana/``) are
+``FIELDS`` lists the fields that identify a run, and the metric catalogue's. The forwarder's documents
+(``profiler/forwarder/documents.py``), the index templates and the ingest pipeline for other shippers (``kibana/``) are
 made from it.
 """
 
@@ -94,15 +94,16 @@ IDENTITY_FIELDS: tuple[DocumentField, ...] = (
     _copied("task.launch_type", "launch_type"),
     DocumentField(name="task.status", get=lambda run: known_status(run.record), record_path="status"),
     DocumentField(
-        name="task.exit_code",
-        index_type="long",
-        get=lambda run: integer(run.record.exit_code),
-        record_path="exitCode",
+        name="task.exit_code", index_type="long", get=lambda run: integer(run.record.exit_code), record_path="exitCode"
     ),
     DocumentField(name="task.stop_code"),
     DocumentField(name="task.stop_category"),
     DocumentField(name="task.stopped_reason"),
     DocumentField(name="task.started_by"),
+    DocumentField(name="task.capacity_provider"),
+    # The ids of the other task, where a run that was killed for memory was started again.
+    DocumentField(name="task.retry_of"),
+    DocumentField(name="task.retried_as"),
     DocumentField(name="task.out_of_memory", index_type="boolean"),
     _copied("task.likely_out_of_memory", "likely_out_of_memory", "boolean"),
     DocumentField(name="task.complete", index_type="boolean"),

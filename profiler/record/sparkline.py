@@ -10,17 +10,20 @@ GAP = " "
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII_BLOCKS = "_.:-=+*#"
 # Below this share of the limit, a curve is drawn up to its own peak: else it would be a flat line.
-_MIN_SHARE_OF_LIMIT = 0.3
+MIN_SHARE_OF_LIMIT = 0.3
 
-# A curve of less would show noise.
-LEAST_VCPU = 0.1
+# The least top of each curve: what is below it is noise, which must not fill a chart. The report page has both rules,
+# too: the page's data carries them.
+LEAST_VCPU, LEAST_MB, LEAST_PERCENT = 0.1, 1.0, 10.0
 
 
-def curve_top(highest: float, limit: float | None) -> tuple[float, bool]:
-    """The value at the top of a curve, and whether it is the limit: the limit, or the peak if that is far below it."""
-    if limit and highest >= _MIN_SHARE_OF_LIMIT * limit:
-        return float(limit), True
-    return highest or 1.0, False
+def curve_top(highest: float, limit: float | None, least: float) -> tuple[float, bool]:
+    """The value at the top of a curve, and whether it is the limit.
+
+    It is the limit, or the highest value if that is far below the limit, but at least ``least``.
+    """
+    top = max(highest, least)
+    return (float(limit), True) if limit and top >= MIN_SHARE_OF_LIMIT * limit else (top, False)
 
 
 def sparkline(values: Sequence[float | None], *, width: int, top: float, ascii_only: bool = False) -> str:

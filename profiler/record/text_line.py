@@ -19,10 +19,7 @@ _FIRST_LABELS = (
 )
 _LAST_LABELS = ("Cost", "Recommended vCPU", "Recommended Memory", "Saving")
 _LABELLED = {metric.text_label: metric for metric in METRICS if metric.text_label is not None}
-_MEASURED_LABELS = (
-    *_FIRST_LABELS,
-    *(label for label in _LABELLED if label not in {*_FIRST_LABELS, *_LAST_LABELS}),
-)
+_MEASURED_LABELS = (*_FIRST_LABELS, *(label for label in _LABELLED if label not in {*_FIRST_LABELS, *_LAST_LABELS}))
 _UNITS_WITHOUT_SYMBOL = {"vCPU", "count"}
 
 
@@ -62,7 +59,7 @@ def _format(metric: Metric, value: Number | str | None) -> str | None:
 
 
 def _format_usd(usd: float) -> str:
-    """At least four digits after the point, and four significant ones: most runs cost less than a cent."""
+    """At least four digits after the point, four of them significant: most runs cost less than a cent."""
     return f"{usd:.{max(4, 3 - math.floor(math.log10(usd)))}f}" if usd > 0 else "0"
 
 

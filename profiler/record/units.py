@@ -1,8 +1,11 @@
-"""Units: conversion into those of the record, and the text of durations, sizes and money for people.
+"""Units: conversion into the record's units, and the text of durations, sizes and money for people.
 
 Every output for people uses the ``format_`` functions: terminal, recommendation, Slack message. The
-HTML report has the same functions in JavaScript (``html_report/assets/modules/formats.js``); a browser test
+HTML report has the same functions in JavaScript (``report_page/assets/modules/formats.js``); a browser test
 compares both. Machine-readable outputs contain plain numbers.
+
+All round half up, except for durations, whose last digit is rounded down. A share and a number of vCPUs never read 0
+if they are not 0.
 """
 
 import math
@@ -12,6 +15,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.record_model import Number
 
 MIB = 1024 * 1024
+AT_LEAST = "≥"
 VCPU_DIGITS = 5
 CPU_SECONDS_DIGITS = 6
 _MIN_BILLED_SECONDS = 60
@@ -20,8 +24,10 @@ _MINUTE_SECONDS, _HOUR_SECONDS, _DAY_SECONDS = 60, 3600, 86_400
 _MB_PER_GB = 1024
 _MAX_MB_WITH_FRACTION = 10
 _VCPU_TEXT_DIGITS = 2
+_HOURS_DIGITS = 2
 _USD_DIGITS = 2
-_MAX_USD_DIGITS = 20
+_MAX_DIGITS = 20
+_PERCENT, _MANY_PERCENT = 100, 1000
 # From here on a float has no fraction, and scaling it could overflow.
 _ALL_WHOLE = 2.0**53
 
@@ -84,27 +90,69 @@ def format_memory(megabytes: float) -> str:
     return f"{_format_decimal(megabytes, 1) if megabytes < _MAX_MB_WITH_FRACTION else rounded_mb} MB"
 
 
+def format_peak(megabytes: float, source: str | None) -> str:
+    """Format a peak of the memory; one that the kernel did not count may have been higher: ``≥512 MB``."""
+    return f"{'' if source == 'kernel' else AT_LEAST}{format_memory(megabytes)}"
+
+
+def format_part(part: str, whole: str) -> str:
+    """Join two values: ``0.1 of 2 vCPU``, ``300 MB of 2 GB``."""
+    unit = f" {whole.rpartition(' ')[2]}"
+    return f"{part.removesuffix(unit)} of {whole}"
+
+
+def format_gpu_hours(hours: float) -> str:
+    """Format as ``2.5 idle GPU-hours``, with at most two decimals, or more to show one significant digit."""
+    return f"{_format_decimal(hours, _first_digit(hours, _HOURS_DIGITS))} idle GPU-hours"
+
+
 def format_vcpu(count: float) -> str:
-    """Format as ``0.25 vCPU``, with at most two decimals."""
-    return f"{_format_decimal(count, _VCPU_TEXT_DIGITS)} vCPU"
+    """Format as ``0.25 vCPU``, with at most two decimals, or more to show one significant digit."""
+    return f"{_format_decimal(count, _first_digit(count, _VCPU_TEXT_DIGITS))} vCPU"
+
+
+def format_percent(percent: float) -> str:
+    """Format as ``45 %``, ``0.4 %`` or ``0.02 %``: whole from 1 on, below that with one significant digit."""
+    size = abs(percent)
+    digits = 0 if size >= 1 else _first_digit(size, 1)
+    return f"{'-' if percent < 0 else ''}{_format_decimal(size, digits)} %"
+
+
+def format_range(least: float, most: float, digits: int = 2) -> str:
+    """Format as ``1.31 to 1.62``, with at most ``digits`` decimals, or as one number if both read the same."""
+    first, last = (_format_decimal(value, digits) for value in (least, most))
+    return first if first == last else f"{first} to {last}"
 
 
 def format_task_size(vcpu: float | None, memory_mb: float | None) -> str | None:
     """Format as ``1 vCPU, 2 GB``; a part that is None is left out. None if both are."""
-    parts = (
-        None if vcpu is None else format_vcpu(vcpu),
-        None if memory_mb is None else format_memory(memory_mb),
-    )
+    parts = (None if vcpu is None else format_vcpu(vcpu), None if memory_mb is None else format_memory(memory_mb))
     return ", ".join(part for part in parts if part) or None
 
 
 def format_usd(usd: float) -> str:
     """Format as ``$1.23``, ``$0.012`` or ``$0.000012``: two decimals, or more to show two significant digits."""
-    digits = _USD_DIGITS
-    while usd > 0 and _round_half_up(usd, digits) < 10 and digits < _MAX_USD_DIGITS:  # noqa: PLR2004
-        digits += 1
+    digits = _first_digit(usd, _USD_DIGITS, 10)
     whole, fraction = divmod(_round_half_up(usd, digits), 10**digits)
     return f"${whole}.{fraction:0{digits}d}"
+
+
+def format_change(new: float, old: float, format_value: Callable[[float], str]) -> str:
+    """Format the change from ``old`` as ``+10 %``, ``-3 %`` or ``12×``.
+
+    It is ``=`` if both values read the same: 0.04 MB and 0 MB. Empty if the old value is 0.
+    """
+    if format_value(new) == format_value(old):
+        return "="
+    if old <= 0:
+        return ""
+    percent = _PERCENT * (new - old) / old
+    if percent >= _MANY_PERCENT:
+        return f"{_round_half_up(new / old)}×"
+    rounded = _round_half_up(abs(percent))
+    if rounded == _PERCENT and 0 < new < old:
+        return f"-{min(_round_half_up(-percent, 1), 999) / 10:.1f} %"
+    return f"{'-' if new < old else '+'}{rounded} %" if rounded else "="
 
 
 def format_value(value: float, unit: str) -> str:
@@ -117,10 +165,17 @@ _FORMATS: Mapping[str, Callable[[float], str]] = {
     "s": lambda value: format_duration(value * _MS_PER_SECOND),
     "MB": format_memory,
     "bytes": lambda value: format_memory(value / MIB),
-    "%": lambda value: f"{value:.0f} %",
+    "%": format_percent,
     "vCPU": format_vcpu,
     "USD": format_usd,
 }
+
+
+def _first_digit(value: float, digits: int, least: int = 1) -> int:
+    """The decimals with which a value that is not 0 reads at least ``least`` in its last digits."""
+    while value > 0 and _round_half_up(value, digits) < least and digits < _MAX_DIGITS:
+        digits += 1
+    return digits
 
 
 def _format_decimal(value: float, digits: int) -> str:
@@ -129,7 +184,7 @@ def _format_decimal(value: float, digits: int) -> str:
     if abs(value) >= _ALL_WHOLE:
         return str(int(value))
     text = f"{scaled / 10**digits:.{digits}f}"
-    return text.rstrip("0").rstrip(".")
+    return text.rstrip("0").rstrip(".") if digits else text
 
 
 def _round_half_up(value: float, digits: int = 0) -> int:

@@ -26,7 +26,7 @@ DayRule = Callable[[int, int], Iterator[int]]
 
 
 class CronFields(Struct, frozen=True):
-    """What a cron expression names.
+    """The meaning of a cron expression.
 
     Attributes:
         minutes_of_day: The minutes since midnight, ascending.

@@ -96,7 +96,7 @@ def judge_last(
 
 
 def as_refused(due_time: DueTime, reason: str | None) -> DueTime:
-    """The due time with AWS's reason why a missed run was not started; unchanged if there is none."""
+    """The due time with AWS's reason why a missed run was not started; unchanged without a reason."""
     if due_time.outcome != "missed" or reason is None:
         return due_time
     return replace(due_time, outcome="refused", reason=reason)
@@ -297,4 +297,4 @@ def _similar(others: Sequence[str]) -> str | None:
     if not others:
         return None
     names = ", ".join(others[:_MAX_NAMES]) + (" and others" if len(others) > _MAX_NAMES else "")
-    return f"ECS does not distinguish its tasks from those of {names}, so one of these may be concerned instead."
+    return f"ECS does not distinguish its tasks from the tasks of {names}, so one of these may be concerned instead."

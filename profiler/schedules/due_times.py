@@ -9,13 +9,14 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
-from itertools import count, takewhile
+from itertools import count, islice, pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.record.units import format_duration
 from profiler.schedules.cron_fields import FIRST_YEAR, LAST_YEAR, CronFields, parse_cron
 from profiler.schedules.schedule_model import Schedule
 
@@ -24,6 +25,8 @@ _NS_PER_MINUTE = 60 * NS_PER_SECOND
 _UNIT_NS = {"minute": _NS_PER_MINUTE, "hour": 60 * _NS_PER_MINUTE, "day": 24 * 60 * _NS_PER_MINUTE}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _END_NS = int(datetime(LAST_YEAR + 1, 1, 1, tzinfo=UTC).timestamp()) * NS_PER_SECOND
+_MAX_DUE_TIMES = 50
+_AHEAD_NS = 366 * 86_400 * NS_PER_SECOND
 
 
 class ScheduleExpressionError(TaskProfilerError):
@@ -145,7 +148,7 @@ def _read_expression(kind: str, expression: str) -> CronFields | _Rate | _Once:
 def _parse(kind: str, expression: str) -> CronFields | _Rate | _Once:
     found = re.fullmatch(r"\s*(cron|rate|at)\(([^()]*)\)\s*", expression)
     if not found:
-        raise ValueError("it is none of cron(…), rate(…) and at(…)")
+        raise ValueError("it is not cron(…), rate(…) or at(…)")
     name, inner = found.groups()
     if name == "cron":
         return parse_cron(inner)
@@ -184,3 +187,26 @@ def _read_zone(name: str) -> tzinfo:
         raise ScheduleExpressionError(
             f"The time zone '{name}' is unknown here: correct it, or install Python's package tzdata"
         ) from error
+
+
+def overlap_ahead(schedule: Schedule, now_ns: int, median_ms: float, p95_ms: float) -> str | None:
+    """A clause such as ``takes 1h 10m, due every 1h 00m``; None if the next runs will probably not overlap.
+
+    Args:
+        schedule: The schedule.
+        now_ns: The time from which on its due times count.
+        median_ms: The median of the durations of past successes.
+        p95_ms: Their 95th percentile.
+
+    Raises:
+        ScheduleExpressionError: The expression or the time zone cannot be read.
+    """
+    dues = islice(due_times(schedule, now_ns, now_ns + _AHEAD_NS), _MAX_DUE_TIMES)
+    gaps_ms = [(later_ns - due_ns) / NS_PER_MS for due_ns, later_ns in pairwise(dues)]
+    if not gaps_ms or p95_ms <= min(gaps_ms):
+        return None
+    shortest_ms = min(gaps_ms)
+    takes = "takes" if median_ms > shortest_ms else "takes up to"
+    due = "due every" if shortest_ms == max(gaps_ms) else "due again after"
+    duration_ms = median_ms if median_ms > shortest_ms else p95_ms
+    return f"{takes} {format_duration(duration_ms)}, {due} {format_duration(shortest_ms)}"

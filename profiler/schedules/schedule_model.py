@@ -78,7 +78,7 @@ class ClusterTasks(Struct, frozen=True, kw_only=True):
 
 
 class DueTime(Struct, frozen=True, kw_only=True):
-    """What became of one due time of a schedule. ``reason`` is a sentence; ``task`` is the task that it started."""
+    """The outcome of one due time of a schedule. ``reason`` is a sentence; ``task`` is the task that it started."""
 
     due_ns: int
     outcome: DueOutcome

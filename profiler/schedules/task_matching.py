@@ -1,15 +1,15 @@
 """Which of the tasks in a cluster a schedule started, and for which of its due times."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.schedules.schedule_model import Schedule, StartedTask
+from profiler.schedules.schedule_model import Schedule, ScheduleKind, StartedTask
 
 # What ECS stores as ``startedBy``: the starter, then the name of the schedule, cut at this length.
-_STARTERS = {"schedule": "chronos-schedule/", "rule": "events-rule/"}
+STARTERS: Mapping[ScheduleKind, str] = {"schedule": "chronos-schedule/", "rule": "events-rule/"}
 _MAX_STARTED_BY = 36
 # EventBridge may start a task of a rate at the full minute before its due time, and clocks differ.
 SKEW_NS = 60 * NS_PER_SECOND
@@ -25,7 +25,7 @@ class TaskSlot(Struct, kw_only=True):
         schedule: The schedule.
         due_ns: The due time.
         next_ns: The schedule's next due time, if it is known.
-        tasks: The tasks, by creation; at most as many as the schedule starts.
+        tasks: The tasks, by creation; at most the number that the schedule starts.
     """
 
     schedule: Schedule
@@ -65,7 +65,7 @@ def family_of_schedule(schedule: Schedule) -> str:
 
 def started_by(schedule: Schedule) -> str:
     """The ``startedBy`` of the tasks that a schedule starts, as ECS stores it."""
-    return cut_started_by(_STARTERS[schedule.kind] + schedule.name)
+    return cut_started_by(STARTERS[schedule.kind] + schedule.name)
 
 
 def cut_started_by(starter: str | None) -> str:
@@ -78,10 +78,14 @@ def did_start(schedule: Schedule, task: StartedTask) -> bool:
 
     Schedules whose names agree in the first characters, or in different groups, cannot be distinguished.
     """
-    starter = task.started_by or ""
-    whole = _STARTERS[schedule.kind] + schedule.name
-    is_its = starter == whole or (len(starter) >= _MAX_STARTED_BY and whole.startswith(starter))
+    is_its = may_be_starter(schedule.kind, schedule.name, task.started_by or "")
     return is_its and task.family == family_of_schedule(schedule)
+
+
+def may_be_starter(kind: ScheduleKind, name: str, starter: str) -> bool:
+    """Whether ``starter`` is the ``startedBy`` of the schedule's tasks, whole or cut."""
+    whole = STARTERS[kind] + name
+    return starter == whole or (len(starter) >= _MAX_STARTED_BY and whole.startswith(starter))
 
 
 def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_since_ns: int) -> None:
@@ -107,7 +111,7 @@ def assign_tasks(slots: Sequence[TaskSlot], tasks: Sequence[StartedTask], known_
             if slot.is_open and task.created_ns <= slot.window_end_ns + _PROMPT_NS and did_start(slot.schedule, task)
         ]
         if fitting:
-            # The task of a due time that is too old may be forgotten. It must not take that of the next one.
+            # The task of a due time that is too old may be forgotten. It must not take the task of the next due time.
             first = min(
                 fitting, key=lambda slot: (slot.due_ns < known_since_ns, not slot.is_certain, slot.window_end_ns)
             )

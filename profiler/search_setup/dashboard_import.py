@@ -12,12 +12,12 @@ from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 from profiler.search_setup.search_servers import DashboardsServer
-from profiler.search_setup.template_install import ServerResponse, setup_folder, with_index_prefix
+from profiler.search_setup.template_install import ServerResponse, rejection, setup_folder, with_index_prefix
 
 Flavour = Literal["classic", "lens"]
 
 _LAST_OPENSEARCH_DASHBOARDS = 3  # OpenSearch Dashboards has versions 1 to 3, Kibana from 4
-_FIRST_LENS = (7, 16)
+_FIRST_LENS = (8, 2)  # older versions show errors for the newest value of a date
 _MAX_ERRORS_SHOWN = 5
 _DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndjson", "lens": "kibana.ndjson"}
 
@@ -35,7 +35,7 @@ class UiVersion(Struct, frozen=True, kw_only=True):
 
     @property
     def flavour(self) -> Flavour:
-        """Lens for Kibana from 7.16, classic charts for older versions and for OpenSearch Dashboards."""
+        """Lens for Kibana from 8.2, classic charts for older versions and for OpenSearch Dashboards."""
         return "lens" if not self.is_opensearch and (self.major, self.minor) >= _FIRST_LENS else "classic"
 
     def __str__(self) -> str:
@@ -52,16 +52,19 @@ def read_version(ui: DashboardsServer) -> UiVersion:
     parts = str(number).split(".")
     if number is None or len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):  # noqa: PLR2004
         raise TaskProfilerError(
-            f"There is no Kibana or OpenSearch Dashboards at {response.address} (HTTP {response.status}): "
+            f"There is no Kibana or OpenSearch Dashboards at {response.address} ({rejection(response)}): "
             "check URL and sign-in."
         )
     return UiVersion(major=int(parts[0]), minor=int(parts[1]))
 
 
 def choose_flavour(version: UiVersion, requested: Flavour | None) -> Flavour:
-    """The requested flavour, else that of the version. Raises TaskProfilerError if the server does not know it."""
+    """The requested flavour, else the version's. Raises TaskProfilerError if the server does not know it."""
     if requested == "lens" and version.flavour != "lens":
-        raise TaskProfilerError(f"{version} has no Lens charts: leave out --flavour, or use --flavour classic.")
+        raise TaskProfilerError(
+            f"{version} cannot show the Lens charts, which need Kibana 8.2: leave out --flavour, or use --flavour "
+            "classic."
+        )
     return requested or version.flavour
 
 
@@ -80,7 +83,7 @@ def parse_objects(content: bytes, prefix: str) -> list[dict[str, Any]]:
 
 
 def _with_prefix_in_charts(saved_object: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """A chart of TSVB names its indices in a string of JSON."""
+    """A TSVB chart contains its indices in a string of JSON."""
     attributes = saved_object.get("attributes", {})
     state = attributes.get("visState")
     if not isinstance(state, str) or "index_pattern" not in state:

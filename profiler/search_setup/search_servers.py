@@ -7,23 +7,26 @@ from typing import Any
 import msgspec
 import requests
 
+from profiler.core.aws_signature import NO_SERVERLESS, AwsSignature, is_serverless
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.search_setup.template_install import Method, ServerResponse
 
 _TIMEOUT_SECONDS = 30
-# The same values as in lambda/forwarder/function_settings.py.
-_TRUE_VALUES = frozenset({"true", "1", "yes"})
 _BULK_GET = "/api/saved_objects/_bulk_get"
 # Kibana requires one, OpenSearch Dashboards the other; each ignores the other's.
 _XSRF_HEADERS = {"kbn-xsrf": "true", "osd-xsrf": "true"}
 
 
-class ClusterServer:
-    """Elasticsearch or OpenSearch."""
+class _Server:
+    """A server, and the session of its requests."""
 
     def __init__(self, url: str, session: requests.Session) -> None:
         self._url = _checked_address(url)
         self._session = session
+
+
+class ClusterServer(_Server):
+    """Elasticsearch or OpenSearch."""
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         """Send a request. Raises TaskProfilerError if there is no response."""
@@ -35,12 +38,8 @@ class ClusterServer:
             return _request(session, "GET", self._url, "/").ok
 
 
-class DashboardsServer:
+class DashboardsServer(_Server):
     """Kibana or OpenSearch Dashboards. Each method raises TaskProfilerError if there is no response."""
-
-    def __init__(self, url: str, session: requests.Session) -> None:
-        self._url = _checked_address(url)
-        self._session = session
 
     def accepts_anonymous_requests(self) -> bool:
         """Whether the server responds without sign-in too: then it ignores the credentials."""
@@ -59,6 +58,11 @@ class DashboardsServer:
     def find_objects(self, objects: Sequence[tuple[str, str]]) -> ServerResponse:
         """Read the saved objects with these types and ids."""
         return self._post(_BULK_GET, json=[{"type": kind, "id": identity} for kind, identity in objects])
+
+    def delete_object(self, kind: str, identity: str) -> ServerResponse:
+        """Delete a saved object."""
+        path = f"/api/saved_objects/{kind}/{identity}"
+        return _request(self._session, "DELETE", self._url, path, headers=_XSRF_HEADERS)
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         """Send a request to the cluster behind the server, through the console's proxy."""
@@ -83,19 +87,26 @@ def _checked_address(url: str) -> str:
         raise UsageError(
             f"{without_password(url)} is not an address of a web server: write it with http:// or https://."
         )
+    if is_serverless(url):
+        raise UsageError(NO_SERVERLESS)
     return url.rstrip("/")
 
 
 def open_session(
-    api_key: str | None, user: str | None, environment: Mapping[str, str], ca_file: str | None = None
+    api_key: str | None,
+    user: str | None,
+    environment: Mapping[str, str],
+    ca_file: str | None = None,
+    signature: AwsSignature | None = None,
 ) -> requests.Session:
-    """Open a session with the given credentials, else with those of the forwarder's environment variables.
+    """Open a session with the given credentials, else with the credentials in the forwarder's environment variables.
 
     Args:
         api_key: An Elasticsearch API key.
         user: ``NAME:PASSWORD``.
         environment: The environment variables.
-        ca_file: A file with the certificates of a private CA; None: those that requests trusts.
+        ca_file: A file with the certificates of a private CA; None: the certificates that requests trusts.
+        signature: Signs the requests, unless a key or a user is given.
 
     Raises:
         UsageError: if ``user`` has no password, or if the variables name only a way to sign in that this command does
@@ -106,6 +117,9 @@ def open_session(
         if not Path(ca_file).is_file():
             raise UsageError(f"--ca-file {ca_file} is not a file: name a file of certificates in PEM format.")
         session.mount("https://", _PrivateCa(ca_file))
+    if signature is not None and not (api_key or user):
+        session.auth = signature
+        return session
     key = api_key or environment.get("ELASTICSEARCH_API_KEY")
     name, colon, password = (user or "").partition(":")
     if user is not None and not colon:
@@ -114,14 +128,14 @@ def open_session(
         name, password = environment.get("ELASTICSEARCH_USERNAME", ""), environment.get("ELASTICSEARCH_PASSWORD", "")
     if key and user is None:
         if not (key.isascii() and key.isprintable()):  # the HTTP client's error would contain the key
-            raise UsageError("The API key contains a character that no key has: check it for line ends and quotes.")
+            raise UsageError("The API key contains an invalid character: check it for line ends and quotes.")
         session.auth = _ApiKey(key)
     elif name:
         session.auth = (_as_latin_1(name), _as_latin_1(password))
-    elif environment.get("ELASTICSEARCH_SECRET_ID", "").strip() or _is_on(environment.get("OPENSEARCH_AWS_AUTH", "")):
+    elif environment.get("ELASTICSEARCH_SECRET_ID", "").strip():
         raise UsageError(
-            "ELASTICSEARCH_SECRET_ID and OPENSEARCH_AWS_AUTH are for the forwarder's functions only: give --api-key or "
-            "--user, or set ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD."
+            "ELASTICSEARCH_SECRET_ID is for the forwarder's functions only: give --api-key, --user or --aws-auth, or "
+            "set ELASTICSEARCH_API_KEY, or ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD."
         )
     return session
 
@@ -132,7 +146,7 @@ def _as_latin_1(text: str) -> str:
 
 
 class _PrivateCa(requests.adapters.HTTPAdapter):
-    """Verifies certificates by a private CA. Of a session, REQUESTS_CA_BUNDLE would take precedence."""
+    """Verifies certificates by a private CA. REQUESTS_CA_BUNDLE would take precedence over a session's setting."""
 
     def __init__(self, file: str) -> None:
         super().__init__()
@@ -153,10 +167,6 @@ class _ApiKey(requests.auth.AuthBase):
         """Add the key to one request."""
         request.headers["Authorization"] = f"ApiKey {self._key}"
         return request
-
-
-def _is_on(switch: str) -> bool:
-    return switch.strip().lower() in _TRUE_VALUES
 
 
 def _request(session: requests.Session, method: str, url: str, path: str, **options: Any) -> ServerResponse:  # noqa: ANN401  requests' own
@@ -212,7 +222,7 @@ _ERRORS: tuple[tuple[type[Exception], str, str], ...] = (
     (
         requests.exceptions.ConnectionError,
         "resol",
-        "cannot be reached, because its name is not known: check the address, and the network or VPN.",
+        "cannot be reached, because its name cannot be resolved: check the address, and the network or VPN.",
     ),
     (
         requests.exceptions.ConnectionError,

@@ -15,18 +15,27 @@ from msgspec import Struct
 
 from profiler.core.errors import TaskProfilerError
 from profiler.core.files import package_data_folder
+from profiler.core.index_names import DEFAULT_PREFIX, IndexKind, index_name
 
-Method = Literal["GET", "PUT", "POST"]
+Method = Literal["GET", "PUT", "POST", "DELETE"]
 Engine = Literal["elasticsearch", "opensearch"]
 
-DEFAULT_PREFIX = "task"
 POLICY = "task-profiler"
 _POLICY_FILES: Mapping[Engine, str] = {"elasticsearch": "elasticsearch-ilm.json", "opensearch": "opensearch-ism.json"}
 # The indices behind the data views of the dashboards: as long as one does not exist, its panels are errors.
-_FIRST_INDICES = ("reports", "checkpoints", "notices")
-INDEX_PERIODS: Mapping[str, str] = {"month": "%Y.%m", "day": "%Y.%m.%d"}
+_FIRST_INDICES: tuple[IndexKind, ...] = ("reports", "checkpoints", "notices")
+# Settings of the templates that Elastic Cloud Serverless rejects.
+_NOT_IN_SERVERLESS = ("number_of_shards", "auto_expand_replicas")
 _HTTP_OK = 200
 _HTTP_NOT_FOUND = 404
+_DENIED = (401, 403)
+
+
+class Product(Struct, frozen=True, kw_only=True):
+    """What a server is. ``is_serverless``: Elastic Cloud Serverless, which manages shards and replicas itself."""
+
+    engine: Engine
+    is_serverless: bool = False
 
 
 class ServerResponse(Struct, frozen=True, kw_only=True):
@@ -40,6 +49,14 @@ class ServerResponse(Struct, frozen=True, kw_only=True):
     def ok(self) -> bool:
         """Whether the request succeeded."""
         return _HTTP_OK <= self.status < _HTTP_OK + 100
+
+
+class RejectedError(TaskProfilerError):
+    """The server rejects a policy or a template. ``is_permitted``: not because of missing rights."""
+
+    def __init__(self, message: str, *, is_permitted: bool) -> None:
+        super().__init__(message)
+        self.is_permitted = is_permitted
 
 
 class SearchServer(Protocol):
@@ -86,11 +103,12 @@ def install_templates(
     With ``dry_run``, the steps are yielded without changing the server.
 
     Raises:
-        TaskProfilerError: the server rejects the policy or a template.
+        RejectedError: the server rejects the policy or a template.
     """
-    engine = detect_engine(server)
+    product = detect_product(server)
+    engine = product.engine
     has_policy = False
-    policy = _LifecyclePolicy(server, engine, prefixed_name(POLICY, prefix))
+    policy = LifecyclePolicy(server, engine, prefixed_name(POLICY, prefix))
     if policy.is_supported():
         if not dry_run:
             policy.put(with_index_prefix(files.policies[engine], prefix))
@@ -101,15 +119,19 @@ def install_templates(
     for name, template in files.templates.items():
         full_name = prefixed_name(name, prefix)
         body = with_index_prefix(template, prefix)
+        settings = body["template"]["settings"]["index"]
+        if product.is_serverless:
+            for setting in _NOT_IN_SERVERLESS:
+                settings.pop(setting, None)
         if engine == "elasticsearch" and has_policy:
-            body["template"]["settings"]["index"]["lifecycle"] = {"name": policy.name}
+            settings["lifecycle"] = {"name": policy.name}
         if not dry_run:
             _raise_unless_ok(
                 server.request("PUT", f"/_index_template/{full_name}", body), f"index template {full_name}"
             )
         yield SetupStep(what=f"index template {full_name}", done=True)
     for kind in _FIRST_INDICES:
-        yield from _create_index(server, f"{prefix}-{kind}-{now.strftime(INDEX_PERIODS[period])}", dry_run=dry_run)
+        yield from _create_index(server, index_name(kind, now, prefix=prefix, period=period), dry_run=dry_run)
 
 
 def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator[SetupStep]:
@@ -120,24 +142,23 @@ def _create_index(server: SearchServer, name: str, *, dry_run: bool) -> Iterator
     if response is None or response.ok:
         yield SetupStep(what=f"index {name}", done=True)
     elif "resource_already_exists" not in str(response.body):  # the forwarder was faster
-        yield SetupStep(
-            what=f"index {name} ({_rejection(response)}): its panels are errors until it exists", done=False
-        )
+        yield SetupStep(what=f"index {name} ({rejection(response)}): its panels are errors until it exists", done=False)
 
 
-def detect_engine(server: SearchServer) -> Engine:
+def detect_product(server: SearchServer) -> Product:
     """Detect the product. Raises TaskProfilerError if it is neither Elasticsearch nor OpenSearch."""
     response = server.request("GET", "/")
     version = response.body.get("version") if response.ok and isinstance(response.body, dict) else None
     if not isinstance(version, dict) or "number" not in version:
         raise TaskProfilerError(
-            f"There is no Elasticsearch or OpenSearch at {response.address} (HTTP {response.status}): check URL and "
+            f"There is no Elasticsearch or OpenSearch at {response.address} ({rejection(response)}): check URL and "
             "sign-in."
         )
-    return "opensearch" if version.get("distribution") == "opensearch" else "elasticsearch"
+    engine: Engine = "opensearch" if version.get("distribution") == "opensearch" else "elasticsearch"
+    return Product(engine=engine, is_serverless=version.get("build_flavor") == "serverless")
 
 
-class _LifecyclePolicy:
+class LifecyclePolicy:
     """The lifecycle policy in the API of either engine."""
 
     def __init__(self, server: SearchServer, engine: Engine, name: str) -> None:
@@ -145,20 +166,20 @@ class _LifecyclePolicy:
         self._is_opensearch = engine == "opensearch"
         self.feature = "ISM" if self._is_opensearch else "ILM"
         self.name = name
-        self._path = f"/_plugins/_ism/policies/{name}" if self._is_opensearch else f"/_ilm/policy/{name}"
+        self.path = f"/_plugins/_ism/policies/{name}" if self._is_opensearch else f"/_ilm/policy/{name}"
 
     def is_supported(self) -> bool:
         """Whether the server supports lifecycle policies: then it responds "policy not found" to an unknown one.
 
         Without support, the server reads the path as an index (Elasticsearch 7) or finds no handler (8, OpenSearch).
         """
-        response = self._server.request("GET", self._path)
+        response = self._server.request("GET", self.path)
         return response.ok or (response.status == _HTTP_NOT_FOUND and "policy not found" in str(response.body).lower())
 
     def put(self, body: Mapping[str, Any]) -> None:
         """Install or replace the policy. OpenSearch requires the version of the policy to be replaced."""
-        existing = self._server.request("GET", self._path)
-        path = self._path
+        existing = self._server.request("GET", self.path)
+        path = self.path
         if self._is_opensearch and existing.ok:
             path += f"?if_seq_no={existing.body['_seq_no']}&if_primary_term={existing.body['_primary_term']}"
         _raise_unless_ok(self._server.request("PUT", path, body), f"lifecycle policy {self.name}")
@@ -185,10 +206,14 @@ def prefixed_name(text: str, prefix: str) -> str:
 
 def _raise_unless_ok(response: ServerResponse, what: str) -> None:
     if not response.ok:
-        raise TaskProfilerError(f"The {what} was rejected ({_rejection(response)}).")
+        raise RejectedError(
+            f"The {what} was rejected ({rejection(response)}).", is_permitted=response.status not in _DENIED
+        )
 
 
-def _rejection(response: ServerResponse) -> str:
-    error = response.body.get("error") if isinstance(response.body, dict) else None
-    reason = error.get("reason") if isinstance(error, dict) else error
-    return f"HTTP {response.status}: {reason or 'no reason given'}"
+def rejection(response: ServerResponse) -> str:
+    """The status and the reason of a failed request, which Amazon OpenSearch Service names ``message``."""
+    body = response.body if isinstance(response.body, dict) else {}
+    error = body.get("error")
+    reason = error.get("reason") if isinstance(error, dict) else body.get("message") or body.get("Message") or error
+    return f"HTTP {response.status}: {reason}" if reason else f"HTTP {response.status}"

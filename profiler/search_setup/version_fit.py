@@ -1,4 +1,4 @@
-"""Fits the saved objects, which are in the format of Kibana 7.16, to the version of the server."""
+"""Fits the saved objects to the version of the server."""
 
 import json
 import re
@@ -9,7 +9,6 @@ from profiler.search_setup.dashboard_import import UiVersion
 
 _FIRST_CONTROLS: Final = 8  # the major version of Kibana whose dashboards can have dropdown lists
 _FIRST_LINKS: Final = (8, 12)
-_LENS_FORMAT: Final = (8, 1)
 _DASHBOARD_LINK: Final = re.compile(r"\[([^]]+)\]\(#/view/([\w-]+)\)")
 _SEPARATOR: Final = " · "
 _LINKS_WIDTH: Final = 32  # of 48 columns
@@ -22,17 +21,15 @@ def fit_objects(objects: Iterable[SavedObject], version: UiVersion) -> list[Save
     """Leave out what this version does not know, and use what it knows beyond the format of the file.
 
     Kibana 8 has dropdown lists in dashboards; the strict mapping of Kibana 7 could reject the whole dashboard for them.
-    Kibana 8.1 deletes the parameters of a column's format when it imports charts in an older format than its own.
     Kibana 8.12 has links between dashboards that keep the time range and the filters; an address in a text cannot.
     """
     if version.is_opensearch:
         return list(objects)
     if version.major < _FIRST_CONTROLS:
         return [_without_controls(saved_object) for saved_object in objects]
-    number = (version.major, version.minor)
-    fitted = [_in_later_format(item) if number >= _LENS_FORMAT else item for item in objects]
+    fitted = list(objects)
     is_classic = all(item["type"] != "lens" for item in fitted)  # their dashboards keep the format of any version
-    return fitted if is_classic or number < _FIRST_LINKS else list(_with_links(fitted))
+    return fitted if is_classic or (version.major, version.minor) < _FIRST_LINKS else list(_with_links(fitted))
 
 
 def _without_controls(saved_object: SavedObject) -> SavedObject:
@@ -48,17 +45,8 @@ def _without_controls(saved_object: SavedObject) -> SavedObject:
     }
 
 
-def _in_later_format(saved_object: SavedObject) -> SavedObject:
-    """A chart of Lens in the format of 8.1: the name of the counted documents is the only difference."""
-    if saved_object["type"] != "lens":
-        return saved_object
-    text = json.dumps(saved_object["attributes"]).replace('"sourceField": "Records"', '"sourceField": "___records___"')
-    version = ".".join(map(str, (*_LENS_FORMAT, 0)))
-    return {**saved_object, "attributes": json.loads(text), "migrationVersion": {"lens": version}}
-
-
 def _with_links(objects: list[SavedObject]) -> Iterator[SavedObject]:
-    """Move the links to dashboards from the text into an object of their own; links to other pages stay."""
+    """Move the links to dashboards from the text into a separate object; links to other pages stay."""
     texts = {item["id"]: text for item in objects if (text := _navigation_text(item)) is not None}
     for item in objects:
         if item["id"] in texts:
@@ -98,7 +86,7 @@ def _split_navigation(saved_object: SavedObject, text: str) -> Iterator[SavedObj
 
 
 def _with_links_panel(dashboard: SavedObject, navigations: Container[str]) -> SavedObject:
-    """Place the links in the panel of the text, and the rest of the text beside them."""
+    """Place the links in the panel of the text, and the rest of the text next to them."""
     panels = json.loads(dashboard["attributes"]["panelsJSON"])
     targets = {reference["name"]: reference["id"] for reference in dashboard["references"]}
     for panel in panels:

@@ -12,7 +12,7 @@ class LogTarget(Struct, frozen=True, kw_only=True):
 
 
 class DeliveryFailure(Struct, frozen=True):
-    """The line was not delivered. ``reason`` is a sentence that says why and what to do."""
+    """The line was not delivered. ``reason`` is one sentence: the cause and what to do."""
 
     reason: str
 

@@ -28,6 +28,7 @@ from botocore.httpsession import URLLib3Session
 from urllib3.exceptions import HTTPError
 
 from profiler.core.aws_clients import bounded_config, open_session
+from profiler.core.aws_error_codes import ACCESS_DENIED, EXPIRED, error_code, error_status, is_throttled
 from profiler.sinks import DeliveryFailure, LogTarget, TransientFailure
 
 MAX_ANSWER_BYTES = 1024 * 1024
@@ -36,14 +37,10 @@ _READ_TIMEOUT_SECONDS = 5
 # The sink repeats the call until its time is over.
 _ATTEMPTS_PER_CALL = 3
 _FIRST_SERVER_ERROR = 500
-_TOO_MANY_REQUESTS = 429
-_THROTTLED = frozenset({"RequestLimitExceeded", "TooManyRequestsException", "SlowDown", "BandwidthLimitExceeded"})
-_EXPIRED = frozenset({"ExpiredTokenException", "ExpiredToken"})
 _MAX_CAUSE_CHARS = 300
 _ALREADY_ACCEPTED = "DataAlreadyAcceptedException"
-_ACCESS_DENIED = frozenset({"AccessDeniedException", "AccessDenied", "UnauthorizedOperation"})
-# AWS refuses signatures whose time is more than 5 minutes off. This error code also stands for a wrong key; only
-# the message shows that the time is the reason.
+# AWS refuses signatures whose time is more than 5 minutes off. A wrong key has the same error code; only the message
+# shows that the time is the reason.
 _SIGNATURE_REFUSED = "InvalidSignatureException"
 _SIGNATURE_TIMES = ("Signature expired", "Signature not yet current")
 _CLOCK_SKEW = frozenset({"RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"})
@@ -149,7 +146,7 @@ def _what_answered(response: AWSResponse, body: bytes) -> str:
 
 def was_accepted(error: Exception) -> bool:
     """Whether an earlier attempt has stored the line, but its answer was lost."""
-    return isinstance(error, ClientError) and _code(error) == _ALREADY_ACCEPTED
+    return isinstance(error, ClientError) and error_code(error) == _ALREADY_ACCEPTED
 
 
 def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
@@ -160,14 +157,14 @@ def failure_of(error: Exception, target: LogTarget) -> DeliveryFailure:
         return DeliveryFailure(
             f"CloudWatch Logs cannot be reached ({error}): the task needs a route to it and a task role."
         )
-    code, status = _code(error), _status(error)
-    if code in _EXPIRED or _is_throttling(code, status) or status >= _FIRST_SERVER_ERROR:
-        return TransientFailure(cause_of(error), has_expired=code in _EXPIRED)
+    code, status = error_code(error), error_status(error)
+    if code in EXPIRED or is_throttled(code, status) or status >= _FIRST_SERVER_ERROR:
+        return TransientFailure(cause_of(error), has_expired=code in EXPIRED)
     return DeliveryFailure(_refusal(code, _message(error), target))
 
 
 def _refusal(code: str, message: str, target: LogTarget) -> str:
-    if code in _ACCESS_DENIED:
+    if code in ACCESS_DENIED:
         return f"The task role may not write to log group {target.group}: allow logs:PutLogEvents on it ({code})."
     if code == "ResourceNotFoundException":
         return (
@@ -207,10 +204,10 @@ def _cause(error: Exception) -> str:
 
 
 def _answered(error: ClientError) -> str:
-    code, status = _code(error), _status(error)
-    if _is_throttling(code, status):
+    code, status = error_code(error), error_status(error)
+    if is_throttled(code, status):
         return f"it throttles ({code}: {_message(error)})"
-    return f"the credentials have expired ({code})" if code in _EXPIRED else f"HTTP {status} was answered ({code})"
+    return f"the credentials have expired ({code})" if code in EXPIRED else f"HTTP {status} was answered ({code})"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -224,17 +221,5 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = inner if isinstance(inner, BaseException) else error.__cause__ or error.__context__
 
 
-def _is_throttling(code: str, status: int) -> bool:
-    return "Throttl" in code or code in _THROTTLED or status == _TOO_MANY_REQUESTS
-
-
-def _code(error: ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Code", "unknown error"))
-
-
 def _message(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Message", "")).partition("\n")[0]
-
-
-def _status(error: ClientError) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

@@ -66,7 +66,7 @@ class CloudWatchLogsSink:
         one begins near the end of the time.
 
         The less important line ``before`` goes along in the first attempt only: it may be why that fails. It is left
-        out if there is no time for an attempt that fails.
+        out if no time is left for an attempt that fails.
         """
         deadline_ns = self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
         pause_seconds = _FIRST_PAUSE_SECONDS

@@ -5,16 +5,18 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.record.hardware import WHOLE_INSTANCE, idle_advice
+from profiler.record.gpu_idle import gpu_advice
+from profiler.record.hardware import WHOLE_INSTANCE
 from profiler.record.impossible_values import without_impossible
 from profiler.record.record_model import Recommendation, Record, Report, TaskSize
 from profiler.record.units import VCPU_DIGITS, as_number, format_count, format_memory
+from profiler.record.worth_a_word import HIGH_USE_SHARE
 from profiler.sizing.choose_size import DeploymentTarget, Policy, SizeDecision, recommend_size
 from profiler.sizing.evidence import Evidence, evidence_of_runs
 from profiler.sizing.prices import PriceOverrides, cost_of
-from profiler.sizing.reasons import HIGH_USE_SHARE, reasons
+from profiler.sizing.reasons import reasons
 from profiler.sizing.run_facts import facts_of
-from profiler.sizing.what_if import SizeOption
+from profiler.sizing.what_if import SizeOption, idle_gpu_hours_per_month
 
 _RUNNING = "running"
 _SATURATED_DIGITS = 1
@@ -34,9 +36,9 @@ class Advice(Struct, frozen=True, kw_only=True):
 
     @property
     def risk(self) -> str | None:
-        """A sentence if the current memory may be too small; None if there is no such risk.
+        """A sentence if the current memory may be too small, or None.
 
-        An out-of-memory kill at a size below the current one has been dealt with.
+        An out-of-memory kill at a size below the current one no longer counts.
         """
         evidence, size = self.evidence, self.choice.current or TaskSize()
         size_mb, oom_size_mb, peak_mb = size.memory_mb, evidence.oom_size_mb, evidence.required_memory_mb
@@ -78,11 +80,12 @@ def as_json(advice: Advice) -> Mapping[str, object]:
         "family": advice.family,
         "accountId": evidence.family.account_id,
         "region": evidence.family.region,
-        **({} if evidence.on_fargate is None else {"onFargate": evidence.on_fargate}),
+        **({"onFargate": evidence.on_fargate} if evidence.is_moved else {}),
         "runs": evidence.runs,
         "current": _size(choice.current),
         "recommended": _size(choice.size),
         "savingPercent": choice.saving_percent,
+        "idleGpuHoursPerMonth": idle_gpu_hours_per_month(evidence),
         "sizes": [_option(option) for option in choice.options],
         "reasons": list(advice.reasons),
         "evidence": {
@@ -124,7 +127,7 @@ def _option(option: SizeOption) -> Mapping[str, object]:
 def with_recommendation(record: Record, price_overrides: PriceOverrides | None, *, time: str) -> Record:
     """Add cost and recommendation to the record of an ended run, as far as they are known.
 
-    The record of a running task is returned unchanged. Advice on idle GPUs follows the reasons for the size; it is
+    The record of a running task is returned unchanged. Advice on GPUs follows the reasons for the size; it is
     left out if the GPUs may belong to other tasks of the instance.
     """
     if record.status == _RUNNING:
@@ -133,10 +136,10 @@ def with_recommendation(record: Record, price_overrides: PriceOverrides | None, 
     possible = without_impossible(record) or record
     prices = price_overrides or PriceOverrides()
     advice = _recommendation(possible, prices, time)
-    idle = None if record.gpu_scope == WHOLE_INSTANCE else idle_advice(record.gpus)
-    if idle is not None:
+    of_gpus = () if record.gpu_scope == WHOLE_INSTANCE else tuple(gpu_advice(record))
+    if of_gpus:
         advice = advice or Recommendation()
-        advice = replace(advice, reasons=(*advice.reasons, idle))
+        advice = replace(advice, reasons=(*advice.reasons, *of_gpus))
     return replace(record, cost=cost_of(possible, prices), recommendation=advice)
 
 

@@ -7,7 +7,6 @@ docs/right-size.md explains the policy.
 """
 
 import math
-from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,21 +14,29 @@ from msgspec.structs import replace
 from profiler.core.ecs_terms import FARGATE
 from profiler.record.record_model import TaskSize
 from profiler.record.units import as_number
-from profiler.sizing.duration_factors import SAME_DURATION, SATURATED_PERCENT, DurationFactor
+from profiler.record.worth_a_word import SATURATED_PERCENT
+from profiler.sizing.duration_factors import (
+    MIN_SLOWER_FACTOR,
+    SAME_DURATION,
+    DurationFactor,
+    smaller_vcpus,
+)
 from profiler.sizing.evidence import Evidence
-from profiler.sizing.fargate import Size, legal_sizes
+from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides, prices
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, MemoryNeed, SizeOption, WhatIf
 
-# A size that the growing peak passes within so many runs is too small.
+# A size that the growing peak passes within this many runs is too small.
 GROWTH_RUNS = 30
+# The margin above the means of minutes, which do not show shorter peaks.
+MINUTE_MARGIN_PERCENT = 50
 _VCPU_STEP = 0.25
 _MEMORY_STEP_MB = 64
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """What a recommended size must hold.
+    """The limits of a recommended size.
 
     Attributes:
         memory_margin_percent: The margin above the largest memory requirement.
@@ -43,11 +50,10 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 
 class DeploymentTarget(Struct, frozen=True, kw_only=True):
-    """Where the task will run, if this is known from its task definition; None: as the latest run."""
+    """Where the task will run, by its task definition; None: where its latest run did."""
 
     launch_type: str | None = None
     cpu_architecture: str | None = None
-    windows: bool = False
 
 
 class SizeDecision(Struct, frozen=True, kw_only=True):
@@ -62,7 +68,7 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
         is_saturated: The runs used all of the current vCPU size for 5 % of the time or more.
         growth: The growth of the required memory; None if it does not grow.
         outgrown: The size that would be enough without the growth; None if the growth does not change the size.
-        chosen: The recommended size, what its runs would take and cost; None outside Fargate.
+        chosen: The recommended size with the duration and the cost of its runs; None outside Fargate.
         options: The table of sizes, by vCPU; empty outside Fargate.
         legal: The sizes that Fargate has; empty outside Fargate.
         policy: The limits that the size holds.
@@ -73,7 +79,6 @@ class SizeDecision(Struct, frozen=True, kw_only=True):
     is_fargate: bool
     policy: Policy
     need: MemoryNeed
-    is_windows: bool = False
     is_max_vcpu: bool = False
     is_max_memory: bool = False
     needs_more_vcpu: bool = False
@@ -122,6 +127,9 @@ def recommend_size(
 ) -> SizeDecision:
     """Recommend a size for a family. A size that the growing peak passes within 30 runs is too small."""
     target = target or DeploymentTarget()
+    if evidence.is_by_minute:
+        margin_percent = max(policy.memory_margin_percent, MINUTE_MARGIN_PERCENT)
+        policy = replace(policy, memory_margin_percent=margin_percent)
     trend = growth(evidence.needs_mb)
     need = _memory_need(evidence, policy)
     decision = _decide(evidence, policy, price_overrides, target, need)
@@ -136,11 +144,7 @@ def recommend_size(
 
 
 def _decide(
-    evidence: Evidence,
-    policy: Policy,
-    price_overrides: PriceOverrides,
-    target: DeploymentTarget,
-    need: MemoryNeed,
+    evidence: Evidence, policy: Policy, price_overrides: PriceOverrides, target: DeploymentTarget, need: MemoryNeed
 ) -> SizeDecision:
     """Choose the size that holds the memory need."""
     task = evidence.latest
@@ -154,10 +158,9 @@ def _decide(
             need=need,
             is_saturated=is_saturated,
         )
-    sizes = legal_sizes(windows=target.windows)
-    # The price table is for Linux. For Windows, only prices from the settings apply.
-    region = None if target.windows else task.region
-    known_prices = prices(region, target.cpu_architecture or task.cpu_architecture, price_overrides)
+    sizes = LEGAL_SIZES
+    architecture = target.cpu_architecture or task.cpu_architecture
+    known_prices = prices(task.region, architecture, price_overrides, on_spot=task.is_on_spot)
     what_if = WhatIf(
         evidence=evidence, need=need, max_slowdown_percent=policy.max_slowdown_percent, prices=known_prices
     )
@@ -172,14 +175,16 @@ def _decide(
         and (option.holds_memory or (needs_more_memory and option.size.memory_mb == max_memory_mb))
     ]
     larger = [option for option in fitting if option.size.vcpu > (evidence.current_vcpu or max_vcpu)]
-    chosen = smallest(larger) if larger and policy.faster and is_saturated else cheapest(fitting)
+    if larger and policy.faster and is_saturated:
+        chosen = min(larger, key=lambda option: option.size)
+    else:  # of several sizes that cost the same, the one with the most vCPUs, then the least memory
+        chosen = min(fitting, key=lambda option: (option.comparable_cost, -option.size.vcpu, option.size.memory_mb))
     return SizeDecision(
         current=task.size,
         size=TaskSize(vcpu=as_number(chosen.size.vcpu), memory_mb=as_number(chosen.size.memory_mb)),
         is_fargate=True,
         policy=policy,
         need=need,
-        is_windows=target.windows,
         is_max_vcpu=chosen.size.vcpu == max_vcpu,
         is_max_memory=chosen.size.memory_mb == max_memory_mb,
         needs_more_vcpu=needs_more_vcpu,
@@ -196,38 +201,39 @@ def _decide(
 def _memory_need(evidence: Evidence, policy: Policy) -> MemoryNeed:
     """Add the margin. An unknown requirement is replaced by the current size, without a margin.
 
-    A size whose limit the usage reached unseen is not reduced.
+    A size whose limit the usage reached unseen is not reduced. Neither is the size of runs too short for means of
+    minutes.
     """
     current = evidence.latest.size or TaskSize()
     memory_mb = evidence.required_memory_mb
     needed_mb = current.memory_mb or 0 if memory_mb is None else memory_mb * (1 + policy.memory_margin_percent / 100)
-    return MemoryNeed(
-        memory_mb=max(needed_mb, evidence.reached_size_mb or 0),
-        above_mb=evidence.oom_size_mb or 0,
-    )
-
-
-def cheapest(options: Sequence[SizeOption]) -> SizeOption:
-    """Return the size at which a run costs least at the upper bound of its duration.
-
-    Of sizes that cost the same, it is the one with the most vCPUs, then the one with the least memory.
-    """
-    return min(options, key=lambda option: (option.comparable_cost, -option.size.vcpu, option.size.memory_mb))
-
-
-def smallest(options: Sequence[SizeOption]) -> SizeOption:
-    """Return the size with the fewest vCPUs and then the least memory."""
-    return min(options, key=lambda option: option.size)
+    least_mb = max(evidence.reached_size_mb or 0, (current.memory_mb or 0) if evidence.is_too_short else 0)
+    return MemoryNeed(memory_mb=max(needed_mb, least_mb), above_mb=evidence.oom_size_mb or 0)
 
 
 def _round_up(evidence: Evidence, need: MemoryNeed) -> TaskSize:
-    """Round up to steps of 0.25 vCPU and 64 MiB; an unknown requirement stays None."""
+    """Round up to steps of 0.25 vCPU and 64 MiB; an unknown requirement stays None.
+
+    A size of Fargate at which no run would be slower is enough, and a size that was enough is not exceeded.
+    """
     vcpu = memory_mb = None
     if evidence.required_vcpu is not None:
-        vcpu = as_number(_step_up(evidence.required_vcpu, 0, _VCPU_STEP))
+        rounded, limit = _step_up(evidence.required_vcpu, 0, _VCPU_STEP), evidence.latest.vcpu_limit
+        if limit is not None and evidence.required_vcpu <= limit:
+            rounded = min(rounded, limit)
+        vcpu = as_number(min(rounded, _vcpu_not_slower(evidence) or rounded))
     if evidence.required_memory_mb is not None or evidence.oom_size_mb is not None:
         memory_mb = as_number(_step_up(need.memory_mb, need.above_mb, _MEMORY_STEP_MB))
     return TaskSize(vcpu=vcpu, memory_mb=memory_mb)
+
+
+def _vcpu_not_slower(evidence: Evidence) -> float | None:
+    """The smallest size of Fargate below the current one that slows down no run; None if that is unknown."""
+    if evidence.slowdowns is None or evidence.vcpu_without_slowdown is not None:
+        return None
+    limit = evidence.latest.vcpu_limit
+    factors = ((vcpu, evidence.slowdowns.get(vcpu, SAME_DURATION)) for vcpu in smaller_vcpus(limit))
+    return next((vcpu for vcpu, factor in factors if factor.max < MIN_SLOWER_FACTOR), None)
 
 
 def _step_up(minimum: float, above: float, step: float) -> float:

@@ -3,7 +3,7 @@
 Each report has the bounds of its own run: slowdown(c) for each size c, compared with how the run went. Compared with
 the current size, the run would take slowdown(c) ÷ slowdown(current) times as long. Both are known as bounds only, so
 the smallest quotient is min(c) ÷ max(current) and the largest max(c) ÷ min(current). A task with half the vCPUs takes
-at most twice as long, so no quotient is more than current ÷ c. Of a family, the largest bounds of any run count.
+at most twice as long, so no quotient is more than current ÷ c. For a family, the largest bounds of any run count.
 """
 
 import math
@@ -12,15 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from profiler.record.record_model import SlowdownBounds
+from profiler.record.worth_a_word import SATURATED_PERCENT
 from profiler.sizing.fargate import LEGAL_VCPUS
 from profiler.sizing.run_facts import RunFacts
 
-# From this share of the time on in which all vCPUs were used, a task counts as saturated.
-SATURATED_PERCENT = 5
 FACTOR_DIGITS = 3
 _PERCENT_DIGITS = 3
 _NO_SLOWDOWN = SlowdownBounds(min=1, max=1)
-# Only for the weighted mean: a run of unknown duration counts if there is no other.
+# From here on, a run counts as slower.
+MIN_SLOWER_FACTOR = 1.05
+# Only for the weighted mean: a run of unknown duration counts only without any other.
 UNKNOWN_DURATION_MS = 1
 
 
@@ -44,7 +45,7 @@ def duration_factors(runs: Iterable[RunFacts], current_vcpu: float | None) -> Ma
         return None
     factors = {}
     for vcpu in smaller_vcpus(current_vcpu):
-        limit = max_factor(vcpu, current_vcpu)
+        limit = math.inf if current_vcpu is None else current_vcpu / vcpu
         bounds = [
             (slowdown.get(vcpu, _NO_SLOWDOWN), slowdown.get(current_vcpu or 0, _NO_SLOWDOWN)) for slowdown in slowdowns
         ]
@@ -74,11 +75,6 @@ def larger_factor(vcpu: float, seen_vcpu: float, saturated: float | None) -> Dur
     return DurationFactor(min=round(1 - saturated / 100 * (1 - seen_vcpu / vcpu), FACTOR_DIGITS), max=1)
 
 
-def max_factor(vcpu: float, current_vcpu: float | None) -> float:
-    """Return the most times as long that work can take with ``vcpu``, a size below the current one."""
-    return math.inf if current_vcpu is None else current_vcpu / vcpu
-
-
 def quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
     """Divide a bound at another size by a bound at the current size; the result is between 1 and ``limit``."""
     return round(min(max(slowdown / current_slowdown, 1.0), limit), FACTOR_DIGITS)
@@ -87,7 +83,7 @@ def quotient(slowdown: float, current_slowdown: float, limit: float) -> float:
 def monotone(factors: Mapping[float, DurationFactor]) -> Mapping[float, DurationFactor]:
     """Leave out sizes without a slowdown, and let no size be faster than a larger one.
 
-    The monitor's own reports are like that. Those of other programs may not be.
+    The monitor's own reports fulfil both. Reports of other programs may not.
     """
     slower: dict[float, DurationFactor] = {}
     larger = SAME_DURATION
@@ -117,7 +113,7 @@ def _mean_percent(
 ) -> float | None:
     """The mean weighted by the runs' durations.
 
-    Runs at another vCPU size do not count: they say nothing about how busy the task is now.
+    Runs at another vCPU size do not count: they do not show how busy the task is now.
     """
     known = [
         (percent, UNKNOWN_DURATION_MS if run.duration_ms is None else run.duration_ms)

@@ -8,12 +8,17 @@ ignored and counted as such.
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from profiler.core.optional_math import max_known
+from profiler.core.optional_math import max_known, mean_known
+from profiler.core.timestamps import NS_PER_MS
 from profiler.record.family_identity import FamilyKey
 from profiler.record.record_model import PeakSource, Report
+from profiler.record.units import billed_ms
 from profiler.sizing.duration_factors import DurationFactor, cpu_wait_percent, duration_factors, saturated_percent
 from profiler.sizing.on_fargate import facts_on_fargate
 from profiler.sizing.run_facts import RunFacts, Task
@@ -23,9 +28,57 @@ FEW_RUNS = 5
 """Below this number, a recommendation is not reliable."""
 MAX_FINE_PERIOD_MS = 2000
 """With a longer period of the statistics, sampled peaks can miss a short spike."""
-_MS_DIGITS = 3
+MIN_MINUTES = 10
+"""A run of fewer minutes is too short for the means of minutes to show its memory peak."""
 _FAILURE = "failure"
 _STOPPED = "stopped"
+_MS_DIGITS = 3
+
+
+class _Run(NamedTuple):
+    """The billed time of a run, and its parts: until the start, and after it."""
+
+    was_ms: float
+    before_ms: float
+    duration_ms: float
+
+
+class BilledTime(Struct, frozen=True):
+    """The runs of each task whose billed time is known. A task is billed until its last run has ended.
+
+    Fargate bills a task from the start of the image pull, rounds up to a second, and bills at least a minute. Only the
+    duration after the start depends on the size of the task.
+    """
+
+    tasks: tuple[tuple[_Run, ...], ...] = ()
+
+    def mean_ms(self, factor: float) -> float | None:
+        """The mean over the tasks if each run took ``factor`` times as long; None if no billed time is known."""
+        return _mean_ms(self.tasks, factor) if self.tasks else None
+
+
+def billed_time(runs: Iterable[RunFacts]) -> BilledTime:
+    """Collect the billed times of runs by task. A run of unknown duration changes as a whole."""
+    tasks: dict[str, list[_Run]] = {}
+    for run in runs:
+        if run.billed_ms:
+            duration_ms = run.billed_ms if run.duration_ms is None else run.duration_ms
+            before_ms = max(run.billed_ms - duration_ms, 0) if run.init_ms is None else run.init_ms
+            tasks.setdefault(run.task_id, []).append(_Run(run.billed_ms, before_ms, duration_ms))
+    return BilledTime(tuple(map(tuple, tasks.values())))
+
+
+@lru_cache(maxsize=64)
+def _mean_ms(tasks: tuple[tuple[_Run, ...], ...], factor: float) -> float:
+    """Cached: each size of the table needs the mean, and many sizes have the same factor."""
+    times_ms = [max(_billed_ms(run, factor) for run in runs) for runs in tasks]
+    return round(math.fsum(times_ms) / len(tasks), _MS_DIGITS)
+
+
+def _billed_ms(run: _Run, factor: float) -> float:
+    if factor == 1:
+        return run.was_ms
+    return billed_ms(0, round((run.before_ms + run.duration_ms * factor) * NS_PER_MS)) or run.was_ms
 
 
 class Spike(Struct, frozen=True, kw_only=True):
@@ -40,12 +93,12 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     Attributes:
         runs: Number of measured runs. ``failed`` and ``stopped`` count some of them.
-        out_of_memory: Number of all runs that ran out of memory. ``out_of_memory_unmeasured`` counts those of
-            them that are not in ``runs``.
+        out_of_memory: Number of all runs that ran out of memory. ``out_of_memory_unmeasured`` counts the ones that are
+            not in ``runs``.
         ignored: Number of the remaining runs, without measurements.
         required_memory_mb: The largest requirement of any run, other containers included; ``required_vcpu`` alike.
         batch_peak_mb: The batch's part of ``required_memory_mb``.
-        slowdowns: The bounds of the duration at each vCPU size at which a run would be slower than at that of
+        slowdowns: The bounds of the duration at each vCPU size at which a run would be slower than at the size of
             ``latest``; None if no run has such bounds.
         vcpu_without_slowdown: The largest vCPU requirement of the runs that have no such bounds (schema 1.0).
         saturated_percent: The share of the time in which the runs at the current vCPU size used all of it.
@@ -56,10 +109,15 @@ class Evidence(Struct, frozen=True, kw_only=True):
         peak_source: The least exact source of any peak. ``stats_period_ms``: the longest period.
         window_ns: Time between the starts of the first and the last run of the window, measured or not.
         window_tasks: The number of tasks in the window, measured or not. Each container of a task may have a report.
-        mean_billed_ms: The mean billed duration of the tasks at the current vCPU size. A task is billed once, until its
-            last container with a report has ended.
+        latest: The task of the latest measured run, with the size of the latest run, measured or not.
+        billed: The billed time of the tasks at the current vCPU size; of all tasks if none of them had this size.
+        has_run_at_current_vcpu: Whether a measured run had this size.
         peaks_mb: The batch's peaks in the order of time. ``needs_mb``: the memory that the task required.
+        idle_gpu_hours: The mean of the runs that have it; of the instances' GPUs if ``has_gpus_of_others`` is True.
+        is_by_minute: Whether some of the runs were measured by the means of minutes.
+        is_too_short: Whether all runs are, and too short for them.
         on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
+        is_moved: Whether some of the runs count so.
     """
 
     family: FamilyKey
@@ -86,12 +144,18 @@ class Evidence(Struct, frozen=True, kw_only=True):
     last_started_at: str | None = None
     window_ns: int = 0
     window_tasks: int = 0
-    mean_billed_ms: float | None = None
+    billed: BilledTime = BilledTime()
+    has_run_at_current_vcpu: bool = True
     spike: Spike | None = None
     peaks_mb: tuple[float, ...] = ()
     needs_mb: tuple[float, ...] = ()
     gpus_idle: bool = False
+    idle_gpu_hours: float | None = None
+    has_gpus_of_others: bool = False
+    is_by_minute: bool = False
+    is_too_short: bool = False
     on_fargate: str | None = None
+    is_moved: bool = False
 
     @property
     def current_vcpu(self) -> float | None:
@@ -107,9 +171,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
 class Families:
     """Collects the last runs of each family. Memory is bounded: older runs are dropped on the way.
 
-    Args:
-        last: The number of runs of a family that count.
-        on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
+    The ``last`` runs of a family count. With ``on_fargate``, a Region, runs outside Fargate count as if they had run on
+    Fargate there.
     """
 
     def __init__(self, last: int = LAST_RUNS, on_fargate: str | None = None) -> None:
@@ -142,13 +205,15 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
     killed = [run for run in window if run.out_of_memory]
     killed_unmeasured = sum(1 for run in killed if not run.is_measured)
     with_peak = [run for run in runs if run.peak_mb is not None]
-    current_vcpu = runs[-1].task.vcpu
+    latest = _latest_task(runs[-1].task, window[-1].task)
+    current_vcpu = latest.vcpu
+    runs_now = [run for run in runs if run.task.vcpu == current_vcpu]
     largest = max(with_peak, key=lambda run: run.needed_memory_mb or 0, default=None)
     idle_flags = [run.gpus_idle for run in runs if run.gpus_idle is not None]
     return Evidence(
         family=family,
         runs=len(runs),
-        latest=runs[-1].task,
+        latest=latest,
         failed=sum(1 for run in runs if run.status == _FAILURE),
         stopped=sum(1 for run in runs if run.status == _STOPPED),
         out_of_memory=len(killed),
@@ -169,26 +234,26 @@ def evidence_of_runs(family: FamilyKey, window: Sequence[RunFacts], on_fargate: 
         first_started_at=runs[0].began,
         last_started_at=runs[-1].began,
         window_ns=window[-1].began_ns - window[0].began_ns,
-        window_tasks=len({_task_id(run) for run in window}),
-        mean_billed_ms=_mean_billed_ms(run for run in runs if run.task.vcpu == current_vcpu),
+        window_tasks=len({run.task_id for run in window}),
+        billed=billed_time(runs_now or runs),
+        has_run_at_current_vcpu=bool(runs_now),
         spike=_spike_of(with_peak),
         peaks_mb=tuple(run.peak_mb for run in with_peak if run.peak_mb is not None),
         needs_mb=tuple(run.needed_memory_mb for run in runs if run.needed_memory_mb is not None),
         gpus_idle=bool(idle_flags) and all(idle_flags),
+        idle_gpu_hours=mean_known(*(run.idle_gpu_hours for run in runs)),
+        has_gpus_of_others=any(run.has_gpus_of_others for run in runs),
+        is_by_minute=any(run.is_by_minute for run in runs),
+        is_too_short=all(run.is_by_minute and (run.duration_ms or 0) < MIN_MINUTES * 60_000 for run in runs),
         on_fargate=on_fargate,
+        is_moved=any(run.is_moved for run in runs),
     )
 
 
-def _mean_billed_ms(runs: Iterable[RunFacts]) -> float | None:
-    by_task: dict[str, float] = {}
-    for run in runs:
-        if run.billed_ms is not None:
-            by_task[_task_id(run)] = max(by_task.get(_task_id(run), 0), run.billed_ms)
-    return round(math.fsum(by_task.values()) / len(by_task), _MS_DIGITS) if by_task else None
-
-
-def _task_id(run: RunFacts) -> str:
-    return run.key[0]
+def _latest_task(measured: Task, latest: Task) -> Task:
+    if latest.size is None:
+        return measured
+    return replace(measured, size=latest.size, vcpu_size=latest.vcpu_size, memory_size_mb=latest.memory_size_mb)
 
 
 def _spike_of(runs: Iterable[RunFacts]) -> Spike | None:

@@ -9,8 +9,6 @@ from typing import Final
 from msgspec import Struct
 
 _MB_PER_GB = 1024
-_MAX_WINDOWS_VCPU = 4
-_MIN_WINDOWS_VCPU = 1
 
 
 class Size(Struct, frozen=True, order=True):
@@ -37,10 +35,3 @@ def _sizes() -> tuple[Size, ...]:
 
 LEGAL_SIZES: Final = _sizes()
 LEGAL_VCPUS: Final = tuple(sorted({size.vcpu for size in LEGAL_SIZES}))
-
-
-def legal_sizes(*, windows: bool = False) -> tuple[Size, ...]:
-    """Return the legal task sizes, smallest first. Windows tasks have those of 1 to 4 vCPU."""
-    if not windows:
-        return LEGAL_SIZES
-    return tuple(size for size in LEGAL_SIZES if _MIN_WINDOWS_VCPU <= size.vcpu <= _MAX_WINDOWS_VCPU)

@@ -1,7 +1,7 @@
 """Runs outside Fargate as if they had run there: what they would have been billed, and where.
 
-The whole machine counts as the current size, unless the task has a size of its own. A run that used GPUs or Neuron
-devices, which Fargate does not have, stays as it is.
+The whole machine counts as the current size, unless the task has a size. A run that used GPUs or Neuron devices, which
+Fargate does not have, stays unchanged.
 """
 
 from msgspec.structs import replace
@@ -22,7 +22,7 @@ def facts_on_fargate(report: Report, region: str | None) -> RunFacts:
     if region is None or facts.task.launch_type == FARGATE:
         return facts
     moved = replace(report, record=record_on_fargate(report.record, region))
-    return replace(facts_of(moved), family=facts.family)
+    return replace(facts_of(moved), family=facts.family, is_moved=moved.record.launch_type == FARGATE)
 
 
 def record_on_fargate(record: Record, region: str) -> Record:
@@ -40,12 +40,14 @@ def record_on_fargate(record: Record, region: str) -> Record:
         launch_type=FARGATE,
         region=region,
         task_size=None if known == TaskSize() else known,
-        metrics=replace(metrics, billed_duration_ms=billed_ms(0, duration_ns), ephemeral_storage_size_mb=None),
+        metrics=replace(
+            metrics, billed_duration_ms=billed_ms(0, duration_ns), init_duration_ms=0, ephemeral_storage_size_mb=None
+        ),
     )
 
 
 def cost_on_fargate(record: Record, region: str | None, price_overrides: PriceOverrides) -> Cost | None:
-    """The run's own cost. With a Region, a run outside Fargate has the cost that it would have had there.
+    """The run's own cost. With a Region, a run outside Fargate has its hypothetical cost in this Region.
 
     A size that Fargate does not have has no price.
     """

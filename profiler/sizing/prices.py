@@ -1,4 +1,4 @@
-"""Prices: AWS Fargate's own, those of the settings, and what a run cost.
+"""Prices: AWS Fargate's, the settings', and the cost of a run.
 
 AWS's price list (service AmazonECS, on demand, Linux). The table names where each was found, in 2026.
 """
@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.record.record_model import Cost, Record
+from profiler.record.spot_price import ON_DEMAND_PRICE, SPOT_FRACTION
 
 # ECS runs these tasks on EC2 instances, in the second case on instances that it manages. They have no price per task.
 ON_INSTANCES: Final = ("EC2", "MANAGED_INSTANCES")
@@ -103,9 +104,16 @@ class Prices(Struct, frozen=True, kw_only=True):
 REFERENCE_PRICES: Final = Prices(vcpu_hour_usd=0.04048, gb_hour_usd=0.004445)
 
 
-def prices(region: str | None, architecture: str | None, overrides: PriceOverrides) -> Prices | None:
-    """Find Fargate's prices: from the settings, else from the table; None if neither has them."""
-    table_prices = PRICE_TABLE.get((region or "", architecture or ""), (None, None, None))
+def prices(
+    region: str | None, architecture: str | None, overrides: PriceOverrides, *, on_spot: bool = False
+) -> Prices | None:
+    """Find Fargate's prices: from the settings, else from the table; None if neither has them.
+
+    On Spot, the prices are the table's times a fraction, unless a price is set.
+    """
+    listed = PRICE_TABLE.get((region or "", architecture or ""), (None, None, None))
+    fraction = SPOT_FRACTION if on_spot and not overrides.fargate_names() else 1
+    table_prices = [None if usd is None else usd * fraction for usd in listed]
     vcpu_hour_usd = table_prices[0] if overrides.vcpu_hour_usd is None else overrides.vcpu_hour_usd
     gb_hour_usd = table_prices[1] if overrides.gb_hour_usd is None else overrides.gb_hour_usd
     if vcpu_hour_usd is None or gb_hour_usd is None:
@@ -128,7 +136,7 @@ def _basis(region: str | None, architecture: str | None, overrides: PriceOverrid
     where = " ".join(part for part in (region, FARGATE, architecture) if part)
     names = overrides.fargate_names()
     uses_table = overrides.vcpu_hour_usd is None or overrides.gb_hour_usd is None
-    parts = (where, PRICE_TABLE_DATE if uses_table else None, f"with {', '.join(names)}" if names else None)
+    parts = (where, PRICE_TABLE_DATE if uses_table else None, f"with {', '.join(names)}" if names else ON_DEMAND_PRICE)
     return " ".join(part for part in parts if part)
 
 

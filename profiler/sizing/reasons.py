@@ -8,38 +8,33 @@ from profiler.record.units import (
     format_count,
     format_duration,
     format_memory,
+    format_percent,
+    format_range,
     format_task_size,
     format_usd,
     format_vcpu,
 )
+from profiler.record.worth_a_word import HIGH_USE_SHARE, MIN_CPU_WAIT_PERCENT, SATURATED_PERCENT
 from profiler.sizing.choose_size import SizeDecision
-from profiler.sizing.duration_factors import SATURATED_PERCENT, DurationFactor
-from profiler.sizing.evidence import FEW_RUNS, MAX_FINE_PERIOD_MS, Evidence
+from profiler.sizing.duration_factors import DurationFactor
+from profiler.sizing.evidence import FEW_RUNS, MAX_FINE_PERIOD_MS, MIN_MINUTES, Evidence
 from profiler.sizing.trend import Growth, growth
 from profiler.sizing.what_if import ROUNDING, SizeOption, runs_per_month
 
 _MAX_RUNS_AHEAD = 1000
-HIGH_USE_SHARE = 0.9
 _LOW_USE_SHARE = 0.5
 _SPIKE_SHARE = 0.5
 _MIN_OTHERS_MB = 1
 # A smaller size is an invalid record, and its share could be infinite.
 _MIN_TASK_MB = 1
 _MAX_NAMES = 5
-_MS_PER_HOUR = 3_600_000
-_FACTOR_TEXT_DIGITS = 2
 _MIN_PERCENT = 0.5
-# From this share on, threads wait for a CPU longer than a task of its own CPUs lets them.
-_MIN_WAIT_PERCENT = 10
 
 
 def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) -> tuple[str, ...]:
-    """Return the sentences, the most important first. The first one names the runs and the source of their peaks.
+    """Return the sentences, the most important first. The first one contains the runs and the source of their peaks.
 
-    Args:
-        evidence: The evidence of the family.
-        choice: The recommended size.
-        brief: Leave out the sizes that were not chosen and the options that would choose them.
+    ``brief`` leaves out the sizes that were not chosen and the options that would choose them.
     """
     sentences = (
         *_basis(evidence),
@@ -50,10 +45,10 @@ def reasons(evidence: Evidence, choice: SizeDecision, *, brief: bool = False) ->
         *_limits(choice),
         *_price_on_fargate(evidence, choice),
         *_cost(evidence, choice),
-        *(() if brief else (*_memory_floor(choice), *_smaller_vcpu(evidence, choice))),
+        *(() if brief else (*_memory_floor(evidence, choice), *_smaller_vcpu(evidence, choice))),
         *_trend(evidence, choice),
         *_devices(evidence),
-        *_caveats(evidence, choice, brief=brief),
+        *_caveats(evidence, choice),
     )
     return tuple(sentences)
 
@@ -118,11 +113,11 @@ def _cpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 
 
 def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterator[str]:
-    """What a larger size would bring, as bounds: all of the saturated time is shortened, or none of it."""
-    percent, vcpu = evidence.saturated_percent, evidence.current_vcpu or evidence.latest.vcpu_size
+    """The gain of a larger size, as bounds: all of the saturated time is shortened, or none of it."""
+    percent, vcpu = evidence.saturated_percent, evidence.latest.vcpu_limit
     if not choice.is_saturated or percent is None or not vcpu:
         return
-    used = f"For {percent:.0f} % of the time, the task used all of its {format_vcpu(vcpu)}"
+    used = f"For {format_percent(percent)} of the time, the task used all of its {format_vcpu(vcpu)}"
     larger = next((option for option in choice.options if option.size.vcpu > vcpu and option.holds_memory), None)
     if larger is None or larger.factor is None:
         yield f"{used}."
@@ -143,15 +138,14 @@ def _saturated(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iter
 def _cpu_wait(evidence: Evidence) -> Iterator[str]:
     """How long threads waited for a CPU: the evidence for more vCPUs, or that the task does not have its own."""
     waited, saturated = evidence.cpu_wait_percent, evidence.saturated_percent
-    if waited is None or saturated is None:
+    if waited is None or saturated is None or waited < MIN_CPU_WAIT_PERCENT:
         return
-    sentence = f"Threads that could run waited for a CPU {waited:.0f} % of the time"
+    sentence = f"Threads that could run waited for a CPU {format_percent(waited)} of the time"
     if saturated >= SATURATED_PERCENT:
-        if waited >= _MIN_PERCENT:
-            yield f"{sentence}."
-    elif waited >= _MIN_WAIT_PERCENT:
-        rarely = f"used all of its vCPUs for only {saturated:.0f} % of it"
-        although = "was never saturated" if saturated < _MIN_PERCENT else rarely
+        yield f"{sentence}."
+    else:
+        rarely = f"used all of its vCPUs for only {format_percent(saturated)} of it"
+        although = rarely if saturated else "was never saturated"
         yield (
             f"{sentence} although the task {although}: it shares its CPU with others, or its threads run in short "
             "bursts."
@@ -170,13 +164,13 @@ def _is_limited_by_container(container_limit: float | None, recommended: float |
 
 
 def _limits(choice: SizeDecision) -> Iterator[str]:
-    where, split = "Fargate has for Windows" if choice.is_windows else "Fargate has", ": split the work"
+    split = ": split the work"
     if choice.is_max_vcpu:
         ending = split if choice.needs_more_vcpu else ""
-        yield f"{format_vcpu(choice.size.vcpu or 0)} is the largest size that {where}{ending}."
+        yield f"{format_vcpu(choice.size.vcpu or 0)} is the largest size that Fargate has{ending}."
     if choice.is_max_memory:
         ending = split if choice.needs_more_memory else ""
-        yield f"{format_memory(choice.size.memory_mb or 0)} is the largest memory that {where}{ending}."
+        yield f"{format_memory(choice.size.memory_mb or 0)} is the largest memory that Fargate has{ending}."
     if choice.is_vcpu_unchanged:
         yield "CPU use was not measured, so the vCPU size stays as it is."
     if choice.is_memory_unchanged:
@@ -193,27 +187,29 @@ def _cost(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     is_slower = factor.max > 1
     verb, more = ("saves", "") if saving_percent >= 0 else ("costs", " more")
     least = "at least " if is_slower and not more else "up to " if is_slower else ""
-    change = f"The new size {verb} {least}{abs(saving_percent):g} %{more}"
+    change = f"The new size {verb} {least}{format_percent(abs(saving_percent))}{more}"
     is_larger = chosen.size.vcpu > (evidence.current_vcpu or math.inf)
     same = ", if a run takes as long as before" if is_larger else ", at the same duration"
     duration = f". A run takes {_times(factor)} as long" if is_slower else same
-    if evidence.mean_billed_ms is None or chosen.hour_usd is None or chosen.current_hour_usd is None:
+    saved_usd = chosen.usd_saved_at(factor.max)
+    if saved_usd is None:
         yield f"{change}{duration}."
         return
-    usd_per_run = abs(chosen.current_hour_usd - chosen.hour_usd * factor.max) * evidence.mean_billed_ms / _MS_PER_HOUR
+    usd_per_run = abs(saved_usd)
     monthly_runs = runs_per_month(evidence)
     monthly = (
         f", about {format_usd(usd_per_run * monthly_runs)} a month at {monthly_runs:.0f} runs"
         if monthly_runs is not None
         else ""
     )
-    yield f"{change}: {format_usd(usd_per_run)} a run{monthly}{duration}."
+    at_least = "at least " if evidence.latest.is_on_spot else ""
+    yield f"{change}: {at_least}{format_usd(usd_per_run)} a run{monthly}{duration}."
 
 
 def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    """What a run of another place would cost on Fargate, or why that is unknown."""
+    """The cost on Fargate of a run of another place, or why it is unknown."""
     chosen, region = choice.chosen, evidence.on_fargate
-    if region is None or chosen is None or evidence.latest.region != region:
+    if not evidence.is_moved or chosen is None or evidence.latest.region != region:
         return
     usd, monthly_runs = chosen.usd_per_run, runs_per_month(evidence)
     if chosen.hour_usd is None:
@@ -227,8 +223,8 @@ def _price_on_fargate(evidence: Evidence, choice: SizeDecision) -> Iterator[str]
         yield f"With {size} on Fargate in {region}, a run costs {most}{format_usd(usd)}{monthly}."
 
 
-def _memory_floor(choice: SizeDecision) -> Iterator[str]:
-    """What keeps the memory from being smaller."""
+def _memory_floor(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    """The reason why the memory is not smaller."""
     vcpu, memory_mb = choice.size.vcpu, choice.size.memory_mb
     if not choice.is_fargate or choice.is_memory_unchanged or vcpu is None or memory_mb is None:
         return
@@ -237,7 +233,7 @@ def _memory_floor(choice: SizeDecision) -> Iterator[str]:
         return
     if choice.need.fits(smaller_mb):
         yield f"{format_memory(memory_mb)} of memory is the least that Fargate allows with {format_vcpu(vcpu)}."
-    elif choice.need.above_mb < smaller_mb and choice.outgrown is None:
+    elif choice.need.above_mb < smaller_mb and choice.outgrown is None and not evidence.is_too_short:
         yield (
             f"{format_memory(smaller_mb)} of memory would be too little: with a margin of "
             f"{choice.policy.memory_margin_percent:g} %, the task needs {format_memory(choice.need.memory_mb)}."
@@ -245,7 +241,7 @@ def _memory_floor(choice: SizeDecision) -> Iterator[str]:
 
 
 def _smaller_vcpu(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
-    """What keeps the vCPU size from being smaller: the next smaller one, and why it was not chosen."""
+    """The reason why the vCPU size is not smaller: the next smaller one, and why it was not chosen."""
     vcpu = choice.size.vcpu
     smaller = max((size.vcpu for size in choice.legal if vcpu is not None and size.vcpu < vcpu), default=None)
     if smaller is None or choice.is_vcpu_unchanged:
@@ -274,14 +270,14 @@ def _cost_range(option: SizeOption) -> str:
     if least is None or most is None:
         return ""
     if least >= 0:
-        return f" and cost {_range(least, most, 0)} % less" if most >= _MIN_PERCENT else " and cost the same"
+        return f" and cost {format_range(least, most, 0)} % less" if most >= _MIN_PERCENT else " and cost the same"
     if most <= 0:
-        return f" and cost {_range(-most, -least, 0)} % more"
-    return f" and cost between {most:.0f} % less and {-least:.0f} % more"
+        return f" and cost {format_range(-most, -least, 0)} % more"
+    return f" and cost between {format_percent(most)} less and {format_percent(-least)} more"
 
 
 def _hint(option: SizeOption, choice: SizeDecision) -> str:
-    """The option that would choose the size, if this is due to its duration alone."""
+    """The option that would choose the size, if only its duration excludes it."""
     if option.is_fast_enough or option.factor is None or choice.chosen is None:
         return ""
     if option.comparable_cost >= choice.chosen.comparable_cost:
@@ -290,13 +286,7 @@ def _hint(option: SizeOption, choice: SizeDecision) -> str:
 
 
 def _times(factor: DurationFactor) -> str:
-    return f"{_range(factor.min, factor.max, _FACTOR_TEXT_DIGITS)} times"
-
-
-def _range(least: float, most: float, digits: int) -> str:
-    """Both bounds, or one if they look the same."""
-    first, last = (f"{round(value, digits) + 0.0:g}" for value in (least, most))
-    return first if first == last else f"{first} to {last}"
+    return f"{format_range(factor.min, factor.max)} times"
 
 
 def _trend(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
@@ -312,6 +302,7 @@ def _trend(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
 def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     """The growth of the task's need against its size, and of the batch's peak against the container's own limit."""
     needed, size_mb = choice.growth, choice.size.memory_mb
+    passed_mb = max(evidence.oom_size_mb or 0, evidence.required_memory_mb or 0)
     current_mb = None if choice.current is None else choice.current.memory_mb
     if needed is not None and choice.outgrown is not None:
         grows = f"The memory peak grows by about {format_memory(needed.per_run)} a run (over {needed.runs} runs)"
@@ -320,12 +311,13 @@ def _growth(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
         when = "is too small already" if left is None else f"would be too small in about {format_count(left, 'run')}"
         yield f"{grows}: {smaller} {when}, so a size with more memory is recommended."
     elif needed is not None and needed.is_notable:
-        limits_mb = {limit for limit in (size_mb, current_mb) if limit is not None}
+        limits_mb = {limit for limit in (size_mb, current_mb) if limit is not None and limit > passed_mb}
         passed = [text for limit_mb in sorted(limits_mb) if (text := _limit_passed(needed, limit_mb)) is not None]
         passes = f": it will pass {' and '.join(passed)}" if passed else ""
         yield f"The memory peak grows by about {format_memory(needed.per_run)} a run{passes}."
     own_limit_mb = evidence.latest.memory_size_mb
-    if own_limit_mb is not None and (current_mb is None or own_limit_mb < current_mb):
+    peak_mb = max(evidence.oom_size_mb or 0, *evidence.peaks_mb, 0)
+    if own_limit_mb is not None and peak_mb < own_limit_mb < (current_mb or math.inf):
         batch = growth(evidence.peaks_mb)
         own_limit = None if batch is None else _limit_passed(batch, own_limit_mb)
         if own_limit is not None:
@@ -340,37 +332,60 @@ def _limit_passed(trend: Growth, limit_mb: float) -> str | None:
 
 
 def _devices(evidence: Evidence) -> Iterator[str]:
-    if evidence.gpus_idle and evidence.runs > 1:  # the record of a single run says it of each GPU
+    if evidence.gpus_idle and evidence.runs > 1:  # the record of a single run has a warning for each GPU
         yield (
             "The GPUs were allocated but never used in any run: run the task without GPUs, or check why the program "
             "does not find them."
         )
 
 
-def _caveats(evidence: Evidence, choice: SizeDecision, *, brief: bool) -> Iterator[str]:
+def _minutes(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
+    """The limits of the means of minutes."""
+    if evidence.is_by_minute:
+        yield (
+            "The runs were sampled each minute, by Container Insights: shorter peaks are not included, so the memory "
+            f"has a margin of {choice.policy.memory_margin_percent:g} %."
+        )
+    if evidence.is_too_short:
+        yield (
+            f"No run took {MIN_MINUTES} minutes, which is too short for values of each minute: less memory than now is "
+            "not recommended."
+        )
+
+
+def _caveats(evidence: Evidence, choice: SizeDecision) -> Iterator[str]:
     if evidence.runs < FEW_RUNS:
         runs = f"{format_count(evidence.runs, 'run')} {'is' if evidence.runs == 1 else 'are'}"
         yield f"{runs} a small sample: check again after more runs, with different input."
+    if not evidence.has_run_at_current_vcpu and choice.options and evidence.billed.tasks:
+        yield (
+            f"No measured run had {format_vcpu(evidence.current_vcpu or 0)}: the costs come from runs with other vCPU "
+            "sizes."
+        )
     if evidence.stopped and evidence.runs == evidence.stopped:
         yield "Every run was stopped before its end, so the task may need more."
-    if evidence.peak_source == "sampled" and (evidence.stats_period_ms or 0) > MAX_FINE_PERIOD_MS:
+    yield from _minutes(evidence, choice)
+    is_coarse = (evidence.stats_period_ms or 0) > MAX_FINE_PERIOD_MS and not evidence.is_by_minute
+    if evidence.peak_source == "sampled" and is_coarse:
         period = format_duration(round(evidence.stats_period_ms or 0, -2))
         yield f"The statistics were refreshed only every {period}: shorter peaks are not included."
     if len(evidence.processors) > 1:
         shown = [f"{name} ({format_count(count, 'run')})" for name, count in evidence.processors[:_MAX_NAMES]]
         listed = ", ".join(shown) + (", …" if len(evidence.processors) > _MAX_NAMES else "")
         yield f"The runs had different processors, so their durations and CPU use are hard to compare: {listed}."
-    if evidence.latest.unbounded:
-        names = evidence.latest.unbounded
-        listed = ", ".join(repr(name) for name in names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
-        yield f"The usage of {listed} was not fully measured and has no limit to use instead: it is not included."
+    for what, names in (
+        ("memory of {} was not measured and has no limit to use instead", evidence.latest.unknown_memory),
+        ("CPU use of {} was not measured", evidence.latest.unknown_cpu),
+    ):
+        if names:
+            listed = ", ".join(repr(name) for name in names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
+            yield f"The {what.format(listed)}: it is not included."
     if not choice.is_fargate:
-        hint = "" if brief else ": --on-fargate REGION calculates prices as if it had run there"
-        if evidence.on_fargate is not None:  # only runs that used devices stay outside
-            uses_devices = evidence.latest.launch_type != FARGATE
-            hint = ", and Fargate has neither GPUs nor Neuron devices" if uses_devices else ""
-        yield f"This is the requirement rounded up: outside Fargate, a size has no price{hint}."
+        # With a Region, only runs that used devices remain outside Fargate.
+        uses_devices = evidence.on_fargate is not None and evidence.latest.launch_type != FARGATE
+        why = ", and Fargate has neither GPUs nor Neuron devices" if uses_devices else ""
+        yield f"This is the requirement rounded up: outside Fargate, a size has no price{why}."
 
 
 def _share(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.0f} %"
+    return format_percent(100 * part / whole)

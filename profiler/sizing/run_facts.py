@@ -4,10 +4,12 @@ A run needs the most that the batch used plus the most that each other container
 a container without measurements, its own limit counts.
 """
 
+import math
 from collections.abc import Mapping
 
 from msgspec import Struct
 
+from profiler.aggregation.run_end import may_have_lost_a_child
 from profiler.core.optional_math import sum_known
 from profiler.core.timestamps import parse_ns
 from profiler.record.family_identity import FamilyKey, family_key
@@ -20,21 +22,21 @@ from profiler.record.record_model import (
     PeakSource,
     Record,
     Report,
+    Sampling,
     SlowdownBounds,
     TaskSize,
+    is_sampled_each_minute,
     known_peak_source,
     known_status,
-    may_have_lost_a_child,
 )
+from profiler.record.spot_price import is_on_spot
+from profiler.record.worth_a_word import counted_cpu_wait
 
 _NO_DISTRIBUTION = Distribution()
 # More than any number of CPUs.
 _MAX_SLOWDOWN = 1e6
 _SLOWDOWN_DIGITS = 3
 _WHOLE_PERCENT = 100
-_MS_PER_SECOND = 1000
-# Threads that waited for less of a run, or for less time, hardly made it longer, whatever the share of the wait was.
-_MIN_WAIT_SHARE, _MIN_WAIT_SECONDS = 0.01, 0.5
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -43,9 +45,10 @@ class Task(Struct, frozen=True, kw_only=True):
     Attributes:
         size: The size of the task.
         vcpu_size: The limit of the batch container; ``memory_size_mb`` alike.
+        is_on_spot: Whether it is known to have run on Fargate Spot.
         max_threads: The most processes and threads that were seen in it.
-        unbounded: The containers whose CPU was not measured, or that have neither a measurement nor a limit of their
-            memory. What the task needed does not include what is unknown of them.
+        unknown_memory: The containers that have neither a measurement nor a limit of their memory. What the task needed
+            does not include them. ``unknown_cpu``: those whose CPU use was not measured, alike.
     """
 
     size: TaskSize | None = None
@@ -53,33 +56,45 @@ class Task(Struct, frozen=True, kw_only=True):
     region: str | None = None
     cpu_architecture: str | None = None
     storage_mb: Number | None = None
+    is_on_spot: bool = False
     container: str | None = None
     vcpu_size: Number | None = None
     memory_size_mb: Number | None = None
     max_threads: int | None = None
-    unbounded: tuple[str, ...] = ()
+    unknown_memory: tuple[str, ...] = ()
+    unknown_cpu: tuple[str, ...] = ()
 
     @property
     def vcpu(self) -> Number | None:
         """The vCPUs of the task."""
         return None if self.size is None else self.size.vcpu
 
+    @property
+    def vcpu_limit(self) -> Number | None:
+        """The vCPUs that bound the task: its size, else the machine's or the container's."""
+        return self.vcpu_size if self.vcpu is None else self.vcpu
+
 
 class RunFacts(Struct, frozen=True, kw_only=True):
     """The facts of one run.
 
     Attributes:
-        needed_memory_mb: What all containers of the task needed together; None if the batch was not measured.
-        needed_vcpu: The same for vCPUs, as the sum of 95th percentiles.
+        needed_memory_mb: The need of all containers of the task together; None if the batch was not measured.
+        needed_vcpu: The same for vCPUs, as the sum of 95th percentiles, at most the size.
         peak_mb: The batch's own; ``memory_p99_mb`` alike.
         slowdown: The bounds for each vCPU size at which the run would have been slower; None for records of schema 1.0
             and without CPU measurements.
         saturated_percent: The share of the time in which the task used all of its vCPUs.
-        cpu_wait_percent: How long threads waited for a CPU, as a share of this time and of the CPU time together.
+        cpu_wait_percent: How long threads waited for a CPU, as a share of this time and of the CPU time together; 0 if
+            the wait is too short to count.
         processor: The short name of the machine's processor.
         oom_size_mb: The size that was too small if the run ran out of memory.
         reached_size_mb: The size at which a child may have been killed.
+        init_ms: The time of the image pull and the start, before ``duration_ms``.
+        is_by_minute: Whether only the means of whole minutes are known.
+        is_moved: Whether the run counts as if it had run on Fargate, although it ran elsewhere.
         gpus_idle: None without GPUs that are known to belong to the batch.
+        idle_gpu_hours: The idle time of all GPUs; of the instance's if ``has_gpus_of_others`` is True.
     """
 
     key: tuple[str, str, str]
@@ -103,7 +118,17 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     stats_period_ms: int | None = None
     duration_ms: Number | None = None
     billed_ms: Number | None = None
+    init_ms: Number | None = None
+    is_by_minute: bool = False
+    is_moved: bool = False
     gpus_idle: bool | None = None
+    idle_gpu_hours: float | None = None
+    has_gpus_of_others: bool = False
+
+    @property
+    def task_id(self) -> str:
+        """The run's task. Each container of a task may have a report."""
+        return self.key[0]
 
     @property
     def is_measured(self) -> bool:
@@ -116,31 +141,41 @@ def facts_of(report: Report) -> RunFacts:
     record, metrics = report.record, report.record.metrics
     began = record.started_at or report.time
     peak_mb, vcpu = metrics.max_memory_used_mb, _vcpu_p95(metrics)
-    others_vcpu = [_vcpu_p95(container.metrics) for container in record.containers]
+    vcpus = [vcpu, *(_vcpu_p95(container.metrics) for container in record.containers)]
+    task = _task_of(record)
     return RunFacts(
         key=(record.task_id, record.container.name, began),
         family=family_key(record),
         began=began,
         began_ns=parse_ns(began) or 0,
         status=known_status(record),
-        task=_task_of(record),
+        task=task,
         needed_memory_mb=None if peak_mb is None else peak_mb + _others_memory_mb(record),
-        needed_vcpu=None if vcpu is None else vcpu + (sum_known(*others_vcpu) or 0),
+        needed_vcpu=None if vcpu is None else min(sum_known(*vcpus) or 0, task.vcpu_limit or math.inf),
         peak_mb=peak_mb,
         memory_p99_mb=(metrics.memory_used_mb or _NO_DISTRIBUTION).p99,
         slowdown=_slowdown(metrics),
         saturated_percent=_percent(metrics.vcpu_saturated_percent),
-        cpu_wait_percent=_cpu_wait_percent(metrics),
+        cpu_wait_percent=counted_cpu_wait(record),
         processor=_processor_of(record),
         out_of_memory=record.likely_out_of_memory is True,
         oom_size_mb=_oom_size_mb(record) if record.likely_out_of_memory else None,
         reached_size_mb=_memory_size_mb(record) if may_have_lost_a_child(metrics) else None,
         peak_source=known_peak_source(metrics),
-        stats_period_ms=record.sampling.stats_period_ms if record.sampling is not None else None,
+        stats_period_ms=_stats_period_ms(record),
         duration_ms=metrics.duration_ms,
         billed_ms=metrics.billed_duration_ms,
+        init_ms=metrics.init_duration_ms,
+        is_by_minute=is_sampled_each_minute(record),
         gpus_idle=_are_gpus_idle(record),
+        idle_gpu_hours=None if record.gpu_idle is None else record.gpu_idle.gpu_hours,
+        has_gpus_of_others=record.gpu_scope == WHOLE_INSTANCE,
     )
+
+
+def _stats_period_ms(record: Record) -> int | None:
+    sampling = record.sampling or Sampling()
+    return int(sampling.interval_ms or 0) if is_sampled_each_minute(record) else sampling.stats_period_ms
 
 
 def _task_of(record: Record) -> Task:
@@ -151,20 +186,18 @@ def _task_of(record: Record) -> Task:
         region=record.region,
         cpu_architecture=record.cpu_architecture,
         storage_mb=record.metrics.ephemeral_storage_size_mb,
+        is_on_spot=is_on_spot(record.cost),
         container=record.container.name,
         vcpu_size=record.metrics.vcpu_size,
         memory_size_mb=record.metrics.memory_size_mb,
         max_threads=record.metrics.max_pids,
-        unbounded=tuple(
-            other.name
-            for other in record.containers
-            if _memory_of(other, record) is None or _vcpu_p95(other.metrics) is None
-        ),
+        unknown_memory=tuple(other.name for other in record.containers if _memory_of(other, record) is None),
+        unknown_cpu=tuple(other.name for other in record.containers if _vcpu_p95(other.metrics) is None),
     )
 
 
 def _others_memory_mb(record: Record) -> float:
-    """The memory that the other containers of the task need together, as far as it is known."""
+    """The known memory that the other containers of the task need together."""
     return sum_known(*(_memory_of(other, record) for other in record.containers)) or 0
 
 
@@ -197,16 +230,6 @@ def _slowdown(metrics: Metrics) -> Mapping[float, SlowdownBounds] | None:
 
 def _percent(value: float | None) -> float | None:
     return value if value is not None and 0 <= value <= _WHOLE_PERCENT else None
-
-
-def _cpu_wait_percent(metrics: Metrics) -> float | None:
-    """The record's own share, else that of its sums: a search document has no share. 0 for a wait that is too short."""
-    waited, used, duration_ms = metrics.cpu_wait_seconds, metrics.cpu_seconds, metrics.duration_ms
-    if waited is not None and waited < max(_MIN_WAIT_SECONDS, _MIN_WAIT_SHARE * (duration_ms or 0) / _MS_PER_SECOND):
-        return 0.0
-    if metrics.cpu_wait_percent is not None or waited is None or not used:
-        return _percent(metrics.cpu_wait_percent)
-    return _WHOLE_PERCENT * waited / (waited + used)
 
 
 def _processor_of(record: Record) -> str | None:

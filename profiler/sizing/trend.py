@@ -7,7 +7,7 @@ from itertools import combinations, groupby
 from msgspec import Struct
 
 MIN_TREND_RUNS = 8
-# All pairs of these runs are compared. Older runs say less about the future.
+# All pairs of these runs are compared. Older runs are weaker evidence for the future.
 _MAX_TREND_RUNS = 200
 # The 95th percentile of the normal distribution: 90 % of the slopes are within this many standard deviations.
 _NORMAL_95 = 1.6449
@@ -27,7 +27,7 @@ class Growth(Struct, frozen=True, kw_only=True):
         return self.per_run * (self.runs - 1) >= _MIN_NOTABLE_SHARE * self.now
 
     def after(self, runs: int) -> float:
-        """Return the line's value after so many further runs."""
+        """Return the line's value after ``runs`` further runs."""
         return self.now + self.per_run * runs
 
     def runs_until(self, limit: float) -> int | None:
@@ -50,13 +50,13 @@ def growth(values: Sequence[float]) -> Growth | None:
     lowest = (len(slopes) - _NORMAL_95 * math.sqrt(_kendall_variance(recent))) / 2
     if slopes[max(math.floor(lowest), 0)] <= 0:
         return None
-    slope = _median(slopes)
-    level = _median(sorted(value - slope * index for index, value in enumerate(recent)))
+    slope = median(slopes)
+    level = median(sorted(value - slope * index for index, value in enumerate(recent)))
     return Growth(per_run=slope, now=level + slope * (count - 1), runs=count)
 
 
 def _kendall_variance(values: Sequence[float]) -> float:
-    """Return the variance of the number of rising pairs less the falling ones, if the order were chance."""
+    """Return the variance of the number of rising pairs less falling pairs, for a random order."""
     ties = [len(list(same)) for _, same in groupby(sorted(values))]
     return (_variance_term(len(values)) - sum(map(_variance_term, ties))) / 18
 
@@ -65,7 +65,7 @@ def _variance_term(count: int) -> int:
     return count * (count - 1) * (2 * count + 5)
 
 
-def _median(ordered: Sequence[float]) -> float:
+def median(ordered: Sequence[float]) -> float:
     """Return the median of sorted values. The statistics module would take a megabyte of the monitor's memory."""
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

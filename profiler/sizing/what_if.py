@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from profiler.record.record_model import TaskSize
 from profiler.sizing.duration_factors import SAME_DURATION, DurationFactor, larger_factor
-from profiler.sizing.evidence import FEW_RUNS, Evidence
+from profiler.sizing.evidence import FEW_RUNS, BilledTime, Evidence
 from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.prices import REFERENCE_PRICES, Prices
 
@@ -17,6 +17,7 @@ _COST_DIGITS = 12
 _MAX_PRICE_RATIO = 1e6
 _SAVING_DIGITS = 1
 _USD_DIGITS = 8
+_HOURS_DIGITS = 6
 _MS_PER_HOUR = 3_600_000
 _NS_PER_DAY = 86_400 * 1_000_000_000
 _DAYS_PER_MONTH = 365.25 / 12
@@ -34,7 +35,7 @@ class MemoryNeed(Struct, frozen=True, kw_only=True):
 
 
 class SizeOption(Struct, frozen=True, kw_only=True):
-    """What a family's runs would take and cost at one size.
+    """The duration and the cost of a family's runs at one size.
 
     Attributes:
         size: The size.
@@ -42,9 +43,9 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         holds_memory: Whether the memory is enough.
         is_fast_enough: Whether the upper bound of the duration is within the limit.
         hour_usd: The price of an hour; None if unknown.
-        comparable_hour_usd: The same for the choice: by the prices of another region if there is none.
+        comparable_hour_usd: The same for the choice: by the prices of another Region if this one has none.
         current_hour_usd: The price of an hour at the current size; None if unknown.
-        mean_billed_ms: The mean of the runs' billed durations; None if unknown.
+        billed: The billed time of the runs.
     """
 
     size: Size
@@ -54,7 +55,7 @@ class SizeOption(Struct, frozen=True, kw_only=True):
     hour_usd: float | None
     comparable_hour_usd: float
     current_hour_usd: float | None
-    mean_billed_ms: float | None
+    billed: BilledTime
 
     @property
     def acceptable(self) -> bool:
@@ -64,7 +65,7 @@ class SizeOption(Struct, frozen=True, kw_only=True):
     @property
     def comparable_cost(self) -> float:
         """The relative cost of a run at the upper bound of its duration; an unknown duration counts as unchanged."""
-        return round(self.comparable_hour_usd * (self.factor or SAME_DURATION).max, _COST_DIGITS)
+        return round(self.comparable_hour_usd * self._hours((self.factor or SAME_DURATION).max), _COST_DIGITS)
 
     @property
     def saving_percent(self) -> float | None:
@@ -75,7 +76,7 @@ class SizeOption(Struct, frozen=True, kw_only=True):
         """The saving of a run in percent if it takes ``factor`` times as long."""
         if factor is None or self.price_ratio is None:
             return None
-        return round(100 * (1 - self.price_ratio * factor), _SAVING_DIGITS) + 0.0
+        return round(100 * (1 - self.price_ratio * self._hours(factor) / self._hours(1)), _SAVING_DIGITS) + 0.0
 
     @property
     def price_ratio(self) -> float | None:
@@ -87,21 +88,27 @@ class SizeOption(Struct, frozen=True, kw_only=True):
 
     @property
     def usd_per_run(self) -> float | None:
-        """The cost of a run: price × mean billed duration × the upper bound of the factor."""
-        if self.factor is None or self.hour_usd is None or self.mean_billed_ms is None:
+        """The cost of a run at the upper bound of its duration."""
+        return None if self.factor is None else self._usd(self.hour_usd, self.factor.max)
+
+    def usd_saved_at(self, factor: float) -> float | None:
+        """The saving of a run in USD if it takes ``factor`` times as long; negative if the size costs more."""
+        now_usd, then_usd = self._usd(self.current_hour_usd, 1), self._usd(self.hour_usd, factor)
+        return None if now_usd is None or then_usd is None else now_usd - then_usd
+
+    def _usd(self, hour_usd: float | None, factor: float) -> float | None:
+        if hour_usd is None or self.billed.mean_ms(factor) is None:
             return None
-        return round(self.hour_usd * self.mean_billed_ms / _MS_PER_HOUR * self.factor.max, _USD_DIGITS)
+        return round(hour_usd * self._hours(factor), _USD_DIGITS)
+
+    def _hours(self, factor: float) -> float:
+        """The billed hours of a run that takes ``factor`` times as long; of unknown runs, as if each took an hour."""
+        mean_ms = self.billed.mean_ms(factor)
+        return factor if mean_ms is None else mean_ms / _MS_PER_HOUR
 
 
 class WhatIf(Struct, frozen=True, kw_only=True):
-    """Answers what a size would take and cost.
-
-    Attributes:
-        evidence: The evidence of the family.
-        need: The memory that a size must have.
-        max_slowdown_percent: The limit of the upper bound of the duration.
-        prices: The prices; None if none apply.
-    """
+    """Calculates the duration and the cost at a size."""
 
     evidence: Evidence
     need: MemoryNeed
@@ -109,7 +116,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     prices: Prices | None = None
 
     def option(self, size: Size) -> SizeOption:
-        """Return what the runs would take and cost at this size."""
+        """Return the duration and the cost of the runs at this size."""
         factor = self.factor(size.vcpu)
         hour_usd = self._hour_usd(size)
         return SizeOption(
@@ -124,7 +131,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
                 else hour_usd
             ),
             current_hour_usd=None if self.current is None else self._hour_usd(self.current),
-            mean_billed_ms=self.evidence.mean_billed_ms,
+            billed=self.evidence.billed,
         )
 
     @property
@@ -135,12 +142,12 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     def factor(self, vcpu: float) -> DurationFactor | None:
         """Return the bounds of the duration with this vCPU size; None if nothing is known about it.
 
-        A larger size than the runs had shortens at most the time in which they used all of theirs.
-        Runs whose reports have no slowdown (schema 1.0) are known not to be slower with at least the vCPUs that they
-        used for 95 % of the time, and nothing else.
+        A larger size than the runs' own shortens at most the time in which they used all of their vCPUs. Runs whose
+        reports have no slowdown (schema 1.0) are known not to be slower with at least the vCPUs that they used for 95 %
+        of the time, and nothing else.
         """
         evidence = self.evidence
-        seen_vcpu = evidence.current_vcpu or evidence.latest.vcpu_size
+        seen_vcpu = evidence.latest.vcpu_limit
         if seen_vcpu and vcpu > seen_vcpu:
             return larger_factor(vcpu, seen_vcpu, evidence.saturated_percent)
         if evidence.current_vcpu is not None and vcpu >= evidence.current_vcpu:
@@ -194,3 +201,9 @@ def runs_per_month(evidence: Evidence) -> float | None:
     if steps < FEW_RUNS - 1 or evidence.window_ns < _NS_PER_DAY:
         return None
     return steps / (evidence.window_ns / _NS_PER_DAY) * _DAYS_PER_MONTH
+
+
+def idle_gpu_hours_per_month(evidence: Evidence) -> float | None:
+    """Estimate the idle time of the family's GPUs in a month; None without GPUs or an estimate of the runs."""
+    hours, monthly_runs = evidence.idle_gpu_hours, runs_per_month(evidence)
+    return None if hours is None or monthly_runs is None else round(hours * monthly_runs, _HOURS_DIGITS)

@@ -5,33 +5,36 @@ kept.
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, arn_region
+from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, ReportStream, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
 from profiler.task_definitions.containers import (
-    DEFAULT_STREAM_PREFIX,
-    LOG_GROUP_VARIABLE,
-    PID_MODE_ADDED,
-    PID_MODE_LABEL,
-    RESERVATION_MB,
+    REPORT_STREAM_VARIABLE,
     Container,
-    MonitorContainer,
-    OwnLog,
-    StacksAccess,
-    default_image,
     depends_on,
     environment_of,
     find_batch,
     find_monitor,
+    needs_put,
     read_containers,
     task_memory_mb,
 )
 from profiler.task_definitions.definition_json import ChangedDefinition
+from profiler.task_definitions.monitor_container import (
+    DEFAULT_STREAM_PREFIX,
+    PID_MODE_ADDED,
+    PID_MODE_LABEL,
+    RESERVATION_MB,
+    MonitorContainer,
+    OwnLog,
+    StacksAccess,
+    default_image,
+)
 from profiler.task_definitions.refresh import refresh
 
 _MAX_CONTAINERS = 10
@@ -53,8 +56,10 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
         shared_pids: Whether to set ``pidMode: task``.
         stacks: When to read call stacks. Grants SYS_PTRACE, and sets ``pidMode: task`` too.
         log_group: The log group of the monitor, into whose own stream the report is written; None: the batch's.
+        report_stream: Whose log stream gets the report; None: unchanged, else ``default_report_stream``.
+        default_report_stream: Whose log stream gets the report if neither the owner nor an option has chosen.
         region: The Region of the log group, if the definition does not contain it. In a template, it is a reference.
-        settings: Further environment variables of the monitor, which override those of an existing monitor.
+        settings: Further environment variables of the monitor, which override an existing monitor's.
     """
 
     container: str | None = None
@@ -62,6 +67,8 @@ class AddMonitorOptions(Struct, frozen=True, kw_only=True):
     shared_pids: bool = False
     stacks: StacksAccess | None = None
     log_group: str | None = None
+    report_stream: ReportStream | None = None
+    default_report_stream: ReportStream = "batch"
     region: str | Mapping[str, object] | None = None
     settings: Mapping[str, str] = {}
 
@@ -78,9 +85,10 @@ def add_monitor(
         TaskProfilerError: if the monitor cannot work there, would use memory that belongs to the batch, or if another
             program's container has its name.
     """
-    _check_platform(definition)
+    check_platform(definition)
     containers = read_containers(definition)
     existing = find_monitor(containers, options.image)
+    options = _with_report_stream(options, existing)
     if existing is not None:
         added = _with_existing_monitor(definition, containers, existing, options)
     else:
@@ -101,7 +109,7 @@ def add_monitor_to(
 
     Args:
         definition: The definition, which does not change.
-        options: The options. Their Region is used if that of the definition is not known.
+        options: The options. Their Region is used if the definition's is unknown.
         revision_arn: The ARN of the definition's revision in ECS.
         stack_region: A template's reference to the Region of the stack, which is used last.
 
@@ -125,6 +133,15 @@ def log_group_note(group: str | None) -> str:
     )
 
 
+def _with_report_stream(options: AddMonitorOptions, existing: Container | None) -> AddMonitorOptions:
+    """The options with the chosen stream as a setting. The batch's is left out, unless it replaces another one."""
+    is_set = existing is not None and REPORT_STREAM_VARIABLE in (*existing.environment, *existing.secret_names)
+    stream = options.report_stream or (None if is_set else options.default_report_stream)
+    if stream is None or (stream == "batch" and not is_set):
+        return options
+    return replace(options, settings={REPORT_STREAM_VARIABLE: stream, **options.settings})
+
+
 def _with_existing_monitor(
     definition: Mapping[str, object], containers: Sequence[Container], existing: Container, options: AddMonitorOptions
 ) -> ChangedDefinition:
@@ -141,13 +158,20 @@ def _with_existing_monitor(
         has_room = False
         if (existing.memory_mb or 0) < present.memory_mb:
             notes.append(f"The monitor's memory is left as it is: {error}")
-    index = containers.index(existing)
     parts = list(_raw_containers(definition))
-    parts[index], changes = refresh(
-        parts[index], present, has_image=options.image is not None, is_stricter=is_stricter, has_room=has_room
+    own, changes = refresh(
+        parts.pop(containers.index(existing)),
+        present,
+        has_image=options.image is not None,
+        is_stricter=is_stricter,
+        has_room=has_room,
     )
+    parts.append(own)
+    if containers[-1] is not existing:
+        # Airflow takes the first container's last line for the task's result.
+        changes = (*changes, "The monitor moves to the end of the containers.")
     notes += changes
-    notes += unreachable_notes(definition, environment_of(parts[index]))
+    notes += unreachable_notes(definition, environment_of(own))
     if present.image != existing.image:
         notes += architecture_notes(definition, present.image)
     return ChangedDefinition(
@@ -249,7 +273,8 @@ def _with_shared_pids(added: ChangedDefinition, image: str | None) -> ChangedDef
     return replace(added, definition={**added.definition, "containerDefinitions": parts, "pidMode": _PID_MODE_TASK})
 
 
-def _check_platform(definition: Mapping[str, object]) -> None:
+def check_platform(definition: Mapping[str, object]) -> None:
+    """Raise TaskProfilerError for a task definition of Windows."""
     system = text(mapping(definition.get("runtimePlatform")).get("operatingSystemFamily")) or ""
     if system.upper().startswith(_WINDOWS):
         raise TaskProfilerError(
@@ -257,12 +282,12 @@ def _check_platform(definition: Mapping[str, object]) -> None:
         )
 
 
-def unreachable_notes(definition: Mapping[str, object], environment: Collection[str]) -> Iterator[str]:
+def unreachable_notes(definition: Mapping[str, object], environment: Mapping[str, object]) -> Iterator[str]:
     """Why the report of the monitor with these environment variables does not arrive in its log stream.
 
     Without a task role, the monitor can write only into its own log stream, by its log driver.
     """
-    if LOG_GROUP_VARIABLE not in environment and not definition.get("taskRoleArn"):
+    if needs_put(environment) and not definition.get("taskRoleArn"):
         yield (
             "The task definition has no taskRoleArn, so the monitor has no permission to write the report to the "
             "batch's log stream: give the task a role with logs:PutLogEvents, or send the report to the monitor's own "
@@ -294,11 +319,7 @@ def _other_batch_notes(batch: Container, others: Sequence[Container], requested:
 
 
 def _memory_notes(
-    definition: Mapping[str, object],
-    containers: Sequence[Container],
-    monitor: MonitorContainer,
-    *,
-    is_new: bool = True,
+    definition: Mapping[str, object], containers: Sequence[Container], monitor: MonitorContainer, *, is_new: bool = True
 ) -> Iterator[str]:
     """Refuse if the containers may use all of the task's memory: the monitor would use memory of the batch."""
     task_mb = task_memory_mb(definition)
@@ -334,7 +355,7 @@ def _lower_one(containers: Sequence[Container], missing_mb: float) -> str:
     largest = max(containers, key=_taken_mb)
     lowered_mb = math.floor(_taken_mb(largest) - missing_mb)
     field, least_mb = "memoryReservation", _MIN_CONTAINER_MB
-    if largest.memory_mb:  # ECS wants it above the reservation
+    if largest.memory_mb:  # ECS requires it above the reservation
         field, least_mb = "memory", max(_MIN_CONTAINER_MB, (largest.memory_reservation_mb or 0) + 1)
     return f"lower {field} of {largest.name!r} to {lowered_mb} MiB or " if lowered_mb >= least_mb else ""
 

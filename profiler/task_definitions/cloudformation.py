@@ -121,12 +121,16 @@ def _write_back(
     _update(properties, before, after, functions, ignored=("containerDefinitions", "family"))
     containers = properties[_CONTAINERS]
     left = {container["name"]: container for container in _list(after)}
+    kept = [old["name"] for old in _list(before) if old["name"] in left]
     for node, old in zip(raw, _list(before), strict=True):
         new = left.pop(old["name"], None)
-        if new is None:
+        is_moved = new is _list(after)[-1] and old["name"] != kept[-1]
+        if new is None or is_moved:
             del containers[next(index for index, container in enumerate(containers) if container is node)]
-        else:
+        if new is not None:
             _update(node, old, new, functions)
+        if is_moved:
+            containers.append(node)
     containers.extend(_restored(pascal_case(container), functions) for container in left.values())
 
 
@@ -215,9 +219,7 @@ def _yaml_library(data: bytes) -> Any:  # noqa: ANN401  a class of an optional l
     try:
         from ruamel.yaml import YAML
     except ImportError as error:
-        raise TaskProfilerError(
-            "Templates in YAML need ruamel.yaml: install it with pip install 'task-profiler[cloudformation]'."
-        ) from error
+        raise TaskProfilerError("Templates in YAML need ruamel.yaml: pip install ruamel.yaml.") from error
     yaml = YAML(typ="rt")
     yaml.preserve_quotes = True
     yaml.width = _WIDTH

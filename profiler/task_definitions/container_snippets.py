@@ -6,14 +6,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from profiler.core.ecs_terms import AWSLOGS
-from profiler.task_definitions.containers import (
-    DEFAULT_STREAM_PREFIX,
-    Container,
-    MonitorContainer,
-    StacksAccess,
-    environment_of,
-)
+from profiler.core.ecs_terms import AWSLOGS, ReportStream
+from profiler.task_definitions.containers import REPORT_STREAM_VARIABLE, Container, environment_of
+from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX, MonitorContainer, StacksAccess
 
 ContainerFormat = Literal["json", "terraform", "cloudformation", "cdk"]
 DEFAULT_CONTAINER = "batch"
@@ -23,7 +18,7 @@ _FREE_KEYS = frozenset({"options", "dockerLabels"})
 
 
 class ContainerRequest(Struct, frozen=True, kw_only=True):
-    """What ``taskdef container`` puts into the monitor's container.
+    """The choices of ``taskdef container`` for the monitor's container.
 
     ``region`` None: the Region of the deployment. ``stacks`` needs ``pidMode: task`` in the task definition, too.
     """
@@ -33,6 +28,7 @@ class ContainerRequest(Struct, frozen=True, kw_only=True):
     log_group: str
     region: str | None = None
     stream_prefix: str = DEFAULT_STREAM_PREFIX
+    report_stream: ReportStream = "batch"
     stacks: StacksAccess | None = None
 
 
@@ -44,7 +40,8 @@ def monitor_container(request: ContainerRequest, *, default_region: str | None =
         options["awslogs-region"] = region
     options["awslogs-stream-prefix"] = request.stream_prefix
     batch = Container(name=request.container, log_driver=AWSLOGS, log_options=options)
-    return MonitorContainer(image=request.image, batch=batch, stacks=request.stacks).definition()
+    settings = {} if request.report_stream == "batch" else {REPORT_STREAM_VARIABLE: request.report_stream}
+    return MonitorContainer(image=request.image, batch=batch, stacks=request.stacks, settings=settings).definition()
 
 
 def container_text(request: ContainerRequest, container_format: ContainerFormat) -> str:

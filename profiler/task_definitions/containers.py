@@ -1,43 +1,30 @@
-"""The containers of a task definition: reads them, selects the batch, and creates the monitor's container."""
+"""The containers of a task definition, and their roles: which is the batch, which the monitor, where do they log?"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
 
 from msgspec import Struct
 
 from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles, repository
-from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, MONITOR_NAME, MONITOR_REPOSITORY
+from profiler.core.ecs_terms import (
+    AWSLOGS,
+    CONTAINER_VARIABLE,
+    MONITOR_NAME,
+    MONITOR_REPOSITORY,
+    AwslogsTarget,
+    ReportStream,
+    awslogs_target,
+)
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import count, mapping, mappings, text
-from profiler.core.version import __version__
 
-# When the monitor reads call stacks. "off" grants the access without the stacks, for the kinds of waiting.
-StacksAccess = Literal["on", "moments", "off"]
-
-RESERVATION_MB = 32
-# The monitor's setting that names the log group of the report.
+# The monitor's setting with the report's log group.
 LOG_GROUP_VARIABLE = "TASK_PROFILER_LOG_GROUP"
-STACKS_VARIABLE = "TASK_PROFILER_STACKS"
+REPORT_STREAM_VARIABLE = "TASK_PROFILER_REPORT_STREAM"
+OWN_REPORT_STREAM: ReportStream = "monitor"
 SYS_PTRACE = "SYS_PTRACE"
-# The label that remembers that pidMode was not set before the monitor was added.
-PID_MODE_LABEL = "task-profiler.pid-mode"
-PID_MODE_ADDED = "added"
-DEFAULT_STREAM_PREFIX = "ecs"
-_MEMORY_MB = 128
-_MEMORY_WITH_GPU_MB = 192  # NVML's library and its Python module
-_MEMORY_WITH_NEURON_MB = 512  # neuron-monitor, which ran out of memory with less
 # The spellings of root's user.
 ROOT_USERS = ("0", "root", "0:0", "root:root")
-STOP_TIMEOUT_SECONDS = 120  # the maximum of Fargate
-USER = "65532"
-_ROOT = "root"  # by name: ECS's documentation allows only positive numbers
-# An added capability has no effect for another user. By number: not every base image has a list of users.
-PTRACE_USER = "0"
-GPU_VARIABLES = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "utility"}
-# They would join the monitor's one-line records to one event, which no subscription filter matches.
-MULTILINE_OPTIONS = frozenset({"awslogs-datetime-format", "awslogs-multiline-pattern"})
-_REVISION_ARN = re.compile(r"arn:(aws[a-z-]*):ecs:([a-z0-9-]+):(\d{12}):task-definition/\S+", re.ASCII)
 _NEURON_DEVICE = "/dev/neuron"
 _GPU = "GPU"
 _NEURON = "NeuronDevice"
@@ -62,6 +49,7 @@ class Container(Struct, frozen=True, kw_only=True):
     depends_on: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     environment: Mapping[str, object] = {}
+    secret_names: frozenset[str] = frozenset()
     user: str | None = None
     capabilities: frozenset[str] = frozenset()
     is_privileged: bool = False
@@ -74,7 +62,7 @@ class Container(Struct, frozen=True, kw_only=True):
     @property
     def wraps_batch(self) -> bool:
         """Whether it runs a batch by ``task-profiler run``."""
-        return _as_task_container(self, None).wraps_batch
+        return as_task_container(self, None).wraps_batch
 
     @property
     def uses_gpu(self) -> bool:
@@ -105,11 +93,11 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
     Raises:
         TaskProfilerError: if a container of another program has the monitor's name.
     """
-    name = _roles(containers, image).monitor
+    name = roles_of(containers, image).monitor
     monitor = next((container for container in containers if container.name == name), None)
     if monitor is None:
         return None
-    described = _as_task_container(monitor, image)
+    described = as_task_container(monitor, image)
     # Own builds have names such as team-task-profiler.
     is_ours = described.starts_monitor or MONITOR_REPOSITORY in repository(described.image)
     if not is_ours:
@@ -120,19 +108,40 @@ def find_monitor(containers: Sequence[Container], image: str | None = None) -> C
     return monitor
 
 
-def has_monitor(definition: Mapping[str, object], image: str | None = None) -> bool:
-    """Whether the definition has the monitor; another program's container with its name is none."""
+def monitor_of(definition: Mapping[str, object], image: str | None = None) -> Container | None:
+    """The monitor of the definition; another program's container with its name does not count."""
     try:
-        return find_monitor(read_containers(definition), image) is not None
+        return find_monitor(read_containers(definition), image)
     except TaskProfilerError:
-        return False
+        return None
 
 
-def _roles(containers: Sequence[Container], image: str | None = None) -> ContainerRoles:
-    return container_roles([_as_task_container(container, image) for container in containers])
+def has_monitor(definition: Mapping[str, object], image: str | None = None) -> bool:
+    """Whether the definition has the monitor."""
+    return monitor_of(definition, image) is not None
 
 
-def _as_task_container(container: Container, image: str | None) -> TaskContainer:
+def roles_of(
+    containers: Sequence[Container], image: str | None = None, *, requested: str | None = None
+) -> ContainerRoles:
+    """The role of each container; ``requested`` is the value of TASK_PROFILER_CONTAINER."""
+    return container_roles([as_task_container(container, image) for container in containers], requested=requested)
+
+
+def requested_batch(containers: Sequence[Container]) -> str | None:
+    """The container that the monitor's own setting names as the batch, whether it exists or not."""
+    monitor = roles_of(containers).monitor
+    environment = next((container.environment for container in containers if container.name == monitor), {})
+    return text(environment.get(CONTAINER_VARIABLE))
+
+
+def log_target(container: Container, task_arn: str | None = None) -> AwslogsTarget:
+    """Where a container of a task logs; without the awslogs log driver, nothing is known."""
+    options = container.log_options if container.log_driver == AWSLOGS else {}
+    return awslogs_target({name: str(value) for name, value in options.items() if value}, container.name, task_arn)
+
+
+def as_task_container(container: Container, image: str | None = None) -> TaskContainer:
     """Describe a container. ``image`` is the monitor's image, if its repository has a name of the user's own."""
     is_own_build = image is not None and repository(container.image) == repository(image)
     return TaskContainer(
@@ -145,9 +154,25 @@ def _as_task_container(container: Container, image: str | None) -> TaskContainer
 
 
 def own_log_group(definition: Mapping[str, object], image: str | None = None) -> str | None:
-    """The log group into whose stream of the monitor the report goes, None if it goes to the batch's stream."""
+    """The log group that is set for the monitor's own stream, None if the report goes elsewhere."""
     monitor = find_monitor(read_containers(definition), image)
     return None if monitor is None else text(monitor.environment.get(LOG_GROUP_VARIABLE))
+
+
+def has_own_report_stream(definition: Mapping[str, object], image: str | None = None) -> bool:
+    """Whether the definition's monitor writes the report into its own stream, not into the batch's."""
+    monitor = find_monitor(read_containers(definition), image)
+    return monitor is not None and not needs_put(monitor.environment)
+
+
+def needs_put(environment: Mapping[str, object]) -> bool:
+    """Whether a monitor with these variables calls CloudWatch Logs: its log driver writes into its own stream."""
+    return LOG_GROUP_VARIABLE not in environment and not prints_report(environment)
+
+
+def prints_report(environment: Mapping[str, object]) -> bool:
+    """Whether a monitor with these variables prints the report into its own stream."""
+    return str(environment.get(REPORT_STREAM_VARIABLE)).strip().lower() == OWN_REPORT_STREAM
 
 
 def task_memory_mb(definition: Mapping[str, object]) -> float | None:
@@ -162,11 +187,11 @@ def find_batch(containers: Sequence[Container], requested: str | None) -> Contai
     """The requested container, else the only essential one that AWS has not injected.
 
     Raises:
-        TaskProfilerError: if there is no such container, with the names to choose from.
+        TaskProfilerError: if no such container exists, with the names to choose from.
     """
     if requested is not None:
         return _named_container(containers, requested)
-    roles = _roles(containers)
+    roles = roles_of(containers)
     essential = roles.candidates
     if len(essential) > 1:
         listed = ", ".join(essential)
@@ -222,6 +247,7 @@ def _container(raw: Mapping[str, object]) -> Container:
         depends_on=tuple(str(dependency.get("containerName")) for dependency in mappings(raw.get("dependsOn"))),
         command=(*_words(raw.get("entryPoint")), *_words(raw.get("command"))),
         environment=environment_of(raw),
+        secret_names=frozenset(str(secret.get("name")) for secret in mappings(raw.get("secrets"))),
         user=text(raw.get("user")),
         capabilities=frozenset(_words(mapping(mapping(raw.get("linuxParameters")).get("capabilities")).get("add"))),
         is_privileged=raw.get("privileged") is True,
@@ -241,102 +267,3 @@ def _neuron_devices(raw: Mapping[str, object]) -> Iterator[Mapping[str, object]]
     for device in mappings(mapping(raw.get("linuxParameters")).get("devices")):
         if str(device.get("hostPath")).startswith(_NEURON_DEVICE):
             yield device
-
-
-class OwnLog(Struct, frozen=True, kw_only=True):
-    """The log group of the monitor's own log stream, into which the report is written.
-
-    ``region`` None: not known. ``is_requested`` is False for a default.
-    """
-
-    group: str
-    region: str | Mapping[str, object] | None = None
-    stream_prefix: str = DEFAULT_STREAM_PREFIX
-    is_requested: bool = False
-
-    def configuration(self) -> Mapping[str, object]:
-        """The logConfiguration of the monitor."""
-        region = {} if self.region is None else {"awslogs-region": self.region}
-        options = {"awslogs-group": self.group, **region, "awslogs-stream-prefix": self.stream_prefix}
-        return {"logDriver": AWSLOGS, "options": options}
-
-
-class MonitorContainer(Struct, frozen=True, kw_only=True):
-    """The monitor's container for a batch.
-
-    TASK_PROFILER_CONTAINER always names the batch: at run time nothing else tells it from other containers. Without
-    ``own_log``, the report is written into the batch's log stream. Without ``stacks``, the monitor has no privileges.
-    ``settings`` are further environment variables.
-    """
-
-    image: str
-    batch: Container
-    uses_gpu: bool = False
-    uses_neuron: bool = False
-    own_log: OwnLog | None = None
-    stacks: StacksAccess | None = None
-    settings: Mapping[str, str] = {}
-
-    @property
-    def is_root(self) -> bool:
-        """Whether the monitor must be root."""
-        return self.uses_neuron or self.stacks is not None
-
-    @property
-    def memory_mb(self) -> int:
-        """The hard memory limit in MiB."""
-        if self.uses_neuron:
-            return _MEMORY_WITH_NEURON_MB
-        return _MEMORY_WITH_GPU_MB if self.uses_gpu else _MEMORY_MB
-
-    def definition(self) -> Mapping[str, object]:
-        """The container definition for RegisterTaskDefinition."""
-        log_group = {} if self.own_log is None else {LOG_GROUP_VARIABLE: self.own_log.group}
-        variables = {CONTAINER_VARIABLE: self.batch.name} | log_group | (GPU_VARIABLES if self.uses_gpu else {})
-        if self.stacks is not None:
-            variables[STACKS_VARIABLE] = self.stacks
-        variables |= self.settings
-        definition: dict[str, object] = {
-            "name": MONITOR_NAME,
-            "image": self.image,
-            "command": ["monitor"],
-            "essential": False,
-            "dependsOn": [{"containerName": self.batch.name, "condition": "START"}],
-            "stopTimeout": STOP_TIMEOUT_SECONDS,
-            "memoryReservation": RESERVATION_MB,
-            "memory": self.memory_mb,
-            "user": _ROOT if self.uses_neuron else PTRACE_USER if self.stacks is not None else USER,
-            "readonlyRootFilesystem": True,
-            "environment": [{"name": name, "value": value} for name, value in variables.items()],
-        }
-        if self.is_root:
-            definition["linuxParameters"] = self._access()
-        if self.own_log is not None:
-            definition["logConfiguration"] = self.own_log.configuration()
-        elif self.batch.log_driver == AWSLOGS:
-            options = {name: value for name, value in self.batch.log_options.items() if name not in MULTILINE_OPTIONS}
-            definition["logConfiguration"] = {"logDriver": AWSLOGS, "options": options}
-        return definition
-
-    def _access(self) -> dict[str, object]:
-        neuron = ["IPC_LOCK"] if self.uses_neuron else []
-        ptrace = [SYS_PTRACE] if self.stacks is not None else []
-        access: dict[str, object] = {"capabilities": {"add": [*neuron, *ptrace]}}
-        if self.batch.neuron_devices:
-            access["devices"] = [dict(device) for device in self.batch.neuron_devices]
-        return access
-
-
-def default_image(revision_arn: str | None, version: str = __version__) -> str:
-    """The default image: ``task-profiler:VERSION`` in the ECR registry of the definition's account and Region.
-
-    Args:
-        revision_arn: The ARN of the definition's revision. Without one, the image has no registry.
-        version: The image's tag.
-    """
-    match = _REVISION_ARN.fullmatch(revision_arn or "")
-    if match is None:
-        return f"{MONITOR_REPOSITORY}:{version}"
-    partition, region, account = match.groups()
-    domain = "amazonaws.com.cn" if partition == "aws-cn" else "amazonaws.com"
-    return f"{account}.dkr.ecr.{region}.{domain}/{MONITOR_REPOSITORY}:{version}"

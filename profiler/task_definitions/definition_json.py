@@ -54,8 +54,8 @@ class ChangedDefinition(Struct, frozen=True, kw_only=True):
     """A definition after the monitor was added or removed, and notes for the user.
 
     Attributes:
-        definition: The definition as it is to be registered.
-        notes: What the user should know.
+        definition: The definition to register.
+        notes: Notes for the user.
         changes: Those notes that name a change of an existing monitor.
         batch: The name of the batch container, if it is known.
         had_monitor: Whether the definition had a monitor before.

@@ -8,7 +8,7 @@ https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_iam-quotas.html
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import translate
+from fnmatch import fnmatchcase, translate
 from functools import cache
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ from msgspec import Struct
 from profiler.core.ecs_terms import AWSLOGS, arn_account, arn_part, arn_region
 from profiler.core.errors import TaskProfilerError
 from profiler.core.json_fields import mapping, mappings, text
-from profiler.task_definitions.containers import own_log_group, read_containers
+from profiler.task_definitions.containers import has_own_report_stream, read_containers
 
 POLICY_NAME = "task-profiler"
 _VERSION = "2012-10-17"
@@ -34,7 +34,7 @@ def report_streams(
 ) -> frozenset[str]:
     """The ARNs of the log streams to which the monitor of the definition writes the report.
 
-    None are needed if the report goes to the monitor's own stream.
+    None are needed if the report goes to the monitor's own stream, into which its log driver writes.
 
     Args:
         definition: A definition with the monitor.
@@ -43,7 +43,7 @@ def report_streams(
         image: The monitor's image, if its repository has a name of the user's own.
     """
     container = next((container for container in read_containers(definition) if container.name == batch), None)
-    if container is None or container.log_driver != AWSLOGS or own_log_group(definition, image) is not None:
+    if container is None or container.log_driver != AWSLOGS or has_own_report_stream(definition, image):
         return frozenset()
     options = container.log_options
     group = text(options.get("awslogs-group"))
@@ -89,9 +89,9 @@ def merged_policy(
     Raises:
         TaskProfilerError: if not even prefixes fit.
     """
-    statements = _statements(existing)
+    statements = statements_of(existing)
     own = next((one for one in statements if one.get("Sid") == _SID), None)
-    allowed = frozenset[str]() if own is None else _listed(own.get("Resource"))
+    allowed = frozenset[str]() if own is None else frozenset(map(str, listed(own.get("Resource"))))
     if existing is not None and all(is_allowed(stream, allowed) for stream in streams):
         return FittedPolicy(document=existing, exact_characters=characters(existing))
 
@@ -146,17 +146,24 @@ def characters(document: Mapping[str, object]) -> int:
 
 
 def log_groups_of(resources: Iterable[str]) -> tuple[str, ...]:
-    """The log groups, or their prefixes, in the resources; those of single streams with the stream."""
+    """The log groups, or their prefixes, in the resources; a single stream's group with the stream."""
     return tuple(resource.partition(_LOG_GROUP)[2] for resource in resources)
 
 
-def _statements(existing: Mapping[str, object] | None) -> list[Mapping[str, object]]:
-    present = (existing or {}).get("Statement")
-    return list(mappings(present if isinstance(present, list) else [present]))  # IAM accepts one without a list
+def statements_of(document: Mapping[str, object] | None) -> list[Mapping[str, object]]:
+    """The statements of a policy. IAM accepts a single one without a list."""
+    return list(mappings(listed((document or {}).get("Statement"))))
 
 
-def _listed(value: object) -> frozenset[str]:
-    return frozenset(str(item) for item in value) if isinstance(value, list) else frozenset({str(value)})
+def concerns(statement: Mapping[str, object], *actions: str) -> bool:
+    """Whether a statement is about one of the actions, whose patterns ignore case."""
+    patterns = [str(pattern).lower() for pattern in listed(statement.get("Action"))]
+    return any(fnmatchcase(action.lower(), pattern) for action in actions for pattern in patterns)
+
+
+def listed(value: object) -> list[object]:
+    """The values of a field of a policy, which has a list, or one value alone."""
+    return value if isinstance(value, list) else [value]
 
 
 def read_policy(document: object) -> Mapping[str, object]:

@@ -1,6 +1,6 @@
 """Upgrades an existing monitor, field by field, and keeps what its owner added.
 
-A field that is missing is added. A limit below that of a new monitor is raised, and a higher one is kept. ``user`` and
+A field that is missing is added. A limit below a new monitor's is raised, and a higher one is kept. ``user`` and
 ``readonlyRootFilesystem`` are kept, because the documentation names reasons to change them, unless the monitor must be
 root.
 """
@@ -9,14 +9,8 @@ from collections.abc import Iterator, Mapping
 
 from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE
 from profiler.core.json_fields import count, mapping, mappings, text
-from profiler.task_definitions.containers import (
-    LOG_GROUP_VARIABLE,
-    MULTILINE_OPTIONS,
-    ROOT_USERS,
-    STACKS_VARIABLE,
-    MonitorContainer,
-    environment_of,
-)
+from profiler.task_definitions.containers import LOG_GROUP_VARIABLE, ROOT_USERS, environment_of
+from profiler.task_definitions.monitor_container import MULTILINE_OPTIONS, STACKS_VARIABLE, MonitorContainer
 
 _START = "START"
 _REPLACED = ("image", "essential")
@@ -58,7 +52,7 @@ def refresh(
 
 
 def _present_value(field: str, container: Mapping[str, object], value: object, present: MonitorContainer) -> object:
-    """The new value of the field; ``value`` is that of a new monitor."""
+    """The new value of the field; ``value`` is a new monitor's."""
     old = container.get(field)
     if old is None or field in _REPLACED:
         return value
@@ -102,7 +96,7 @@ def _with_variables(
     if own_log is not None and (own_log.is_requested or not is_own_log_set):
         requested[LOG_GROUP_VARIABLE] = own_log.group
     if any(variable.get("name") == CONTAINER_VARIABLE and isinstance(variable.get("value"), str) for variable in old):
-        requested[CONTAINER_VARIABLE] = present.batch.name  # another name is that of a container that was renamed
+        requested[CONTAINER_VARIABLE] = present.batch.name  # another name belongs to a container that was renamed
     kept = [
         {**variable, "value": requested[name]} if (name := variable.get("name")) in requested else variable
         for variable in old
@@ -130,10 +124,7 @@ def _joined(old: object, new: object) -> list[object]:
 
 
 def _present_log(
-    container: Mapping[str, object],
-    old: Mapping[str, object],
-    new: Mapping[str, object],
-    present: MonitorContainer,
+    container: Mapping[str, object], old: Mapping[str, object], new: Mapping[str, object], present: MonitorContainer
 ) -> Mapping[str, object]:
     """The owner's log configuration, without options that join lines, unless the report would not arrive by it."""
     own_log = present.own_log

@@ -12,6 +12,7 @@ locals {
       # try: coalesce() fails without any region.
       region   = try(coalesce(task.region, var.region), null)
       group    = task.log_group
+      stream   = coalesce(task.report_stream, var.report_stream)
       settings = merge(var.settings, task.settings)
     }
   }
@@ -28,7 +29,11 @@ locals {
       user                   = "65532"
       readonlyRootFilesystem = true
       environment = [
-        for name, value in merge({ TASK_PROFILER_CONTAINER = task.batch }, task.settings) : { name = name, value = value }
+        for name, value in merge(
+          { TASK_PROFILER_CONTAINER = task.batch },
+          task.stream == "batch" ? {} : { TASK_PROFILER_REPORT_STREAM = task.stream },
+          task.settings,
+        ) : { name = name, value = value }
       ]
       logConfiguration = {
         logDriver = "awslogs"

@@ -6,6 +6,7 @@ variable "tasks" {
     stream_prefix   = optional(string)
     region          = optional(string)
     image           = optional(string)
+    report_stream   = optional(string)
     settings        = optional(map(string), {})
   }))
   nullable = false
@@ -33,6 +34,13 @@ variable "stream_prefix" {
   description = "The batches' awslogs-stream-prefix."
   type        = string
   default     = "ecs"
+  nullable    = false
+}
+
+variable "report_stream" {
+  description = "Whose log stream gets the report: batch, or monitor, for which the task role needs no permission."
+  type        = string
+  default     = "batch"
   nullable    = false
 }
 

@@ -3,15 +3,18 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, sync_playwright
 
-from profiler.history.run_database import HistoryStore
+from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import encode
+from profiler.runs.history.run_database import HistoryStore
 from tests import shown_runs
 from tests.fakes import FakeClock
 from tests.prerequisites import skip_or_fail
@@ -29,6 +32,8 @@ FLAGS = (
 )
 RUNS = 120
 MANY = 5000
+# A line with which a page of few runs has all charts: a missed run is never hidden.
+MISSED = encode_notice(shown_runs.missed_notice()) + b"\n"
 # One run of each other kind of end, each in its own family.
 OTHER_RUNS = tuple(
     replace(made, record=replace(made.record, family=family, task_id=f"{family}-1"))
@@ -45,6 +50,8 @@ OTHER_RUNS = tuple(
 
 
 Opener = Callable[..., Page]
+# The theme changes the colours alone, and the width the places alone.
+LOOKS = pytest.mark.parametrize(("width", "theme"), [(390, "dark"), (1440, "light")])
 
 
 class PageOpener:
@@ -112,13 +119,21 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
+@contextmanager
+def filled_history(count: int, max_points: int) -> Iterator[Path]:
+    """A history of example runs, in memory: the history flushes each run to its disk."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="task-profiler-") as folder:
+        file = Path(folder) / "history.sqlite3"
+        store = HistoryStore(file, FakeClock())
+        for report, points in runs(count, max_points=max_points):
+            store.add(encode(report), report, points, max_runs=count)
+        yield file
+
+
 @pytest.fixture(scope="session")
-def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("history") / "history.sqlite3"
-    store = HistoryStore(file, FakeClock())
-    for report, points in runs(RUNS, max_points=300):
-        store.add(encode(report), report, points, max_runs=RUNS)
-    return file
+def history() -> Iterator[Path]:
+    with filled_history(RUNS, max_points=300) as file:
+        yield file
 
 
 @pytest.fixture(scope="session")
@@ -130,11 +145,8 @@ def dashboard(history: Path) -> Path:
 @pytest.fixture(scope="session")
 def long_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of 5,000 runs with time series."""
-    file = tmp_path_factory.mktemp("long") / "history.sqlite3"
-    store = HistoryStore(file, FakeClock())
-    for report, points in runs(MANY, max_points=60):
-        store.add(encode(report), report, points, max_runs=MANY)
-    return make_page(file.with_name("page.html"), "--history", str(file))
+    with filled_history(MANY, max_points=60) as file:
+        return make_page(tmp_path_factory.mktemp("long") / "page.html", "--history", str(file))
 
 
 @pytest.fixture
@@ -151,5 +163,5 @@ def ecs_dashboard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page of runs on ECS: three nights of a family, and one run of each kind of end."""
     reports = (*shown_runs.night(), *OTHER_RUNS)
     file = tmp_path_factory.mktemp("ecs") / "lines"
-    file.write_bytes(lines(reports))
+    file.write_bytes(lines(reports) + MISSED)
     return make_page(file.with_name("page.html"), "--from", str(file))

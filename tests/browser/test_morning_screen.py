@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.record.record_model import Report
 from tests import shown_runs
-from tests.browser.conftest import Opener, make_page, ready
+from tests.browser.conftest import LOOKS, MISSED, Opener, make_page, ready
 from tests.browser.test_accessibility import violations
 from tests.browser.test_report import OVERFLOW
 from tests.runs import lines
@@ -33,7 +33,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("nights") / "lines"
     etl, failed = shown_runs.etl(), shown_runs.failure()
     reports = [at(etl, 10), at(etl, 2), at(KILLED, 0), at(failed, 0), at(etl, 0), at(failed, 1, LONG)]
-    file.write_bytes(lines([*reports, at(shown_runs.unmeasured(), 9, LONG)]))
+    file.write_bytes(lines([*reports, at(shown_runs.unmeasured(), 9, LONG)]) + MISSED)
     return make_page(file.with_name("page.html"), "--from", str(file))
 
 
@@ -44,7 +44,7 @@ def names(tab: Page) -> list[str]:
 
 def test_a_cell_names_its_night_and_opens_the_killed_run(opened: Opener, nights: Path, tmp_path: Path) -> None:
     tab = opened(nights)
-    assert tab.evaluate("document.querySelector('#all .panel').contains(document.getElementById('morning'))")
+    assert tab.evaluate("document.querySelector('#failed + .panel').contains(document.getElementById('morning'))")
     assert names(tab) == [
         "nightly-etl, 2026-11-10, memory peak 81 %, success",
         "nightly-etl, 2026-11-18, memory peak 81 %, success",
@@ -53,7 +53,10 @@ def test_a_cell_names_its_night_and_opens_the_killed_run(opened: Opener, nights:
         f"{LONG}, 2026-11-19, memory peak 81 %, failed",
     ]
     assert tab.locator("#morning tbody td:empty").count() == 2 * 11 - 5
-    assert tab.locator("#morning a.killed").inner_text() == "✕!"
+    assert tab.locator("#morning a.killed").inner_text() == "99\n✕!"
+    counts = tab.locator("#morning td.count")
+    assert counts.count() == 11
+    assert counts.last.get_attribute("aria-label") == "2026-11-20, 3 runs, 1 success, 1 failure, 1 out of memory"
     row = tab.locator("#morning tbody tr").first.inner_text()
     assert "19m 42s" in row
     assert "$" in row
@@ -65,7 +68,7 @@ def test_a_cell_names_its_night_and_opens_the_killed_run(opened: Opener, nights:
 
 def test_arrow_keys_move_between_the_cells(opened: Opener, nights: Path) -> None:
     tab = opened(nights)
-    tab.locator("#to").focus()
+    tab.locator("#morning-choice button").last.focus()
     while tab.evaluate("document.activeElement.id || document.activeElement.tagName") != "A":
         tab.keyboard.press("Tab")
     assert "2026-11-20" in tab.evaluate(FOCUSED)
@@ -92,7 +95,7 @@ def test_the_filters_hold_and_the_time_zone_is_the_readers(opened: Opener, night
     assert tab.inner_text("#morning") == "No run matches the filters."
 
 
-@pytest.mark.parametrize(("width", "theme"), [(390, "light"), (390, "dark"), (1440, "dark")])
+@LOOKS
 def test_the_nights_scroll_in_their_own_box(opened: Opener, nights: Path, width: int, theme: str) -> None:
     tab = opened(nights, width=width, theme=theme)
     assert tab.evaluate(OVERFLOW) == 0
@@ -114,3 +117,78 @@ def test_families_beyond_the_first_are_shown_on_demand(opened: Opener, tmp_path:
     assert "30 of 35 families" in tab.inner_text("#morning")
     tab.click("#morning-all")
     assert tab.locator("#morning tbody tr").count() == 35
+
+
+def test_the_heatmap_shows_a_peak_or_an_average_and_the_address_keeps_it(opened: Opener, nights: Path) -> None:
+    tab = opened(nights)
+    tab.click("#morning-choice button:has-text('Average CPU')")
+    assert tab.evaluate("location.hash") == "#statistic=cpu"
+    assert tab.evaluate("document.activeElement.textContent") == "Average CPU"
+    assert ", average CPU " in names(tab)[0]
+    other = opened(nights, "#statistic=cpu")
+    assert other.locator("#morning-choice [aria-pressed=true]").all_inner_texts() == ["Average CPU"]
+    assert not other.is_visible("#clear"), "it is no filter"
+
+
+def test_red_is_for_kills_failures_and_90_percent_alone(opened: Opener, nights: Path) -> None:
+    tab = opened(nights)
+    kinds = tab.evaluate("[...document.querySelectorAll('#morning a')].map((one) => one.className.trim())")
+    assert kinds == ["heat memory", "heat memory", "killed  two", "unmeasured", "heat memory failed two"]
+
+
+def test_the_page_begins_with_the_last_night_and_its_failures(opened: Opener, nights: Path) -> None:
+    tab = opened(nights)
+    shown = tab.inner_text("#last-night")
+    etl = "(nightly-etl)"
+    assert shown == f"Night of 2026-11-20: 1 missed {etl}, 1 killed for memory {etl}, 1 failed {etl}, 1 succeeded"
+    assert tab.locator("#failures tbody tr").count() == 2
+    tab.click("#last-night a >> nth=0")
+    tab.wait_for_selector("#detail[open] .verdict.bad")
+    assert tab.evaluate("location.hash") == f"#run=nightly-etl-{KILLED.record.task_id[:8]}-0"
+    yesterday = tab.context.new_page()
+    yesterday.clock.set_fixed_time("2026-11-21T08:00:00Z")
+    yesterday.goto(nights.as_uri())
+    ready(yesterday)
+    assert yesterday.inner_text("#last-night").startswith("Last night: 1 missed")
+
+
+def test_the_newest_ten_families_with_failures_are_listed_and_all_on_demand(opened: Opener, tmp_path: Path) -> None:
+    runs = [at(shown_runs.failure(), number, f"family-{number:02d}") for number in range(25)]
+    (tmp_path / "lines").write_bytes(lines(runs))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
+    rows = tab.locator("#failures tbody tr")
+    assert rows.count() == 10
+    assert rows.first.inner_text().startswith("family-00")
+    tab.click("#failures button:has-text('Show all 25 families')")
+    assert rows.count() == 25
+
+
+def test_each_run_is_in_one_tile(opened: Opener, nights: Path) -> None:
+    tab = opened(nights)
+    tiles = tab.locator("#tiles .tile:has(.outcome)").all_inner_texts()
+    assert tiles == ["4\nSucceeded", "2\nFailed", "1\nOut of memory"]
+
+
+def test_a_page_of_few_runs_is_the_list_alone(opened: Opener, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(lines([at(shown_runs.etl(), day) for day in range(20)]))
+    tab = opened(make_page(tmp_path / "page.html", "--from", str(tmp_path / "lines")))
+    assert tab.locator("#all > :visible h2").all_inner_texts() == ["Runs"]
+    assert not tab.is_visible("#filters")
+    other = opened(tmp_path / "page.html", "#outcome=failure")
+    assert other.is_visible("#clear"), "a filter of the address can be removed"
+
+
+def test_a_run_that_is_gone_and_a_bad_date_are_said_in_words(opened: Opener, nights: Path) -> None:
+    tab = opened(nights, "#from=2026-02-30&run=gone")
+    assert tab.inner_text("#troubles").startswith("“2026-02-30” is not a date and is ignored: write YYYY-MM-DD.")
+    assert "This page has no run “gone”" in tab.inner_text("#troubles")
+    tab.fill("#from", "2026-11-20")
+    ready(tab)
+    assert "date" not in tab.inner_text("#troubles")
+    tab.click("#runs tbody a >> nth=0")
+    tab.wait_for_selector("#detail[open] dl.facts")
+    assert not tab.is_visible("#troubles")
+    tab.keyboard.press("Escape")
+    tab.fill("#to", "soon")
+    tab.keyboard.press("Tab")
+    assert "“soon” is not a date" in tab.inner_text("#troubles")

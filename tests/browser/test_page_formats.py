@@ -7,13 +7,20 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from profiler.html_report.html_document import import_map, read_assets
-from profiler.record.units import format_duration, format_memory, format_task_size, format_usd, format_vcpu
-from tests.formats import DOLLARS, DURATIONS, MEMORY, VCPUS
+from profiler.record.units import (
+    format_change,
+    format_duration,
+    format_memory,
+    format_percent,
+    format_task_size,
+    format_usd,
+    format_vcpu,
+)
+from profiler.report_page.html_document import import_map, read_assets
+from tests.formats import CHANGES, DOLLARS, DURATIONS, MEMORY, PERCENTS, VCPUS
 
 pytestmark = pytest.mark.browser
 RANDOM_VALUES = 3000
-UNKNOWN = "\N{EN DASH}"
 
 
 def evaluated(browser: Browser, function: str, values: Sequence[Any]) -> list[str]:
@@ -35,6 +42,7 @@ def evaluated(browser: Browser, function: str, values: Sequence[Any]) -> list[st
         ("asDuration", format_duration, DURATIONS),
         ("asMemory", format_memory, MEMORY),
         ("asVcpu", format_vcpu, VCPUS),
+        ("asPercent", format_percent, PERCENTS),
         ("asUsd", format_usd, DOLLARS),
     ],
 )
@@ -54,15 +62,16 @@ def test_the_page_has_the_task_sizes_of_the_terminal(browser: Browser) -> None:
     assert texts == [format_task_size(*size) for size in sizes]
 
 
-def test_what_is_unknown_is_a_dash(browser: Browser) -> None:
-    for function in ("asDuration", "asMemory", "asVcpu", "asUsd", "asPercent", "asBytes", "asRate", "asTime"):
-        assert evaluated(browser, function, [None]) == [UNKNOWN]
-
-
-def test_a_negative_saving_is_a_cost(browser: Browser) -> None:
-    assert evaluated(browser, "asChange", [35.2, -100, 0.2, -0.4]) == [
-        "saves 35 %",
-        "costs 100 % more",
-        "costs the same",
-        "costs the same",
-    ]
+def test_the_page_has_the_changes_of_the_terminal(browser: Browser) -> None:
+    chance = random.Random("changes")
+    pairs = [(new, old) for new, old, _ in CHANGES]
+    pairs += [(10 ** chance.uniform(-3, 5), 10 ** chance.uniform(-3, 5)) for _ in range(RANDOM_VALUES)]
+    page = browser.new_page()
+    page.set_content(f'<script type="importmap">{import_map(read_assets().modules)}</script>')
+    texts = page.evaluate(
+        "async (pairs) => { const { asChangeFrom, asMemory } = await import('#page/formats.js'); "
+        "return pairs.map(([value, old]) => asChangeFrom(value, old, asMemory)); }",
+        pairs,
+    )
+    page.close()
+    assert texts == [format_change(*pair, format_memory) for pair in pairs]

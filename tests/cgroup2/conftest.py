@@ -11,7 +11,7 @@ from tests.cgroup2.machine import MachineFailedError, MachineMissingError, defau
 from tests.prerequisites import skip_or_fail
 
 _TIMEOUT_SECONDS = 3600.0
-_PATHS = ("profiler", "tests/cgroup2", "tests/e2e", "tests/waiting.py")
+_PATHS = ("profiler", "tests/cgroup2", "tests/e2e", "tests/http_server.py", "tests/waiting.py")
 
 Outcomes = Mapping[str, Mapping[str, Any]]
 Results = Mapping[str, Any]

@@ -13,6 +13,7 @@ from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.runs import lines, report
+from tests.sidecars import awslogs
 
 ACCOUNT, REGION = "123456789012", "us-east-1"
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
@@ -24,8 +25,7 @@ NS_PER_HOUR = 3600 * 10**9
 
 
 def batch(group: str, *command: str) -> dict[str, Any]:
-    options = {"awslogs-group": group, "awslogs-region": REGION, "awslogs-stream-prefix": "ecs"}
-    logs = {"logDriver": "awslogs", "options": options}
+    logs = awslogs(group)
     return {"name": "batch", "image": "etl:26", "memory": 256, "command": [*command], "logConfiguration": logs}
 
 
@@ -101,6 +101,19 @@ def problems(health: dict[str, Any]) -> list[str]:
     return [one["text"] for one in health.get("findings", ()) if one["level"] == "problem"]
 
 
+def test_the_doctor_and_the_setup_know_whether_container_insights_is_on(account: Account) -> None:
+    for setting, sentence in (
+        ("disabled", "Container Insights is off for jobs."),
+        ("enhanced", "Container Insights is on: task-profiler recommend --container-insights jobs answers now."),
+    ):
+        settings = [{"name": "containerInsights", "value": setting}]
+        account.proxy.answers["DescribeClusters"] = {"clusters": [{"clusterName": "jobs", "settings": settings}]}
+        for words in (("doctor", "--cluster", "jobs"), ("setup", "--cluster", "jobs")):
+            paragraph = account.run(*words).stdout.rpartition("\n\n")[2]
+            assert " ".join(paragraph.split()).startswith(sentence)
+            assert ("0.30 USD" in paragraph) is (setting == "disabled")
+
+
 def test_each_family_has_what_is_wrong_and_what_to_do(account: Account) -> None:
     account.roll_out("done")
     account.roll_out("apart")
@@ -136,7 +149,7 @@ def test_each_family_has_what_is_wrong_and_what_to_do(account: Account) -> None:
         "lastReport": last,
     }
     assert problems(found["apart"]) == [
-        "The monitor differs from the one that would be added today.",
+        "The monitor differs from a newly added one.",
         "The task role jobs does not allow logs:PutLogEvents for the report.",
         "The log group /ecs/new does not exist, so ECS starts no task.",
     ]
@@ -180,6 +193,27 @@ def test_a_cluster_after_the_rollout_has_no_problem(account: Account) -> None:
     assert calls["POST /"] == 1  # of IAM: the policy of the shared role is enough
 
 
+def test_a_family_of_airflow_needs_the_monitors_own_stream(account: Account) -> None:
+    """Also where the owner chose the batch's stream, as add-monitor then leaves it."""
+    start = {"cluster": "jobs", "launchType": "FARGATE", "startedBy": "airflow"}
+    subnet = account.aws.client("ec2").describe_subnets()["Subnets"][0]["SubnetId"]
+    network = {"awsvpcConfiguration": {"subnets": [subnet]}}
+    for stream in ("batch", "monitor", "batch"):
+        done = account.run(
+            "taskdef", "add-monitor", "--family", "done", "--image", IMAGE, "--report-stream", stream, "--register"
+        )
+        assert done.returncode == 0, done.stderr
+        account.ecs.run_task(taskDefinition="done", networkConfiguration=network, **start)
+        _, found = account.doctor()
+        (health, said) = found["done"], [one for one in found["done"].get("findings", ()) if one["topic"] == "monitor"]
+        if stream == "monitor":
+            assert (said, "permission" in health, health["logGroup"]) == ([], False, "/ecs/done")
+        else:
+            (finding,) = said
+            assert (finding["level"], "Airflow" in finding["text"]) == ("problem", True)
+            assert "--family done --report-stream monitor --register" in finding["advice"]
+
+
 def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(account: Account) -> None:
     account.roll_out("done")
     account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
@@ -204,3 +238,42 @@ def test_a_policy_of_another_name_is_enough_and_what_may_not_be_read_is_unknown(
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     both = account.run("doctor", "--cluster", "jobs", "--family", "done")
     assert (both.returncode, "different checks" in both.stderr) == (2, True)
+
+
+PULL = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {"Effect": "Allow", "Action": "ecr:GetAuthorizationToken", "Resource": "*"},
+        {
+            "Effect": "Allow",
+            "Action": ["ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
+            "Resource": f"arn:aws:ecr:{REGION}:{ACCOUNT}:repository/*",
+        },
+    ],
+}
+
+
+def test_an_execution_role_that_may_not_pull_the_monitors_image_is_a_problem(account: Account) -> None:
+    account.roll_out("done")
+    done = account.ecs.describe_task_definition(taskDefinition="done")["taskDefinition"]
+    account.ecs.register_task_definition(
+        family="done",
+        taskRoleArn=done["taskRoleArn"],
+        executionRoleArn=f"arn:aws:iam::{ACCOUNT}:role/service/start",
+        containerDefinitions=done["containerDefinitions"],
+    )
+    refused = f"The execution role start does not allow the pull of the monitor's image ({IMAGE})."
+    found = []
+    for change in (
+        lambda: None,
+        lambda: account.iam.create_role(RoleName="start", Path="/service/", AssumeRolePolicyDocument="{}"),
+        lambda: account.iam.put_role_policy(RoleName="start", PolicyName="pull", PolicyDocument=json.dumps(PULL)),
+    ):
+        change()
+        _, families = account.doctor()
+        of_family = account.run("doctor", "--family", "done", "--json").stdout.splitlines()
+        (role,) = [one["text"] for one in map(json.loads, of_family) if one["topic"] == "execution role"]
+        found.append((role, [text for text in problems(families["done"]) if "execution role" in text]))
+    gone = "The execution role start does not exist, so ECS starts no task."
+    allowed = "The execution role start allows the pull of the monitor's image."
+    assert found == [(gone, [gone]), (refused, [refused]), (allowed, [])]

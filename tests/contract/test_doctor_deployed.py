@@ -81,7 +81,9 @@ def test_a_new_stack_works_and_waits_for_the_first_report(deployment: Deployment
 
 def break_everything(stack: Stack) -> None:
     """Remove a filter, disable the rule, fill the queues, and let a function fail."""
-    boto3.client("logs").delete_subscription_filter(logGroupName=LOG_GROUPS[1], filterName="tp-2")
+    logs = boto3.client("logs")
+    (found,) = logs.describe_subscription_filters(logGroupName=LOG_GROUPS[1])["subscriptionFilters"]
+    logs.delete_subscription_filter(logGroupName=LOG_GROUPS[1], filterName=found["filterName"])
     (rule,) = boto3.client("events").list_rules()["Rules"]
     boto3.client("events").disable_rule(Name=rule["Name"])
     for output in ("ForwardLogsDeadLetterQueueUrl", "FailedItemsQueueUrl"):
@@ -89,7 +91,6 @@ def break_everything(stack: Stack) -> None:
     function = stack.outputs["ForwardLogsFunctionName"]
     put_metric(function, "Invocations", 5)
     put_metric(function, "Errors", 2)
-    logs = boto3.client("logs")
     logs.create_log_stream(logGroupName=f"/aws/lambda/{function}", logStreamName="s")
     logs.put_log_events(
         logGroupName=f"/aws/lambda/{function}",
@@ -118,6 +119,15 @@ def test_everything_that_is_broken_is_found_in_one_run(deployment: Deployment) -
     assert sum("about 1 messages" in text for text in texts) == 2
     assert len(texts) == 6
     assert all(one["advice"] for one in problems(found))
+
+
+def test_alarms_of_a_stack_with_a_longer_name_are_not_reported(deployment: Deployment) -> None:
+    deploy()
+    deploy("tp-eu", TaskStopped="false")
+    for name in ("tp-eu-forward-logs-errors", "tp-failed-items"):
+        boto3.client("cloudwatch").set_alarm_state(AlarmName=name, StateValue="ALARM", StateReason="errors")
+    _, found = deployment.doctor()
+    assert [one["text"] for one in found["alarms"]] == ["The alarm tp-failed-items is active."]
 
 
 def test_the_account_wide_subscription_is_checked_also_behind_a_data_stream(deployment: Deployment) -> None:

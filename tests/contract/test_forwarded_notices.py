@@ -1,23 +1,22 @@
 """``handler.forward_logs`` and the notices of running tasks: the index, Slack, the event bus, and the table of keys."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from time import time_ns
 from typing import Any
 
 import boto3
 import pytest
-from moto import mock_aws
 from msgspec.structs import replace
 
 import handler
-from forwarder.delivery_errors import NoticeError
-from forwarder.notices.idempotency import run_idempotently
 from profiler.core.timestamps import format_ms
+from profiler.forwarder.delivery_errors import NoticeError
+from profiler.forwarder.notices.announcements import run_idempotently
 from profiler.record.notice_model import encode_notice
 from tests.contract.test_task_stopped_calls import Clock, event_queue, received
 from tests.fake_slack import FakeSlack, rate_limited
 from tests.http_server import FakeElasticsearch
-from tests.lambda_environment import create_idempotency_table, forget_environment
+from tests.lambda_environment import create_idempotency_table, function_environment
 from tests.shown_runs import stuck_notice
 from tests.unit.forwarder.test_kinesis_records import record
 from tests.unit.forwarder.test_subscription import DOCUMENT, event
@@ -28,22 +27,14 @@ TASK_ID = stuck_notice().record.task_id
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, cluster: FakeElasticsearch) -> Iterator[None]:
     settings = {
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "AWS_DEFAULT_REGION": "us-west-2",
-        "AWS_LAMBDA_FUNCTION_NAME": "forward_logs",
         "ELASTICSEARCH_URL": cluster.url,
         "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url,
         "EVENT_BUS_NAME": "default",
         "IDEMPOTENCY_TABLE": "done",
     }
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    with mock_aws():
+    with function_environment(monkeypatch, **settings):
         create_idempotency_table("done")
-        forget_environment()
         yield
-    forget_environment()
 
 
 def subscription(*, time: str | None = None, task_id: str = TASK_ID) -> dict[str, Any]:
@@ -103,7 +94,7 @@ def test_a_slow_table_does_not_use_up_the_time_of_the_invocation(
     """A timeout would fail all records of the invocation, again and again, and hold up those after them for hours."""
     clock = Clock(60)
 
-    def run_slowly(table: str, context: Any, key: str, work: Any) -> bool:
+    def run_slowly(table: str, context: Any, key: str, work: Callable[[], bool]) -> bool:
         clock.sleep(7)
         return run_idempotently(table, context, key, work)
 

@@ -8,15 +8,15 @@ from http.server import BaseHTTPRequestHandler
 import boto3
 import pytest
 from aws_lambda_powertools.utilities import parameters
-from moto import mock_aws
 
-from forwarder.delivery_errors import SearchClusterError, SettingsError
-from forwarder.documents import Document
-from forwarder.function_settings import Credentials, fetch_secret, read_credentials
-from forwarder.search_cluster.elasticsearch import ElasticsearchCluster
-from forwarder.search_cluster.interface import SearchCluster
-from forwarder.search_cluster.opensearch import OpenSearchCluster
+from profiler.forwarder.delivery_errors import SearchClusterError, SettingsError
+from profiler.forwarder.documents import Document
+from profiler.forwarder.function_settings import Credentials, fetch_secret, read_credentials
+from profiler.forwarder.search_cluster.elasticsearch import ElasticsearchCluster
+from profiler.forwarder.search_cluster.interface import SearchCluster
+from profiler.forwarder.search_cluster.opensearch import OpenSearchCluster
 from tests.http_server import FakeHttpServer
+from tests.lambda_environment import moto_account
 
 SECRET = "hunter2-hunter2"
 DOCUMENTS = [Document(index="task-reports-2026.03", id="1", fields={"a": 1})]
@@ -24,11 +24,7 @@ DOCUMENTS = [Document(index="task-reports-2026.03", id="1", fields={"a": 1})]
 
 @pytest.fixture
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    with mock_aws():
+    with moto_account(monkeypatch, "eu-west-1", AWS_SESSION_TOKEN="testing"):
         yield
     parameters.clear_caches()  # type: ignore[no-untyped-call]
 
@@ -109,15 +105,6 @@ def test_a_user_in_the_address_is_used_without_other_credentials(played: Played)
     assert played.authorizations == [header for header in headers for _ in range(2)]
 
 
-@pytest.mark.usefixtures("aws")
-def test_opensearch_is_signed_with_the_functions_role(played: Played) -> None:
-    OpenSearchCluster(played.url, Credentials(aws=True), "eu-west-1").bulk(DOCUMENTS, 5)
-    (authorization,) = played.authorizations
-    assert authorization is not None
-    assert authorization.startswith("AWS4-HMAC-SHA256 Credential=")
-    assert "/eu-west-1/es/aws4_request" in authorization
-
-
 @pytest.mark.parametrize(
     "url",
     [
@@ -144,6 +131,12 @@ def test_an_invalid_api_key_is_named_without_its_value(key: str) -> None:
         with pytest.raises(SettingsError, match="ELASTICSEARCH_API_KEY") as error:
             engine("https://search.example.com", Credentials(api_key=key))
         assert SECRET not in str(error.value)
+
+
+def test_a_collection_of_opensearch_serverless_is_refused() -> None:
+    for engine in (ElasticsearchCluster, partial(OpenSearchCluster, region="eu-west-1")):
+        with pytest.raises(SettingsError, match="OpenSearch Serverless is not supported"):
+            engine("https://a1.eu-west-1.aoss.amazonaws.com", Credentials())
 
 
 def test_signing_needs_a_region() -> None:

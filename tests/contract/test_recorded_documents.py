@@ -15,6 +15,7 @@ from profiler.collectors.neuron.neuron_usage import NeuronUsage
 from profiler.readers.ecs.container_stats import StatsReading, decode_stats
 from profiler.readers.ecs.task_metadata import TaskMetadata, decode_task
 from profiler.record.record_model import Neuron, NeuronExecutions, NeuronLatency
+from tests.values import present
 
 FOLDER = os.environ.get("TASK_PROFILER_RECORDINGS", "")
 
@@ -57,8 +58,7 @@ def test_the_fargate_pair_gives_the_numbers_worked_out_by_hand() -> None:
     assert isinstance(task, TaskMetadata)
     exporter = task.container("ecs-exporter")
     assert exporter is not None
-    assert exporter.docker_id is not None
-    sample = reading.samples[exporter.docker_id]
+    sample = reading.samples[present(exporter.docker_id)]
     assert sample.memory_used_bytes == 84111360 - (3379200 + 39100416 - 33927168)
     # precpu of the document: 242770940 ns at 05:22:39.406479661
     vcpu = ((sample.cpu_ns or 0) - 242770940) / (sample.read_ns - 1740633759406479661)
@@ -89,8 +89,7 @@ def neuron_record(reports: list[NeuronReport]) -> Neuron:
     for report in reports:
         usage.add(report)
     record = usage.record(restarts=0)
-    assert record is not None
-    return record
+    return present(record)
 
 
 def test_recorded_neuron_reports_agree_with_themselves(neuron: dict[str, list[NeuronReport]]) -> None:
@@ -116,10 +115,8 @@ def test_the_recorded_trn1_run_gives_the_numbers_worked_out_by_hand(neuron: dict
     assert (busy.utilization_percent.avg, busy.utilization_percent.max) == (1.344, 1.363)
     assert idle.utilization_percent is not None
     assert (idle.utilization_percent.avg, idle.utilization_percent.max) == (0.0, 0.0)
-    assert idle.memory_used_mb is not None
-    assert idle.memory_used_mb.max == 0.031  # 32,768 bytes of code, on a core that did nothing
-    assert record.device_memory_used_mb is not None
-    assert record.device_memory_used_mb.max == 97.559  # 102,298,328 bytes
+    assert present(idle.memory_used_mb).max == 0.031  # 32,768 bytes of code, on a core that did nothing
+    assert present(record.device_memory_used_mb).max == 97.559  # 102,298,328 bytes
     assert record.executions == NeuronExecutions(completed=780, failed=0)
     assert record.latency_seconds == NeuronLatency(p50_max=0.000095367, p99_max=0.000131845, p100_max=0.000148535)
     assert (record.device_memory_size_mb, record.ecc_uncorrected) == (None, 0)

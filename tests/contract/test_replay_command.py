@@ -33,6 +33,9 @@ def test_reports_are_counted_and_then_sent_once(aws: FakeAws, tmp_path: Path) ->
     environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url, "XDG_STATE_HOME": str(tmp_path)}
     words = ("replay", "--log-group", GROUP, "--function", "forwarder", "--since", "1h")
     counted = run_here(environment, *words, "--dry-run")
+    (as_json,) = map(json.loads, run_here(environment, *words, "--dry-run", "--json").stdout.splitlines())
+    assert f"{as_json['lines']} lines would be sent." in counted.stdout
+    assert (as_json["isApplied"], as_json["indexed"]) == (False, None)
     assert (counted.returncode, counted.stdout) == (0, "2 lines would be sent.\n")
     assert INVOKE not in proxy.operations
     sent = run_here(environment, *words)

@@ -1,9 +1,6 @@
 """Every source of past runs but the cluster, with the same runs (the cluster: tests/search/test_run_list.py)."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,11 +14,12 @@ from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
 from profiler.core.timestamps import NS_PER_MS, format_ms, parse_ns
-from profiler.history.run_database import HistoryStore
-from profiler.past_runs.log_group_runs import filter_pattern
-from profiler.past_runs.run_source import RunFilter
 from profiler.record.record_model import Report, encode
+from profiler.runs.history.run_database import HistoryStore
+from profiler.runs.past_runs.log_group_runs import filter_pattern
+from profiler.runs.past_runs.run_source import RunFilter
 from tests.aws import FakeAws, fake_aws
+from tests.command_line import run_here
 from tests.run_sources import IDS, NOW_NS, RUNS, check_source
 from tests.runs import checkpoint, lines, report
 from tests.shown_runs import waiting_stacks
@@ -92,10 +90,10 @@ def test_the_json_of_the_aws_cli(tmp_path: Path, command: str, indent: int | Non
 
 
 def test_log_groups(aws: FakeAws) -> None:
-    source = open_source(SourceOptions(groups=(GROUP, SECOND_GROUP)), aws.environment(), SystemClock())
     with pytest.MonkeyPatch.context() as patch:
         for name, value in aws.environment().items():
             patch.setenv(name, value)
+        source = open_source(SourceOptions(groups=(GROUP, SECOND_GROUP)), aws.environment(), SystemClock())
         check_source(source)
     limit, unreadable = source.notes
     assert limit.startswith("/ecs/jobs and /ecs/other: only the last 30 days were read")
@@ -103,20 +101,10 @@ def test_log_groups(aws: FakeAws) -> None:
     assert "could not be read" in unreadable
 
 
-def history(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return profiler(environment, "history", *words)
-
-
-def profiler(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "profiler", *words]
-    without = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=without | environment)
-
-
 def test_the_command_reads_log_groups(aws: FakeAws) -> None:
     """With AWS_REGION alone, which boto3 does not read."""
     environment = {name: value for name, value in aws.environment().items() if name != "AWS_DEFAULT_REGION"}
-    done = history(environment, "--log-group", GROUP, "--log-group", SECOND_GROUP, "--json")
+    done = run_here(environment, "history", "--log-group", GROUP, "--log-group", SECOND_GROUP, "--json")
     assert done.returncode == 0, done.stderr
     assert [json.loads(line)["record"]["taskId"] for line in done.stdout.splitlines()] == IDS
     assert "30 days" in done.stderr
@@ -125,7 +113,7 @@ def test_the_command_reads_log_groups(aws: FakeAws) -> None:
 @pytest.mark.parametrize(
     ("environment", "sentence"),
     [
-        ({}, "/ecs/none cannot be read: AWS cannot find it (The specified log group does not exist): check name"),
+        ({}, "/ecs/none cannot be read: AWS cannot find it (The specified log group does not exist): check the name"),
         ({"AWS_REGION": ""}, "AWS cannot be used: the Region is unknown: use --region, or set AWS_REGION."),
         ({"AWS_PROFILE": "nobody"}, "there is no profile 'nobody': aws configure list-profiles shows the profiles."),
         ({"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "there are no AWS credentials: sign in"),
@@ -135,13 +123,13 @@ def test_the_command_reads_log_groups(aws: FakeAws) -> None:
 def test_errors_of_aws_are_a_sentence(aws: FakeAws, environment: dict[str, str], sentence: str, tmp_path: Path) -> None:
     settings = aws.environment() | {"AWS_EC2_METADATA_DISABLED": "true", "HOME": str(tmp_path), "AWS_MAX_ATTEMPTS": "1"}
     del settings["AWS_DEFAULT_REGION"]
-    done = history(settings | environment, "--log-group", "/ecs/none", "--since", "1d")
+    done = run_here(settings | environment, "history", "--log-group", "/ecs/none", "--since", "1d")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
     assert sentence in done.stderr
 
 
 def test_the_region_of_the_command_line_comes_first(aws: FakeAws) -> None:
-    done = history(aws.environment(), "--log-group", GROUP, "--region", "eu-west-1", "--since", "1d")
+    done = run_here(aws.environment(), "history", "--log-group", GROUP, "--region", "eu-west-1", "--since", "1d")
     assert done.returncode == 1
     assert "does not exist" in done.stderr
 
@@ -188,12 +176,12 @@ def test_show_prints_the_log_at_the_moments(aws: FakeAws, tmp_path: Path) -> Non
     path = tmp_path / "run.jsonl"
     path.write_bytes(encode(report(task_id="shown", log_group=GROUP, log_stream=stream, **times)))
     environment = {name: value for name, value in aws.environment().items() if "REGION" not in name}
-    done = profiler(environment, "show", "--from", str(path), "--logs", "3")
+    done = run_here(environment, "show", "--from", str(path), "--logs", "3")
     assert done.returncode == 0, done.stderr
     assert "nightly succeeded in 9m 50s." in done.stdout
     assert [line.split()[1:] for line in done.stdout.splitlines()[-3:]] == [["line", str(n)] for n in (27, 28, 29)]
     path.write_bytes(encode(report(task_id="shown", log_group=GROUP, log_stream="none", **times)))
-    done = profiler(environment, "show", "--from", str(path), "--logs")
+    done = run_here(environment, "show", "--from", str(path), "--logs")
     assert done.returncode == 1
     assert f"The log of shown cannot be read: {GROUP} has no stream none: check the retention" in done.stderr
 
@@ -213,10 +201,10 @@ def test_show_reads_the_stacks_in_the_batchs_stream(aws: FakeAws) -> None:
     events = [{"timestamp": now_ms - 10 + number, "message": text} for number, text in enumerate(messages)]
     aws.client("logs").put_log_events(logGroupName=GROUP, logStreamName=stream, logEvents=events)
     words = ("show", "withstacks", "--log-group", GROUP, "--since", "1d")
-    done = profiler(aws.environment(), *words, "--stacks")
+    done = run_here(aws.environment(), *words, "--stacks")
     assert done.returncode == 0, done.stderr
     assert "parse_row" in done.stdout
-    done = profiler(aws.environment(), *words, "--logs", "5")
+    done = run_here(aws.environment(), *words, "--logs", "5")
     assert "a batch's line" in done.stdout
     assert "task.stacks" not in done.stdout
     assert "skipped 1 report that could not be read" in done.stderr  # that of the fixture

@@ -1,16 +1,14 @@
 """What the commands say when a cluster cannot be reached, and private CAs, over real sockets."""
 
 import datetime as dt
-import os
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from ipaddress import ip_address
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 from cryptography import x509
@@ -18,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from profiler.otlp.http_transport import HttpTransport
-from profiler.otlp.otlp_export import TransportError
+from profiler.otlp.otlp_export import HttpTransport, TransportError
+from tests.command_line import run_here
 
 
 class NoRuns(BaseHTTPRequestHandler):
@@ -78,9 +76,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     http.server_close()
 
 
-def history(url: str, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "profiler", "history", "--elasticsearch", url, *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "NO_PROXY": "*"})
+def history(url: str, *words: str) -> CompletedProcess[str]:
+    return run_here({"NO_PROXY": "*"}, "history", "--elasticsearch", url, *words)
 
 
 def test_a_private_ca_is_trusted_when_it_is_named(server: tuple[str, Path]) -> None:
@@ -139,7 +136,7 @@ def test_an_export_names_the_setting_whose_file_is_wrong(server: tuple[str, Path
     ("url", "code", "sentence"),
     [
         ("http://127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection: check the port"),
-        ("http://name.invalid", 1, "http://name.invalid cannot be reached, because its name is not known"),
+        ("http://name.invalid", 1, "http://name.invalid cannot be reached, because its name cannot be resolved"),
         ("http://me:secret@127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection"),
         ("search.example.com", 2, "The address search.example.com has no scheme: add http:// or https:// before it."),
         ("ftp://search", 2, "ftp://search is not an address of a web server: write it with http:// or https://."),

@@ -12,6 +12,7 @@ import profiler
 from tests.aws import FakeAws, fake_aws, push_image
 from tests.command_line import run_here
 from tests.fake_docker import FakeDocker
+from tests.sidecars import awslogs
 
 ACCOUNT = "123456789012"
 REGISTRY = f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com"
@@ -46,7 +47,7 @@ def account(tmp_path: Path) -> Iterator[Account]:
 
 
 def test_it_is_built_and_pushed_once(account: Account) -> None:
-    done = account.setup("image", "--", "--build-arg", "BASE_IMAGE=mine:3")
+    done = account.setup("image", "--yes", "--", "--build-arg", "BASE_IMAGE=mine:3")
     assert (done.returncode, done.stdout) == (0, f"{IMAGE}\n")
     assert "for this machine's processor only" in done.stderr
     (repository,) = account.ecr.describe_repositories()["repositories"]
@@ -58,13 +59,13 @@ def test_it_is_built_and_pushed_once(account: Account) -> None:
     assert push == f"push {IMAGE}"
 
     account.push()
-    again = account.setup("image", PATH="/nowhere")  # which needs no Docker
+    again = account.setup("image", "--yes", PATH="/nowhere")  # which needs no Docker
     assert (again.returncode, again.stdout) == (0, f"{IMAGE}\n")
     assert again.stderr == f"In ECR already: task-profiler:{VERSION}\n"
 
 
 def test_a_dry_run_prints_the_commands_and_changes_nothing(account: Account) -> None:
-    done = account.setup("image", "--dry-run", "--repository", "tools/monitor", "--tag", "7", "--region", "us-east-1")
+    done = account.setup("image", "--repository", "tools/monitor", "--tag", "7", "--region", "us-east-1")
     assert done.returncode == 0, done.stderr
     named = f"--tag {REGISTRY}/tools/monitor:7 --build-arg VERSION={VERSION}"
     assert done.stdout.splitlines() == [
@@ -73,15 +74,18 @@ def test_a_dry_run_prints_the_commands_and_changes_nothing(account: Account) -> 
         f"docker build --file {ROOT}/taskdef/Dockerfile {named} {ROOT}",
         f"docker push {REGISTRY}/tools/monitor:7",
     ]
+    assert done.stderr.endswith("Nothing was changed; --yes carries this out.\n")
+    (plan,) = map(json.loads, account.setup("image", "--json", "--tag", "7").stdout.splitlines())
+    assert plan["commands"][-1] == f"docker push {REGISTRY}/task-profiler:7"
     assert account.ecr.describe_repositories()["repositories"] == []
-    assert account.docker.commands("version", "buildx version") == []
+    assert "build" not in str(account.docker.commands("version", "buildx version"))
 
 
 def test_a_dry_run_needs_no_docker(account: Account) -> None:
     done = account.setup("image", "--dry-run", PATH="/nowhere")
     assert done.returncode == 0, done.stderr
     assert "Docker is not installed: install it" in done.stderr
-    assert done.stderr.endswith(" The commands are those for a Docker with buildx.\n")
+    assert " The commands are those for a Docker with buildx.\n" in done.stderr
     *_, create, build = done.stdout.splitlines()
     assert create == "docker buildx create --name task-profiler --driver docker-container"
     assert build.startswith("docker buildx build --builder task-profiler --platform linux/amd64,linux/arm64 --file ")
@@ -106,7 +110,7 @@ def test_rules_that_would_remove_the_image_are_named(account: Account) -> None:
     ]
     policy = json.dumps({"Version": "2012-10-17", "Statement": statements})
     account.ecr.set_repository_policy(repositoryName="task-profiler", policyText=policy)
-    done = account.setup("image")
+    done = account.setup("image", "--yes")
     assert (done.returncode, done.stdout) == (0, f"{IMAGE}\n")
     _, *warnings = done.stderr.splitlines()
     assert [line.split(" ")[1:5] for line in warnings] == [
@@ -131,14 +135,14 @@ def rule(priority: int, **selection: object) -> dict[str, Any]:
         ((), {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "there are no AWS credentials: sign in"),
         ((), {"AWS_REGION": "", "AWS_DEFAULT_REGION": ""}, "the Region is unknown: use --region"),
         (("--profile", "nobody"), {}, "there is no profile 'nobody'"),
-        (("--tag", "a b"), {}, "--tag 'a b' is no image tag"),
+        (("--tag", "a b"), {}, "--tag 'a b' is not an image tag"),
         (("--platform", "linux/arm64"), {}, "--platform needs Docker's plugin buildx"),
     ],
 )
 def test_what_is_missing_is_one_sentence(
     account: Account, words: tuple[str, ...], environment: dict[str, str], said: str
 ) -> None:
-    done = account.setup("image", *words, AWS_EC2_METADATA_DISABLED="true", **environment)
+    done = account.setup("image", "--yes", *words, AWS_EC2_METADATA_DISABLED="true", **environment)
     assert done.returncode != 0
     (line,) = done.stderr.splitlines()
     assert said in line
@@ -148,34 +152,57 @@ def test_what_is_missing_is_one_sentence(
 
 def test_without_a_subcommand_the_steps_are_printed(account: Account) -> None:
     add = "task-profiler taskdef add-monitor --cluster NAME --scheduled --attach-policy --register"
+    advice = "With a search cluster, add --elasticsearch URL --all-log-groups."
     empty = account.setup("--region", "us-east-1")
     assert empty.returncode == 0, empty.stderr
     assert empty.stdout.splitlines() == [
         "1 image     not done  There is no ECR repository task-profiler in us-east-1.",
         "                      task-profiler setup image --region us-east-1",
-        "2 stack     not done  There is no stack task-profiler.",
-        "                      task-profiler setup stack --region us-east-1",
+        f"2 stack     not done  There is no stack task-profiler. {advice}",
+        "                      task-profiler setup stack --slack-failure-webhook @webhook.txt --region us-east-1",
         "3 monitors  unknown   There is no ECS cluster in us-east-1: check the Region.",
         f"                      {add} --region us-east-1",
         "4 check     unknown   It looks at every family when it runs.",
         "                      task-profiler doctor --cluster NAME --region us-east-1",
     ]
 
+    rows = [*map(json.loads, account.setup("--region", "us-east-1", "--json").stdout.splitlines())]
+    assert [(row["name"], row["isDone"]) for row in rows[:2]] == [("image", False), ("stack", False)]
+    assert rows[0]["commands"] == [["task-profiler", "setup", "image", "--region", "us-east-1"]]
+
     account.ecr.create_repository(repositoryName="task-profiler")
     add_schedules(account, 3)
     some = account.setup().stdout.splitlines()
     assert some[0] == f"1 image     not done  The ECR repository task-profiler has no image {VERSION}."
-    assert some[4].startswith("3 monitors  not done  0 of 3 families that a schedule starts have a current monitor.")
+    assert some[4] == (
+        "3 monitors  not done  0 of 4 schedules and rules start a task with a current monitor. "
+        "1 are pinned to another revision, until --update-schedules moves them."
+    )
     account.push()
-    assert some[5].strip() == add.replace("NAME", "jobs")
+    assert some[5].strip() == f"{add.replace('NAME', 'jobs')} --update-schedules"
+    unmoved = run_here(account.environment, *some[5].replace(" --update-schedules", "").split()[1:])
+    assert unmoved.returncode == 0
+    assert "1 of 4 schedules and rules are pinned to another revision, which they go on starting" in unmoved.stderr
+    assert "\n3 monitors  not done  3 of 4 schedules and rules start" in account.setup().stdout
     assert run_here(account.environment, *some[5].split()[1:]).returncode == 0
-    stack = json.dumps({"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}})
-    account.client("cloudformation").create_stack(StackName="task-profiler", TemplateBody=stack)
+    queue = {"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}}
+    cloudformation = account.client("cloudformation")
+    cloudformation.create_stack(StackName="task-profiler", TemplateBody=json.dumps(queue))
+    without = account.setup("--cluster", "jobs").stdout.splitlines()
+    assert without[1:3] == [
+        "2 stack     not done  The stack task-profiler has neither a search cluster nor a channel for notifications.",
+        "                      task-profiler setup stack --slack-failure-webhook @webhook.txt",
+    ]
+    cloudformation.delete_stack(StackName="task-profiler")
+    given = {"Parameters": {"SlackSecretId": {"Type": "String", "Default": "slack"}}}
+    cloudformation.create_stack(StackName="task-profiler", TemplateBody=json.dumps(queue | given))
     done = account.setup("--cluster", "jobs")
-    assert done.stdout.splitlines() == [
+    steps, _, insights = done.stdout.partition("\n\n")
+    assert insights.startswith("Container Insights is off for jobs. ")
+    assert steps.splitlines() == [
         f"1 image     done      {IMAGE} is in ECR.",
         "2 stack     done      The stack task-profiler is deployed (CREATE_COMPLETE).",
-        "3 monitors  done      3 of 3 families that a schedule starts have a current monitor.",
+        "3 monitors  done      4 of 4 schedules and rules start a task with a current monitor.",
         "4 check     unknown   It looks at every family when it runs.",
         "                      task-profiler doctor --cluster jobs",
     ]
@@ -185,14 +212,12 @@ def add_schedules(account: Account, count: int) -> None:
     ecs, scheduler, iam = map(account.client, ("ecs", "scheduler", "iam"))
     cluster = ecs.create_cluster(clusterName="jobs")["cluster"]["clusterArn"]
     role = iam.create_role(RoleName="jobs", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
-    options = {"awslogs-group": "/ecs/jobs", "awslogs-region": "us-east-1", "awslogs-stream-prefix": "ecs"}
-    logs = {"logDriver": "awslogs", "options": options}
-    for number in range(count):
-        batch = {"name": "batch", "image": "etl:1", "memory": 256, "logConfiguration": logs}
-        name = f"job-{number}"
-        ecs.register_task_definition(family=name, taskRoleArn=role, containerDefinitions=[batch])
+    for name in (*(f"job-{number}" for number in range(count)), "job-0:1"):  # Terraform pins schedules to revisions
+        batch = {"name": "batch", "image": "etl:1", "memory": 256, "logConfiguration": awslogs()}
+        if ":" not in name:
+            ecs.register_task_definition(family=name, taskRoleArn=role, containerDefinitions=[batch])
         scheduler.create_schedule(
-            Name=name,
+            Name=name.replace(":", "-"),
             ScheduleExpression="rate(1 day)",
             FlexibleTimeWindow={"Mode": "OFF"},
             Target={

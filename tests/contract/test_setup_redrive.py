@@ -9,13 +9,13 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError
-from moto import mock_aws
 
-from profiler.account_setup.dead_letters import event_in, redrive
-from profiler.cli.setup.redrive_command import redrive_
+from profiler.aws_account.setup.dead_letters import redrive
+from profiler.cli.commands.setup import redrive as redrive_command
 from profiler.core.errors import TaskProfilerError
 from tests.fake_cloudformation import FakeCloudFormation
 from tests.integration.test_lambda_zip import subscription_event
+from tests.lambda_environment import moto_account
 from tests.unit.forwarder.task.test_task_event import EVENT
 
 # What Lambda sends to an on-failure destination: "Capturing records of Lambda asynchronous invocations".
@@ -31,17 +31,20 @@ RECORD = {
 
 @pytest.fixture
 def queue(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    with mock_aws():
+    monkeypatch.setattr("profiler.core.queue_messages.LONG_POLL_SECONDS", 0)  # moto has no other server to ask
+    with moto_account(monkeypatch, "eu-west-1"):
         yield str(
             boto3.client("sqs").create_queue(QueueName="dead", Attributes={"VisibilityTimeout": "300"})["QueueUrl"]
         )
 
 
+def refusal(code: str, status: int, message: str = "") -> ClientError:
+    answer: Any = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(answer, "Invoke")
+
+
 class Functions:
-    """Accepts a number of events, then throttles."""
+    """Accepts a number of events, then throttles. Codes and messages are those that users of Lambda have seen."""
 
     def __init__(self, takes: int = 1000) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -49,11 +52,13 @@ class Functions:
         self.fails_with: str | None = None
 
     def invoke(self, **arguments: Any) -> dict[str, Any]:
-        limit = {"Event": 2**20, "RequestResponse": 6 * 2**20}[arguments["InvocationType"]]
-        if len(arguments["Payload"]) > limit:
-            raise ClientError({"Error": {"Code": "RequestTooLargeException", "Message": "too large"}}, "Invoke")
+        kind, size = arguments["InvocationType"], len(arguments["Payload"])
+        limit = {"Event": 2**20, "RequestResponse": 6 * 2**20}[kind]
+        if size > limit:
+            message = f"{size} byte payload is too large for the {kind} invocation type (limit {limit} bytes)"
+            raise refusal("RequestEntityTooLargeException", 413, message)
         if len(self.calls) == self._takes:
-            raise ClientError({"Error": {"Code": "TooManyRequestsException", "Message": "slow down"}}, "Invoke")
+            raise refusal("TooManyRequestsException", 429, "Rate Exceeded.")
         self.calls.append(arguments)
         return {"StatusCode": 202} if self.fails_with is None else {"FunctionError": self.fails_with}
 
@@ -80,19 +85,19 @@ def waiting(queue: str) -> int:
 def again(
     sqs: Any, functions: Functions, queue: str, function: str = "f", *, now_ms: float = math.inf
 ) -> tuple[int, list[str]]:
-    return redrive(sqs, functions, boto3.client("kinesis"), queue, function, now_ms=now_ms, wait_seconds=0)
+    return redrive(sqs, functions, boto3.client("kinesis"), queue, function, now_ms=now_ms)
 
 
-def stream_with(*payloads: bytes) -> dict[str, Any]:
-    """The message of Lambda about a batch that holds the last two records of a new stream."""
+def stream_with(*payloads: bytes, first: int = -2, last: int = -1) -> dict[str, Any]:
+    """The message of Lambda about a batch that holds these records of a new stream, else the last two."""
     kinesis = boto3.client("kinesis")
     kinesis.create_stream(StreamName="reports", ShardCount=1)
     arn = kinesis.describe_stream(StreamName="reports")["StreamDescription"]["StreamARN"]
     records = [kinesis.put_record(StreamName="reports", PartitionKey="x", Data=data) for data in payloads]
     batch = {
-        "shardId": records[-2]["ShardId"],
-        "startSequenceNumber": records[-2]["SequenceNumber"],
-        "endSequenceNumber": records[-1]["SequenceNumber"],
+        "shardId": records[first]["ShardId"],
+        "startSequenceNumber": records[first]["SequenceNumber"],
+        "endSequenceNumber": records[last]["SequenceNumber"],
         "streamArn": arn,
     }
     return {"requestContext": {"condition": "RecordAgeExceeded"}, "version": "1.0", "KinesisBatchInfo": batch}
@@ -109,31 +114,9 @@ def test_events_of_both_senders_are_sent_as_they_came(queue: str) -> None:
 
 
 def test_records_of_a_stream_are_read_at_their_position_and_sent_as_events(queue: str) -> None:
-    kinesis, functions = boto3.client("kinesis"), Functions()
-    kinesis.create_stream(StreamName="reports", ShardCount=1)
-    arn = kinesis.describe_stream(StreamName="reports")["StreamDescription"]["StreamARN"]
+    sqs, functions = boto3.client("sqs"), Functions()
     payloads = [subscription_event(f"line {number}") for number in range(4)]
-    records = [
-        kinesis.put_record(StreamName="reports", PartitionKey="x", Data=base64.b64decode(payload["awslogs"]["data"]))
-        for payload in payloads
-    ]
-    # "Sending Lambda event source mapping errors to an on-failure destination".
-    message = {
-        "requestContext": {"requestId": "c9b8", "condition": "RecordAgeExceeded", "approximateInvokeCount": 9},
-        "responseContext": {"statusCode": 200, "executedVersion": "$LATEST", "functionError": None},
-        "version": "1.0",
-        "timestamp": "2026-03-01T10:15:00.000Z",
-        "KinesisBatchInfo": {
-            "shardId": records[1]["ShardId"],
-            "startSequenceNumber": records[1]["SequenceNumber"],
-            "endSequenceNumber": records[2]["SequenceNumber"],
-            "approximateArrivalOfFirstRecord": "2026-03-01T04:14:00.000Z",
-            "approximateArrivalOfLastRecord": "2026-03-01T04:15:00.000Z",
-            "batchSize": 2,
-            "streamArn": arn,
-        },
-    }
-    sqs = boto3.client("sqs")
+    message = stream_with(*(base64.b64decode(one["awslogs"]["data"]) for one in payloads), first=1, last=2)
     sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(message))
     assert again(sqs, functions, queue) == (2, [])
     assert [json.loads(call["Payload"]) for call in functions.calls] == payloads[1:3]
@@ -189,19 +172,6 @@ def test_what_came_back_meanwhile_is_left(queue: str) -> None:
     assert waiting(queue) == 1
 
 
-def test_an_event_that_only_looks_like_a_record_is_left_as_it_is() -> None:
-    assert event_in('{"requestPayload": 1}') == {"requestPayload": 1}
-    assert event_in("[1]") == [1]
-
-
-def test_what_is_no_event_is_named(queue: str) -> None:
-    sqs, functions = boto3.client("sqs"), Functions()
-    sqs.send_message(QueueUrl=queue, MessageBody="hello")
-    sent, (reason,) = again(sqs, functions, queue)
-    assert (sent, waiting(queue)) == (0, 1)
-    assert reason.endswith(" is not an event of Lambda.")
-
-
 @pytest.mark.parametrize("body", ['{"KinesisBatchInfo": {}}', "[" * 100_000])
 def test_one_message_that_cannot_be_read_does_not_keep_back_the_others(queue: str, body: str) -> None:
     sqs, functions = boto3.client("sqs"), Functions()
@@ -217,16 +187,12 @@ def test_records_that_the_stream_no_longer_has_are_named_and_their_message_stays
     sqs, functions = boto3.client("sqs"), Functions()
     message = stream_with(b"a", b"b")
     later = boto3.client("kinesis").put_record(StreamName="reports", PartitionKey="x", Data=b"c")
-    numbers = [message["KinesisBatchInfo"][name] for name in ("startSequenceNumber", "endSequenceNumber")]
-    trimmed = TrimmedStream(numbers[1], later["SequenceNumber"])
+    last = message["KinesisBatchInfo"]["endSequenceNumber"]
     sqs.send_message(QueueUrl=queue, MessageBody=json.dumps(message))
-    sent, (reason,) = redrive(sqs, functions, trimmed, queue, "f", now_ms=math.inf, wait_seconds=0)
-    assert (sent, waiting(queue)) == (0, 1)
-    assert "are not all in the stream any more" in reason
-    trimmed = TrimmedStream(later["SequenceNumber"])
-    sent, (reason,) = redrive(sqs, functions, trimmed, queue, "f", now_ms=math.inf, wait_seconds=0)
-    assert (sent, waiting(queue)) == (0, 1)
-    assert "are not all in the stream any more" in reason
+    for trimmed in (TrimmedStream(last, later["SequenceNumber"]), TrimmedStream(later["SequenceNumber"])):
+        sent, (reason,) = redrive(sqs, functions, trimmed, queue, "f", now_ms=math.inf)
+        assert (sent, waiting(queue)) == (0, 1)
+        assert "are not all in the stream any more" in reason
 
 
 def test_the_message_of_a_deleted_stream_does_not_keep_back_the_others(queue: str) -> None:
@@ -239,7 +205,7 @@ def test_the_message_of_a_deleted_stream_does_not_keep_back_the_others(queue: st
     assert "are not all in the stream any more" in reason
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ClientError({"Error": {"Code": "AccessDenied"}}, "Invoke")])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, refusal("AccessDeniedException", 403)])
 def test_what_was_not_sent_can_be_sent_at_once_again(queue: str, error: Any) -> None:
     """It was hidden for five minutes, in which the repeated command found nothing and ended well."""
     sqs, functions = boto3.client("sqs"), Functions()
@@ -270,24 +236,30 @@ def test_the_command_finds_the_queues_of_the_stack(
     listed = [{"OutputKey": name, "OutputValue": value} for name, value in outputs.items()]
     cloudformation = FakeCloudFormation(stack={"StackStatus": "CREATE_COMPLETE", "Outputs": listed})
     sqs, functions = boto3.client("sqs"), Functions(takes=1)
-    receive = sqs.receive_message
-    monkeypatch.setattr(sqs, "receive_message", lambda **given: receive(**given | {"WaitTimeSeconds": 0}))
     clients = {"cloudformation": cloudformation, "sqs": sqs, "lambda": functions, "kinesis": boto3.client("kinesis")}
-    monkeypatch.setattr("profiler.cli.setup.redrive_command.open_clients", lambda *_: clients.__getitem__)
+    monkeypatch.setattr("profiler.cli.setup.setup_commands.open_clients", lambda *_: clients.__getitem__)
     sqs.send_message(QueueUrl=queue, MessageBody="{}")
-    assert redrive_.main([], standalone_mode=False) == 0
+    assert redrive_command.main([], standalone_mode=False) == 0
+    assert capfd.readouterr().out.splitlines() == [
+        "would send 1 event to tp-task-stopped",
+        "Nothing was changed; --yes carries this out.",
+    ]
+    assert redrive_command.main(["--json"], standalone_mode=False) == 0
+    waiting = {"function": "tp-task-stopped", "isApplied": False, "events": 1, "refused": 0}
+    assert json.loads(capfd.readouterr().out) == waiting
+    assert redrive_command.main(["--yes"], standalone_mode=False) == 0
     assert capfd.readouterr().out == "Sent 1 event to tp-task-stopped again.\n"
     sqs.send_message(QueueUrl=queue, MessageBody="hello")
-    assert redrive_.main([], standalone_mode=False) == 1
+    assert redrive_command.main(["--yes"], standalone_mode=False) == 1
     assert " is not an event of Lambda. It is still in the queue.\n" in capfd.readouterr().err
     sqs.send_message(QueueUrl=queue, MessageBody="{}")
     with pytest.raises(
         TaskProfilerError, match="were not all sent, and the rest is in the queue: AWS returned TooMany"
     ):
-        redrive_.main([], standalone_mode=False)
+        redrive_command.main(["--yes"], standalone_mode=False)
     cloudformation.stack = {"StackStatus": "CREATE_COMPLETE"}
-    assert redrive_.main([], standalone_mode=False) == 0
+    assert redrive_command.main(["--yes"], standalone_mode=False) == 0
     assert capfd.readouterr().out.endswith("The stack task-profiler has no dead-letter queue: nothing to send.\n")
     cloudformation.stack = None
     with pytest.raises(TaskProfilerError, match="There is no stack 'task-profiler'"):
-        redrive_.main([], standalone_mode=False)
+        redrive_command.main(["--yes"], standalone_mode=False)

@@ -11,18 +11,18 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+import requests
 from msgspec.structs import replace as replace_fields
 
 import profiler
-from profiler.account_setup.stack_bucket import CodeBucket
-from profiler.account_setup.stack_deployment import StackRequest
-from profiler.account_setup.stack_secrets import store_secret
-from profiler.cli.setup.stack_output import deploy, remove
+from profiler.aws_account.setup.stack_deployment import StackRequest, store_secret
+from profiler.cli.setup.stack_output import Output, SearchCluster, deploy, remove
 from profiler.core.errors import TaskProfilerError
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
 from tests.fake_cloudformation import FakeCloudFormation, of_stack
+from tests.unit.cli.setup.test_setup_stack import Cluster
 
 ACCOUNT = "123456789012"
 BUCKET = f"task-profiler-{ACCOUNT}-us-east-1"
@@ -35,6 +35,7 @@ CHANGE = {
         "Replacement": "Conditional",
     },
 }
+APPLY, PLAN = (Output(is_applied=is_applied, as_json=False) for is_applied in (True, False))
 WEBHOOK = "https://hooks.slack.com/services/T/B/hunter2"
 
 
@@ -97,7 +98,7 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
 
     key = f"arn:aws:kms:us-east-1:{ACCOUNT}:key/0a"
     given = ("--parameter", "NotifyFamilies=a b,c", "--parameter", f"SecretsKeyArn={key}")
-    created = account.setup("--slack-failure-webhook", WEBHOOK, *given)
+    created = account.setup("--slack-failure-webhook", WEBHOOK, *given, "--yes")
     assert created.returncode == 0, created.stderr
     lines = created.stdout.splitlines()
     assert lines[0] == f"created the bucket {BUCKET}"
@@ -120,27 +121,13 @@ def test_it_is_planned_created_and_deleted(account: Account) -> None:
     assert re.search(r"^  \d\d other parameters keep their values$", planned.stdout, re.MULTILINE)
     assert account.parameters() == first
 
-    deleted = account.setup("--delete")
+    deleted = account.setup("--delete", "--yes")
     assert deleted.returncode == 0, deleted.stderr
     stays = deleted.stdout[deleted.stdout.index("The stack task-profiler in us-east-1 is deleted. These stay:") :]
     assert f"aws s3 rm --recursive s3://{BUCKET}/task-profiler/ --region us-east-1\n" in stays
     assert "aws secretsmanager delete-secret --secret-id task-profiler/slack --region us-east-1\n" in stays
     nothing = account.setup("--delete")
     assert (nothing.returncode, nothing.stdout) == (0, "There is no stack task-profiler: nothing to delete.\n")
-
-
-def test_the_bucket_is_private_and_encrypted(account: Account) -> None:
-    bucket = CodeBucket(BUCKET, ACCOUNT, account.aws.client)
-    assert not bucket.exists()
-    bucket.create()
-    assert bucket.exists()
-    s3 = account.aws.client("s3")
-    assert all(s3.get_public_access_block(Bucket=BUCKET)["PublicAccessBlockConfiguration"].values())
-    (rule,) = s3.get_bucket_encryption(Bucket=BUCKET)["ServerSideEncryptionConfiguration"]["Rules"]
-    assert rule["ApplyServerSideEncryptionByDefault"]["SSEAlgorithm"] == "AES256"
-    assert not bucket.has("code")
-    bucket.put("code", b"1")
-    assert bucket.has("code")
 
 
 def test_a_secret_keeps_what_is_not_given_and_a_new_sign_in_replaces_the_old_one(account: Account) -> None:
@@ -156,6 +143,14 @@ def test_a_secret_keeps_what_is_not_given_and_a_new_sign_in_replaces_the_old_one
         with pytest.raises(TaskProfilerError, match="is not a JSON object") as error:
             store_secret(open_client, name, {"api_key": "hunter2"})
         assert "hunter2" not in str(error.value)
+
+
+def test_a_deleted_secret_whose_name_is_still_taken_is_restored_without_its_old_values(account: Account) -> None:
+    open_client, name = account.aws.client, "task-profiler/slack"
+    store_secret(open_client, name, {"slack_failure_webhook_url": "old", "slack_success_webhook_url": "old"})
+    account.aws.client("secretsmanager").delete_secret(SecretId=name)
+    assert store_secret(open_client, name, {"slack_failure_webhook_url": WEBHOOK}) == "restored"
+    assert account.secret(name) == {"slack_failure_webhook_url": WEBHOOK}
 
 
 def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_changes(
@@ -178,7 +173,7 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
     secrets = {"SlackSecretId": {"slack_failure_webhook_url": WEBHOOK}}
     request = StackRequest(name="tp", zip_file=str(account.zip), secrets=secrets)
     cloudformation.change_set_pages = [{"Status": "FAILED", "StatusReason": "No updates are to be performed."}]
-    assert deploy(request, client, lambda _: False, None, dry_run=False) == 0
+    deploy(request, client, None, APPLY)
     assert capfd.readouterr().out.splitlines()[-2:] == [
         "created: secret tp/slack",
         "The stack tp is up to date: nothing changed.",
@@ -196,7 +191,7 @@ def test_an_update_keeps_what_is_not_given_and_stores_secrets_even_without_chang
         **(cloudformation.stack or {}),
         "Outputs": [{"OutputKey": "Url", "OutputValue": "https://x"}],
     }
-    assert deploy(request, client, lambda _: True, None, dry_run=False) == 0
+    deploy(request, client, None, APPLY)
     assert capfd.readouterr().out.splitlines() == [
         "ACTION  RESOURCE  TYPE                  REPLACEMENT",
         "Modify  Table     AWS::DynamoDB::Table  possible",
@@ -216,9 +211,9 @@ def test_what_ends_before_the_change_set_is_applied_leaves_none(
     def end(*_: object) -> None:
         raise ends
 
-    monkeypatch.setattr("profiler.account_setup.stack_deployment.StackDeployment.store_secrets", end)
+    monkeypatch.setattr("profiler.aws_account.setup.stack_deployment.StackDeployment.store_secrets", end)
     with pytest.raises(ends):
-        deploy(StackRequest(zip_file=str(account.zip)), account.client, lambda _: True, None, dry_run=False)
+        deploy(StackRequest(zip_file=str(account.zip)), account.client, None, APPLY)
     assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []
 
 
@@ -228,32 +223,57 @@ def test_an_interruption_of_the_wait_says_that_cloudformation_goes_on(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("profiler.account_setup.stack_changes.StackChanges._follow", interrupt)
+    monkeypatch.setattr("profiler.aws_account.setup.stack_changes.StackChanges._follow", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        deploy(StackRequest(zip_file=str(account.zip)), account.client, lambda _: True, None, dry_run=False)
+        deploy(StackRequest(zip_file=str(account.zip)), account.client, None, APPLY)
     assert "CloudFormation goes on with the stack task-profiler: repeat the command later" in capfd.readouterr().err
     assert len(account.aws.client("cloudformation").describe_stacks()["Stacks"]) == 1
     with pytest.raises(KeyboardInterrupt):
-        remove("task-profiler", account.client, lambda _: True, dry_run=False)
+        remove("task-profiler", account.client, APPLY)
     assert "CloudFormation goes on" in capfd.readouterr().err
 
 
-def test_no_is_an_answer(account: Account, capfd: pytest.CaptureFixture[str]) -> None:
-    asked: list[str] = []
+def test_the_first_indices_are_those_of_the_period_that_the_functions_use(account: Account) -> None:
+    search = Cluster()
+    settings = {"ElasticsearchUrl": search.url, "Subscribe": "account"}
+    request = StackRequest(zip_file=str(account.zip), settings=settings, parameters=("IndexPeriod=day",))
+    cluster = SearchCluster(search.url, requests.Session())
+    deploy(request, account.client, cluster, APPLY)
+    indices = [path for path in search.put if not path.startswith("/_")]
+    assert indices
+    assert all(re.fullmatch(r"/task-\w+-\d{4}\.\d\d\.\d\d", path) for path in indices)
+    search.close()
 
-    def refuse(question: str) -> bool:
-        asked.append(question)
-        return False
 
-    request = StackRequest(zip_file=str(account.zip), secrets={"SlackSecretId": {"slack_failure_webhook_url": WEBHOOK}})
-    assert deploy(request, account.client, refuse, None, dry_run=False) == 1
-    (question,) = asked
-    assert re.fullmatch(r"Apply these \d+ changes\?", question)
-    assert capfd.readouterr().out.endswith("Nothing was changed.\n")
-    assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == []
+@pytest.mark.parametrize("words", [(), ("--dry-run",), ("--yes", "--dry-run"), ("--delete",)])
+def test_without_yes_nothing_is_changed(account: Account, words: tuple[str, ...]) -> None:
+    """Not even a bucket is made, also if nobody can be asked."""
+    if words == ("--delete",):
+        account.aws.client("cloudformation").create_stack(
+            StackName="task-profiler", TemplateBody='{"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}}'
+        )
+    before = account.aws.client("cloudformation").describe_stacks()["Stacks"]
+    done = account.setup("--slack-failure-webhook", WEBHOOK, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("Nothing was changed; --yes carries this out.\n")
+    (plan,) = map(json.loads, account.setup("--slack-failure-webhook", WEBHOOK, "--json", *words).stdout.splitlines())
+    assert (plan["stack"], plan["isApplied"]) == ("task-profiler", False)
+    assert all(sentence in done.stdout for sentence in plan["plan"])
+    assert account.aws.client("cloudformation").describe_stacks()["Stacks"] == before
+    assert account.aws.client("s3").list_buckets()["Buckets"] == []
     assert account.aws.client("secretsmanager").list_secrets()["SecretList"] == []
-    assert remove("task-profiler", account.client, refuse, dry_run=False) == 0  # there is nothing to ask about
-    assert asked == [question]
+
+
+def test_the_result_is_json_for_a_program(account: Account) -> None:
+    done = account.setup("--slack-failure-webhook", WEBHOOK, "--yes", "--json")
+    (made,) = map(json.loads, done.stdout.splitlines())
+    assert (made["isApplied"], made["version"]) == (True, profiler.__version__)
+    assert made["stack"] == "task-profiler"
+    assert ("Add", "TaskStoppedFunction") in {(one["action"], one["resource"]) for one in made["changes"]}
+    assert f"created the bucket {BUCKET}" in done.stderr
+    (gone,) = map(json.loads, account.setup("--delete", "--yes", "--json").stdout.splitlines())
+    assert gone["isApplied"]
+    assert any("aws s3 rm" in sentence for sentence in gone["remains"])
 
 
 def test_the_empty_stack_of_a_change_set_that_nobody_applied_is_deleted(
@@ -262,12 +282,12 @@ def test_the_empty_stack_of_a_change_set_that_nobody_applied_is_deleted(
     monkeypatch.setattr("profiler.core.clock.SystemClock.sleep", lambda *_: None)
     happens = [[of_stack("DELETE_IN_PROGRESS")], [of_stack("DELETE_COMPLETE")]]
     cloudformation = FakeCloudFormation(stack={"StackStatus": "REVIEW_IN_PROGRESS"}, happens=happens)
-    assert remove("tp", cloudformation, lambda _: True, dry_run=True) == 0
+    remove("tp", cloudformation, PLAN)
     printed = capfd.readouterr().out
     assert "would delete the stack tp in eu-west-1 (REVIEW_IN_PROGRESS)\n" in printed
     assert "queues" not in printed  # it has none
     assert cloudformation.calls("DeleteStack") == []
-    assert remove("tp", cloudformation, lambda _: True, dry_run=False) == 0
+    remove("tp", cloudformation, APPLY)
     assert "The stack tp in eu-west-1 is deleted." in capfd.readouterr().out
     assert len(cloudformation.calls("DeleteStack")) == 1
 
@@ -276,7 +296,7 @@ def test_settings_that_somebody_stored_elsewhere_are_not_replaced(account: Accou
     given = ("--elasticsearch", "http://127.0.0.1:9", "--parameter", "ElasticsearchSecretId=ssm:/mine")
     assert account.setup(*given, "--parameter", "LogGroups=", "--dry-run").returncode == 0
     request = StackRequest(zip_file=str(account.zip), parameters=("SlackSecretId=ssm:/mine",))
-    assert deploy(request, account.client, lambda _: True, None, dry_run=False) == 0
+    deploy(request, account.client, None, APPLY)
     done = account.setup("--slack-failure-webhook", WEBHOOK)
     assert done.returncode == 1
     assert "reads these settings from ssm:/mine: change them there, or add --parameter SlackSecretId=" in done.stderr
@@ -292,7 +312,7 @@ def test_a_log_group_that_does_not_exist_is_named_before_anything_is_made(accoun
         zip_file=str(account.zip), settings={"ElasticsearchUrl": "http://127.0.0.1:9", "LogGroups": "/ecs/a,/ecs/a-b"}
     )
     with pytest.raises(TaskProfilerError, match=r"to be subscribed do not exist \(/ecs/a\): create them"):
-        deploy(request, account.client, lambda _: True, None, dry_run=True)
+        deploy(request, account.client, None, PLAN)
 
     proxy = AwsProxy(account.aws.url)
     proxy.refused = {"DescribeLogGroups"}
@@ -302,10 +322,28 @@ def test_a_log_group_that_does_not_exist_is_named_before_anything_is_made(accoun
         return denied(service) if service == "logs" else account.client(service)
 
     everywhere = replace_fields(request, settings={**request.settings, "Subscribe": "account"})
-    assert deploy(request, open_denied, lambda _: True, None, dry_run=True) == 0
-    assert deploy(everywhere, account.client, lambda _: True, None, dry_run=True) == 0
-    assert proxy.operations == ["DescribeLogGroups"] * 2
+    deploy(request, open_denied, None, PLAN)
+    deploy(everywhere, account.client, None, PLAN)
+    assert proxy.operations == ["DescribeLogGroups"]
     proxy.close()
+
+
+def test_a_pattern_of_log_groups_is_subscribed_as_the_groups_that_exist(account: Account) -> None:
+    for group in ("/ecs/etl-1", "/ecs/etl-2", "/ecs/load"):
+        account.aws.create_log_group(group)
+    to_cluster = ("--elasticsearch", "http://127.0.0.1:9", "--dry-run")
+    planned = account.setup("--log-group", "/ecs/etl-*", *to_cluster)
+    assert planned.returncode == 0, planned.stderr
+    assert "  LogGroups=/ecs/etl-1,/ecs/etl-2\n" in planned.stdout
+    planned = account.setup("--log-group", "/ecs/*", "--all-log-groups", *to_cluster)
+    assert "  LogGroups=/ecs/*\n" in planned.stdout
+    planned = account.setup("--log-group", "/ecs/none*", *to_cluster)
+    assert planned.returncode == 1
+    assert "No log group matches '/ecs/none*'" in planned.stderr
+    account.aws.create_log_group("/aws/lambda/task-profiler-forward-logs")
+    planned = account.setup("--log-group", "/aws*", *to_cluster)
+    assert planned.returncode == 2
+    assert "none of a Lambda function" in planned.stderr
 
 
 def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None:
@@ -319,8 +357,8 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         (("--slack-failure-webhook", "hunter2"), "it begins with https://"),
         (("--slack-success-webhook", f"{WEBHOOK}\r"), "without spaces and line ends"),
         (("--otlp", "https://otlp", "--otlp-headers", "hunter2"), "--otlp-headers is not a list of headers"),
-        (("--elasticsearch", "https://search", "--api-key", "hunter2\r"), "a character that no key has"),
-        (("--api-key", "hunter2\r"), "a character that no key has"),
+        (("--elasticsearch", "https://search", "--api-key", "hunter2\r"), "an invalid character"),
+        (("--api-key", "hunter2\r"), "an invalid character"),
         (("--elasticsearch", "https://me:hunter2@search"), "give it as --user NAME:PASSWORD"),
         (("--otlp", "https://me:hunter2@otlp"), "give it in --otlp-headers"),
         (("--user", "hunter2"), "put a colon between them"),
@@ -330,6 +368,9 @@ def test_what_is_wrong_is_said_before_anything_is_made(account: Account) -> None
         (("--name", "my stack"), "use at most 50 letters, digits and hyphens, a letter first"),
         (("--bucket", "s3://mine"), "use 3 to 63 lower-case letters, digits, hyphens and dots"),
         (("--log-group", "a b"), "use at most twenty log group names"),
+        (("--parameter", "ScheduleGraceMinutes=46"), "use a whole number from 1 to 45."),
+        (("--all-log-groups",), "Subscribe=account (--all-log-groups) needs a cluster: set ElasticsearchUrl"),
+        (("--parameter", "Notify=running"), "needs log groups and a channel"),
         (("--zip", "/nowhere"), "leave it out, and the zip is built"),
         (("--zip", "/etc/passwd"), "is not a zip file"),
     ):

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from forwarder.delivery_errors import DeliveryError, NoticeError
-from forwarder.invocation_time import RESERVED_SECONDS
-from forwarder.notices import slack_sender
-from forwarder.notices.slack_blocks import SlackMessage
-from forwarder.notices.slack_settings import SlackBot, SlackTarget, SlackWebhook
+from profiler.forwarder.delivery_errors import DeliveryError, NoticeError
+from profiler.forwarder.invocation_time import RESERVED_SECONDS
+from profiler.forwarder.notices import slack_sender
+from profiler.forwarder.notices.slack_messages import SlackMessage
+from profiler.forwarder.notices.slack_sender import SlackBot, SlackTarget, SlackWebhook
 from tests.fake_slack import TOKEN, Answer, FakeSlack, rate_limited
 from tests.fakes import FakeInvocationTime
 
@@ -18,7 +18,6 @@ MESSAGE = SlackMessage(
     text="Success &lt;etl&gt;",
     blocks=[{"type": "section", "text": {"type": "mrkdwn", "text": "*Grüße* ▰▱ 🧮", "verbatim": True}}],
 )
-TOO_LONG = SlackMessage(text="x", blocks=[{"type": "header", "text": {"type": "plain_text", "text": "x" * 151}}])
 
 
 @pytest.fixture
@@ -86,11 +85,6 @@ def test_a_message_is_sent_by_a_bot_to_its_channel(slack: FakeSlack) -> None:
     assert (received.body["text"], received.body["blocks"]) == (MESSAGE.text, MESSAGE.blocks)
 
 
-def test_the_base_url_may_lack_the_final_slash(slack: FakeSlack) -> None:
-    send(SlackBot(token=TOKEN, channel="C0SUCCESS", channel_setting="x", base_url=slack.base_url.rstrip("/")))
-    assert len(slack.received) == 1
-
-
 @pytest.mark.parametrize(
     "answer",
     [
@@ -156,20 +150,12 @@ def test_without_time_nothing_is_sent(slack: FakeSlack) -> None:
     ("status", "body", "words"),
     [
         (404, "no_service", "create a new webhook and set SLACK_SUCCESS_WEBHOOK_URL"),
-        (403, "invalid_token", "create a new webhook and set SLACK_SUCCESS_WEBHOOK_URL"),
         (403, "action_prohibited", "administrators forbid it; ask them, or set SLACK_SUCCESS_WEBHOOK_URL"),
         (410, "channel_is_archived", "its channel is archived; create a webhook for another channel and set SLACK_SUC"),
-        (
-            404,
-            "channel_not_found",
-            "its channel does not exist; create a webhook for another channel and set SLACK_SUCCESS_",
-        ),
         (400, "invalid_blocks", "the notification itself is invalid, not SLACK_SUCCESS_WEBHOOK_URL"),
-        (400, "no_text", "the notification itself is invalid, not SLACK_SUCCESS_WEBHOOK_URL"),
         (404, "<html>hunter2</html>", "(HTTP 404): check that SLACK_SUCCESS_WEBHOOK_URL is the address"),
         (200, "<html>Sign in</html>", "(HTTP 200): check that SLACK_SUCCESS_WEBHOOK_URL is the address"),
         (418, "hunter2", "HTTP 418"),
-        (308, "", "HTTP 308"),
     ],
 )
 def test_a_webhook_that_rejects_the_message(slack: FakeSlack, status: int, body: str, words: str) -> None:
@@ -186,7 +172,6 @@ def test_a_webhook_that_rejects_the_message(slack: FakeSlack, status: int, body:
         ("not_in_channel", "invite the bot of SLACK_BOT_TOKEN to the channel of SLACK_FAILURE_CHANNEL"),
         ("is_archived", "the channel of SLACK_FAILURE_CHANNEL is archived"),
         ("invalid_auth", "set SLACK_BOT_TOKEN to the token"),
-        ("token_revoked", "set SLACK_BOT_TOKEN to the token"),
         ("missing_scope", "chat:write"),
         ("invalid_blocks", "the notification itself is invalid"),
         ("something_new", "(something_new): check SLACK_BOT_TOKEN, SLACK_FAILURE_CHANNEL"),
@@ -204,15 +189,6 @@ def test_a_bot_whose_message_is_rejected(slack: FakeSlack, code: str | None, wor
 def test_a_response_that_is_not_from_slack(slack: FakeSlack, data: object) -> None:
     slack.script = [Answer(data=data, text="<html>hunter2</html>")]
     assert "SLACK_BASE_URL" in refused(bot(slack))
-
-
-def test_the_fake_rejects_dead_webhooks_wrong_channels_and_invalid_blocks(slack: FakeSlack) -> None:
-    assert "no_service" in refused(webhook(slack, url=f"{slack.url}/services/T0/B0/{SECRET}-old"))
-    assert "channel_not_found" in refused(bot(slack, channel="#nowhere"))
-    assert "invalid_auth" in refused(bot(slack, token=f"xoxb-{SECRET}"))
-    for target in targets(slack):
-        assert "invalid_blocks" in refused(target, TOO_LONG)
-    assert slack.received == []
 
 
 @pytest.mark.parametrize(

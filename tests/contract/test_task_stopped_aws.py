@@ -8,34 +8,22 @@ from typing import Any
 import boto3
 import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
-from moto import mock_aws
 
-from forwarder.delivery_errors import DeliveryError, SettingsError
-from forwarder.notices.idempotency import run_idempotently
-from forwarder.notices.slack_settings import SlackBot, SlackWebhook, read_targets
-from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.find_report import CloudWatchTail, EcsDefinitions
-from tests.lambda_environment import create_idempotency_table
+from profiler.forwarder.delivery_errors import DeliveryError, SettingsError
+from profiler.forwarder.invocation_time import RetryBackoff
+from profiler.forwarder.notices.announcements import run_idempotently
+from profiler.forwarder.notices.slack_sender import SlackBot, SlackWebhook, read_targets
+from profiler.forwarder.task.find_report import CloudWatchTail, EcsDefinitions
+from profiler.forwarder.task.task_containers import LogStream
+from tests.fakes import FakeInvocationTime
+from tests.lambda_environment import MinuteContext, create_idempotency_table, moto_account
 
 PLACE = LogStream(group="/ecs/jobs", stream="ecs/batch/1", region="eu-west-1")
 
 
-class Context:
-    """The part of Lambda's context that Powertools uses."""
-
-    function_name = "task_stopped"
-
-    def get_remaining_time_in_millis(self) -> int:
-        return 60_000
-
-
 @pytest.fixture(autouse=True)
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "task_stopped")
-    with mock_aws():
+    with moto_account(monkeypatch, "eu-west-1", AWS_LAMBDA_FUNCTION_NAME="task_stopped"):
         yield
 
 
@@ -104,11 +92,27 @@ def test_throttling_by_ecs_raises(answer: str | Exception) -> None:
     assert warnings == []
 
 
+def test_a_throttled_definition_is_asked_for_again_while_there_is_time() -> None:
+    """As when the tasks of a new revision stop together: ECS answers some twenty calls a second."""
+    budget = FakeInvocationTime(60)
+    backoff = RetryBackoff(budget, lambda: 1.0, initial_seconds=1, max_seconds=16, max_request_seconds=1)
+    client = Failing(*["ThrottlingException"] * 4, {"taskDefinition": {"family": "nightly"}})
+    assert EcsDefinitions(client, print).describe("nightly:1", backoff.wait) == {"family": "nightly"}
+    assert budget.pauses == [2, 4, 8, 16]
+    with pytest.raises(DeliveryError, match="ThrottlingException"):
+        EcsDefinitions(Failing(*["ThrottlingException"] * 99), print).describe("nightly:1", backoff.wait)
+    assert budget.left >= 4
+
+
+def lines(tail: CloudWatchTail) -> list[str]:
+    return [line for page in tail.newest(PLACE) for line in page]
+
+
 def test_the_newest_lines_come_first() -> None:
     client = boto3.client("logs")
     warnings: list[str] = []
     tail = CloudWatchTail(lambda _region: client, warnings.append)
-    assert list(tail.newest(PLACE)) == []
+    assert lines(tail) == []
     (warning,) = warnings
     assert PLACE.stream in warning
     client.create_log_group(logGroupName=PLACE.group)
@@ -116,7 +120,7 @@ def test_the_newest_lines_come_first() -> None:
     now_ms = time.time_ns() // 1_000_000 - 1000  # CloudWatch rejects old log events
     events = [{"timestamp": now_ms + number, "message": f"line {number}"} for number in range(300)]
     client.put_log_events(logGroupName=PLACE.group, logStreamName=PLACE.stream, logEvents=events)
-    assert list(tail.newest(PLACE)) == [f"line {number}" for number in range(299, 99, -1)]
+    assert lines(tail) == [f"line {number}" for number in range(299, 99, -1)]
     assert len(warnings) == 1
 
 
@@ -127,13 +131,13 @@ def page(token: str, *messages: str) -> dict[str, Any]:
 def test_an_empty_page_is_not_the_end_of_a_stream() -> None:
     client = Failing(page("b/1"), page("b/2", "two", "three"), page("b/3"), page("b/4", "one"), page("b/4"))
     tail = CloudWatchTail(lambda _region: client, print)
-    assert list(tail.newest(PLACE)) == ["three", "two", "one"]
+    assert lines(tail) == ["three", "two", "one"]
     assert [call.get("nextToken") for call in client.calls] == [None, "b/1", "b/2", "b/3", "b/4"]
 
 
 def test_only_needed_pages_are_read() -> None:
     client = Failing(page("b/1", "one", "two"))
-    assert next(CloudWatchTail(lambda _region: client, print).newest(PLACE)) == "two"
+    assert next(CloudWatchTail(lambda _region: client, print).newest(PLACE)) == ["two", "one"]
     assert len(client.calls) == 1
 
 
@@ -141,7 +145,7 @@ def test_a_stream_without_permission_is_named_once() -> None:
     warnings: list[str] = []
     client = Failing("AccessDeniedException", "AccessDeniedException")
     tail = CloudWatchTail(lambda _region: client, warnings.append)
-    assert [*tail.newest(PLACE), *tail.newest(PLACE)] == []
+    assert [*lines(tail), *lines(tail)] == []
     (warning,) = warnings
     assert "allow logs:GetLogEvents" in warning
 
@@ -165,8 +169,8 @@ def test_work_that_succeeded_is_not_repeated(table: str) -> None:
         calls.append("done")
         return True
 
-    assert [run_idempotently(table, Context(), "arn:task/1", work) for _ in range(3)] == [True] * 3
-    assert run_idempotently(table, Context(), "arn:task/2", work)
+    assert [run_idempotently(table, MinuteContext(), "arn:task/1", work) for _ in range(3)] == [True] * 3
+    assert run_idempotently(table, MinuteContext(), "arn:task/2", work)
     assert calls == ["done", "done"]
     items = boto3.client("dynamodb").scan(TableName=table)["Items"]
     assert len(items) == 2
@@ -183,57 +187,53 @@ def test_failed_work_can_be_repeated(table: str) -> None:
         return True
 
     with pytest.raises(DeliveryError, match="Slack is away"):
-        run_idempotently(table, Context(), "arn:task/1", fail_first)
-    assert run_idempotently(table, Context(), "arn:task/1", fail_first)
+        run_idempotently(table, MinuteContext(), "arn:task/1", fail_first)
+    assert run_idempotently(table, MinuteContext(), "arn:task/1", fail_first)
 
 
 def test_a_missing_table_is_named() -> None:
     with pytest.raises(DeliveryError, match="IDEMPOTENCY_TABLE"):
-        run_idempotently("missing", Context(), "arn:task/1", lambda: True)
+        run_idempotently("missing", MinuteContext(), "arn:task/1", lambda: True)
 
 
 def no_secret(_name: str) -> str:
     raise AssertionError("no secret is named")
 
 
-def test_slack_targets() -> None:
-    webhook = {"SLACK_SUCCESS_WEBHOOK_URL": "https://hooks/1"}
-    assert read_targets(webhook, no_secret) == {
-        "success": SlackWebhook(url="https://hooks/1", setting="SLACK_SUCCESS_WEBHOOK_URL")
-    }
-    bot = {"SLACK_BOT_TOKEN": "xoxb", "SLACK_FAILURE_CHANNEL": "C1", "SLACK_BASE_URL": "http://x/api/"}
-    assert read_targets(bot, no_secret) == {
-        "failure": SlackBot(
-            token="xoxb", channel="C1", channel_setting="SLACK_FAILURE_CHANNEL", base_url="http://x/api/"
-        )
-    }
-    assert read_targets({"SLACK_BOT_TOKEN": "xoxb", "SLACK_SUCCESS_WEBHOOK_URL": " "}, no_secret) == {}
+HOOK = "SLACK_FAILURE_WEBHOOK_URL"
 
 
-def test_slack_settings_in_a_secret() -> None:
-    secret = '{"slack_failure_webhook_url": "https://hooks/2", "slack_bot_token": "x"}'
-    targets = read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: secret)
-    assert targets["failure"] == SlackWebhook(url="https://hooks/2", setting="SLACK_FAILURE_WEBHOOK_URL")
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({HOOK: "https://hooks/1"}, {"failure": SlackWebhook(url="https://hooks/1", setting=HOOK)}),
+        (
+            {"SLACK_BOT_TOKEN": "xoxb", "SLACK_FAILURE_CHANNEL": "C1", "SLACK_BASE_URL": "http://x/api/"},
+            {
+                "failure": SlackBot(
+                    token="xoxb", channel="C1", channel_setting="SLACK_FAILURE_CHANNEL", base_url="http://x/api/"
+                )
+            },
+        ),
+        ({"SLACK_BOT_TOKEN": "xoxb", HOOK: " "}, {}),
+    ],
+)
+def test_the_targets_of_slack(environment: dict[str, str], expected: dict[str, object]) -> None:
+    assert read_targets(environment, no_secret) == expected
 
 
-def test_a_secret_may_contain_null_and_other_names() -> None:
-    secret = json.dumps(
-        {
-            "slack_success_webhook_url": "https://hooks/1",
-            "slack_bot_token": None,
-            "slack_failure_channel": "",
-            "note": 1,
-            "more": {"a": [None]},
-        }
-    )
-    webhook = SlackWebhook(url="https://hooks/1", setting="SLACK_SUCCESS_WEBHOOK_URL")
-    assert read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: secret) == {"success": webhook}
-
-
-def test_a_number_in_a_secret_is_used() -> None:
-    """Slack refuses it, and the error names the setting. If it counted as unset, the channel would be off silently."""
-    targets = read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: '{"slack_failure_webhook_url": 5}')
-    assert targets == {"failure": SlackWebhook(url="5", setting="SLACK_FAILURE_WEBHOOK_URL")}
+@pytest.mark.parametrize(
+    ("more", "url"),
+    [
+        ({"slack_failure_webhook_url": "https://hooks/2", "slack_bot_token": "x"}, "https://hooks/2"),
+        ({"slack_failure_webhook_url": "h", "slack_bot_token": None, "slack_success_channel": "", "note": [None]}, "h"),
+        # Slack refuses it, and the error names the setting. If it counted as unset, the channel would be off silently.
+        ({"slack_failure_webhook_url": 5}, "5"),
+    ],
+)
+def test_slack_settings_in_a_secret(more: dict[str, object], url: str) -> None:
+    targets = read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: json.dumps(more))
+    assert targets == {"failure": SlackWebhook(url=url, setting=HOOK)}
 
 
 @pytest.mark.parametrize("secret", ["hunter2", '["hunter2"]', '{"slack_bot_token": {"hunter2": 1}}'])

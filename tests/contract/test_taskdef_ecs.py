@@ -1,30 +1,18 @@
 """Task definitions in Amazon ECS, played by moto: the files register, and ``taskdef add-monitor --family``."""
 
-import json
 import subprocess
-import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import profiler
 from tests.aws import FakeAws, fake_aws, push_image
+from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
-from tests.http_server import FakeHttpServer
+from tests.sidecars import awslogs
 
-FOLDER = Path(profiler.__file__).parent.parent / "taskdef"
-BATCH = {
-    "name": "batch",
-    "image": "etl:26",
-    "memory": 1024,
-    "logConfiguration": {
-        "logDriver": "awslogs",
-        "options": {"awslogs-group": "/ecs/nightly", "awslogs-region": "us-east-1", "awslogs-stream-prefix": "ecs"},
-    },
-}
+BATCH = {"name": "batch", "image": "etl:26", "memory": 1024, "logConfiguration": awslogs("/ecs/nightly")}
 TAGS = [{"key": "team", "value": "data"}]
 
 
@@ -43,22 +31,10 @@ def add_monitor(environment: dict[str, str], *words: str) -> subprocess.Complete
     return run_here(environment, "taskdef", "add-monitor", *words)
 
 
-@pytest.mark.parametrize(
-    "name", ["ec2-gpu.json", "fargate-pid-mode.json", "fargate-scheduled.json", "neuron.json", "wrapper.json"]
-)
-def test_a_file_registers_as_it_is(ecs: Any, name: str) -> None:
-    definition = json.loads((FOLDER / name).read_text())
-    registered = ecs.register_task_definition(**definition)["taskDefinition"]
-    assert registered["family"] == definition["family"]
-    names = [container["name"] for container in registered["containerDefinitions"]]
-    assert names == [container["name"] for container in definition["containerDefinitions"]]
-
-
 def test_a_revision_with_the_monitor_and_its_tags_is_registered_once(aws: FakeAws, ecs: Any) -> None:
     ecs.register_task_definition(family="nightly", containerDefinitions=[BATCH], tags=TAGS, cpu="512", memory="2048")
     words = ["--family", "nightly", "--image", "own:1", "--stacks", "--register"]
-    program = [sys.executable, "-m", "profiler", "taskdef", "add-monitor"]
-    first = subprocess.run([*program, *words], capture_output=True, text=True, check=False, env=aws.environment())
+    first = add_monitor(aws.environment(), *words)
     assert first.returncode == 0, first.stderr
     assert "registered nightly:2\n" in first.stdout
     described = ecs.describe_task_definition(taskDefinition="nightly:2", include=["TAGS"])
@@ -101,48 +77,15 @@ def test_without_register_the_plan_is_printed_and_nothing_changes(aws: FakeAws, 
     assert image == f"123456789012.dkr.ecr.us-east-1.amazonaws.com/task-profiler:{profiler.__version__}"
 
 
-def test_what_ecs_refuses_is_one_sentence(aws: FakeAws) -> None:
-    done = add_monitor(aws.environment(), "--family", "missing", "--image", "own:1", "--register")
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert "No task definition family" in done.stderr
-
-
-def test_without_a_region_it_is_said(aws: FakeAws, tmp_path: Path) -> None:
-    environment = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": str(tmp_path)}
-    done = add_monitor(environment, "--family", "nightly", "--image", "own:1")
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-    assert "region" in done.stderr
-
-
-class NewerEcs(FakeHttpServer):
-    """Describes with a field that no boto3 knows."""
-
-    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        definition = {
-            "taskDefinitionArn": "arn:aws:ecs:us-east-1:123456789012:task-definition/newer:4",
-            "family": "newer",
-            "containerDefinitions": [{**BATCH, "fromTheFuture": {"a": 1}}],
-        }
-        answers: dict[str, Any] = {
-            "ListTaskDefinitionFamilies": {"families": ["newer"]},
-            "ListClusters": {"clusterArns": []},
-            "ListEventBuses": {"EventBuses": []},
-            "DescribeTaskDefinition": {"taskDefinition": definition},
-        }
-        operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
-        answer = answers.get(operation, {"Schedules": []})
-        return 200, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(answer).encode()
-
-
-@pytest.fixture
-def newer_ecs(aws: FakeAws) -> Iterator[dict[str, str]]:
-    server = NewerEcs()
-    yield aws.environment() | {"AWS_ENDPOINT_URL": server.url}
-    server.close()
-
-
-def test_fields_that_boto3_does_not_know_are_never_lost_by_registering(newer_ecs: dict[str, str]) -> None:
-    refused = add_monitor(newer_ecs, "--family", "newer", "--image", "own:1", "--register")
+def test_fields_that_boto3_does_not_know_are_never_lost_by_registering(aws: FakeAws, ecs: Any) -> None:
+    ecs.register_task_definition(family="newer", containerDefinitions=[BATCH])
+    definition = ecs.describe_task_definition(taskDefinition="newer")["taskDefinition"]
+    definition["containerDefinitions"] = [{**BATCH, "fromTheFuture": {"a": 1}}]
+    described = {"taskDefinition": {name: value for name, value in definition.items() if name != "registeredAt"}}
+    proxy = AwsProxy(aws.url, answers={"DescribeTaskDefinition": described})
+    environment = aws.environment() | {"AWS_ENDPOINT_URL": proxy.url}
+    refused = add_monitor(environment, "--family", "newer", "--image", "own:1", "--register")
+    proxy.close()
     assert refused.returncode == 1
     assert "fromTheFuture" in refused.stderr
     assert "upgrade boto3" in refused.stderr

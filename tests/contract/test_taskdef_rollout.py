@@ -11,24 +11,21 @@ from profiler.aws_account.family_monitors import FamilyMonitors
 from tests.aws import FakeAws, fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.command_line import run_here
+from tests.sidecars import awslogs
 
 ACCOUNT = "123456789012"
 REGION = "us-east-1"
 CLUSTER = f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/jobs"
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/task-profiler:0.1.0"
 READ_ONLY = ("taskDefinitionArn", "revision", "status", "registeredAt", "registeredBy", "requiresAttributes")
-AWSLOGS = {
-    "logDriver": "awslogs",
-    "options": {"awslogs-group": "/ecs/jobs", "awslogs-region": REGION, "awslogs-stream-prefix": "ecs"},
-}
-BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 256, "logConfiguration": AWSLOGS}
+BATCH: dict[str, Any] = {"name": "batch", "image": "etl:26", "memory": 256, "logConfiguration": awslogs()}
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/batch/jobs"
 HELPER = {"name": "helper", "image": "helper:1", "essential": False, "memory": 64}
 MONITOR = {"name": "task-monitor", "image": IMAGE, "essential": True, "memory": 64}
 
 
 def kinds() -> dict[str, dict[str, Any]]:
-    """Fifty families of every kind: their definitions without the family."""
+    """Families of every kind: their definitions without the family."""
     arm = {"runtimePlatform": {"cpuArchitecture": "ARM64", "operatingSystemFamily": "LINUX"}}
     windows = {"runtimePlatform": {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}}
     gpu = {**BATCH, "resourceRequirements": [{"type": "GPU", "value": "1"}]}
@@ -53,7 +50,8 @@ def kinds() -> dict[str, dict[str, Any]]:
         "tagged": {"containerDefinitions": [BATCH], "tags": [{"key": "team", "value": "data"}]},
         "service": {"containerDefinitions": [BATCH]},
     }
-    usual = {f"plain-{n:02}": {"containerDefinitions": [BATCH], "cpu": "256", "memory": "1024"} for n in range(34)}
+    numbers = (*range(3), *range(10, 15), *range(20, 34))
+    usual = {f"plain-{n:02}": {"containerDefinitions": [BATCH], "cpu": "256", "memory": "1024"} for n in numbers}
     return {f"job-{name}": {"taskRoleArn": ROLE, **one} for name, one in (special | usual).items()}
 
 
@@ -62,7 +60,7 @@ LEFT = {"job-service"}
 
 
 class Account:
-    """An account with fifty families, a service, a rule and schedules."""
+    """An account with many families, a service, a rule and schedules."""
 
     def __init__(self, aws: FakeAws, proxy: AwsProxy) -> None:
         self.aws = aws
@@ -184,6 +182,7 @@ def test_the_plan_names_every_family_and_changes_nothing(throttling_account: Acc
     }
 
 
+@pytest.mark.slow
 def test_registering_goes_on_after_a_failure_and_the_next_run_completes_it(account: Account) -> None:
     words = ("--family", "job-*", "--image", IMAGE, "--register", "--update-schedules")
     originals = {family: account.definition(family) for family in kinds()}
@@ -238,12 +237,17 @@ def test_schedules_can_follow_in_a_later_run(account: Account) -> None:
     assert account.pinned()["rule"] == "job-plain-00:2"
 
 
-def test_a_cluster_has_the_families_of_its_tasks_and_schedules(account: Account) -> None:
-    done = account.run("add-monitor", "--cluster", "jobs", "--image", IMAGE)
-    assert done.returncode == 0, done.stderr
-    assert set(rows(done.stdout)) == {"job-plain-00", "job-plain-01", "job-plain-02"}
-    elsewhere = account.run("add-monitor", "--cluster", f"{CLUSTER}", "--family", "*-02", "--image", IMAGE)
-    assert set(rows(elsewhere.stdout)) == {"job-plain-02"}
+def test_families_may_be_arguments_and_the_plan_json(account: Account) -> None:
+    done = account.run("add-monitor", "job-plain-*", "--image", IMAGE, "--json")
+    rows = [*map(json.loads, done.stdout.splitlines())]
+    assert rows
+    assert all(row["family"].startswith("job-plain-") and row["action"] == "add monitor" for row in rows)
+    assert set(rows[0]) == {"family", "batch", "startedBy", "action", "notes"}
+    unattached = account.run("add-monitor", "job-plain-*", "--image", IMAGE, "--attach-policy")
+    assert "No policy was attached: --yes attaches it" in unattached.stderr
+    assert account.iam.list_role_policies(RoleName="jobs")["PolicyNames"] == []
+    refused = account.run("add-monitor", "-", "--json")
+    assert (refused.returncode, "the definition in a FILE is printed as it is" in refused.stderr) == (2, True)
 
 
 def test_services_are_included_on_request(account: Account) -> None:
@@ -262,22 +266,19 @@ def test_the_policy_is_printed_and_attached_once_to_each_role(account: Account) 
     own = {"Sid": "Own", "Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
     before = {"Version": "2012-10-17", "Statement": [own, {**statement, "Resource": other}]}
     account.iam.put_role_policy(RoleName="jobs", PolicyName="task-profiler", PolicyDocument=json.dumps(before))
-    done = account.run("add-monitor", "--family", "job-*", "--image", IMAGE, "--attach-policy")
+    done = account.run("add-monitor", "--family", "job-*", "--image", IMAGE, "--attach-policy", "--yes")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("attached the policy task-profiler to the role jobs") == 1
     after = account.iam.get_role_policy(RoleName="jobs", PolicyName="task-profiler")["PolicyDocument"]
     assert after == {"Version": "2012-10-17", "Statement": [own, {**statement, "Resource": [stream, other]}]}
-    again = account.run("add-monitor", "--family", "job-*", "--image", IMAGE, "--attach-policy")
+    again = account.run("add-monitor", "--family", "job-*", "--image", IMAGE, "--attach-policy", "--yes")
     assert "attached" not in again.stdout
     assert set(account.revisions().values()) == {1}
 
 
 def test_a_role_of_many_families_gets_prefixes_and_the_plan_says_so(account: Account) -> None:
-    options: Any = AWSLOGS["options"]
-    logs = {**options, "awslogs-stream-prefix": "x" * 480}
     for number in range(20):
-        own = {**logs, "awslogs-group": f"/ecs/many-{number:02}"}
-        batch = {**BATCH, "logConfiguration": {"logDriver": "awslogs", "options": own}}
+        batch = {**BATCH, "logConfiguration": awslogs(f"/ecs/many-{number:02}", prefix="x" * 480)}
         account.ecs.register_task_definition(family=f"many-{number:02}", taskRoleArn=ROLE, containerDefinitions=[batch])
     words = ("add-monitor", "--family", "many-*", "--image", IMAGE)
     plan = account.run(*words)
@@ -287,12 +288,12 @@ def test_a_role_of_many_families_gets_prefixes_and_the_plan_says_so(account: Acc
     account.iam.put_role_policy(
         RoleName="jobs", PolicyName="other", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": other})
     )
-    done = account.run(*words, "--attach-policy")
+    done = account.run(*words, "--attach-policy", "--yes")
     assert done.returncode == 0, done.stderr
     assert "/ecs/many-0*, /ecs/many-1*." in done.stderr
     document = account.iam.get_role_policy(RoleName="jobs", PolicyName="task-profiler")["PolicyDocument"]
     assert len(json.dumps(document, separators=(",", ":"))) < 10_240 - 5_000
-    again = account.run(*words, "--attach-policy")
+    again = account.run(*words, "--attach-policy", "--yes")
     assert ("prefixes" in again.stderr, "attached" in again.stdout) == (False, False)
 
     other["Resource"] = "arn:aws:s3:::" + "x" * 10_000
@@ -300,7 +301,7 @@ def test_a_role_of_many_families_gets_prefixes_and_the_plan_says_so(account: Acc
         RoleName="jobs", PolicyName="other", PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": other})
     )
     account.iam.delete_role_policy(RoleName="jobs", PolicyName="task-profiler")
-    full = account.run(*words, "--attach-policy")
+    full = account.run(*words, "--attach-policy", "--yes")
     assert full.returncode == 1
     assert "The policy of the role 'jobs' was not changed. The policy has" in full.stderr
     assert "attach what --policy prints as managed policies instead" in full.stderr
@@ -308,12 +309,12 @@ def test_a_role_of_many_families_gets_prefixes_and_the_plan_says_so(account: Acc
 
 def test_a_role_that_cannot_be_changed_is_a_failure(account: Account) -> None:
     account.iam.delete_role(RoleName="jobs")
-    done = account.run("add-monitor", "--family", "job-plain-*", "--image", IMAGE, "--attach-policy")
+    done = account.run("add-monitor", "--family", "job-plain-*", "--image", IMAGE, "--attach-policy", "--yes")
     assert done.returncode == 1
     assert "the role 'jobs' was not changed" in done.stderr
 
 
-def start_tasks(account: Account, *families: str) -> None:
+def start_tasks(account: Account, *families: str, count: int = 10, **options: Any) -> None:
     """Start tasks on Fargate, in the default network, ten for each family."""
     ec2 = account.aws.client("ec2")
     subnet = ec2.describe_subnets()["Subnets"][0]["SubnetId"]
@@ -321,10 +322,91 @@ def start_tasks(account: Account, *families: str) -> None:
         account.ecs.run_task(
             cluster="jobs",
             taskDefinition=family,
-            count=10,
+            count=count,
             launchType="FARGATE",
             networkConfiguration={"awsvpcConfiguration": {"subnets": [subnet]}},
+            **options,
         )
+
+
+def start_by_each(account: Account) -> None:
+    """Start tasks as each orchestrator does."""
+    started: dict[str, dict[str, Any]] = {
+        "job-plain-20": {"startedBy": "airflow"},
+        "job-plain-21": {"tags": [{"key": "dagster/run_id", "value": "1"}], "startedBy": "x"},
+        "job-plain-22": {"tags": [{"key": "prefect.io/flow-name", "value": "etl"}]},
+        "job-plain-23": {"startedBy": "AWS Step Functions"},
+        "job-plain-24": {"startedBy": "chronos-schedule/nightly"},
+        "job-plain-25": {"startedBy": "ada"},
+        "job-tagged": {"tags": [{"key": "airflow_dag_id", "value": "etl"}], "startedBy": "b1946ac9"},
+        "job-service": {"group": "service:api"},
+    }
+    for family, options in started.items():
+        start_tasks(account, family, count=1, **options)
+    start_tasks(account, "job-plain-24", count=1, startedBy="ada")
+    start_tasks(account, "job-gpu", count=1)
+
+
+STARTED_BY = {
+    "job-gpu": "person",
+    "job-plain-20": "Airflow",
+    "job-plain-21": "Dagster",
+    "job-plain-22": "Prefect",
+    "job-plain-23": "Step Functions",
+    "job-plain-24": "person (ada), schedule",
+    "job-plain-25": "person (ada)",
+    "job-service": "service",
+    "job-tagged": "Airflow",
+    "job-plain-26": "-",
+}
+WORDS = {
+    "--report-stream monitor": {"job-plain-20", "job-tagged"},
+    "pipes_container_name": {"job-plain-21"},
+    "task-profiler run": {"job-plain-20", "job-tagged", "job-plain-21", "job-plain-22"},
+}
+
+
+def test_the_plan_names_who_starts_a_family_and_what_the_monitor_means_for_them(account: Account) -> None:
+    start_by_each(account)
+    done = account.run("add-monitor", "--family", "job-*", "--image", IMAGE)
+    assert done.returncode == 0, done.stderr
+    title, plan = done.stdout.splitlines()[0], rows(done.stdout)
+    start, end = title.index("STARTED BY"), title.index("ACTION")
+    assert {family: plan[family][start:end].rstrip() for family in STARTED_BY} == STARTED_BY
+    for words, families in WORDS.items():
+        usual = set(plan) - REFUSED
+        assert {family for family in usual if words in plan[family]} == families, words
+    removal = account.run("remove-monitor", "--family", "job-*")
+    assert "STARTED BY" not in removal.stdout
+
+
+def test_airflows_families_get_the_monitors_own_stream_unless_it_was_chosen(account: Account) -> None:
+    def streams() -> dict[str, str | None]:
+        found = {}
+        for family in ("job-plain-20", "job-plain-25", "job-tagged"):
+            monitor = account.definition(family)["containerDefinitions"][-1]
+            variables = {one["name"]: one["value"] for one in monitor["environment"]}
+            found[family] = variables.get("TASK_PROFILER_REPORT_STREAM")
+        return found
+
+    start_by_each(account)
+    words = ("add-monitor", "--family", "job-plain-2[05]", "--family", "job-tagged", "--image", IMAGE, "--register")
+    assert account.run(*words[:-1], "--policy").stdout.count("log-stream") == 1
+    account.run(*words, "--report-stream", "batch")
+    assert streams() == {"job-plain-20": None, "job-plain-25": None, "job-tagged": None}
+    account.run(*words)
+    assert streams() == {"job-plain-20": "monitor", "job-plain-25": None, "job-tagged": "monitor"}
+    account.run("add-monitor", "--family", "job-tagged", "--report-stream", "batch", "--image", IMAGE, "--register")
+    before = account.revisions()
+    account.run(*words)  # the owner's choice
+    assert streams() == {"job-plain-20": "monitor", "job-plain-25": None, "job-tagged": "batch"}
+    for task in account.ecs.list_tasks(cluster="jobs")["taskArns"]:
+        account.ecs.stop_task(cluster="jobs", task=task)
+    account.proxy.refused = {"ListTasks"}
+    unseen = account.run(*words)
+    assert (unseen.returncode, account.revisions()) == (0, before), unseen.stderr
+    assert "ListTasks" in unseen.stderr
+    assert " - " in rows(unseen.stdout)["job-plain-20"]
 
 
 def test_lists_of_many_pages_are_read_to_their_end(paged_account: Account) -> None:

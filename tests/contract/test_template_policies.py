@@ -21,30 +21,30 @@ import botocore.client
 import cfnlint.data.AdditionalSpecs
 import pytest
 from botocore import xform_name
-from moto import mock_aws
 
 import handler
-from forwarder.delivery_errors import ForwarderError
+import profiler.forwarder
 from profiler.core.timestamps import format_datetime
+from profiler.forwarder.delivery_errors import ForwarderError
 from profiler.record.notice_model import encode_notice
 from tests.fake_slack import Answer, FakeSlack
 from tests.http_server import FakeElasticsearch, FakeHttpServer
 from tests.integration.test_lambda_zip import REPORT, subscription_event
-from tests.lambda_environment import forget_environment
+from tests.lambda_environment import MinuteContext, forget_environment, function_environment
 from tests.scheduled_account import ScheduledAccount
 from tests.shown_runs import stuck_notice
+from tests.sidecars import awslogs
 from tests.stack import ACCOUNT, LOG_GROUPS, REGION, Stack, deploy, template
 from tests.unit.forwarder.task.test_task_event import event
+from tests.unit.forwarder.test_retry_plan import BATCH
 
-LAMBDA = Path(handler.__file__).parent
+FORWARDER = Path(profiler.forwarder.__file__).parent
 DOMAIN = f"arn:aws:es:{REGION}:{ACCOUNT}:domain/runs"
 # A notice, as the monitor of the task in the subscription's stream would write it.
 NOTICE = {
     **json.loads(encode_notice(stuck_notice())),
     "record": {"taskId": "0123", "container": {"name": "batch"}, "status": "unknown"},
 }
-ONCE = {"secretsmanager:GetSecretValue", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem"}
-COLLECTION = f"arn:aws:aoss:{REGION}:{ACCOUNT}:collection/abc123"
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/0f3c"
 
 # Statements for what the functions' code never calls, and who does.
@@ -56,11 +56,13 @@ CALLED_BY_AWS = {
     "DecryptSecrets": "Secrets Manager and Parameter Store, with a customer managed key",
     "ManageNetworkInterfaces": "Lambda, for functions in a VPC",
     "FindNetworkInterfaces": "Lambda, for functions in a VPC",
+    "TagStartedTasks": "ECS, for the tags of RunTask",
+    "PassTaskRoles": "ECS, for the roles of the task definition",
 }
 # Powertools calls it where a refused PutItem does not bring the item along, as before boto3 1.26.194.
 RARELY_CALLED = {"dynamodb:GetItem"}
 # Of operations that IAM knows by another name ("Actions, resources, and condition keys for Amazon SQS").
-PERMISSIONS = {"SendMessageBatch": "SendMessage"}
+PERMISSIONS = {"SendMessageBatch": "SendMessage", "ChangeMessageVisibilityBatch": "ChangeMessageVisibility"}
 FUNCTIONS = ("ForwardLogs", "TaskStopped", "WatchSchedules")
 # Actions that know no resource, so that only "*" allows them (Service Authorization Reference).
 WITHOUT_RESOURCE = {
@@ -94,10 +96,12 @@ NAMED: dict[str, Callable[[dict[str, Any]], str]] = {
     "logs:GetLogEvents": lambda given: f"log-group:{given['logGroupName']}:log-stream:{given['logStreamName']}",
     "sqs:SendMessage": lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
     "sqs:ReceiveMessage": lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
+    "sqs:ChangeMessageVisibility": lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
     "sqs:GetQueueAttributes": lambda given: given["QueueUrl"].rsplit("/", 1)[-1],
     "sqs:GetQueueUrl": lambda given: given["QueueName"],
     "scheduler:GetSchedule": lambda given: f"schedule/{given['GroupName']}/{given['Name']}",
     "events:ListTargetsByRule": lambda given: f"rule/{given['Rule']}",
+    "ecs:RunTask": lambda given: given["taskDefinition"].split(":", 5)[5],
     "ecs:DescribeTasks": lambda given: given["tasks"][0].split(":", 5)[5],
     "events:PutEvents": lambda given: f"event-bus/{given['Entries'][0]['EventBusName']}",
 }
@@ -119,11 +123,6 @@ def arn_of(action: str, arguments: dict[str, Any]) -> str:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
-    monkeypatch.setenv("AWS_REGION", REGION)
-    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "forwarder")
     recorded = Calls(ScheduledAccount(monkeypatch))
     call = botocore.client.BaseClient._make_api_call
 
@@ -136,17 +135,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
         return call(client, operation, arguments)
 
     monkeypatch.setattr(botocore.client.BaseClient, "_make_api_call", recording)
-    with mock_aws():
-        forget_environment()
+    with function_environment(monkeypatch, AWS_DEFAULT_REGION=REGION, AWS_REGION=REGION):
         yield recorded
-    forget_environment()
-
-
-class Context:
-    function_name = "forwarder"
-
-    def get_remaining_time_in_millis(self) -> int:
-        return 30_000
 
 
 class Refusing(FakeElasticsearch):
@@ -192,13 +182,20 @@ class Ran:
         self._schedule(queue)
         lines = [REPORT, {**NOTICE, "time": format_datetime(datetime.now(UTC))}]
         report = subscription_event(*map(json.dumps, lines))
-        ended = event(taskDefinitionArn=register(), taskArn=f"arn:aws:ecs:{REGION}:{ACCOUNT}:task/jobs/0123")
+        ended = [event(taskDefinitionArn=register(), taskArn=f"arn:aws:ecs:{REGION}:{ACCOUNT}:task/jobs/0123")]
+        if "RetryOutOfMemory" in given:
+            now = format_datetime(datetime.now(UTC))
+            killed = {"containers": [BATCH], "cpu": "256", "memory": "512", "stoppedAt": now}
+            for starter in ("chronos-schedule/nightly", "events-rule/hourly"):
+                again = event(**{**ended[0]["detail"], **killed, "startedBy": starter})
+                again["detail"]["taskArn"] += str(len(ended))
+                ended.append(again)
         self.made = {
-            "ForwardLogs": self._made_by("ForwardLogs", lambda: handler.forward_logs(report, Context())),
-            "TaskStopped": self._made_by("TaskStopped", lambda: handler.task_stopped(ended, Context())),
-            "WatchSchedules": self._made_by("WatchSchedules", lambda: handler.watch_schedules({}, Context())),
+            "ForwardLogs": self._made_by("ForwardLogs", lambda: handler.forward_logs(report, MinuteContext())),
+            "TaskStopped": self._made_by("TaskStopped", lambda: stop_all(ended)),
+            "WatchSchedules": self._made_by("WatchSchedules", lambda: handler.watch_schedules({}, MinuteContext())),
         }
-        assert len(slack.messages) == len(FUNCTIONS)
+        assert len(slack.messages) == len(FUNCTIONS) + len(ended) - 1
         assert backend.keys == ({"a2V5"} if "OtlpSecretId" in given else set())
         backend.close()
         cluster.close()
@@ -208,6 +205,7 @@ class Ran:
         """The due time after the creation is missed after a quarter of an hour; a task of a rule runs."""
         self._account.make_cluster()
         self._account.make_schedule("nightly", "rate(5 minutes)", queue)
+        self._account.send(queue, SCHEDULE_ARN="another")
         self._account.make_rule("hourly", "rate(1 hour)")
         self._account.start_task("hourly", 0, "events-rule")
         self._account.minutes = 21
@@ -229,6 +227,13 @@ class Ran:
         return made | signed(self._signs_for, requests)
 
 
+def stop_all(ended: list[dict[str, Any]]) -> None:
+    """Slack can refuse the notice of one, which then raises."""
+    for one in ended:
+        with contextlib.suppress(ForwarderError):
+            handler.task_stopped(one, MinuteContext())
+
+
 class Backend(FakeHttpServer):
     """Accepts no export, and keeps its headers."""
 
@@ -242,9 +247,7 @@ class Backend(FakeHttpServer):
 
 
 def signed(arn: str, requests: set[tuple[str, str]]) -> set[tuple[str, str]]:
-    """What IAM makes of signed requests to a domain, or to a Serverless collection."""
-    if arn == COLLECTION:
-        return {("aoss:APIAccessAll", arn) for _ in requests}
+    """What IAM makes of signed requests to a domain."""
     return {(f"es:ESHttp{method.title()}", f"{arn}{path}") for method, path in requests if arn}
 
 
@@ -267,8 +270,7 @@ def secret_arn(name: str) -> str:
 def register() -> str:
     containers = []
     for name, group in zip(("batch", "task-monitor"), LOG_GROUPS, strict=True):
-        options = {"awslogs-group": group, "awslogs-stream-prefix": "ecs", "awslogs-region": REGION}
-        logged = {"logDriver": "awslogs", "options": options}
+        logged = awslogs(group, region=REGION)
         containers.append({"name": name, "image": "x", "memory": 64, "logConfiguration": logged})
     registered = boto3.client("ecs").register_task_definition(family="nightly", containerDefinitions=containers)
     return str(registered["taskDefinition"]["taskDefinitionArn"])
@@ -305,27 +307,31 @@ def unused(stack: Stack, name: str, made: set[tuple[str, str]]) -> set[tuple[str
 SECRET = f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:"
 SIGN_INS: dict[str, dict[str, str]] = {
     "none": {},
-    "names": {"ElasticsearchSecretId": "team/search", "SlackSecretId": "team/slack", "OtlpSecretId": "team/otlp"},
-    "arns": {
+    "names, a bus and retries": {
+        "ElasticsearchSecretId": "team/search",
+        "SlackSecretId": "team/slack",
+        "OtlpSecretId": "team/otlp",
+        "EventBusName": "runs",
+        "RetryOutOfMemory": "*ly,night??",
+    },
+    "ARNs, a VPC and a key": {
         "ElasticsearchSecretId": f"{SECRET}team-search",
         "SlackSecretId": f"{SECRET}team-slack",
         "OtlpSecretId": f"{SECRET}team-otlp",
-    },
-    "parameters": {
-        "ElasticsearchSecretId": "ssm:/team/search",
-        "SlackSecretId": "ssm:/team/slack",
-        "OtlpSecretId": "ssm:/team/otlp",
-    },
-    "parameters-without-a-slash": {"ElasticsearchSecretId": "ssm:search", "SlackSecretId": "ssm:slack"},
-    "domain": {"SearchEngine": "opensearch", "OpenSearchArn": DOMAIN, "SlackSecretId": "slack"},
-    "serverless": {"SearchEngine": "opensearch", "OpenSearchArn": COLLECTION, "SlackSecretId": "slack"},
-    "a-bus": {"EventBusName": "runs"},
-    "vpc-and-key": {
         "SubnetIds": "subnet-0a",
         "SecurityGroupIds": "sg-0c",
         "SecretsKeyArn": KEY,
-        "SlackSecretId": "slack",
     },
+    "parameters and all log groups": {
+        "ElasticsearchSecretId": "ssm:/team/search",
+        "SlackSecretId": "ssm:/team/slack",
+        "OtlpSecretId": "ssm:/team/otlp",
+        "Subscribe": "account",
+        "LogGroups": "",
+        "NotifyLogLines": "5",
+    },
+    "parameters without a slash": {"ElasticsearchSecretId": "ssm:search", "SlackSecretId": "ssm:slack"},
+    "domain": {"SearchEngine": "opensearch", "OpenSearchArn": DOMAIN, "SlackSecretId": "slack"},
 }
 
 
@@ -338,37 +344,13 @@ def test_each_role_allows_what_its_function_calls_and_no_more(
     for name, made in ran.made.items():
         assert {call for call in made if not is_allowed(ran.stack, name, *call)} == set()
         assert unused(ran.stack, name, made) == set()
+    if "RetryOutOfMemory" in given:
+        check_that_all_calls_were_made({action.split(":")[1] for made in ran.made.values() for action, _ in made})
 
 
-def test_these_are_the_calls(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
-    ran = Ran(monkeypatch, calls, **SIGN_INS["names"])
-    assert {name: {action for action, _ in made} for name, made in ran.made.items()} == {
-        "ForwardLogs": {"sqs:SendMessage", *ONCE},
-        "TaskStopped": {"ecs:DescribeTaskDefinition", "logs:GetLogEvents", "sqs:SendMessage", *ONCE},
-        "WatchSchedules": {
-            "scheduler:ListSchedules",
-            "scheduler:GetSchedule",
-            "events:ListRules",
-            "events:ListTargetsByRule",
-            "ecs:ListTasks",
-            "ecs:DescribeTasks",
-            "cloudtrail:LookupEvents",
-            "sqs:GetQueueUrl",
-            "sqs:GetQueueAttributes",
-            "sqs:ReceiveMessage",
-            *ONCE,
-        },
-    }
-
-
-def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, calls: Calls) -> None:
-    """Each method of a boto3 client in the forwarder's source has been called above."""
-    made = {
-        action.split(":")[1]
-        for made in Ran(monkeypatch, calls, **SIGN_INS["names"], **SIGN_INS["a-bus"]).made.values()
-        for action, _ in made
-    }
-    trees = [ast.parse(path.read_text()) for path in LAMBDA.rglob("*.py")]
+def check_that_all_calls_were_made(made: set[str]) -> None:
+    """Each method of a boto3 client in the forwarder's source is among these operations."""
+    trees = [ast.parse(path.read_text()) for path in (Path(handler.__file__), *FORWARDER.rglob("*.py"))]
     called = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
     clients = {
         str(call.args[0].value)
@@ -383,29 +365,37 @@ def test_no_call_in_the_code_is_missing_here(monkeypatch: pytest.MonkeyPatch, ca
 
 
 def test_no_action_and_no_resource_is_wide(calls: Calls) -> None:
-    stack = deploy(
-        SlackSecretId="slack", ElasticsearchSecretId="search", OpenSearchArn=DOMAIN, SecretsKeyArn=KEY,
-        SubnetIds="subnet-0a", SecurityGroupIds="sg-0c", Ingestion="stream", NoticeEmail="ops@example.com",
-        WatchSchedules="true", ScheduleQueueArns=f"arn:aws:sqs:{REGION}:{ACCOUNT}:failed-starts",
-        OtlpEndpoint="https://xray.eu-west-1.amazonaws.com", OtlpAwsAuth="true", OtlpSecretId="otlp",
-    )  # fmt: skip
+    given = {
+        "SlackSecretId": "slack", "SecretsKeyArn": KEY, "SubnetIds": "subnet-0a", "SecurityGroupIds": "sg-0c",
+        "Ingestion": "stream", "NoticeEmail": "ops@example.com", "WatchSchedules": "true",
+        "RetryOutOfMemory": "nightly",
+        "ScheduleQueueArns": f"arn:aws:sqs:{REGION}:{ACCOUNT}:failed-starts",
+        "OtlpEndpoint": "https://xray.eu-west-1.amazonaws.com", "OtlpAwsAuth": "true", "OtlpSecretId": "otlp",
+    }  # fmt: skip
+    domain = {"SearchEngine": "opensearch", "OpenSearchArn": DOMAIN}
+    stacks = deploy("secret", ElasticsearchSecretId="search", **given), deploy("signed", **domain, **given)
     for name in FUNCTIONS:
-        for statement in stack.statements(f"{name}Role"):
+        statements = [statement for stack in stacks for statement in stack.statements(f"{name}Role")]
+        for statement in statements:
             actions = listed(statement["Action"])
             assert not [action for action in actions if "*" in action]
             if "*" in listed(statement["Resource"]):
                 assert set(actions) <= WITHOUT_RESOURCE | WITHOUT_THEIR_RESOURCE
-    # Every statement that the template has was there, so none escaped the look at it.
-    for name in FUNCTIONS:
+        # Every statement that the template has was there, so none escaped the look at it.
         (policy,) = template()["Resources"][f"{name}Role"]["Properties"]["Policies"]
-        assert len(policy["PolicyDocument"]["Statement"]) == len(stack.statements(f"{name}Role"))
+        assert len(policy["PolicyDocument"]["Statement"]) == len({statement["Sid"] for statement in statements})
 
 
-def test_the_list_of_actions_without_a_resource_is_that_of_aws() -> None:
-    known = json.loads((Path(cfnlint.data.AdditionalSpecs.__file__).parent / "Policies.json").read_text())
-    for action in WITHOUT_RESOURCE:
-        service, name = action.split(":")
-        assert "Resources" not in (known[service]["Actions"][name.lower()] or {}), action
-    assert known["ecs"]["Actions"]["listtasks"]["Resources"] == ["container-instance"]
-    # A counterexample, so that a moved file cannot make this pass.
-    assert known["logs"]["Actions"]["getlogevents"]["Resources"] == ["log-stream"]
+KNOWN = json.loads((Path(cfnlint.data.AdditionalSpecs.__file__).parent / "Policies.json").read_text())
+
+
+def test_functions_may_use_subnets_and_security_groups_that_another_account_shares(calls: Calls) -> None:
+    stack = deploy(SubnetIds="subnet-0a", SecurityGroupIds="sg-0c", WatchSchedules="true")
+    action = "ec2:CreateNetworkInterface"
+    resources = KNOWN["ec2"]["Actions"]["createnetworkinterface"]["Resources"]
+    assert sorted(resources) == ["network-interface", "security-group", "subnet"]
+    for kind in resources:
+        owner = ACCOUNT if kind == "network-interface" else "999988887777"
+        for name in FUNCTIONS:
+            assert is_allowed(stack, name, action, f"arn:aws:ec2:{REGION}:{owner}:{kind}/x-0a"), (kind, name)
+    assert not is_allowed(stack, "ForwardLogs", action, f"arn:aws:ec2:{REGION}:999988887777:network-interface/eni-0a")

@@ -14,6 +14,7 @@ import termios
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from tests.command_line import run_here
 from tests.http_server import FakeHttpServer
 from tests.run_sources import run
 from tests.running import MESSAGE, checkpoint_at, ended, notice_text, text
+from tests.sidecars import awslogs
 
 MONITORS, BATCHES = "/ecs/monitors", "/ecs/jobs"
 GROUPS = ("--log-group", MONITORS, "--log-group", BATCHES)
@@ -35,13 +37,8 @@ LIMIT_SECONDS = 60
 ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[?25h\x1b[?1049l"
 
 
-def logs_of(group: str) -> dict[str, Any]:
-    options = {"awslogs-group": group, "awslogs-region": REGION, "awslogs-stream-prefix": "ecs"}
-    return {"logDriver": "awslogs", "options": options}
-
-
-BATCH = {"name": "batch", "image": "etl:26", "memory": 256, "essential": True, "logConfiguration": logs_of(BATCHES)}
-MONITOR = {"name": "task-monitor", "image": IMAGE, "memory": 64, "logConfiguration": logs_of(MONITORS)}
+BATCH = {"name": "batch", "image": "etl:26", "memory": 256, "essential": True, "logConfiguration": awslogs(BATCHES)}
+MONITOR = {"name": "task-monitor", "image": IMAGE, "memory": 64, "logConfiguration": awslogs(MONITORS)}
 
 
 def put(aws: FakeAws, group: str, *lines: tuple[Report, str]) -> None:
@@ -113,7 +110,7 @@ def test_without_a_terminal_there_is_one_table(aws: FakeAws) -> None:
 
 def test_a_name_that_does_not_run_is_no_row(aws: FakeAws) -> None:
     done = run_here(aws.environment(), "watch", "hourly", "--log-group", MONITORS)
-    assert (done.returncode, done.stdout) == (0, f"{MONITORS}: nothing runs\n")
+    assert (done.returncode, done.stdout) == (0, f"{MONITORS}: nothing runs that matches 'hourly'\n")
 
 
 @pytest.mark.parametrize("place", [("--log-group", "/ecs/none"), ("--cluster", "none")])
@@ -181,6 +178,34 @@ def test_a_cluster_has_its_running_tasks_and_those_with_a_monitor_their_numbers(
     assert plain["usual"] is None
     named = run_here(aws.environment(), "watch", "plain", "--cluster", "jobs", "--json")
     assert json.loads(named.stdout)["taskId"] == cluster["plain"]
+
+
+def test_without_a_region_a_terminal_gets_a_sentence_and_boto3_is_not_imported(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    environment |= {"AWS_CONFIG_FILE": str(tmp_path / "none"), "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none")}
+    ours, theirs = pty.openpty()
+    words = (sys.executable, "-X", "importtime", "-m", "profiler", "watch", "--cluster", "jobs")
+    try:
+        done = subprocess.run(
+            words,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+            env={**environment, "TERM": "xterm"},
+            timeout=LIMIT_SECONDS,
+            check=False,
+        )
+        assert not select.select([ours], [], [], 0)[0]
+    finally:
+        os.close(theirs)
+        os.close(ours)
+    *imports, sentence = done.stderr.decode().splitlines()
+    assert (done.returncode, sentence) == (
+        1,
+        "task-profiler: AWS cannot be used: the Region is unknown: use --region, or set AWS_REGION.",
+    )
+    assert "click" in str(imports)
+    assert "boto" not in str(imports)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])

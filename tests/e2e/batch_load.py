@@ -27,7 +27,7 @@ _PORT = 5432
 def main() -> int:
     """Do as the arguments say and return the exit code."""
     options = _options()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN if options.ignore_term else _on_term)
+    signal.signal(signal.SIGTERM, _on_term)
     _say("ready")  # from here on SIGTERM does what it should
     held = bytearray(options.memory_mib * _MIB)  # a bytearray is filled with zeros, so every page is touched
     mappings = [_shared(options.shared_mib)] if options.shared_mib else []
@@ -74,7 +74,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--exit-code", type=int, default=0, help="how to exit")
     parser.add_argument("--oom", action="store_true", help="grow until killed")
     parser.add_argument("--until-term", action="store_true", help="run until SIGTERM, then exit with 143")
-    parser.add_argument("--ignore-term", action="store_true", help="do not react to SIGTERM")
     return parser.parse_args()
 
 

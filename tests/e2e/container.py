@@ -52,7 +52,6 @@ class ContainerFacts:
 
     @property
     def stopped(self) -> bool:
-        """Tell whether the container's life is over."""
         return self.known_status == "STOPPED"
 
 
@@ -62,7 +61,6 @@ class RealContainer:
     def __init__(
         self, engine: Engine, spec: ContainerSpec, placement: Placement, on_stopped: Callable[["RealContainer"], None]
     ) -> None:
-        """Keep what is needed; nothing happens before `start`."""
         self.spec = spec
         self.placement = placement
         self.facts = ContainerFacts()
@@ -101,15 +99,6 @@ class RealContainer:
             "POST", f"/containers/{self.facts.docker_id}/stop", query={"t": str(seconds)}, seconds=seconds + 60.0
         )
 
-    def kill(self, signal_name: str = "SIGKILL") -> None:
-        """Send a signal to the container's first process."""
-        self._call("POST", "kill", {"signal": signal_name})
-
-    def wait_stopped(self, seconds: float) -> ContainerFacts:
-        """Wait for the end and return what is known then."""
-        wait_until(lambda: self.facts.stopped, seconds, f"container {self.spec.name} to stop")
-        return self.facts
-
     def wait_output(self, text: str, seconds: float) -> None:
         """Wait until the container has written this, for instance that it is ready for a signal."""
         wait_until(lambda: text in "".join(self.logs()), seconds, f"{text!r} from container {self.spec.name}")
@@ -119,7 +108,6 @@ class RealContainer:
         return self._engine.command("exec", self.facts.docker_id, *command)
 
     def logs(self) -> tuple[str, str]:
-        """Return standard output and standard error so far."""
         return self._engine.logs(self.facts.docker_id)
 
     def kernel(self) -> KernelReading:
@@ -205,7 +193,6 @@ def _time(text: str) -> str | None:
 
 
 def _creation(spec: ContainerSpec, placement: Placement) -> dict[str, Any]:
-    """Return the body of Docker's create call."""
     memory = (spec.memory_mib or 0) * _MIB
     host = {
         "NetworkMode": "host",

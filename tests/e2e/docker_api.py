@@ -21,7 +21,6 @@ class DockerError(Exception):
     """The daemon answered a call with an error."""
 
     def __init__(self, status: int, message: str) -> None:
-        """Keep the HTTP status beside the daemon's own words."""
         super().__init__(f"Docker answered {status}: {message}")
         self.status = status
 

@@ -20,7 +20,6 @@ class TaskIdentity:
 
     @property
     def task_arn(self) -> str:
-        """Return the run's ARN in the long format."""
         return self._arn("task", self.task_id)
 
     def container_arn(self, container_name: str) -> str:
@@ -30,12 +29,10 @@ class TaskIdentity:
         return self._arn("container", f"{self.task_id}/{suffix}")
 
     def docker_name(self, container_name: str) -> str:
-        """Return a name such as the agent gives to a container."""
         plain = "".join(letter for letter in container_name if letter.isalnum() or letter == "-")
         return f"ecs-{self.spec.family}-{self.spec.revision}-{plain}-{self.task_id[:20]}"
 
     def labels(self, container_name: str) -> dict[str, str]:
-        """Return the labels that the agent sets."""
         prefix = "com.amazonaws.ecs."
         return {
             f"{prefix}cluster": self.spec.cluster,
@@ -47,7 +44,7 @@ class TaskIdentity:
 
     def log_stream(self, container: ContainerSpec) -> str:
         """Return the stream into which the awslogs driver would write."""
-        return f"{container.log_prefix}/{container.name}/{self.task_id}"
+        return f"ecs/{container.name}/{self.task_id}"
 
     def _arn(self, kind: str, path: str) -> str:
         spec = self.spec

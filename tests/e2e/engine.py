@@ -18,8 +18,8 @@ from tests.e2e.docker_api import DockerApi, DockerError
 from tests.e2e.kernel import remove_cgroup
 from tests.waiting import WaitTimeoutError, wait_until
 
-_START_SECONDS = 30.0
-_STOP_SECONDS = 20.0
+_START_SECONDS = 120.0
+_STOP_SECONDS = 60.0
 _COMMAND_SECONDS = 600.0
 _STORAGE_DRIVERS = ("overlay2", "vfs")  # vfs works everywhere, but copies the whole image for each container
 _CGROUP = "/e2e-task-profiler/daemon"  # for containers that have no parent of their own: those of image builds
@@ -62,7 +62,6 @@ class Engine:
         return done.stdout, done.stderr
 
     def environment(self) -> dict[str, str]:
-        """Return this process's variables, with the daemon as Docker's."""
         others = {name: value for name, value in os.environ.items() if name != "DOCKER_CONTEXT"}
         return others | {"DOCKER_HOST": f"unix://{self.api.socket_path}"}
 

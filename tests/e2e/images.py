@@ -41,7 +41,7 @@ MONITOR_IMAGE = "task-profiler-e2e-monitor:latest"
 
 # Docker's names of the kernel's.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
-_BUILD_IMAGE = "task-profiler-e2e-build:latest"
+_BUILD_IMAGE = f"task-profiler-e2e-build:{os.getpid()}"  # two test processes may build at once
 _RELEASE = "bookworm"
 _NOT_NEEDED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man", "usr/share/locale")
 _PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "cert")
@@ -71,7 +71,6 @@ def default_cache() -> Path:
 
 
 def image_exists(engine: Engine, image: str) -> bool:
-    """Tell whether the daemon has an image of this name."""
     try:
         engine.api.call("GET", f"/images/{image}/json")
     except DockerError as error:
@@ -93,7 +92,7 @@ def make_base_image(engine: Engine, cache: Path, platform: Platform = NATIVE) ->
     """
     image = platform.base_image
     if not image_exists(engine, image):
-        archive = _root_file_system(cache, platform)
+        archive = root_file_system(cache, platform)
         with tempfile.TemporaryDirectory(prefix="task-profiler-e2e-", dir=cache) as name:
             loaded = Path(name) / "image.tar"
             _write_image_archive(loaded, archive, image, platform)
@@ -152,7 +151,6 @@ def build_image_of_this_machine(engine: Engine, base: str, platform: Platform = 
 
 
 def has_buildx() -> bool:
-    """Tell whether Docker has the plugin."""
     return subprocess.run(["docker", "buildx", "version"], capture_output=True, check=False).returncode == 0
 
 
@@ -177,7 +175,7 @@ def build_image(
     )
 
 
-def _root_file_system(cache: Path, platform: Platform) -> Path:
+def root_file_system(cache: Path, platform: Platform) -> Path:
     """Return the archive of the base's files, made at the first call on this machine."""
     archive = cache / f"base-2-{platform.machine}.tar"
     cache.mkdir(parents=True, exist_ok=True)

@@ -25,7 +25,6 @@ class Registry(ThreadingHTTPServer):
         self.uploads: dict[str, bytes] = {}
 
     def manifest(self, name: str, tag: str) -> dict[str, Any]:
-        """Return what was pushed."""
         found: dict[str, Any] = json.loads(self.manifests[f"{name}/manifests/{tag}"])
         return found
 

@@ -34,5 +34,5 @@ def checkpoints(task: Task) -> list[dict[str, Any]]:
 
 def wait_for_samples(task: Task, requests: int) -> None:
     """Wait until the monitor has asked so often, so that it has numbers of the batch."""
-    task[BATCH].wait_output("ready", 20)
-    wait_until(lambda: task.endpoint.count("/task/stats") >= requests, 30, f"{requests} requests of the monitor")
+    task[BATCH].wait_output("ready", 120)
+    wait_until(lambda: task.endpoint.paths.count("/task/stats") >= requests, 120, f"{requests} requests of the monitor")

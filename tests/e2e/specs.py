@@ -32,7 +32,6 @@ class ContainerSpec:
     no_new_privileges: bool = False
     read_only_mounts: tuple[tuple[Path, str], ...] = ()
     log_group: str | None = None
-    log_prefix: str = "ecs"
     type: str = "NORMAL"
 
 
@@ -57,25 +56,19 @@ class TaskSpec:
 
 def batch_container(
     *load: str,
-    essential: bool = True,
     depends_on: tuple[str, ...] = (),
     memory_mib: int | None = 512,
     cpus: float | None = None,
-    stop_timeout_seconds: int = 30,
-    log_group: str | None = None,
 ) -> ContainerSpec:
     """Describe a batch that runs `batch_load.py` with these arguments."""
     return ContainerSpec(
         name=BATCH,
         image=BASE_IMAGE,
         command=("python3", "-B", "/batch_load.py", *load),
-        essential=essential,
         depends_on=depends_on,
         memory_mib=memory_mib,
         cpus=cpus,
-        stop_timeout_seconds=stop_timeout_seconds,
         read_only_mounts=((_BATCH_LOAD, "/batch_load.py"),),
-        log_group=log_group,
     )
 
 
@@ -85,8 +78,6 @@ def monitor_container(
     essential: bool = False,
     depends_on: tuple[str, ...] = (BATCH,),
     memory_mib: int | None = 128,
-    stop_timeout_seconds: int = 120,
-    log_group: str | None = None,
     as_root: bool = False,
     ptrace: bool = False,
 ) -> ContainerSpec:
@@ -103,11 +94,10 @@ def monitor_container(
         essential=essential,
         depends_on=depends_on,
         memory_mib=memory_mib,
-        stop_timeout_seconds=stop_timeout_seconds,
+        stop_timeout_seconds=120,
         user="0" if as_root or ptrace else "65532",
         read_only=True,
         drop_capabilities=not (as_root or ptrace),
         add_capabilities=("SYS_PTRACE",) if ptrace else (),
         no_new_privileges=True,
-        log_group=log_group,
     )

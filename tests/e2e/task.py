@@ -3,21 +3,22 @@
 import contextlib
 import datetime as dt
 import graphlib
+import json
 import threading
-import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from tests.e2e.container import Placement, RealContainer
 from tests.e2e.docker_api import DockerError
 from tests.e2e.documents import TaskIdentity, TaskTimes, container_document, task_document
 from tests.e2e.engine import Engine
 from tests.e2e.images import BASE_IMAGE
-from tests.e2e.metadata_endpoint import MetadataEndpoint
 from tests.e2e.specs import ContainerSpec, TaskSpec
+from tests.http_server import FakeHttpServer
 from tests.waiting import wait_until
 
 PAUSE = "~internal~ecs~pause~namespace"
@@ -26,22 +27,32 @@ _STOP_SECONDS = 300.0
 _JOIN_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskEvent:
-    """Something that happened to a container, in wall-clock seconds; `signalled` is the SIGTERM of the agent."""
+class MetadataEndpoint(FakeHttpServer):
+    """Plays the task metadata endpoint v4. ``document`` gives the document for an endpoint id and a path.
 
-    at: float
-    container: str
-    what: Literal["started", "signalled", "stopped"]
+    ``paths`` are those of all requests: ``/task``, ``/task/stats``, ``/stats``, or nothing for the root.
+    """
+
+    def __init__(self, document: Callable[[str, str], dict[str, Any] | None]) -> None:
+        super().__init__()
+        self._document = document
+        self.paths: list[str] = []
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        _, version, endpoint_id, *rest = (*request.path.split("/"), "", "")
+        path = "".join(f"/{part}" for part in rest if part)
+        document: Any = self._document(endpoint_id, path) if version == "v4" else None
+        self.paths.append(path)
+        text = json.dumps(f"unable to find {request.path}" if document is None else document)
+        return 404 if document is None else 200, {"Content-Type": "application/json"}, text.encode()
 
 
 class Task:
     """One run of a task definition; use it as a context manager, so that nothing is left when a test fails."""
 
     def __init__(self, engine: Engine, spec: TaskSpec) -> None:
-        """Prepare a run; containers are made by `start`."""
         self.identity = TaskIdentity(spec=spec, task_id=uuid.uuid4().hex)
-        self.endpoint = MetadataEndpoint(self)
+        self.endpoint = MetadataEndpoint(self._answer)
         self._engine = engine
         self._specs = {container.name: container for container in _with_pause(spec)}
         self._containers: dict[str, RealContainer] = {}
@@ -49,12 +60,10 @@ class Task:
         self._times = TaskTimes(pull_started_at=_now(), pull_stopped_at=_now())
         self._desired_status = "RUNNING"
         self._changing = threading.RLock()
-        self._events: list[TaskEvent] = []
         self._workers: list[threading.Thread] = []
 
     def __enter__(self) -> Self:
-        """Open the metadata endpoint."""
-        self.endpoint.start()
+        """Nothing runs yet, but its end is certain from here on."""
         return self
 
     def __exit__(
@@ -70,30 +79,15 @@ class Task:
                     stack.callback(self._containers[name].remove)
 
     def __getitem__(self, name: str) -> RealContainer:
-        """Return a container of a task that was prepared or started."""
         return self._containers[name]
 
-    @property
-    def events(self) -> tuple[TaskEvent, ...]:
-        """Return what happened so far, oldest first."""
-        return tuple(self._events)
-
-    def event(self, container: str, what: Literal["started", "signalled", "stopped"]) -> TaskEvent | None:
-        """Return the first such event of a container, if it happened."""
-        return next((event for event in self.events if (event.container, event.what) == (container, what)), None)
-
     def log_stream(self, container: str) -> str:
-        """Return the log stream of a container."""
         return self.identity.log_stream(self._specs[container])
-
-    def prepare(self) -> None:
-        """List the containers, pulled but not created, as the agent does before their turn comes."""
-        for name, spec in self._specs.items():
-            self._containers[name] = RealContainer(self._engine, spec, self._placement(spec), self._on_stopped)
 
     def start(self) -> None:
         """Start all containers, each after those it depends on; return when the last one runs."""
-        self.prepare()
+        for name, spec in self._specs.items():
+            self._containers[name] = RealContainer(self._engine, spec, self._placement(spec), self._on_stopped)
         for name in self._start_order():
             with self._changing:
                 self._start_one(self._containers[name])
@@ -107,20 +101,24 @@ class Task:
         """Wait until every container has stopped."""
         wait_until(lambda: all(one.facts.stopped for one in self._containers.values()), seconds, "the task to stop")
 
-    def container_document(self, endpoint_id: str) -> dict[str, Any] | None:
-        """Return the document of the container that asks (for the endpoint)."""
+    def _answer(self, endpoint_id: str, path: str) -> dict[str, Any] | None:
         name = self._endpoint_ids.get(endpoint_id)
-        return None if name is None else self._document(self._containers[name])
-
-    def task_document(self) -> dict[str, Any]:
-        """Return the document of the task (for the endpoint)."""
-        containers = [self._document(container) for container in self._containers.values()]
-        return task_document(self.identity, self._times, self._desired_status, containers)
-
-    def stats_documents(self) -> dict[str, dict[str, Any]]:
-        """Return the stats of every container that was created (for the endpoint)."""
+        if name is None:
+            return None
+        own = self._containers[name]
         created = [container for container in self._containers.values() if container.facts.docker_id]
-        return {container.facts.docker_id: container.stats or {} for container in created}
+        stats = {container.facts.docker_id: container.stats or {} for container in created}
+        match path:
+            case "":
+                return self._document(own)
+            case "/task":
+                containers = [self._document(container) for container in self._containers.values()]
+                return task_document(self.identity, self._times, self._desired_status, containers)
+            case "/task/stats":
+                return stats
+            case "/stats":
+                return stats.get(own.facts.docker_id, {})
+        return None
 
     def _document(self, container: RealContainer) -> dict[str, Any]:
         return container_document(self.identity, container.spec, container.facts, self._desired_status)
@@ -142,7 +140,8 @@ class Task:
 
     def _environment(self, spec: ContainerSpec) -> Mapping[str, str]:
         endpoint_id = next(one for one, name in self._endpoint_ids.items() if name == spec.name)
-        given = {"AWS_EXECUTION_ENV": "AWS_ECS_EC2", "ECS_CONTAINER_METADATA_URI_V4": self.endpoint.url(endpoint_id)}
+        url = f"{self.endpoint.url}/v4/{endpoint_id}"
+        given = {"AWS_EXECUTION_ENV": "AWS_ECS_EC2", "ECS_CONTAINER_METADATA_URI_V4": url}
         return given | dict(spec.environment)
 
     def _start_one(self, container: RealContainer) -> None:
@@ -150,11 +149,9 @@ class Task:
             container.abandon()
             return
         container.start()
-        self._note(container, "started")
 
     def _on_stopped(self, container: RealContainer) -> None:
         """React to an end: its facts are known already, and only then does the task's desired status change."""
-        self._note(container, "stopped")
         if container.spec.essential:
             with self._changing:
                 if self._times.execution_stopped_at is None:
@@ -178,16 +175,12 @@ class Task:
             lambda: all(other.facts.stopped for other in dependents), _STOP_SECONDS, f"those that depend on {name}"
         )
         if container.facts.known_status == "RUNNING":
-            self._note(container, "signalled")
             with contextlib.suppress(DockerError):  # removed in the meantime, because the test is over
                 container.stop(container.spec.stop_timeout_seconds)
 
     def _join_workers(self) -> None:
         for worker in self._workers:
             worker.join(_JOIN_SECONDS)
-
-    def _note(self, container: RealContainer, what: Literal["started", "signalled", "stopped"]) -> None:
-        self._events.append(TaskEvent(at=time.time(), container=container.spec.name, what=what))
 
 
 def _with_pause(spec: TaskSpec) -> tuple[ContainerSpec, ...]:

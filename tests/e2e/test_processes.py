@@ -1,11 +1,14 @@
-"""The monitor in the batch's process namespace (`"pidMode": "task"`), against the kernel's own accounting."""
+"""The monitor in the batch's process namespace (`"pidMode": "task"`), against the kernel's own accounting.
+
+The kernel counts kills for the whole machine: the tests that kill are in this file, whose tests run one after another.
+"""
 
 import pytest
 
 from tests.aws import FakeAws
 from tests.e2e.kernel import KernelReading
 from tests.e2e.reports import END_SECONDS, Start, checkpoints, report_in_stream
-from tests.e2e.specs import BATCH, MONITOR, batch_container, monitor_container
+from tests.e2e.specs import BATCH, batch_container, monitor_container
 from tests.e2e.task import Task
 
 pytestmark = pytest.mark.e2e
@@ -14,7 +17,9 @@ _MIB = 1024 * 1024
 _SPIKE_MIB = 800
 _NAME = "python3 batch_load.py"  # of all processes of the batch
 _FILES_OF_OTHERS_MIB = 16  # Python's own, which a process's mark counts and its control group may not
-_PHASES = [round(eighth / 8, 3) for eighth in range(8)]
+# Half a second apart, so that of two spikes of less than half a second one lies between two readings of each second.
+_PHASES = (0, 0.5)
+_ATTEMPTS = 5
 
 as_either_user = pytest.mark.parametrize("as_root", [True, False], ids=["root", "65532"])
 
@@ -45,25 +50,25 @@ def test_a_spike_of_less_than_a_second_is_reported_at_any_phase(
     assert "processes" in record["sampling"]["sources"]
 
 
+@pytest.mark.alone
 def test_as_root_the_kernels_mark_covers_a_spike_that_ends_with_the_batch(start: Start, aws: FakeAws) -> None:
-    """Nobody can look between such a spike and the end: the control group's mark is read when the process is gone."""
+    """Nobody can look between such a spike and the end: the control group's mark is read when the process is gone.
+
+    Docker may remove the group before the monitor runs again. Then the report does not call the peak the kernel's.
+    """
     spike = ("--wait-seconds", "3.3", "--spike-mib", str(_SPIKE_MIB), "--spike-seconds", "0.05")
-    task = start(
-        batch_container(*spike, memory_mib=1024),
-        monitor_container(aws.environment(), as_root=True),
-        pid_mode_task=True,
-    )
-    task.wait_stopped(END_SECONDS)
-    metrics = report_in_stream(aws, task)["metrics"]
-    assert metrics["memoryPeakSource"] == "kernel"
-    assert metrics["maxMemoryUsedMB"] == pytest.approx(kernel_mib(task), rel=0.01)
-
-
-def test_as_another_user_a_peak_is_never_said_to_be_the_kernels(start: Start, aws: FakeAws) -> None:
-    """What a process took in its last second is in no file that such a user may read."""
-    task = start(batch_container("--memory-mib", "100", "--idle-seconds", "3"), pid_mode_task=True)
-    task.wait_stopped(END_SECONDS)
-    assert report_in_stream(aws, task)["metrics"]["memoryPeakSource"] == "sampled"
+    for _ in range(_ATTEMPTS):
+        task = start(
+            batch_container(*spike, memory_mib=1024),
+            monitor_container(aws.environment(), as_root=True),
+            pid_mode_task=True,
+        )
+        task.wait_stopped(END_SECONDS)
+        metrics = report_in_stream(aws, task)["metrics"]
+        if metrics["memoryPeakSource"] == "kernel":
+            assert metrics["maxMemoryUsedMB"] == pytest.approx(kernel_mib(task), rel=0.01)
+            return
+    pytest.fail(f"The group was gone in each of {_ATTEMPTS} runs.")
 
 
 @as_either_user
@@ -75,7 +80,10 @@ def test_the_peak_is_not_above_the_kernels_mark(start: Start, aws: FakeAws, *, a
         pid_mode_task=True,
     )
     task.wait_stopped(END_SECONDS)
-    assert report_in_stream(aws, task)["metrics"]["maxMemoryUsedMB"] <= kernel_mib(task) + 0.1
+    metrics = report_in_stream(aws, task)["metrics"]
+    assert metrics["maxMemoryUsedMB"] <= kernel_mib(task) + 0.1
+    # What a process took in its last second is in no file that another user may read.
+    assert as_root or metrics["memoryPeakSource"] == "sampled"
 
 
 @as_either_user
@@ -88,7 +96,7 @@ def test_children_that_allocate_in_turn_are_not_added(start: Start, aws: FakeAws
     )
     task.wait_stopped(END_SECONDS)
     metrics = report_in_stream(aws, task)["metrics"]
-    assert 200 <= metrics["maxMemoryUsedMB"] <= 1.02 * kernel_mib(task)
+    assert 200 <= metrics["maxMemoryUsedMB"] <= kernel_mib(task) + _FILES_OF_OTHERS_MIB
     assert kernel_mib(task) < 300
 
 
@@ -122,24 +130,34 @@ def test_a_batch_that_was_killed_itself_is_told_by_the_counter(start: Start, aws
     assert [process["name"] for process in record["memoryKills"]["processes"]] == [_NAME]
 
 
-@as_either_user
-def test_the_course_is_of_every_second_where_stats_come_every_ten(start: Start, aws: FakeAws, *, as_root: bool) -> None:
-    load = ("--memory-mib", "120", "--cpu-seconds", "4", "--idle-seconds", "9")
+def test_a_batch_killed_for_memory_is_reported_as_such_without_the_namespace(start: Start, aws: FakeAws) -> None:
+    task = start(batch_container("--memory-mib", "180", "--cpu-seconds", "2.5", "--oom", memory_mib=200))
+    task.wait_stopped(END_SECONDS)
+    record = report_in_stream(aws, task)
+    assert task[BATCH].facts.oom_killed
+    assert (record["status"], record["exitCode"], record["likelyOutOfMemory"]) == ("failure", 137, True)
+    assert record["metrics"]["memorySizeMB"] == 200
+
+
+def test_the_course_is_of_every_second_where_stats_come_every_ten(start: Start, aws: FakeAws) -> None:
+    load = ("--memory-mib", "120", "--cpu-seconds", "6", "--idle-seconds", "7")
     task = start(
         batch_container(*load, cpus=1),
-        monitor_container({**aws.environment(), "TASK_PROFILER_CHECKPOINT_SECONDS": "3"}, as_root=as_root),
+        monitor_container({**aws.environment(), "TASK_PROFILER_CHECKPOINT_SECONDS": "3"}),
         pid_mode_task=True,
         stats_period_seconds=10,
     )
     task.wait_stopped(END_SECONDS)
     record = report_in_stream(aws, task)
     metrics = record["metrics"]
-    assert record["sampling"]["samples"] >= 10
+    assert record["sampling"]["samples"] >= 5  # of the stats there are two
+    assert record["sampling"]["duplicates"] > 0
     assert metrics["cpuSeconds"] == pytest.approx(task[BATCH].kernel().cpu_seconds, rel=0.02)
     assert metrics["vcpuUsed"]["max"] > 1.2 * metrics["vcpuUsed"]["avg"]
     assert record["monitor"]["warnings"] == []
-    # No stats came in this one.
-    assert checkpoints(task)[1]["interval"]["vcpuUsed"]["max"] > 0.1
+    on_own_output = checkpoints(task)
+    assert {one["status"] for one in on_own_output} == {"running"}
+    assert on_own_output[1]["interval"]["vcpuUsed"]["max"] > 0.1  # no stats came in this one
     (process,) = record["processes"]
     assert (process["name"], process["count"]) == (_NAME, 1)
     assert process["cpuSeconds"] == pytest.approx(task[BATCH].kernel().cpu_seconds, rel=0.1)
@@ -160,12 +178,3 @@ def test_many_short_processes_cost_the_monitor_little_and_nothing_is_made_up(sta
     # A process that was first seen while it ended has no command line any more.
     assert _NAME in {process["name"] for process in record["processes"]} <= {_NAME, "python3"}
     assert record["monitor"]["cpuSeconds"] < 0.1 * record["metrics"]["durationMs"] / 1000 + 1
-
-
-def test_without_the_shared_namespace_nothing_is_known_of_processes(start: Start, aws: FakeAws) -> None:
-    task = start(batch_container("--idle-seconds", "2.5"))
-    task.wait_stopped(END_SECONDS)
-    record = report_in_stream(aws, task)
-    assert "processes" not in record
-    assert "processes" not in record["sampling"]["sources"]
-    assert task[MONITOR].facts.exit_code == 0

@@ -1,4 +1,7 @@
-"""Where the time of a batch went and what it ran, seen from the monitor's container with and without SYS_PTRACE."""
+"""Where the time of a batch went and what it ran, seen from the monitor's container with and without SYS_PTRACE.
+
+The batches listen at the same port: the tests of a file run one after another.
+"""
 
 import json
 from typing import Any

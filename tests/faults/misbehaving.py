@@ -9,58 +9,31 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from benchmarks.endpoint import TASK_ID, Task
 from tests.http_server import FakeHttpServer
+from tests.task_endpoint import GROUP, STREAM, Task
 
-GROUP = "/ecs/bench"
-STREAM = f"ecs/batch/{TASK_ID}"
 _VCPU_USED = 0.4
 
 
 class FaultyTask(Task):
-    """A task whose batch may be replaced, whose monitor may be restarted, and which may be slow to tell."""
+    """A task whose monitor may be restarted."""
 
     def __init__(self, *others: str) -> None:
         super().__init__(2)
         self.names += others
-        self.slow_seconds = 0.0
         self.monitor_restarts = 0
         self.images: dict[str, str] = {}
         self.monitors_seen: set[str] = set()
-        self._replaced_at: float | None = None
-        self._closed = threading.Event()
-
-    def replace_batch(self) -> None:
-        """A new container of the same name, whose counters begin at 0."""
-        self._replaced_at = time.time()
-
-    def close(self) -> None:
-        self._closed.set()
 
     def cpu_seconds(self) -> float:
-        """What the batch has used until now, over all its containers."""
+        """What the batch has used until now."""
         return (time.time() - self.started) * _VCPU_USED
-
-    def docker_id(self, name: str) -> str:
-        known = super().docker_id(name)
-        return "f" + known[1:] if name == "batch" and self._replaced_at is not None else known
 
     def container(self, name: str) -> dict[str, object]:
         document = super().container(name)
         document["Image"] = self.images.get(name, document["Image"])
         if name == "task-monitor":
             document["RestartCount"] = self.monitor_restarts
-        if name == "batch" and self._replaced_at is not None:
-            document["StartedAt"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._replaced_at))
-        return document
-
-    def stats(self) -> dict[str, object]:
-        document = super().stats()
-        if self.slow_seconds:
-            self._closed.wait(self.slow_seconds)
-        batch: Any = document[self.docker_id("batch")]
-        if batch and self._replaced_at is not None:
-            batch["cpu_stats"]["cpu_usage"]["total_usage"] = int((time.time() - self._replaced_at) * _VCPU_USED * 1e9)
         return document
 
 
@@ -78,7 +51,7 @@ class FaultyEndpoint:
     def address_of(self, container: str) -> str:
         return f"http://127.0.0.1:{self._port}/v4/{container}"
 
-    def die(self) -> None:
+    def close(self) -> None:
         """Nobody listens any more, and open connections are gone."""
         self._server.shutdown()
         self._server.server_close()
@@ -87,10 +60,6 @@ class FaultyEndpoint:
 
     def come_back(self) -> None:
         self._server = self._serve()
-
-    def close(self) -> None:
-        self.task.close()
-        self.die()
 
     def _serve(self) -> ThreadingHTTPServer:
         outer = self
@@ -159,20 +128,11 @@ class Manner:
     """
 
     status: int = 200
-    body: Any = None
     takes: bool = True
     hangs: bool = False
     quotes: bool = False
 
 
-def refuses(code: str, message: str) -> Manner:
-    return Manner(status=400, body={"__type": code, "message": message}, takes=False)
-
-
-ACCEPTS = Manner(body={"nextSequenceToken": "1"})
-THROTTLES = refuses("ThrottlingException", "Rate exceeded")
-DROPS_FOR_ITS_TIME = Manner(body={"rejectedLogEventsInfo": {"tooNewLogEventStartIndex": 0}}, takes=False)
-SEES_ANOTHER_TIME = refuses("InvalidSignatureException", "Signature expired: 20261120T031245Z is now earlier than …")
 IS_SILENT = Manner(takes=False, hangs=True)
 TAKES_AND_IS_SILENT = Manner(hangs=True)
 
@@ -182,8 +142,7 @@ class LogApi(FakeHttpServer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.manner = ACCEPTS
-        self.first: list[Manner] = []
+        self.manner = Manner()
         self.requests = 0
         self.lines: list[str] = []
         self.quoted: list[str] = []
@@ -202,7 +161,7 @@ class LogApi(FakeHttpServer):
         return [json.loads(line)["record"] for line in self.lines]
 
     def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        manner = self.first.pop(0) if self.first else self.manner
+        manner = self.manner
         put = json.loads(body)
         assert (put["logGroupName"], put["logStreamName"]) == (GROUP, STREAM)
         if manner.takes:
@@ -210,7 +169,7 @@ class LogApi(FakeHttpServer):
         self.requests += 1
         if manner.hangs:
             self._closed.wait()
-        answered = manner.body
+        answered = {"nextSequenceToken": "1"}
         if manner.quotes:
             self.quoted.append(str(request.headers))
             message = (

@@ -42,6 +42,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
+@pytest.mark.slow
 def test_no_answer_that_is_read_fills_the_monitors_memory(bomb: str) -> None:
     body = BOMBS[bomb]
     assert MAX_RESPONSE_BYTES // 2 < len(body) <= MAX_RESPONSE_BYTES

@@ -2,20 +2,17 @@
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.record_model import decode
 from tests.faults.misbehaving import (
-    ACCEPTS,
-    DROPS_FOR_ITS_TIME,
     IS_SILENT,
-    SEES_ANOTHER_TIME,
     TAKES_AND_IS_SILENT,
-    THROTTLES,
     FaultyEndpoint,
     FaultyTask,
     LogApi,
@@ -23,6 +20,7 @@ from tests.faults.misbehaving import (
     SecondMonitor,
 )
 from tests.integration.sidecar import Line, Sidecar, problems
+from tests.values import present
 from tests.waiting import wait_until
 
 INTERVAL_SECONDS = 0.1  # the sidecar's
@@ -62,7 +60,7 @@ def test_an_endpoint_that_dies_and_returns_costs_samples_and_no_cpu_time(
 ) -> None:
     with Sidecar(logs.environment(), beside=endpoint) as sidecar:
         sidecar.wait_for_samples()
-        endpoint.die()
+        endpoint.close()
         let_pass(TICKS)
         endpoint.come_back()
         used_by_then = endpoint.task.cpu_seconds()
@@ -77,41 +75,6 @@ def test_an_endpoint_that_dies_and_returns_costs_samples_and_no_cpu_time(
     said = [line["event"] for line in errors]
     assert "/task/stats cannot be read and is tried again" in said
     assert "/task/stats can be read again" in said
-
-
-def test_an_endpoint_that_becomes_slow_is_waited_for_longer(endpoint: FaultyEndpoint, logs: LogApi) -> None:
-    """Half a second is above the first timeouts (0.09 s, doubled after every second one) and below the fourth."""
-    with Sidecar(logs.environment(), beside=endpoint) as sidecar:
-        sidecar.wait_for_samples()
-        endpoint.task.slow_seconds = 0.5
-        asked = endpoint.task.stats_reads
-        wait_until(lambda: endpoint.task.stats_reads >= asked + 12, 60, "the monitor to have asked twelve times")
-        endpoint.task.slow_seconds = 0
-        used_by_then = endpoint.task.cpu_seconds()
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        sidecar.finish()
-    (record,) = logs.records()
-    whole_run(record, used_by_then)
-    sampling = record["sampling"]
-    assert 0 < sampling["failures"] < 12
-    assert sampling["missedTicks"] > 0
-    assert sampling["longestGapMs"] >= 500
-
-
-def test_a_batch_that_becomes_another_container_is_counted_on(endpoint: FaultyEndpoint, logs: LogApi) -> None:
-    with Sidecar(logs.environment(), beside=endpoint) as sidecar:
-        sidecar.wait_for_samples()
-        endpoint.task.replace_batch()
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        sidecar.finish()
-    (record,) = logs.records()
-    assert (record["status"], record["exitCode"]) == ("success", 0)
-    assert record["metrics"]["cpuSeconds"] <= endpoint.task.cpu_seconds()
-    (warning,) = record["monitor"]["warnings"]
-    assert "restarted the container once" in warning
-    assert record["container"]["restarts"] == 1
 
 
 def test_a_monitor_that_is_frozen_misses_ticks_and_no_cpu_time(endpoint: FaultyEndpoint, logs: LogApi) -> None:
@@ -145,29 +108,14 @@ def test_an_end_and_a_stop_while_the_monitor_is_frozen_are_not_lost(endpoint: Fa
     assert record["sampling"]["samples"] > 0
 
 
-def at_its_start(_sidecar: Sidecar, _logs: LogApi) -> None:
-    """Nothing has happened yet."""
+def wait_for_a_checkpoint(sidecar: Sidecar) -> None:
+    assert b"task.checkpoint" in present(sidecar.process.stdout).readline()
 
 
-def while_it_samples(sidecar: Sidecar, _logs: LogApi) -> None:
-    sidecar.wait_for_samples()
-
-
-def after_a_checkpoint(sidecar: Sidecar, _logs: LogApi) -> None:
-    assert sidecar.process.stdout is not None
-    assert b"task.checkpoint" in sidecar.process.stdout.readline()
-
-
-Phase = Callable[[Sidecar, LogApi], None]
-
-
-@pytest.mark.parametrize("phase", [at_its_start, while_it_samples, after_a_checkpoint])
-def test_a_monitor_killed_before_the_end_goes_on_from_the_counters(
-    phase: Phase, endpoint: FaultyEndpoint, logs: LogApi
-) -> None:
+def test_a_monitor_killed_before_the_end_goes_on_from_the_counters(endpoint: FaultyEndpoint, logs: LogApi) -> None:
     """Peaks and percentiles from before stand in the checkpoints alone; CPU time is a counter and whole."""
     with Sidecar(logs.environment(), beside=endpoint, CHECKPOINT_SECONDS="0.3") as sidecar:
-        phase(sidecar, logs)
+        wait_for_a_checkpoint(sidecar)
         sidecar.kill()
         endpoint.task.monitor_restarts = 1
         sidecar.start()
@@ -189,16 +137,16 @@ def test_a_monitor_killed_while_it_reports_reports_again(
     logs.manner = manner
     with Sidecar(logs.environment(), beside=endpoint, CHECKPOINT_SECONDS="0.3") as sidecar:
         sidecar.wait_for_samples()
-        after_a_checkpoint(sidecar, logs)
+        wait_for_a_checkpoint(sidecar)
         sidecar.end_batch()
-        wait_until(lambda: logs.requests, 30, "the put")
+        wait_until(lambda: logs.requests, 120, "the put")
         sidecar.kill()
-        logs.manner = ACCEPTS
+        logs.manner = Manner()
         endpoint.task.monitor_restarts = 1
         sidecar.start()
         sidecar.finish()
     *before, last = logs.records()
-    assert len(before) == manner.takes
+    assert bool(before) == manner.takes  # a put without an answer may be repeated before the kill
     assert (last["status"], last["exitCode"], last["monitor"]["restarts"]) == ("success", 0, 1)
     assert last["sampling"]["samples"] == 0
     assert last["metrics"]["durationMs"] > 0
@@ -208,46 +156,23 @@ def test_a_monitor_killed_while_it_reports_reports_again(
 
 def place(line: str) -> tuple[str, str]:
     """Where a line's document goes: its index and its id."""
-    document = report_document(decode(line), line, prefix="task")
+    document = report_document(decode(line), line, ForwarderSettings())
     assert isinstance(document, Document)
     return document.index, document.id
 
 
-def test_throttling_that_passes_costs_nothing(endpoint: FaultyEndpoint, logs: LogApi) -> None:
-    logs.first = [THROTTLES, THROTTLES]
-    with Sidecar(logs.environment(), beside=endpoint) as sidecar:
-        sidecar.wait_for_samples()
-        sidecar.end_batch()
-        output, errors = sidecar.finish()
-    assert (output, problems(errors)) == ([], [])
-    assert logs.requests == 3
-    assert len(logs.lines) == 1
-
-
-@pytest.mark.parametrize(
-    ("manner", "said"),
-    [
-        (THROTTLES, "the rest of the stop budget: it throttles"),
-        (DROPS_FOR_ITS_TIME, "more than 2 hours ahead of CloudWatch's clock"),
-        (SEES_ANOTHER_TIME, "the clock here is more than 5 minutes off"),
-        (IS_SILENT, "the rest of the stop budget"),
-    ],
-    ids=["throttled", "dropped for its time", "clock skew", "silent"],
-)
-def test_a_report_that_cloudwatch_does_not_take_is_printed(
-    manner: Manner, said: str, endpoint: FaultyEndpoint, logs: LogApi
-) -> None:
-    logs.manner = manner
-    with Sidecar(logs.environment(), beside=endpoint, STOP_SECONDS="2") as sidecar:
+def test_a_report_that_cloudwatch_does_not_answer_is_printed(endpoint: FaultyEndpoint, logs: LogApi) -> None:
+    logs.manner = IS_SILENT
+    with Sidecar(logs.environment(), beside=endpoint, STOP_SECONDS="8") as sidecar:
         sidecar.wait_for_samples()
         sidecar.end_batch()
         output, errors = sidecar.finish()
     assert logs.lines == []
-    assert logs.requests >= (2 if manner is THROTTLES else 1)
+    assert logs.requests >= 1
     ((kind, status),) = [(line["type"], line["record"]["status"]) for line in output]
     assert (kind, status) == ("task.report", "success")
     (error,) = problems(errors)
-    assert said in error
+    assert "the rest of the stop budget" in error
 
 
 def test_a_full_disk_under_stdout_costs_the_checkpoints_and_not_the_report(
@@ -285,7 +210,7 @@ def test_sigterm_after_the_put_does_not_change_the_exit_code(endpoint: FaultyEnd
     with Sidecar(logs.environment(), beside=endpoint) as sidecar:
         sidecar.wait_for_samples()
         sidecar.end_batch()
-        wait_until(lambda: logs.lines, 30, "the put")
+        wait_until(lambda: logs.lines, 120, "the put")
         while sidecar.process.poll() is None:  # at every moment until the process is gone
             sidecar.process.send_signal(signal.SIGTERM)
         output, errors = sidecar.finish()
@@ -302,7 +227,7 @@ def test_two_monitors_in_one_task_report_on_the_batch_and_make_one_document(logs
             Sidecar(logs.environment(), beside=second) as another,
         ):
             one.wait_for_samples()
-            wait_until(lambda: endpoint.task.monitors_seen >= {"task-monitor", "task-monitor-2"}, 30, "both monitors")
+            wait_until(lambda: endpoint.task.monitors_seen >= {"task-monitor", "task-monitor-2"}, 120, "both monitors")
             one.end_batch()
             for monitor in (one, another):
                 output, errors = monitor.finish()

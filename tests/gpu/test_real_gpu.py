@@ -1,5 +1,7 @@
 """The first GPU of this machine under load: what is reported against readings of the driver made beside it.
 
+The load multiplies matrices with PyTorch where that is installed, else it runs a kernel on all multiprocessors.
+
 Run by ``make gpu`` on a machine with a GPU; skipped everywhere else.
 """
 
@@ -13,13 +15,14 @@ from typing import Any
 
 import pytest
 
+from profiler.collectors.collector import with_collected
 from profiler.collectors.nvidia import is_driver_present
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
 from profiler.collectors.nvidia.nvml_library import load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.core.clock import SystemClock
-from profiler.record.record_model import Container, Gpu, Record
+from profiler.record.record_model import Container, Gpu, Record, decode
 from tests.fakes import FakeLog, seconds
 from tests.waiting import wait_until
 
@@ -42,8 +45,9 @@ def nvml() -> Iterator[Any]:
 
 
 @pytest.fixture
-def load(nvml: Any) -> Iterator[subprocess.Popen[str]]:
-    options = ["--by", "cuda", "--gib", str(_LOAD_GIB), "--seconds", str(3 * _WATCHED_SECONDS)]
+def load(nvml: Any, request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
+    """A full load, or one with the options that are the fixture's parameter."""
+    options = ["--gib", str(_LOAD_GIB), "--seconds", str(3 * _WATCHED_SECONDS), *getattr(request, "param", ())]
     words = [sys.executable, str(LOAD), *options]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -58,7 +62,7 @@ def watched_beside(nvml: Any) -> tuple[Gpu, float, int]:
     clock = SystemClock()
     watch = GpuCollector(NvmlSource(load_binding, clock), GpuScope(()), clock, FakeLog(), seconds(1), is_required=True)
     watch.start()
-    wait_until(lambda: watch.has_data, 30, "the first reading")
+    wait_until(lambda: watch.has_data, 120, "the first reading")
     joules, max_bytes = 0.0, 0
     before = time.monotonic()
     end = before + _WATCHED_SECONDS
@@ -70,7 +74,7 @@ def watched_beside(nvml: Any) -> tuple[Gpu, float, int]:
         before = now
     watch.final_reading(10)
     watch.stop(10)
-    record = watch.add_to_record(Record(task_id="1", container=Container(name="batch"), status="success"))
+    record = with_collected(Record(task_id="1", container=Container(name="batch"), status="success"), (watch,))
     return record.gpus[0], joules, max_bytes
 
 
@@ -83,6 +87,42 @@ def test_memory_energy_and_utilization_under_load(nvml: Any, load: subprocess.Po
     assert gpu.utilization_percent is not None
     assert gpu.utilization_percent.p50 is not None
     assert gpu.utilization_percent.p50 > 90
+
+
+def sm_active_percent(gpu: Gpu) -> float:
+    if gpu.sm_active_percent is None or gpu.sm_active_percent.avg is None:
+        pytest.skip("this GPU or its driver has no GPM, or does not allow it")
+    return gpu.sm_active_percent.avg
+
+
+def test_a_full_load_keeps_the_multiprocessors_active(nvml: Any, load: subprocess.Popen[str]) -> None:
+    gpu, _, _ = watched_beside(nvml)
+    assert sm_active_percent(gpu) > 90
+    assert gpu.idle_seconds == 0
+
+
+@pytest.mark.parametrize("load", [("--blocks", "1")], indirect=True)
+def test_a_loop_on_one_multiprocessor_is_neither_idle_nor_active(nvml: Any, load: subprocess.Popen[str]) -> None:
+    gpu, _, _ = watched_beside(nvml)
+    assert gpu.utilization_percent is not None
+    assert (gpu.utilization_percent.p50 or 0) > 90
+    assert gpu.idle_seconds == 0
+    assert sm_active_percent(gpu) < 5
+
+
+def test_the_idle_time_of_a_program_that_sleeps_is_true_and_named(nvml: Any) -> None:
+    """It works for 20 s twice; the rest of the run, with the start of CUDA, is idle time."""
+    load = [sys.executable, str(LOAD), "--by", "cuda", "--seconds", "120", "--work", "20", "--pause", "40"]
+    profiled = [sys.executable, "-m", "profiler", "run", "--format", "json", "--", *load]
+    environment = {**os.environ, "TASK_PROFILER_GPU_UUIDS": nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(0))}
+    ran = subprocess.run(profiled, env=environment, capture_output=True, check=True, text=True, timeout=300)
+    record = decode(ran.stderr.splitlines()[-1]).record
+    idle, duration_ms = record.gpu_idle, record.metrics.duration_ms
+    assert idle is not None
+    assert duration_ms is not None
+    assert idle.percent == pytest.approx(100 * (1 - 2 * 20_000 / duration_ms), abs=3)
+    assert idle.waiting_for is not None
+    assert (idle.waiting_for.sleep_percent or 0) > 80
 
 
 def test_an_idle_gpu_is_reported_as_it_is(nvml: Any) -> None:

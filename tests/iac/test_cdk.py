@@ -62,6 +62,19 @@ def test_the_monitor_in_a_scheduled_task_is_the_one_that_the_command_adds() -> N
     assert ":log-stream:Nightly/ScheduledContainer/*" in json.dumps(put["Resource"])
 
 
+def test_the_own_stream_needs_no_permission_and_the_monitor_is_last() -> None:
+    stack = Stack(App(), "Jobs")
+    task_definition = scheduled_task(stack).task_definition
+    image = ecs.ContainerImage.from_registry("team/task-profiler:1")
+    task_definition.add_extension(TaskMonitor(image=image, report_stream="monitor"))
+    task_definition.add_container("Later", image=ecs.ContainerImage.from_registry("proxy:1"), essential=False)
+    properties, template = synthesised(stack)
+    *_, later, monitor = properties["ContainerDefinitions"]
+    assert (later["Name"], monitor["Name"]) == ("Later", "task-monitor")
+    assert {"Name": "TASK_PROFILER_REPORT_STREAM", "Value": "monitor"} in monitor["Environment"]
+    assert put_statements(template) == []
+
+
 def test_stacks_are_those_of_the_command() -> None:
     stack = Stack(App(), "Jobs")
     image = ecs.ContainerImage.from_registry("team/task-profiler:1")

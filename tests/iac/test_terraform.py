@@ -16,7 +16,7 @@ from tests.stack import template
 
 ROOT = Path(profiler.__file__).parent.parent
 MODULE = ROOT / "terraform" / "monitor-containers"
-PAGE = ROOT / "docs" / "how-to" / "infrastructure-as-code.md"
+PAGE = ROOT / "docs" / "task-definitions.md"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "opentofu"
 IMAGE = "111122223333.dkr.ecr.us-west-2.amazonaws.com/task-profiler:0.1.0"
 
@@ -56,6 +56,7 @@ module "monitor" {{
     {{ for job in local.jobs : job => {{ log_group = "/ecs/${{job}}" }} }},
     {{ etl = {{
       log_group = "/ecs/other", batch_container = "main", stream_prefix = "x", region = "eu-west-1", image = "own:1",
+      report_stream = "monitor",
       settings = {{ TASK_PROFILER_TAGS = "false", TASK_PROFILER_EMF = "true" }}
     }} }},
   )
@@ -73,7 +74,12 @@ output "result" {{ value = jsonencode(module.monitor.container_definitions) }}
     own = ContainerRequest(
         image="own:1", container="main", log_group="/ecs/other", region="eu-west-1", stream_prefix="x"
     )
-    variables = {"TASK_PROFILER_CONTAINER": "main", "TASK_PROFILER_EMF": "true", "TASK_PROFILER_TAGS": "false"}
+    variables = {
+        "TASK_PROFILER_CONTAINER": "main",
+        "TASK_PROFILER_EMF": "true",
+        "TASK_PROFILER_REPORT_STREAM": "monitor",
+        "TASK_PROFILER_TAGS": "false",
+    }
     environment = [{"name": name, "value": value} for name, value in variables.items()]
     assert found["etl"] == {**monitor_container(own), "environment": environment}
 

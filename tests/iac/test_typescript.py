@@ -11,7 +11,7 @@ import pytest
 
 import profiler
 from profiler.task_definitions.container_snippets import ContainerRequest, container_text
-from profiler.task_definitions.containers import StacksAccess
+from profiler.task_definitions.monitor_container import StacksAccess
 
 EXTENSION = Path(profiler.__file__).parent.parent / "examples" / "task-monitor.ts"
 PACKAGES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "task-profiler" / "cdk-typescript"

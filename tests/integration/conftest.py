@@ -5,9 +5,13 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.aws import FakeAws, fake_aws
+from tests.task_endpoint import GROUP, STREAM
 
 
 def _installed(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
@@ -38,6 +42,15 @@ def aws_cli_python(aws_cli: Path, tmp_path_factory: pytest.TempPathFactory) -> P
         if python.exists() and not subprocess.run([python, "-c", "import awscli"], check=False).returncode:
             return python
     return _installed(tmp_path_factory, "importable-aws-cli") / "python"
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[FakeAws]:
+    """A played AWS in which the batch of the played task logs."""
+    with fake_aws() as server:
+        server.create_log_group(GROUP)
+        server.create_log_stream(GROUP, STREAM)
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 import boto3
 
-from benchmarks.endpoint import Task, serve
+from tests.task_endpoint import Task, serve
 from tests.waiting import wait_until
 
 _SECONDS = 60

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, BinaryIO, Protocol, Self
 
-from benchmarks.endpoint import Task, serve
+from tests.task_endpoint import Task, serve
 from tests.waiting import wait_until
 
 Line = dict[str, Any]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from profiler.readers.cgroup.created_group import CgroupDelegation, CgroupFilesystem
+from profiler.readers.cgroup.accounting_group import CgroupDelegation, CgroupFilesystem
 from profiler.readers.linux.process_tree import list_children
 from tests.waiting import wait_until
 
-_TIMEOUT_SECONDS = 30.0
+_TIMEOUT_SECONDS = 120.0
 
 
 @pytest.fixture

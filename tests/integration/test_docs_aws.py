@@ -18,8 +18,9 @@ import requests
 
 import profiler
 from tests.aws import FakeAws, fake_aws
-from tests.documentation import commands_of, pages, scripts
-from tests.tutorial import PAGE, TutorialReader, answers, build_wheel, monitored_families, register_families
+from tests.documentation import commands_of, pages
+from tests.tutorial import TutorialReader, answers, build_wheel, monitored_families, register_families, typed
+from tests.values import present
 
 SENDER = Path(__file__).parents[1] / "aws_cli_sent.py"
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
@@ -42,10 +43,9 @@ class AwsCli:
     def said_of(self, commands: list[list[str]], folder: Path) -> list[str]:
         """What the AWS CLI has against each; empty is nothing."""
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(json.dumps({"folder": str(folder), "commands": commands}) + "\n")
         self.process.stdin.flush()
-        found: list[str] = json.loads(self.process.stdout.readline())
+        found: list[str] = json.loads(present(self.process.stdout).readline())
         return found
 
 
@@ -88,6 +88,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
             yield played
 
 
+@pytest.mark.slow
 def test_the_tutorial_can_be_typed_as_it_stands(aws: FakeAws, aws_cli: Path, tmp_path: Path) -> None:
     register_families(aws, 3)
     zip_file = tmp_path / "forwarder.zip"
@@ -137,7 +138,7 @@ def code_of(wheel: Path) -> dict[str, bytes]:
 
 
 def test_no_value_is_typed_twice_and_the_first_report_takes_five_commands() -> None:
-    text = "".join(scripts(PAGE))
+    text = "".join(typed())
     for value in re.findall(r"^(?:export )?[A-Z_]+=([^\s$\"]{3,})", text, re.MULTILINE):
         assert text.count(value) == 1, value
     before = text[: text.index("aws ecs wait")]

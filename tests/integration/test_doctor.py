@@ -1,4 +1,4 @@
-"""``task-profiler doctor`` as a process, beside a served task and a played CloudWatch Logs."""
+"""``task-profiler doctor`` against a task's endpoint and an emulator of CloudWatch Logs."""
 
 import json
 import os
@@ -7,21 +7,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.endpoint import TASK_ID, Task, serve
 from tests.aws import fake_aws
+from tests.command_line import run_here
+from tests.task_endpoint import TASK_ID, Task, served
 
 GROUP, STREAM = "/ecs/doctor", f"ecs/batch/{TASK_ID}"
 
 
 def doctor(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "profiler", "doctor", *options],
-        env={"PATH": os.environ["PATH"], **environment},
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=60,
-    )
+    return run_here({"PATH": os.environ["PATH"], **environment}, "doctor", *options)
+
+
+def doctor_process(**environment: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "profiler", "doctor", "--json", "--seconds", "5"]
+    variables = {"PATH": os.environ["PATH"], **environment}
+    return subprocess.run(words, env=variables, capture_output=True, check=False, text=True, timeout=60)
 
 
 def by_topic(output: str) -> dict[str, Any]:
@@ -30,22 +30,14 @@ def by_topic(output: str) -> dict[str, Any]:
 
 
 def test_a_served_task_is_examined_and_nothing_is_written() -> None:
-    server = serve(Task(2))
-    settings = {
-        "ECS_CONTAINER_METADATA_URI_V4": f"http://127.0.0.1:{server.server_address[1]}/v4/own",
-        "TASK_PROFILER_LOG_GROUP": GROUP,
-        "TASK_PROFILER_LOG_STREAM": STREAM,
-    }
-    try:
-        with fake_aws() as aws:
-            aws.create_log_group(GROUP)
-            refused = doctor("--json", "--seconds", "5", **settings, **aws.environment())
-            aws.create_log_stream(GROUP, STREAM)
-            allowed = doctor("--json", "--seconds", "5", **settings, **aws.environment())
-            assert aws.events(GROUP, STREAM) == ()
-    finally:
-        server.shutdown()
-        server.server_close()
+    settings = {"TASK_PROFILER_LOG_GROUP": GROUP, "TASK_PROFILER_LOG_STREAM": STREAM}
+    with served(Task(2)) as task, fake_aws() as aws:
+        settings |= {"ECS_CONTAINER_METADATA_URI_V4": task.address, **aws.environment()}
+        aws.create_log_group(GROUP)
+        refused = doctor_process(**settings)
+        aws.create_log_stream(GROUP, STREAM)
+        allowed = doctor_process(**settings)
+        assert aws.events(GROUP, STREAM) == ()
     assert refused.returncode == 1, refused.stderr
     assert by_topic(refused.stdout)["log stream"]["level"] == "problem"
     assert "does not exist" in by_topic(refused.stdout)["log stream"]["text"]
@@ -54,6 +46,7 @@ def test_a_served_task_is_examined_and_nothing_is_written() -> None:
         f"The monitor may write the report to {GROUP}, stream {STREAM}."
     )
     assert by_topic(allowed.stdout)["stats"]["level"] == "ok"
+    assert ("visible size" in by_topic(allowed.stdout)) is (os.cpu_count() != 1)  # the task's size is one vCPU
 
 
 def test_outside_of_ecs_it_says_so_in_plain_words_and_without_colours() -> None:
@@ -70,9 +63,10 @@ def test_a_task_definition_and_a_template_are_examined_before_the_first_run(tmp_
     examined = doctor("--task", str(file))
     assert examined.returncode == 1
     assert f"Add it: task-profiler taskdef add-monitor '{file}' --in-place." in examined.stdout
-    add = [sys.executable, "-m", "profiler", "taskdef", "add-monitor", str(file), "--region", "us-east-1", "--in-place"]
-    subprocess.run(add, check=True, capture_output=True)
-    again = doctor("--task", str(file))
+    image = "111122223333.dkr.ecr.us-east-1.amazonaws.com/task-profiler:1"
+    add = ["taskdef", "add-monitor", str(file), "--region", "us-east-1", "--image", image, "--in-place"]
+    assert run_here({}, *add).returncode == 0
+    again = doctor(str(file))
     assert again.returncode == 0, again.stdout
     assert "PROBLEM" not in again.stdout
 

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from profiler.history.history_points import decode_points
 from profiler.record.record_model import Record, decode
+from profiler.runs.step_series import decode_points
 from tests.aws import fake_aws
 from tests.integration.sidecar import Sidecar
 from tests.nvidia_driver import compile_driver
+from tests.values import present
 
 LOAD = Path(__file__).parents[2] / "examples" / "gpu_burn" / "gpu_burn.py"
 BUSY, IDLE = (f"GPU-0000000{index}-aaaa-bbbb-cccc-dddddddddddd" for index in (0, 1))
@@ -56,41 +57,48 @@ def test_run_reports_the_gpus_of_the_command(driver: Mapping[str, str]) -> None:
     busy, idle = record.gpus
     assert busy.utilization_percent is not None
     assert (busy.utilization_percent.avg, busy.utilization_percent.max) == (75, 75)
-    assert busy.memory_used_mb is not None
-    assert (busy.memory_used_mb.max, busy.memory_size_mb) == (2048, 16384)
-    assert busy.power_watts is not None
-    assert busy.power_watts.avg == 150
-    assert busy.sm_clock_mhz is not None
-    assert busy.sm_clock_mhz.max == 1410
+    assert (present(busy.memory_used_mb).max, busy.memory_size_mb) == (2048, 16384)
+    assert present(busy.power_watts).avg == 150
+    assert present(busy.sm_clock_mhz).max == 1410
     assert busy.throttle_reasons == {"swPowerCap": 100}
     assert busy.xids == (31,)
     assert busy.ecc_uncorrected is None
     # Read at the start and at the end, and each reading of this library adds 1 J.
     assert busy.energy_joules == 1
-    assert idle.utilization_percent is not None
-    assert idle.utilization_percent.max == 0
+    assert present(idle.utilization_percent).max == 0
     assert (idle.throttle_reasons, idle.xids) == ({}, ())
+    # GPM: fixed rates, and no NVLink.
+    assert (present(busy.sm_active_percent).avg, present(busy.sm_occupancy_percent).avg) == (40, 30)
+    assert (present(busy.tensor_active_percent).avg, present(busy.dram_active_percent).avg) == (20, 10)
+    assert present(busy.pcie_rx_bytes) == pytest.approx(2 * present(busy.pcie_tx_bytes), abs=100)
+    assert (busy.nvlink_tx_bytes, busy.nvlink_rx_bytes) == (None, None)
+    assert (busy.idle_seconds, busy.idle_percent) == (0, 0)
+    assert present(idle.idle_seconds) > 0
+    gpu_idle = present(record.gpu_idle)
+    assert gpu_idle.percent == pytest.approx(present(idle.idle_percent) / 2, abs=0.001)
+    assert gpu_idle.usd is None
+    assert gpu_idle.waiting_for is None, "the busy GPU was never idle"
     assert record.gpu_scope == "instance"
-    assert record.sampling is not None
-    assert record.sampling.sources[-1] == "nvml"
+    assert present(record.sampling).sources[-1] == "nvml"
 
 
 def test_the_history_has_the_time_series_of_the_gpus(driver: Mapping[str, str], history_file: Path) -> None:
     record, _ = profiled(driver, "sleep", "2")
     with closing(sqlite3.connect(history_file)) as history:
         ((text,),) = history.execute("SELECT points FROM run WHERE task_id = ?", (record.task_id,))
-    points = [point for point in decode_points(text) if point.gpu_percent is not None]
+    steps = decode_points(text)
     # Of the two GPUs one is idle: the mean is half of the other's 75 %.
-    assert {point.gpu_percent for point in points} == {37.5}
-    assert {point.gpu_memory_bytes for point in points} == {2048 * 2**20}
+    assert {*steps.gpu_percent} - {None} == {37.5}
+    assert {*steps.gpu_memory_mb} - {None} == {2048}
 
 
 def test_the_setting_selects_the_gpus_and_idle_ones_are_reported(driver: Mapping[str, str]) -> None:
-    record, _ = profiled(driver, "sleep", "1", GPU_UUIDS=IDLE)
+    record, _ = profiled(driver, "sleep", "3", GPU_UUIDS=IDLE)
     assert [gpu.uuid for gpu in record.gpus] == [IDLE]
     assert record.gpu_scope is None
-    assert record.recommendation is not None
-    assert any("never used" in reason for reason in record.recommendation.reasons)
+    waiting_for = present(present(record.gpu_idle).waiting_for)
+    assert waiting_for.on_cpu_percent is not None
+    assert any("never used" in reason for reason in present(record.recommendation).reasons)
 
 
 @pytest.mark.parametrize(
@@ -104,22 +112,15 @@ def test_the_commands_gpus_are_those_that_its_environment_names(
     assert ([gpu.uuid for gpu in record.gpus], record.gpu_scope) == (uuids, scope)
 
 
-def test_a_command_that_is_over_at_once_is_not_held_up_by_the_driver(driver: Mapping[str, str]) -> None:
-    record, _ = profiled(driver, "true")
-    assert record.status == "success"
-
-
 def test_off_means_that_no_device_is_searched(driver: Mapping[str, str]) -> None:
     record, before = profiled(driver, "sleep", "0.5", GPU="off")
     assert (record.gpus, before) == ((), [])
-    assert record.sampling is not None
-    assert "nvml" not in record.sampling.sources
+    assert "nvml" not in present(record.sampling).sources
 
 
 def test_on_without_a_gpu_is_one_warning_on_stderr_and_one_in_the_record() -> None:
     record, before = profiled({"LD_LIBRARY_PATH": ""}, "sleep", "1", GPU="on")
-    assert record.monitor is not None
-    (warning,) = record.monitor.warnings
+    (warning,) = present(record.monitor).warnings
     assert before == [f"task-profiler: {warning}"]
     assert "TASK_PROFILER_GPU=on, but no GPU can be read" in warning
 
@@ -127,8 +128,7 @@ def test_on_without_a_gpu_is_one_warning_on_stderr_and_one_in_the_record() -> No
 def test_on_without_a_gpu_is_a_warning_also_if_the_command_is_over_at_once() -> None:
     """Whether the binding was imported by then or not."""
     record, before = profiled({"LD_LIBRARY_PATH": ""}, "true", GPU="on")
-    assert record.monitor is not None
-    (warning,) = record.monitor.warnings
+    (warning,) = present(record.monitor).warnings
     assert before == [f"task-profiler: {warning}"]
     assert warning.startswith("TASK_PROFILER_GPU=on, but no GPU ")
 
@@ -141,7 +141,7 @@ def test_a_bad_setting_costs_a_sentence_and_not_the_run() -> None:
 
 
 def test_the_monitor_reports_them_too(driver: Mapping[str, str], nobody: Mapping[str, str]) -> None:
-    with Sidecar({**nobody, **driver}, GPU_UUIDS=BUSY, LOG_GROUP="/nowhere", LOG_STREAM="x") as sidecar:
+    with Sidecar({**nobody, **driver}, GPU_UUIDS=BUSY, PRICE_HOUR="1", LOG_GROUP="/nowhere", LOG_STREAM="x") as sidecar:
         # The driver is opened beside the sampling, which takes as long as its binding takes to import.
         sidecar.wait_for_samples(30)
         sidecar.end_batch()
@@ -150,6 +150,7 @@ def test_the_monitor_reports_them_too(driver: Mapping[str, str], nobody: Mapping
     (gpu,) = report["record"]["gpus"]
     assert gpu["uuid"] == BUSY
     assert gpu["utilizationPercent"]["avg"] == 75
+    assert report["record"]["gpuIdle"] == {"percent": 0, "gpuHours": 0, "usd": 0}
     assert report["record"]["sampling"]["sources"] == ["task-metadata-v4", "nvml"]
 
 
@@ -167,7 +168,8 @@ def burned(driver: Mapping[str, str], *options: str) -> tuple[int, str, str]:
 
 
 def test_the_example_load_calls_the_driver_as_its_header_declares_it(driver: Mapping[str, str]) -> None:
-    assert burned(driver, "--gib", "4", "--seconds", "0.2") == (0, "ready\n", "")
+    for options in ((), ("--blocks", "1"), ("--work", "0.1", "--pause", "0.05")):
+        assert burned(driver, "--gib", "4", "--seconds", "0.2", *options) == (0, "ready\n", "")
 
 
 def test_the_example_load_names_what_the_driver_refuses(driver: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ from typing import Any, cast
 import pytest
 from packaging.requirements import Requirement
 
-from profiler.account_setup import forwarder_zip
+from profiler.aws_account.setup import forwarder_zip
 from profiler.core.errors import TaskProfilerError
 from profiler.otlp.otlp_encoding import Signal
 from tests.aws import fake_aws
@@ -159,6 +159,7 @@ def start(unpacked: Path, runtime: Path, api: RuntimeApi, handler: str, **settin
     )
 
 
+@pytest.mark.slow
 def test_two_builds_are_the_same_bytes(built: Path, tmp_path: Path) -> None:
     again = tmp_path / "again.zip"
     forwarder_zip.build_zip(again)
@@ -184,7 +185,7 @@ def test_a_wheel_with_another_hash_is_not_installed(tmp_path: Path) -> None:
 
 def test_building_needs_only_the_standard_library_and_pip() -> None:
     """The environment that builds a release has nothing else."""
-    code = f"import sys; sys.path.append({str(ROOT)!r}); import profiler.account_setup.forwarder_zip"
+    code = f"import sys; sys.path.append({str(ROOT)!r}); import profiler.aws_account.setup.forwarder_zip"
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True)
 
 
@@ -205,18 +206,12 @@ def test_the_zip_holds_what_the_handlers_need_and_no_more(built: Path) -> None:
     names = zipfile.ZipFile(built).namelist()
     assert {
         "handler.py",
-        "forwarder/subscription.py",
+        "profiler/forwarder/subscription.py",
         "profiler/record/record_model.py",
         "profiler/__init__.py",
     } <= set(names)
-    assert {path.rpartition("/")[0] for path in names if path.startswith("profiler/")} == {
-        "profiler",
-        "profiler/aws_account",
-        "profiler/core",
-        "profiler/otlp",
-        "profiler/past_runs",
-        "profiler/record",
-        "profiler/schedules",
+    assert {path.split("/")[1] for path in names if path.startswith("profiler/") and path.count("/") > 1} == {
+        *("aws_account", "core", "forwarder", "otlp", "record", "runs", "schedules", "sizing", "task_definitions")
     }
     assert [name for name in names if name.startswith("profiler/") and name.count("/") == 1] == ["profiler/__init__.py"]
     assert not [name for name in names if name.startswith("profiler/") and not name.endswith(".py")]

@@ -1,6 +1,7 @@
 """The time between the fork of a command's process and its execution: nothing runs that the profiler does not watch."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -79,3 +80,37 @@ with prepare_run(("true",), os.environb, SystemClock(), take_over_signals(), lam
             assert process.communicate(timeout=_LIMIT_SECONDS)[0] == b"0\n"
         finally:
             os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+
+
+# Imports as root: the modules are not readable for another user here.
+_WITH_LIMIT = """
+import os, resource, sys
+from profiler.cli import main, run_without_click
+run_without_click(["--no-history", "--output", "/dev/null", "--", "true"])
+kind, limit, user = map(int, sys.argv[1:4])
+del sys.argv[1:4]
+resource.setrlimit(kind, (limit, limit))
+os.setuid(user)
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "user", "option"),
+    [
+        (resource.RLIMIT_NOFILE, 8, os.getuid(), "-n"),
+        pytest.param(
+            *(resource.RLIMIT_NPROC, 2, 61_234, "-u"),
+            marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user"),
+        ),
+    ],
+)
+def test_a_command_starts_under_limits_that_are_too_low_for_a_profiler(
+    kind: int, limit: int, user: int, option: str
+) -> None:
+    words = map(str, (kind, limit, user, "run", "--no-history", "--", "sh", "-c", "echo started; exit 7"))
+    done = subprocess.run(
+        (sys.executable, "-c", _WITH_LIMIT, *words), capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (7, "started\n")
+    assert done.stderr.startswith(f"task-profiler: The command runs without a profile: ulimit {option} is {limit}")

@@ -1,6 +1,5 @@
 """The source with a real process that plays neuron-monitor (``tests/fake_neuron_monitor.py``)."""
 
-import json
 import os
 import signal
 import subprocess
@@ -16,11 +15,10 @@ import pytest
 from profiler.collectors.neuron import NEURON_MONITOR, find_neuron_monitor, neuron_devices
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
-from profiler.collectors.neuron.neuron_usage import NeuronUsage
 from profiler.core.clock import Clock, SystemClock
 from tests.fake_neuron_monitor import install, starts
 from tests.fakes import FakeClock, FakeLog
-from tests.neuron_documents import inf1_report, report, runtime
+from tests.neuron_documents import report, runtime
 from tests.waiting import wait_until
 
 BUSY = {"line": report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0}))}
@@ -83,10 +81,8 @@ class Watched:
 def watch(tmp_path: Path) -> Iterator[Any]:
     begun: list[Watched] = []
 
-    def begin(
-        *lives: list[dict[str, Any]], age: int = 0, clock: Clock | None = None, period_seconds: int = 1
-    ) -> Watched:
-        watched = Watched(install(tmp_path, *lives, age=age), clock or FakeClock(), period_seconds)
+    def begin(*lives: list[dict[str, Any]], clock: Clock | None = None, period_seconds: int = 1) -> Watched:
+        watched = Watched(install(tmp_path, *lives), clock or FakeClock(), period_seconds)
         begun.append(watched)
         watched.start()
         return watched
@@ -119,24 +115,6 @@ def is_gone(pid: int) -> bool:
 def status(pid: int, name: str) -> str:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(line.split()[1] for line in lines if line.startswith(f"{name}:"))
-
-
-def test_reports_of_two_runtimes_become_the_record(watch: Any) -> None:
-    owner, other = runtime({0: 75, 1: 0}, {0: 10, 1: 0}), runtime({0: 0, 1: 25}, {0: 0, 1: 30})
-    tiny = runtime({0: 99, 1: 0}, {0: 10, 1: 0}, period=0.06)
-    watched = watch([{"line": report(tiny)}, {"line": report(owner, other)}, {"line": report()}, STAY])
-    watched.wait_for(reports=3)
-    usage = NeuronUsage(1)
-    for taken in watched.reports:
-        usage.add(taken)
-    record = usage.record(watched.source.restarts)
-    assert record is not None
-    percents = [core.utilization_percent and core.utilization_percent.max for core in record.cores]
-    assert (percents, record.restarts, watched.failures) == ([75.0, 25.0], 0, 0)
-    assert record.executions is not None
-    assert record.executions.completed == 30
-    assert watched.threads == {"neuron-monitor"}
-    assert watched.log.lines == []
 
 
 def test_it_is_started_alone_with_a_configuration_that_it_takes(watch: Any) -> None:
@@ -201,24 +179,6 @@ def test_it_is_started_again_after_half_a_line_and_death(watch: Any) -> None:
     assert watched.log.events("info") == ["neuron-monitor can be read again"]
 
 
-def test_waiting_for_the_next_start_costs_nothing(watch: Any) -> None:
-    """A reader that spins on the end of a pipe reads the clock again and again."""
-
-    class CountingClock(FakeClock):
-        asked = 0
-
-        def monotonic_ns(self) -> int:
-            self.asked += 1
-            return super().monotonic_ns()
-
-    clock = CountingClock()
-    watched = watch([BUSY, {"exit": 0}], clock=clock)
-    watched.wait_for(failures=1)
-    before = clock.asked
-    wait_until(lambda: clock.asked > before + 2, _WAIT_SECONDS, "the source to read the clock again")
-    assert clock.asked < before + 50
-
-
 def test_silence_ends_it_even_if_it_ignores_sigterm(watch: Any) -> None:
     watched = watch([{"ignore_sigterm": True}, BUSY, STAY], [BUSY, STAY])
     watched.wait_for(reports=1)
@@ -239,40 +199,6 @@ def test_a_process_that_outlives_it_is_ended_with_it(watch: Any) -> None:
     watched.wait_for(reports=1, failures=1)
     child = int(watched.program.with_name("child.pid").read_text())
     wait_until(lambda: is_gone(child), _WAIT_SECONDS, "the end of what it left")
-
-
-@pytest.mark.parametrize("age", [1, 2])
-def test_an_older_neuron_monitor_gets_a_configuration_with_older_names(watch: Any, age: int) -> None:
-    watched = watch([{"line": inf1_report()}, STAY], age=age)
-    for start in range(age):
-        watched.wait_for(failures=start + 1)
-        watched.pass_time(2**start)
-    watched.wait_for(reports=1)
-    assert [start["refused"] is None for start in watched.starts] == [False] * age + [True]
-    assert watched.reports[0].runtimes[0].completed == 123
-
-
-def test_five_ends_without_a_report_make_it_unavailable_and_it_is_still_tried(watch: Any) -> None:
-    watched = watch(*[[{"exit": 1}]] * 6, [BUSY, STAY])
-    for start, wait in enumerate((1, 2, 4, 8, 60, 60)):
-        watched.wait_for(failures=start + 1)
-        watched.pass_time(wait)
-    watched.wait_for(reports=1)
-    assert watched.log.events("info") == ["neuron-monitor can be read again"]
-    assert watched.reasons == ["it ended with exit code 1", None]
-
-
-def test_a_program_that_is_installed_later_is_found(tmp_path: Path) -> None:
-    watched = Watched(tmp_path / "neuron-monitor", FakeClock())
-    watched.start()
-    watched.wait_for(failures=1)
-    wait_until(lambda: watched.reasons, _WAIT_SECONDS, "the log line")
-    assert watched.reasons == [f"there is no program {tmp_path}/neuron-monitor"]
-    install(tmp_path, [BUSY, STAY])
-    watched.pass_time(60)
-    watched.wait_for(reports=1)
-    assert (watched.source.restarts, watched.log.events("info")) == (0, ["neuron-monitor can be read again"])
-    watched.source.stop(1)
 
 
 def test_what_cannot_be_executed_is_a_reason(tmp_path: Path) -> None:
@@ -386,7 +312,6 @@ def test_it_is_found_in_path_only_as_a_program(tmp_path: Path) -> None:
     assert find_neuron_monitor(f"/nonexistent:{tmp_path}") in (str(program), NEURON_MONITOR)
     program.chmod(0o644)
     assert find_neuron_monitor(str(tmp_path)) in (None, NEURON_MONITOR)
-    assert json.loads((tmp_path / "scenario.json").read_text())["age"] == 0
 
 
 def test_device_nodes_are_found_by_their_numbers(tmp_path: Path) -> None:

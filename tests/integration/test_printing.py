@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import run_here
+from tests.runs import lines, report
 from tests.unit.forwarder.task.test_task_event import EVENT
 
 PROGRAM = (sys.executable, "-m", "profiler")
@@ -18,14 +20,11 @@ TOO_DEEP = b"[" * 200_000
 PRINTING = pytest.mark.parametrize(
     "words",
     [
-        ("schema",),
         ("--help",),
-        ("--version",),
-        ("run", "--help"),
         ("doctor",),
-        ("doctor", "--json"),
+        ("history", "--from", "runs.jsonl"),
         ("taskdef", "add-monitor", "nightly.json"),
-        ("notify", "--dry-run", "--event", "event.json"),
+        ("notify", "--dry-run", "event.json"),
     ],
     ids=" ".join,
 )
@@ -33,10 +32,11 @@ PRINTING = pytest.mark.parametrize(
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with an event and a task definition in it; not in ECS."""
+    """A folder with an event, a run and a task definition in it; not in ECS."""
     monkeypatch.delenv("ECS_CONTAINER_METADATA_URI_V4", raising=False)
     monkeypatch.chdir(tmp_path)
     Path("event.json").write_text(json.dumps(EVENT))
+    Path("runs.jsonl").write_bytes(lines([report()]))
     shutil.copy(DEFINITION, "nightly.json")
     return tmp_path
 
@@ -69,31 +69,24 @@ def test_a_traceback_is_to_be_had() -> None:
 
 @pytest.mark.parametrize("event", [TOO_DEEP, b"\xff\xfe\xfa", b'{"detail": %s}' % (b"1" * 5000), b"nonsense"])
 def test_an_event_that_is_no_json_is_one_sentence(event: bytes) -> None:
-    done = subprocess.run(
-        [*PROGRAM, "notify", "--dry-run", "--event", "-"], input=event, capture_output=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr.count(b"\n")) == (2, b"", 1)
-    assert b"The event is not valid JSON" in done.stderr
-
-
-def test_an_event_is_shown_as_the_message_of_it() -> None:
-    done = subprocess.run([*PROGRAM, "notify", "--dry-run", "--event", "event.json"], capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert json.loads(done.stdout)["channel"] == "failure"
+    Path("event.json").write_bytes(event)
+    done = run_here({}, "notify", "--dry-run", "--event", "event.json")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "The event is not valid JSON" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["recommend", "report"])
 def test_a_record_line_of_any_depth_is_one_that_is_no_record(command: str) -> None:
     Path("lines").write_bytes(b'{"more": ' + TOO_DEEP + b"\n")
-    done = subprocess.run([*PROGRAM, command, "--from", "lines"], capture_output=True, check=False)
+    done = run_here({}, command, "--from", "lines")
     assert done.returncode == 1
-    assert b"invalid line" in done.stderr
-    assert b"Traceback" not in done.stderr
+    assert "invalid line" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_task_definition_of_any_depth_is_one_sentence() -> None:
     Path("definition").write_bytes(TOO_DEEP)
     for words in (("taskdef", "add-monitor", "definition"), ("recommend", "--apply", "definition")):
-        done = subprocess.run([*PROGRAM, *words], capture_output=True, check=False)
-        assert (done.returncode, done.stderr.count(b"\n")) == (1, 1)
-        assert b"not valid JSON" in done.stderr
+        done = run_here({}, *words)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert "not valid JSON" in done.stderr

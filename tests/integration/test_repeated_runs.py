@@ -1,13 +1,10 @@
 """Budgets and ``--runs`` of ``task-profiler run``, around real commands."""
 
 import os
-import pty
 import signal
 import sqlite3
 import subprocess
 import sys
-import termios
-import tty
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +13,8 @@ from typing import Any
 import pytest
 
 from profiler.record.record_model import Record, decode
+from tests.terminals import fork_on_terminal, read_all
+from tests.values import present
 from tests.waiting import wait_until
 
 _RUN = (sys.executable, "-m", "profiler", "run")
@@ -42,14 +41,9 @@ def _run(
 def _started(*words: str, **settings: Any) -> subprocess.Popen[bytes]:
     """Three runs of a command, of which the first has said that it is ready."""
     process = subprocess.Popen(
-        (*_RUN, "--runs", "3", "--", *words),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        **settings,
+        (*_RUN, "--runs", "3", "--", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **settings
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
+    assert present(process.stdout).readline() == b"ready\n"
     return process
 
 
@@ -85,8 +79,7 @@ def test_a_command_that_was_asked_to_stop_is_not_checked_against_its_budget() ->
     process = subprocess.Popen(
         (*_RUN, "--max-duration", "0.001s", "sh", "-c", script), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    assert process.stdout is not None
-    process.stdout.readline()
+    present(process.stdout).readline()
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
     assert process.returncode == 0
@@ -172,11 +165,10 @@ def test_other_signals_and_those_that_the_caller_ignores_do_not_end_the_runs() -
 
     script = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.01; done"
     process = _started("sh", "-c", script, preexec_fn=ignore_hangup)
-    assert process.stdout is not None
     for _ in range(2):
         process.send_signal(signal.SIGHUP)
         process.send_signal(signal.SIGUSR1)
-        assert process.stdout.readline() == b"ready\n"
+        assert present(process.stdout).readline() == b"ready\n"
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
     assert [record.exit_code for record in _records(stderr)] == [0, 0, 143]
@@ -196,8 +188,7 @@ def test_a_signal_between_two_runs(number: signal.Signals, expected: int, tmp_pa
         stdout=subprocess.PIPE,
         bufsize=0,
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
+    assert present(process.stdout).readline() == b"ready\n"
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     wait_until(lambda: not children.read_text(), _LIMIT_SECONDS, "the end of the first run")
     process.send_signal(number)
@@ -217,42 +208,15 @@ def _writes(descriptor: int) -> bool:
         return False
 
 
-def _on_terminal(script: str) -> tuple[int, int]:
-    """A shell as the leader of a new terminal: its process id, and the terminal."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv("/bin/sh", ("sh", "-c", script))
-    return pid, terminal
-
-
-def _read_all(terminal: int) -> bytes:
-    seen = b""
-    try:
-        while text := os.read(terminal, 4096):
-            seen += text
-    except OSError:  # the last process has closed the terminal
-        pass
-    return seen
-
-
-def test_ctrl_c_ends_all_runs() -> None:
-    pid, terminal = _on_terminal(f"exec {' '.join(_RUN)} --runs 3 --output /dev/null sh -c 'echo ready; exec sleep 60'")
-    seen = os.read(terminal, 4096)
-    os.write(terminal, termios.tcgetattr(terminal)[tty.CC][termios.VINTR])
-    seen += _read_all(terminal)
-    assert seen.count(b"ready") == 1
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
-    os.close(terminal)
-
-
 def test_the_input_of_a_terminal_is_left_for_the_shell() -> None:
-    pid, terminal = _on_terminal(
+    script = (
         f"stty -echo; echo go; {' '.join(_RUN)} --runs 2 --output /dev/null sh -c 'cat; test -t 1 && echo empty'; "
         "read line; echo got $line"
     )
+    pid, terminal = fork_on_terminal(("/bin/sh", "-c", script))
     seen = os.read(terminal, 4096)
     os.write(terminal, b"hello\n")
-    seen += _read_all(terminal)
+    seen += read_all(terminal)
     assert seen.splitlines() == [b"go", b"empty", b"empty", b"got hello"]
     os.waitpid(pid, 0)
     os.close(terminal)

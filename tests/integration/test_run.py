@@ -2,8 +2,6 @@
 
 import json
 import os
-import pty
-import select
 import shutil
 import signal
 import subprocess
@@ -19,7 +17,9 @@ import pytest
 
 from profiler.record.notice_model import NoticeLine, decode_notice
 from profiler.record.record_model import Record, Report, decode
-from tests.waiting import wait_until
+from tests.terminals import fork_on_terminal, read_until
+from tests.values import present
+from tests.waiting import READINGS, wait_until
 
 _RUN = (sys.executable, "-m", "profiler", "run")
 _PYTHON = os.path.realpath(sys.executable)
@@ -40,6 +40,7 @@ while True:
     signal.pause()
 """
 _BURN = "import time\nend = time.process_time() + {}\nwhile time.process_time() < end: pass\n"
+_UNTIL_READ = READINGS + "wait_for_readings(20)"
 
 
 def _run(*words: str, options: Sequence[str] = (), **settings: Any) -> subprocess.CompletedProcess[bytes]:
@@ -64,8 +65,7 @@ def _started(*words: str, **settings: Any) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         (*_RUN, "--", *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0, **settings
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
+    assert present(process.stdout).readline() == b"ready\n"
     return process
 
 
@@ -202,10 +202,9 @@ def test_closed_standard_streams() -> None:
 
 def test_signals_are_passed_on() -> None:
     process = _started(*_python(_LISTENER))
-    assert process.stdout is not None
     for name in ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH", "SIGTERM"):
         process.send_signal(signal.Signals[name])
-        assert process.stdout.readline() == f"{name}\n".encode()
+        assert present(process.stdout).readline() == f"{name}\n".encode()
     _, stderr = process.communicate(timeout=_LIMIT_SECONDS)
     assert process.returncode == 7
     assert _report(stderr).record.status == "stopped"
@@ -242,38 +241,21 @@ def test_a_signal_that_the_command_sends_its_group_is_not_sent_back() -> None:
     assert _run(*_python(program), start_new_session=True).stdout == b"usr1\ndone\n"
 
 
-def _read_until(descriptor: int, wanted: bytes) -> bytes:
-    seen = b""
-    deadline = time.monotonic() + _LIMIT_SECONDS
-    while wanted not in seen:
-        ready, _, _ = select.select([descriptor], [], [], max(deadline - time.monotonic(), 0))
-        assert ready, seen
-        text = os.read(descriptor, 4096)
-        assert text, seen
-        seen += text
-    return seen
-
-
 def _on_terminal(*words: str, inherited: int | None = None) -> tuple[int, int]:
     """The profiler around a command as the foreground job of a new terminal: its process id and the terminal."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        if inherited is not None:
-            os.set_inheritable(inherited, True)  # noqa: FBT003
-        os.execv(_RUN[0], (*_RUN, "--output", "/dev/null", "--", *words))
-    return pid, terminal
+    return fork_on_terminal((*_RUN, "--output", "/dev/null", "--", *words), inherited)
 
 
 def test_ctrl_c_arrives_once() -> None:
     pid, terminal = _on_terminal(*_python(_LISTENER.replace("sys.exit(7)", "pass")))
-    _read_until(terminal, b"ready")
+    read_until(terminal, b"ready")
     os.write(terminal, termios.tcgetattr(terminal)[tty.CC][termios.VINTR])
-    seen = _read_until(terminal, b"SIGINT")
+    seen = read_until(terminal, b"SIGINT")
     os.kill(pid, signal.SIGUSR1)
-    seen += _read_until(terminal, b"SIGUSR1")
+    seen += read_until(terminal, b"SIGUSR1")
     assert seen.count(b"SIGINT") == 1
     os.kill(pid, signal.SIGINT)  # this one is not the terminal's
-    _read_until(terminal, b"SIGINT")
+    read_until(terminal, b"SIGINT")
     os.killpg(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     os.close(terminal)
@@ -284,11 +266,11 @@ def test_a_terminal_that_hangs_up_is_heard_once() -> None:
     program = f"import os, sys\nsys.stdout = os.fdopen({writing}, 'w')\n" + _LISTENER
     pid, terminal = _on_terminal(*_python(program), inherited=writing)
     os.close(writing)
-    _read_until(reading, b"ready")
+    read_until(reading, b"ready")
     os.close(terminal)
-    seen = _read_until(reading, b"SIGHUP\n")
+    seen = read_until(reading, b"SIGHUP\n")
     os.kill(pid, signal.SIGTERM)
-    seen += _read_until(reading, b"SIGTERM\n")
+    seen += read_until(reading, b"SIGTERM\n")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     with os.fdopen(reading, "rb") as rest:
         assert (seen + rest.read()).endswith(b"SIGHUP\nSIGTERM\n")
@@ -297,7 +279,7 @@ def test_a_terminal_that_hangs_up_is_heard_once() -> None:
 def test_a_command_on_a_terminal_is_in_its_foreground() -> None:
     program = "import os; print(os.tcgetpgrp(0) == os.getpgrp(), os.isatty(1), os.get_terminal_size().columns > -1)"
     pid, terminal = _on_terminal(*_python(program))
-    assert b"True True True" in _read_until(terminal, b"\n")
+    assert b"True True True" in read_until(terminal, b"\n")
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     os.close(terminal)
 
@@ -322,20 +304,6 @@ def test_a_job_stops_and_goes_on_with_its_command() -> None:
 # --- the end -------------------------------------------------------------------------------------
 
 
-def test_what_the_command_leaves_behind_is_neither_awaited_nor_killed() -> None:
-    reading, writing = os.pipe()
-    with os.fdopen(writing, "wb", buffering=0) as to_the_orphan:
-        program = "import os, sys\nif os.fork() == 0: print(sys.stdin.readline(), end='', flush=True); os._exit(0)\n"
-        command = (*_RUN, "--output", "/dev/null", "--", *_python(program))
-        process = subprocess.Popen(command, stdin=reading, stdout=subprocess.PIPE)
-        os.close(reading)
-        assert process.wait(_LIMIT_SECONDS) == 0
-        to_the_orphan.write(b"still here\n")
-        assert process.stdout is not None
-        with process.stdout as output:
-            assert output.read() == b"still here\n"
-
-
 @pytest.mark.parametrize(("code", "warns"), [("bytearray(10**9)", True), ("0", False)])
 def test_a_failure_under_a_limit_of_allocations_is_not_said_to_be_no_lack_of_memory(code: str, *, warns: bool) -> None:
     finished = subprocess.run(
@@ -354,14 +322,19 @@ def test_a_failure_under_a_limit_of_allocations_is_not_said_to_be_no_lack_of_mem
 
 def test_the_processes_of_scripts_have_their_names(tmp_path: Path) -> None:
     script = tmp_path / "export.py"
-    script.write_text("import time; time.sleep(0.4)")
+    until_read = f"{READINGS}wait_for_readings(20)\n"
+    script.write_text(until_read)
     shell_script = tmp_path / "all.sh"
     shell_script.write_text(
-        f"{sys.executable} {script} secret\n{sys.executable} -c 'import time; time.sleep(0.4)' x.py\n"
+        f'export PROFILER=$PPID\n{sys.executable} {script} secret\n{sys.executable} -c "$(cat {script})" x.py\n'
     )
     record = _record("sh", str(shell_script), options=("--interval", "0.1"))
     python = Path(sys.executable).name
     assert {process.name for process in record.processes} == {"sh all.sh", python, f"{python} export.py"}
+    assert record.series is not None
+    assert f"{python} export.py" in {row.command for row in record.series.processes}
+    assert {len(row.vcpu_used or ()) for row in record.series.processes} == {len(record.series.vcpu_used or ())}
+    assert "secret" not in repr(record)
 
 
 # A child of the shell has the shell's name until it executes its program.
@@ -378,8 +351,7 @@ def test_processes_that_outlive_the_command_are_named_once() -> None:
     for pid in finished.stdout.split():
         os.kill(int(pid), signal.SIGKILL)
     monitor = _report(finished.stderr).record.monitor
-    assert monitor is not None
-    (warning,) = monitor.warnings
+    (warning,) = present(monitor).warnings
     assert warning.startswith("2 processes were still running when the command ended (sleep ×2)")
 
 
@@ -415,9 +387,10 @@ _ORPHAN = (
 
 # An independent parent: what the kernel tells it of itself and of its children.
 _WITNESS = (
-    "import resource, subprocess, sys\nsubprocess.run(sys.argv[1:])\n"
+    "import os, resource, subprocess, sys\nsubprocess.run(sys.argv[1:])\n"
     "used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]\n"
-    "print(sum(one.ru_utime + one.ru_stime for one in used))\n"
+    "print(sum(one.ru_utime + one.ru_stime for one in used), flush=True)\n"
+    "os._exit(0)\n"
 )
 
 
@@ -441,67 +414,61 @@ def test_cpu_seconds_are_the_kernels(words: tuple[str, ...]) -> None:
 def test_cpu_seconds_hold_an_orphans() -> None:
     words = _python(_ORPHAN.format(_BURN.format(0.5).replace("\n", "\n        ")))
     cpu_seconds = _record(*words).metrics.cpu_seconds
-    assert cpu_seconds is not None
-    assert 0.5 <= cpu_seconds < 0.6
+    assert 0.5 <= present(cpu_seconds) < 1  # counted once
 
 
-_SPIKE = "import time\nblock = bytearray(800 * 2**20)\ntime.sleep(0.4)\ndel block\ntime.sleep({})\n"
+_SPIKE = "import time\nblock = bytearray(800 * 2**20)\n{}\ndel block\ntime.sleep({})\n"
 
 
 @pytest.mark.parametrize("rest_seconds", [0.1, 1.1])
 def test_a_spike_of_a_single_process_is_the_kernels(rest_seconds: float) -> None:
-    metrics = _record(*_python(_SPIKE.format(rest_seconds))).metrics
+    metrics = _record(*_python(_SPIKE.format("time.sleep(0.4)", rest_seconds))).metrics
     assert metrics.memory_peak_source == "kernel"
-    assert metrics.max_memory_used_mb is not None
-    assert 800 <= metrics.max_memory_used_mb < 830
+    assert 800 <= present(metrics.max_memory_used_mb) < 830
 
 
 def _whole_trees_peak(record: Record) -> str:
     """Of several processes the kernel knows the peak only in a control group of their own."""
-    assert record.sampling is not None
-    return "kernel" if "cgroup" in record.sampling.sources else "sampled"
+    return "kernel" if "cgroup" in present(record.sampling).sources else "sampled"
 
 
 def test_a_spike_of_a_child_is_seen_and_called_what_it_is() -> None:
-    program = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {_SPIKE.format(0)!r}])\n"
-    record = _record(*_python(program))
+    spike = READINGS + _SPIKE.format("wait_for_readings(10)", 0)
+    program = "import os, subprocess, sys\nos.environ['PROFILER'] = str(os.getppid())\n"
+    record = _record(*_python(f"{program}subprocess.run([sys.executable, '-c', {spike!r}])\n"))
     metrics = record.metrics
     assert metrics.memory_peak_source == _whole_trees_peak(record)
-    assert metrics.max_memory_used_mb is not None
-    assert metrics.max_memory_used_mb >= 792
+    assert present(metrics.max_memory_used_mb) >= 792
 
 
 def test_pages_shared_by_several_processes_count_once() -> None:
     program = (
-        "import os, time\nblock = bytearray(200 * 2**20)\n"
-        "for i in range(4):\n    if os.fork() == 0:\n        time.sleep(0.5)\n        os._exit(0)\n"
+        f"{READINGS}block = bytearray(200 * 2**20)\n"
+        "for i in range(4):\n    if os.fork() == 0:\n        wait_for_readings(20)\n        os._exit(0)\n"
         "for i in range(4): os.wait()\n"
     )
     record = _record(*_python(program), options=("--interval", "0.1"))
     metrics = record.metrics
     assert metrics.memory_peak_source == _whole_trees_peak(record)
-    assert metrics.max_memory_used_mb is not None
-    assert 200 <= metrics.max_memory_used_mb < 260
+    assert 200 <= present(metrics.max_memory_used_mb) < 260
     assert metrics.max_pids == 5
 
 
 def test_a_short_command_has_what_the_kernel_counted_and_no_advice() -> None:
-    record = _record(*_python("block = bytearray(100 * 2**20)"))
-    assert record.metrics.cpu_seconds is not None
-    assert record.metrics.cpu_seconds > 0
+    record = _record(*_python("block = bytearray(100 * 2**20)"), options=("--interval", "60"))
+    assert present(record.metrics.cpu_seconds) > 0
     assert record.metrics.duration_ms is not None
     assert record.metrics.memory_peak_source == "kernel"
     assert record.recommendation is None
 
 
-def test_a_command_of_half_a_second_has_a_course() -> None:
-    record = _record(*_python("import time; time.sleep(0.5)"))
+def test_a_command_shorter_than_the_interval_has_a_course() -> None:
+    record = _record(*_python(_UNTIL_READ), options=("--interval", "60"))
     assert record.series is not None
     assert record.series.memory_used_mb is not None
-    assert record.series.step_ms == 31.25
+    assert len([value for value in record.series.memory_used_mb if value is not None]) > 1
     assert record.metrics.memory_used_mb is not None
-    assert record.metrics.vcpu_used is not None
-    assert record.metrics.vcpu_used.max
+    assert present(record.metrics.vcpu_used).max
     assert record.recommendation is None  # there is little evidence in less than one interval
 
 
@@ -515,76 +482,8 @@ def test_the_record() -> None:
     assert record.metrics.billed_duration_ms is None
     assert record.metrics.vcpu_size
     assert record.metrics.memory_size_mb
-    assert record.sampling is not None
-    assert record.sampling.sources in {("processes",), ("processes", "cgroup")}
-    assert record.monitor is not None
-    assert record.monitor.max_rss_mb
-
-
-def test_the_series_and_the_slowdown_of_a_busy_command() -> None:
-    record = _record(*_python("import time\nwhile time.process_time() < 1.5: pass"), options=("--interval", "0.1"))
-    metrics, series = record.metrics, record.series
-    assert series is not None
-    assert series.started_at == record.started_at
-    assert series.vcpu_used is not None
-    assert series.memory_used_mb is not None
-    seconds = series.step_ms / 1000
-    assert metrics.cpu_seconds is not None
-    # The last step is longer than the run.
-    total = sum(used * seconds for used in series.vcpu_used if used is not None)
-    assert metrics.cpu_seconds * 0.97 <= total <= metrics.cpu_seconds * 1.03 + seconds
-    # A lower bound for any distribution of the work over the time; the run has less than one CPU on a busy machine.
-    assert metrics.vcpu_used is not None
-    assert metrics.vcpu_used.avg is not None
-    assert metrics.slowdown_at_vcpu is not None
-    assert metrics.slowdown_at_vcpu["0.25"].min >= max(1.0, metrics.vcpu_used.avg / 0.25 * 0.99)
-    assert metrics.vcpu_saturated_percent is not None
-    assert metrics.max_memory_used_at is None or metrics.max_memory_used_at >= (record.started_at or "")
-
-
-def test_two_scripts_have_their_cpu_time_and_memory_over_time(tmp_path: Path) -> None:
-    load, export, loaded = tmp_path / "load.py", tmp_path / "export.py", tmp_path / "loaded"
-    load.write_text(
-        f"block = bytearray(100 * 2**20)\n{_BURN.format(1)}"
-        f"time.sleep(0.4)\ndel block\nopen({str(loaded)!r}, 'w').close()\ntime.sleep(1)\n"
-    )
-    export.write_text(
-        f"import os, time\nwhile not os.path.exists({str(loaded)!r}): time.sleep(0.02)\n"
-        "block = bytearray(200 * 2**20)\ntime.sleep(0.6)\n"
-    )
-    both = f"{_PYTHON} {load} secret & {_PYTHON} {export} --password secret & wait"
-    record = _record("sh", "-c", both, options=("--interval", "0.1"))
-    series = record.series
-    assert series is not None
-    assert series.vcpu_used is not None
-    assert "secret" not in repr(series)
-    name = Path(_PYTHON).name
-    rows = {row.command: row for row in series.processes}
-    assert {f"{name} load.py", f"{name} export.py"} <= set(rows)
-    assert {len(row.vcpu_used or ()) for row in rows.values()} == {len(series.vcpu_used)}
-    assert {len(row.memory_used_mb or ()) for row in rows.values()} == {len(series.vcpu_used)}
-    used = {command: [vcpu or 0 for vcpu in row.vcpu_used or ()] for command, row in rows.items()}
-    held = {command: [size or 0 for size in row.memory_used_mb or ()] for command, row in rows.items()}
-    seconds = {command: sum(values) * series.step_ms / 1000 for command, values in used.items()}
-    assert 0.97 <= seconds[f"{name} load.py"] <= 1.5
-    assert seconds[f"{name} export.py"] <= 0.7
-    assert sum(seconds.values()) <= 1.05 * (record.metrics.cpu_seconds or 0)
-    assert 100 <= max(held[f"{name} load.py"]) <= 130
-    assert 200 <= max(held[f"{name} export.py"]) <= 230
-    last_busy = max(index for index, vcpu in enumerate(used[f"{name} load.py"]) if vcpu > 0.1)
-    assert held[f"{name} load.py"][last_busy] >= 95
-    assert held[f"{name} export.py"][last_busy] <= 30
-    peak = held[f"{name} export.py"].index(max(held[f"{name} export.py"]))
-    assert held[f"{name} load.py"][peak + 1] <= 30
-
-
-def test_many_samples_of_a_tree_that_changes_all_the_time() -> None:
-    words = ("sh", "-c", "i=0; while [ $i -lt 200 ]; do (/bin/true & /bin/true); i=$((i+1)); done; wait")
-    record = _record(*words, options=("--interval", "0.02"))
-    assert record.exit_code == 0
-    assert record.metrics.vcpu_used is not None
-    assert record.metrics.vcpu_used.max is not None
-    assert 0 < record.metrics.vcpu_used.max <= (os.cpu_count() or 1)
+    assert present(record.sampling).sources in {("processes",), ("processes", "cgroup")}
+    assert present(record.monitor).max_rss_mb
 
 
 # --- where the line goes -------------------------------------------------------------------------
@@ -614,23 +513,7 @@ def test_an_output_that_fails_in_the_end_costs_no_exit_code() -> None:
     assert _report(finished.stderr).record.exit_code == 3
 
 
-def test_text() -> None:
-    finished = _run("true", options=("--format", "text"))
-    assert finished.stderr.startswith(b"REPORT TaskId: ")
-    assert b"\tDuration: " in finished.stderr
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--format", "xml"),
-        ("--interval", "0.001"),
-        ("--interval", "x"),
-        ("--interval", "nan"),
-        ("--nonsense",),
-        ("--name", ""),
-    ],
-)
+@pytest.mark.parametrize("options", [("--format", "xml"), ("--interval", "0.001"), ("--nonsense",), ("--name", "")])
 def test_a_bad_option_is_one_sentence_and_starts_nothing(options: tuple[str, ...], tmp_path: Path) -> None:
     marker = tmp_path / "started"
     finished = _run("touch", str(marker), options=options)
@@ -639,19 +522,13 @@ def test_a_bad_option_is_one_sentence_and_starts_nothing(options: tuple[str, ...
     assert not marker.exists()
 
 
-def test_no_command() -> None:
-    finished = _run()
-    assert finished.returncode == 2
-    assert len(finished.stderr.splitlines()) == 1
-
-
 def test_a_short_command_is_run_without_slow_modules() -> None:
     """Each of them would delay every command. What the history, a sample or a GPU needs is imported for these alone."""
     command = (sys.executable, "-X", "importtime", "-m", "profiler", "run", "--no-history", "--", "true")
     finished = subprocess.run(command, capture_output=True, check=True, timeout=_LIMIT_SECONDS, text=True)
     lines = [line.rpartition("|")[2].strip() for line in finished.stderr.splitlines() if "import time:" in line]
     assert "profiler.local_run.session" in lines
-    slow = {"click", "http.client", "pathlib", "profiler.history.run_database", "pynvml", "sqlite3"}
+    slow = {"click", "http.client", "pathlib", "profiler.runs.history.run_database", "pynvml", "sqlite3"}
     assert not slow & {*lines}
     assert not {"profiler.aggregation.usage_by_command", "profiler.sizing.advice"} & {*lines}
     # The process of the command is forked between the two.
@@ -689,9 +566,8 @@ from profiler.cli import main
 from profiler.cli.wiring import build_session
 build_session._import_history = lambda: exec({_BURN.format(0.1)!r})
 main()"""
-    words = (sys.executable, "-c", program, "run", "--", "sleep", "0.6")
+    words = (sys.executable, "-c", program, "run", "--interval", "60", "--", *_python(_UNTIL_READ))
     done = subprocess.run(words, capture_output=True, check=True, timeout=_LIMIT_SECONDS)
     sampling = _report(done.stderr).record.sampling
     assert sampling is not None
-    assert sampling.samples is not None
-    assert sampling.samples >= 4
+    assert present(sampling.samples) >= 4

@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import pty
-import select
 import shlex
 import socket
 import struct
@@ -16,15 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from benchmarks.endpoint import TASK_ID, Task, serve
 from profiler.cli.run_options import RunOptions
 from profiler.cli.wiring.build_session import usual_duration_of
 from profiler.core.clock import SystemClock
-from profiler.history.run_database import HistoryStore
-from profiler.record.bounded_json_line import encode_line
-from tests.shown_runs import local
+from tests.task_endpoint import TASK_ID, Task, served
+from tests.terminals import read_until, shown_on_terminal
 
 RUN = (sys.executable, "-m", "profiler", "run", "--no-history")
 
@@ -40,35 +36,18 @@ def run(*words: str, **environment: str) -> tuple[dict[str, Any], int]:
 @pytest.fixture
 def endpoint() -> Iterator[str]:
     """A served ECS task; the own container is the monitor's there, which is as good as any."""
-    server = serve(Task(2))
-    yield f"http://127.0.0.1:{server.server_address[1]}/v4/own"
-    server.shutdown()
-    server.server_close()
+    with served(Task(2)) as found:
+        yield found.address
 
 
-def test_labels_are_found_and_given() -> None:
-    record, _ = run("--label", "team=data", "--label", "host=mine", "--", "true")
-    labels = record["labels"]
+def test_labels_are_found_and_a_given_one_wins() -> None:
+    runners = {"AWS_BATCH_JOB_ID": "4c8d2c6e", "AIRFLOW_CTX_DAG_ID": "nightly"}
+    given = ("--label", "team=data", "--label", "host=mine", "--label", "batch.job=mine")
+    labels = run(*given, "--", "true", **runners)[0]["labels"]
     assert (labels["team"], labels["host"]) == ("data", "mine")
     assert labels["user"]
-
-
-def test_a_runner_is_labelled_and_a_given_label_wins() -> None:
-    runners = {"AWS_BATCH_JOB_ID": "4c8d2c6e", "AIRFLOW_CTX_DAG_ID": "nightly"}
-    record, _ = run("--label", "batch.job=mine", "--", "true", **runners)
-    labels = record["labels"]
     assert (labels["batch.job"], labels["airflow.dag"]) == ("mine", "nightly")
     assert "batch.attempt" not in labels
-
-
-def test_a_bad_label_keeps_the_command_from_starting(tmp_path: Path) -> None:
-    mark = tmp_path / "started"
-    done = subprocess.run(
-        [*RUN, "--label", "bad", "--", "touch", str(mark)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert done.stderr.count("\n") == 1
-    assert not mark.exists()
 
 
 def test_a_name_that_is_no_text_is_survived() -> None:
@@ -102,11 +81,6 @@ def test_a_command_of_any_length_that_is_not_there_is_a_sentence_and_a_line() ->
         assert json.loads(line)["record"]["family"] == "x" * 254 + "…"
 
 
-def test_a_name_of_255_characters_stays_whole() -> None:
-    record, _ = run("--name", "ä" * 255, "--", "true")
-    assert record["family"] == "ä" * 255
-
-
 def test_inside_ecs_the_run_is_the_tasks(endpoint: str) -> None:
     record, exit_code = run("--", "sh", "-c", "exit 4", ECS_CONTAINER_METADATA_URI_V4=endpoint)
     assert exit_code == 4
@@ -114,14 +88,10 @@ def test_inside_ecs_the_run_is_the_tasks(endpoint: str) -> None:
     assert record["container"]["name"] == "task-monitor"
     assert (record["logGroup"], record["logStream"]) == ("/ecs/bench", f"ecs/task-monitor/{TASK_ID}")
     assert record["taskSize"] == {"vcpu": 1, "memoryMB": 2048}
+    assert record["visible"] == {"memoryMB": record["visible"]["memoryMB"], "cpus": record["processor"]["count"]}
     metrics = record["metrics"]
     assert (metrics["vcpuSize"], metrics["vcpuShare"], metrics["memorySizeMB"]) == (1, 0.25, 512)
     assert metrics["billedDurationMs"] == 60000
-
-
-def test_inside_ecs_a_given_name_stays(endpoint: str) -> None:
-    record, _ = run("--name", "mine", "--", "true", ECS_CONTAINER_METADATA_URI_V4=endpoint)
-    assert (record["family"], record["taskId"]) == ("mine", TASK_ID)
 
 
 def test_an_endpoint_that_is_silent_costs_the_identity_only() -> None:
@@ -131,22 +101,15 @@ def test_an_endpoint_that_is_silent_costs_the_identity_only() -> None:
     assert (exit_code, record["launchType"], record["family"]) == (4, "LOCAL", "sh")
 
 
+def test_the_family_is_what_an_interpreter_runs(tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text("")
+    record, exit_code = run("--", "sh", "-c", f"python3 {tmp_path}/job.py")
+    assert (exit_code, record["family"]) == (0, "job")
+
+
 def on_a_terminal(*words: str, kind: str = "xterm") -> str:
-    """All that a terminal of 80 x 24 shows of a command."""
-    controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    environment = {**os.environ, "TERM": kind}
-    process = subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=terminal, close_fds=True, env=environment)
-    os.close(terminal)
-    shown = b""
-    while True:
-        try:
-            shown += os.read(controller, 65536)
-        except OSError:
-            break
-    process.wait()
-    os.close(controller)
-    return shown.decode()
+    """All that a terminal shows of a command."""
+    return shown_on_terminal(words, {**os.environ, "TERM": kind})[0]
 
 
 def test_the_live_view_keeps_to_the_bottom_and_gives_the_terminal_back() -> None:
@@ -162,14 +125,25 @@ def test_the_live_view_keeps_to_the_bottom_and_gives_the_terminal_back() -> None
     assert "from the command" in shown
 
 
-def seen_until(terminal: int, wanted: bytes) -> bytes:
-    """What a terminal shows up to that."""
-    seen = b""
-    while wanted not in seen:
-        ready, _, _ = select.select([terminal], [], [], 60)
-        assert ready, seen
-        seen += os.read(terminal, 1)
-    return seen
+def test_quiet_prints_only_what_the_command_prints_and_stores_the_run(tmp_path: Path) -> None:
+    history = tmp_path / "history.sqlite3"
+    stored = (*RUN[:-1], "-q", "--history", str(history), "--runs", "2")
+    assert on_a_terminal(*stored, "--", "echo", "from the command").split("\n") == ["from the command"] * 2 + [""]
+    assert subprocess.run([*stored, "--", "true"], capture_output=True, check=True).stderr == b""
+    shown = [sys.executable, "-m", "profiler", "history", "--json", "--history", str(history)]
+    assert len(subprocess.run(shown, capture_output=True, check=True).stdout.splitlines()) == 4
+
+
+def test_quiet_says_why_the_exit_code_is_not_that_of_the_command() -> None:
+    for words, code, sentence in (
+        (("--max-duration", "1ms", "--", "sleep", "0.1"), 3, "exceeded the budget"),
+        (("--", "no-such-program"), 127, "was not found in PATH; check its spelling."),
+        (("--", "cat x | wc"), 127, "for a shell's command line, write sh -c 'cat x | wc'."),
+        (("--live", "--", "true"), 2, "--live prints what --quiet does not"),
+    ):
+        done = subprocess.run([*RUN, "--quiet", *words], capture_output=True, text=True, check=False)
+        assert (done.returncode, len(done.stderr.splitlines())) == (code, 1)
+        assert sentence in done.stderr
 
 
 def test_the_live_view_gives_the_terminal_to_the_shell_while_the_command_is_stopped() -> None:
@@ -179,14 +153,14 @@ def test_the_live_view_gives_the_terminal_to_the_shell_while_the_command_is_stop
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     reserved, closed = b"\x1b[1;20r", b"\x1b[24;1H\x1b[2K\x1b[r"
     os.write(terminal, f"{shlex.join(RUN)} --live --interval 0.1 --output /dev/null -- cat\n".encode())
-    seen_until(terminal, reserved)
+    read_until(terminal, reserved)
     os.write(terminal, b"\x1a")
-    seen_until(terminal, closed)
-    seen_until(terminal, b"Stopped")
+    read_until(terminal, closed)
+    read_until(terminal, b"Stopped")
     os.write(terminal, b"fg\n")
-    seen_until(terminal, reserved)
+    read_until(terminal, reserved)
     os.write(terminal, b"\x04")
-    seen_until(terminal, closed)
+    read_until(terminal, closed)
     os.write(terminal, b"exit\n")
     os.waitpid(pid, 0)
     os.close(terminal)
@@ -212,27 +186,13 @@ def test_without_stderr_warnings_are_not_written_into_the_output(tmp_path: Path)
     assert json.loads(line)["type"] == "task.report"
 
 
-def test_the_time_left_comes_from_the_history(tmp_path: Path) -> None:
-    path = tmp_path / "history.sqlite3"
-    history = HistoryStore(path, SystemClock())
-    for number in range(3):
-        metrics = replace(local().record.metrics, duration_ms=1000)
-        record = replace(local().record, task_id=str(number), family="sleep", status="success", metrics=metrics)
-        report = replace(local(), record=record)
-        history.add(encode_line(report), report, (), max_runs=9)
-    run_words = (*RUN[:-1], "--history", str(path), "--output", "/dev/null", "--live", "--interval", "0.2")
-    shown = on_a_terminal(*run_words, "--", "sleep", "3.5")
-    assert "1 process, 1 thread" in shown
-    assert "longer than usual (p95 0:01)" in shown
-
-
 def test_a_history_that_cannot_be_used_has_no_usual_duration(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite3"
     options = RunOptions(words=("sleep",), history_file=str(path))
     assert usual_duration_of(options, SystemClock()) is None
     path.write_bytes(b"damaged" * 1000)
     assert usual_duration_of(options, SystemClock()) is None
-    assert usual_duration_of(replace(options, history_file=str(tmp_path)), SystemClock()) is None
+    assert usual_duration_of(options._replace(history_file=str(tmp_path)), SystemClock()) is None
 
 
 @pytest.mark.parametrize(("kind", "seconds"), [("xterm", "0.01"), ("dumb", "0.4")])

@@ -11,10 +11,11 @@ import pytest
 
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import Record, decode
+from tests.values import present
 
 _PYTHON = os.path.realpath(sys.executable)
 _LIMIT_SECONDS = 60
-_MOST = 60.0  # of the time; the machine may be busy, and the start of Python counts
+_MOST = 60.0  # percent
 
 _CONNECTED = """
 import os, socket, time
@@ -37,8 +38,9 @@ _PROGRAMS = {
 _BURN = "import time\nend = time.process_time() + 1\nwhile time.process_time() < end: pass\n"
 
 
-def _record(program: str, *prefix: str) -> Record:
-    command = (sys.executable, "-m", "profiler", "run", "--interval", "0.1", "--", *prefix, _PYTHON, "-c", program)
+def _record(program: str, *prefix: str, argument: str = "") -> Record:
+    run = (sys.executable, "-m", "profiler", "run", "--interval", "0.1", "--")
+    command = (*run, *prefix, _PYTHON, "-c", program, argument)
     finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS)
     assert finished.returncode == 0, finished.stderr
     return decode(finished.stderr.splitlines()[-1]).record
@@ -46,14 +48,19 @@ def _record(program: str, *prefix: str) -> Record:
 
 def _breakdown(program: str, *prefix: str) -> TimeBreakdown:
     made = _record(textwrap.dedent(program), *prefix).time_breakdown
-    assert made is not None
-    return made
+    return present(made)
+
+
+def _of_waits(made: TimeBreakdown, kind: str) -> float:
+    """The share of a wait in all waits but the wait for a CPU, which depends on the load of the machine."""
+    rest = 100 - (made.on_cpu_percent or 0) - (made.waiting_for_cpu_percent or 0)
+    return float(100 * (getattr(made, f"{kind}_percent") or 0) / rest)
 
 
 @pytest.mark.parametrize("kind", _PROGRAMS)
 def test_what_a_program_waits_for(kind: str) -> None:
     made = _breakdown(_PROGRAMS[kind])
-    assert getattr(made, f"{kind}_percent") > _MOST
+    assert _of_waits(made, kind) > _MOST
 
 
 @pytest.mark.parametrize(
@@ -66,21 +73,13 @@ def test_what_a_program_waits_for(kind: str) -> None:
 )
 def test_the_peer_of_a_connection_is_named(wait: str) -> None:
     made = _breakdown(_CONNECTED + "print(connection.getpeername())\n" + wait)
-    assert made.network_percent is not None
-    assert made.network_percent > _MOST
+    assert _of_waits(made, "network") > _MOST
     assert made.waiting_for[0].target.startswith("127.0.0.1:")
-
-
-def test_an_asynchronous_program_sleeps() -> None:
-    made = _breakdown("import asyncio; asyncio.run(asyncio.sleep(2))")
-    assert made.sleep_percent is not None
-    assert made.sleep_percent > _MOST
 
 
 def test_a_child_that_computes_is_on_the_cpu_and_not_waited_for() -> None:
     made = _breakdown(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {_BURN!r}])")
-    assert made.child_percent is not None
-    assert made.child_percent < _MOST
+    assert present(made.child_percent) < _MOST
     assert (made.on_cpu_percent or 0) + (made.waiting_for_cpu_percent or 0) > _MOST
 
 
@@ -106,10 +105,8 @@ def test_two_programs_on_one_cpu_wait_for_each_other() -> None:
     start = f"subprocess.Popen([sys.executable, '-c', {_BURN!r}])"
     program = f"import subprocess, sys\nfor each in [{start}, {start}]: each.wait()"
     record = _record(program, "taskset", "-c", cpu)
-    assert record.metrics.cpu_wait_seconds is not None
-    assert record.metrics.cpu_wait_seconds > 0.7  # each of them waits while the other one runs for a second
-    assert record.series is not None
-    assert max(value or 0 for value in record.series.cpu_wait or ()) > 0.5
+    assert present(record.metrics.cpu_wait_seconds) > 0.7  # each of them waits while the other one runs for a second
+    assert max(value or 0 for value in present(record.series).cpu_wait or ()) > 0.5
 
 
 _AS_NOBODY = """
@@ -143,24 +140,3 @@ def test_without_proc_nothing_is_known() -> None:
     finished = subprocess.run((*without_proc, *command), capture_output=True, check=False, timeout=_LIMIT_SECONDS)
     assert finished.returncode == 0, finished.stderr
     assert decode(finished.stderr.splitlines()[-1]).record.time_breakdown is None
-
-
-@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a C compiler")
-def test_another_thread_may_execute_a_program(tmp_path: Path) -> None:
-    source, program = tmp_path / "job.c", tmp_path / "job"
-    source.write_text(
-        """
-        #include <pthread.h>
-        #include <time.h>
-        #include <unistd.h>
-        static void *next(void *_) { usleep(700000); execlp("sleep", "sleep", "1", (char *)0); return 0; }
-        int main(void) { pthread_t it; pthread_create(&it, 0, next, 0); for (;;) { } }
-        """
-    )
-    subprocess.run(("gcc", "-pthread", "-o", program, source), check=True)
-    command = (sys.executable, "-m", "profiler", "run", "--interval", "0.1", "--", program)
-    finished = subprocess.run(command, capture_output=True, check=False, timeout=_LIMIT_SECONDS)
-    assert finished.returncode == 0, finished.stderr
-    record = decode(finished.stderr.splitlines()[-1]).record
-    assert record.time_breakdown is not None
-    assert min(record.time_breakdown.waiting_for_cpu_percent or 0, record.metrics.cpu_wait_seconds or 0) >= 0

@@ -10,25 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.endpoint import TASK_ID
 from profiler.record.record_model import decode
-from tests.aws import FakeAws, fake_aws
+from tests.aws import FakeAws
 from tests.integration.sidecar import Sidecar
 from tests.pipes import Pipe
+from tests.task_endpoint import GROUP, STREAM
+from tests.values import present
 from tests.waiting import wait_until
 
-GROUP = "/ecs/bench"
-STREAM = f"ecs/batch/{TASK_ID}"
 NO_AWS = {"AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent"}
 RUN = (sys.executable, "-m", "profiler", "run", "--no-history")
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[FakeAws]:
-    with fake_aws() as server:
-        server.create_log_group(GROUP)
-        server.create_log_stream(GROUP, STREAM)
-        yield server
 
 
 @pytest.fixture
@@ -66,8 +57,7 @@ def test_the_report_is_printed_as_soon_as_the_output_is_read(pipe: Pipe) -> None
     with Sidecar(NO_AWS, output=pipe.write_end, CHECKPOINT_SECONDS="0.1", STOP_SECONDS="60") as sidecar:
         sidecar.wait_for_samples(30)
         sidecar.end_batch()
-        assert sidecar.process.stderr is not None
-        for line in sidecar.process.stderr:
+        for line in present(sidecar.process.stderr):
             if b"The report is not printed" in line:
                 break
         pipe.drop_filling()
@@ -80,13 +70,12 @@ def test_the_reason_for_a_printed_report_is_written_as_soon_as_the_log_is_read(p
     with Sidecar(NO_AWS, errors=pipe.write_end, STOP_SECONDS="60") as sidecar:
         sidecar.wait_for_samples()
         sidecar.end_batch()
-        assert sidecar.process.stdout is not None
-        assert json.loads(sidecar.process.stdout.readline())["type"] == "task.report"
+        assert json.loads(present(sidecar.process.stdout).readline())["type"] == "task.report"
         pipe.drop_filling()
         sidecar.process.wait(60)
-    (line,) = [json.loads(line) for line in pipe.read_lines()]
-    assert line["level"] == "error"
-    assert line["event"].startswith("The report goes to the monitor's own output: CloudWatch Logs cannot be reached")
+    lines = [json.loads(line) for line in pipe.read_lines()]  # on a busy machine a request may time out: a warning
+    (sentence,) = [line["event"] for line in lines if line["level"] == "error"]
+    assert sentence.startswith("The report goes to the monitor's own output: CloudWatch Logs cannot be reached")
 
 
 def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(pipe: Pipe, tmp_path: Path) -> None:
@@ -99,8 +88,7 @@ def test_a_report_that_nobody_reads_does_not_hold_the_exit_code_of_run(pipe: Pip
 
 def test_run_prints_its_report_once_somebody_reads(pipe: Pipe) -> None:
     with subprocess.Popen((*RUN, "--", "echo", "done"), stdout=subprocess.PIPE, stderr=pipe.write_end) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"done\n"
+        assert present(process.stdout).readline() == b"done\n"
         pipe.drop_filling()
         process.wait(60)
     (line,) = pipe.read_lines()
@@ -113,8 +101,7 @@ def test_the_output_of_the_command_stays_blocking(pipe: Pipe) -> None:
     with subprocess.Popen(
         (*RUN, "--", sys.executable, "-c", code), stdout=subprocess.PIPE, stderr=pipe.write_end
     ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"True\n"
+        assert present(process.stdout).readline() == b"True\n"
         pipe.drop_filling()
         found = b""
         while found.count(b"y") < 100_000:

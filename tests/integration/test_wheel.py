@@ -11,10 +11,10 @@ from zipfile import ZipFile
 
 import pytest
 
-from profiler.account_setup.forwarder_zip import fingerprint
+from profiler.aws_account.setup.forwarder_zip import fingerprint
+from tests.documentation import scripts
 from tests.integration.test_kibana_import import PlayedDashboards
 from tests.unit.forwarder.task.test_task_event import EVENT
-from tools.release import first_commands
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,8 +61,10 @@ def task_profiler(installed: Path, *words: str, text: str = "") -> str:
 
 def test_every_python_file_has_a_name_that_can_be_imported(wheel: Path) -> None:
     with ZipFile(wheel) as opened:
-        files = [Path(name) for name in opened.namelist() if name.endswith(".py")]
-    assert Path("profiler/shipped/forwarder/preview.py") in files
+        # What setup copies is no module of the package.
+        shipped = "profiler/shipped/"
+        files = [Path(name) for name in opened.namelist() if name.endswith(".py") and not name.startswith(shipped)]
+    assert Path("profiler/forwarder/task_stopped.py") in files
     for file in files:
         for part in file.with_suffix("").parts:
             assert part.isidentifier(), file
@@ -78,18 +80,20 @@ def test_the_installed_package_is_the_one_that_runs(installed: Path) -> None:
     assert Path(done.stdout.strip()) == installed / "profiler" / "__init__.py"
 
 
-def test_the_readmes_first_commands_run(installed: Path, tmp_path: Path) -> None:
-    """The first one installs the wheel, as the fixture has done. `make release-check` runs that one, too."""
-    install, *others = first_commands().splitlines(keepends=True)
-    assert install.startswith("pip install ")
+def test_the_readmes_commands_for_a_slow_batch_run(installed: Path, tmp_path: Path) -> None:
+    """The first one installs the package, as the fixture has done."""
+    (slow,) = [script for script in scripts(Path("README.md")) if "task-profiler run" in script]
+    install, *others = slow.splitlines(keepends=True)
+    assert install.startswith("pipx install ")
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TASK_PROFILER")}
     environment |= {"PYTHONPATH": str(installed), "XDG_DATA_HOME": str(tmp_path)}
     environment["PATH"] = f"{installed / 'bin'}{os.pathsep}{environment['PATH']}"
     command = ["bash", "-euc", "".join(others)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stderr)["type"] == "task.report"
-    assert "success" in done.stdout  # in the history
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("{")]
+    assert json.loads(line)["record"]["family"] == "words"
+    assert "With 0." in done.stdout
 
 
 def test_notify_runs_the_shipped_forwarder(installed: Path) -> None:
@@ -99,7 +103,7 @@ def test_notify_runs_the_shipped_forwarder(installed: Path) -> None:
 
 def test_the_shipped_zip_is_that_of_the_repository(installed: Path) -> None:
     """Building it takes ten seconds of pip; its own files and the hashes of its packages decide what it contains."""
-    program = "from profiler.account_setup import forwarder_zip as built; print(built.fingerprint())"
+    program = "from profiler.aws_account.setup import forwarder_zip as built; print(built.fingerprint())"
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     done = subprocess.run(
         (sys.executable, "-c", program), cwd=installed, env=environment, capture_output=True, text=True, check=True
@@ -114,3 +118,27 @@ def test_kibana_import_reads_the_shipped_templates_and_dashboards(installed: Pat
     assert "would import: " in printed
     assert not played.imports
     assert not played.put
+
+
+@pytest.mark.parametrize("variable", ["PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP"])
+def test_the_variables_of_a_users_python_are_for_the_users_command(
+    installed: Path, tmp_path: Path, variable: str
+) -> None:
+    for name in ("profiler.py", "msgspec.py", "click.py"):
+        (tmp_path / name).write_text("raise SystemExit('the module of the user')\n")
+    values = {
+        "PYTHONPATH": f"{tmp_path}:{installed}",
+        "PYTHONHOME": sys.base_prefix,
+        "PYTHONSTARTUP": str(tmp_path / "profiler.py"),
+    }
+    environment = {"PYTHONPATH": str(installed), variable: values[variable]}
+    done = subprocess.run(
+        [str(installed / "bin" / "task-profiler"), "run", "--no-history", "--", "env"],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{variable}={values[variable]}\n" in done.stdout
+    assert "task.report" in done.stderr

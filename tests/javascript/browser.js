@@ -1,5 +1,8 @@
 // What the figures need of a browser: a width, and colours, which are their own names here.
 
+import { content } from "#page/content.js";
+
+content.scale = { nearLimit: 0.3, vcpu: 0.1, mb: 1 };
 globalThis.window = { innerWidth: 1280 };
 globalThis.document = { documentElement: {} };
 globalThis.getComputedStyle = () => ({ getPropertyValue: (name) => name.slice(2) });

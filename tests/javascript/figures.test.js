@@ -1,173 +1,22 @@
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { nameLines, rowsHeight } from "#page/charts.js";
-import { countFigure, countStep } from "#page/count_chart.js";
-import { durationFigure } from "#page/duration_chart.js";
-import { CPU_HEAT, heatmapFigure, MEMORY_HEAT } from "#page/heatmap.js";
+import { morningGrid } from "#page/morning_grid.js";
 import { nightLanes, shownPeriod } from "#page/night_lanes.js";
 import { coursePath } from "#page/overview_strip.js";
 import { cardPosition } from "#page/run_card.js";
 import { runFigure, wholeRange } from "#page/run_figure.js";
 import { readingsAt } from "#page/run_rows.js";
-import { asPlotted, bucketsOf } from "#page/time_buckets.js";
-import { DAY } from "#page/time_units.js";
-import { HOUR, runAt, START } from "./browser.js";
-
-const heatmap = (runs, statistic) => heatmapFigure(runs, bucketsOf(runs), CPU_HEAT, statistic);
-
-test("a cell of the heatmap is the highest peak of its runs, and a mark is a kill", () => {
-  const runs = [
-    runAt(0, { vcpuMax: 1, vcpuSize: 4 }),
-    runAt(0, { vcpuMax: 2, vcpuSize: 2 }),
-    runAt(24, { outcome: "out of memory" }),
-    runAt(73, { vcpuMax: 1, vcpuSize: 2 }),
-  ];
-  const [{ z, text }, kills] = heatmap(runs).traces;
-  assert.deepEqual(z, [[100, null, null, 50]]);
-  assert.equal(text[0][0], "<b>etl</b><br>2026-11-20<br>100 % peak CPU, runs: 2");
-  assert.deepEqual([kills.x, kills.y], [[asPlotted(START - 6 * HOUR + 1.5 * DAY)], [0]]);
-  assert.match(kills.hovertext[0], /– peak CPU, runs: 1<br>out of memory: 1$/);
-  const killed = [runAt(0, { peak: 990, size: 1000, outcome: "out of memory" })];
-  const memory = heatmapFigure(killed, bucketsOf(killed), MEMORY_HEAT);
-  assert.deepEqual(memory.traces[0].z, [[99]]);
-  assert.match(memory.label, /^Heatmap of the peak memory use of 1 family over/);
-});
-
-test("from three days on, a night is one cell", () => {
-  const nights = [0, 1, 2, 3, 4].map((night) => runAt(24 * night + night, { vcpuMax: 1, vcpuSize: 1 }));
-  assert.deepEqual(heatmap(nights).traces[0].z, [[100, 100, 100, 100, 100]]);
-});
-
-test("a cell of averages is the mean of its runs, and a cell without a run is empty", () => {
-  const runs = [runAt(0, { cpu: 20 }), runAt(0, { cpu: 40, outcome: "out of memory" }), runAt(12, { cpu: 90 })];
-  const { traces, layout } = heatmap(runs, "average");
-  const [{ z, text, x, y }] = traces;
-  assert.equal(z.length, 1);
-  assert.equal(z[0][0], 30);
-  assert.equal(z[0].at(-1), 90);
-  assert.ok(z[0].slice(1, -1).every((value) => value === null));
-  assert.equal(text[0][0], "<b>etl</b><br>2026-11-20 06:00<br>30 % average CPU, runs: 2<br>out of memory: 1");
-  assert.equal(text[0][1], "");
-  assert.deepEqual([x.length, y.length], [z[0].length + 1, 2]);
-  assert.deepEqual(layout.yaxis.ticktext, ["etl"]);
-});
-
-test("names of families cannot become HTML", () => {
-  const runs = [runAt(0, { cpu: 20, family: "<b>&" })];
-  const { traces, layout } = heatmap(runs, "average");
-  assert.ok(traces[0].text[0][0].startsWith("<b>&lt;b&gt;&amp;</b>"));
-  assert.deepEqual(layout.yaxis.ticktext, ["&lt;b&gt;&amp;"]);
-});
-
-test("of more than 30 families, those with the most runs are drawn", () => {
-  const runs = Array.from({ length: 40 }, (_, number) => runAt(number, { cpu: 1, family: `family-${number % 35}` }));
-  const { traces, layout } = heatmap(runs, "average");
-  assert.equal(traces[0].z.length, 30);
-  assert.match(layout.annotations[0].text, /^Not drawn: 5 families with fewer runs/);
-});
-
-test("a long name of a family has several lines, broken after its words, and its row has room for them", () => {
-  const name = "nightly-export-of-orders-and-invoices-to-the-warehouse-of-eu";
-  assert.deepEqual(nameLines(name), ["nightly-export-of-orders-", "and-invoices-to-the-", "warehouse-of-eu"]);
-  assert.deepEqual(nameLines("a".repeat(30)), ["a".repeat(26), "aaaa"]);
-  assert.deepEqual(nameLines("x".repeat(300)).at(-1), `${"x".repeat(25)}…`);
-  assert.deepEqual(nameLines("<b>"), ["<b>"]);
-  assert.equal(rowsHeight(["etl", "report"]), 2 * 26);
-  assert.ok(rowsHeight(["etl", name]) > 2 * 40);
-});
-
-test("a duration far above the 95th percentile is at the edge of its row and flattens no line", () => {
-  const runs = Array.from({ length: 30 }, (_, hours) => runAt(hours, { ms: hours === 7 ? 2e7 : 2e4 }));
-  const [, line] = durationFigure(runs, bucketsOf(runs)).traces;
-  assert.equal(line.marker.symbol[7], "triangle-up");
-  assert.deepEqual([...new Set(line.marker.symbol)], ["circle", "triangle-up", null]);
-  assert.ok(line.y[7] < line.y[6] && line.y[7] > -0.5, "above its neighbours, in its row");
-  assert.ok(line.y[6] < 0.25, "above zero");
-  assert.match(line.hovertext[7], /5h 33m/);
-});
-
-test("charts without data say so", () => {
-  assert.match(heatmap([runAt(0)]).nothing, /measured peak CPU percentage/);
-  assert.match(countFigure([], bucketsOf([])).nothing, /start time/);
-  assert.match(durationFigure([runAt(0, { ms: undefined })]).nothing, /measured duration/);
-});
-
-test("runs are counted by outcome", () => {
-  const runs = [runAt(0), runAt(0), runAt(1, { outcome: "failure" }), runAt(1, { began: undefined })];
-  const { traces, label } = countFigure(runs, bucketsOf(runs));
-  assert.deepEqual(
-    traces.map(({ name, y }) => [name, y.reduce((a, b) => a + b)]),
-    [
-      ["success", 2],
-      ["failure", 1],
-    ],
-  );
-  assert.equal(label, "Number of runs over time by outcome: 2 success, 1 failure.");
-});
-
-test("counts have whole numbers on their axis", () => {
-  assert.deepEqual([0, 1, 6, 7, 12, 13, 45, 5000].map(countStep), [1, 1, 1, 2, 2, 5, 10, 1000]);
-  const runs = [runAt(0), runAt(0, { outcome: "failure" }), runAt(1)];
-  assert.equal(countFigure(runs, bucketsOf(runs)).layout.yaxis.dtick, 1);
-});
-
-test("durations are a line for each family over time, and a band from the median to the 95th percentile", () => {
-  const runs = [1, 2, 3].flatMap((hours) => [
-    runAt(hours, { ms: 1000 * hours }),
-    runAt(hours, { ms: 60e3, family: "longer" }),
-  ]);
-  const { traces, layout, label } = durationFigure(runs, bucketsOf(runs));
-  const [band, line] = traces;
-  const heights = line.y.slice(0, 3);
-  assert.equal(line.x.length, 8);
-  assert.ok(heights[0] > heights[1] && heights[1] > heights[2], "a longer run is higher in its row");
-  assert.ok(band.y[0] > band.y[2] && heights[2] < band.y[2], "the longest is above the 95th percentile");
-  assert.equal(band.y[0], heights[1]);
-  assert.deepEqual(
-    layout.annotations.map(({ text }) => text),
-    ["2.0 s, p95 2.9 s", "1m 00s, p95 1m 00s"],
-  );
-  assert.match(line.hovertext[0], /07:00: 1.0 s, runs: 1<br>usual: median 2.0 s, p95 2.9 s$/);
-  assert.match(label, /^Duration of 2 families over time/);
-});
-
-test("the usual duration is that of the successful runs, else of all", () => {
-  const numbersOf = (runs) => durationFigure(runs, bucketsOf(runs)).layout.annotations.map(({ text }) => text);
-  const failed = [1, 2].map((hours) => runAt(hours, { ms: 5000, outcome: "failure" }));
-  assert.deepEqual(numbersOf([...failed, runAt(3, { ms: 60e3 })]), ["1m 00s, p95 1m 00s"]);
-  assert.deepEqual(numbersOf(failed), ["5.0 s, p95 5.0 s"]);
-});
+import { runAt } from "./browser.js";
 
 test("rows are in the order of the selected runs in every chart", () => {
-  const measured = { vcpuMax: 1, vcpuSize: 1, cpu: 1 };
   const runs = [
-    runAt(0, { ...measured, family: "b" }),
-    runAt(1, { ...measured, family: "a" }),
-    runAt(2, { ...measured, family: "a" }),
+    runAt(0, { family: "b" }),
+    ...[1, 2].map((hours) => runAt(hours, { family: "a" })),
     ...[3, 4, 5].map((hours) => runAt(hours, { family: "c" })),
-    runAt(6, { ...measured, family: "c", ms: undefined }),
   ];
-  const rowsOf = ({ layout }) => layout.yaxis.ticktext;
-  assert.deepEqual(rowsOf(heatmap(runs)), ["c", "a", "b"]);
-  assert.deepEqual(rowsOf(durationFigure(runs, bucketsOf(runs))), ["c", "a", "b"]);
-  const { lanes } = nightLanes(runs, shownPeriod(runs));
-  assert.deepEqual(
-    lanes.map(({ family }) => family),
-    ["c", "a", "b"],
-  );
-});
-
-test("a cell of 0 % differs from the panel by 16 of 255 in a channel", () => {
-  const css = readFileSync("profiler/html_report/assets/page.css", "utf8");
-  const values = (name) => [...css.matchAll(new RegExp(`--${name}: #(\\w{6})`, "g"))].map(([, hex]) => hex);
-  const channels = (hex) => hex.match(/../g).map((pair) => Number.parseInt(pair, 16));
-  for (const name of ["cpu0", "mem0"]) {
-    values(name).forEach((hex, theme) => {
-      const panel = channels(values("panel")[theme]);
-      assert.ok(Math.max(...channels(hex).map((value, at) => Math.abs(value - panel[at]))) >= 16, name);
-    });
-  }
+  const families = ({ family }) => family;
+  assert.deepEqual(nightLanes(runs, shownPeriod(runs)).lanes.map(families), ["c", "a", "b"]);
+  assert.deepEqual(morningGrid(runs).rows.map(families), ["c", "a", "b"]);
 });
 
 const SERIES = { ms: [1000, 2000, 3000], vcpu: [0.5, null, 1], mb: [100, 900, 200] };
@@ -186,6 +35,18 @@ test("each measured quantity has a chart, and all have one time axis", () => {
   assert.deepEqual(layout.xaxis.range, [-12, 3012]);
   assert.ok(layout.yaxis.domain[0] > layout.yaxis2.domain[1]);
   assert.equal(layout.xaxis.anchor, "y2");
+});
+
+test("a hole is not drawn, and the step after it is", () => {
+  const [vcpu] = runFigure(RUN).traces;
+  assert.deepEqual(vcpu.x, [0, 1000, 2000, 2000, 3000]);
+  assert.deepEqual(vcpu.y, [0.5, 0.5, null, 1, 1]);
+});
+
+test("the scale does not blow up noise", () => {
+  const idle = { ...RUN, vcpuSize: 2, series: { ms: [1000], vcpu: [0.01], mb: [0.2] }, peak: 0.2 };
+  const { yaxis, yaxis2 } = runFigure(idle).layout;
+  assert.deepEqual([yaxis.range[1], yaxis2.range[1]], [0.1 * 1.1, 1.1]);
 });
 
 test("a limit near the values is a line, one far above them is words", () => {
@@ -281,5 +142,5 @@ test("a peak of the kernel that no sample has seen is a line", () => {
 test("a full CPU is not red, a full memory is", () => {
   const { shapes } = runFigure({ ...RUN, peak: 990 }).layout;
   const limits = shapes.filter(({ line }) => line.dash === "dash").map(({ line }) => line.color);
-  assert.deepEqual(limits, ["faint", "oom"]);
+  assert.deepEqual(limits, ["faint", "hot-text"]);
 });

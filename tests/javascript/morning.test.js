@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cellName, cellSign, morningGrid, ratioText, sparkline } from "#page/morning_grid.js";
+import { cellLines, cellName, countName, morningGrid, ratioText, STATISTICS, sparkline } from "#page/morning_grid.js";
 import { HOUR, runAt } from "./browser.js";
 
 const DAY_HOURS = 24;
@@ -66,21 +66,55 @@ test("a cell opens the killed run, else the failed one, else the highest, and ma
   assert.equal(cellOf(high, lower, failed, killed).opens, killed);
   assert.equal(cellOf(high, lower, failed).opens, failed);
   assert.equal(cellOf(nightOf(4), high).opens, high);
-  assert.equal(cellSign(cellOf(high, lower, failed, killed)), "✕!2");
+  assert.deepEqual(cellLines(cellOf(high, lower, failed, killed)), ["100", "✕!2"]);
   assert.equal(
     cellName("etl", "2026-11-24", cellOf(high, lower, failed, killed)),
     "etl, 2026-11-24, memory peak 100 %, 1 killed, 2 failed, 4 runs",
   );
   assert.equal(cellName("etl", "2026-11-24", cellOf(killed)), "etl, 2026-11-24, memory peak 99 %, killed");
-  assert.equal(cellName("etl", "2026-11-24", cellOf(lower)), "etl, 2026-11-24, memory peak 1 %, failed");
+  assert.equal(cellName("etl", "2026-11-24", cellOf(lower)), "etl, 2026-11-24, memory peak 0.5 %, failed");
 });
 
 test("a cell without a percentage shows the outcome", () => {
   const unknown = { runs: 1, killed: 0, failed: 0, outcome: "stopped" };
-  assert.equal(cellSign(unknown), "■");
-  assert.equal(cellSign({ ...unknown, outcome: "failure", failed: 1 }), "!");
-  assert.equal(cellSign({ ...unknown, percent: 0 }), "0");
-  assert.equal(cellName("a\nb", "now", { ...unknown, peak: 812 }), "a\\u{a}b, now, memory peak 812 MB, stopped");
+  assert.deepEqual(cellLines(unknown), ["■"]);
+  assert.deepEqual(cellLines({ ...unknown, outcome: "failure", failed: 1 }), ["!"]);
+  assert.deepEqual(cellLines({ ...unknown, percent: 0 }), ["0"]);
+  const [{ cells }] = morningGrid([runAt(0, { family: "a\nb", peak: 812, outcome: "stopped" })]).rows;
+  assert.equal(cellName("a\nb", "now", cells.get(0)), "a\\u{a}b, now, memory peak 812 MB, stopped");
+});
+
+test("a cell shows the peak or the average of memory or CPU", () => {
+  const runs = [
+    nightOf(0, { peak: 500, memory: 30, cpu: 20, vcpuMax: 1, vcpuSize: 2 }),
+    nightOf(0, { peak: 800, memory: 40, cpu: 40, vcpuMax: 2, vcpuSize: 2, outcome: "failure" }),
+  ];
+  const shown = Object.values(STATISTICS).map((statistic) => {
+    const cell = morningGrid(runs, { statistic }).rows[0].cells.get(0);
+    return [cell.tone, cell.value, ...cellLines(cell)];
+  });
+  assert.deepEqual(shown, [
+    ["memory", "memory peak 80 %", "80", "!"],
+    ["memory", "average memory 35 %", "35", "!"],
+    ["cpu", "average CPU 30 %", "30", "!"],
+    ["cpu", "CPU peak 100 %", "100", "!"],
+  ]);
+  const [none] = morningGrid([runAt(0)], { statistic: STATISTICS.cpu }).rows;
+  assert.equal(none.cells.get(0).value, "average CPU not measured");
+});
+
+test("every night has the number of its runs by outcome", () => {
+  const { counts } = morningGrid([nightOf(0), nightOf(0, { outcome: "failure" }), nightOf(3)]);
+  assert.deepEqual(
+    counts.map(({ count, share }) => [count, share]),
+    [
+      [2, 1],
+      [0, 0],
+      [0, 0],
+      [1, 0.5],
+    ],
+  );
+  assert.equal(countName("2026-11-20", counts[0]), "2026-11-20, 2 runs, 1 success, 1 failure");
 });
 
 test("of too many families, those with kills and failures stay, in the order of all charts", () => {
@@ -113,28 +147,30 @@ test("the trend compares the newer half of the runs that succeeded with the olde
 
 test("a run 1,000 times longer than the others does not flatten the line", () => {
   const points = [10, 12, 11, 12_000].map((ms, at) => [at, ms]);
-  const line = sparkline({ median: 11.5, points }, 4, { width: 40, height: 20 });
+  const { points: line, band } = sparkline({ median: 11.5, p95: 10_000, points }, 4, { width: 40, height: 20 });
   assert.deepEqual(
     line.map(([x]) => x),
     [5, 15, 25, 35],
   );
   assert.ok(line.every(([, y]) => y >= 0 && y <= 20));
   assert.ok(line[0][1] - line[1][1] > 1);
+  assert.ok(band[0] > band[1] && band[1] >= 0, "from the median up to the 95th percentile");
 });
 
 test("the cost of a row is that of its tasks, and is not known without prices", () => {
   const runs = [nightOf(0, { usd: 0.5 }), nightOf(3, { usd: 0.25 }), nightOf(3, { family: "gpu" })];
   const { rows, isPriced } = morningGrid(runs);
   assert.deepEqual(
-    rows.map(({ usd }) => usd),
-    [0.75, undefined],
+    rows.map(({ cost }) => cost),
+    ["$0.75", undefined],
   );
   assert.equal(isPriced, true);
+  assert.equal(morningGrid([...runs, nightOf(3, { id: "s", usd: 1, spot: true })]).cost, "≥ $1.75");
 });
 
 test("a line has no more points than it has room for", () => {
   const points = Array.from({ length: 180 }, (_, at) => [at, at]);
-  const line = sparkline({ median: 90, points }, 180, { width: 60, height: 20 });
+  const { points: line } = sparkline({ median: 90, p95: 170, points }, 180, { width: 60, height: 20 });
   assert.equal(line.length, 30);
   assert.deepEqual([line[0][0], line.at(-1)[0]], [1, 59]);
 });

@@ -188,9 +188,9 @@ test("processes have a chart for CPU and one for memory, with the limits and the
     limits.map(({ text, yref }) => [text, yref.slice(0, 2)]),
     [
       ["limit 1 vCPU", "y"],
-      ["limit 1000 MB, above the chart", "y2"],
+      ["limit 1000 MB", "y2"],
       ["limit 1 vCPU", "y4"],
-      ["limit 1000 MB, above the chart", "y5"],
+      ["limit 1000 MB", "y5"],
     ],
   );
   assert.equal(layout.xaxis.anchor, "y5");
@@ -208,7 +208,7 @@ test("a stretch in which the memory rose is shaded in the chart of the memory", 
     shaded.map(({ yref, fillcolor }) => [yref, fillcolor]),
     [
       ["y2 domain", "memory"],
-      ["y domain", "unknown"],
+      ["y domain", "pale"],
     ],
   );
 });
@@ -232,15 +232,14 @@ test("readings of processes come from their own steps", () => {
   assert.deepEqual(processesAt(runAt(1), 0), []);
 });
 
-test("the time has the parts that are known", () => {
-  const run = { time: [60, 0, 10, null, null, null, null, null, 30] };
+test("the time has the parts that are worth a name, and small ones count as other", () => {
+  const run = { time: [60, 0, 10, 0.4, null, null, null, null, 29] };
   assert.deepEqual(
     partsOf(run).map(({ kind, percent }) => [kind, percent]),
     [
       ["onCpu", 60],
-      ["waitingForCpu", 0],
       ["disk", 10],
-      ["other", 30],
+      ["other", 29.4],
     ],
   );
   assert.deepEqual(partsOf({}), []);

@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { changeText, lastSuccess } from "#page/comparison.js";
+import { changeText, isUsual, lastSuccess, peakText } from "#page/comparison.js";
 import { logStreamLink, taskLink } from "#page/console_links.js";
 import { content } from "#page/content.js";
 import { csvOf } from "#page/csv.js";
+import { asChangeFrom, asMemory } from "#page/formats.js";
 import { bySaving } from "#page/right_sizing_table.js";
 import { sortRuns } from "#page/runs_table.js";
-import { adviceText, monthlySaving, possibleSaving } from "#page/what_if_table.js";
+import { adviceText, monthlySaving, possibleSaving, runAdviceText } from "#page/what_if_table.js";
 import { runAt } from "./browser.js";
 
 const ids = (runs) => runs.map((run) => run.id).join("");
@@ -18,11 +19,31 @@ test("runs are sorted by a column, unknown values last in both directions", () =
   assert.equal(ids(sortRuns(runs, { sort: "no such column", descending: true })), "cba");
 });
 
+test("a change within the family's usual range is noise, and five runs must be known", () => {
+  const runs = [98, 100, 101, 103, 99].map((peak, row) => runAt(row, { peak }));
+  const pick = (run) => run.peak;
+  assert.equal(isUsual(105, runs, pick), true);
+  assert.equal(isUsual(106, runs, pick), false);
+  assert.equal(isUsual(105, runs.slice(1), pick), undefined);
+  const row = { value: 150, otherValue: 100, show: asMemory, pick };
+  assert.equal(changeText(row, runs), "+50 %");
+  assert.equal(changeText({ ...row, value: 104 }, runs), "usual");
+  assert.equal(changeText(row, []), "fewer than five runs");
+});
+
 test("a change is in percent of the other run", () => {
-  assert.equal(changeText(110, 100), "+10 %");
-  assert.equal(changeText(97, 100), "−3 %");
-  assert.equal(changeText(100.1, 100), "=");
-  assert.equal(changeText(1, 0), "–");
+  assert.equal(asChangeFrom(110, 100, asMemory), "+10 %");
+  assert.equal(asChangeFrom(97, 100, asMemory), "-3 %");
+  assert.equal(asChangeFrom(0, 0.0039, asMemory), "=");
+  assert.equal(asChangeFrom(1, 0, asMemory), "");
+});
+
+test("peaks that were found differently have a note", () => {
+  const [exact, sampled] = [runAt(0, { peakBy: "kernel" }), runAt(1, { peakBy: "sampled" })];
+  assert.match(peakText(sampled, exact), /^The peak memory of this run was sampled/);
+  assert.match(peakText(exact, sampled), /^The peak memory of the other run was sampled/);
+  assert.equal(peakText(exact, exact), undefined);
+  assert.equal(peakText(sampled, runAt(2)), undefined);
 });
 
 test("a run is compared with its family's last success, in the same cluster if there is one", () => {
@@ -77,8 +98,8 @@ test("advice says what a change saves, or why there is none", () => {
   assert.equal(monthlySaving(ADVICE), 10);
   assert.equal(adviceText(ADVICE), "saves 50 %, $10.00 a month");
   assert.equal(adviceText({ ...ADVICE, changes: false }), "more is needed");
-  assert.equal(adviceText({ changes: false, risk: "out of memory" }), "ran out of memory");
-  assert.equal(adviceText({ changes: false }), "current size unknown");
+  assert.equal(adviceText({ changes: false, risk: "1 run ran out of memory" }), "1 run ran out of memory");
+  assert.equal(adviceText({ changes: false }), "–");
   assert.equal(adviceText(undefined), "–");
 });
 
@@ -90,6 +111,28 @@ test("a size fits where a run has succeeded and none was killed for memory", () 
   assert.equal(adviceText(advice, [fitting, killed]), "ran out of memory");
   assert.equal(adviceText(advice, [{ ...fitting, kills: [1, []] }]), "ran out of memory");
   assert.equal(adviceText(advice, [{ ...fitting, outcome: "failure" }]), "no run has succeeded at this size");
+});
+
+test("a killed run names the memory that was too little and the one that is recommended", () => {
+  const killed = runAt(0, { outcome: "out of memory", taskSize: [1, 4096] });
+  const size = { vcpu: 1, mb: 5120 };
+  assert.equal(runAdviceText(killed, { ...ADVICE, size }), "Ran out of memory with 4 GB; 5 GB recommended.");
+  assert.equal(
+    runAdviceText(killed, { ...ADVICE, size: { vcpu: 2, mb: 5120 } }),
+    "Ran out of memory with 1 vCPU, 4 GB; 2 vCPU, 5 GB recommended.",
+  );
+  assert.equal(
+    runAdviceText({ ...killed, taskSize: undefined, size: 4096 }, { ...ADVICE, size }),
+    "Ran out of memory with 4 GB; 5 GB recommended.",
+  );
+  const success = runAt(0, { outcome: "success", taskSize: [1, 2048] });
+  assert.equal(runAdviceText(success, ADVICE), "0.5 vCPU, 1 GB recommended: saves 50 %, $10.00 a month.");
+  assert.equal(runAdviceText(success, { size: { vcpu: 1, mb: 832 } }), "1 vCPU, 832 MB recommended.");
+  assert.equal(runAdviceText(success, { ...ADVICE, changes: false, fits: true }), "1 vCPU, 2 GB fits.");
+  assert.equal(
+    runAdviceText({ ...success, outcome: "failure" }, { ...ADVICE, fits: true }),
+    "1 vCPU, 2 GB is right for the family.",
+  );
 });
 
 test("the largest saving comes first, also where the runs per month are unknown", () => {

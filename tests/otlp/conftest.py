@@ -124,6 +124,6 @@ def collector(running: Collector) -> Collector:
 
 def _answers(url: str) -> bool:
     try:
-        return bool(requests.get(url, timeout=30).status_code == requests.codes.not_found)
+        return bool(requests.get(url, timeout=120).status_code == requests.codes.not_found)
     except requests.ConnectionError:
         return False

@@ -14,9 +14,8 @@ from msgspec.structs import replace
 
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.otlp.http_transport import HttpTransport
 from profiler.otlp.otlp_encoding import SIGNALS
-from profiler.otlp.otlp_export import OtlpExporter, export_in_time
+from profiler.otlp.otlp_export import HttpTransport, OtlpExporter, export_in_time
 from profiler.otlp.otlp_settings import read_targets
 from profiler.otlp.run_signals import ExportedRun, signals_of
 from tests import shown_runs
@@ -67,7 +66,7 @@ def test_the_collector_refuses_what_is_malformed(collector: Collector, signal: s
     """So what it takes is well-formed."""
     for content_type, body in (("application/x-protobuf", b"\x0a\xff"), ("application/json", b'{"resource')):
         refused = requests.post(
-            f"{collector.url}/v1/{signal}", data=body, headers={"Content-Type": content_type}, timeout=30
+            f"{collector.url}/v1/{signal}", data=body, headers={"Content-Type": content_type}, timeout=120
         )
         assert refused.status_code == requests.codes.bad_request
     assert collector.backend.received == {}

@@ -5,11 +5,14 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from moto import mock_aws
 
 import handler
 from tests.http_server import FakeElasticsearch
-from tests.lambda_environment import create_idempotency_table, forget_environment, register_revisions
+from tests.lambda_environment import (
+    create_idempotency_table,
+    function_environment,
+    register_revisions,
+)
 from tests.otlp.conftest import Collector, attributes
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, event
 from tests.unit.forwarder.test_task_stopped import report
@@ -29,27 +32,20 @@ class Context:
 
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch, collector: Collector) -> Iterator[None]:
-    with closing(FakeElasticsearch()) as cluster, mock_aws():
+    with closing(FakeElasticsearch()) as cluster:
         cluster.stored[f"{TASK_ID}/batch"] = {"record": report()}
         settings = {
-            "AWS_ACCESS_KEY_ID": "testing",
-            "AWS_SECRET_ACCESS_KEY": "testing",
-            "AWS_DEFAULT_REGION": "us-west-2",
-            "AWS_LAMBDA_FUNCTION_NAME": "task_stopped",
             "ELASTICSEARCH_URL": cluster.url,
             "IDEMPOTENCY_TABLE": "done",
             "OTLP_ENDPOINT": collector.url,
             "NOTIFY_FAMILIES": "other",
         }
-        for name, value in settings.items():
-            monkeypatch.setenv(name, value)
-        batch = {**container("batch", memory=64), "dockerLabels": LABELS}
-        described = definition(container("task-monitor", essential=False, memory=64), batch)
-        register_revisions("nightly", described["containerDefinitions"])
-        create_idempotency_table("done")
-        forget_environment()
-        yield
-    forget_environment()
+        with function_environment(monkeypatch, **settings):
+            batch = {**container("batch", memory=64), "dockerLabels": LABELS}
+            described = definition(container("task-monitor", essential=False, memory=64), batch)
+            register_revisions("nightly", described["containerDefinitions"])
+            create_idempotency_table("done")
+            yield
 
 
 def test_an_ended_run_is_exported_once_and_below_its_caller(collector: Collector) -> None:

@@ -47,7 +47,7 @@ class Prometheus:
 
     def ask(self, path: str, **parameters: str) -> Any:
         """The ``data`` of an answer of the HTTP API; what is wrong with a query is raised."""
-        answer = requests.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=30)
+        answer = requests.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=120)
         document = answer.json()
         assert document["status"] == "success", document
         return document["data"]
@@ -114,6 +114,6 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
 
 def is_ready(prometheus: Prometheus) -> bool:
     try:
-        return requests.get(f"{prometheus.url}/-/ready", timeout=30).ok
+        return requests.get(f"{prometheus.url}/-/ready", timeout=120).ok
     except requests.ConnectionError:
         return False

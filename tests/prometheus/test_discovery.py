@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.prometheus.conftest import Started, program
 from tests.waiting import wait_until
 
-PAGE = (Path(__file__).parents[2] / "docs" / "prometheus.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 CONFIGURATIONS = re.findall(r"^```yaml\n(scrape_configs:\n.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 

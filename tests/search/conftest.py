@@ -2,12 +2,17 @@
 
 import contextlib
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import cache, partial
 
 import pytest
 import requests
+from xdist.scheduler import LoadScopeScheduling
 
+import handler
+from profiler.forwarder import event_document
+from profiler.forwarder.search_cluster import document_delivery
 from tests.contract.conftest import slack  # noqa: F401  pytest finds the fixture by this name
 from tests.prerequisites import skip_or_fail
 from tests.search.elasticsearch import VERSION_7, VERSION_8, running_elasticsearch, running_secured_elasticsearch
@@ -15,46 +20,77 @@ from tests.search.maven import ServerMissingError
 from tests.search.opensearch import running_opensearch
 from tests.search.server import SearchServer
 
-SERVERS = ("elasticsearch8", "elasticsearch7", "opensearch")
+_RUNNING: dict[str, Callable[[], AbstractContextManager[SearchServer]]] = {
+    "elasticsearch8": partial(running_elasticsearch, VERSION_8),
+    "elasticsearch7": partial(running_elasticsearch, VERSION_7),
+    "opensearch": running_opensearch,
+    "secured": partial(running_secured_elasticsearch, VERSION_8),
+}
+# For what every server answers alike: the newest Elasticsearch, and the engine that was forked from Elasticsearch 7.10.
+TWO_SERVERS = pytest.mark.parametrize("search_server", ["elasticsearch8", "opensearch"], indirect=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Group the tests by server, so that with several processes each server starts once."""
-    for item in items:
-        if isinstance(item, pytest.Function):
-            params = item.callspec.params if hasattr(item, "callspec") else {}
-            named = [name for name in (*SERVERS, "secured_elasticsearch") if name in item.fixturenames]
-            group = params.get("search_server") or next(iter(named), None)
-            if group is not None:
-                item.add_marker(pytest.mark.xdist_group(str(group)))
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Give all tests of a server to one process of pytest-xdist, so that each server starts once.
+
+    pytest-xdist 3.8 ignores its own groups with pytest 9.
+    """
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = _server_of
+    return scheduler
+
+
+def _server_of(nodeid: str) -> str:
+    """The server, which is a parameter in the test's id."""
+    parameters = nodeid.partition("[")[2].removesuffix("]").split("-")
+    return next((name for name in _RUNNING if name in parameters), nodeid)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _patience() -> Iterator[None]:
+    """Wait a minute for answers that an invocation waits 5 s for: a new server on a busy machine takes longer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(handler, "COMPARISON_SECONDS", 60.0)
+        patch.setattr(event_document, "_MAX_REQUEST_SECONDS", 60.0)
+        patch.setattr(document_delivery, "_MAX_REQUEST_SECONDS", 60.0)
+        yield
 
 
 @pytest.fixture(scope="session")
-def elasticsearch8() -> Iterator[SearchServer]:
-    yield from _started(running_elasticsearch(VERSION_8))
+def _started() -> Iterator[Callable[[str], SearchServer]]:
+    """Give a function that starts a server, or returns the one that it has started."""
+    with contextlib.ExitStack() as stack:
+
+        @cache
+        def start(name: str) -> SearchServer:
+            try:
+                return stack.enter_context(_RUNNING[name]())
+            except ServerMissingError as reason:
+                skip_or_fail(f"the tests need a search server: {reason}")
+
+        yield start
 
 
-@pytest.fixture(scope="session")
-def elasticsearch7() -> Iterator[SearchServer]:
-    yield from _started(running_elasticsearch(VERSION_7))
-
-
-@pytest.fixture(scope="session")
-def opensearch() -> Iterator[SearchServer]:
-    yield from _started(running_opensearch())
-
-
-@pytest.fixture(scope="session")
-def secured_elasticsearch() -> Iterator[SearchServer]:
-    """Give an Elasticsearch 8 that asks who is calling; its `admin` may do everything."""
-    yield from _started(running_secured_elasticsearch(VERSION_8))
-
-
-@pytest.fixture(scope="session", params=SERVERS)
-def search_server(request: pytest.FixtureRequest) -> SearchServer:
+@pytest.fixture(scope="session", params=["elasticsearch8", "elasticsearch7", "opensearch"])
+def search_server(request: pytest.FixtureRequest, _started: Callable[[str], SearchServer]) -> SearchServer:
     """Give every server that a user may have, one after the other."""
-    server: SearchServer = request.getfixturevalue(request.param)
-    return server
+    return _started(request.param)
+
+
+@pytest.fixture(scope="session", params=["elasticsearch7"])
+def elasticsearch7(request: pytest.FixtureRequest, _started: Callable[[str], SearchServer]) -> SearchServer:
+    return _started(request.param)
+
+
+@pytest.fixture(scope="session", params=["opensearch"])
+def opensearch(request: pytest.FixtureRequest, _started: Callable[[str], SearchServer]) -> SearchServer:
+    return _started(request.param)
+
+
+@pytest.fixture(scope="session", params=["secured"])
+def secured_elasticsearch(request: pytest.FixtureRequest, _started: Callable[[str], SearchServer]) -> SearchServer:
+    """Give an Elasticsearch 8 that asks who is calling; its `admin` may do everything."""
+    return _started(request.param)
 
 
 @pytest.fixture
@@ -62,13 +98,6 @@ def index(search_server: SearchServer) -> Iterator[str]:
     """Give the name of an index that is not there yet; it is deleted after the test."""
     name = f"test-{uuid.uuid4().hex}"
     yield name
-    requests.delete(f"{search_server.url}/{name}", params={"ignore_unavailable": "true"}, timeout=30).raise_for_status()
-
-
-def _started(server: AbstractContextManager[SearchServer]) -> Iterator[SearchServer]:
-    with contextlib.ExitStack() as stack:
-        try:
-            started = stack.enter_context(server)
-        except ServerMissingError as reason:
-            skip_or_fail(f"the tests need a search server: {reason}")
-        yield started
+    requests.delete(
+        f"{search_server.url}/{name}", params={"ignore_unavailable": "true"}, timeout=120
+    ).raise_for_status()

@@ -54,7 +54,7 @@ def main() -> None:
             answer = json.loads(done.stdout.splitlines()[-1])
             assert answer["indexed"] > 0, answer
             assert answer["failed"] == 0, answer
-    requests.post(f"{given['ElasticsearchUrl']}/task-*/_refresh", timeout=30).raise_for_status()
+    requests.post(f"{given['ElasticsearchUrl']}/task-*/_refresh", timeout=120).raise_for_status()
 
 
 def _events() -> Iterator[dict[str, Any]]:

@@ -24,6 +24,11 @@ _GROUP: Final = "org.elasticsearch.distribution.integ-test-zip"
 _UNPRIVILEGED: Final = "nobody"  # Elasticsearch refuses to run as root
 
 
+def fetch_elasticsearch(version: str) -> Path:
+    """Return the distribution's zip, fetched at the first call on this machine."""
+    return fetch_zip(Artifact(group=_GROUP, name="elasticsearch", version=version))
+
+
 @contextlib.contextmanager
 def running_elasticsearch(version: str, java_options: Sequence[str] = HEAP_OPTIONS) -> Iterator[SearchServer]:
     """Give an Elasticsearch without security for the length of the block."""
@@ -51,7 +56,7 @@ def _server(
     java_options: Sequence[str] = HEAP_OPTIONS,
 ) -> Iterator[SearchServer]:
     java = require_program("java")
-    archive = fetch_zip(Artifact(group=_GROUP, name="elasticsearch", version=version))
+    archive = fetch_elasticsearch(version)
     with tempfile.TemporaryDirectory(prefix="task-profiler-search-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         home = _unpack(archive, folder)

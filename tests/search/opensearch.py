@@ -19,12 +19,17 @@ _RUNNER: Final = Artifact(group="org.codelibs.opensearch", name="opensearch-runn
 _MAIN: Final = Path(__file__).with_name("OpenSearchNode.java")
 
 
+def fetch_opensearch() -> Path:
+    """Return the folder of the jars, fetched at the first call on this machine."""
+    return fetch_jars(_RUNNER)
+
+
 @contextlib.contextmanager
 def running_opensearch() -> Iterator[SearchServer]:
     """Give an OpenSearch for the length of the block."""
     java = require_program("java")
     require_program("javac")  # `java` runs a source file only where the compiler is installed
-    jars = fetch_jars(_RUNNER)
+    jars = fetch_opensearch()
     with tempfile.TemporaryDirectory(prefix="task-profiler-search-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         http_port, transport_port = free_ports(2)

@@ -20,6 +20,7 @@ from profiler.record.record_model import (
     AverageAndMaximum,
     Distribution,
     Gpu,
+    GpuIdle,
     Neuron,
     NeuronCore,
     Processor,
@@ -78,12 +79,7 @@ SCRIPTS = (
         checkpoint_seconds=60,
         has_side=True,
     ),
-    Script(
-        task_id="b",
-        family="nightly",
-        started="2026-03-01T10:20:00Z",
-        phases=(Phase(600, 1.0, 512),),
-    ),
+    Script(task_id="b", family="nightly", started="2026-03-01T10:20:00Z", phases=(Phase(600, 1.0, 512),)),
     Script(
         task_id="killed",
         family="nightly",
@@ -91,18 +87,8 @@ SCRIPTS = (
         phases=(Phase(10, 1.6, 512), Phase(10, 1.6, 1000)),
         exit_code=137,
     ),
-    Script(
-        task_id="c",
-        family="nightly",
-        started="2026-03-01T10:55:00Z",
-        phases=(Phase(900, 1.8, 768),),
-    ),
-    Script(
-        task_id="d",
-        family="hourly",
-        started="2026-03-01T10:10:00Z",
-        phases=(Phase(600, 0.2, 64),),
-    ),
+    Script(task_id="c", family="nightly", started="2026-03-01T10:55:00Z", phases=(Phase(900, 1.8, 768),)),
+    Script(task_id="d", family="hourly", started="2026-03-01T10:10:00Z", phases=(Phase(600, 0.2, 64),)),
     Script(
         task_id="failed",
         family="hourly",
@@ -180,6 +166,7 @@ def _devices(report: Report) -> dict[str, Any]:
             Gpu(
                 uuid="G0",
                 utilization_percent=Distribution(avg=percent, max=percent + 10),
+                sm_active_percent=Distribution(avg=percent / 2, max=percent),
                 memory_used_mb=Distribution(max=4000),
             ),
             Gpu(
@@ -188,6 +175,7 @@ def _devices(report: Report) -> dict[str, Any]:
                 memory_used_mb=Distribution(max=6000),
             ),
         ),
+        "gpu_idle": GpuIdle(percent=60 - percent, gpu_hours=0.25),
         "neuron": Neuron(
             cores=(NeuronCore(index=0, utilization_percent=Distribution(avg=percent, max=percent + 1)),),
             device_memory_used_mb=Distribution(max=1500),

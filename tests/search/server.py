@@ -28,7 +28,7 @@ HEAP_OPTIONS: Final = (
 )
 
 _START_SECONDS: Final = 120.0
-_STOP_SECONDS: Final = 20.0
+_STOP_SECONDS: Final = 60.0
 _ANSWER_SECONDS: Final = 5.0
 _SHOWN_LINES: Final = 40
 _MAX_WORKERS: Final = 8
@@ -175,7 +175,7 @@ def remove_ours(server: SearchServer) -> None:
     """Leave nothing that the forwarder or an import made on a server with security."""
     assert server.admin is not None
     admin = server.admin.pair
-    for index in requests.get(f"{server.url}/_cat/indices/task-*?format=json", auth=admin, timeout=30).json():
-        requests.delete(f"{server.url}/{index['index']}", auth=admin, timeout=30).raise_for_status()
+    for index in requests.get(f"{server.url}/_cat/indices/task-*?format=json", auth=admin, timeout=120).json():
+        requests.delete(f"{server.url}/{index['index']}", auth=admin, timeout=120).raise_for_status()
     for kind in ("reports", "checkpoints", "logs"):
-        requests.delete(f"{server.url}/_index_template/task-{kind}", auth=admin, timeout=30)
+        requests.delete(f"{server.url}/_index_template/task-{kind}", auth=admin, timeout=120)

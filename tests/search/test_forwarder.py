@@ -1,6 +1,7 @@
 """The forwarder's handler against real search clusters: templates, upserts, rejected documents, crashes, sign-in."""
 
 import base64
+import contextlib
 import gzip
 import json
 import threading
@@ -15,12 +16,12 @@ import requests
 from moto import mock_aws
 
 import handler
-from forwarder.delivery_errors import DeliveryError, SearchClusterError
-from forwarder.documents import Document
-from forwarder.invocation_time import InvocationTime
-from forwarder.notice_documents import schedule_notice_document
-from forwarder.search_cluster.document_delivery import deliver
-from forwarder.search_cluster.family_durations import FamilyDuration, family_durations
+from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
+from profiler.forwarder.documents import Document, schedule_notice_document
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.invocation_time import InvocationTime
+from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.forwarder.search_cluster.family_runs import family_durations
 from profiler.record.notice_model import encode_notice
 from tests.lambda_environment import forget_environment
 from tests.search.server import SearchServer
@@ -34,9 +35,9 @@ TASK_ID = "158d1c8083dd49d6b527399fd6414f5c"
 
 
 class Context:
-    """An invocation with so many seconds."""
+    """An invocation of these seconds. The default is more than a busy machine needs for any test."""
 
-    def __init__(self, seconds: float = 60) -> None:
+    def __init__(self, seconds: float = 300) -> None:
         self._end = time.monotonic() + seconds
 
     def get_remaining_time_in_millis(self) -> int:
@@ -66,27 +67,33 @@ def report(task_id: str = "0123", **record: Any) -> str:
 Forward = Callable[..., Any]
 
 
-@pytest.fixture
-def forward(search_server: SearchServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forward]:
+@contextlib.contextmanager
+def forwarding(server: SearchServer, patch: pytest.MonkeyPatch) -> Iterator[Forward]:
     """The handler set up for a server that has the index templates and no documents."""
     for path in TEMPLATES.glob("*.json"):
         answer = requests.put(
-            f"{search_server.url}/_index_template/{path.stem}", json=json.loads(path.read_text()), timeout=30
+            f"{server.url}/_index_template/{path.stem}", json=json.loads(path.read_text()), timeout=120
         )
         assert answer.ok, answer.text
-    monkeypatch.setenv("ELASTICSEARCH_URL", search_server.url)
-    monkeypatch.setenv("SEARCH_ENGINE", search_server.engine)
+    patch.setenv("ELASTICSEARCH_URL", server.url)
+    patch.setenv("SEARCH_ENGINE", server.engine)
     forget_environment()
     yield handler.forward_logs
     # Deleting by a pattern is refused by default, so by name.
-    for index in requests.get(f"{search_server.url}/_cat/indices/task-*?format=json", timeout=30).json():
-        requests.delete(f"{search_server.url}/{index['index']}", timeout=30).raise_for_status()
+    for index in requests.get(f"{server.url}/_cat/indices/task-*?format=json", timeout=120).json():
+        requests.delete(f"{server.url}/{index['index']}", timeout=120).raise_for_status()
     forget_environment()
 
 
+@pytest.fixture
+def forward(search_server: SearchServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Forward]:
+    with forwarding(search_server, monkeypatch) as handle:
+        yield handle
+
+
 def search(server: SearchServer, index: str = "task-reports-*", **body: Any) -> dict[str, Any]:
-    requests.post(f"{server.url}/{index}/_refresh", timeout=30).raise_for_status()
-    answer = requests.post(f"{server.url}/{index}/_search", json={"size": 100, **body}, timeout=30)
+    requests.post(f"{server.url}/{index}/_refresh", timeout=120).raise_for_status()
+    answer = requests.post(f"{server.url}/{index}/_search", json={"size": 100, **body}, timeout=120)
     assert answer.ok, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -118,7 +125,7 @@ def test_the_mapping_is_that_of_the_template_and_its_fields_can_be_searched(
     assert found["hits"]["total"]["value"] == 2
     assert found["aggregations"]["cpu"]["value"] == 75.0
     assert found["aggregations"]["by"]["buckets"] == [{"key": "success", "doc_count": 2}]
-    mapping = requests.get(f"{search_server.url}/task-reports-2026.03/_mapping", timeout=30).json()
+    mapping = requests.get(f"{search_server.url}/task-reports-2026.03/_mapping", timeout=120).json()
     assert mapping["task-reports-2026.03"]["mappings"]["dynamic"] == "false"
 
 
@@ -150,7 +157,7 @@ def test_a_rejected_document_does_not_delay_the_others(
     """An index that somebody made without the template, an invalid report, and an id that no engine takes."""
     mappings = {"mappings": {"properties": {"task": {"type": "keyword"}}}}
     other = {"index_patterns": ["task-reports-2026.05"], "priority": 900, "template": mappings}
-    requests.put(f"{search_server.url}/_index_template/other", json=other, timeout=30).raise_for_status()
+    requests.put(f"{search_server.url}/_index_template/other", json=other, timeout=120).raise_for_status()
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
@@ -216,7 +223,7 @@ def test_a_later_write_keeps_the_fields_of_an_earlier_one(forward: Forward, sear
         "doc": {"task": {"status": "stopped", "stop_code": "UserInitiated"}, "event": {"outcome": "unknown"}},
         "doc_as_upsert": True,
     }
-    requests.post(url, json=body, timeout=30).raise_for_status()
+    requests.post(url, json=body, timeout=120).raise_for_status()
     forward(event(report(status="stopped")), Context())
     (hit,) = search(search_server)["hits"]["hits"]
     task = hit["_source"]["task"]
@@ -224,7 +231,7 @@ def test_a_later_write_keeps_the_fields_of_an_earlier_one(forward: Forward, sear
 
 
 def put_json(server: SearchServer, path: str, body: dict[str, Any]) -> None:
-    requests.put(f"{server.url}/{path}", json=body, timeout=30).raise_for_status()
+    requests.put(f"{server.url}/{path}", json=body, timeout=120).raise_for_status()
 
 
 # A cluster's setting, or a change of the index, with which no run of the month can be indexed; and what undoes it.
@@ -276,13 +283,14 @@ def test_an_index_fault_raises_and_the_retry_writes_the_run(
 
 def test_a_closed_index_raises(forward: Forward, search_server: SearchServer) -> None:
     put_json(search_server, "task-reports-2026.03", {})
-    requests.post(f"{search_server.url}/task-reports-2026.03/_close", timeout=30).raise_for_status()
+    requests.post(f"{search_server.url}/task-reports-2026.03/_close", timeout=120).raise_for_status()
     with pytest.raises(DeliveryError, match="index_closed_exception"):
         forward(event(report()), Context())
-    requests.post(f"{search_server.url}/task-reports-2026.03/_open", timeout=30).raise_for_status()
+    requests.post(f"{search_server.url}/task-reports-2026.03/_open", timeout=120).raise_for_status()
     assert forward(event(report()), Context())["indexed"] == 1
 
 
+@pytest.mark.parametrize("search_server", ["opensearch"], indirect=True)  # of Elasticsearch: test_killed_in_bulk.py
 def test_a_server_killed_and_restarted_in_the_middle_loses_and_doubles_nothing(
     forward: Forward, search_server: SearchServer
 ) -> None:
@@ -304,13 +312,6 @@ def test_a_server_killed_and_restarted_in_the_middle_loses_and_doubles_nothing(
         assert forward(payload, Context(120))["indexed"] == size
     thread.join()
     assert search(search_server, track_total_hits=True)["hits"]["total"]["value"] == count * size
-
-
-def test_a_cluster_that_stays_down_fails_the_invocation(forward: Forward, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ELASTICSEARCH_URL", "http://127.0.0.1:9")
-    forget_environment()
-    with pytest.raises(DeliveryError, match="accepted no documents before the invocation ran out"):
-        forward(event(report()), Context(6))
 
 
 def test_the_wrong_engine_is_named(search_server: SearchServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +353,7 @@ def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
     payload = event(encode_notice(line).decode(), stream=f"ecs/task-monitor/{line.record.task_id}")
     for _ in range(2):
         assert forward(payload, Context()) == {"indexed": 1, "skipped": 0, "failed": 0}
-    missed = schedule_notice_document(missed_notice(), encode_notice(missed_notice()).decode(), prefix="task")
+    missed = schedule_notice_document(missed_notice(), encode_notice(missed_notice()).decode(), ForwarderSettings())
     assert isinstance(missed, Document)
     cluster = handler._cluster(handler._settings())
     assert deliver(cluster, InvocationTime(Context()), lambda: 0.5, [missed]).indexed == 1
@@ -365,7 +366,7 @@ def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
         (hit,) = search(search_server, "task-notices-*", query={"term": query})["hits"]["hits"]
         assert (hit["_index"], hit["_source"]["event"]["dataset"]) == ("task-notices-2026.11", dataset)
     fields = ["service.name", "orchestrator.cluster.name", "cloud.region", "task.family"]
-    found = requests.get(f"{search_server.url}/task-notices-*/_mapping/field/{','.join(fields)}", timeout=30).json()
+    found = requests.get(f"{search_server.url}/task-notices-*/_mapping/field/{','.join(fields)}", timeout=120).json()
     mappings = found["task-notices-2026.11"]["mappings"]
     assert [mappings[field]["mapping"][field.rpartition(".")[2]]["type"] for field in fields] == ["keyword"] * 4
 
@@ -404,11 +405,11 @@ def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_
         {"nightly", "weekly", "unknown"},
         prefix="task",
         place="arn:aws:ecs:eu-west-1:123456789012:cluster/jobs",
-        timeout_seconds=10,
+        timeout_seconds=60,
     )
-    assert found == {
-        ("nightly", "jobs"): FamilyDuration(p95_ms=19.05 * 60_000, runs=20),
-        ("nightly", "other"): FamilyDuration(p95_ms=7 * 60_000, runs=8),
+    assert {place: (usual.p95_ms, usual.runs) for place, usual in found.items()} == {
+        ("nightly", "jobs"): (19.05 * 60_000, 20),
+        ("nightly", "other"): (7 * 60_000, 8),
     }
 
 
@@ -416,4 +417,4 @@ def test_without_an_index_no_duration_is_usual(forward: Forward) -> None:
     assert forward is not None
     place = "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
     cluster = handler._cluster(handler._settings())
-    assert family_durations(cluster, {"nightly"}, prefix="task", place=place, timeout_seconds=10) == {}
+    assert family_durations(cluster, {"nightly"}, prefix="task", place=place, timeout_seconds=60) == {}

@@ -4,8 +4,9 @@ The lines are the real monitor's (see :mod:`tests.search.produced`), the documen
 handlers; the numbers are worked out by hand from what each script says.
 """
 
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -16,11 +17,11 @@ import requests
 from msgspec.structs import replace
 
 import handler
-from forwarder.documents import Document
-from forwarder.notice_documents import schedule_notice_document
 from kibana.aggregations import cases_id, grouped_metrics, terms_id, time_id
 from kibana.all_dashboards import PANELS
 from kibana.dashboard_model import Panel
+from profiler.forwarder.documents import Document, schedule_notice_document
+from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Recommendation, decode, encode
 from tests.documentation import ROOT
@@ -28,13 +29,11 @@ from tests.fake_slack import FakeSlack
 from tests.panel_searches import MATCHING, other_search_body, search_body
 from tests.search.produced import GROUP, SCRIPTS, Script, arn, produced, stream
 from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, Forward, event, forward, search
-from tests.search.test_task_stopped import LambdaContext, aws, put
+from tests.search.test_forwarder import Context, Forward, event, forwarding, search
+from tests.search.test_task_stopped import LambdaContext, played_aws, put
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.unit.forwarder.task.test_task_event import container, definition
 from tests.unit.forwarder.task.test_task_event import event as task_event
-
-__all__ = ["aws", "forward"]  # the fixtures
 
 pytestmark = pytest.mark.search
 
@@ -83,35 +82,46 @@ STOPPED = stopped_event(
 )
 
 
-@pytest.fixture
-def ask(aws: Any, slack: FakeSlack, forward: Forward, search_server: SearchServer) -> Ask:
-    """Ask what a panel asks, when all lines have come through the handlers.
+@pytest.fixture(scope="module")
+def filled(search_server: SearchServer) -> Iterator[SearchServer]:
+    """A server to which all lines have come through the handlers.
 
     Of two tasks ECS's event comes too: of the killed one before its report comes by subscription, but
     with the report in the log stream; of the stopped one after it.
     """
-    register("hourly")
-    batch = stream("batch", SCRIPT["killed"])
-    aws.create_log_stream(logGroupName=GROUP, logStreamName=batch)
-    lines = {name: of_it for run in produced() for name, of_it in run.by_stream.items()}
-    put(aws, lines[batch][0], batch)
-    assert handler.task_stopped(KILLED, LambdaContext())["indexed"] is True
-    for name, of_it in lines.items():
-        answer = forward(event(*of_it, stream=name), Context())
-        assert answer == {"indexed": len(of_it), "skipped": 0, "failed": 0}
-    assert handler.task_stopped(STOPPED, LambdaContext())["indexed"] is True
-    send_notices(forward, search_server)
+    with contextlib.ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        slack = stack.enter_context(contextlib.closing(FakeSlack()))
+        forward = stack.enter_context(forwarding(search_server, patch))
+        aws = stack.enter_context(played_aws(patch, slack))
+        register("hourly")
+        batch = stream("batch", SCRIPT["killed"])
+        aws.create_log_stream(logGroupName=GROUP, logStreamName=batch)
+        lines = {name: of_it for run in produced() for name, of_it in run.by_stream.items()}
+        put(aws, lines[batch][0], batch)
+        assert handler.task_stopped(KILLED, LambdaContext())["indexed"] is True
+        for name, of_it in lines.items():
+            answer = forward(event(*of_it, stream=name), Context())
+            assert answer == {"indexed": len(of_it), "skipped": 0, "failed": 0}
+        assert handler.task_stopped(STOPPED, LambdaContext())["indexed"] is True
+        send_notices(forward, search_server)
+        yield search_server
+
+
+@pytest.fixture
+def ask(filled: SearchServer) -> Ask:
+    """Ask what a panel asks."""
 
     def answers(key: str, others_after: int = 0) -> dict[str, Any]:
         panel = PANEL[key]
         interval = "1m" if panel.index == "checkpoints" else "1h"
         body = search_body(panel, START, END, interval=interval)
-        aggregations: dict[str, Any] = search(search_server, f"task-{panel.index}-*", **body)["aggregations"]
+        aggregations: dict[str, Any] = search(filled, f"task-{panel.index}-*", **body)["aggregations"]
         if any(terms.has_other_bucket for terms in panel.terms):  # as the products do, by a second request
             families = [bucket["key"] for bucket in aggregations[terms_id(panel, 0)]["buckets"]]
             rest = other_search_body(body, panel, families[:others_after]) if others_after else None
             if rest is not None:
-                return {"Other": search(search_server, f"task-{panel.index}-*", **rest)["aggregations"]}
+                return {"Other": search(filled, f"task-{panel.index}-*", **rest)["aggregations"]}
         return aggregations
 
     return answers
@@ -126,10 +136,10 @@ def send_notices(forward: Forward, server: SearchServer) -> None:
     for time, kind in (("2026-03-01T10:16:00.000Z", "missed"), ("2026-03-01T10:40:00.000Z", "late")):
         missed = missed_notice()
         schedule_line = replace(missed, time=time, notice=replace(missed.notice, kind=kind))
-        document = schedule_notice_document(schedule_line, encode_notice(schedule_line).decode(), prefix="task")
+        document = schedule_notice_document(schedule_line, encode_notice(schedule_line).decode(), ForwarderSettings())
         assert isinstance(document, Document)
         address = f"{server.url}/{document.index}/_doc/{quote(document.id, safe='')}"
-        requests.put(address, json=document.fields, timeout=30).raise_for_status()
+        requests.put(address, json=document.fields, timeout=120).raise_for_status()
 
 
 def register(family: str) -> None:
@@ -138,19 +148,32 @@ def register(family: str) -> None:
     boto3.client("ecs").register_task_definition(family=family, containerDefinitions=described["containerDefinitions"])
 
 
-@pytest.fixture
-def too_small(forward: Forward) -> None:
-    """One more run, of a family of its own, that needs more memory than its task has."""
+@contextlib.contextmanager
+def one_more(server: SearchServer, name: str, **differences: Any) -> Iterator[None]:
+    """One more run like `c`, of a family of its own."""
     (line,) = [one for run in produced() for one in run.by_stream.get(stream("batch", SCRIPT["c"]), ())]
     report = decode(line)
-    record = replace(
-        report.record,
-        task_id="tight",
-        family="tight",
-        recommendation=Recommendation(vcpu=2, memory_mb=5120, saving_percent=-4.5, reasons=("It needs 5 GB.",)),
-    )
+    record = replace(report.record, task_id=name, family=name, **differences)
     line = encode(replace(report, record=record)).decode()
-    assert forward(event(line, stream="ecs/batch/tight"), Context())["indexed"] == 1
+    assert handler.forward_logs(event(line, stream=f"ecs/batch/{name}"), Context())["indexed"] == 1
+    yield
+    document = f"{server.url}/task-reports-2026.03/_doc/{name}%2Fbatch"
+    requests.delete(document, params={"refresh": "true"}, timeout=120).raise_for_status()
+
+
+@pytest.fixture
+def too_small(filled: SearchServer) -> Iterator[None]:
+    """A run that needs more memory than its task has."""
+    needed = Recommendation(vcpu=2, memory_mb=5120, saving_percent=-4.5, reasons=("It needs 5 GB.",))
+    with one_more(filled, "tight", recommendation=needed):
+        yield
+
+
+@pytest.fixture
+def on_instances(filled: SearchServer) -> Iterator[None]:
+    """A run on an EC2 instance."""
+    with one_more(filled, "fleet", launch_type="EC2", cost=None):
+        yield
 
 
 def table(answer: dict[str, Any], key: str) -> dict[tuple[str, ...], tuple[Any, ...]]:
@@ -210,16 +233,6 @@ def test_the_documents_come_from_lines_of_the_monitor(ask: Ask, search_server: S
         found = {hit["_source"]["record"] for hit in hits}
         assert len(hits) == len(found) == number_of_lines
         assert found <= written
-
-
-@pytest.fixture
-def on_instances(forward: Forward) -> None:
-    """One more run, of a family of its own, on an EC2 instance."""
-    (line,) = [one for run in produced() for one in run.by_stream.get(stream("batch", SCRIPT["c"]), ())]
-    report = decode(line)
-    record = replace(report.record, task_id="fleet", family="fleet", launch_type="EC2", cost=None)
-    line = encode(replace(report, record=record)).decode()
-    assert forward(event(line, stream="ecs/batch/fleet"), Context())["indexed"] == 1
 
 
 @pytest.mark.usefixtures("on_instances")
@@ -368,14 +381,16 @@ def test_cost_and_waste(ask: Ask) -> None:
     """Billed is from 20 s before the start, at least 60 s: `a` 171 s, `killed` 60 s; the side of `a` has no cost.
 
     Waste by hand. A run may take at most 1.25 times as long. `b` used 1 vCPU: with 1 vCPU and 2 GiB, half the price, it
-    takes as long. With 1 vCPU `d` takes at most 1.101 times as long, which costs 55 %, and `failed` 1.2 times, which
-    costs 60 %. The others would take too long with 1 vCPU: `a` up to 1.321 times, `stopped` 1.3, `killed` 1.8, `c` 1.9.
+    takes as long. Pull and start take as long with any size. The rest of `d` takes at most 1.101 times as long with
+    1 vCPU: 682 instead of 621 s at half the price save 45.1 %. That of `failed` takes 1.2 times as long: 861 instead of
+    721 s save 40.3 %. The others would take too long with 1 vCPU: `a` up to 1.321 times, `stopped` 1.3, `killed` 1.8,
+    `c` 1.9.
     """
     cost = table(ask("cost-by-family"), "cost-by-family")
     assert cost[("nightly", TEN)] == (close(usd(171) + usd(621) + usd(60)),)
     assert cost[("hourly", ELEVEN)] == (close(usd(721) + usd(323)),)
     waste = table(ask("waste-by-family"), "waste-by-family")
-    hourly = usd(621) * 0.45 + usd(721) * 0.40
+    hourly = usd(621) * 0.451 + usd(721) * 0.403
     assert list(waste.items()) == [(("hourly",), (close(hourly),)), (("nightly",), (close(usd(621) / 2),))]
     by_cost = by_family(table(ask("cost-table"), "cost-table"))
     assert by_cost[("hourly",)] == (close(usd(621) + usd(721) + usd(323)), 3, "stopped")
@@ -467,7 +482,11 @@ def test_devices(ask: Ask) -> None:
     }
     assert table(ask("gpu-usage"), "gpu-usage") == {("nightly", TEN): (close(60),)}
     assert table(ask("neuron-usage"), "neuron-usage") == {("nightly", TEN): (close(50),)}
-    assert table(ask("gpu-families"), "gpu-families") == {("nightly",): (1, 2, close(60), 99, 6000, "a")}
+    assert table(ask("gpu-families"), "gpu-families") == {
+        ("nightly",): (1, 2, close(60), 99, close(25), close(10), 6000, "a")
+    }
+    assert table(ask("gpu-idle"), "gpu-idle") == {("nightly",): (0.25,)}
+    assert table(ask("gpu-sm-active"), "gpu-sm-active") == {("nightly",): (close(60), close(25))}
     assert table(ask("neuron-families"), "neuron-families") == {("nightly",): (1, 1, close(50), 51, 1500, "a")}
 
 

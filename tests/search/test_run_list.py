@@ -10,23 +10,24 @@ import pytest
 import requests
 from msgspec.structs import replace
 
-from forwarder.documents import Document
-from forwarder.notice_documents import schedule_notice_document
 from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import parse_ns
-from profiler.past_runs.run_source import RunFilter, RunSource
+from profiler.forwarder.documents import Document, schedule_notice_document
+from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import encode
+from profiler.runs.past_runs.run_source import RunFilter, RunSource
 from tests.run_sources import IDS, RUNS, check_source
+from tests.search.conftest import TWO_SERVERS
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, search
 from tests.shown_runs import missed_notice
 
 __all__ = ["forward"]  # the fixture
 
-pytestmark = pytest.mark.search
+pytestmark = [pytest.mark.search, TWO_SERVERS]
 
 
 def source_of(server: SearchServer) -> RunSource:
@@ -34,7 +35,7 @@ def source_of(server: SearchServer) -> RunSource:
 
 
 def put(server: SearchServer, index: str, task_id: str, document: dict[str, Any]) -> None:
-    answer = requests.put(f"{server.url}/{index}/_doc/{task_id}?refresh=true", json=document, timeout=30)
+    answer = requests.put(f"{server.url}/{index}/_doc/{task_id}?refresh=true", json=document, timeout=120)
     assert answer.ok, answer.text
 
 
@@ -49,7 +50,7 @@ def test_the_cluster_finds_the_same_runs_as_every_other_source(forward: Forward,
     assert corrected.event is not None
     assert corrected.event.stopped_reason == "Stopped by ann"
     assert corrected.line == encode(RUNS[0])
-    assert (restored.report.type, restored.report.schema_version) == ("task.report", "1.2")
+    assert (restored.report.type, restored.report.schema_version) == ("task.report", "1.3")
     assert restored.report.time == restored.report.record.finished_at or restored.report.time
     found = source_of(search_server).runs(RunFilter(statuses=("stopped",)))
     assert [one.report.record.task_id for one in found] == ["abc1", "bcd1", "bcd2"]
@@ -110,7 +111,7 @@ def test_missed_runs_are_found_by_family_and_due_time(search_server: SearchServe
     later = replace(missed, notice=replace(missed.notice, due_at="2026-11-20T04:00:00.000Z"))
     other = replace(missed, family="hourly")
     for number, line in enumerate((missed, later, other)):
-        document = schedule_notice_document(line, encode_notice(line).decode(), prefix="task")
+        document = schedule_notice_document(line, encode_notice(line).decode(), ForwarderSettings())
         assert isinstance(document, Document)
         put(search_server, document.index, str(number), dict(document.fields))
     source = source_of(search_server)

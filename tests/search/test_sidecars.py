@@ -10,15 +10,16 @@ import pytest
 import requests
 
 import handler
-from forwarder.delivery_errors import DeliveryError
+from profiler.forwarder.delivery_errors import DeliveryError
 from tests.aws import fake_aws
 from tests.aws_proxy import AwsProxy
 from tests.fake_slack import FakeSlack
 from tests.lambda_environment import create_idempotency_table, forget_environment, register_revisions
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, report
-from tests.search.test_task_stopped import FAMILY, TASK_ID, LambdaContext, only_document
-from tests.unit.core.test_container_roles import BATCH, FIRELENS, INJECTED, MONITOR, ROUTER, SIDECARS
+from tests.search.test_task_stopped import FAMILY, TASK_ID, LambdaContext, ShortContext, only_document
+from tests.sidecars import awslogs
+from tests.unit.core.test_container_roles import BATCH, INJECTED, MONITOR, SIDECARS
 from tests.unit.forwarder.task.test_task_event import event as task_event
 
 __all__ = ["forward"]  # the fixture
@@ -27,12 +28,7 @@ __all__ = ["forward"]  # the fixture
 pytestmark = [pytest.mark.search, pytest.mark.parametrize("search_server", ["elasticsearch8"], indirect=True)]
 
 REGION, GROUP = "us-west-2", "/ecs/jobs"
-LOGS = {
-    "logConfiguration": {
-        "logDriver": "awslogs",
-        "options": {"awslogs-group": GROUP, "awslogs-region": REGION, "awslogs-stream-prefix": "ecs"},
-    }
-}
+LOGS = {"logConfiguration": awslogs(GROUP, region=REGION)}
 ETL = {**BATCH, **LOGS, "name": "batch"}
 
 
@@ -77,42 +73,6 @@ def ended(*containers: dict[str, Any], **exit_codes: int) -> dict[str, Any]:
     return task_event(containers=listed)
 
 
-DEFINITIONS = {name: [{"image": "x", **sidecar}, ETL, MONITOR] for name, sidecar in SIDECARS.items()}
-
-
-@pytest.mark.parametrize("containers", DEFINITIONS.values(), ids=DEFINITIONS)
-def test_a_failed_batch_behind_an_essential_sidecar_is_a_failure(
-    proxy: AwsProxy, slack: FakeSlack, search_server: SearchServer, containers: list[dict[str, Any]]
-) -> None:
-    register(*containers)
-    answer = handler.task_stopped(ended(*containers, batch=1), LambdaContext())
-    assert answer == {"status": "failure", "indexed": True, "notified": "failure"}
-    document = only_document(search_server)
-    assert (document["container"]["name"], document["task"]["exit_code"]) == ("batch", 1)
-    assert document["event"]["outcome"] == "failure"
-    (message,) = slack.messages
-    assert "Failure" in message["text"]
-
-
-@pytest.mark.parametrize("containers", DEFINITIONS.values(), ids=DEFINITIONS)
-@pytest.mark.parametrize("code", [143, 137])
-def test_a_sidecar_that_ecs_stops_after_the_batch_is_not_a_failure(
-    proxy: AwsProxy, search_server: SearchServer, containers: list[dict[str, Any]], code: int
-) -> None:
-    register(*containers)
-    sidecar = containers[0]["name"].split("-")[0]
-    answer = handler.task_stopped(ended(*containers, **{sidecar: code}), LambdaContext())
-    assert answer == {"status": "success", "indexed": True, "notified": "success"}
-    assert only_document(search_server)["container"]["name"] == "batch"
-
-
-def test_the_batch_next_to_a_log_router_is_recognized(proxy: AwsProxy, search_server: SearchServer) -> None:
-    containers: list[dict[str, Any]] = [ROUTER, ETL | FIRELENS, MONITOR]
-    register(*containers)
-    assert handler.task_stopped(ended(*containers, batch=2), LambdaContext())["status"] == "failure"
-    assert only_document(search_server)["task"]["exit_code"] == 2
-
-
 @pytest.mark.parametrize("operation", ["DescribeTaskDefinition", "GetLogEvents"])
 def test_throttling_neither_loses_the_run_nor_its_notice(
     proxy: AwsProxy, slack: FakeSlack, search_server: SearchServer, operation: str
@@ -126,7 +86,7 @@ def test_throttling_neither_loses_the_run_nor_its_notice(
     stopped = ended(SIDECARS["xray-daemon"], ETL, MONITOR, batch=1)
     proxy.throttling = {operation}
     with pytest.raises(DeliveryError, match="ThrottlingException"):
-        handler.task_stopped(stopped, LambdaContext())
+        handler.task_stopped(stopped, ShortContext())
     assert slack.messages == []
     proxy.throttling = set()
     answers = [handler.task_stopped(stopped, LambdaContext()) for _ in range(2)]
@@ -157,7 +117,7 @@ def test_the_order_of_the_report_and_the_event_of_such_a_task_has_no_effect(
             else:
                 assert handler.task_stopped(stopped, LambdaContext())["indexed"] is True
         documents.append(only_document(search_server))
-        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=30).raise_for_status()
+        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=120).raise_for_status()
     assert documents[0] == documents[1] == documents[2]
     assert documents[0]["task"]["status"] == "failure"
     assert json.loads(documents[0]["record"])["record"]["status"] == "success"

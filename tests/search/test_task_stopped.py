@@ -1,5 +1,6 @@
 """``handler.task_stopped`` on real search clusters, with a fake Slack and AWS simulated by moto."""
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -9,24 +10,32 @@ from typing import Any
 import boto3
 import pytest
 import requests
-from moto import mock_aws
 
 import handler
-from forwarder.delivery_errors import DeliveryError
-from forwarder.invocation_time import InvocationTime
-from forwarder.search_cluster.report_search import find_report
-from forwarder.task.find_report import ReportLine
-from forwarder.task.task_event import EventContainer, parse_stopped_task
+from profiler.forwarder.delivery_errors import DeliveryError
+from profiler.forwarder.event_document import find_indexed_report
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.invocation_time import InvocationTime
+from profiler.forwarder.search_cluster.family_runs import FamilyMemory
+from profiler.forwarder.task.find_report import ReportLine
+from profiler.record.task_event import EventContainer, parse_stopped_task
 from tests.fake_slack import Answer, FakeSlack
-from tests.lambda_environment import create_idempotency_table, forget_environment, register_revisions
+from tests.lambda_environment import (
+    create_idempotency_table,
+    forget_environment,
+    function_environment,
+    register_revisions,
+)
+from tests.search.conftest import TWO_SERVERS
 from tests.search.server import SearchServer
 from tests.search.test_forwarder import Context, Forward, event, forward, report, search
 from tests.unit.forwarder.task.test_task_event import container, definition
 from tests.unit.forwarder.task.test_task_event import event as task_event
+from tests.unit.forwarder.test_retry_plan import ended
 
 __all__ = ["forward"]  # the fixture
 
-pytestmark = pytest.mark.search
+pytestmark = [pytest.mark.search, TWO_SERVERS]
 
 TASK_ID = "4dd5853f44b341ee8281f38229bee377"
 STREAM = f"ecs/batch/{TASK_ID}"
@@ -39,24 +48,27 @@ class LambdaContext(Context):
     function_name = "task_stopped"
 
 
-@pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -> Iterator[Any]:
+class ShortContext(LambdaContext):
+    """An invocation of 20 s of which each look at the time takes 1 s, however fast the machine is."""
+
+    _left_ms = 20_000
+
+    def get_remaining_time_in_millis(self) -> int:
+        self._left_ms -= 1000
+        return self._left_ms
+
+
+@contextlib.contextmanager
+def played_aws(patch: pytest.MonkeyPatch, slack: FakeSlack) -> Iterator[Any]:
     """ECS with the task's definition, CloudWatch Logs with its streams, DynamoDB; Slack by webhook."""
-    assert forward is not None
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
     settings = {
-        "AWS_DEFAULT_REGION": "us-west-2",
-        "AWS_LAMBDA_FUNCTION_NAME": "task_stopped",
         "IDEMPOTENCY_TABLE": "told",
         "REPORT_WAIT_SECONDS": "0",
         "SLACK_SUCCESS_WEBHOOK_URL": slack.webhook_url,
         "SLACK_FAILURE_WEBHOOK_URL": slack.webhook_url,
         "KIBANA_URL": "https://kibana.example.com",
     }
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    with mock_aws():
+    with function_environment(patch, **settings):
         described = definition(container("task-monitor", essential=False, memory=64), container("batch", memory=64))
         register_revisions(FAMILY, described["containerDefinitions"])
         create_idempotency_table("told")
@@ -64,9 +76,14 @@ def aws(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -> 
         logs.create_log_group(logGroupName="/ecs/jobs")
         for name in ("batch", "task-monitor"):
             logs.create_log_stream(logGroupName="/ecs/jobs", logStreamName=f"ecs/{name}/{TASK_ID}")
-        forget_environment()
         yield logs
-    forget_environment()
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch, slack: FakeSlack, forward: Forward) -> Iterator[Any]:
+    assert forward is not None
+    with played_aws(monkeypatch, slack) as logs:
+        yield logs
 
 
 def put(logs: Any, line: str, stream: str = STREAM) -> None:
@@ -80,7 +97,7 @@ def indexed_report() -> ReportLine | None:
     assert task is not None
     cluster = handler._cluster(handler._settings())
     budget = InvocationTime(LambdaContext())
-    return find_report(cluster, budget, task, EventContainer(name="batch"), prefix="task", period="month")
+    return find_indexed_report(cluster, budget, ForwarderSettings(), task, EventContainer(name="batch"))
 
 
 def test_a_report_is_found_by_its_id_before_a_refresh(aws: Any, forward: Forward, search_server: SearchServer) -> None:
@@ -90,7 +107,7 @@ def test_a_report_is_found_by_its_id_before_a_refresh(aws: Any, forward: Forward
     assert indexed_report() is None  # the index exists, the document does not
     text = run_report(status="failure", exitCode=1)
     requests.put(
-        f"{search_server.url}/task-reports-2026.03/_settings", json={"index.refresh_interval": "-1"}, timeout=30
+        f"{search_server.url}/task-reports-2026.03/_settings", json={"index.refresh_interval": "-1"}, timeout=120
     ).raise_for_status()
     assert forward(event(text, stream=STREAM), Context())["indexed"] == 1
     found = indexed_report()
@@ -134,8 +151,7 @@ ENDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("verdict", ENDS)
-@pytest.mark.parametrize("status", ["success", "unknown"])
+@pytest.mark.parametrize(("status", "verdict"), [*(("success", verdict) for verdict in ENDS), ("unknown", "unknown")])
 def test_any_order_and_repetition_give_the_same_document(
     aws: Any, forward: Forward, search_server: SearchServer, status: str, verdict: str
 ) -> None:
@@ -147,7 +163,7 @@ def test_any_order_and_repetition_give_the_same_document(
     for order in permutations(["report", "event", "checkpoint-event"]):
         aws.delete_log_stream(logGroupName="/ecs/jobs", logStreamName=STREAM)
         aws.create_log_stream(logGroupName="/ecs/jobs", logStreamName=STREAM)
-        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=30)
+        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=120)
         put(aws, checkpoint.replace("task.report", "task.checkpoint"), f"ecs/task-monitor/{TASK_ID}")
         for step in [*order, order[0], "report"]:
             if step == "report":
@@ -195,7 +211,7 @@ def test_a_cluster_outage_raises_after_slack_was_posted(
     put(aws, run_report(status="failure", exitCode=1))
     for _ in range(2):
         with pytest.raises(DeliveryError, match="accepted no documents"):
-            handler.task_stopped(task_event(), LambdaContext(14))
+            handler.task_stopped(task_event(), ShortContext())
     assert len(slack.messages) == 1
     forget_environment()
 
@@ -253,3 +269,24 @@ def test_other_states_of_a_task_are_ignored(aws: Any, slack: FakeSlack) -> None:
         assert handler.task_stopped(other, LambdaContext()) == nothing
     assert slack.requests == 0
     assert aws is not None
+
+
+def test_what_a_retry_needs_of_its_family_is_found(aws: Any, forward: Forward, search_server: SearchServer) -> None:
+    place = {"accountId": "111122223333", "region": "us-west-2"}
+    runs = [
+        report("1" * 32, **place, metrics={"maxMemoryUsedMB": 700.5}),
+        report("2" * 32, **place, metrics={"maxMemoryUsedMB": 650.0}),
+        report("3" * 32, **place, status="failure", exitCode=137, metrics={"maxMemoryUsedMB": 1024.0}),
+        report("4" * 32, **{**place, "region": "eu-west-1"}, metrics={"maxMemoryUsedMB": 900.0}),
+    ]
+    for number, text in enumerate(runs, 1):
+        assert forward(event(text, stream=f"ecs/batch/{str(number) * 32}"), Context())["indexed"] == 1
+    search(search_server)  # refreshes
+    family = FamilyMemory(cluster=handler._cluster(handler._settings()), prefix="task", timeout_seconds=60)
+    retry = ended()
+    assert family.highest_peak_mb(retry) == 700.5
+    killed_id, record = family.killed_run(retry, "33333333")
+    assert killed_id == "3" * 32
+    assert record is not None
+    assert record.exit_code == 137
+    assert family.killed_run(retry, "44444444") == (None, None)

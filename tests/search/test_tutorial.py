@@ -1,4 +1,4 @@
-"""From an empty virtual environment to the first document in Elasticsearch: an account of 150 nightly tasks."""
+"""From an empty virtual environment to the first document in Elasticsearch: an account of 101 nightly tasks."""
 
 import sys
 import warnings
@@ -15,8 +15,8 @@ from tests.search.server import SearchServer
 from tests.search.test_forwarder import search
 from tests.tutorial import FAMILY, TutorialReader, answers, build_wheel, register_families
 
-pytestmark = pytest.mark.search
-FAMILIES = 150
+pytestmark = [pytest.mark.search, pytest.mark.timeout(900)]
+FAMILIES = 101  # one more than AWS lists on a page
 
 
 @pytest.fixture
@@ -27,11 +27,11 @@ def aws() -> Iterator[FakeAws]:
             yield played
 
 
-def test_an_account_of_150_families_reports_after_four_commands(
+def test_an_account_of_more_families_than_a_page_reports_after_four_commands(
     aws: FakeAws,
     aws_cli: Path,  # noqa: F811  the fixture
     tmp_path: Path,
-    elasticsearch8: SearchServer,
+    elasticsearch7: SearchServer,
 ) -> None:
     register_families(aws, FAMILIES)
     reader = TutorialReader(
@@ -39,22 +39,22 @@ def test_an_account_of_150_families_reports_after_four_commands(
         aws_cli,
         tmp_path,
         build_wheel(tmp_path / "wheel"),
-        search_url=elasticsearch8.url,
+        search_url=elasticsearch7.url,
         after_run=f"{sys.executable} -m tests.search.deployed_forwarder",
     )
     try:
         done = reader.type()
         assert done.returncode == 0, done.stdout + done.stderr
         install, _image, stack, monitors, check, run, _clean = answers(done.stdout)
-        assert f"3 monitors  not done  0 of {FAMILIES} families" in install
+        assert f"3 monitors  not done  0 of {FAMILIES} schedules and rules start" in install
         assert stack.splitlines()[-1].endswith(f"is deployed: version {profiler.__version__}.")
         assert monitors.count("registered ") == FAMILIES
         assert check.count(" current ") == FAMILIES
         assert run.startswith(f"● {FAMILY}:2 succeeded")
-        (hit,) = search(elasticsearch8)["hits"]["hits"]
+        (hit,) = search(elasticsearch7)["hits"]["hits"]
         assert hit["_source"]["task"]["family"] == FAMILY
     finally:
-        for name in requests.get(f"{elasticsearch8.url}/_cat/indices/task-*?format=json", timeout=30).json():
-            requests.delete(f"{elasticsearch8.url}/{name['index']}", timeout=30).raise_for_status()
+        for name in requests.get(f"{elasticsearch7.url}/_cat/indices/task-*?format=json", timeout=120).json():
+            requests.delete(f"{elasticsearch7.url}/{name['index']}", timeout=120).raise_for_status()
         for name in ("reports", "checkpoints", "logs", "notices"):
-            requests.delete(f"{elasticsearch8.url}/_index_template/task-{name}", timeout=30)
+            requests.delete(f"{elasticsearch7.url}/_index_template/task-{name}", timeout=120)

@@ -1,69 +1,128 @@
-"""What ``setup stack`` prints and asks: the changes as a table, the events, the outputs, and what stays."""
+"""What ``setup stack`` prints: the changes as a table, the events, the outputs, and what stays."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import click
+import requests
+from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.account_setup.stack_changes import Change, ChangeSet, StackChanges, StackEvent
-from profiler.account_setup.stack_deployment import StackDeployment, StackPlan, StackRequest
-from profiler.account_setup.stack_removal import remains
 from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.setup.stack_changes import Change, ChangeSet, StackChanges, StackEvent, remains
+from profiler.aws_account.setup.stack_deployment import StackDeployment, StackPlan, StackRequest
+from profiler.aws_account.setup.stack_template import find_gap
 from profiler.aws_account.stack_state import StackState, obstacle, read_state
-from profiler.cli.printing import warn
-from profiler.cli.setup.stack_cluster import SearchCluster
+from profiler.cli.printing import NOT_APPLIED, STDERR, STDOUT, fitting, warn, write_json_lines
 from profiler.cli.styled_text import Column, Span, table, table_width, write_lines
 from profiler.core.clock import SystemClock
 from profiler.core.errors import TaskProfilerError
+from profiler.search_setup.search_servers import ClusterServer
+from profiler.search_setup.template_install import Engine, RejectedError, detect_product, install_templates, setup_files
 
-_GAP = 2
 _CHANGE_COLUMNS = tuple(Column(title, folds=True) for title in ("ACTION", "RESOURCE", "TYPE", "REPLACEMENT"))
 _OUTPUT_COLUMNS = (Column("OUTPUT"), Column("VALUE"))
 _STYLES = {"Add": "green", "Modify": "yellow", "Remove": "red"}
 _REPLACEMENTS = {"True": "yes", "False": "no", "Conditional": "possible"}
 
-Confirm = Callable[[str], bool]
+
+class SearchCluster:
+    """A cluster that this machine may not reach, as the functions can be in another network."""
+
+    def __init__(self, url: str, session: requests.Session) -> None:
+        self._url = url
+        self._server = ClusterServer(url, session)
+        self.engine: Engine | None = None
+
+    def find_engine(self) -> None:
+        """Ask the cluster for its product. If it does not answer, print a warning."""
+        try:
+            self.engine = detect_product(self._server).engine
+        except TaskProfilerError as error:
+            self._warn(error)
+
+    def install(self, prefix: str, period: str, on_step: Callable[[str], object] = click.echo) -> None:
+        """Install the index templates and the indices of the month or day (``period``); ``on_step`` gets their number.
+
+        A warning is printed if the cluster does not answer or if the sign-in is not permitted to install them. Raises
+        RejectedError if the cluster rejects a template: without it, the first report would get other field types.
+        """
+        done = 0
+        if self.engine is None:
+            return
+        try:
+            for step in install_templates(
+                self._server, setup_files(), prefix=prefix, now=datetime.now(UTC), dry_run=False, period=period
+            ):
+                done += step.done
+        except TaskProfilerError as error:
+            if isinstance(error, RejectedError) and error.is_permitted:
+                raise
+            self._warn(error)
+        else:
+            on_step(f"installed: {done} index templates, policies and indices")
+
+    def _warn(self, error: TaskProfilerError) -> None:
+        warn(
+            f"The index templates are not installed; run task-profiler kibana import --elasticsearch {self._url} where "
+            f"the cluster can be reached, before the first report ({error})"
+        )
 
 
-def deploy(
-    request: StackRequest,
-    open_client: OpenClient,
-    confirm: Confirm,
-    cluster: SearchCluster | None,
-    *,
-    dry_run: bool,
-) -> int:
-    """Create or update the stack. Returns the exit code: 1 if the user did not confirm the changes."""
-    changes = StackChanges(request.name, open_client, SystemClock(), _print_event)
-    deployment = StackDeployment(_with_engine(request, cluster), open_client, changes, click.echo)
+class Output(Struct, frozen=True, kw_only=True):
+    """Prints the steps, or, unless ``is_applied``, the plan. With ``as_json``, steps go to stderr."""
+
+    is_applied: bool
+    as_json: bool
+
+    def step(self, sentence: str) -> None:
+        """Print a step that was done."""
+        click.echo(fitting(sentence, STDERR if self.as_json else STDOUT), err=self.as_json)
+
+    def event(self, event: StackEvent) -> None:
+        """Print an event of CloudFormation."""
+        reason = f": {event.reason}" if event.reason else ""
+        self.step(f"{event.status}  {event.resource}{reason}")
+
+    def plan(self, stack: str, sentences: Iterable[str]) -> None:
+        """Print a plan that is not carried out."""
+        if self.as_json:
+            write_json_lines([{"stack": stack, "isApplied": False, "plan": [*map(str.strip, sentences)]}])
+            return
+        for sentence in sentences:
+            click.echo(fitting(sentence, STDOUT))
+        click.echo(NOT_APPLIED)
+
+
+def deploy(request: StackRequest, open_client: OpenClient, cluster: SearchCluster | None, output: Output) -> None:
+    """Create or update the stack."""
+    changes = StackChanges(request.name, open_client, SystemClock(), output.event)
+    deployment = StackDeployment(_with_engine(request, cluster), open_client, changes, output.step)
     plan, bucket = deployment.plan()
-    if dry_run:
-        for sentence in deployment.describe(plan, bucket):
-            click.echo(sentence)
-        return 0
+    gap = find_gap(plan.values)
+    if gap is not None:
+        warn(f"The stack {plan.state.name} {gap.reason}: add {' '.join(gap.options)}.")
+    if not output.is_applied:
+        output.plan(request.name, deployment.describe(plan, bucket))
+        return
     change_set = deployment.prepare(plan, bucket)
     try:
-        if change_set is not None:
+        if change_set is not None and not output.as_json:
             _print_changes(change_set.changes)
-            if not confirm(f"Apply these {len(change_set.changes)} changes?"):
-                changes.discard(change_set)
-                click.echo("Nothing was changed.")
-                return 1
         deployment.store_secrets(plan)
         if cluster is not None:
-            cluster.install(plan.effective("IndexPrefix") or "task")
+            cluster.install(plan.values["IndexPrefix"], plan.values["IndexPeriod"], output.step)
     except BaseException:  # also Ctrl-C: a change set that nobody will apply must not stay
         if change_set is not None:
             changes.discard(change_set)
         raise
-    _finish(plan, changes, change_set)
-    return 0
+    _finish(plan, changes, change_set, output)
 
 
 def _with_engine(request: StackRequest, cluster: SearchCluster | None) -> StackRequest:
-    """The request with the product that the cluster is, unless a parameter names it."""
+    """The request with the cluster's product, unless a parameter sets it."""
     if cluster is None:
         return request
     cluster.find_engine()
@@ -72,15 +131,21 @@ def _with_engine(request: StackRequest, cluster: SearchCluster | None) -> StackR
     return replace(request, settings={**request.settings, "SearchEngine": cluster.engine})
 
 
-def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None) -> None:
-    if change_set is None:
-        click.echo(f"The stack {plan.state.name} is up to date: nothing changed.")
-        return
-    with _interruption_explained(plan.state.name):
-        state = changes.apply(change_set)
-    if state.outputs:
-        write_lines(table(_OUTPUT_COLUMNS, sorted(state.outputs.items()), gap=_GAP), os.environ)
-    click.echo(f"The stack {state.place} is deployed: version {state.version}.")
+def _finish(plan: StackPlan, changes: StackChanges, change_set: ChangeSet | None, output: Output) -> None:
+    state = plan.state
+    if change_set is not None:
+        with _interruption_explained(state.name):
+            state = changes.apply(change_set)
+    if output.as_json:
+        made = () if change_set is None else change_set.changes
+        document = {"stack": state.name, "isApplied": True, "version": state.version, "changes": made}
+        write_json_lines([document | {"outputs": state.outputs}])
+    elif change_set is None:
+        click.echo(f"The stack {state.name} is up to date: nothing changed.")
+    else:
+        if state.outputs:
+            write_lines(table(_OUTPUT_COLUMNS, sorted(state.outputs.items())), os.environ)
+        click.echo(f"The stack {state.place} is deployed: version {state.version}.")
 
 
 @contextmanager
@@ -92,28 +157,30 @@ def _interruption_explained(name: str) -> Iterator[None]:
         raise
 
 
-def remove(name: str, open_client: OpenClient, confirm: Confirm, *, dry_run: bool) -> int:
-    """Delete the stack, and print what stays. Returns the exit code."""
+def remove(name: str, open_client: OpenClient, output: Output) -> None:
+    """Delete the stack, and print the remaining resources."""
     state = read_state(open_client, name)
-    if state.stack_id is None:
-        click.echo(f"There is no stack {name}: nothing to delete.")
-        return 0
     if state.phase == "in progress":
         raise TaskProfilerError(str(obstacle(state)))
-    if dry_run:
-        click.echo(f"would delete the stack {state.place} ({_describe(state)})")
-    elif not confirm(f"Delete the stack {state.place} ({_describe(state)})?"):
-        click.echo("Nothing was deleted.")
-        return 1
-    changes = StackChanges(name, open_client, SystemClock(), _print_event)
-    with _interruption_explained(name):
-        kept = () if dry_run else changes.delete(state.stack_id)
-    click.echo("These would stay:" if dry_run else f"The stack {state.place} is deleted. These stay:")
-    if dry_run and state.phase != "absent":
-        click.echo("  queues with events that failed")
-    for sentence in remains(state, kept):
+    if state.stack_id is None:
+        kept: list[str] = []
+        head = f"There is no stack {name}: nothing to delete."
+    elif not output.is_applied:
+        queues = ["queues with events that failed"] if state.phase != "absent" else []
+        stays = [f"  {sentence}" for sentence in (*queues, *remains(state, ()))]
+        output.plan(name, (f"would delete the stack {state.place} ({_describe(state)})", "These would stay:", *stays))
+        return
+    else:
+        changes = StackChanges(name, open_client, SystemClock(), output.event)
+        with _interruption_explained(name):
+            kept = [*remains(state, changes.delete(state.stack_id))]
+        head = f"The stack {state.place} is deleted. These stay:"
+    if output.as_json:
+        write_json_lines([{"stack": name, "isApplied": state.stack_id is not None, "remains": kept}])
+        return
+    click.echo(head)
+    for sentence in kept:
         click.echo(f"  {sentence}")
-    return 0
 
 
 def _describe(state: StackState) -> str:
@@ -130,9 +197,4 @@ def _print_changes(changes: tuple[Change, ...]) -> None:
         )
         for change in changes
     ]
-    write_lines(table(_CHANGE_COLUMNS, rows, gap=_GAP, width=table_width()), os.environ)
-
-
-def _print_event(event: StackEvent) -> None:
-    reason = f": {event.reason}" if event.reason else ""
-    click.echo(f"{event.status}  {event.resource}{reason}")
+    write_lines(table(_CHANGE_COLUMNS, rows, width=table_width()), os.environ)

@@ -2,46 +2,86 @@
 
 import os
 from collections.abc import Mapping
+from configparser import Error, RawConfigParser
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
-from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.aws_errors import UNKNOWN_REGION, OpenClient, aws_errors
 from profiler.core.aws_clients import AwsClient, open_session
+from profiler.core.aws_signature import AwsSignature
+from profiler.core.errors import TaskProfilerError
+
+if TYPE_CHECKING:
+    import requests
+
+    from profiler.cli.options import SignIn
 
 _MAX_RETRIES = 10
 FUNCTION_SECONDS = 910  # a function runs for 900 s at most; after a shorter time, boto3 would invoke it again
 
 
-class AwsOptions(Struct, frozen=True, kw_only=True):
-    """The Region and the profile of the command line; None: as the AWS CLI determines them."""
-
-    region: str | None = None
-    profile: str | None = None
-
-
 def aws_client(
     service: str,
-    options: AwsOptions,
-    environment: Mapping[str, str],
+    region: str | None,
+    profile: str | None,
     config: Any = None,  # noqa: ANN401  botocore's own
 ) -> AwsClient:
     """A client of a service. Like the AWS CLI, it honours AWS_REGION, which boto3 alone does not read."""
-    region = options.region or environment.get("AWS_REGION") or None
-    return open_session(region, options.profile or None).client(service, config=config)
+    return open_session(region_of_environment(region), profile or None).client(service, config=config)
 
 
-def aws_environment(options: AwsOptions, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that select the Region and the profile in another process, which may use boto3 alone."""
-    region = options.region or environment.get("AWS_REGION")
-    selected = {"AWS_REGION": region, "AWS_DEFAULT_REGION": region, "AWS_PROFILE": options.profile}
+def aws_environment(region: str | None, profile: str | None, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that select the Region and the profile for code that uses boto3 alone."""
+    region = region or environment.get("AWS_REGION")
+    selected = {"AWS_REGION": region, "AWS_DEFAULT_REGION": region, "AWS_PROFILE": profile}
     return {name: value for name, value in selected.items() if value}
+
+
+def search_session(sign_in: "SignIn") -> "requests.Session":
+    """A session with a search cluster, or with the server of its dashboards, that signs in according to the options."""
+    from profiler.search_setup.search_servers import open_session as open_search_session  # requests
+
+    signature = _search_signature(sign_in.region, sign_in.profile) if sign_in.aws_auth else None
+    return open_search_session(sign_in.api_key, sign_in.user, os.environ, sign_in.ca_file, signature)
+
+
+def _search_signature(region: str | None, profile: str | None) -> AwsSignature:
+    """Signs for Amazon OpenSearch Service. Raises TaskProfilerError without valid credentials or a Region."""
+    check_region(region, profile)
+    with aws_errors("The requests cannot be signed"):
+        from botocore.exceptions import NoCredentialsError, NoRegionError  # slow to import
+
+        session = open_session(region_of_environment(region), profile or None)
+        credentials = session.get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        if session.region_name is None:
+            raise NoRegionError
+        credentials.get_frozen_credentials()  # an expired sign-in fails here
+        return AwsSignature(credentials, session.region_name, "es")
 
 
 def region_of_environment(region: str | None) -> str | None:
     """The Region of the option, else of the environment, as the AWS CLI selects it."""
     return region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or None
+
+
+def check_region(region: str | None, profile: str | None) -> None:
+    """Raise TaskProfilerError if no Region is set, without the quarter second that the import of boto3 takes."""
+    if region_of_environment(region) is not None:
+        return
+    name = profile or os.environ.get("AWS_DEFAULT_PROFILE") or os.environ.get("AWS_PROFILE") or "default"
+    files = (("AWS_CONFIG_FILE", "~/.aws/config"), ("AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"))
+    parser = RawConfigParser(strict=False)
+    try:
+        parser.read(Path(os.environ.get(variable) or default).expanduser() for variable, default in files)
+    except (Error, UnicodeDecodeError, RuntimeError):
+        return  # boto3 reports the error
+    sections = [section for section in (name, f"profile {name}") if parser.has_section(section)]
+    is_known = any(parser.get(section, "region", fallback="") for section in sections)
+    if not is_known and (sections or name == "default"):  # boto3 reports a profile that does not exist
+        raise TaskProfilerError(f"AWS cannot be used: {UNKNOWN_REGION}")
 
 
 def open_clients(region: str | None, profile: str | None) -> OpenClient:
@@ -62,6 +102,7 @@ def open_clients(region: str | None, profile: str | None) -> OpenClient:
 
     @cache
     def open_client(service: str) -> AwsClient:
+        check_region(region, profile)
         with aws_errors("AWS cannot be used"):
             session, config = session_and_config()
             if service == "lambda":

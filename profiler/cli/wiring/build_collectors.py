@@ -7,44 +7,45 @@ enable it.
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from profiler.collectors.collector import Collector
+from profiler.collectors.collector import Collector, idle_gpu_ns
 from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.nvidia import is_driver_present
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.settings import (
-    AcceleratorSettings,
-    Arguments,
-    MonitorSettings,
-)
+from profiler.settings import AcceleratorSettings, Arguments, MonitorSettings
 
 if TYPE_CHECKING:
+    from profiler.collectors.collector import TaskTags
     from profiler.collectors.nvidia.gpu_ownership import GpuScope
     from profiler.collectors.processes.discovery import LazyProcessCollector
-    from profiler.collectors.task_tags import TaskTags
     from profiler.readers.linux.process_tree import ProcessReading
 
-# The driver's own averaging window for utilization is no shorter.
+# The driver's own averaging window for utilization is at least as long.
 _MIN_GPU_INTERVAL_NS = NS_PER_SECOND // 10
 
 
-def batch_processes(arguments: Arguments, clock: Clock, interval_ns: int, series_points: int) -> "LazyProcessCollector":
-    """The collector of the batch's processes, which starts when these are seen."""
-    from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of  # `run` has its own
+def batch_processes(
+    arguments: Arguments, clock: Clock, interval_ns: int, series_points: int, accelerators: tuple[Collector, ...] = ()
+) -> "LazyProcessCollector":
+    """The collector of the batch's processes, which starts when they become visible."""
+    from profiler.collectors.processes.discovery import LazyProcessCollector, pids_of  # `run` has its own collector
 
     return LazyProcessCollector(
         is_visible=lambda docker_id: any(True for _ in pids_of(docker_id)),
-        make_collector=lambda: _make_collector(arguments, clock, interval_ns, series_points),
+        make_collector=lambda: _make_collector(arguments, clock, interval_ns, series_points, accelerators),
     )
 
 
-def _make_collector(arguments: Arguments, clock: Clock, interval_ns: int, series_points: int) -> Collector:
+def _make_collector(
+    arguments: Arguments, clock: Clock, interval_ns: int, series_points: int, accelerators: tuple[Collector, ...]
+) -> Collector:
     from profiler.collectors.processes.process_collector import (  # see the module's docstring
         ProcessAccess,
         ProcessCollector,
@@ -64,7 +65,8 @@ def _make_collector(arguments: Arguments, clock: Clock, interval_ns: int, series
         exit_waiter=ProcessExitWaiter(),
         open_threads=lambda: ThreadReader(time.thread_time_ns),
     )
-    return ProcessCollector(machine, clock, interval_ns, _argument_formatter(arguments), series_points)
+    show, idle_ns = _argument_formatter(arguments), partial(idle_gpu_ns, accelerators)
+    return ProcessCollector(machine, clock, interval_ns, show, series_points, idle_ns=idle_ns)
 
 
 def _argument_formatter(arguments: Arguments) -> "Callable[[ProcessReading], str | None]":
@@ -88,7 +90,8 @@ def accelerator_collectors(
         return GpuScope(settings.accelerators.gpu_uuids, visible_devices)
 
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
-    accelerators = _AcceleratorFactory(settings.accelerators, environment, clock, log, interval_ns)
+    hour_usd = None if settings.prices is None else settings.prices.hour_usd
+    accelerators = _AcceleratorFactory(settings.accelerators, environment, clock, log, interval_ns, hour_usd=hour_usd)
     return accelerators.gpu_collectors(make_scope) + accelerators.neuron_collectors()
 
 
@@ -97,7 +100,7 @@ def requested_tags(settings: MonitorSettings, clock: Clock) -> "tuple[TaskTags, 
     if not settings.tags:
         return ()
     from profiler.cli.wiring.task_endpoint import tag_lookup  # only where it is enabled
-    from profiler.collectors.task_tags import TaskTags
+    from profiler.collectors.collector import TaskTags
 
     read_tags = tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)
     return (TaskTags(BackgroundCall(read_tags, clock, seconds=0)),)
@@ -128,7 +131,8 @@ def local_collectors(
 class _AcceleratorFactory(Struct, frozen=True):
     """Makes the collectors of the devices that the settings ask for or, with ``auto``, that this machine has.
 
-    ``has_neuron_devices`` is asked only where there is a program named neuron-monitor.
+    ``has_neuron_devices`` is asked only where there is a program named neuron-monitor. ``hour_usd`` is the price of the
+    task.
     """
 
     settings: AcceleratorSettings
@@ -137,6 +141,7 @@ class _AcceleratorFactory(Struct, frozen=True):
     log: Log
     interval_ns: int
     has_neuron_devices: Callable[[], bool] = lambda: True
+    hour_usd: float | None = None
 
     def gpu_collectors(self, make_scope: "Callable[[], GpuScope]") -> tuple[Collector, ...]:
         """One collector of all GPUs, or none. ``make_scope`` is called only where there are GPUs."""
@@ -153,6 +158,7 @@ class _AcceleratorFactory(Struct, frozen=True):
             self.log,
             max(self.interval_ns, _MIN_GPU_INTERVAL_NS),
             is_required=self.settings.gpu == "on",
+            hour_usd=self.hour_usd,
         )
         return (collector,)
 

@@ -1,27 +1,29 @@
-"""Exports a local run by OpenTelemetry's protocol. This module is imported when the command has ended."""
+"""Exports a local run by OpenTelemetry's protocol. This module is imported when the command has ended.
+
+The variables are OpenTelemetry's: https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
+"""
 
 import random
 from collections.abc import Mapping
+from urllib.parse import unquote
 
 from profiler.core.clock import Clock
+from profiler.core.errors import UsageError
 from profiler.local_run.prepared_run import is_asked_to_stop
-from profiler.otlp.http_transport import HttpTransport
 from profiler.otlp.otlp_encoding import Message, Signal
-from profiler.otlp.otlp_export import OtlpExporter, export_in_time
-from profiler.otlp.otlp_settings import Targets
+from profiler.otlp.otlp_export import MAX_SECONDS, HttpTransport, OtlpExporter, export_in_time
+from profiler.otlp.otlp_settings import Targets, read_targets
 from profiler.otlp.run_signals import ExportedRun, signals_of
-from profiler.otlp.standard_variables import (
-    CERTIFICATE_SETTING,
-    certificate_file,
-    max_export_seconds,
-    standard_targets,
-    user_attributes,
-)
 from profiler.record.record_model import Record
+
+_PREFIX = "OTEL_EXPORTER_OTLP"
+CERTIFICATE_SETTING = f"{_PREFIX}_CERTIFICATE"
+_DEFAULT_ENDPOINT = "http://localhost:4318"
+_MS_PER_SECOND = 1000
 
 
 def export_run(record: Record, environment: Mapping[str, str], clock: Clock) -> str | None:
-    """Export the run as the variables of OpenTelemetry say; returns sentences about what was not exported."""
+    """Export the run with the settings of OpenTelemetry's variables; returns sentences about failures."""
 
     def prepare() -> tuple[Targets, Mapping[Signal, Message]]:
         run = ExportedRun(
@@ -36,3 +38,39 @@ def export_run(record: Record, environment: Mapping[str, str], clock: Clock) -> 
     transport = HttpTransport(certificate_file(environment), ca_setting=CERTIFICATE_SETTING)
     exporter = OtlpExporter(transport, clock, jitter=random.random)
     return export_in_time(prepare, exporter, max_export_seconds(environment), is_asked_to_stop)
+
+
+def standard_targets(environment: Mapping[str, str]) -> Targets:
+    """The targets of the signals, without signals whose exporter is ``none``. Raises UsageError."""
+    try:
+        targets = read_targets(environment, prefix=_PREFIX, default_endpoint=_DEFAULT_ENDPOINT)
+    except UsageError as error:
+        raise UsageError(f"The run was not exported: {error}") from error
+    return {
+        signal: target
+        for signal, target in targets.items()
+        if environment.get(f"OTEL_{signal.upper()}_EXPORTER", "").strip().lower() != "none"
+    }
+
+
+def max_export_seconds(environment: Mapping[str, str]) -> float:
+    """The time for the whole export: the variable, in milliseconds, if that is valid and less than our limit."""
+    text = environment.get(f"{_PREFIX}_TIMEOUT", "").strip()
+    milliseconds = int(text) if text.isascii() and text.isdigit() else 0
+    return min(milliseconds / _MS_PER_SECOND or MAX_SECONDS, MAX_SECONDS)
+
+
+def certificate_file(environment: Mapping[str, str]) -> str | None:
+    """The file of the certificates that verify the server; None: the system's certificates."""
+    return environment.get(CERTIFICATE_SETTING, "").strip() or None
+
+
+def user_attributes(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """The attributes of the resource that the user has set. A part that is not ``name=value`` is ignored."""
+    found = {}
+    for part in environment.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
+        name, _, value = (unquote(text.strip()) for text in part.partition("="))
+        if name and value:
+            found[name] = value
+    service = environment.get("OTEL_SERVICE_NAME", "").strip()
+    return {**found, "service.name": service} if service else found

@@ -1,7 +1,6 @@
 """``task-profiler monitor``: builds the sidecar."""
 
 import os
-import sys
 from collections.abc import Callable, Sequence
 
 from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes, requested_tags
@@ -9,17 +8,17 @@ from profiler.cli.wiring.task_endpoint import metadata_source
 from profiler.collectors.collector import Collector
 from profiler.core.clock import SystemClock, Ticker
 from profiler.core.deadline_writer import Output, standard_outputs
-from profiler.core.errors import TaskProfilerError
 from profiler.core.log import JsonLog
 from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.environment_warnings import OutputWarning, SwapWarning
 from profiler.monitor.loop import Exporter, MonitorLoop, Runtime
+from profiler.monitor.measurement_warnings import OutputWarning, SwapWarning
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.ecs.endpoint_client import check_address
 from profiler.readers.linux.host import (
     Host,
     read_host,
@@ -32,17 +31,14 @@ from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks.report_upload import CloudWatchLogsSink, connect
 
 
-def run_monitor(stop: SignalHandler) -> int:
+def run_monitor(stop: SignalHandler) -> None:
     """Monitor the task this process runs in.
 
-    The exit code is 0 in every foreseen case. It is 1 if the monitor itself failed, so that a restart policy of the
-    container restarts it. ECS ignores the exit code of a container that is not essential.
+    Raises:
+        UsageError: The process has no metadata endpoint, so it can monitor nothing.
     """
-    try:
-        settings = read_settings(os.environ)
-    except TaskProfilerError as error:
-        sys.stderr.write(f"task-profiler: {error}\n")
-        return error.exit_code
+    settings = read_settings(os.environ)
+    check_address(settings.endpoint_address)
     clock = SystemClock()
     interval_ns = round(settings.interval_seconds * NS_PER_SECOND)
     stdout, stderr = standard_outputs()
@@ -50,8 +46,8 @@ def run_monitor(stop: SignalHandler) -> int:
     source = metadata_source(
         settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock, stop
     )
-    processes = batch_processes(settings.process_arguments, clock, interval_ns, settings.series_points)
     accelerators = accelerator_collectors(settings, os.environ, clock, log)
+    processes = batch_processes(settings.process_arguments, clock, interval_ns, settings.series_points, accelerators)
     warnings = (SwapWarning(read_swap_counters), OutputWarning(stdout, stderr))
     host = with_processor(read_host())
     stacks = _stacks(settings, clock, log, host, lambda: sampler)
@@ -72,7 +68,6 @@ def run_monitor(stop: SignalHandler) -> int:
         sampler,
         ticker=runtime.ticker,
         clock=clock,
-        host=host,
         read_own_usage=read_own_usage,
         collectors=collectors,
     )
@@ -84,13 +79,12 @@ def run_monitor(stop: SignalHandler) -> int:
         delivery,
         runtime,
         collectors=collectors,
-        exporter=_exporter(settings, sampler, accelerators, runtime, host),
+        exporter=_exporter(settings, sampler, accelerators, runtime),
     )
-    is_done = loop.run()
+    loop.run()
     stop_ns = clock.monotonic_ns() if stop.requested_ns is None else stop.requested_ns
     for output in (stdout, stderr):
         output.drain(settings.stop_seconds - (clock.monotonic_ns() - stop_ns) / NS_PER_SECOND)
-    return 0 if is_done else 1
 
 
 def _stacks(
@@ -118,28 +112,24 @@ def _to_all(*collectors: Collector) -> Callable[[str, ContainerSample], None]:
 
 def _delivery(stdout: Output, clock: SystemClock, log: JsonLog) -> Delivery:
     return Delivery(
-        CloudWatchLogsSink(connect, clock),
-        stdout,
-        log,
-        lambda seconds, put: BackgroundCall(put, clock, seconds),
+        CloudWatchLogsSink(connect, clock), stdout, log, lambda seconds, put: BackgroundCall(put, clock, seconds)
     )
 
 
 def _exporter(
-    settings: MonitorSettings, sampler: TaskSampler, accelerators: Sequence[Collector], runtime: Runtime, host: Host
+    settings: MonitorSettings, sampler: TaskSampler, accelerators: Sequence[Collector], runtime: Runtime
 ) -> Exporter | None:
     """The exporter of live metrics; None if it is off, and then its modules are not imported."""
     if settings.prometheus_port is None:
         return None
-    from profiler.prometheus.exporter import PrometheusExporter  # only where it is enabled
-    from profiler.prometheus.snapshot import SnapshotBuilder
+    from profiler.monitor.prometheus.exporter import PrometheusExporter  # only where it is enabled
+    from profiler.monitor.prometheus.snapshot import SnapshotBuilder
 
     builder = SnapshotBuilder(
         sampler,
         accelerators,
         ticker=runtime.ticker,
         clock=runtime.clock,
-        host=host,
         read_own_usage=read_own_usage,
         read_instance=read_instance,
         interval_ns=round(settings.interval_seconds * NS_PER_SECOND),

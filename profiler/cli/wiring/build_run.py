@@ -18,8 +18,8 @@ from profiler.core.errors import UsageError
 from profiler.core.files import dup_above_standard_streams
 from profiler.core.text import printable
 from profiler.local_run.labels import parse_labels
-from profiler.local_run.launch import MAX_NAME_CHARS
-from profiler.local_run.prepared_run import prepare_run, take_over_signals
+from profiler.local_run.launch import MAX_NAME_CHARS, NoProcessError, execute_in_place, low_limit
+from profiler.local_run.prepared_run import prepare_run, read_caller_environment, take_over_signals
 
 if TYPE_CHECKING:
     from profiler.cli.wiring.build_session import RunSession
@@ -33,13 +33,17 @@ _MAX_OUTPUT_SECONDS = 5.0
 
 
 def run_command(options: RunOptions) -> int:
-    """Run the command of the options, once or several times, and report what it used. Returns the exit code.
+    """Run the command of the options, once or several times, and report its usage. Returns the exit code.
 
     Raises:
         UsageError: before the start, for options that cannot work.
     """
     runner = _Runner(options)
-    exit_code = runner.run_all()
+    reason = low_limit()
+    try:
+        exit_code = runner.run_all() if reason is None else runner.run_unprofiled(reason)
+    except NoProcessError as error:
+        exit_code = runner.run_unprofiled(f"no process can be made for it ({error})")
     runner.stderr.drain(_MAX_OUTPUT_SECONDS)
     return exit_code
 
@@ -53,15 +57,17 @@ class _Runner:
         self._labels = parse_labels(options.labels)
         self._descriptor = None if options.output is None else _open_output(options.output)
         if options.runs > 1:
-            from profiler.local_run.repeated_runs import begin_runs  # most commands run once
+            from profiler.local_run.prepared_run import begin_runs  # most commands run once
 
             begin_runs()
         self.stderr = Output(_STDERR)
+        self._notes = Output(_open_output(os.devnull)) if options.quiet else self.stderr
         self._clock = SystemClock()
         self._signals = take_over_signals()
         self._session: RunSession | None = None
         self._exported: list[Record] = []
         self._successes: list[Metrics] = []
+        self._memory_bounds_mb: list[float | None] = []
 
     def run_all(self) -> int:
         """Run the command until the last run, the first failure, or a signal; returns the exit code."""
@@ -72,21 +78,29 @@ class _Runner:
                 break
         if self._options.runs > 1 and self._session is not None:
             summary = self._session.summary(self._successes)
-            _write_report(summary, self._descriptor, self._options.output, self.stderr)
+            self._write_report(summary)
         if is_success:
             exit_code = self._check_budgets()
         if self._session is not None:
             self._export(self._session)
         return exit_code
 
+    def run_unprofiled(self, reason: str) -> int:
+        """Execute the command in place of this process, once. Returns the exit code if it does not start."""
+        _warn(self._notes, (f"The command runs without a profile: {reason}.",))
+        self._notes.drain(_MAX_OUTPUT_SECONDS)
+        failure = execute_in_place(self._options.words, read_caller_environment(os.environb), self._signals)
+        _warn(self.stderr, (failure.reason,))
+        return failure.exit_code
+
     def _run_next(self) -> tuple[int, bool]:
         """Run the command once; returns the exit code, and whether the command succeeded by itself."""
         is_first, earlier_cpu_seconds = self._session is None, 0.0
         if not is_first:
-            from profiler.local_run.repeated_runs import leave_run, take_stop_signal
+            from profiler.local_run.prepared_run import leave_run, take_stop_signal
 
             earlier_cpu_seconds = leave_run()
-        options, stderr = self._options, self.stderr
+        options = self._options
         with prepare_run(
             options.words,
             os.environb,
@@ -101,35 +115,39 @@ class _Runner:
             if stop_signal is not None:
                 return _EXIT_BY_SIGNAL + stop_signal, False
             if is_first:
-                gc.freeze()  # the modules are no garbage
+                gc.freeze()  # the modules are not garbage
                 gc.enable()
             finished = session.run(prepared)
         if finished.startup_error is not None:
-            stderr.write(f"task-profiler: {finished.startup_error}\n".encode(errors="surrogateescape"))
-        _warn(stderr, (*session.problems, *finished.warnings))
+            from profiler.cli.printing import fitting  # most commands start
+
+            said = fitting(f"task-profiler: {finished.startup_error}")
+            self.stderr.write(said.encode(errors="surrogateescape") + b"\n")
+        _warn(self._notes, (*session.problems, *finished.warnings))
         line, printed = session.lines(finished)
-        _write_report(printed, self._descriptor, options.output, stderr)
-        _warn(stderr, session.add_to_history(line, finished))
+        self._write_report(printed)
+        _warn(self._notes, session.add_to_history(line, finished))
         session.stop_collectors()
         if options.otlp:
             self._exported.append(finished.report.record)
         is_success = finished.exit_code == 0 and not finished.got_stop_signal
         if is_success:
             self._successes.append(finished.report.record.metrics)
+            self._memory_bounds_mb.append(finished.memory_bound_mb)
         return finished.exit_code, is_success
 
     def _export(self, session: "RunSession") -> None:
-        """Export the runs after the last one: what this imports stays in memory, and would count for the next run."""
+        """Export the runs after the last one: the imported modules stay in memory, and would count for the next run."""
         for later, record in zip(reversed(range(len(self._exported))), self._exported, strict=True):
             reason = session.export(record)
             if reason is not None:  # a server that does not answer delays the exit once
-                _warn(self.stderr, (f"{reason} Later runs are not exported." if later else reason,))
+                _warn(self._notes, (f"{reason} Later runs are not exported." if later else reason,))
                 break
 
     def _make_session(self) -> "RunSession":
         from profiler.cli.wiring.build_session import RunSession  # see the module's docstring
 
-        return RunSession(self._options, self._labels, self._clock, self.stderr)
+        return RunSession(self._options, self._labels, self._clock, self._notes)
 
     def _check_budgets(self) -> int:
         options = self._options
@@ -142,9 +160,21 @@ class _Runner:
             return 0
         from profiler.local_run.run_budgets import failed_budgets  # most runs have no budget
 
-        sentences = failed_budgets(self._successes, **limits)
+        sentences = failed_budgets(self._successes, **limits, memory_bounds_mb=self._memory_bounds_mb)
         _warn(self.stderr, sentences)
         return _OVER_BUDGET if sentences else 0
+
+    def _write_report(self, printed: bytes) -> None:
+        """Write the lines to the file, else to stderr. A failure does not change the exit code."""
+        output = self._notes
+        if self._descriptor is not None:
+            output = self.stderr
+            reason = Output(self._descriptor, _MAX_OUTPUT_SECONDS).write(printed)
+            if reason is None:
+                return
+            output.write(f"task-profiler: --output {self._options.output} {reason}.\n".encode(errors="replace"))
+        if printed:
+            output.keep(printed)
 
 
 def _check_options(options: RunOptions) -> None:
@@ -158,13 +188,17 @@ def _check_options(options: RunOptions) -> None:
         raise UsageError(
             f"--name has {len(options.name)} characters, but a family has at most {MAX_NAME_CHARS}: use a shorter name."
         )
+    if options.live and options.quiet:
+        raise UsageError("--live prints what --quiet does not: omit one of them.")
     if options.history_file is not None and (options.no_history or not options.history_file):
         raise UsageError("--history needs a file name and excludes --no-history: omit one of them.")
 
 
 def _warn(stderr: Output, sentences: Iterable[str]) -> None:
     for sentence in sentences:
-        stderr.write(f"task-profiler: {printable(sentence)}\n".encode())
+        from profiler.cli.printing import fitting  # most runs have no messages
+
+        stderr.write(fitting(f"task-profiler: {printable(sentence)}").encode() + b"\n")
 
 
 def _open_output(path: str) -> int:
@@ -177,14 +211,3 @@ def _open_output(path: str) -> int:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"--output {path} cannot be written ({reason}): choose another file.") from error
-
-
-def _write_report(printed: bytes, descriptor: int | None, path: str | None, stderr: Output) -> None:
-    """Write the lines to the file, else to stderr. A failure does not change the exit code."""
-    if descriptor is not None:
-        reason = Output(descriptor, _MAX_OUTPUT_SECONDS).write(printed)
-        if reason is None:
-            return
-        stderr.write(f"task-profiler: --output {path} {reason}.\n".encode(errors="replace"))
-    if printed:
-        stderr.keep(printed)

@@ -1,9 +1,10 @@
-"""Builds what ``task-profiler run`` needs besides the command: collectors, history, labels and the live view."""
+"""Builds what ``task-profiler run`` needs in addition to the command: collectors, history, labels and the live view."""
 
 import os
 import pwd
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -16,26 +17,29 @@ from profiler.core.clock import Clock
 from profiler.core.deadline_writer import Output
 from profiler.core.text import printable
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.history.recorder import MAX_STEPS, HistoryRecorder
 from profiler.local_run.labels import build_default_labels, git_commit, runner_labels
+from profiler.local_run.launch import family_name
 from profiler.local_run.prepared_run import PreparedRun
-from profiler.local_run.session import RunPlan, RunResult, family_name, run
+from profiler.local_run.session import RunPlan, RunResult, run
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Metrics, Record, Report
+from profiler.runs.history.recorder import MAX_STEPS, HistoryRecorder
 from profiler.settings import SettingsReader, endpoint_address, problems_message
 
 if TYPE_CHECKING:
     from profiler.local_run.live_view import LiveView
     from profiler.local_run.local_record import Placement
-    from profiler.past_runs.usual_times import UsualDuration
     from profiler.record.notice_model import NoticeLine
+    from profiler.record.usual_duration import UsualDuration
+    from profiler.runs.history.run_database import HistoryStore
+    from profiler.sizing.prices import PriceOverrides
 
 _STDERR = 2
 _VIEW_AFTER_NS = NS_PER_SECOND // 4
-# For the usual duration. Not all of them are of the same script.
-_MAX_RUNS_READ = 200
+# For the usual duration, and for the comparison at the end. The runs may be of different scripts.
+_MAX_RUNS_READ, _MAX_RUNS_COMPARED = 200, 50
 
 
 class RunSession:
@@ -71,10 +75,7 @@ class RunSession:
             plan = replace(plan, show=self._view.on_sample, on_notice=self._view.on_notice, pause=self._view.close)
         if self._recorder is not None:
             plan = replace(
-                plan,
-                max_history_steps=MAX_STEPS,
-                keep_so_far=self._recorder.keep_so_far,
-                on_started=_import_history,
+                plan, max_history_steps=MAX_STEPS, keep_so_far=self._recorder.keep_so_far, on_started=_import_history
             )
         self._plan = plan
         self.problems = (problems_message(settings.problems),) if settings.problems else ()
@@ -99,38 +100,50 @@ class RunSession:
         return line, (line if self._format == "json" else _text_line(result.report)) + b"\n"
 
     def _end(self, result: RunResult) -> bytes:
-        """The end for a person; nothing if a sentence on standard error has said it all."""
+        """The end for a person; empty if a sentence on standard error contains everything."""
         is_file, recorder = self._options.output is not None, self._recorder
         if result.startup_error is not None and not is_file:
             return b""
-        record = result.report.record
-        wait_for_last, history = None, None
+        report, wait, history = result.report, None, None
+        is_one_line = self._options.runs > 1 and not (self._options.live or is_file)
         if recorder is not None and recorder.keeps_runs:
-            wait_for_last = recorder.search_last_success(record, _comparable(self._options))
+            if not is_one_line:
+                wait = recorder.search(partial(_family_of_run, report, self._plan.prices, _comparable(self._options)))
             file = self._options.history_file
             history = () if file is None else ("--history", file)
-        from profiler.cli.run_end.printed_end import printed_end  # not before the command has ended
+        from profiler.cli.terminal.end_page import printed_end  # not before the command has ended
 
-        last = None if wait_for_last is None else wait_for_last()
-        return printed_end(result.report, last, os.environ, self._clock.wall_ns(), is_file=is_file, history=history)
+        report, earlier = (None if wait is None else wait()) or (report, ())
+        return printed_end(
+            report,
+            earlier,
+            os.environ,
+            self._clock.wall_ns(),
+            is_file=is_file,
+            is_one_line=is_one_line,
+            history=history,
+            printed=result.warnings,
+        )
 
     def summary(self, successes: Sequence[Metrics]) -> bytes:
         """The lines to print after several runs: a sentence about the successes, for a person only."""
         if self._format != "human":
             return b""
-        from profiler.cli.run_end.printed_end import printed_summary  # most commands run once
-        from profiler.cli.run_end.runs_summary import summary_sentence
+        from profiler.cli.terminal.end_page import (
+            printed_summary,  # most commands run once
+            summary_sentence,
+        )
 
         return printed_summary(summary_sentence(successes), is_file=self._options.output is not None)
 
     def add_to_history(self, line: bytes, result: RunResult) -> tuple[str, ...]:
-        """Add the run to the history, unless ``--no-history`` is given. Returns sentences about what failed."""
+        """Add the run to the history, unless ``--no-history`` is given. Returns sentences about failures."""
         if self._recorder is None:
             return ()
         return self._recorder.add(line, result.report, result.series, result.stacks_line)
 
     def export(self, record: Record) -> str | None:
-        """Export the run by OpenTelemetry's protocol; returns sentences about what was not exported."""
+        """Export the run by OpenTelemetry's protocol; returns sentences about failures."""
         try:
             from profiler.cli.wiring.build_export import export_run  # most runs are not exported
 
@@ -146,7 +159,7 @@ class RunSession:
 def _import_history() -> None:
     """Import SQLite while the command runs, not when the user waits for the command's start or end."""
     with suppress(ImportError):  # a Python without SQLite; the recorder reports it
-        import profiler.history.run_database  # noqa: F401
+        import profiler.runs.history.run_database  # noqa: F401
 
 
 def _task_lookup() -> "Callable[[], Placement | None] | None":
@@ -160,7 +173,7 @@ def _task_lookup() -> "Callable[[], Placement | None] | None":
 
 
 def _with_stacks(plan: RunPlan, mode: Stacks, prepared: PreparedRun) -> RunPlan:
-    """The plan with a collector of the call stacks, which is not in memory without it."""
+    """The plan with a collector of the call stacks, whose modules are imported only here."""
     from profiler.cli.wiring.build_stacks import with_local_stacks
 
     return with_local_stacks(plan, mode, prepared)
@@ -179,14 +192,48 @@ def _printer(stderr: Output, *, is_json: bool) -> "Callable[[NoticeLine], None]"
 
 
 def _comparable(options: RunOptions) -> "Callable[[Record], bool]":
-    """Whether another run of the family ran the same program: unless it has a name, ``python3`` runs many scripts."""
-    from profiler.readers.linux.script_names import is_interpreter, name_with_script  # not for the report as JSON
+    """Whether another run of the family ran the same program: ``python3 -c`` without a name runs any program."""
+    from profiler.readers.linux.script_names import is_interpreter, what_runs  # not for the report as JSON
 
-    program = os.path.basename(options.words[0])
-    if options.name is not None or not is_interpreter(program):
-        return lambda other: True  # noqa: ARG005
-    script = name_with_script(program, options.words[1:]).removeprefix(program)
-    return lambda other: bool(script) and any(process.name.endswith(script) for process in other.processes)
+    is_same = options.name is not None or not is_interpreter(os.path.basename(options.words[0]))
+    is_same = is_same or what_runs(options.words) is not None
+    return lambda other: is_same  # noqa: ARG005
+
+
+def _family_of_run(
+    report: Report,
+    prices: "PriceOverrides | None",
+    is_comparable: Callable[[Record], bool],
+    path: str,
+    store: "HistoryStore",
+) -> tuple[Report, tuple[Record, ...]]:
+    """The report with the size for its family, and the successes of the family that it can be compared with."""
+    from profiler.cli.terminal.next_step import may_name_size  # while the end is imported
+
+    record = report.record
+    if may_name_size(record):
+        report = with_family_size(report, path, store, prices)
+    successes = islice(store.last_successes(record.family or "", record.started_at or ""), _MAX_RUNS_READ)
+    comparable = (success.record for success in successes if is_comparable(success.record))
+    return report, tuple(islice(comparable, _MAX_RUNS_COMPARED))
+
+
+def with_family_size(report: Report, path: str, store: "HistoryStore", prices: "PriceOverrides | None") -> Report:
+    """The report with the size that ``recommend`` will give for the family."""
+    from pathlib import Path  # slow to import, as the sources of past runs
+
+    from profiler.cli.terminal.size_lines import find_advice
+    from profiler.record.record_model import Recommendation
+    from profiler.runs.past_runs.local_history import LocalRuns
+    from profiler.runs.past_runs.run_source import PastRun
+    from profiler.sizing.prices import PriceOverrides
+
+    advice = find_advice(PastRun(report=report), LocalRuns(Path(path), store), prices or PriceOverrides())
+    if advice is None:
+        return report
+    size = advice.choice.size
+    recommendation = Recommendation(vcpu=size.vcpu, memory_mb=size.memory_mb)
+    return replace(report, record=replace(report.record, recommendation=recommendation))
 
 
 def _text_line(report: Report) -> bytes:
@@ -214,7 +261,7 @@ def _user() -> str:
 
 
 def _draws(descriptor: int) -> bool:
-    """Whether it is a terminal that can draw the live view."""
+    """Whether the descriptor is a terminal that can draw the live view."""
     return os.isatty(descriptor) and os.environ.get("TERM") != "dumb"
 
 
@@ -258,7 +305,7 @@ class _LateView:
         encoding = stdout_encoding()
 
         def write(text: str) -> None:
-            # If the terminal has closed or is stopped, the command and the report go on.
+            # If the terminal is closed or stopped, the command and the report continue.
             self._stderr.write(text.encode(encoding, errors="replace"))
 
         return LiveView(
@@ -273,13 +320,13 @@ class _LateView:
 def usual_duration_of(options: RunOptions, clock: Clock) -> "UsualDuration | None":
     """How long the last successes of the family in the local history took; None if that is not known."""
     try:
-        from profiler.history.recorder import history_path
-        from profiler.history.run_database import HistoryStore
-        from profiler.past_runs.usual_times import MAX_RUNS_OF_A_FAMILY, usual_duration
+        from profiler.record.usual_duration import MAX_RUNS_OF_A_FAMILY, usual_duration
+        from profiler.runs.history.history_file import history_path
+        from profiler.runs.history.run_database import HistoryStore
 
         store = HistoryStore(history_path(options.history_file, os.environ), clock)
         is_comparable = _comparable(options)
-        successes = islice(store.last_successes(family_name(options.name, options.words[0]), "~"), _MAX_RUNS_READ)
+        successes = islice(store.last_successes(family_name(options.name, options.words), "~"), _MAX_RUNS_READ)
         durations = (one.record.metrics.duration_ms for one in successes if is_comparable(one.record))
         known = (duration_ms for duration_ms in durations if duration_ms is not None)
         return usual_duration(list(islice(known, MAX_RUNS_OF_A_FAMILY)))

@@ -1,4 +1,4 @@
-"""Builds the source of past runs that the options select."""
+"""Builds the source of past runs that the options select, and reads the prices of the environment."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from profiler.cli.options import SourceOptions, parse_tags, parse_time
+from profiler.cli.printing import warn
 from profiler.core.clock import Clock
 from profiler.core.errors import TaskProfilerError, UsageError
 from profiler.core.timestamps import NS_PER_MS
-from profiler.past_runs.run_source import RunFilter, RunSource
 from profiler.record.units import format_count
+from profiler.runs.past_runs.run_source import RunFilter, RunSource
 
 if TYPE_CHECKING:
     from profiler.aws_account.aws_errors import OpenClient
-    from profiler.cli.wiring.aws_options import AwsOptions
-    from profiler.past_runs.log_group_runs import ReadPages
+    from profiler.runs.past_runs.log_group_runs import ReadPages
+    from profiler.sizing.prices import PriceOverrides
 
 _LOGS_PERMISSION = "logs:FilterLogEvents on the log group"
 
@@ -32,19 +33,26 @@ def open_source(
 ) -> RunSource:
     """Open the source. Raises UsageError if the options name several, TaskProfilerError if it is not there.
 
-    ``keeps_stacks``, ``keeps_notices``: call stacks, or notices about schedules, will be asked for. Files and log
+    ``keeps_stacks``, ``keeps_notices``: call stacks, or notices about schedules, will be requested. Files and log
     groups are read only once.
     """
     _check_only_one(options)
     if options.source is not None:
-        from profiler.past_runs.record_files import FileRuns  # only for this source
+        from profiler.runs.past_runs.record_files import FileRuns  # only for this source
 
         return FileRuns(options.source, keeps_stacks=keeps_stacks)
     if options.url is not None:
         return _search_cluster(options, options.url, environment)
     if options.groups:
         return _log_groups(options, environment, clock, keeps_notices=keeps_notices)
+    if options.insights:
+        return _container_insights(options, environment, clock)
     return _history(options.history_file, environment, clock)
+
+
+def source_of_advice(options: SourceOptions, source: RunSource) -> RunSource | None:
+    """The source of a whole family's runs; None for log groups, because weeks of logs would be read only for advice."""
+    return None if options.groups else source
 
 
 def run_filter(
@@ -76,16 +84,19 @@ def _check_only_one(options: SourceOptions) -> None:
         ("--from", options.source is not None),
         ("--elasticsearch", options.url is not None),
         ("--log-group", bool(options.groups)),
+        ("--container-insights", bool(options.insights)),
     )
     given = [name for name, is_given in sources if is_given]
     if len(given) > 1:
         raise UsageError(f"{' and '.join(given)} exclude each other: use one source of runs.")
+    if options.with_services and not options.insights:
+        raise UsageError("--services is for --container-insights: other sources have the tasks of services.")
 
 
 def _history(file: str | None, environment: Mapping[str, str], clock: Clock) -> RunSource:
-    from profiler.history.recorder import history_path  # SQLite and the recorder are only for this source
-    from profiler.history.run_database import HistoryStore
-    from profiler.past_runs.local_history import LocalRuns
+    from profiler.runs.history.history_file import history_path  # SQLite and the recorder are only for this source
+    from profiler.runs.history.run_database import HistoryStore
+    from profiler.runs.past_runs.local_history import LocalRuns
 
     path = history_path(file, environment)
     store = HistoryStore(path, clock)
@@ -96,22 +107,44 @@ def _history(file: str | None, environment: Mapping[str, str], clock: Clock) -> 
 
 
 def _search_cluster(options: SourceOptions, url: str, environment: Mapping[str, str]) -> RunSource:
-    from profiler.past_runs.search_runs import IndexedRuns
-    from profiler.search_setup.search_servers import ClusterServer, open_session  # requests, only for this source
+    from profiler.cli.wiring.aws_options import search_session  # requests, only for this source
+    from profiler.runs.past_runs.search_runs import IndexedRuns
+    from profiler.search_setup.search_servers import ClusterServer
 
-    server = ClusterServer(url, open_session(options.api_key, options.user, environment, options.ca_file))
+    server = ClusterServer(url, search_session(options))
     return IndexedRuns(server, options.prefix, partial(_open_progress, environment))
 
 
 def _log_groups(
     options: SourceOptions, environment: Mapping[str, str], clock: Clock, *, keeps_notices: bool
 ) -> RunSource:
-    from profiler.past_runs.log_group_runs import LogGroupRuns  # only for this source
+    from profiler.runs.past_runs.log_group_runs import LogGroupRuns  # only for this source
 
     read_pages = open_pages(options)
     show_progress = partial(_open_progress, environment)
     groups = log_groups(options)
     return LogGroupRuns(read_pages, groups, clock.wall_ns(), show_progress, keeps_notices=keeps_notices)
+
+
+def _container_insights(options: SourceOptions, environment: Mapping[str, str], clock: Clock) -> RunSource:
+    from profiler.aws_account.registered_definitions import matching_clusters  # only for this source
+    from profiler.runs.past_runs.container_insights import DEFAULT_DAYS, ContainerInsightsRuns, InsightsSelection
+    from profiler.settings import SettingsReader
+    from profiler.sizing.prices import PriceOverrides
+
+    open_client = _clients(options)
+    open_client("logs")  # not by several threads
+    clusters, missing = matching_clusters(open_client, options.insights)
+    now_ns = clock.wall_ns()
+    selected = InsightsSelection(
+        clusters=clusters,
+        since_ns=parse_time(options.since or f"{DEFAULT_DAYS}d", now_ns // NS_PER_MS) * NS_PER_MS,
+        now_ns=now_ns,
+        with_services=options.with_services,
+        prices=SettingsReader(environment).prices() or PriceOverrides(),
+        missing=missing,
+    )
+    return ContainerInsightsRuns(open_pages(options), selected, partial(_open_progress, environment))
 
 
 @contextmanager
@@ -136,8 +169,9 @@ def open_pages(options: SourceOptions) -> "ReadPages":
     def read_pages(**parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
         from profiler.aws_account.aws_errors import aws_errors  # botocore, only for this source
 
+        client = open_client("logs")  # without a Region, botocore is not imported
         with aws_errors(f"{parameters['logGroupName']} cannot be read", _LOGS_PERMISSION):
-            yield from open_client("logs").get_paginator("filter_log_events").paginate(**parameters)
+            yield from client.get_paginator("filter_log_events").paginate(**parameters)
 
     return read_pages
 
@@ -148,8 +182,26 @@ def _clients(options: SourceOptions) -> "OpenClient":
     return open_clients(options.region, options.profile)
 
 
-def aws_options_of(options: SourceOptions) -> "AwsOptions":
-    """The region and the profile of the options."""
-    from profiler.cli.wiring.aws_options import AwsOptions  # only for sources in AWS
+def price_overrides(environment: Mapping[str, str], on_fargate: str | None = None) -> "PriceOverrides":
+    """Read the prices that replace the table's.
 
-    return AwsOptions(region=options.region, profile=options.profile)
+    Problems with them, and a Region ``on_fargate`` without a known price, cause a message on standard error.
+
+    Raises:
+        UsageError: if ``on_fargate`` is empty.
+    """
+    from profiler.settings import SettingsReader, problems_message  # only for commands that calculate costs
+    from profiler.sizing.prices import PriceOverrides, is_priced
+
+    if on_fargate == "":
+        raise UsageError("--on-fargate is empty: name a Region or omit the option.")
+    reader = SettingsReader(environment)
+    prices = reader.prices() or PriceOverrides()
+    if reader.problems:
+        warn(problems_message(reader.problems))
+    if on_fargate is not None and not is_priced(on_fargate, prices):
+        warn(
+            f"Fargate's prices in {on_fargate} are unknown: check the Region's name, or set "
+            "TASK_PROFILER_PRICE_VCPU_HOUR and TASK_PROFILER_PRICE_GB_HOUR."
+        )
+    return prices

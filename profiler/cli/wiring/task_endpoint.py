@@ -35,7 +35,7 @@ def metadata_source(
 
 
 def tag_lookup(address: str, version: int, clock: Clock) -> Callable[[], Mapping[str, str] | Unavailable]:
-    """A function that reads the task's tags over a connection of its own, within 5 s.
+    """A function that reads the task's tags over its own connection, within 5 s.
 
     The caller runs it in a background thread.
     """

@@ -1,9 +1,8 @@
 """Collects the reports of neuron-monitor on Neuron devices."""
 
-from msgspec.structs import replace
-
+from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collector, failure_warnings, with_source
+from profiler.collectors.collector import Collector, failure_warnings
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 from profiler.collectors.neuron.neuron_usage import LiveNeuron, NeuronUsage
@@ -57,7 +56,10 @@ class NeuronCollector(Collector):
 
     @property
     def _failure(self) -> ThreadFailure | None:
-        return None if self._source is None else self._source.failure
+        """The error of our own or, if there were values, the end of neuron-monitor, which ended them."""
+        if self._source is None:
+            return None
+        return self._source.failure or (self._source.outage if self.has_data else None)
 
     def start(self) -> None:
         if self._source is None:
@@ -73,22 +75,24 @@ class NeuronCollector(Collector):
         if self._source is not None:
             self._source.stop(max_seconds)
 
-    def add_to_record(self, record: Record) -> Record:
-        """Return the record with ``neuron`` if devices were reported, and with a warning if required ones were not.
+    def part(self, record: Record) -> RecordPart:
+        """Return ``neuron`` if devices were reported, else a warning if they are required.
 
-        After an error has ended the reports, checkpoints have no ``neuron``.
+        After the end of the reports, checkpoints have no ``neuron``, and neuron-monitor is not listed as a source.
         """
         stopped = failure_warnings(self._failure, "Neuron values")
         if stopped and record.status == "running":
-            return with_source(record, None, stopped)
+            return RecordPart(warnings=stopped)
         neuron = self._usage.record(0 if self._source is None else self._source.restarts)
-        if neuron is not None:
-            record = replace(record, neuron=neuron)
         warnings = () if self._startup_error is None or self.has_data else (self._startup_error,)
-        return with_source(record, self.name if self.has_data else None, (*warnings, *stopped))
+        return RecordPart(
+            values={} if neuron is None else {"neuron": neuron},
+            source=self.name if self.has_data and not stopped else None,
+            warnings=(*warnings, *stopped),
+        )
 
     def latest(self) -> LiveNeuron | None:
-        """Return the devices at the last report; None before the first, and after an error has ended the reports."""
+        """Return the devices at the last report; None before the first, and after the end of the reports."""
         return self._usage.latest() if self._failure is None else None
 
     def take_readings(self, into: DeviceReadings) -> None:

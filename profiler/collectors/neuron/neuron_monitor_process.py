@@ -23,12 +23,7 @@ if TYPE_CHECKING:
 
 MAX_LINE_BYTES = 16 * 1024 * 1024
 _HARDWARE_PERIOD_SECONDS = 5
-_CORES = {"type": "neuroncore_counters"}
-_MEMORY = {"type": "memory_used"}
-_EXECUTIONS = {"type": "execution_stats"}
-_INFERENCES = {"type": "inference_stats"}
-_EVERY_PROCESS = {"tag_filter": ".*"}
-_RUNTIME_DAEMON = {"address": "unix:/run/neuron.sock"}
+_RUNTIME_GROUPS = ("neuroncore_counters", "memory_used", "execution_stats")
 _CHUNK_BYTES = 64 * 1024
 _MAX_STDERR_BYTES = 4096
 _REAP_TIMEOUT_SECONDS = 1.0
@@ -87,24 +82,15 @@ def neuron_period_seconds(interval_seconds: float) -> int:
     return max(1, int(interval_seconds))
 
 
-def configurations(period_seconds: int) -> tuple[bytes, ...]:
-    """The same configuration as JSON for three generations of neuron-monitor, to be tried in this order.
-
-    Since October 2022 the executions are the group ``execution_stats``; in the year before, ``inference_stats``. Before
-    that (runtime 1.x), neuron-monitor read a daemon at an address, and the daemon also had the hardware counters.
-    """
-    period = f"{period_seconds}s"
-    hardware = {"period": f"{max(period_seconds, _HARDWARE_PERIOD_SECONDS)}s"}
-    node = [{"type": "neuron_hw_counters", **hardware}]
-    daemon = [_CORES, _MEMORY, _INFERENCES, {"type": "hw_counters", **hardware}]
-    runtimes: tuple[tuple[dict[str, object], list[dict[str, str]]], ...] = (
-        ({**_EVERY_PROCESS, "metrics": [_CORES, _MEMORY, _EXECUTIONS]}, node),
-        ({**_EVERY_PROCESS, "metrics": [_CORES, _MEMORY, _INFERENCES]}, node),
-        ({**_RUNTIME_DAEMON, "metrics": daemon}, []),
-    )
-    return tuple(
-        msgspec.json.encode({"period": period, "neuron_runtimes": [runtime], "system_metrics": system})
-        for runtime, system in runtimes
+def configuration(period_seconds: int) -> bytes:
+    """The configuration as JSON for the neuron-monitor of October 2022 and later."""
+    hardware_period = f"{max(period_seconds, _HARDWARE_PERIOD_SECONDS)}s"
+    return msgspec.json.encode(
+        {
+            "period": f"{period_seconds}s",
+            "neuron_runtimes": [{"tag_filter": ".*", "metrics": [{"type": group} for group in _RUNTIME_GROUPS]}],
+            "system_metrics": [{"type": "neuron_hw_counters", "period": hardware_period}],
+        }
     )
 
 
@@ -233,4 +219,6 @@ def _write_memory_file(content: bytes) -> int:
 def _describe_exit(code: int | None) -> str:
     if code is None:
         return "it does not end, even when killed"
+    if code == 0:  # ``run`` may have reaped it with all other children: the code is then lost
+        return "it ended"
     return f"it was ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from profiler.core.json_fields import MAX_COUNT, Json, count, mapping, mappings, text
+from profiler.core.json_fields import Json, count, mapping, mappings, text
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 
@@ -80,7 +80,7 @@ def bounded_count(limit: int, value: Json) -> int | None:
 
 
 def bounded_sum(limit: int, values: Iterable[Json]) -> int | None:
-    """The sum of the values that are whole numbers from 0 to ``limit``; None if there is no such value."""
+    """The sum of the values that are whole numbers from 0 to ``limit``; None if no value is left."""
     total: int | None = None
     for value in values:
         # A large report has 5,000 values, nearly all of them plain integers: the first test halves the time.
@@ -91,9 +91,9 @@ def bounded_sum(limit: int, values: Iterable[Json]) -> int | None:
 
 
 def percent(value: Json) -> float | None:
-    """The value brought within 0 to 100; None if it is not a number, or outside by more than rounding.
+    """The value limited to 0 to 100; None if it is not a number, or outside by more than rounding.
 
-    It can be slightly outside, because the measured period may be slightly too short.
+    The measured period may be slightly too short, so a valid value can be slightly outside.
     """
     if not _is_number(value) or not _MIN_PERCENT <= value <= _MAX_PERCENT:
         return None
@@ -272,14 +272,7 @@ class _ReportParser:
 
     def _add_impossible(self, name: str, value: float | str) -> None:
         if len(self._problems) < _MAX_PROBLEMS:
-            self._problems[f"{name} is {_shown(value)}"] = None
-
-
-def _shown(value: float | str) -> str:
-    """The value as text. An integer of thousands of digits cannot be converted to text."""
-    if isinstance(value, int) and abs(value) > MAX_COUNT:
-        return "more than 2^63 - 1" if value > 0 else "less than -(2^63 - 1)"
-    return repr(value)[:_MAX_SHOWN_CHARS]
+            self._problems[f"{name} is {repr(value)[:_MAX_SHOWN_CHARS]}"] = None
 
 
 def _memory_bytes_by_category(core_memory: Mapping[str, Json]) -> Mapping[str, int]:
@@ -317,7 +310,7 @@ def _latency(stats: Mapping[str, Json]) -> Latency | None:
     return None
 
 
-@lru_cache(2 * MAX_CORES)  # each of 32 runtimes lists the same 32 cores, every second
+@lru_cache(2 * MAX_CORES)  # Cached: each of 32 runtimes lists the same 32 cores every second.
 def _core_index(key: str) -> int | None:
     """The index of a core from its key; None for text that is not a plain index, such as ``01``."""
     is_index = key.isdecimal() and key.isascii() and len(key) <= _MAX_INDEX_DIGITS and key == str(int(key))

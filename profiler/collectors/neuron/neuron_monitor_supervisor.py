@@ -1,28 +1,24 @@
 """Keeps neuron-monitor running in a thread and passes on each report.
 
-:class:`SupervisionState` decides when to start, to give up waiting and to back off; :class:`NeuronMonitorSource` acts
-on it.
+:class:`Supervision` decides when to start, to give up waiting and to back off; :class:`NeuronMonitorSource` acts on it.
 """
 
 import random
 from collections.abc import Callable
-
-from msgspec import Struct
-from msgspec.structs import replace
 
 from profiler.collectors.neuron import is_program
 from profiler.collectors.neuron.neuron_monitor_process import (
     MAX_LINE_BYTES,
     LineSplitter,
     NeuronProcess,
-    configurations,
+    configuration,
     start_process,
 )
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import StoppableThread, ThreadFailure, WakeEvent
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.readers import SourceHealth, Unavailable
 
 MIN_BACKOFF_NS = NS_PER_SECOND
@@ -41,23 +37,29 @@ _TERMINATE_SHARE = 0.9
 _MAX_PROBLEMS_LOGGED = 10
 
 
-class SupervisionState(Struct, frozen=True, kw_only=True):
-    """The state of the supervision; each event returns the next state.
+class Outage(ThreadFailure, frozen=True):
+    """The time and the reason of neuron-monitor's end or silence. Its next report, after a restart, ends the outage."""
+
+    def sentence(self, values: str) -> str:
+        return f"neuron-monitor stopped at {format_ms(self.at_ns)} ({self.reason}): the {values} end there."
+
+
+class Supervision:
+    """When to start neuron-monitor, and when to give up waiting for it.
 
     ``deadline_ns`` (monotonic) is the time of the next start or, while neuron-monitor runs, the time at which it counts
-    as silent. An empty run is one without a report: ``empty_runs`` counts all of them, ``consecutive_empty_runs`` those
-    since the last report.
+    as silent. ``empty_runs`` counts the runs without a report since the last report.
     """
 
-    silence_timeout_ns: int
-    deadline_ns: int = 0
-    is_running: bool = False
-    is_unavailable: bool = False
-    starts: int = 0
-    reports: int = 0
-    consecutive_empty_runs: int = 0
-    empty_runs: int = 0
-    backoff_ns: int = MIN_BACKOFF_NS
+    def __init__(self, period_seconds: int) -> None:
+        self.silence_timeout_ns = max(
+            _MIN_SILENCE_TIMEOUT_NS, _SILENCE_TIMEOUT_PERIODS * period_seconds * NS_PER_SECOND
+        )
+        self.deadline_ns = 0
+        self.is_running = self.is_unavailable = False
+        self.starts = self.empty_runs = 0
+        self._reports = 0
+        self._backoff_ns = MIN_BACKOFF_NS
 
     @property
     def restarts(self) -> int:
@@ -71,53 +73,36 @@ class SupervisionState(Struct, frozen=True, kw_only=True):
         """Whether neuron-monitor runs and has printed nothing until the deadline."""
         return self.is_running and now_ns >= self.deadline_ns
 
-    def on_started(self, now_ns: int) -> "SupervisionState":
-        return replace(
-            self, is_running=True, starts=self.starts + 1, reports=0, deadline_ns=now_ns + self.silence_timeout_ns
-        )
+    def on_started(self, now_ns: int) -> None:
+        self.is_running, self._reports = True, 0
+        self.starts += 1
+        self.deadline_ns = now_ns + self.silence_timeout_ns
 
-    def on_report(self, now_ns: int) -> "SupervisionState":
-        reports = self.reports + 1
-        return replace(
-            self,
-            reports=reports,
-            is_unavailable=False,
-            consecutive_empty_runs=0,
-            backoff_ns=MIN_BACKOFF_NS if reports >= REPORTS_UNTIL_BACKOFF_RESET else self.backoff_ns,
-            deadline_ns=now_ns + self.silence_timeout_ns,
-        )
+    def on_report(self, now_ns: int) -> None:
+        self._reports += 1
+        self.is_unavailable, self.empty_runs = False, 0
+        if self._reports >= REPORTS_UNTIL_BACKOFF_RESET:
+            self._backoff_ns = MIN_BACKOFF_NS
+        self.deadline_ns = now_ns + self.silence_timeout_ns
 
-    def on_exit(self, now_ns: int, jitter: float) -> "SupervisionState":
-        """The process has ended or could not be started; ``jitter`` is a random number from 0 to 1."""
-        empty = 0 if self.is_running and self.reports else 1
-        consecutive = self.consecutive_empty_runs + empty
-        is_unavailable = consecutive >= EXITS_UNTIL_UNAVAILABLE
-        backoff_ns = MAX_BACKOFF_NS if is_unavailable else round(self.backoff_ns * (1 + _JITTER_SHARE * jitter))
-        return replace(
-            self,
-            is_running=False,
-            is_unavailable=is_unavailable,
-            consecutive_empty_runs=consecutive,
-            empty_runs=self.empty_runs + empty,
-            backoff_ns=min(2 * self.backoff_ns, MAX_BACKOFF_NS),
-            deadline_ns=now_ns + min(backoff_ns, MAX_BACKOFF_NS),
-        )
+    def on_exit(self, now_ns: int, jitter: float) -> None:
+        """Note that the process has ended or could not be started; ``jitter`` is a random number from 0 to 1."""
+        self.empty_runs += not (self.is_running and self._reports)
+        self.is_running = False
+        self.is_unavailable = self.empty_runs >= EXITS_UNTIL_UNAVAILABLE
+        wait_ns = MAX_BACKOFF_NS if self.is_unavailable else round(self._backoff_ns * (1 + _JITTER_SHARE * jitter))
+        self._backoff_ns = min(2 * self._backoff_ns, MAX_BACKOFF_NS)
+        self.deadline_ns = now_ns + min(wait_ns, MAX_BACKOFF_NS)
 
-    def on_missing_program(self, now_ns: int) -> "SupervisionState":
-        return replace(self, is_unavailable=True, deadline_ns=now_ns + MAX_BACKOFF_NS)
-
-
-def initial_supervision(period_seconds: int) -> SupervisionState:
-    """The first state, with a start due at once."""
-    return SupervisionState(
-        silence_timeout_ns=max(_MIN_SILENCE_TIMEOUT_NS, _SILENCE_TIMEOUT_PERIODS * period_seconds * NS_PER_SECOND)
-    )
+    def on_missing_program(self, now_ns: int) -> None:
+        self.is_unavailable, self.deadline_ns = True, now_ns + MAX_BACKOFF_NS
 
 
 class NeuronMonitorSource:
     """Runs neuron-monitor and restarts it when it ends, is silent or was missing.
 
-    Failures are logged once per change of state, errors within reports once each.
+    Failures are logged once per change of state, errors within reports once each. ``outage`` is set from the end of
+    neuron-monitor to its next report.
     """
 
     name = "neuron-monitor"
@@ -132,18 +117,19 @@ class NeuronMonitorSource:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self._program = program
-        self._configurations = configurations(period_seconds)
+        self._configuration = configuration(period_seconds)
         self._clock = clock
         self._log = log
         self._jitter = jitter
         self._on_report: Callable[[NeuronReport], None] = lambda _: None
         self._health = SourceHealth(self.name, log)
         self._logged_problems: set[str] = set()
-        self._state = initial_supervision(period_seconds)
+        self._state = Supervision(period_seconds)
         self._stop_deadline_ns: int | None = None
         self._wake: WakeEvent | None = None
         self._thread: StoppableThread | None = None
         self._process: NeuronProcess | None = None
+        self.outage: Outage | None = None
 
     @property
     def restarts(self) -> int:
@@ -194,20 +180,19 @@ class NeuronMonitorSource:
 
     def _start_process(self, wake: WakeEvent) -> NeuronProcess | None:
         if not is_program(self._program):
-            self._state = self._state.on_missing_program(self._clock.monotonic_ns())
-            self._health.on_failure(Unavailable(f"there is no program {self._program}"))
+            self._state.on_missing_program(self._clock.monotonic_ns())
+            self._on_outage(f"the program {self._program} does not exist")
             return None
-        configuration = self._configurations[self._state.empty_runs % len(self._configurations)]
-        process = start_process(self._program, configuration, wake)
+        process = start_process(self._program, self._configuration, wake)
         if isinstance(process, Unavailable):
             self._on_run_failed(process.reason)
             return None
-        self._state = self._state.on_started(self._clock.monotonic_ns())
+        self._state.on_started(self._clock.monotonic_ns())
         self._process = process
         return process
 
     def _read_reports(self, process: NeuronProcess) -> None:
-        """Read reports until the process ends, is silent or is to stop; it is gone on return."""
+        """Read reports until the process ends, is silent or must stop. It no longer runs on return."""
         splitter = LineSplitter()
         is_silent = False
         try:
@@ -246,19 +231,24 @@ class NeuronMonitorSource:
             if isinstance(report, Unavailable):
                 self._health.on_failure(report)
                 continue
-            self._state = self._state.on_report(self._clock.monotonic_ns())
+            self._state.on_report(self._clock.monotonic_ns())
             self._health.on_success()
+            self.outage = None
             self._log_problems(report.problems)
             self._on_report(report)
         if splitter.dropped > dropped:
             self._health.on_failure(Unavailable(f"it printed a line above {MAX_LINE_BYTES} bytes"))
 
     def _on_run_failed(self, reason: str) -> None:
-        self._state = self._state.on_exit(self._clock.monotonic_ns(), self._jitter())
+        self._state.on_exit(self._clock.monotonic_ns(), self._jitter())
         if self._state.is_unavailable:
-            # The same text each time, so that it is logged once.
+            # The same text each time, so that the failure is logged once.
             reason = f"it ended {EXITS_UNTIL_UNAVAILABLE} times in a row without a report"
+        self._on_outage(reason)
+
+    def _on_outage(self, reason: str) -> None:
         self._health.on_failure(Unavailable(reason))
+        self.outage = self.outage or Outage(self._clock.wall_ns(), reason)
 
     def _log_problems(self, problems: tuple[str, ...]) -> None:
         for problem in problems:

@@ -5,17 +5,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from msgspec.structs import replace
-
+from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.collector import Collector, failure_warnings, with_source
-from profiler.collectors.nvidia.gpu_ownership import GpuScope, resolve
+from profiler.collectors.collector import Collector, failure_warnings
+from profiler.collectors.nvidia.gpu_ownership import GpuScope, GpuSelection, resolve
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading
-from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus
+from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import PeriodicReader, Waiter
-from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.hardware import WHOLE_INSTANCE
@@ -40,7 +39,7 @@ _NO_GPU_MATCHES = (
 
 
 class DriverHealth:
-    """Follows the calls into the driver: whether one hangs, and since when reading fails."""
+    """Tracks the calls into the driver: how long the current one has lasted, and since when readings fail."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -60,13 +59,13 @@ class DriverHealth:
         self._read_error = None
 
     def on_failure(self, reason: str) -> None:
-        """A reading failed after earlier ones had succeeded; the first reason in a row is kept."""
+        """Note that a reading failed after earlier ones had succeeded. The first reason in a row is kept."""
         if self._read_error is None:
             since = format_ms(self._clock.wall_ns())
             self._read_error = f"NVML could not be read since {since}, and the GPUs' numbers end there: {reason}."
 
     def final_reading_done(self, *, in_time: bool) -> None:
-        """A final reading was requested; ``in_time`` is False if it timed out."""
+        """Note the end of a final reading; ``in_time`` is False if it timed out."""
         self._is_final_reading_missing = not in_time
 
     def busy_ns(self) -> int | None:
@@ -75,7 +74,7 @@ class DriverHealth:
         return None if since_ns is None else self._clock.monotonic_ns() - since_ns
 
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about the readings that are missing because of the driver."""
+        """Sentences about the readings that the driver did not return."""
         hanging_ns = self.busy_ns() or 0
         no_answer = _FINAL_READING_MISSING if self._is_final_reading_missing else None
         if hanging_ns >= _HANG_THRESHOLD_NS:
@@ -93,7 +92,7 @@ class GpuSource(Protocol):
 
     @property
     def permanently_unavailable(self) -> bool:
-        """Whether there is nothing to read and never will be."""
+        """Whether no GPU can ever be read."""
 
     @property
     def is_driver_missing(self) -> bool:
@@ -115,7 +114,8 @@ class GpuCollector(Collector):
         clock: Places the ticks.
         log: Gets a line for each change of state.
         interval_ns: The distance of the ticks.
-        is_required: A GPU is expected (setting ``on``): warn if there is none.
+        is_required: A GPU is expected (setting ``on``): warn if none is found.
+        hour_usd: The price of the task in USD per hour, if it is known.
     """
 
     def __init__(
@@ -127,12 +127,14 @@ class GpuCollector(Collector):
         interval_ns: int,
         *,
         is_required: bool,
+        hour_usd: float | None = None,
     ) -> None:
         self.name = source.name
         self._source = source
         self._scope = scope
         self._clock = clock
         self._is_required = is_required
+        self._hour_usd = hour_usd
         self._usage = GpuUsage(interval_ns)
         self._driver_health = DriverHealth(clock)
         self._health = SourceHealth("NVML", log)
@@ -158,8 +160,15 @@ class GpuCollector(Collector):
         return self._problem if self._is_required and not self.has_data else None
 
     def on_batch_started(self, container: ContainerMetadata) -> None:
-        """Determine the batch's GPUs from the environment of its running processes."""
+        """Determine the batch's GPUs from the environment of its running processes, and when its idle time begins."""
         self._scope.discover(container)
+        if container.started_ns is not None:
+            started_ns = self._monotonic_ns(container.started_ns)
+            with self._lock:
+                self._usage.begin_run(container.name, started_ns)
+
+    def _monotonic_ns(self, wall_ns: int) -> int:
+        return self._clock.monotonic_ns() - (self._clock.wall_ns() - wall_ns)
 
     def final_reading(self, max_seconds: float) -> None:
         """Take one reading with all counters. Without any reading so far, only wait for the first one."""
@@ -171,7 +180,7 @@ class GpuCollector(Collector):
         self._driver_health.final_reading_done(in_time=self._reader.final_reading(max_seconds))
 
     def _await_first_reading(self, max_seconds: float) -> None:
-        """A command may end before the driver has answered once. Wait for it only if a GPU is required."""
+        """Wait for the driver's first answer, which a short command may precede, but only if a GPU is required."""
         if not self._is_required or self._problem is not None:
             return
         if not self._reader.wait_for_first_reading(max_seconds):
@@ -186,35 +195,49 @@ class GpuCollector(Collector):
         if not self._reader.stop(first_seconds) and self._driver_health.busy_ns() is None:
             self._reader.stop(max_seconds - first_seconds)
 
-    def add_to_record(self, record: Record) -> Record:
-        """Return the record with ``gpus``, and with ``gpuScope`` if they are not known to be the batch's.
+    def part(self, record: Record) -> RecordPart:
+        """Return ``gpus`` and ``gpuIdle``, with ``gpuScope`` if the GPUs are not known to be the batch's.
 
         After an error has ended the readings, checkpoints have no ``gpus``.
         """
         stopped = failure_warnings(self._reader.failure, "GPU values")
         if stopped and record.status == "running":
-            return with_source(record, None, stopped)
+            return RecordPart(warnings=stopped)
+        name, duration_ms = record.container.name, record.metrics.duration_ms
+        finished_wall_ns = parse_ns(record.finished_at)
+        finished_ns = None if finished_wall_ns is None else self._monotonic_ns(finished_wall_ns)
         with self._lock:
-            selection = resolve(self._scope.selection_for(record.container.name), self._usage.facts())
-            gpus = self._usage.gpus(selection.selectors)
+            selection = resolve(self._scope.selection_for(name), self._usage.facts())
+            gpus = self._usage.gpus(selection.selectors, name, duration_ms, finished_ns)
         matches_none = self.has_data and bool(selection.selectors) and not gpus
-        if gpus:
-            record = replace(record, gpus=gpus, gpu_scope=None if selection.is_known else WHOLE_INSTANCE)
-        warnings = (*self._warnings(matches_none=matches_none), *stopped)
-        return with_source(record, self.name if self.has_data else None, warnings)
+        scope = None if selection.is_known else WHOLE_INSTANCE
+        idle = gpu_idle(gpus, duration_ms, self._hour_usd)
+        return RecordPart(
+            values={"gpus": gpus, "gpu_scope": scope, "gpu_idle": idle} if gpus else {},
+            source=self.name if self.has_data else None,
+            warnings=(*self._warnings(matches_none=matches_none), *stopped),
+        )
 
     def latest(self) -> LiveGpus | None:
         """Return the GPUs at the last reading; None before the first, and after an error has ended the readings."""
         if self._reader.failure is not None:
             return None
         with self._lock:
-            selection = resolve(self._scope.selection_for_all(), self._usage.facts())
+            selection = self._selection_for_all()
             gpus, readings = self._usage.latest(selection.selectors), self._usage.readings
         return LiveGpus(readings=readings, gpus=gpus, is_known=selection.is_known) if readings else None
 
+    def idle_ns(self, start_ns: int, end_ns: int) -> int:
+        with self._lock:
+            return self._usage.idle_ns(start_ns, end_ns)
+
+    def _selection_for_all(self) -> GpuSelection:
+        """The GPUs of all batches; called with the lock held."""
+        return resolve(self._scope.selection_for_all(), self._usage.facts())
+
     def take_readings(self, into: DeviceReadings) -> None:
         with self._lock:
-            selection = resolve(self._scope.selection_for_all(), self._usage.facts())
+            selection = self._selection_for_all()
             self._usage.take_readings(selection.selectors, into)
 
     def _warnings(self, *, matches_none: bool) -> tuple[str, ...]:
@@ -227,7 +250,7 @@ class GpuCollector(Collector):
         return (*notes, *(text for text in (absence, mismatch) if text is not None), *driver_warnings)
 
     def _read(self, *, is_complete: bool) -> bool:
-        """Take one reading; returns False if there is nothing to read and never will be."""
+        """Take one reading; returns False if no GPU can ever be read."""
         if self._source.permanently_unavailable:
             return False
         self.tick(counters=is_complete)
@@ -252,9 +275,11 @@ class GpuCollector(Collector):
             self._counters_due_ns = now_ns + COUNTER_PERIOD_NS * max(len(reading.samples), 1)
         with self._lock:
             self._usage.add(reading, now_ns, self._clock.wall_ns())
+            selection = self._selection_for_all()
+            self._usage.add_idle(selection.selectors)
 
     def _on_failure(self, failure: Unavailable) -> None:
-        """Log the failure if a GPU was readable before or, once, if one is required; else only the record has it."""
+        """Log the failure if a GPU was readable before or, once, if a GPU is required; else only the record has it."""
         if self.has_data:
             self._health.on_failure(failure)
             self._driver_health.on_failure(failure.reason)

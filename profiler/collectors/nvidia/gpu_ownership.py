@@ -8,19 +8,18 @@ from msgspec.structs import replace
 from profiler.collectors.nvidia.gpu_reading_types import GpuFacts
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 
-# Every UUID begins with one of these: alone they identify nothing.
-_UUID_TYPE_PREFIXES = ("gpu-", "mig-")
+_UUID_PREFIX = "gpu-"  # every UUID begins with this prefix, which alone identifies nothing
 _ALL = "all"
 _NONE = frozenset({"none", "void"})
 
 
 def match_uuids(selectors: Collection[str], visible: Collection[GpuFacts]) -> frozenset[str]:
-    """The UUIDs of the visible GPUs that the selectors name.
+    """The UUIDs of the visible GPUs that the selectors match.
 
     Args:
-        selectors: UUIDs or unique beginnings of them, GPU indices, or ``GPU:INSTANCE``. An ambiguous or unknown one
+        selectors: UUIDs or unique beginnings of them, or GPU indices. An ambiguous or unknown one
             matches nothing.
-        visible: All GPUs and instances that were read.
+        visible: All GPUs that were read.
     """
     return frozenset(uuid for selector in selectors for uuid in _matching_uuids(selector.casefold(), visible))
 
@@ -28,27 +27,22 @@ def match_uuids(selectors: Collection[str], visible: Collection[GpuFacts]) -> fr
 def _matching_uuids(selector: str, visible: Collection[GpuFacts]) -> Iterator[str]:
     uuid = _resolve_uuid(selector, visible)
     for facts in visible:
-        if uuid in _uuids(facts) or selector in (str(facts.index), f"{facts.index}:{facts.mig_index}"):
+        if uuid == facts.uuid.casefold() or selector == str(facts.index):
             yield facts.uuid
 
 
 def _resolve_uuid(selector: str, visible: Collection[GpuFacts]) -> str | None:
     """The UUID that begins with the selector; None unless it is exactly one."""
-    known = {uuid for facts in visible for uuid in _uuids(facts)}
+    known = {facts.uuid.casefold() for facts in visible}
     if selector in known:
         return selector
     prefixed = [uuid for uuid in known if uuid.startswith(selector)]
-    is_uuid_prefix = selector.startswith(_UUID_TYPE_PREFIXES) and selector not in _UUID_TYPE_PREFIXES
+    is_uuid_prefix = selector.startswith(_UUID_PREFIX) and selector != _UUID_PREFIX
     return prefixed[0] if is_uuid_prefix and len(prefixed) == 1 else None
 
 
-def _uuids(facts: GpuFacts) -> tuple[str, ...]:
-    """The device's own UUID and, for an instance, that of its GPU."""
-    return tuple(uuid.casefold() for uuid in (facts.uuid, facts.parent_uuid) if uuid is not None)
-
-
 class GpuSelection(Struct, frozen=True, kw_only=True):
-    """The GPUs of a batch: ``selectors`` as configured, None for all visible GPUs.
+    """The GPUs of a batch. ``selectors`` are as configured; None selects all visible GPUs.
 
     ``is_known`` is False if the selection is only an assumption. ``is_from_own_environment`` means that it was read
     from this process's environment; its meaning then depends on the visible GPUs (see :func:`resolve`).
@@ -134,21 +128,13 @@ def own_selection(visible_devices: str) -> GpuSelection:
 def resolve(selection: GpuSelection, visible: Collection[GpuFacts]) -> GpuSelection:
     """Resolve a selection from this process's environment against the visible GPUs.
 
-    In a container only the selected GPUs are visible, and their indices begin at 0 whatever they were on the machine:
-    if as many GPUs are visible as were selected, all of them are meant. Otherwise the selectors are matched; if
-    nothing matches, the selection is unknown.
+    In a container only the selected GPUs are visible, and their indices begin at 0, not at the machine's index. If the
+    number of visible GPUs is the number of selected ones, all of them belong to the batch. Otherwise the selectors are
+    matched; if nothing matches, the selection is unknown.
     """
     if not selection.is_from_own_environment or selection.selectors is None:
         return selection
-    if _count_matches(selection.selectors, visible):
+    if all(selector.isdecimal() for selector in selection.selectors) and len(selection.selectors) == len(visible):
         return GpuSelection(is_known=True)
     uuids = match_uuids(selection.selectors, visible)
     return GpuSelection(selectors=uuids, is_known=True) if uuids else GpuSelection()
-
-
-def _count_matches(indices: Collection[str], visible: Collection[GpuFacts]) -> bool:
-    """Whether as many GPUs, or instances as ``0:1``, are visible as there are indices; False for UUIDs, which stay."""
-    if all(selector.isdecimal() for selector in indices):
-        return len(indices) == len({facts.physical_uuid for facts in visible})
-    are_instances = all(selector.replace(":", "", 1).isdecimal() for selector in indices)
-    return are_instances and len(indices) == len(visible)

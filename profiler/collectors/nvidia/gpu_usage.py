@@ -1,29 +1,43 @@
 """The usage of the GPUs so far: takes readings and keeps aggregates of constant size."""
 
-from collections.abc import Collection, Mapping
+import math
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.nvidia.gpu_ownership import match_uuids
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample, Xid
 from profiler.core.optional_math import sum_known
-from profiler.core.timestamps import NS_PER_SECOND, format_ms
-from profiler.record.record_model import Gpu
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.record.record_model import Gpu, GpuIdle
 from profiler.record.units import MIB, mebibytes
 
 _MAX_GPUS = 64
 _MAX_XIDS = 16
 # A reading counts for the time since the one before, but not for a gap without readings.
 _MAX_STEP_INTERVALS = 2
-# No time has passed before the first reading: it weighs almost nothing, but alone it gives numbers.
+# The weight of the first reading, before which no time has passed: almost 0, but enough for statistics of it alone.
 _MIN_WEIGHT_NS = 1
 _MICROSECOND_DIGITS = 6
 _MILLIJOULES_PER_JOULE = 1000
 _PERCENT = 100
-# The fields of a sample of which the record has statistics.
+_SECONDS_PER_HOUR = 3600
+_HOURS_DIGITS = 6
+_USD_DIGITS = 8
+# The fields of a sample of which the record has statistics, over the time since the reading before or between the
+# samples of GPM, and of which it has totals.
 _SERIES = ("utilization_percent", "memory_used_bytes", "power_watts", "temperature_celsius", "sm_clock_mhz")
+_GPM_SERIES = ("sm_active_percent", "sm_occupancy_percent", "tensor_active_percent", "dram_active_percent")
+_TOTALS = ("pcie_tx_bytes", "pcie_rx_bytes", "nvlink_tx_bytes", "nvlink_rx_bytes")
+# GPM may be read more rarely than the rest: for so long, the last values are the latest.
+_MAX_GPM_AGE_NS = 30 * NS_PER_SECOND
+# A run's start and end are noticed up to 10 s late, and its time is divided up to several hundred steps late.
+_IDLE_SPANS_OF_A_GPU, _IDLE_SPANS = 64, 1024
 
 # nvmlClocksThrottleReason*: the bits of a reduced clock. Bit 0 (idle) is not one of them.
 THROTTLE_REASONS = {
@@ -42,12 +56,18 @@ class LatestGpu(Struct, frozen=True, kw_only=True):
     """A GPU at its last reading.
 
     ``energy_joules`` is a counter: the driver's own (since the driver was loaded), else power multiplied by time
-    since the first reading. ``throttled_seconds`` is the observed time by the reason's name.
+    since the first reading. ``throttled_seconds`` is the observed time by the reason's name. ``idle_seconds`` and the
+    bytes are sums since the first reading.
     """
 
     sample: GpuSample
     energy_joules: float | None = None
     throttled_seconds: Mapping[str, float] | None = None
+    idle_seconds: float | None = None
+    pcie_tx_bytes: int | None = None
+    pcie_rx_bytes: int | None = None
+    nvlink_tx_bytes: int | None = None
+    nvlink_rx_bytes: int | None = None
 
 
 class LiveGpus(Struct, frozen=True, kw_only=True):
@@ -62,6 +82,30 @@ class LiveGpus(Struct, frozen=True, kw_only=True):
     is_known: bool = False
 
 
+class IdleTime:
+    """The time in which one or several GPUs were idle: its sum, and the last spans of it."""
+
+    def __init__(self, max_spans: int) -> None:
+        self._spans: deque[tuple[int, int]] = deque(maxlen=max_spans)
+        self.total_ns = 0
+
+    def add(self, start_ns: int, end_ns: int) -> None:
+        """Add a span that begins at the end of the last one or later."""
+        self.total_ns += end_ns - start_ns
+        if self._spans and self._spans[-1][1] == start_ns:
+            start_ns = self._spans.pop()[0]
+        self._spans.append((start_ns, end_ns))
+
+    def between(self, start_ns: int, end_ns: int) -> int:
+        """The idle time between two moments, as far as the last spans reach back."""
+        idle_ns = 0
+        for first_ns, last_ns in reversed(self._spans):
+            if last_ns <= start_ns:
+                break
+            idle_ns += max(min(last_ns, end_ns) - max(first_ns, start_ns), 0)
+        return idle_ns
+
+
 class GpuUsage:
     """Aggregates the readings of every GPU, by UUID."""
 
@@ -73,42 +117,75 @@ class GpuUsage:
         self._notes: dict[str, None] = {}
         self._unattributed_xids: list[int] = []
         self._present: frozenset[str] = frozenset()
+        self._step_ns = 0
+        self._idle = IdleTime(_IDLE_SPANS)
+        self._runs: dict[str, int] = {}
         self.readings = 0
 
     def add(self, reading: DriverReading, now_ns: int, wall_ns: int) -> None:
         """Add a reading made at ``now_ns`` (monotonic); ``wall_ns`` is the time in sentences about lost GPUs."""
         since_ns = 0 if self._read_ns is None else now_ns - self._read_ns
-        step_ns = min(since_ns, _MAX_STEP_INTERVALS * self._interval_ns)
+        self._step_ns = min(since_ns, _MAX_STEP_INTERVALS * self._interval_ns)
         for sample in reading.samples:
             uuid = sample.facts.uuid
             if uuid not in self._gpus and len(self._gpus) < _MAX_GPUS:
                 self._gpus[uuid] = _GpuAggregate(sample.facts)
             if uuid in self._gpus:
-                self._gpus[uuid].add(sample, step_ns)
+                self._gpus[uuid].add(sample, self._step_ns, now_ns)
         for xid in reading.xids:
             self._note_xid(xid)
         for facts in reading.lost:
             self._lost.setdefault(facts.uuid, f"{_gpu_label(facts)} was lost by its driver at {format_ms(wall_ns)}.")
+        for run, started_ns in self._runs.items():
+            if self._read_ns is not None and started_ns > self._read_ns:
+                self._leave_out_idle_before(run, now_ns)
         self._notes.update(dict.fromkeys(reading.notes))
         self._present = frozenset(sample.facts.uuid for sample in reading.samples)
         self._read_ns = now_ns
         self.readings += 1
 
-    def _note_xid(self, xid: Xid) -> None:
-        """Attribute an error to its GPU or to the instances it may concern; keep those of unknown GPUs apart."""
-        gpus_of_board = [gpu for gpu in self._gpus.values() if gpu.facts.physical_uuid == xid.uuid]
-        affected = (
-            [gpu.xids for gpu in gpus_of_board if xid.concerns(gpu.facts)]
-            if gpus_of_board
-            else [self._unattributed_xids]
-        )
-        for codes in affected:
-            if xid.code not in codes and len(codes) < _MAX_XIDS:
-                codes.append(xid.code)
+    def add_idle(self, selectors: Collection[str] | None) -> None:
+        """Note whether all GPUs of ``gpus(selectors)`` were read and idle in the last reading."""
+        selected = self._selected(selectors)
+        if selected and self._step_ns and self._read_ns is not None:
+            is_idle = all(gpu.facts.uuid in self._present and gpu.last.utilization_percent == 0 for gpu in selected)
+            if is_idle:
+                self._idle.add(self._read_ns - self._step_ns, self._read_ns)
 
-    def gpus(self, selectors: Collection[str] | None) -> tuple[Gpu, ...]:
-        """The record's entries by index: those that the selectors name (see ``match_uuids``), or all for None."""
-        return tuple(gpu.record() for gpu in self._selected(selectors))
+    def idle_ns(self, start_ns: int, end_ns: int) -> int:
+        """For how long all GPUs of :meth:`add_idle` were idle between two moments of the last minutes."""
+        return self._idle.between(start_ns, end_ns)
+
+    def begin_run(self, run: str, started_ns: int) -> None:
+        """Leave out the idle time before this moment (monotonic) from the run's. Only the first call counts."""
+        if run not in self._runs:
+            self._runs[run] = started_ns
+            self._leave_out_idle_before(run, self._read_ns or started_ns)
+
+    def _leave_out_idle_before(self, run: str, read_ns: int) -> None:
+        for gpu in self._gpus.values():
+            gpu.begin_run(run, self._runs[run], read_ns)
+
+    def _note_xid(self, xid: Xid) -> None:
+        """Attribute an error to its GPU; errors of unknown GPUs are kept separately."""
+        gpu = None if xid.uuid is None else self._gpus.get(xid.uuid)
+        codes = self._unattributed_xids if gpu is None else gpu.xids
+        if xid.code not in codes and len(codes) < _MAX_XIDS:
+            codes.append(xid.code)
+
+    def gpus(
+        self,
+        selectors: Collection[str] | None,
+        run: str = "",
+        duration_ms: float | None = None,
+        finished_ns: int | None = None,
+    ) -> tuple[Gpu, ...]:
+        """The record's entries by index: the GPUs that the selectors match (see ``match_uuids``), or all for None.
+
+        ``duration_ms`` is the length of the run, of which idle time is a share, and ``finished_ns`` (monotonic) its
+        end, after which the GPUs may have been read for some seconds.
+        """
+        return tuple(gpu.record(run, duration_ms, finished_ns) for gpu in self._selected(selectors))
 
     def facts(self) -> tuple[GpuFacts, ...]:
         """All GPUs that were ever read."""
@@ -119,7 +196,7 @@ class GpuUsage:
         return tuple(gpu.latest() for gpu in self._selected(selectors) if gpu.facts.uuid in self._present)
 
     def take_readings(self, selectors: Collection[str] | None, into: DeviceReadings) -> None:
-        """Add the readings of the GPUs of ``gpus(selectors)`` since the last call; the others' are dropped."""
+        """Add the readings of the GPUs of ``gpus(selectors)`` since the last call; other readings are dropped."""
         selected = self._selected(selectors)
         for gpu in selected:
             into.gpu_percent.merge(gpu.recent_percent)
@@ -151,10 +228,16 @@ class _GpuAggregate:
     def __init__(self, facts: GpuFacts) -> None:
         self.facts = facts
         self.last = GpuSample(facts=facts)
+        self._read_ns = self._gpm_read_ns = 0
+        self._last_gpm: dict[str, Any] = {}
         self.xids: list[int] = []
         self.recent_percent = MeanAndMaximum()
         self.recent_memory_bytes = MeanAndMaximum()
-        self._series = {name: TimeWeightedStatistics() for name in _SERIES}
+        self._series = {name: TimeWeightedStatistics() for name in (*_SERIES, *_GPM_SERIES)}
+        self._totals: dict[str, Any] = dict.fromkeys(_TOTALS)
+        self._idle = IdleTime(_IDLE_SPANS_OF_A_GPU)
+        self._idle_before: dict[str, int] = {}
+        self._utilization_observed_ns = 0
         self._memory_size_bytes: int | None = None
         self._energy_mj = _CounterIncrease()
         self._driver_energy_mj: int | None = None
@@ -164,12 +247,17 @@ class _GpuAggregate:
         self._throttled_ns = dict.fromkeys(THROTTLE_REASONS, 0)
         self._throttle_observed_ns = 0
 
-    def add(self, sample: GpuSample, step_ns: int) -> None:
+    def add(self, sample: GpuSample, step_ns: int, now_ns: int) -> None:
         weight_ns = max(step_ns, _MIN_WEIGHT_NS)
         for name, series in self._series.items():
             value = getattr(sample, name)
             if value is not None:
-                series.add(max(value, 0), weight_ns)
+                series.add(max(value, 0), weight_ns if name in _SERIES else sample.gpm_ns or 0)
+        if sample.gpm_ns is not None:
+            self._gpm_read_ns = now_ns
+            self._last_gpm = {name: getattr(sample, name) for name in _GPM_SERIES}
+        self._totals = {name: sum_known(total, getattr(sample, name)) for name, total in self._totals.items()}
+        self._add_idle(sample.utilization_percent, step_ns, now_ns)
         for recent, reading in (
             (self.recent_percent, sample.utilization_percent),
             (self.recent_memory_bytes, sample.memory_used_bytes),
@@ -186,7 +274,13 @@ class _GpuAggregate:
             self._driver_energy_mj = sample.energy_millijoules
         self._ecc.add(sample.ecc_uncorrected)
         self._add_throttle_reasons(sample.throttle_reasons, weight_ns)
-        self.last = sample
+        self.last, self._read_ns = sample, now_ns
+
+    def _add_idle(self, utilization_percent: float | None, step_ns: int, now_ns: int) -> None:
+        if utilization_percent is not None:
+            self._utilization_observed_ns += step_ns
+            if utilization_percent == 0 and step_ns:
+                self._idle.add(now_ns - step_ns, now_ns)
 
     def _add_throttle_reasons(self, bits: int | None, weight_ns: int) -> None:
         if bits is None:
@@ -196,13 +290,30 @@ class _GpuAggregate:
             if bits & bit:
                 self._throttled_ns[bit] += weight_ns
 
-    def record(self) -> Gpu:
-        series = self._series
+    def begin_run(self, run: str, started_ns: int, read_ns: int) -> None:
+        self._idle_before[run] = self._idle.total_ns - self._idle.between(started_ns, read_ns)
+
+    def _idle_seconds(self, run: str, duration_ms: float | None, finished_ns: int | None) -> float | None:
+        """The idle time of a run, at most its duration; None if utilization was read no more than once."""
+        if not self._utilization_observed_ns:
+            return None
+        after_ns = 0 if finished_ns is None else self._idle.between(finished_ns, self._read_ns)
+        seconds = max(self._idle.total_ns - self._idle_before.get(run, 0) - after_ns, 0) / NS_PER_SECOND
+        return round(min(seconds, math.inf if duration_ms is None else duration_ms * NS_PER_MS / NS_PER_SECOND), 3)
+
+    def record(self, run: str, duration_ms: float | None, finished_ns: int | None) -> Gpu:
+        series, idle_seconds = self._series, self._idle_seconds(run, duration_ms, finished_ns)
+        gpm: dict[str, Any] = {name: series[name].distribution() for name in _GPM_SERIES}
+        idle_percent = None
+        if idle_seconds is not None and duration_ms:
+            idle_percent = round(_PERCENT * idle_seconds * NS_PER_SECOND / (duration_ms * NS_PER_MS), 3)
         return Gpu(
             uuid=self.facts.uuid,
             index=self.facts.index,
             name=self.facts.name,
             utilization_percent=series["utilization_percent"].distribution(),
+            idle_seconds=idle_seconds,
+            idle_percent=idle_percent,
             memory_used_mb=series["memory_used_bytes"].distribution(per=MIB),
             memory_size_mb=mebibytes(self._memory_size_bytes),
             power_watts=series["power_watts"].distribution(),
@@ -212,15 +323,22 @@ class _GpuAggregate:
             throttle_reasons=self._throttle_percents(),
             xids=tuple(self.xids),
             ecc_uncorrected=self._ecc.total,
+            **gpm,
+            **self._totals,
         )
 
     def latest(self) -> LatestGpu:
         seconds = {bit: weight_ns / NS_PER_SECOND for bit, weight_ns in self._throttled_ns.items()}
         throttled = {name: round(seconds[bit], _MICROSECOND_DIGITS) for bit, name in THROTTLE_REASONS.items()}
+        has_utilization = self._series["utilization_percent"].maximum is not None
+        idle_seconds = self._idle.total_ns / NS_PER_SECOND if has_utilization else None
+        has_gpm = self._read_ns - self._gpm_read_ns <= _MAX_GPM_AGE_NS
         return LatestGpu(
-            sample=self.last,
+            sample=replace(self.last, **self._last_gpm) if has_gpm else self.last,
             energy_joules=self._cumulative_joules(),
             throttled_seconds=throttled if self._throttle_observed_ns else None,
+            idle_seconds=idle_seconds,
+            **self._totals,
         )
 
     def _cumulative_joules(self) -> float | None:
@@ -243,6 +361,20 @@ class _GpuAggregate:
             for bit, name in THROTTLE_REASONS.items()
             if self._throttled_ns[bit]
         }
+
+
+def gpu_idle(gpus: Sequence[Gpu], duration_ms: float | None, hour_usd: float | None) -> GpuIdle | None:
+    """The idle time of a run's GPUs; None if it is unknown. ``hour_usd`` is the price of the task in USD per hour."""
+    percents = [gpu.idle_percent for gpu in gpus if gpu.idle_percent is not None]
+    if not percents or duration_ms is None:
+        return None
+    percent = sum(percents) / len(percents)
+    hours = duration_ms * NS_PER_MS / NS_PER_SECOND / _SECONDS_PER_HOUR
+    return GpuIdle(
+        percent=round(percent, 3),
+        gpu_hours=round(sum(gpu.idle_seconds or 0 for gpu in gpus) / _SECONDS_PER_HOUR, _HOURS_DIGITS),
+        usd=None if hour_usd is None else round(percent / _PERCENT * hours * hour_usd, _USD_DIGITS),
+    )
 
 
 class _CounterIncrease:

@@ -11,10 +11,7 @@ from typing import Any, Protocol
 from profiler.readers import Unavailable
 
 _BINDING = "pynvml"
-NOT_INSTALLED = (
-    "there is an NVIDIA driver, but the package nvidia-ml-py is not installed: "
-    "install task-profiler with its extra, pip install 'task-profiler[gpu]'"
-)
+NOT_INSTALLED = "there is an NVIDIA driver, but the package nvidia-ml-py is not installed: pip install nvidia-ml-py"
 
 # Error numbers of nvml.h.
 UNINITIALIZED = 1
@@ -33,7 +30,7 @@ GPU_NOT_FOUND = 28
 
 
 class Nvml(Protocol):
-    """The constants of the module ``pynvml``. Its functions are called by name, see ``call_nvml``."""
+    """The constants of the module ``pynvml``. ``call_nvml`` calls its functions by name."""
 
     @property
     def NVMLError(self) -> type[Exception]:  # noqa: N802  the binding's own name

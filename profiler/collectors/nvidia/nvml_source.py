@@ -1,12 +1,13 @@
-"""Reads all visible GPUs through NVML and survives driver errors, restarts and lost GPUs.
+"""Reads all visible GPUs through NVML, and continues after driver errors, restarts and lost GPUs.
 
 One NVML context is used for the whole run. Handles are kept by UUID, because an index may mean another GPU after a
 restart of the driver. All calls are made from one thread; its owner decides how long to wait for it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
+from profiler.collectors.nvidia.gpm import GpmReader
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
 from profiler.collectors.nvidia.nvml_library import ErrorAction, Nvml
 from profiler.collectors.nvidia.read_one_gpu import Device, Failure, XidEvents, call_nvml
@@ -19,11 +20,10 @@ _RETRY_NS = 30 * NS_PER_SECOND
 # The container agent may mount the driver shortly after the start; after these attempts the driver counts as missing.
 _PROBE_INTERVAL_NS = 60 * NS_PER_SECOND
 _MAX_PROBES = 5
-_MIG_ENABLED = 1
 
 
 class NvmlSource:
-    """Reads every visible GPU and MIG instance."""
+    """Reads every visible GPU."""
 
     name = "nvml"
 
@@ -35,6 +35,7 @@ class NvmlSource:
         self._known_gpus: dict[str, GpuFacts] = {}
         self._lost: dict[str, tuple[GpuFacts, int]] = {}
         self._events: XidEvents | None = None
+        self._gpm: GpmReader | None = None
         self._unreadable_notes: dict[int, tuple[str, int]] = {}
         self._is_open = False
         self._opened_ns = 0
@@ -56,7 +57,8 @@ class NvmlSource:
         for uuid, device in list(self._devices.items()):
             answer = device.read(counters=counters)
             if not isinstance(answer, Failure):
-                samples.append(answer)
+                gpm = self._gpm
+                samples.append(gpm.added_to(answer, device.handle, is_complete=counters) if gpm is not None else answer)
             elif answer.action is ErrorAction.DEVICE_LOST:
                 self._mark_lost(uuid)
                 lost.append(device.facts)
@@ -81,8 +83,10 @@ class NvmlSource:
             return
         if self._events is not None:
             self._events.close()
+        if self._gpm is not None:
+            self._gpm.close()
         call_nvml(nvml, "nvmlShutdown")
-        self._events = None
+        self._events = self._gpm = None
         self._devices = {}
         self._unreadable_notes = {}
         self._is_open = False
@@ -117,45 +121,26 @@ class NvmlSource:
             return failure
         count = call_nvml(nvml, "nvmlDeviceGetCount")
         if not isinstance(count, Failure):
-            self._devices = {
-                device.facts.uuid: device for index in range(count) for device in self._open_devices(nvml, index)
-            }
+            found = (self._open_device(nvml, index) for index in range(count))
+            self._devices = {device.facts.uuid: device for device in found if device is not None}
         if not self._devices:
             call_nvml(nvml, "nvmlShutdown")
             reason = count if isinstance(count, Failure) else Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
             return next((Failure(ErrorAction.RETRY, note) for note, _ in self._unreadable_notes.values()), reason)
         self._lost = {uuid: lost for uuid, lost in self._lost.items() if uuid not in self._devices}
         self._events = XidEvents(nvml, self._devices.values())
+        self._gpm = GpmReader(nvml, self._clock)
         return None
 
-    def _open_devices(self, nvml: Nvml, index: int) -> Iterator[Device]:
-        """Open the GPU at an index or, if it is partitioned (MIG), its instances instead."""
+    def _open_device(self, nvml: Nvml, index: int) -> Device | None:
         handle = call_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
         uuid = handle if isinstance(handle, Failure) else call_nvml(nvml, "nvmlDeviceGetUUID", handle)
         if isinstance(uuid, Failure):
             note = f"GPU {index} is visible and cannot be read: {uuid.reason}."
             self._unreadable_notes[index] = (note, self._clock.monotonic_ns())
-            return
+            return None
         self._unreadable_notes.pop(index, None)
-        mode = call_nvml(nvml, "nvmlDeviceGetMigMode", handle)
-        if isinstance(mode, Failure) or mode[0] != _MIG_ENABLED:
-            yield Device(nvml, handle, GpuFacts(uuid=_text(uuid), index=index, name=_name(nvml, handle)))
-            return
-        max_count = call_nvml(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle)
-        for mig_index in range(0 if isinstance(max_count, Failure) else max_count):
-            instance = call_nvml(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, mig_index)
-            instance_uuid = instance if isinstance(instance, Failure) else _uuid(nvml, instance)
-            if not isinstance(instance_uuid, Failure):
-                number = call_nvml(nvml, "nvmlDeviceGetGpuInstanceId", instance)
-                facts = GpuFacts(
-                    uuid=instance_uuid,
-                    index=index,
-                    name=_name(nvml, instance),
-                    parent_uuid=_text(uuid),
-                    mig_index=mig_index,
-                    instance_id=None if isinstance(number, Failure) else number,
-                )
-                yield Device(nvml, instance, facts, handle)
+        return Device(nvml, handle, GpuFacts(uuid=_text(uuid), index=index, name=_name(nvml, handle)))
 
     def _is_silent_too_long(self, device: Device) -> bool:
         """Whether NVML is to be initialized again for a silent device: twice a minute at most."""
@@ -172,23 +157,26 @@ class NvmlSource:
 
     def _mark_lost(self, uuid: str) -> None:
         self._lost[uuid] = (self._devices.pop(uuid).facts, self._clock.monotonic_ns())
+        if self._gpm is not None:
+            self._gpm.forget(uuid)
 
     def _recover_lost(self) -> None:
-        """Look for lost GPUs by UUID, and for GPUs that were never readable by index."""
+        """Look for lost GPUs by UUID, and by index for GPUs that were never readable."""
         nvml, now_ns = self._nvml, self._clock.monotonic_ns()
         if nvml is None:
             return
         for index, (_, tried_ns) in list(self._unreadable_notes.items()):
             if now_ns - tried_ns >= _RETRY_NS:
-                for device in self._open_devices(nvml, index):
-                    self._add_device(device)
+                readable = self._open_device(nvml, index)
+                if readable is not None:
+                    self._add_device(readable)
         for uuid, (facts, tried_ns) in list(self._lost.items()):
             if now_ns - tried_ns < _RETRY_NS:
                 continue
             self._lost[uuid] = (facts, now_ns)
             handle = call_nvml(nvml, "nvmlDeviceGetHandleByUUID", uuid)
             if not isinstance(handle, Failure):
-                device = Device(nvml, handle, facts, _physical_handle(nvml, handle) if facts.is_instance else None)
+                device = Device(nvml, handle, facts)
                 if not isinstance(device.read(counters=False), Failure):
                     self._add_device(device)
 
@@ -204,18 +192,9 @@ class NvmlSource:
             *(note for note, _ in self._unreadable_notes.values()),
             *(note for device in self._devices.values() for note in device.notes),
             *(self._events.notes if self._events is not None else ()),
+            *(self._gpm.notes if self._gpm is not None else ()),
         )
         return tuple(dict.fromkeys(notes))
-
-
-def _uuid(nvml: Nvml, handle: Any) -> str | Failure:  # noqa: ANN401  a pointer of the driver
-    uuid = call_nvml(nvml, "nvmlDeviceGetUUID", handle)
-    return uuid if isinstance(uuid, Failure) else _text(uuid)
-
-
-def _physical_handle(nvml: Nvml, instance: Any) -> Any | None:  # noqa: ANN401  pointers of the driver
-    handle = call_nvml(nvml, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", instance)
-    return None if isinstance(handle, Failure) else handle
 
 
 def _name(nvml: Nvml, handle: Any) -> str | None:  # noqa: ANN401  a pointer of the driver

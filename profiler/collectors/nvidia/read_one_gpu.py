@@ -1,4 +1,4 @@
-"""One GPU or MIG instance, read field by field, and the error events (Xid) of all GPUs.
+"""One GPU, read field by field, and the error events (Xid) of all GPUs.
 
 A field that one driver or GPU does not support is absent; the others are still read.
 """
@@ -23,7 +23,6 @@ _OLD_DRIVER = (
 _EVENT_TIMEOUT_MS = 1
 # More events in one second are one fault repeated.
 _MAX_EVENTS_PER_READ = 64
-_NO_INSTANCE = 0xFFFFFFFF
 
 
 class Failure(Struct, frozen=True):
@@ -46,24 +45,19 @@ def call_nvml(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any
 
 
 class Device:
-    """Reads one device by its handle, which stays valid until NVML is shut down.
-
-    ``physical_handle`` is the handle of the whole GPU if the device is a MIG instance.
-    """
+    """Reads one device by its handle, which stays valid until NVML is shut down."""
 
     def __init__(
         self,
         nvml: Nvml,
         handle: Any,  # noqa: ANN401  a pointer of the driver's
         facts: GpuFacts,
-        physical_handle: Any = None,  # noqa: ANN401  as above
     ) -> None:
         self._nvml = nvml
         self._unsupported: set[tuple[str, bool]] = set()
         self._includes_reserved_memory = False
         self._last_failure: Failure | None = None
         self.handle = handle
-        self.physical_handle = handle if physical_handle is None else physical_handle
         self.facts = facts
         self.consecutive_silent_reads = 0
         self.is_permission_denied = False
@@ -91,15 +85,10 @@ class Device:
     def _sample(self, *, counters: bool) -> tuple[GpuSample, Failure | None]:
         """The sample, and the last failure while it was taken."""
         self._last_failure = None
-        sample = self._sample_instance() if self.facts.is_instance else self._sample_whole_gpu(counters=counters)
+        sample = self._sample_fields(counters=counters)
         return sample, self._last_failure
 
-    def _sample_instance(self) -> GpuSample:
-        """A MIG instance reports only its memory: it has no utilization, and the rest belongs to the whole GPU."""
-        used_bytes, size_bytes = self._memory()
-        return GpuSample(facts=self.facts, memory_used_bytes=used_bytes, memory_size_bytes=size_bytes)
-
-    def _sample_whole_gpu(self, *, counters: bool) -> GpuSample:
+    def _sample_fields(self, *, counters: bool) -> GpuSample:
         nvml = self._nvml
         used_bytes, size_bytes = self._memory()
         utilization = self._field("nvmlDeviceGetUtilizationRates")
@@ -160,28 +149,25 @@ class XidEvents:
         self._events = None if isinstance(events, Failure) else events
         self._is_registered: dict[str, bool] = {}
         for device in devices:
-            if device.facts.physical_uuid not in self._is_registered:
-                self.register(device)
+            self.register(device)
         if not any(self._is_registered.values()):
             self.close()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """A sentence about the GPUs whose driver reports no events: an empty list proves nothing there."""
-        unregistered = ", ".join(
-            physical_uuid for physical_uuid, is_registered in self._is_registered.items() if not is_registered
-        )
+        unregistered = ", ".join(uuid for uuid, is_registered in self._is_registered.items() if not is_registered)
         if not unregistered:
             return ()
         return (f"The driver does not report the errors (Xid) of {unregistered}: xids stay empty there.",)
 
     def register(self, device: Device) -> None:
-        """Register for the events of this device; those of a MIG instance come from its GPU."""
+        """Register for the events of this device."""
         answer: Any | Failure | None = None
         if self._events is not None:
             kind = self._nvml.nvmlEventTypeXidCriticalError
-            answer = call_nvml(self._nvml, "nvmlDeviceRegisterEvents", device.physical_handle, kind, self._events)
-        self._is_registered[device.facts.physical_uuid] = self._events is not None and not isinstance(answer, Failure)
+            answer = call_nvml(self._nvml, "nvmlDeviceRegisterEvents", device.handle, kind, self._events)
+        self._is_registered[device.facts.uuid] = self._events is not None and not isinstance(answer, Failure)
 
     def drain(self) -> tuple[Xid, ...]:
         xids: list[Xid] = []
@@ -195,12 +181,7 @@ class XidEvents:
 
     def _xid(self, event: Any) -> Xid:  # noqa: ANN401  a structure of the binding
         uuid = call_nvml(self._nvml, "nvmlDeviceGetUUID", event.device)
-        instance = getattr(event, "gpuInstanceId", _NO_INSTANCE)  # absent in bindings older than MIG
-        return Xid(
-            None if isinstance(uuid, Failure) else uuid,
-            int(event.eventData),
-            None if instance == _NO_INSTANCE else int(instance),
-        )
+        return Xid(None if isinstance(uuid, Failure) else uuid, int(event.eventData))
 
     def close(self) -> None:
         if self._events is not None:

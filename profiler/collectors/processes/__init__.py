@@ -1,1 +1,1 @@
-"""The batch's own processes, where the task shares its process IDs: peaks, kills, the largest ones."""
+"""The batch's own processes, where the task shares its process namespace: peaks, kills, the largest ones."""

@@ -6,6 +6,7 @@ The process collector is imported only once they are seen.
 import os
 from collections.abc import Callable, Iterator
 
+from profiler.aggregation.task_record import RecordPart
 from profiler.collectors.collector import Collector
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
@@ -13,8 +14,8 @@ from profiler.readers.linux import proc
 from profiler.record.record_model import Record
 
 _VISIBLE_DEVICES = b"NVIDIA_VISIBLE_DEVICES="
-# A Docker id is 64 hexadecimal digits, on Fargate the task's id and a number. In a group's name it is followed by no
-# such character: by the end, ".scope", or a group below.
+# A Docker id is 64 hexadecimal digits, on Fargate the task's id and a number. In a group's name, no such character
+# follows: only the end, ".scope" or "/".
 _ID_CHARACTERS = frozenset(b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_")
 # on_batch_started is called every 10 s while the batch runs. The processes are visible from the first time or never.
 _MAX_ATTEMPTS = 5
@@ -81,8 +82,8 @@ class LazyProcessCollector(Collector):
     def stop(self, max_seconds: float) -> None:
         self._collector.stop(max_seconds)
 
-    def add_to_record(self, record: Record) -> Record:
-        return self._collector.add_to_record(record)
+    def part(self, record: Record) -> RecordPart:
+        return self._collector.part(record)
 
     def _is_seen(self, docker_id: str) -> bool:
         attempts = self._attempts.get(docker_id, 0)

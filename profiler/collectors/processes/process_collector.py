@@ -9,9 +9,11 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from profiler.aggregation.task_record import RecordPart
+from profiler.aggregation.time_breakdown import IdleBetween, never_idle
 from profiler.aggregation.usage_by_command import ShowArguments
-from profiler.collectors.collector import Collector, failure_warnings, with_source
-from profiler.collectors.processes.process_fields import with_processes
+from profiler.collectors.collector import Collector, failure_warnings
+from profiler.collectors.processes.process_fields import processes_values
 from profiler.collectors.processes.process_reader import ContainerProcesses, ProcessSnapshot
 from profiler.collectors.processes.process_usage import BatchProcesses, ReadingContext
 from profiler.core.clock import Clock, DutyCycle
@@ -21,13 +23,14 @@ from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.readers.linux.followed_process import ProcessExitWaiter
 from profiler.readers.linux.thread_times import ThreadReader, ThreadSample
+from profiler.readers.linux.waited_target import Wait
 from profiler.record.record_model import Record
 
 # With thousands of processes a reading takes 10 to 50 ms of CPU time; this share makes it one every few seconds.
 _MAX_CPU_FRACTION = 0.005
 # After this many refusals the control group counts as unreadable. (A process may belong to another user.)
 _MAX_CGROUP_ATTEMPTS = 5
-# In ``sampling.sources``.
+# The source's name in ``sampling.sources``.
 _SOURCE_NAME = "processes"
 
 
@@ -54,7 +57,7 @@ class ProcessAccess(Struct, frozen=True, kw_only=True):
 class _TrackedContainer:
     """The sources of one batch container, and its aggregates over all its restarts.
 
-    The number of the incarnation rises with each new container and with each new control group of the same one.
+    The number of the incarnation rises with each new container, and with each new control group of one container.
     """
 
     def __init__(self, batch: BatchProcesses) -> None:
@@ -101,8 +104,14 @@ class _TrackedContainer:
             self.group, self.group_main_pid = machine.open_cgroup(process.pid, self.docker_id), snapshot.main_pid
         return snapshot
 
-    def read_threads(self, snapshot: ProcessSnapshot, now_ns: int, *, is_required: bool) -> ThreadSample | None:
-        return None if self.threads is None else self.threads.read(snapshot.processes, now_ns, is_required=is_required)
+    def read_threads(
+        self, snapshot: ProcessSnapshot, now_ns: int, own_cpu_ns: Callable[[], int], *, is_required: bool
+    ) -> tuple[ThreadSample | None, int]:
+        """Read the threads; also returns the CPU time of this reading, which has its own limit."""
+        if self.threads is None:
+            return None, 0
+        began_ns = own_cpu_ns()
+        return self.threads.read(snapshot.processes, now_ns, is_required=is_required), own_cpu_ns() - began_ns
 
     def read_group(self) -> GroupReading | None:
         """Read the control group; None if it was not found or is removed."""
@@ -120,7 +129,8 @@ class _TrackedContainer:
 class ProcessCollector(Collector):
     """Reads the batch's processes at every tick, and when the main process of a batch ends.
 
-    ``series_points`` is half the largest number of steps of a batch's time series; 0 for none.
+    ``series_points`` is half the largest number of steps of a batch's time series; 0 for none. ``idle_ns`` is the time
+    between two moments (monotonic) in which all GPUs were idle.
     """
 
     def __init__(
@@ -130,7 +140,10 @@ class ProcessCollector(Collector):
         interval_ns: int,
         show_arguments: ShowArguments,
         series_points: int = 0,
+        *,
+        idle_ns: IdleBetween = never_idle,
     ) -> None:
+        self._idle_ns = idle_ns
         self._series_points = series_points
         self._machine = machine
         self._clock = clock
@@ -174,22 +187,29 @@ class ProcessCollector(Collector):
     def stop(self, max_seconds: float) -> None:
         self._reader.stop(max_seconds)
 
-    def add_to_record(self, record: Record) -> Record:
-        """Return the record with the processes of its container, and a warning if the task stats contradict them.
+    def part(self, record: Record) -> RecordPart:
+        """Return the processes of the record's container, and a warning if the task stats contradict them.
 
-        After an error has ended the readings, checkpoints have none of their values, and the time series of a report is
-        that of the task stats.
+        After an error has ended the readings, checkpoints have none of their values, and a report has the time series
+        of the task stats.
         """
         stopped = failure_warnings(self._reader.failure, "process values")
         if stopped and record.status == "running":
-            return with_source(record, None, stopped)
+            return RecordPart(warnings=stopped)
         name = _SOURCE_NAME if self.has_data else None
         with self._lock:
             tracked = self._tracked.get(record.container.name)
             if tracked is None or not tracked.batch.has_data:
-                return with_source(record, name, stopped)
-            record = with_processes(record, tracked.batch, is_current=not stopped)
-            return with_source(record, name, (*tracked.batch.comparison.warnings(), *stopped))
+                return RecordPart(source=name, warnings=stopped)
+            values = processes_values(record, tracked.batch, is_current=not stopped)
+            warnings = (*tracked.batch.comparison.warnings(), *stopped)
+            while_idle = tracked.batch.time.idle_breakdown()
+            return RecordPart(values=values, source=name, warnings=warnings, while_idle=while_idle)
+
+    def longest_wait(self, name: str, since_ns: int) -> Wait | None:
+        with self._lock:
+            tracked = self._tracked.get(name)
+            return None if tracked is None else tracked.batch.time.longest_wait(since_ns)
 
     def _read_batches(self, *, is_complete: bool) -> bool:
         self.tick(force=is_complete)
@@ -228,6 +248,7 @@ class ProcessCollector(Collector):
             self._series_points,
             started_ns=container.started_ns,
             is_new=not container.restart_count,
+            idle_ns=self._idle_ns,
         )
         tracked = _TrackedContainer(batch)
         with self._lock:
@@ -253,11 +274,11 @@ class ProcessCollector(Collector):
         cpu_before_ns = self._machine.own_cpu_ns()
         snapshot = tracked.read_processes(self._machine)
         group = tracked.read_group()
-        threads = tracked.read_threads(snapshot, now_ns, is_required=force)
+        threads, threads_cpu_ns = tracked.read_threads(snapshot, now_ns, self._machine.own_cpu_ns, is_required=force)
         host_kills = self._machine.oom_kills()
         context = ReadingContext(tracked.docker_id, tracked.incarnation, now_ns, wall_ns)
         with self._lock:
             tracked.batch.add(snapshot, group, host_kills, context, threads)
         if tracked.has_opened:
-            tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns, now_ns)
-        tracked.has_opened = True  # the first reading opens the files of all processes, which no other one does
+            tracked.duty_cycle.add_cost(self._machine.own_cpu_ns() - cpu_before_ns - threads_cpu_ns, now_ns)
+        tracked.has_opened = True  # only the first reading opens the files of all processes

@@ -1,21 +1,21 @@
-"""Adds the measurements of the batch's processes to a record that was built from task stats."""
+"""The fields of a record that come from the batch's processes, in addition to or in place of the task stats."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.container_usage import ContainerUsage, UsageTotals
-from profiler.aggregation.out_of_memory import out_of_memory
+from profiler.aggregation.container_usage import ContainerUsage, UsageWindow
 from profiler.aggregation.process_totals import GroupPeak
-from profiler.aggregation.run_end import RunEnd
+from profiler.aggregation.run_end import RunEnd, may_have_missed_a_kill, out_of_memory
 from profiler.aggregation.task_record import (
     ResourceLimits,
     build_interval,
     usage_metrics,
     with_cpu_demand,
     with_peak,
+    within_total,
 )
 from profiler.aggregation.time_series import with_columns
 from profiler.collectors.processes.process_usage import BatchProcesses
@@ -30,23 +30,35 @@ from profiler.record.record_model import (
     Record,
     Sampling,
     known_status,
-    may_have_missed_a_kill,
 )
 from profiler.record.units import CPU_SECONDS_DIGITS, MIB, mebibytes
 
-# The processes' time series replaces that of the task stats if these come at most half as often.
+# The processes' time series replaces the task stats' series if the task stats come at most half as often.
 _MIN_STEP_RATIO = 2
 _CPU_SERIES = ("vcpu_used", "cpu_utilization_percent")
 _MEMORY_DISTRIBUTIONS = ("memory_used_mb", "memory_utilization_percent")
 _MEMORY_SERIES = (*_MEMORY_DISTRIBUTIONS, "max_memory_used_at")
+# The facts of a run that come from its processes.
+_FIELDS = (
+    "metrics",
+    "interval",
+    "sampling",
+    "series",
+    "time_breakdown",
+    "processes",
+    "memory_kills",
+    "likely_out_of_memory",
+    "out_of_memory_evidence",
+)
 
 _T = TypeVar("_T", Metrics, Interval)
 
 
-def with_processes(record: Record, batch: BatchProcesses, *, is_current: bool) -> Record:
-    """Return the record with processes, kills, the better memory peak and the finer time series.
+def processes_values(record: Record, batch: BatchProcesses, *, is_current: bool) -> Mapping[str, object]:
+    """Return the fields of the record with processes, kills, the better memory peak and the finer time series.
 
-    ``is_current`` is False after an error has ended the readings: the time series is then that of the task stats.
+    ``is_current`` is False after an error has ended the readings: the report then has the time series of the task
+    stats.
     """
     sizes = ResourceLimits(vcpu=record.metrics.vcpu_size, memory_bytes=_bytes(record.metrics.memory_size_mb))
     group_peak = batch.group_peak(is_running=record.status == "running")
@@ -54,7 +66,7 @@ def with_processes(record: Record, batch: BatchProcesses, *, is_current: bool) -
     processes = batch.totals.top(is_memory_shared=is_memory_shared)
     kills = batch.kills.kills(is_host_dedicated=record.launch_type == FARGATE)
     since = None if record.interval is None else batch.usage.end_interval()
-    record = replace(record, metrics=_with_totals(record.metrics, batch, group_peak), processes=processes)
+    record = replace(record, metrics=_with_totals(record.metrics, batch, group_peak))
     if is_current and _is_finer(batch.usage, record.sampling):
         record = _with_series(record, batch, since, sizes)
     batch.time.flush(batch.usage.series)
@@ -74,10 +86,11 @@ def with_processes(record: Record, batch: BatchProcesses, *, is_current: bool) -
         memory_kills=None if kills is None else kills.count,
         may_have_missed_a_kill=may_have_missed_a_kill(replace(record, metrics=metrics)),
     )
-    record = replace(record, metrics=metrics, memory_kills=kills)
-    if record.likely_out_of_memory and not verdict.likely:
-        return record  # by hits of the limit, which only the task stats have
-    return replace(record, likely_out_of_memory=verdict.likely, out_of_memory_evidence=verdict.evidence)
+    processes = within_total(processes, metrics.max_memory_used_mb)
+    record = replace(record, metrics=metrics, memory_kills=kills, processes=processes)
+    if verdict.likely or not record.likely_out_of_memory:  # else by hits of the limit, which only the task stats have
+        record = replace(record, likely_out_of_memory=verdict.likely, out_of_memory_evidence=verdict.evidence)
+    return {name: getattr(record, name) for name in _FIELDS}
 
 
 def _end_ns(record: Record) -> int | None:
@@ -105,8 +118,8 @@ def _is_finer(usage: ContainerUsage, sampling: Sampling | None) -> bool:
     return step_ms is not None and _MIN_STEP_RATIO * step_ms <= stats_step_ms
 
 
-def _with_series(record: Record, batch: BatchProcesses, since: UsageTotals | None, sizes: ResourceLimits) -> Record:
-    """Replace the distributions by those of the processes, unless the task stats contradict them.
+def _with_series(record: Record, batch: BatchProcesses, since: UsageWindow | None, sizes: ResourceLimits) -> Record:
+    """Replace the distributions by the processes' own, unless the task stats contradict them.
 
     ``since`` are the totals since the last checkpoint, for a checkpoint only.
     """
@@ -144,15 +157,15 @@ def _copy_fields(target: _T, source: Struct, names: Iterable[str]) -> _T:
 def _peak(
     metrics: Metrics, processes_bytes: int | None, group: GroupPeak, sizes: ResourceLimits
 ) -> tuple[float | None, PeakSource | None]:
-    """The control group's high-water mark if it is complete and free of page cache, else the largest observed value.
+    """The control group's high-water mark if that is complete and free of page cache, else the largest observed value.
 
-    The observed value is bounded by the group's peak with page cache and by its limit, because the high-water mark of a
-    process includes file pages that are charged to other groups.
+    The group's peak with page cache, plus the memory seen outside of the group, bounds the observed value; so does its
+    limit: the sum over the processes can count pages twice.
     """
     stats_bytes = _bytes(metrics.max_memory_used_mb)
     if group.size_bytes is not None and group.is_process_peak():
         return max_known(stats_bytes, group.size_bytes), "kernel"
-    bounds = [size for size in (group.size_bytes, sizes.memory_bytes) if size is not None]
+    bounds = [size for size in (group.bound_bytes, sizes.memory_bytes) if size is not None]
     observed_bytes = None if processes_bytes is None else min((processes_bytes, *bounds))
     high_water_bytes = group.size_bytes if group.is_free_of_cache() else None
     peak_bytes = max_known(stats_bytes, observed_bytes, high_water_bytes)

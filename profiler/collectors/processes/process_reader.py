@@ -24,7 +24,7 @@ _FULL_SCAN_INTERVAL_NS = 60 * NS_PER_SECOND
 
 
 class ProcessSnapshot(Struct, frozen=True, kw_only=True):
-    """The present processes, and those that have ended since the last reading as they were last seen alive.
+    """The present processes, and the last state of the processes that have ended since the last reading.
 
     ``missed_pids`` counts the ids assigned since then that no live process has: short processes, threads and processes
     of other containers; 0 if the kernel does not show the last id. ``main_pid`` is the process that the container was
@@ -84,8 +84,8 @@ class ContainerProcesses:
         self._tracked.clear()
 
     def _track_new_processes(self) -> int:
-        """Start tracking new processes; returns the number of new ids that no present process has."""
-        last_pid, before, now_ns = self._read_last_pid(), self._last_pid, self._monotonic_ns()
+        """Start to track new processes; returns the number of new ids that no present process has."""
+        last_pid, before, now_ns = proc.read_last_pid(self._folder), self._last_pid, self._monotonic_ns()
         is_full_scan = now_ns >= self._next_full_scan_ns
         if last_pid is not None and last_pid == before and not is_full_scan:
             return 0
@@ -109,14 +109,9 @@ class ContainerProcesses:
         return max(last_pid - before - len(appeared), 0) + ending
 
     def _is_ending(self, pid: int) -> bool:
-        """Whether the process is exiting; cgroup v1 shows it in no container from then on."""
+        """Whether the process is exiting. From then on, cgroup v1 shows the process in no container."""
         stat = proc.parse_stat(proc.read(f"{self._folder}/{pid}/stat") or b"")
         return stat is None or stat.is_exiting
-
-    def _read_last_pid(self) -> int | None:
-        """The id that this process namespace assigned last: the last word of ``/proc/loadavg``."""
-        words = (proc.read(f"{self._folder}/loadavg") or b"").split()
-        return int(words[-1]) if words and words[-1].isdigit() else None
 
     def _track(self, pid: int) -> None:
         keep_open = len(self._tracked) < _MAX_OPEN_PROCESSES

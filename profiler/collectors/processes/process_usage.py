@@ -5,22 +5,24 @@
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 
 from msgspec import Struct
 
 from profiler.aggregation.container_usage import ContainerUsage
-from profiler.aggregation.process_totals import GroupPeak, TreeCpu, TreeMemory
+from profiler.aggregation.process_totals import GroupPeak, GroupTotal, TreeCpu, TreeMemory, lacks_memory
 from profiler.aggregation.series_by_command import SeriesByCommand
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.statistics import MonotonicCounter
-from profiler.aggregation.time_breakdown import TimeAccount
+from profiler.aggregation.time_breakdown import IdleBetween, TimeAccount, never_idle
 from profiler.aggregation.usage_by_command import OomKillTracker, ProcessTotals, ShowArguments
 from profiler.collectors.processes.process_reader import ProcessSnapshot
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.cgroup.container_group import GroupReading
 from profiler.readers.container_sample import ContainerSample
+from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.thread_times import ThreadSample
 from profiler.record.units import MIB
 
@@ -156,7 +158,7 @@ class StatsPeak:
     """The container's own high-water mark in the task stats (cgroup v1), which bounds the marks of its processes.
 
     The mark of a process also counts file pages that are charged to other control groups. The container's mark is a
-    bound only for what was seen before it was read, and only until the container is restarted.
+    bound only for readings before its own, and only until the container is restarted.
     """
 
     def __init__(self) -> None:
@@ -166,18 +168,18 @@ class StatsPeak:
         self._is_usable = True
 
     def on_sample(self, sample: ContainerSample) -> None:
-        """Add a sample of the task stats. A lower mark than before is that of a new control group."""
+        """Add a sample of the task stats. A lower mark than before belongs to a new control group."""
         mark_bytes = sample.memory_usage_peak_bytes
         if mark_bytes is not None and sample.read_ns > self._read_ns:
             self._is_usable = self._is_usable and mark_bytes >= (self._bytes or 0)
             self._read_ns, self._bytes = sample.read_ns, mark_bytes
 
     def on_rise(self, read_ns: int) -> None:
-        """The processes' peak has risen in a reading that began at ``read_ns``."""
+        """Note that the processes' peak has risen in a reading that began at ``read_ns``."""
         self._needed_ns = read_ns + _MAX_READING_NS
 
     def on_restart(self) -> None:
-        """The container was restarted: its mark no longer covers what was seen before."""
+        """Note a restart of the container: its mark no longer covers the time before."""
         self._is_usable = False
 
     @property
@@ -203,6 +205,7 @@ class BatchProcesses:
 
     CPU time and memory come from the control group if it is readable, else from the processes. ``started_ns`` is the
     start of the run by the wall clock. ``is_new`` is False if the container was restarted before it was first read.
+    ``idle_ns`` is the time between two moments (monotonic) in which all GPUs were idle.
     """
 
     def __init__(
@@ -213,7 +216,9 @@ class BatchProcesses:
         *,
         started_ns: int | None = None,
         is_new: bool = True,
+        idle_ns: IdleBetween = never_idle,
     ) -> None:
+        self._gpu_idle_ns = idle_ns
         self._started_ns = started_ns
         self._is_new = is_new
         self._min_step_ns = round(_MIN_STEP_FRACTION * interval_ns)
@@ -233,6 +238,8 @@ class BatchProcesses:
         self._mark_bytes: int | None = None
         self._max_cache_bytes = 0
         self._group_used_bytes: int | None = None
+        self._group_total = GroupTotal()
+        self._largest_bytes = 0
         self.has_data = False
         self.usage = ContainerUsage(interval_ns, series_points)
         self.demand = CpuDemand()
@@ -240,7 +247,7 @@ class BatchProcesses:
         if started_ns is not None and series_points:
             make_series = partial(SeriesByCommand, started_ns, interval_ns, series_points, is_new=is_new)
         self.totals = ProcessTotals(show_arguments, make_series)
-        self.time = TimeAccount(started_ns if is_new else None, interval_ns)
+        self.time = TimeAccount(started_ns if is_new else None, interval_ns, self._idle_ns)
         self._is_alive = False
         self.kills = OomKillTracker()
         self.comparison = SourceComparison()
@@ -265,7 +272,7 @@ class BatchProcesses:
         is_alive = any(process.rss_bytes is not None for process in processes)
         self.has_data = self.has_data or is_alive
         self.totals.add(processes, self._read_ns(context) if is_alive else None)
-        used_bytes = self._add_group(group, is_alive=is_alive)
+        used_bytes = self._add_group(group, is_alive=is_alive, processes=processes)
         group_kills, self._group_kills = self._group_kills, None
         self.kills.add(group_kills, host_kills, snapshot.ended, snapshot.missed_pids)
         memory = self._tree_memory
@@ -306,6 +313,7 @@ class BatchProcesses:
             size_bytes=self._mark_bytes,
             cache_bytes=self._max_cache_bytes,
             includes_all_processes=is_complete and not self._has_missed_end,
+            uncounted_bytes=self._group_total.uncounted_bytes,
         )
 
     @property
@@ -313,19 +321,21 @@ class BatchProcesses:
         """The largest memory use seen, including the high-water marks of the processes: a lower bound of the peak.
 
         If shared memory is counted for each process, sums are not used; the largest high-water mark of one process is
-        used instead. Where the task stats have the container's own mark, it bounds them.
+        used instead. Where the task stats have the container's own mark, it bounds them, unless it lacks memory of one
+        process: of mapped files that other containers read first.
         """
         memory = self._tree_memory
         of_processes = memory.largest_mark_bytes if self.comparison.counts_shared_memory_twice else memory.peak_bytes
         bound_bytes = self._stats_peak.size_bytes
         if of_processes is not None and bound_bytes is not None:
             of_processes = min(of_processes, bound_bytes)
-        return max_known(of_processes, self._group_used_bytes)
+        peak_bytes, mark_bytes = max_known(of_processes, self._group_used_bytes), memory.largest_mark_bytes
+        return mark_bytes if lacks_memory(peak_bytes or 0, mark_bytes or 0) else peak_bytes
 
     def counts_shared_memory_twice(self, size_bytes: float | None) -> bool:
         """Whether the sum over the processes is more than the container can have used.
 
-        That is what most of the task stats say, or its high-water mark, or its size (``size_bytes``).
+        This bound comes from most of the task stats, or from its high-water mark, or from its size (``size_bytes``).
         """
         bounds = [bound for bound in (self._mark_bytes, self._stats_peak.size_bytes, size_bytes) if bound is not None]
         largest_bytes = (1 + _MEMORY_TOLERANCE) * min(bounds, default=math.inf) + _MEMORY_TOLERANCE_BYTES
@@ -336,25 +346,33 @@ class BatchProcesses:
             self._has_missed_end = self._has_missed_end or not self._is_end_observed
             self._stats_peak.on_restart()
         self._incarnation = context.incarnation
-        if self._docker_id not in (None, context.docker_id):  # the processes of another container follow
+        if self._docker_id not in (None, context.docker_id):  # the following processes belong to another container
             self._earlier_tree_ns += self._tree_cpu.total_ns
             self._tree_cpu = TreeCpu()
         self._docker_id = context.docker_id
         self._group_cpu.restart()
+        self._largest_bytes = 0
         self.kills.restart()
         self._is_end_observed = self._is_mark_current = False
 
     def _read_ns(self, context: ReadingContext) -> int:
-        """The time of a reading by the wall clock, whose later steps do not show in it."""
+        """The time of a reading by the wall clock as it was set at the first reading."""
         if self._wall_offset_ns is None:
             self._wall_offset_ns = context.wall_ns - context.monotonic_ns
         return context.monotonic_ns + self._wall_offset_ns
 
-    def _add_group(self, group: GroupReading | None, *, is_alive: bool) -> int | None:
-        """Add a reading of the control group; returns the memory in use, in bytes.
+    def _idle_ns(self, start_ns: int, end_ns: int) -> int:
+        """The idle time of the GPUs between two times of readings."""
+        offset_ns = self._wall_offset_ns or 0
+        return self._gpu_idle_ns(start_ns - offset_ns, end_ns - offset_ns)
 
-        The high-water mark covers everything up to now. It is final if no process was alive before it was read. While
-        the kernel removes the group, a reading may lack the mark: such a reading does not show the end.
+    def _add_group(
+        self, group: GroupReading | None, *, is_alive: bool, processes: Sequence[ProcessReading] = ()
+    ) -> int | None:
+        """Add a reading of the control group; returns the memory in use, in bytes, which no process exceeds.
+
+        The high-water mark covers everything up to now. It is final if no process ran before it was read. While the
+        kernel removes the group, a reading may lack the mark: such a reading does not show the end.
         """
         if group is None:
             self._is_mark_current = False
@@ -370,6 +388,13 @@ class BatchProcesses:
         if group.oom_kills is not None:
             self._group_kills = group.oom_kills
         used_bytes = None if group.memory is None else group.memory.used_bytes
+        if group.memory is not None and is_alive:
+            largest = max(processes, key=lambda process: process.rss_bytes or 0, default=None)
+            if largest is None or largest.rss_bytes is None:
+                used_bytes = self._group_total.between(group.memory, self._largest_bytes, 0)
+            else:
+                self._largest_bytes = largest.rss_bytes
+                used_bytes = self._group_total.read(group.memory, (largest,), largest.rss_bytes, is_exact=True)
         self._group_used_bytes = max_known(self._group_used_bytes, used_bytes)
         return used_bytes
 

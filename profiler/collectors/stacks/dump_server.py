@@ -1,8 +1,8 @@
 """Runs py-spy for the profiler: one call at a time, for each line of arguments on the standard input.
 
-Runs as a program of its own (``python -I -S dump_server.py PARENT PROGRAM``) and is never imported. It has one thread,
-so between fork and exec it can ask the kernel to kill a call whose server has ended. In the profiler, which has
-threads, that would not be safe. ``run`` does not count the calls as the command's: they are children of this process.
+Runs as a separate program (``python -I -S dump_server.py PARENT PROGRAM``) and is never imported. It has one thread, so
+between fork and exec it can ask the kernel to kill a call whose server has ended. In the profiler, which has threads,
+that would not be safe. ``run`` does not count the calls as the command's: they are children of this process.
 
 The answer to a line is a line with the exit status (negative: the signal), the CPU time in microseconds and a length,
 followed by that many bytes: the standard output or, if the call failed, standard error.
@@ -11,7 +11,6 @@ followed by that many bytes: the standard output or, if the call failed, standar
 import ctypes
 import os
 import resource
-import select
 import signal
 import sys
 import time
@@ -19,8 +18,7 @@ import time
 _PR_SET_PDEATHSIG = 1
 _DEADLINE_SECONDS = 5
 _MAX_OUTPUT_BYTES = 8 * 1024 * 1024
-_CHUNK_BYTES = 65_536
-# Half the weight of a usual process and less: enough to read a stack before it has changed.
+# At most half the weight of a usual process: enough to read a stack before it has changed.
 _NICE = 5
 _NOT_EXECUTABLE = 126
 
@@ -50,48 +48,28 @@ def _end_with(libc: ctypes.CDLL, parent: int) -> None:
 
 def _call(libc: ctypes.CDLL, program: str, arguments: list[str]) -> tuple[int, float, bytes]:
     own_pid = os.getpid()
-    (output, child_output), (errors, child_errors) = os.pipe(), os.pipe()
+    output, errors = os.memfd_create("output"), os.memfd_create("errors")
     pid = os.fork()
     if pid == 0:
         try:
             _end_with(libc, own_pid)
             signal.alarm(_DEADLINE_SECONDS)  # the alarm outlasts the exec and ends py-spy
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_OUTPUT_BYTES, _MAX_OUTPUT_BYTES))
+            for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+                signal.signal(number, signal.SIG_DFL)
             nothing = os.open(os.devnull, os.O_RDONLY)
-            for descriptor, standard in ((nothing, 0), (child_output, 1), (child_errors, 2)):
+            for descriptor, standard in ((nothing, 0), (output, 1), (errors, 2)):
                 os.dup2(descriptor, standard)
             os.execve(program, [program, *arguments], {})  # noqa: S606  running py-spy is the purpose
         finally:
             os._exit(_NOT_EXECUTABLE)
-    os.close(child_output)
-    os.close(child_errors)
-    out, err = _read_until_end(pid, output, errors)
     _, status, used = os.wait4(pid, 0)
     code = os.waitstatus_to_exitcode(status)
-    return code, used.ru_utime + used.ru_stime, bytes(out if code == 0 else err)
-
-
-def _read_until_end(pid: int, output: int, errors: int) -> tuple[bytearray, bytearray]:
-    """Read both pipes to their ends; kill the call if it writes too much."""
-    contents = {output: bytearray(), errors: bytearray()}
-    poll = select.poll()
-    for descriptor in contents:
-        poll.register(descriptor, select.POLLIN)
-    is_open = set(contents)
-    while is_open:
-        for descriptor, _ in poll.poll():
-            chunk = os.read(descriptor, _CHUNK_BYTES)
-            contents[descriptor] += chunk
-            if not chunk:
-                poll.unregister(descriptor)
-                is_open.discard(descriptor)
-        if sum(map(len, contents.values())) > _MAX_OUTPUT_BYTES:
-            os.kill(pid, signal.SIGKILL)
-            break
+    text = os.pread(output if code == 0 else errors, _MAX_OUTPUT_BYTES, 0)
     os.close(output)
     os.close(errors)
-    return contents[output], contents[errors]
+    return code, used.ru_utime + used.ru_stime, text
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import subprocess
 
 _SERVER = str(Path(__file__).with_name("dump_server.py"))
-# More than the deadline of a call in the server.
+# Longer than the server's own deadline of a call.
 _ANSWER_SECONDS = 8.0
 _CHUNK_BYTES = 262_144
 _MAX_REASON_CHARS = 160
@@ -27,7 +27,7 @@ _NS_PER_US = 1000
 
 
 class Dump(Struct, frozen=True, kw_only=True):
-    """The stacks of one process, or why there are none; and the CPU time that reading them took."""
+    """The stacks of one process, or the reason why they are missing; and the CPU time of the reading."""
 
     stacks: tuple[ThreadStack, ...] = ()
     failure: str | None = None
@@ -35,7 +35,7 @@ class Dump(Struct, frozen=True, kw_only=True):
 
 
 def find_py_spy(search_path: str | None, interpreter: str) -> str | None:
-    """Find py-spy beside the interpreter, then in the absolute folders of ``search_path`` (as in PATH)."""
+    """Find py-spy in the interpreter's folder, then in the absolute folders of ``search_path`` (as in PATH)."""
     folders = [folder for folder in (search_path or "").split(os.pathsep) if folder.startswith("/")]
     beside = [os.path.dirname(interpreter)] if interpreter else []  # noqa: PTH120  texts only
     candidates = (f"{folder.rstrip('/')}/py-spy" for folder in (*beside, *folders))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Iterable
 
 from profiler.collectors.stacks.py_spy import Dump
 from profiler.collectors.stacks.thread_stacks import ThreadStack
-from profiler.collectors.stacks.torn_stacks import ThreadRoots
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import own_cpu_ns
 
@@ -16,9 +15,12 @@ _PYTHON = re.compile(r"python[\d.]*[a-z]{0,2}(?: \(deleted\))?")
 _LIBRARY = b"/libpython"
 _MAX_FAILURES = 5
 _MAX_FAILURES_IN_BETWEEN = 20
-# What py-spy prints if it lacks the right to read a process.
+# py-spy's message if it lacks the permission to read a process.
 _REFUSAL = "Permission Denied"
 _MAX_PAUSE_SECONDS = 600
+# The outermost functions of the main thread and of threads of the module threading.
+_USUAL_ROOTS = frozenset({"<module>", "_bootstrap", "Thread._bootstrap", "_run_module_as_main"})
+_MAX_THREADS = 10_000
 
 Identity = tuple[int, int]  # the process id, and the start in ticks, because the kernel reuses ids
 
@@ -30,13 +32,13 @@ def living_processes(pids: Iterable[int], proc_folder: str = "/proc") -> tuple[I
 
 
 def runs_python(pid: int, proc_folder: str = "/proc") -> tuple[str, bool | None]:
-    """The program of a process, and whether it is CPython or contains it; None if that may not be read."""
+    """The program of a process, and whether it is or contains CPython; None without permission to read this."""
     folder = f"{proc_folder}/{pid}"
     try:
         program = os.readlink(f"{folder}/exe")  # noqa: PTH115  many times a minute
     except PermissionError:
         return "", None
-    except OSError:  # it has ended, or is a thread of the kernel
+    except OSError:  # the process has ended, or is a kernel thread
         return "", False
     if _PYTHON.fullmatch(program.rpartition("/")[2]):
         return program, True
@@ -51,8 +53,42 @@ def _program(pid: int) -> str:
         return ""
 
 
+class ThreadRoots:
+    """Recognizes stacks of one process that were read while they changed: the process runs on meanwhile.
+
+    The outermost function of a thread stays the same as long as the thread lives. So a running thread whose stack
+    begins elsewhere than before was read in the middle of a change.
+    """
+
+    def __init__(self) -> None:
+        self._roots: dict[int, str] = {}
+        self._accepted: set[tuple[int, str]] = set()
+
+    def without_torn(self, stacks: Iterable[ThreadStack]) -> tuple[ThreadStack, ...]:
+        """The stacks without torn ones. The stack of a thread that waits does not change."""
+        for stack in stacks:
+            root = stack.frames[0].function
+            if len(self._accepted) < _MAX_THREADS:
+                self._accepted.add((stack.thread_id, root))
+            if root in _USUAL_ROOTS and len(self._roots) < _MAX_THREADS:
+                self._roots[stack.thread_id] = root
+        return tuple(stack for stack in stacks if not (stack.is_active and self._differs(stack)))
+
+    def is_doubtful(self, stacks: Iterable[ThreadStack]) -> bool:
+        """Whether a stack is torn, or begins with an unusual function for the first time."""
+        return any(stack.is_active and (self._differs(stack) or self._is_new(stack)) for stack in stacks)
+
+    def _is_new(self, stack: ThreadStack) -> bool:
+        root = stack.frames[0].function
+        return root not in _USUAL_ROOTS and (stack.thread_id, root) not in self._accepted
+
+    def _differs(self, stack: ThreadStack) -> bool:
+        root = stack.frames[0].function
+        return self._roots.get(stack.thread_id, root) != root
+
+
 class _Process:
-    """What is known of one process."""
+    """The state of one process."""
 
     def __init__(self) -> None:
         self.program = ""
@@ -67,7 +103,7 @@ class _Process:
 class PythonProcesses:
     """The Python processes of one batch, from sample to sample.
 
-    ``scans`` counts those that have found processes. ``found_python``: one of them was Python. ``is_refused``: one may
+    ``scans`` counts the scans that found processes. ``found_python``: one of them was Python. ``is_refused``: one may
     not be read.
     """
 
@@ -86,7 +122,7 @@ class PythonProcesses:
         self.is_refused = False
 
     def choose(self, present: Iterable[Identity], now_seconds: float) -> list[Identity]:
-        """Those of the Python processes to sample now: the busiest since the last call."""
+        """The Python processes to sample now: the busiest ones since the last call."""
         processes: dict[Identity, _Process] = {}
         used: list[tuple[int, Identity]] = []
         for identity in present:
@@ -113,7 +149,7 @@ class PythonProcesses:
         self.is_refused = self.is_refused or process.is_python is None
 
     def add_stacks(self, identity: Identity, stacks: Collection[ThreadStack]) -> tuple[ThreadStack, ...]:
-        """Note that a process was read; returns its stacks without those that cannot be right."""
+        """Note that a process was read; returns its stacks without torn ones."""
         process = self._known[identity]
         process.failures, process.was_read = 0, True
         return process.roots.without_torn(stacks)
@@ -126,8 +162,8 @@ class PythonProcesses:
     def add_failure(self, identity: Identity, now_seconds: float, reason: str) -> bool:
         """Note that a process could not be read; returns True once for one that keeps failing.
 
-        It is then read less and less often. One that may not be read is not tried again. One that could be read before
-        is only changing too fast at the moment.
+        Such a process is read less and less often. After a lack of permission it is not tried again. A process that
+        could be read before is only changing too fast at the moment.
         """
         process = self._known[identity]
         if reason.startswith(_REFUSAL):

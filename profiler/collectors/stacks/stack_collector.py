@@ -8,14 +8,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.task_record import ResourceLimits
+from profiler.aggregation.task_record import RecordPart, ResourceLimits
 from profiler.collectors.collector import Collector, failure_warnings
 from profiler.collectors.stacks.py_spy import Dump
 from profiler.collectors.stacks.python_processes import Identity, PythonProcesses, runs_python
-from profiler.collectors.stacks.sampling_schedule import SamplingSchedule
 from profiler.collectors.stacks.stack_profile import StackProfile
-from profiler.collectors.stacks.thread_stacks import ThreadStack, with_activity
-from profiler.collectors.stacks.waiting_threads import waiting_thread_ids
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import StoppableThread, Waiter
@@ -23,22 +20,32 @@ from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.activity_model import Stacks, StacksLine
-from profiler.record.record_model import Record, with_warnings
+from profiler.record.record_model import Record
 from profiler.settings import StacksMode
 
 # The name of the only batch of ``run``: its record's container has the name of the family.
 COMMAND = ""
+FAST_NS = NS_PER_SECOND
+SLOW_NS = 10 * NS_PER_SECOND
+_FIRST_NS = NS_PER_SECOND // 5  # until then, an interpreter is still starting
+_FAST_AT_START_NS = 60 * NS_PER_SECOND
+# The share of one core that all samples of a run may use, from this duration on.
+_MAX_SHARE = 0.003
+_MIN_RUN_NS = 600 * NS_PER_SECOND
+# The shares of one core for samples at the fast and at the slow rate. This leaves some of the budget for moments.
+_FAST_SHARE, _SLOW_SHARE = 0.018, 0.001
 _MAX_WAIT_NS = 60 * NS_PER_SECOND
-# A batch whose processes were not seen so often has none that are visible.
+# If the processes were not seen in this number of readings, they are not visible.
 _MAX_LOOKS = 5
 _LOOK_NS = NS_PER_SECOND
-# After so many failed calls in a row, py-spy is not called again.
+# After this many failed calls in a row, py-spy is not called again.
 _MAX_FAILURES = 50
-# Of a reading; the process runs on meanwhile.
+# The attempts of a reading, because the process runs on meanwhile.
 _MAX_ATTEMPTS = 3
-# Of the stack of a moment.
+# The frames of a moment's stack in a checkpoint.
 _CHECKPOINT_FRAMES = 8
 _DEFECT = "The call stacks are left out because of an error in the profiler ({})."
+_TOO_LATE = "There are no call stacks: the command ended before py-spy had read one."
 _NO_PYTHON = "No Python process was seen, so there are no call stacks."
 
 FindProcesses = Callable[[], Iterable[Identity]]
@@ -58,7 +65,7 @@ class StackReader(Protocol):
 
 
 class StackAdvice(Struct, frozen=True, kw_only=True):
-    """Sentences on what is missing and what to do about it: py-spy, visible processes, the right to read them."""
+    """Sentences about a missing requirement and its remedy: py-spy, visible processes, the permission to read them."""
 
     missing: str
     invisible: str
@@ -66,11 +73,11 @@ class StackAdvice(Struct, frozen=True, kw_only=True):
 
 
 class StackAccess(Struct, frozen=True, kw_only=True):
-    """How stacks are read here.
+    """The sources of the stacks.
 
     ``reader`` is None if py-spy is not installed. ``find_processes`` are the processes of a container by its Docker id,
-    ``sizes`` those of a container by its name. ``is_local``: the reader is a child of the process whose children are
-    measured, so it is started before the first measurement.
+    ``sizes`` the sizes of a container by its name. ``is_local``: the reader is a child of the process whose children
+    are measured, so it is started before the first measurement.
     """
 
     reader: StackReader | None
@@ -82,8 +89,46 @@ class StackAccess(Struct, frozen=True, kw_only=True):
     runs_python: Callable[[int], tuple[str, bool | None]] = runs_python
 
 
+class SamplingSchedule:
+    """Decides when the next sample is due: the contract's rates, stretched so that the CPU time stays within a budget.
+
+    All times are of the monotonic clock.
+    """
+
+    def __init__(self, mode: StacksMode, started_ns: int) -> None:
+        self._is_always_on = mode == "on"
+        self._started_ns = started_ns
+        self._last_ns: int | None = None
+        self._last_cost_ns = 0
+        self.spent_ns = 0
+
+    def next_ns(self, now_ns: int, *, is_moment: bool) -> int | None:
+        """The time of the next sample, which may be in the past; None: samples are due only in moments."""
+        if not (is_moment or self._is_always_on):
+            return None
+        if self._last_ns is None:
+            return self._started_ns + _FIRST_NS
+        is_fast = is_moment or now_ns - self._started_ns < _FAST_AT_START_NS
+        period_ns, share = (FAST_NS, _FAST_SHARE) if is_fast else (SLOW_NS, _SLOW_SHARE)
+        due_ns = self._last_ns + max(period_ns, round(self._last_cost_ns / share))
+        return max(due_ns, self._affordable_ns())
+
+    def add(self, at_ns: int, cost_ns: int) -> None:
+        """Note the time and the CPU time of a sample."""
+        self._last_ns = at_ns
+        self._last_cost_ns = cost_ns
+        self.spent_ns += cost_ns
+
+    def _affordable_ns(self) -> int:
+        """The time from which the budget suffices for another sample like the last one."""
+        needed_ns = self.spent_ns + self._last_cost_ns
+        if needed_ns <= _MAX_SHARE * _MIN_RUN_NS:
+            return self._started_ns
+        return self._started_ns + round(needed_ns / _MAX_SHARE)
+
+
 class _Batch:
-    """One batch: how to find its processes, and what was seen in them."""
+    """One batch: the search for its processes, and its samples."""
 
     def __init__(self, find: FindProcesses, python: PythonProcesses) -> None:
         self.find = find
@@ -97,7 +142,7 @@ class _Batch:
 
 
 class StackCollector(Collector):
-    """Samples the batches that :meth:`follow` or :meth:`on_batch_started` named."""
+    """Samples the batches that were passed to :meth:`follow` or :meth:`on_batch_started`."""
 
     name = "py-spy"
 
@@ -115,7 +160,7 @@ class StackCollector(Collector):
         self._lock = threading.Lock()
         self._waiter = Waiter()
         self._thread = StoppableThread("stacks", self._run, self._waiter.wake, clock)
-        self._is_reader_started = False
+        self._is_reader_started = self._is_reading = False
         self._source = self.name
         self._reader_cpu_ns = 0
         self._failures = 0
@@ -167,18 +212,20 @@ class StackCollector(Collector):
         if begins:
             self._waiter.wake()
 
-    def add_to_record(self, record: Record) -> Record:
-        """Return the record with ``stacks`` if there are samples, and with at most one warning."""
+    def part(self, record: Record) -> RecordPart:
+        """Return ``stacks`` if there are samples, and at most one warning."""
         with self._lock:
             batch = self._batch_of(record)
             try:
                 stacks = None if batch is None else batch.profile.record(self._source)
             except Exception as error:  # noqa: BLE001  whatever it is, the rest of the record is worth more
-                return with_warnings(record, (_DEFECT.format(type(error).__name__),))
-        if stacks is not None:
-            record = replace(record, stacks=_short(stacks) if record.status == "running" else stacks)
-        record = _with_cost(record, self._reader_cpu_ns)
-        return with_warnings(record, self._warnings(batch, has_samples=stacks is not None))
+                return RecordPart(warnings=(_DEFECT.format(type(error).__name__),))
+        has_ended = record.status != "running"
+        return RecordPart(
+            values={} if stacks is None else {"stacks": stacks if has_ended else _short(stacks)},
+            warnings=tuple(self._warnings(batch, has_samples=stacks is not None, has_ended=has_ended)),
+            reader_cpu_ns=self._reader_cpu_ns,
+        )
 
     def stacks_line(self, record: Record) -> bytes | None:
         with self._lock:
@@ -188,7 +235,13 @@ class StackCollector(Collector):
             try:
                 steps = batch.profile.folded.steps(parse_ns(record.started_at), parse_ns(record.finished_at))
                 name = record.container.name
-                line = StacksLine(type="task.stacks", task_id=record.task_id, container=name, steps=steps)
+                line = StacksLine(
+                    type="task.stacks",
+                    task_id=record.task_id,
+                    container=name,
+                    steps=steps,
+                    own_files=batch.profile.own_files(steps),
+                )
                 return msgspec.json.encode(line)
             except Exception:  # noqa: BLE001  the report goes on without the line
                 return None
@@ -202,7 +255,7 @@ class StackCollector(Collector):
     def _batch_of(self, record: Record) -> _Batch | None:
         return self._batches.get(record.container.name) or self._batches.get(COMMAND)
 
-    def _warnings(self, batch: _Batch | None, *, has_samples: bool) -> tuple[str, ...]:
+    def _warnings(self, batch: _Batch | None, *, has_samples: bool, has_ended: bool) -> tuple[str, ...]:
         """The first sentence that applies."""
         advice = self._access.advice
         if self._reader is None:
@@ -216,7 +269,8 @@ class StackCollector(Collector):
             (not has_samples and python.is_refused, advice.refused),
             (not has_samples and not python.scans and batch.looks >= _MAX_LOOKS, advice.invisible),
             (failure is not None, f"py-spy could not read a Python process: {failure}."),
-            (python.scans >= _MAX_LOOKS and not python.found_python, _NO_PYTHON),
+            (python.scans >= (1 if has_ended else _MAX_LOOKS) and not python.found_python, _NO_PYTHON),
+            (not has_samples and has_ended and (self._mode == "on" or self._is_reading), _TOO_LATE),
         )
         return tuple(sentence for applies, sentence in conditions if applies)[:1]
 
@@ -245,7 +299,7 @@ class StackCollector(Collector):
         return now_ns + _MAX_WAIT_NS if due_ns is None else due_ns
 
     def _look_for_processes(self) -> bool:
-        """See early whether processes are visible and readable, also if no sample is due for long.
+        """Find out early whether processes are visible and readable, even if no sample is due for a long time.
 
         Returns True if there are batches to look for again.
         """
@@ -270,25 +324,28 @@ class StackCollector(Collector):
                 dumps.append(dump.stacks)
             with self._lock:
                 batch.profile.add(dumps, self._wall_offset_ns + self._clock.monotonic_ns())
+            if any(dumps):  # not earlier: the call may hang
+                self._source = reader.version
         self._schedule.add(now_ns, cost_ns + self._access.own_cpu_ns() - own_before_ns)
 
     def _dump(self, reader: StackReader, batch: _Batch, identity: Identity, now_seconds: float) -> Dump:
         """Read one process; again if its stacks changed meanwhile."""
         pid, cpu_ns = identity[0], 0
         self._start_reader(reader)
-        self._source = reader.version
         for _ in range(_MAX_ATTEMPTS):
+            self._is_reading = True
             dump = reader.dump(pid)
+            self._is_reading = False
             cpu_ns += dump.cpu_ns
             self._reader_cpu_ns += dump.cpu_ns
-            dump = replace(dump, stacks=_with_known_activity(pid, dump.stacks), cpu_ns=cpu_ns)
+            dump = replace(dump, cpu_ns=cpu_ns)
             if self._thread.is_stopping or not batch.python.is_worth_repeating(identity, dump):
                 break
         if dump.failure is None:
             self._failures = 0
             return replace(dump, stacks=batch.python.add_stacks(identity, dump.stacks))
         if identity not in batch.find() or self._thread.is_stopping:
-            return dump  # it has ended meanwhile
+            return dump  # the process has ended meanwhile
         self._failures += 1
         self._last_failure = dump.failure.rstrip(".")
         if batch.python.add_failure(identity, now_seconds, dump.failure) or self._failures == _MAX_FAILURES:
@@ -303,24 +360,9 @@ class StackCollector(Collector):
 
 
 def _short(stacks: Stacks) -> Stacks:
-    """The stacks for a checkpoint. Log drivers split a line at 16 KB, and it is written again and again."""
-    moments = (replace(moment, stack=moment.stack[-_CHECKPOINT_FRAMES:]) for moment in stacks.moments)
+    """The stacks for a checkpoint. A checkpoint is written repeatedly, and log drivers split a line at 16 KB."""
+    moments = (
+        replace(moment, stack=moment.stack[-_CHECKPOINT_FRAMES:], own=moment.own[-_CHECKPOINT_FRAMES:])
+        for moment in stacks.moments
+    )
     return replace(stacks, moments=tuple(moments))
-
-
-def _with_cost(record: Record, cpu_ns: int) -> Record:
-    """The record with the CPU time of py-spy as a part of the monitor's."""
-    monitor = record.monitor
-    if monitor is None or monitor.cpu_seconds is None or not cpu_ns:
-        return record
-    seconds = round(monitor.cpu_seconds + cpu_ns / NS_PER_SECOND, 3)
-    return replace(record, monitor=replace(monitor, cpu_seconds=seconds))
-
-
-def _with_known_activity(pid: int, stacks: tuple[ThreadStack, ...]) -> tuple[ThreadStack, ...]:
-    """The stacks with the states of threads that py-spy does not know for Python up to 3.10."""
-    unknown = [stack for stack in stacks if not stack.is_activity_known]
-    if not unknown:
-        return stacks
-    main_id = next((stack.thread_id for stack in unknown if stack.is_main), None)
-    return with_activity(stacks, waiting_thread_ids(pid, [stack.thread_id for stack in unknown], main_id))

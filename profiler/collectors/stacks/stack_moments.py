@@ -7,11 +7,13 @@ minutes.
 from collections import Counter, deque
 from collections.abc import Iterable
 
+from profiler.aggregation.container_usage import vcpu_between
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.stacks.thread_stacks import Frame, ThreadStack, shortened
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
 from profiler.readers.container_sample import ContainerSample
 from profiler.record.activity_model import MomentKind, StackMoment
+from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
 
 MAX_MOMENTS = 5
 _WINDOW_NS = 30 * NS_PER_SECOND
@@ -19,15 +21,12 @@ _SAMPLED_NS = 60 * NS_PER_SECOND
 _PAUSE_NS = 600 * NS_PER_SECOND
 _HIGH_MEMORY = 0.8
 _RISE = 0.01  # of the size, within the window
-# What a process uses that wakes up now and then, to look whether there is something to do.
-_IDLE_VCPU = 0.05
-_SATURATED = 0.95
 # Closer samples add nothing: the window would only become longer.
 _MIN_STEP_NS = NS_PER_SECOND * 9 // 10
 _MAX_KEPT_MOMENTS = 20
 _MAX_STACKS = 200
 _PERCENT_DIGITS = 1
-# Of a very deep stack; the record's line has 64 KiB.
+# The frames that are kept of a very deep stack, because the record's line has 64 KiB.
 _OUTER_FRAMES, _INNER_FRAMES = 8, 30
 
 
@@ -48,7 +47,7 @@ class _Moment:
             self._stacks = Counter(dict(self._stacks.most_common(_MAX_STACKS // 2)))
 
     def record(self) -> StackMoment:
-        """The stack that was seen most often, whatever its lines were, with its most frequent lines."""
+        """The stack that was seen most often, regardless of lines, with its most frequent lines."""
         functions: Counter[tuple[str, ...]] = Counter()
         for frames, count in self._stacks.items():
             functions[tuple(frame.text for frame in frames)] += count
@@ -61,12 +60,13 @@ class _Moment:
             to_at=format_ms(self.to_ns),
             samples=self.samples,
             stack=tuple(frame.text_with_line for frame in frames),
+            own=tuple(frame.is_own for frame in frames),
             percent=min(round(100 * count / self.samples, _PERCENT_DIGITS), 100.0),
         )
 
 
 class StackMoments:
-    """Finds the moments of one batch from the samples of its usage, and collects the stacks in them."""
+    """Finds the moments of one batch in the samples of its usage, and collects the stacks of these moments."""
 
     def __init__(self) -> None:
         self._window: deque[ContainerSample] = deque()
@@ -84,8 +84,8 @@ class StackMoments:
             self._window.clear()
             self._idle_since_ns = None
         elif last is not None:
-            vcpu = _vcpu_between(last, sample)
-            is_idle = vcpu is not None and vcpu <= _IDLE_VCPU
+            vcpu = vcpu_between(last, sample)
+            is_idle = vcpu is not None and vcpu <= idle_vcpu(sizes.vcpu)
             self._idle_since_ns = (self._idle_since_ns or last.read_ns) if is_idle else None
         self._window.append(sample)
         while len(self._window) > 1 and sample.read_ns - self._window[1].read_ns >= _WINDOW_NS:
@@ -98,7 +98,7 @@ class StackMoments:
         return any(now_ns < self._sampled_until_ns.get(kind, 0) for kind in self._present)
 
     def add_stacks(self, stacks: Iterable[ThreadStack]) -> None:
-        """Count the stacks that say most about what the processes do, out of all that were read at one time."""
+        """Count the most informative ones of the stacks that were read at one time."""
         if not self._present:
             return
         ranked = [(stack.rank, shortened(stack.frames, _OUTER_FRAMES, _INNER_FRAMES)) for stack in stacks]
@@ -116,12 +116,12 @@ class StackMoments:
         return tuple(moment.record() for moment in sorted(most, key=lambda moment: moment.from_ns))
 
     def _conditions(self, sample: ContainerSample, sizes: ResourceLimits) -> tuple[tuple[MomentKind, int | None], ...]:
-        """For each kind, since when its condition holds; None if it does not."""
+        """The time since which the condition of each kind holds; None if it does not hold."""
         first, idle_ns, saturated_ns = self._window[0], self._idle_since_ns, None
         if idle_ns is not None and sample.read_ns - idle_ns < _WINDOW_NS:
             idle_ns = None
-        vcpu = _vcpu_between(first, sample) if sample.read_ns - first.read_ns >= _WINDOW_NS else None
-        if vcpu is not None and sizes.vcpu and vcpu >= _SATURATED * sizes.vcpu:
+        vcpu = vcpu_between(first, sample) if sample.read_ns - first.read_ns >= _WINDOW_NS else None
+        if vcpu is not None and sizes.vcpu and vcpu >= SATURATED_SHARE * sizes.vcpu:
             saturated_ns = first.read_ns
         return ("memory", self._rising_since(sample, sizes)), ("idle", idle_ns), ("saturated", saturated_ns)
 
@@ -148,10 +148,3 @@ class StackMoments:
     def _end(self, moment: _Moment) -> None:
         if moment.samples:
             self._past = sorted((*self._past, moment), key=lambda each: -each.samples)[:_MAX_KEPT_MOMENTS]
-
-
-def _vcpu_between(first: ContainerSample, last: ContainerSample) -> float | None:
-    """The vCPUs in use between two samples; None if that is unknown, or the counter began anew."""
-    if first.cpu_ns is None or last.cpu_ns is None or last.cpu_ns < first.cpu_ns or last.read_ns <= first.read_ns:
-        return None
-    return (last.cpu_ns - first.cpu_ns) / (last.read_ns - first.read_ns)

@@ -1,19 +1,33 @@
 """What the stack samples of one batch show: its most frequent functions, its moments, and the stacks over time."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from profiler.collectors.stacks.folded_stacks import FoldedStacks
+import msgspec
+
 from profiler.collectors.stacks.stack_moments import StackMoments
 from profiler.collectors.stacks.thread_stacks import ThreadStack
-from profiler.record.activity_model import StackFunction, Stacks
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
+from profiler.record.activity_model import WAITING_SUFFIX, StackFunction, Stacks, StackStep
 
 TOP_FUNCTIONS = 10
 _MAX_FUNCTIONS = 5000
 _MAX_LINES = 200
 _PERCENT_DIGITS = 1
+_MAX_OWN_FILES_BYTES = 12_000
+# The part of the JSON line for the stacks. The rest of the 200 KB is for other members, such as the user's files.
+MAX_BYTES = 186_000
+MAX_STEPS = 120
+# Below this number of steps, rare stacks are dropped before further steps are merged.
+MIN_STEPS = 12
+_FIRST_STEP_NS = NS_PER_SECOND
+# A step in which no sample was due belongs to the last one before, up to the slow period of the samples.
+_MAX_GAP_NS = 10 * NS_PER_SECOND
+_STEP_BYTES = len(b'{"offsetMs":999999999,"durationMs":999999999,"stacks":{}},')
+_COUNT_BYTES = len(b":,999999")
+_KEPT_SHARE = 0.75
 
-_Key = tuple[str, str]  # function and file
+_Key = tuple[str, str, bool]  # function, file, and whether it is the user's
 
 
 class FunctionCounts:
@@ -32,7 +46,7 @@ class FunctionCounts:
         self._running += 1
         seen: set[_Key] = set()
         for frame in reversed(stack.frames):
-            key = frame.function, frame.file
+            key = frame.function, frame.file, frame.is_own
             if key in seen:
                 continue
             seen.add(key)
@@ -43,22 +57,23 @@ class FunctionCounts:
                     self._lines[key] = Counter(dict(lines.most_common(_MAX_LINES // 2)))
         self._total.update(seen)
         innermost = stack.frames[-1]
-        self._self[innermost.function, innermost.file] += 1
+        self._self[innermost.function, innermost.file, innermost.is_own] += 1
         if len(self._total) > _MAX_FUNCTIONS:
             self._drop_rare()
 
     def top(self) -> tuple[StackFunction, ...]:
-        """The functions that ran most often themselves, then those that were most often on the stack."""
+        """The functions that ran most often themselves, then the functions that were most often on the stack."""
         ranked = sorted(self._total, key=lambda key: (-self._self[key], -self._total[key], key))
         return tuple(
             StackFunction(
-                function=function,
-                file=file,
-                line=self._most_frequent_line((function, file)),
-                self_percent=self._percent(self._self[function, file]),
-                total_percent=self._percent(self._total[function, file]),
+                function=key[0],
+                file=key[1],
+                line=self._most_frequent_line(key),
+                self_percent=self._percent(self._self[key]),
+                total_percent=self._percent(self._total[key]),
+                own=key[2] or None,
             )
-            for function, file in ranked[:TOP_FUNCTIONS]
+            for key in ranked[:TOP_FUNCTIONS]
         )
 
     def _most_frequent_line(self, key: _Key) -> int | None:
@@ -75,6 +90,107 @@ class FunctionCounts:
         self._lines = {key: lines for key, lines in self._lines.items() if key in kept}
 
 
+class FoldedStacks:
+    """Counts folded stacks in steps of equal length, within a fixed size.
+
+    Neighbouring steps are merged while samples arrive: the length doubles when there are too many steps.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._step_ns = _FIRST_STEP_NS
+        self._origin_ns: int | None = None
+        self._steps: dict[int, Counter[str]] = {}
+        self._bytes_of: dict[str, int] = {}
+        self._bytes = 0
+
+    def add(self, at_ns: int, stacks: Mapping[str, int]) -> None:
+        """Count the stacks of one sample. Samples are added in ascending order of the wall clock."""
+        if self._origin_ns is None:
+            self._origin_ns = at_ns
+        index = max(at_ns - self._origin_ns, 0) // self._step_ns
+        step = self._steps.get(index)
+        if step is None:
+            step = self._steps[index] = Counter()
+            self._bytes += _STEP_BYTES
+        for stack, count in stacks.items():
+            if stack not in step:
+                self._bytes += self._size_of(stack)
+            step[stack] += count
+        self._shrink()
+
+    def steps(self, started_ns: int | None, finished_ns: int | None = None) -> tuple[StackStep, ...]:
+        """The steps in which there were samples, with their offsets from the start of the run.
+
+        If the start is unknown, the offsets are from the first sample.
+        """
+        if self._origin_ns is None:
+            return ()
+        started_ns = self._origin_ns if started_ns is None else started_ns
+        first_ns = self._origin_ns - started_ns
+        indexes = sorted(self._steps)
+        found = []
+        for index, following in zip(indexes, (*indexes[1:], None), strict=True):
+            offset_ns = max(first_ns + index * self._step_ns, 0)
+            end_ns = first_ns + (index + 1) * self._step_ns
+            if following is not None:
+                end_ns = min(max(end_ns, offset_ns + _MAX_GAP_NS), first_ns + following * self._step_ns)
+            if finished_ns is not None:
+                end_ns = min(end_ns, finished_ns - started_ns)
+            offset_ms = offset_ns // NS_PER_MS
+            duration_ms = max(end_ns // NS_PER_MS - offset_ms, 0)
+            counts = dict(self._steps[index].most_common())
+            found.append(StackStep(offset_ms=offset_ms, duration_ms=duration_ms, stacks=counts))
+        return tuple(found)
+
+    def _size_of(self, stack: str) -> int:
+        size = self._bytes_of.get(stack)
+        if size is None:
+            size = self._bytes_of[stack] = len(msgspec.json.encode(stack)) + _COUNT_BYTES
+        return size
+
+    def _shrink(self) -> None:
+        while len(self._steps) > MAX_STEPS or (self._bytes > self._max_bytes and len(self._steps) > MIN_STEPS):
+            self._merge_steps()
+        if self._bytes > self._max_bytes:
+            self._drop_rare_stacks()
+
+    def _merge_steps(self) -> None:
+        merged: dict[int, Counter[str]] = {}
+        for index, step in self._steps.items():
+            merged.setdefault(index // 2, Counter()).update(step)
+        self._steps = merged
+        self._step_ns *= 2
+        self._measure()
+
+    def _drop_rare_stacks(self) -> None:
+        """Keep the stacks that were seen most often in the whole run, up to three quarters of the size."""
+        totals: Counter[str] = Counter()
+        present: Counter[str] = Counter()
+        for step in self._steps.values():
+            totals.update(step)
+            present.update(step.keys())
+        left = _KEPT_SHARE * self._max_bytes - len(self._steps) * _STEP_BYTES
+        kept = set()
+        for stack, _ in totals.most_common():
+            left -= present[stack] * self._size_of(stack)
+            if left < 0:
+                break
+            kept.add(stack)
+        for step in self._steps.values():
+            for stack in step.keys() - kept:
+                del step[stack]
+        self._steps = {index: step for index, step in self._steps.items() if step}
+        self._measure()
+
+    def _measure(self) -> None:
+        present = {stack for step in self._steps.values() for stack in step}
+        self._bytes_of = {stack: size for stack, size in self._bytes_of.items() if stack in present}
+        self._bytes = len(self._steps) * _STEP_BYTES + sum(
+            self._size_of(stack) for step in self._steps.values() for stack in step
+        )
+
+
 class StackProfile:
     """The samples of one batch. A sample is one reading of one process."""
 
@@ -83,6 +199,7 @@ class StackProfile:
         self.functions = FunctionCounts()
         self.folded = FoldedStacks()
         self.moments = StackMoments()
+        self._own_files: set[str] = set()
 
     def add(self, dumps: Sequence[Collection[ThreadStack]], wall_ns: int) -> None:
         """Add the stacks of processes that were read at one time."""
@@ -92,8 +209,22 @@ class StackProfile:
         self.samples += sum(1 for dump in dumps if dump)
         for stack in stacks:
             self.functions.add(stack)
+            self._own_files.update(frame.file for frame in stack.frames if frame.is_own)
+        if len(self._own_files) > _MAX_FUNCTIONS:
+            self._own_files.clear()
         self.folded.add(wall_ns, Counter(stack.folded for stack in stacks))
         self.moments.add_stacks(stacks)
+
+    def own_files(self, steps: Iterable[StackStep]) -> tuple[str, ...]:
+        """The files of the user's code in the stacks of these steps, until the line is full."""
+        texts = {text for step in steps for stack in step.stacks for text in stack.split(";")}
+        files = {text.removesuffix(WAITING_SUFFIX).removesuffix(")").rpartition(" (")[2] for text in texts}
+        own, left_bytes = [], _MAX_OWN_FILES_BYTES
+        for file in sorted(files & self._own_files):
+            left_bytes -= len(msgspec.json.encode(file)) + 1
+            if left_bytes >= 0:
+                own.append(file)
+        return tuple(own)
 
     def record(self, source: str) -> Stacks | None:
         """The record's part; None without samples."""

@@ -4,7 +4,6 @@ The process, and so what is printed, may be hostile: every text is cut and clean
 """
 
 import re
-from collections.abc import Collection
 
 import msgspec
 from msgspec import Struct
@@ -15,11 +14,11 @@ from profiler.record.activity_model import WAITING_SUFFIX
 
 _MAX_TEXT_CHARS = 100
 _MAX_LINE = 10_000_000
-# Of a deep recursion, this many of the outermost and of the innermost frames are kept.
+# A deep recursion keeps this many of its outermost and innermost frames.
 _MAX_OUTER, _MAX_INNER = 15, 60
 _MAIN_THREAD = "MainThread"
-# Code that a batch brings along, but nobody of its team wrote.
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/python\d[\d.]*\.zip/|^<")
+# Code that is installed with a batch, but is not its team's.
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|/python\d[\d.]*\.zip/|^<(?!string>|stdin>)")
 # A thread whose innermost frame is in one of these waits for other threads or for child processes.
 _WAITS_FOR_OTHERS = re.compile(
     r"(?:.*/)?(?:threading|queue|subprocess|multiprocessing/\w+|concurrent/futures/\w+|joblib/parallel)\.py"
@@ -52,16 +51,13 @@ _LEFT_OUT = Frame("…", "")
 class ThreadStack(Struct, frozen=True, kw_only=True):
     """The stack of one thread, from the outermost function on. ``is_active``: it runs on a CPU, or could.
 
-    ``thread_id`` is Python's id: the address of the thread's structure. ``is_activity_known`` is false if py-spy did
-    not find the kernel's id of the thread, and so not its state.
+    ``thread_id`` is Python's id: the address of the thread's structure.
     """
 
     frames: tuple[Frame, ...]
     is_active: bool
     is_main: bool = False
-    owns_gil: bool = False
     thread_id: int = 0
-    is_activity_known: bool = True
 
     @property
     def folded(self) -> str:
@@ -71,7 +67,7 @@ class ThreadStack(Struct, frozen=True, kw_only=True):
 
     @property
     def rank(self) -> int:
-        """How little this stack says about what the process does: 0 says most."""
+        """How informative this stack is: 0 is the best rank."""
         has_own = any(frame.is_own for frame in self.frames)
         waits_for_others = not self.is_active and _WAITS_FOR_OTHERS.fullmatch(self.frames[-1].file) is not None
         if has_own and not waits_for_others:
@@ -99,7 +95,11 @@ _decoder = msgspec.json.Decoder(list[_Thread])
 
 
 def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailable:
-    """The stacks in the output of ``py-spy dump --json``."""
+    """The stacks in the output of ``py-spy dump --json``.
+
+    For Python up to 3.10 py-spy does not find the kernel's ids of the threads, and so not their states. Then only the
+    thread with the interpreter's lock is known to run.
+    """
     try:
         threads = _decoder.decode(output)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -107,35 +107,17 @@ def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailabl
     return tuple(
         ThreadStack(
             frames=tuple(map(_clean, reversed(thread.frames))),
-            is_active=thread.active,
+            is_active=thread.owns_gil if thread.os_thread_id is None else thread.active,
             is_main=thread.thread_name == _MAIN_THREAD or thread.os_thread_id == pid,
-            owns_gil=thread.owns_gil,
             thread_id=thread.thread_id,
-            is_activity_known=thread.os_thread_id is not None,
         )
         for thread in threads
         if thread.frames
     )
 
 
-def with_activity(stacks: Collection[ThreadStack], blocked: Collection[int] | None) -> tuple[ThreadStack, ...]:
-    """The stacks with the state of the threads that py-spy did not know.
-
-    ``blocked`` are the ids of those threads that wait; None if that is not readable. Then only the thread with the
-    interpreter's lock is known to run.
-    """
-    return tuple(
-        stack
-        if stack.is_activity_known
-        else msgspec.structs.replace(
-            stack, is_active=stack.owns_gil if blocked is None else stack.thread_id not in blocked
-        )
-        for stack in stacks
-    )
-
-
 def shortened(frames: tuple[Frame, ...], outer: int = _MAX_OUTER, inner: int = _MAX_INNER) -> tuple[Frame, ...]:
-    """The frames of a stack; of a very deep one, the outermost and the innermost."""
+    """The frames of a stack; for a very deep one, only the outermost and the innermost."""
     if len(frames) <= outer + inner:
         return frames
     return (*frames[:outer], _LEFT_OUT, *frames[-inner:])
@@ -149,6 +131,6 @@ def _clean(frame: _Frame) -> Frame:
 
 
 def _word(text: str) -> str:
-    """The text on one line without the separator of folded stacks; of a long one its end."""
+    """The text on one line without the separator of folded stacks. A long text is cut at its beginning."""
     clean = on_one_line(text[-_MAX_TEXT_CHARS:]).replace(";", ",")
     return clean if len(text) <= _MAX_TEXT_CHARS else f"…{clean[1:]}"

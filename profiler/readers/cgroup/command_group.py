@@ -6,10 +6,9 @@ repeated in the new group. If this is not possible, or if the hierarchy has a CP
 created. A hierarchy that also distributes CPU or I/O is not used: a new group would change the
 share that the command gets.
 
-Version 1 has a hierarchy for each controller; groups are created in those of ``memory`` and
-``cpuacct``. In version 2 every group counts CPU time. It counts memory if the group above enables
-that controller, or can be made to because it belongs to this process alone (see
-:mod:`profiler.readers.cgroup.created_group`).
+Version 1 has a hierarchy for each controller; groups are created in the hierarchies of ``memory`` and ``cpuacct``. In
+version 2 every group counts CPU time. It counts memory if the group above enables that controller, or can be made to
+because it belongs to this process alone (see :mod:`profiler.readers.cgroup.accounting_group`).
 
 If a step fails (no permission, a read-only mount, a refusal by the kernel), the earlier steps are undone. If
 the profiler is killed, the command continues in its group. The next profiler that is started there removes the group
@@ -22,7 +21,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from profiler.readers.cgroup.created_group import (
+from profiler.readers.cgroup.accounting_group import (
     AccountingCgroup,
     CgroupDelegation,
     CgroupFilesystem,
@@ -88,7 +87,7 @@ class CommandCgroup:
             A message for :meth:`on_started` in the parent: the CPU time counted so far and the groups entered.
             This CPU time is the interpreter's; the command's starts there, to about 0.1 ms.
         """
-        # Reading the process's CPU time makes the kernel update the counter, that of the group too.
+        # Reading the process's CPU time makes the kernel update the counter, and the group's, too.
         time.process_time_ns()
         base_ns = next((group.cpu_ns() for group in self._groups if group.cpu is not None), None)
         for group in self._groups:
@@ -164,7 +163,7 @@ class CommandCgroup:
 
 
 class _Candidate(Struct, frozen=True, kw_only=True):
-    """A place where a group may be created, and what it would count."""
+    """A place where a group may be created, and the resources that the group would count."""
 
     hierarchy: str
     location: CgroupLocation
@@ -280,4 +279,4 @@ def _remove_stale_groups(above: str, filesystem: CgroupFilesystem) -> None:
 
 
 def _no_sleep(_seconds: float) -> None:
-    """For groups in which no process has run: their removal needs no retry."""
+    """Do not wait: the removal of a group in which no process has run needs no retry."""

@@ -40,7 +40,7 @@ _POPULATED = "populated"  # in cgroup.events: 1 while a living process is in the
 
 
 class GroupReading(Struct, frozen=True, kw_only=True):
-    """The counters of a container's control group at one moment; None for those that cannot be read (any more).
+    """The counters of a container's control group at one moment; a counter that cannot be read is None.
 
     ``peak_bytes`` is the high-water mark since the container's start, page cache included. ``is_empty`` is whether
     no living process was in the group before the counters were read; None in version 1.
@@ -54,7 +54,7 @@ class GroupReading(Struct, frozen=True, kw_only=True):
 
     @property
     def has_mark(self) -> bool:
-        """Whether it has the high-water mark and the page cache that the mark may include.
+        """Whether the reading has the high-water mark, and the page cache that the mark may include.
 
         The files of a group disappear one after the other: a reading during its removal can lack some of them.
         """
@@ -97,7 +97,7 @@ class ContainerCgroup:
     def read(self) -> GroupReading | None:
         """The counters now; None if the group has been removed.
 
-        What decides whether the high-water mark is final is read first: whether the group is empty, then the mark.
+        The group's emptiness decides whether the high-water mark is final, so it is read first, and then the mark.
         """
         if self._memory is None:
             cpu_ns = self._read_cpu_ns()

@@ -72,9 +72,9 @@ class Cgroups:
         return None
 
     def location(self, hierarchy: str) -> CgroupLocation | None:
-        """The group in the hierarchy of a version 1 controller, or in that of version 2 (``UNIFIED``).
+        """The group in the hierarchy of a version 1 controller, or of version 2 (``UNIFIED``).
 
-        None if the hierarchy is not mounted, or if the mount does not show the group: the folder would be that of
+        None if the hierarchy is not mounted, or if the mount does not show the group: the folder would belong to
         another group.
         """
         group = self._groups.get(hierarchy, "..")
@@ -150,15 +150,15 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
 
 
 def find_mount(mounts: Iterable[Mount], hierarchy: str) -> Mount | None:
-    """The first mount of the hierarchy of a version 1 controller, or of that of version 2 (``UNIFIED``)."""
+    """The first mount of the hierarchy of a version 1 controller, or of version 2 (``UNIFIED``)."""
     return next((mount for mount in mounts if hierarchy in mount.controllers), None)
 
 
 def group_folders(root: str, mount: Mount, group: str) -> tuple[str, ...]:
     """The folders of a group and of those above it, from the bottom to the top of the mount.
 
-    In a container without a cgroup namespace, the top of the mount is the container's group while
-    the path is that of the host. For a group outside of the mount, the result is its top.
+    In a container without a cgroup namespace, the top of the mount is the container's group, but the path is the
+    host's. For a group outside of the mount, the result is its top.
     """
     below = group.removeprefix(mount.top_group.rstrip("/")) if _is_below(group, mount.top_group) else ""
     names = [name for name in below.split("/") if name]
@@ -224,12 +224,15 @@ class MemoryReading(Struct, frozen=True, kw_only=True):
     """Memory of a group.
 
     ``used_bytes`` is the memory that is needed: the usage without ``unmapped_bytes``, the page cache that no process
-    maps. ``cache_bytes`` is all page cache of files, mapped or not.
+    maps. ``cache_bytes`` is all page cache of files, mapped or not. ``mapped_bytes`` are the pages of files and of
+    shared memory that a process maps, as far as they count for this group: a page counts for the group that read it
+    first.
     """
 
     used_bytes: int
     cache_bytes: int | None
     unmapped_bytes: int | None = None
+    mapped_bytes: int | None = None
 
 
 def parse_number(text: bytes) -> int | None:
@@ -323,12 +326,15 @@ def parse_memory(usage: bytes, memory_stat: bytes, files: MemoryFiles) -> Memory
     if cache_bytes is not None:
         cache_bytes = max(cache_bytes - stat.get(files.shared, 0), 0)
     return MemoryReading(
-        used_bytes=usage_bytes - unmapped_bytes, cache_bytes=cache_bytes, unmapped_bytes=unmapped_bytes
+        used_bytes=usage_bytes - unmapped_bytes,
+        cache_bytes=cache_bytes,
+        unmapped_bytes=unmapped_bytes,
+        mapped_bytes=stat.get(files.mapped),
     )
 
 
 def read_oom_kills(folder: str, files: MemoryFiles) -> int | None:
-    """How many processes of a group the kernel has killed because memory ran out; None if it does not count them."""
+    """How many processes of a group the kernel has killed because memory ran out; None if it keeps no count."""
     return parse_oom_kills(proc.read(f"{folder}/{files.kills}") or b"")
 
 

@@ -1,13 +1,11 @@
 """A response of ``/task/stats``: Docker's stats documents, by Docker id.
 
-The memory fields are those of cgroup v1 or v2. A container without stats is ``null`` (endpoint v3,
-Fargate), ``{}`` (endpoint v4 on EC2) or has a ``read`` in year 1. Docker omits fields that are zero, so every
-field is optional.
+The memory fields come from cgroup v1 or v2. A container without stats is ``null`` (endpoint v3, Fargate), ``{}``
+(endpoint v4 on EC2) or has a ``read`` in year 1. Docker omits fields that are zero, so every field is optional.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -23,10 +21,8 @@ _USUAL_DEVICE_MAPPER_MAJOR = 253
 _DEVICE_MAPPER = "device-mapper"
 _BLOCK_DEVICES_HEADING = "Block devices:"
 _MAX_PROBLEMS = 8
-_MAX_DEVICE_DIGITS = 10
 # The operations of block I/O by their names: cgroup v1 writes ``Read``, v2 ``read``. The others are not counted.
 _OPERATIONS = {"read": "read", "write": "write", "Read": "read", "Write": "write"}
-_OTHER_OPERATIONS = frozenset(("Sync", "Async", "Discard", "Total"))
 
 
 class StatsReading(Struct, frozen=True, kw_only=True):
@@ -41,10 +37,9 @@ class StatsReading(Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...] = ()
 
 
-# The type of all leaves is ``object``, so that a wrong type invalidates this leaf only. The decoder skips fields
+# The type of all counts is ``object``, so that a wrong type invalidates this count only. The decoder skips fields
 # that are not named here (precpu_stats, percpu_usage, throttling_data and most of memory_stats.stats) without
 # creating objects for them.
-_UnexpectedJson = None | bool | int | float | str | list[Any]  # in place of an object of a list or map
 
 
 class _CpuUsage(Struct):
@@ -76,14 +71,14 @@ class _MemoryStats(Struct):
 
 
 class _BlockEntry(Struct):
-    major: Json | UnsetType = UNSET
-    minor: Json | UnsetType = UNSET
-    op: Json = None
+    major: int = 0
+    minor: int = 0
+    op: str = ""
     value: Json | UnsetType = UNSET
 
 
 class _BlockStats(Struct):
-    io_service_bytes_recursive: list[_BlockEntry | _UnexpectedJson] | None = None
+    io_service_bytes_recursive: list[_BlockEntry] | None = None
 
 
 class _Network(Struct):
@@ -100,12 +95,10 @@ class _Entry(Struct):
     cpu_stats: _CpuStats | None = None
     memory_stats: _MemoryStats | None = None
     blkio_stats: _BlockStats | None = None
-    networks: dict[str, _Network | _UnexpectedJson] | None = None
-    network: dict[str, _Network | _UnexpectedJson] | None = None
+    networks: dict[str, _Network] | None = None
+    network: dict[str, _Network] | None = None
     pids_stats: _Pids | None = None
 
-
-_T = TypeVar("_T", _BlockEntry, _Network)
 
 _DECODE_ERRORS = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
@@ -192,9 +185,10 @@ class _EntryParser:
         cpu = entry.cpu_stats.cpu_usage if entry.cpu_stats else None
         memory = entry.memory_stats or _MemoryStats()
         # Old agents on Fargate use the singular.
-        networks = self._objects("networks: an interface", _Network, (entry.networks or entry.network or {}).values())
-        blocks = (entry.blkio_stats.io_service_bytes_recursive if entry.blkio_stats else None) or ()
-        block_bytes = self._block_bytes(self._objects("io_service_bytes_recursive: an entry", _BlockEntry, blocks))
+        networks = (entry.networks or entry.network or {}).values()
+        block_bytes = self._block_bytes(
+            (entry.blkio_stats.io_service_bytes_recursive if entry.blkio_stats else None) or ()
+        )
         usage_bytes = self._count("memory_stats.usage", memory.usage)
         cache_bytes = None if usage_bytes is None else self._cache_bytes(usage_bytes, memory.stats or _MemoryDetail())
         return ContainerSample(
@@ -214,7 +208,7 @@ class _EntryParser:
 
     def _count(self, name: str, value: Json) -> int | None:
         """The value if it is a count, else None; a present value that is not a count is a problem."""
-        if type(value) is int and 0 <= value <= MAX_COUNT:  # nearly always; saves a call for each value of each tick
+        if type(value) is int and 0 <= value <= MAX_COUNT:  # the usual case; saves a call for each value of each tick
             return value
         if value is None:
             return None
@@ -238,15 +232,6 @@ class _EntryParser:
             return total
         self._add_problem(f"{name}: the sum of the counters is above 2^63 - 1")
         return None
-
-    def _objects(self, name: str, kind: type[_T], items: Collection[_T | _UnexpectedJson]) -> list[_T]:
-        """The items that are objects; another one is a problem."""
-        if not items:
-            return []
-        objects = [item for item in items if isinstance(item, kind)]
-        if len(objects) < len(items):
-            self._add_problem(f"{name} is not an object")
-        return objects
 
     def _cache_bytes(self, usage_bytes: int, detail: _MemoryDetail) -> int | None:
         """The page cache that no process maps.
@@ -278,13 +263,10 @@ class _EntryParser:
         disks: dict[str, int] = {}
         mapped: dict[str, dict[int, int]] = {}
         mapped_majors = self._mapped_majors(entries)
-        # A dialect leaves zeros out. Where zeros are listed, an absent value is not known.
+        # Some agents leave zeros out. If a response lists zeros, an absent value is unknown.
         absent = None if any(entry.value == 0 for entry in entries) else 0
         for entry in entries:
-            name = entry.op
-            if not isinstance(name, str) or name in _OTHER_OPERATIONS:
-                continue
-            operation = _OPERATIONS.get(name) or _OPERATIONS.get(name.lower())
+            operation = _OPERATIONS.get(entry.op)
             if operation is None:
                 continue
             value = absent
@@ -292,15 +274,11 @@ class _EntryParser:
                 value = self._count("io_service_bytes_recursive.value", entry.value)
             if value is None:
                 continue
-            if not mapped_majors or _device_number(entry.major) not in mapped_majors:
+            if entry.major not in mapped_majors:
                 disks[operation] = disks.get(operation, 0) + value
                 continue
-            minor = _device_number(entry.minor)
-            if minor is None:
-                self._add_problem("io_service_bytes_recursive.minor is not a device number")
-                continue
             nodes = mapped.setdefault(operation, {})
-            nodes[minor] = nodes.get(minor, 0) + value
+            nodes[entry.minor] = nodes.get(entry.minor, 0) + value
         bytes_by_operation: dict[str, int] = {}
         for operation in disks.keys() | mapped.keys():
             largest = max(disks.get(operation, 0), *mapped.get(operation, {0: 0}).values())
@@ -312,22 +290,11 @@ class _EntryParser:
     def _mapped_majors(self, entries: Sequence[_BlockEntry]) -> frozenset[int]:
         """The major numbers of device-mapper nodes.
 
-        If those of the machine are unknown, the usual number counts, unless all devices have it.
+        If the machine's numbers are unknown, the usual number counts, unless all devices have it.
         """
         if self._device_mapper_majors is not None:
             return self._device_mapper_majors
         for entry in entries:
-            if _device_number(entry.major) != _USUAL_DEVICE_MAPPER_MAJOR:
+            if entry.major != _USUAL_DEVICE_MAPPER_MAJOR:
                 return frozenset((_USUAL_DEVICE_MAPPER_MAJOR,))
         return frozenset()
-
-
-def _device_number(value: Json | UnsetType) -> int | None:
-    """A major or minor number, also as digits in a string; 0 if it is left out; None if it is neither."""
-    if type(value) is int and 0 <= value <= MAX_COUNT:
-        return value
-    if value is UNSET:
-        return 0
-    if isinstance(value, str) and value.isascii() and value.isdecimal():
-        value = int(value) if len(value) <= _MAX_DEVICE_DIGITS else None
-    return count(value)

@@ -6,11 +6,12 @@ and the monitor's own container.
 """
 
 import socket
-from collections.abc import Mapping
-from typing import Protocol
-from urllib.parse import urlsplit
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar, cast
+from urllib.parse import SplitResult, urlsplit
 
 from profiler.core.clock import Clock
+from profiler.core.errors import UsageError
 from profiler.core.stop_request import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
@@ -24,8 +25,8 @@ from profiler.readers.ecs.task_metadata import (
     decode_task,
 )
 
-# A task has at most ten containers with 10 kB of stats each. A response that decodes to as many objects as possible
-# grows 44 times: to 88 MiB, which is still within the monitor's own memory limit (128 MiB).
+# A task has at most ten containers with 10 kB of stats each. A response that decodes to the most objects possible grows
+# 44 times: to 88 MiB, which is still within the monitor's own memory limit (128 MiB).
 MAX_RESPONSE_BYTES = 2 * 1024 * 1024
 MAX_TIMEOUT_SECONDS = 5.0
 _TIMEOUTS_UNTIL_DOUBLED = 2
@@ -33,14 +34,15 @@ _HTTP_OK = 200
 # Time limit of a response once a stop was requested. A healthy endpoint responds within milliseconds.
 _STOP_TIMEOUT_NS = NS_PER_SECOND // 2
 _HTTP_PORT = 80
-_NO_ANSWER = Unavailable("the answer is empty")
+
+_T = TypeVar("_T")
 
 
 class Endpoint(Protocol):
     """The transport of the task metadata source."""
 
     def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
-        """The body of ``path`` below the endpoint's address, or the reason why there is none."""
+        """The body of ``path`` below the endpoint's address, or the reason why it is missing."""
 
 
 class AdaptiveTimeout:
@@ -122,12 +124,8 @@ class HttpEndpoint:
             self._connection.close()
 
     def _new_connection(self) -> HttpConnection:
-        """The connection object; it connects at the first request, and again at the next one after it was closed."""
-        parts = urlsplit(self._address)
-        is_printable = all("!" <= character <= "~" for character in self._address)
-        if parts.scheme != "http" or parts.hostname is None or not is_printable:
-            raise ValueError(self._address)
-        address = parts.hostname, _HTTP_PORT if parts.port is None else parts.port
+        """The connection object. It connects at the first request, and at the first request after :meth:`close`."""
+        parts, address = _split(self._address)
         self._base_path = parts.path
         self._connection = HttpConnection(
             lambda timeout_seconds: socket.create_connection(address, timeout_seconds),
@@ -173,24 +171,38 @@ class HttpEndpoint:
         raise TimeoutError
 
 
+def check_address(address: str) -> None:
+    """Raise UsageError for what is not the address of an endpoint: no attempt can succeed."""
+    try:
+        _split(address.rstrip("/"))
+    except ValueError as error:
+        raise UsageError(
+            f"The monitor cannot read its task, because {address!r} is not the address of a task metadata endpoint: "
+            "remove ECS_CONTAINER_METADATA_URI_V4, which ECS sets itself, from the container definition."
+        ) from error
+
+
+def _split(address: str) -> tuple[SplitResult, tuple[str, int]]:
+    """The parts of an endpoint's address, and where to connect. Raises ValueError if it is not valid."""
+    parts = urlsplit(address)
+    is_printable = all("!" <= character <= "~" for character in address)
+    if parts.scheme != "http" or parts.hostname is None or not is_printable:
+        raise ValueError(address)
+    return parts, (parts.hostname, _HTTP_PORT if parts.port is None else parts.port)
+
+
 class TaskMetadataSource:
     """The ECS task metadata endpoint; for ``device_mapper_majors`` see :func:`decode_stats`."""
 
     def __init__(self, endpoint: Endpoint, version: int, device_mapper_majors: frozenset[int] | None = None) -> None:
         self._endpoint = endpoint
         self._device_mapper_majors = device_mapper_majors
-        self._last_stats: tuple[bytes, StatsReading | Unavailable] = b"", _NO_ANSWER
-        self._last_task: tuple[bytes, TaskMetadata | Unavailable] = b"", _NO_ANSWER
+        self._decoded: dict[str, tuple[bytes, Any]] = {}
         self.name = f"task-metadata-v{version}"
 
     def task(self, max_seconds: float | None = None) -> TaskMetadata | Unavailable:
         """``GET /task``. The same bytes as last time give the same object."""
-        body = self._endpoint.get("/task", max_seconds)
-        if isinstance(body, Unavailable):
-            return body
-        if body != self._last_task[0]:
-            self._last_task = body, decode_task(body)
-        return self._last_task[1]
+        return self._read("/task", decode_task, max_seconds)
 
     def stats(self, max_seconds: float | None = None) -> StatsReading | Unavailable:
         """``GET /task/stats``. The same bytes as last time give the same object.
@@ -198,19 +210,27 @@ class TaskMetadataSource:
         On Fargate the stats change every 10 s, but a request is the only way to see at once that a container has
         ended. To compare two answers costs next to nothing; to decode them was half of the work.
         """
-        body = self._endpoint.get("/task/stats", max_seconds)
-        if isinstance(body, Unavailable):
-            return body
-        if body != self._last_stats[0]:
-            self._last_stats = body, decode_stats(body, self._device_mapper_majors)
-        return self._last_stats[1]
+        return self._read("/task/stats", self._decode_stats, max_seconds)
 
     def own_container(self) -> ContainerMetadata | Unavailable:
         """``GET`` of the endpoint's root."""
-        body = self._endpoint.get("")
-        return body if isinstance(body, Unavailable) else decode_container(body)
+        return self._read("", decode_container)
 
     def tags(self) -> Mapping[str, str] | Unavailable:
         """``GET /taskWithTags``: the task's tags. The endpoint asks the ECS API for them, which may take seconds."""
-        body = self._endpoint.get("/taskWithTags")
-        return body if isinstance(body, Unavailable) else decode_tags(body)
+        return self._read("/taskWithTags", decode_tags)
+
+    def _read(
+        self, path: str, decode: Callable[[bytes], _T | Unavailable], max_seconds: float | None = None
+    ) -> _T | Unavailable:
+        body = self._endpoint.get(path, max_seconds)
+        if isinstance(body, Unavailable):
+            return body
+        before, decoded = self._decoded.get(path, (None, None))
+        if body != before:  # the connection returns the same object for a response that repeats the last one
+            decoded = decode(body)
+            self._decoded[path] = body, decoded
+        return cast("_T | Unavailable", decoded)
+
+    def _decode_stats(self, body: bytes) -> StatsReading | Unavailable:
+        return decode_stats(body, self._device_mapper_majors)

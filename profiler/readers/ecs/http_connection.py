@@ -20,8 +20,6 @@ _HEAD_END = b"\r\n\r\n"
 _DATE = b"\r\nDate: "
 # A response in more packets is not compared with the next one.
 _MAX_KNOWN_PACKETS = 16
-_FIRST_FINAL_STATUS = 200
-_WITHOUT_BODY = (204, 304)
 # A loop over all headers in Python would take longer.
 _USED_HEADERS = re.compile(rb"\r\n(content-length|transfer-encoding|connection):((?:[^\r]|\r(?!\n))*)", re.IGNORECASE)
 _HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
@@ -39,10 +37,10 @@ class Response(Struct, frozen=True):
 
 
 class _Head(Struct, frozen=True, kw_only=True):
-    """The status, the length of the body (None if unknown), and whether the connection ends with the response."""
+    """The status, the length of the body (unless it is chunked), and whether the connection ends with the response."""
 
     status: int
-    length: int | None
+    length: int
     is_chunked: bool
     closes: bool
 
@@ -61,8 +59,8 @@ class HttpConnection:
 
     Args:
         connect: Opens a connection within a time limit in seconds.
-        host: The host and the port, as the address names them.
-        wait_readable: Waits until the socket has data. Raises TimeoutError if there is none in time.
+        host: The host and the port, as in the address.
+        wait_readable: Waits until the socket has data. Raises TimeoutError without data in time.
         max_body_bytes: The largest body.
     """
 
@@ -79,7 +77,7 @@ class HttpConnection:
         self._max_body_bytes = max_body_bytes
         self._socket: socket.socket | None = None
         self._timeout_seconds = 0.0
-        self._requests: dict[str, bytes] = {}  # of the few paths that are read
+        self._requests: dict[str, bytes] = {}  # The requests, by path; few paths are read.
         self._known: dict[str, _KnownResponse] = {}
 
     @property
@@ -113,8 +111,6 @@ class HttpConnection:
         if known is not None and reader.repeats(known):
             return known.response
         head = reader.head()
-        while head.status < _FIRST_FINAL_STATUS:  # 100 Continue announces the response itself
-            head = reader.head()
         body = self._body(reader, head)
         response = Response(head.status, body)
         if head.closes or body is None or reader.has_more:
@@ -132,13 +128,9 @@ class HttpConnection:
         return self._socket
 
     def _body(self, reader: "_Reader", head: _Head) -> bytes | None:
-        """The body, also that of an error, so that the connection can be used again; None if it is too large."""
-        if head.status in _WITHOUT_BODY:
-            return b""
+        """The body, even of an error, so that the connection can be used again; None if it is too large."""
         if head.is_chunked:
             return reader.chunks(self._max_body_bytes)
-        if head.length is None:
-            return reader.until_closed(self._max_body_bytes)
         return None if head.length > self._max_body_bytes else reader.exactly(head.length)
 
 
@@ -152,7 +144,7 @@ class _Reader:
         self._packets: list[bytes] = []
 
     def repeats(self, known: _KnownResponse) -> bool:
-        """Whether the response is the known one again. Receives only what is necessary to find that out.
+        """Whether the response repeats the known one. Receives only the bytes that this check needs.
 
         The end of a response follows from its bytes, so that the beginning of the known one is not complete.
         """
@@ -201,13 +193,6 @@ class _Reader:
             if not self._receive():
                 raise HttpError(f"the response ends after {len(self._received)} of {length} bytes")
         return self._take(length)
-
-    def until_closed(self, max_bytes: int) -> bytes | None:
-        """All bytes until the server closes the connection; None if they are more than ``max_bytes``."""
-        while len(self._received) <= max_bytes:
-            if not self._receive():
-                return self._take(len(self._received))
-        return None
 
     def chunks(self, max_bytes: int) -> bytes | None:
         """The bytes of all chunks; None if they are more than ``max_bytes``."""
@@ -258,23 +243,20 @@ def _parse_head(head: bytes) -> _Head:
     for name, value in _USED_HEADERS.findall(head):
         match name.lower():
             case b"content-length":
-                length = _parse_length(value.strip(), length)
+                length = _parse_length(value.strip())
             case b"transfer-encoding":
                 is_chunked = value.strip().lower() == b"chunked"
             case _:
                 closes = b"close" in value.lower() or (closes and b"keep-alive" not in value.lower())
     if not is_chunked and length is None:
-        closes = True
-    return _Head(status=int(code), length=length, is_chunked=is_chunked, closes=closes)
+        raise HttpError("the response has no Content-Length")
+    return _Head(status=int(code), length=length or 0, is_chunked=is_chunked, closes=closes)
 
 
-def _parse_length(value: bytes, earlier: int | None) -> int:
+def _parse_length(value: bytes) -> int:
     if not value.isdigit() or len(value) > _MAX_DIGITS:
         raise HttpError("the response's Content-Length is not a number")
-    length = int(value)
-    if earlier not in (None, length):
-        raise HttpError("the response has two different lengths")
-    return length
+    return int(value)
 
 
 def _parse_chunk_size(line: bytes) -> int:

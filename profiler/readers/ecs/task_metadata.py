@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from profiler.core.ecs_terms import FARGATE
 from profiler.core.json_fields import Json, count, integer, mapping, mappings, number, text
-from profiler.core.timestamps import parse_ns
+from profiler.core.timestamps import NS_PER_SECOND, parse_ns
 from profiler.readers import Unavailable
 
 RUNNING = "RUNNING"
@@ -26,6 +27,8 @@ _TAGS = "TaskTags"
 _MAX_ERROR_CODE_CHARS = 100
 _IMPOSSIBLE_BYTES = 2**60  # no machine has this much memory
 _MAX_PROBLEMS = 8
+# A start that differs by less is the same one: ECS restarts a container a minute after its start at the earliest.
+_MIN_ATTEMPT_NS = NS_PER_SECOND
 
 _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
@@ -34,8 +37,7 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
     """A container of the task. Times are nanoseconds since 1970.
 
     ``vcpu_share`` is the container's own ``cpu``: on Linux its weight when CPU is short, and never a limit.
-    ``attempt_started_ns`` is set by :class:`~profiler.readers.ecs.restarts.Restarts`: the last start, where
-    ``started_ns`` is then the first one.
+    ``attempt_started_ns`` is set by :class:`Restarts`: the last start, where ``started_ns`` is then the first one.
     """
 
     name: str
@@ -63,7 +65,7 @@ class ContainerMetadata(Struct, frozen=True, kw_only=True):
 
     @property
     def shares_network(self) -> bool:
-        """Whether its network counters are those of the whole task, and equal in all containers (awsvpc)."""
+        """Whether its network counters cover the whole task, and are equal in all containers (awsvpc)."""
         return self.network_mode == _AWSVPC
 
 
@@ -157,7 +159,7 @@ def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
 
 
 def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
-    """Decode a response of ``/taskWithTags``: the task's own tags, not those of the container instance.
+    """Decode a response of ``/taskWithTags``: the task's own tags, not the container instance's.
 
     The agent leaves out ``TaskTags`` if the task has no tags. It answers with status 200 if the ECS API refused the
     request, and new agents list the reasons in ``Errors``. Names and values that are not strings are
@@ -175,7 +177,7 @@ def decode_tags(body: bytes) -> Mapping[str, str] | Unavailable:
 
 
 def _tag_error(error: Mapping[str, Json]) -> str:
-    """The reason, with the code of the error only: its message may quote anything."""
+    """The reason, with only the code of the error: its message may quote anything."""
     code = (text(error.get("ErrorCode")) or "no error code")[:_MAX_ERROR_CODE_CHARS]
     if "AccessDenied" in code:
         return (
@@ -233,3 +235,62 @@ def _mebibytes(name: str, value: Json, problems: list[str]) -> int | None:
     if len(problems) < _MAX_PROBLEMS:
         problems.append(f"{name} is {value:g} MiB, which no machine has")
     return None
+
+
+class _Run(Struct, kw_only=True):
+    """The attempts of one container that were seen."""
+
+    docker_id: str | None
+    started_ns: int | None
+    attempt_started_ns: int | None
+    restarts: int = 0
+
+
+class Restarts:
+    """Joins the attempts of a container that ECS restarts in place (restart policy) to one run, by its name.
+
+    A restart shows in ``RestartCount`` (endpoint v4), in a new Docker id or in a later start. Agents differ in which of
+    these they show.
+    """
+
+    def __init__(self) -> None:
+        self._runs: dict[str, _Run] = {}
+
+    def join(self, task: TaskMetadata) -> TaskMetadata:
+        """The task with one container for each name.
+
+        Its start comes from the first attempt that was seen, everything else from the last one. ``restart_count``
+        counts the restarts.
+        """
+        latest = {container.name: task.container(container.name) or container for container in task.containers}
+        return replace(task, containers=tuple(self._joined(container) for container in latest.values()))
+
+    def _joined(self, container: ContainerMetadata) -> ContainerMetadata:
+        run = self._runs.get(container.name)
+        if run is None:
+            run = self._runs[container.name] = _Run(
+                docker_id=container.docker_id,
+                started_ns=container.started_ns,
+                attempt_started_ns=container.started_ns,
+            )
+        elif _is_new_attempt(run, container):
+            run.restarts += 1
+            run.attempt_started_ns = container.started_ns
+        run.docker_id = container.docker_id or run.docker_id
+        run.attempt_started_ns = run.attempt_started_ns or container.started_ns
+        run.started_ns = run.started_ns or run.attempt_started_ns
+        run.restarts = max(run.restarts, container.restart_count)
+        return replace(
+            container,
+            started_ns=run.started_ns,
+            attempt_started_ns=run.attempt_started_ns,
+            restart_count=run.restarts,
+        )
+
+
+def _is_new_attempt(run: _Run, container: ContainerMetadata) -> bool:
+    if None not in (run.docker_id, container.docker_id) and run.docker_id != container.docker_id:
+        return True
+    if run.attempt_started_ns is None or container.started_ns is None:
+        return False
+    return container.started_ns - run.attempt_started_ns >= _MIN_ATTEMPT_NS

@@ -103,6 +103,7 @@ class TrackedProcess:
             threads=stat.threads,
             state=stat.state,
             rss_bytes=self._status.rss_bytes,
+            anonymous_bytes=self._status.anonymous_bytes,
             share_bytes=self._share_bytes(several=several),
             peak_bytes=self._status.peak_bytes,
         )

@@ -30,7 +30,7 @@ _ARM_MODELS = {
 _BYTES_PER_MIB = 1024 * 1024
 # ECS has its own names for the machine types of uname.
 _ARCHITECTURES = {"x86_64": "X86_64", "amd64": "X86_64", "aarch64": "ARM64", "arm64": "ARM64"}
-# Folders of the instance's disk that are not volumes: those of ECS Exec, and the agent's container metadata file.
+# Folders of the instance's disk that are not volumes: ECS Exec's folders, and the agent's container metadata file.
 _ECS_AGENT_FOLDERS = ("/managed-agents/", "/opt/ecs/metadata/")
 _ANONYMOUS_DEVICE_PREFIX = "0:"
 # On disks, although the kernel gives them an anonymous device number.
@@ -57,7 +57,7 @@ class OwnUsage(Struct, frozen=True, kw_only=True):
 
 
 class SwapCounters(Struct, frozen=True, kw_only=True):
-    """What the instance has moved to and from swap since it booted."""
+    """The amounts that the instance has moved to and from swap since it booted."""
 
     out_bytes: int
     in_bytes: int
@@ -83,7 +83,7 @@ class InstanceReading(Struct, frozen=True, kw_only=True):
 
 
 def read_host() -> Host:
-    """The machine, as far as it is visible to this process."""
+    """The facts of the machine that are visible to this process."""
     cpus = os.cpu_count()
     return Host(
         vcpu=None if cpus is None else float(cpus),
@@ -126,7 +126,7 @@ def architecture(machine: str) -> str:
 
 
 def read_own_usage() -> OwnUsage:
-    """What this process has used so far.
+    """The usage of this process so far.
 
     The peak is VmHWM, which is reset at exec. ``ru_maxrss`` of getrusage starts at the parent's peak.
     """
@@ -136,7 +136,7 @@ def read_own_usage() -> OwnUsage:
 
 
 def read_instance() -> InstanceReading | Unavailable:
-    """The instance, as far as it is visible in this container."""
+    """The facts of the instance that are visible in this container."""
     memory = proc.read(_MEMINFO)
     if memory is None:
         return Unavailable("/proc/meminfo cannot be read")
@@ -184,7 +184,7 @@ def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, 
     Docker and the NVIDIA runtime mount from the instance's disk, are left out. ``is_folder`` is never called for a
     path on a file system that may hang.
     """
-    # Of several mounts on the same folder the last one is visible.
+    # If several mounts are on the same folder, the last one is visible.
     mounts = list({mount.mount_point: mount for mount in proc.parse_mountinfo(mountinfo)}.values())
     may_hang = tuple(f"{mount.mount_point}/" for mount in mounts if _can_hang(mount))
     volumes = [

@@ -8,7 +8,7 @@ _UNIFIED_GROUP = "0::"
 
 
 class KernelView(Struct, frozen=True, kw_only=True):
-    """What can be read of a process, and of the kernel.
+    """The information about a process and the kernel that is readable here.
 
     Attributes:
         schedstat: Whether the kernel counts the time that a process waits for a CPU.
@@ -26,7 +26,7 @@ class KernelView(Struct, frozen=True, kw_only=True):
 
 
 def read_kernel_view(pid: int | None = None, proc_folder: str = "/proc") -> KernelView:
-    """Read what can be read of the process; None: of this process."""
+    """Find out what is readable of a process; None: of this process."""
     process = f"{proc_folder}/{'self' if pid is None else pid}"
     scope = proc.read_text(f"{proc_folder}/sys/kernel/yama/ptrace_scope").strip()
     return KernelView(

@@ -151,7 +151,7 @@ def parse_counters(text: str, names: Collection[str]) -> Mapping[str, int]:
     """The values of several names in lines of the form "name number"; absent names are left out."""
     counters: dict[str, int] = {}
     lines = f"\n{text}\n"
-    for name in names:  # much faster than all lines, of which a few are of interest
+    for name in names:  # much faster than parsing all lines
         start = lines.find(f"\n{name} ")
         if start >= 0:
             value = lines[start + len(name) + 2 : lines.index("\n", start + 1)].strip()
@@ -234,7 +234,7 @@ def read_beginning(path: str, size_bytes: int) -> bytes:
 
 def read_name(process_folder: str, name: str) -> str:
     """The name of a process with the base name of its script; ``name`` is the one in ``/proc/PID/stat``."""
-    from profiler.readers.linux.script_names import is_interpreter, name_with_script  # not for the shortest runs
+    from profiler.readers.linux.script_names import is_interpreter, name_with_script  # short runs do without it
 
     return name_with_script(name, read_arguments(process_folder)) if is_interpreter(name) else name
 
@@ -254,6 +254,12 @@ def all_pids(folder: str = "/proc") -> list[int]:
     except OSError:
         return []
     return [int(name) for name in names if name.isdecimal()]
+
+
+def read_last_pid(folder: str = "/proc") -> int | None:
+    """The id that this process namespace assigned last: the last word of ``loadavg``; None if it cannot be read."""
+    words = (read(f"{folder}/loadavg") or b"").split()
+    return int(words[-1]) if words and words[-1].isdigit() else None
 
 
 def read(path: str) -> bytes | None:

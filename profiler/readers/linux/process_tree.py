@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection, Container
 
 from msgspec import Struct
 
@@ -11,18 +11,20 @@ from profiler.readers.linux import proc
 
 # The kernel walks the page tables of the process to compute its PSS. This limits the cost to a share of one core.
 _MAX_PSS_CPU_SHARE = 0.01
-# Up to this number of threads, reading each thread's children is cheaper than listing all processes.
-_MAX_THREADS_TO_LIST = 64
+# Up to this number of threads, reading each thread's children is cheaper than listing all processes. Beyond it, listing
+# one thread's children costs as much as the entries of this many processes.
+_MAX_THREADS_TO_LIST, _PROCESSES_PER_THREAD = 64, 8
 
 
 class ProcessReading(Struct, frozen=True, kw_only=True):
     """One process at one moment.
 
-    ``children_cpu_ns`` is the CPU time of the children it has waited for. ``rss_bytes`` counts
-    shared pages in full, ``share_bytes`` in proportion to the number of processes that share them.
-    The memory of a zombie is None, and so are the ``blocks`` of a process that has ended meanwhile or
-    belongs to another user. ``name`` has the script of an interpreter, unless the ``arguments`` are read; they
-    are empty unless the reader was configured to read them. ``state`` is the letter of the main thread's state.
+    ``children_cpu_ns`` is the CPU time of the children it has waited for. ``rss_bytes`` counts shared pages in full,
+    ``share_bytes`` in proportion to the number of processes that share them. ``anonymous_bytes`` is the part of the RSS
+    that is neither file nor shared memory. The memory of a zombie is None, and so are the ``blocks`` of a process that
+    has ended meanwhile or belongs to another user. ``name`` has the script of an interpreter, unless the ``arguments``
+    are read; they are empty unless the reader was configured to read them. ``state`` is the letter of the main thread's
+    state.
     """
 
     pid: int
@@ -34,6 +36,7 @@ class ProcessReading(Struct, frozen=True, kw_only=True):
     threads: int = 1
     state: str = ""
     rss_bytes: int | None = None
+    anonymous_bytes: int | None = None
     share_bytes: int | None = None
     peak_bytes: int | None = None
     blocks: proc.BlockBytes | None = None
@@ -49,8 +52,9 @@ class ProcessTree:
 
     The share of a single process is its RSS. With several processes it is the PSS if it is readable
     (``smaps_rollup``: processes of the same user), else the anonymous memory. The PSS is refreshed as
-    often as its cost allows. In between, the share is the RSS minus the pages that were shared at the
-    last refresh.
+    often as its cost allows (``has_exact_shares``). In between, the share is the RSS minus the pages that
+    were shared at the last refresh. The share of a process that has started since then is what no other
+    process maps: the shares of the others still hold the rest.
     """
 
     def __init__(self, root_pid: int, unrelated_children: Container[int], monotonic_ns: Callable[[], int]) -> None:
@@ -60,20 +64,26 @@ class ProcessTree:
         self._ns_per_tick = proc.ns_per_tick()
         self._has_children_files = os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
         self._threads = 0
+        self._others: Collection[int] = ()
+        self._walked: tuple[int, ...] = ()
+        self._last_pid = 0
         self._shared_bytes: dict[tuple[int, int], int] = {}
         self._names: dict[tuple[int, int, str], str] = {}
         self._pss_duty_cycle = DutyCycle(_MAX_PSS_CPU_SHARE)
+        self.has_exact_shares = False
 
     def read(self) -> tuple[ProcessReading, ...]:
         """All processes of the tree, each after its parent."""
         stats = self._descendants()
         self._threads = sum(stat.threads for stat in stats.values())
-        if len(stats) > 1 and self._pss_duty_cycle.is_due(self._monotonic_ns()):
+        is_due = self._pss_duty_cycle.is_due(self._monotonic_ns())
+        self.has_exact_shares = is_due or len(stats) == 1
+        if len(stats) > 1 and is_due:
             return self._read_with_fresh_pss(stats)
         return self._readings(stats)
 
     def identities(self) -> tuple[tuple[int, int], ...]:
-        """The identities of all processes of the tree, without reading anything else of them."""
+        """The identities of all processes of the tree. Nothing else is read."""
         return tuple((pid, stat.started_ticks) for pid, stat in self._descendants().items())
 
     def _read_with_fresh_pss(self, stats: dict[int, proc.ProcessStat]) -> tuple[ProcessReading, ...]:
@@ -93,9 +103,11 @@ class ProcessTree:
 
     def _reading(self, pid: int, stat: proc.ProcessStat, *, several: bool) -> ProcessReading:
         status = proc.parse_status(proc.read(f"/proc/{pid}/status") or b"")
-        share_bytes = status.rss_bytes
-        if several and share_bytes is not None:
-            share_bytes = max(share_bytes - self._read_shared_bytes((pid, stat.started_ticks), status), 0)
+        share_bytes, identity = status.rss_bytes, (pid, stat.started_ticks)
+        if not several:
+            self._shared_bytes = {identity: 0}
+        elif share_bytes is not None:
+            share_bytes = max(share_bytes - self._read_shared_bytes(identity, status), 0)
         return ProcessReading(
             pid=pid,
             started_ticks=stat.started_ticks,
@@ -105,6 +117,7 @@ class ProcessTree:
             threads=stat.threads,
             state=stat.state,
             rss_bytes=status.rss_bytes,
+            anonymous_bytes=status.anonymous_bytes,
             share_bytes=share_bytes,
             peak_bytes=status.peak_bytes,
             blocks=proc.parse_io(proc.read(f"/proc/{pid}/io") or b""),
@@ -114,31 +127,52 @@ class ProcessTree:
         """The part of the RSS that other processes' shares count, at the last refresh."""
         if identity not in self._shared_bytes:
             rss_bytes = status.rss_bytes or 0
-            pss_bytes = proc.parse_pss(proc.read(f"/proc/{identity[0]}/smaps_rollup") or b"")
-            own_bytes = pss_bytes if pss_bytes is not None else status.anonymous_bytes
+            parse = proc.parse_pss if self.has_exact_shares else proc.parse_private
+            own_bytes = parse(proc.read(f"/proc/{identity[0]}/smaps_rollup") or b"")
+            own_bytes = status.anonymous_bytes if own_bytes is None else own_bytes
             self._shared_bytes[identity] = max(rss_bytes - own_bytes, 0) if own_bytes is not None else 0
         return self._shared_bytes[identity]
 
     def _descendants(self) -> dict[int, proc.ProcessStat]:
-        if not self._has_children_files or (
-            self._threads > _MAX_THREADS_TO_LIST and self._threads > len(proc.all_pids())
-        ):
-            return self._scan_all_processes()
+        if not self._has_children_files or self._threads > _MAX_THREADS_TO_LIST:
+            pids = proc.all_pids()
+            if not self._has_children_files or len(pids) < _PROCESSES_PER_THREAD * self._threads:
+                return self._search(pids)
+        return self._walk()
+
+    def _walk(self) -> dict[int, proc.ProcessStat]:
+        """Read the lists of children, from the root down.
+
+        When a thread ends, its children move to another thread's list, which may have been read already. So the
+        processes of the last walk that are in no list are looked at again, each after its parent.
+        """
         descendants: dict[int, proc.ProcessStat] = {}
-        pending = list(list_children(self._root_pid, 1))
-        while pending:
-            pid = pending.pop()
-            stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
-            if stat is None or pid in descendants or pid in self._unrelated_children:
-                continue
-            descendants[pid] = stat
-            pending.extend(list_children(pid, stat.threads))
+        for first_pids in (list_children(self._root_pid, 1), *((pid,) for pid in self._walked)):
+            pending = list(first_pids)
+            while pending:
+                pid = pending.pop()
+                if pid in descendants or pid in self._unrelated_children:
+                    continue
+                stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
+                if stat is not None and (stat.parent_pid == self._root_pid or stat.parent_pid in descendants):
+                    descendants[pid] = stat
+                    pending.extend(list_children(pid, stat.threads))
+        self._walked = tuple(descendants)
         return descendants
 
-    def _scan_all_processes(self) -> dict[int, proc.ProcessStat]:
+    def _search(self, pids: Collection[int]) -> dict[int, proc.ProcessStat]:
+        """Search all processes except the others of the last search: none of those becomes a descendant.
+
+        After the largest id the kernel begins again at small ones, which may then be new processes.
+        """
         stats: dict[int, proc.ProcessStat] = {}
         children: dict[int, list[int]] = {}
-        for pid in proc.all_pids():
+        last_pid = proc.read_last_pid() or 0
+        others = self._others if last_pid >= self._last_pid > 0 else ()
+        self._last_pid = last_pid
+        for pid in pids:
+            if pid in others:
+                continue
             stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
             if stat is not None:
                 stats[pid] = stat
@@ -150,6 +184,7 @@ class ProcessTree:
             if pid not in descendants and pid not in self._unrelated_children:
                 descendants[pid] = stats[pid]
                 pending.extend(children.get(pid, ()))
+        self._others = set(pids).difference(descendants)
         return descendants
 
 

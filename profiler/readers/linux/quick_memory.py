@@ -17,7 +17,7 @@ _SIZE, _RESIDENT, _SHARED, _DATA = 0, 1, 2, 5
 
 
 class _Known:
-    """A process whose memory was read. ``is_new`` if that was not with all others."""
+    """A process whose memory was read. ``is_new``: it was not read together with all others."""
 
     __slots__ = ("anonymous_bytes", "is_new", "own_bytes", "threads")
 
@@ -31,7 +31,8 @@ class _Known:
 class QuickMemory:
     """Reads the memory of the descendants of one process, without unrelated children and their descendants.
 
-    ``has_changed`` is whether the last reading found other processes than the last :meth:`follow`.
+    ``has_changed`` is whether the last reading found other processes than the last :meth:`follow`. ``largest_bytes`` is
+    the memory of the largest process in it.
     """
 
     def __init__(self, root_pid: int, unrelated_children: Container[int]) -> None:
@@ -41,15 +42,14 @@ class QuickMemory:
         self._page_bytes = os.sysconf("SC_PAGE_SIZE")
         self._known: dict[int, _Known] = {}
         self.has_changed = False
+        self.largest_bytes = 0
 
     def follow(self, processes: Iterable[ProcessReading]) -> None:
         """Continue from a reading of the whole tree."""
-        self._known = {}
-        for process in processes:
-            fields = self._read_fields(process.pid)
-            if fields is not None:
-                own_bytes = process.share_bytes or 0
-                self._known[process.pid] = _Known(process.threads, own_bytes, _anonymous(fields), is_new=False)
+        self._known = {
+            process.pid: _Known(process.threads, process.share_bytes or 0, process.anonymous_bytes or 0, is_new=False)
+            for process in processes
+        }
 
     def read(self) -> int | None:
         """The memory in bytes; None if no process has any, or if the reading would cost too much."""
@@ -71,14 +71,15 @@ class QuickMemory:
             total_bytes += max(known.own_bytes + _anonymous(fields) - known.anonymous_bytes, 0)
             pending.extend([(child, fields) for child in list_children(pid, known.threads)])
         self.has_changed = bool(new_processes) or len(found) != len(self._known)
-        if len(found) == 1:  # it shares memory with no other
-            total_bytes = next(iter(found.values()))[_RESIDENT]
+        self.largest_bytes = max([fields[_RESIDENT] for fields in found.values()], default=0)
+        if len(found) == 1:  # the process shares memory with no other
+            total_bytes = self.largest_bytes
         return total_bytes or None
 
     def _look_at(self, pid: int, fields: tuple[int, ...], parent: tuple[int, ...]) -> _Known:
         """Read a new process.
 
-        A fork that has not allocated memory, or not executed its program yet, may have the very memory of its parent.
+        Until a fork has allocated memory or executed its program, it may have only its parent's memory.
         """
         stat = proc.parse_stat(proc.read(f"/proc/{pid}/stat") or b"")
         threads = 1 if stat is None else stat.threads

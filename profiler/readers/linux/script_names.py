@@ -1,40 +1,266 @@
-"""Finds the script that an interpreter runs, because ``python3`` does not say which program a process is.
+"""Finds what an interpreter runs, because the name ``python3`` does not identify the program.
 
-Only the base name of the script is used. Arguments and program text (``python3 -c``) can contain secrets.
+Only the base name of the script, or the name of the module, is used. Arguments and program text (``python3 -c``) can
+contain secrets.
 """
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 
-_SHELLS = "ash|bash|dash|ksh|sh|zsh"
-# Newer versions of Node.js name their main thread.
-_INTERPRETER = re.compile(rf"(?:{_SHELLS}|(?:python|pypy|perl|php|ruby)[\d.]*|node|nodejs|Rscript|MainThread)")
-_SHELL = re.compile(_SHELLS)
-_OPTION = re.compile(r"-[A-Za-z]+|--[a-z-]+(?:=.*)?", re.DOTALL)
-# The next word is program text, a module or a file that is not the script. A group of short options may end so: -uc.
-_TAKES_VALUE = re.compile(r"-[cem].*|-[A-Za-z]*[cemprCDEFIMSWX]|--(?:eval|import|loader|print|require)", re.DOTALL)
-_SHELL_TAKES_VALUE = re.compile(r"-[A-Za-z]*[coO].*|--(?:init-file|rcfile)", re.DOTALL)
-_SCRIPT = re.compile(r"[\w][\w.+-]{0,63}\.(?:py|pyc|pyz|js|cjs|mjs|ts|mts|pl|php|phar|rb|R|r|sh|bash)")
+from msgspec import Struct
+
+_NAME = re.compile(r"\w[\w.+-]{0,63}")
+_SUFFIX = re.compile(r"\.(?:py|pyc|pyz|js|cjs|mjs|ts|mts|pl|php|phar|rb|R|r|sh|bash|jar)$")
+_ASSIGNMENT = re.compile(r"\w+\+?=.*", re.DOTALL)
+_SEPARATORS = ";&|()"
+# Words of a shell that are not programs. After the second group, a program follows.
+_BUILTINS = frozenset(
+    (
+        *("cd", "export", "set", "shopt", "source", ".", "trap", "ulimit", "umask", "unset", ":", "alias", "[", "[["),
+        *("for", "case", "exit", "return", "wait", "read", "eval", "shift", "break", "continue", "declare", "local"),
+    )
+)
+_PREFIXES = frozenset(("exec", "command", "time", "if", "while", "until", "then", "do", "else", "elif", "{", "}", "!"))
+
+
+class _Options(Struct, frozen=True, kw_only=True):
+    """The options of an interpreter. The search for the script ends at any other one.
+
+    Each short option is a letter. ``flags`` have no value; what follows an option of ``attached`` in the word is its
+    value; the value of one of ``values`` may also be the next word. ``inline`` is program text, ``modules`` is followed
+    by a module, and ``scripts`` by the script. ``long`` has the long options without a value, ``long_values`` those
+    whose value may be the next word. ``has_shell_text``: after -c, the first word that is not an option is the program
+    text.
+    """
+
+    flags: str = ""
+    attached: str = ""
+    values: str = ""
+    inline: str = ""
+    modules: str = ""
+    scripts: str = ""
+    long: frozenset[str] = frozenset()
+    long_values: frozenset[str] = frozenset()
+    long_inline: frozenset[str] = frozenset()
+    has_shell_text: bool = False
+
+
+class _Found(Struct, frozen=True):
+    """The code that an interpreter runs: the text of a program, or the name of a script or a module."""
+
+    name: str
+    is_text: bool = False
+    is_module: bool = False
+
+
+_PYTHON = _Options(flags="bBdEhiIOPqRsSuvVx", values="WX", inline="c", modules="m", long_values=frozenset(
+    ("--check-hash-based-pycs",)
+))  # fmt: skip
+_SHELL = _Options(
+    flags="abefhiklmnprtuvxBCEHPTD",
+    values="oO",
+    long=frozenset(("--login", "--norc", "--noprofile", "--posix", "--restricted", "--verbose", "--noediting")),
+    long_values=frozenset(("--rcfile", "--init-file")),
+    has_shell_text=True,
+)
+_NODE = _Options(
+    flags="ci",
+    values="rC",
+    inline="ep",
+    long=frozenset(
+        (
+            *("--enable-source-maps", "--expose-gc", "--expose_gc", "--inspect", "--inspect-brk", "--no-deprecation"),
+            *("--no-warnings", "--preserve-symlinks", "--throw-deprecation", "--trace-deprecation", "--trace-warnings"),
+            *("--experimental-strip-types", "--experimental-vm-modules", "--abort-on-uncaught-exception"),
+        )
+    ),
+    long_values=frozenset(("--require", "--import", "--loader", "--experimental-loader", "--conditions", "--env-file")),
+    long_inline=frozenset(("--eval", "--print")),
+)
+_PERL = _Options(flags="acfhnpsStTuUvwWX", attached="0CDdFilmMxV", values="I", inline="eE")
+_RUBY = _Options(
+    flags="aclnpsSvwydhU",
+    attached="0FiKTWx",
+    values="CEIrX",
+    inline="e",
+    long=frozenset(("--verbose", "--debug", "--jit", "--yjit", "--yydebug")),
+    long_values=frozenset(
+        ("--enable", "--disable", "--encoding", "--external-encoding", "--internal-encoding", "--require")
+    ),
+)
+_PHP = _Options(flags="aCHilmnqsvw", values="cdgztS", inline="rBRE", scripts="fF")
+_R = _Options(
+    inline="eg",
+    scripts="f",
+    long=frozenset(
+        (
+            *("--vanilla", "--slave", "--quiet", "--silent", "--no-echo", "--no-save", "--no-restore", "--no-environ"),
+            *("--no-site-file", "--no-init-file", "--no-restore-data", "--no-restore-history", "--verbose"),
+        )
+    ),
+)
+_SHELLS = ("ash", "bash", "dash", "ksh", "sh", "zsh")
+_INTERPRETERS = {
+    **dict.fromkeys(_SHELLS, _SHELL),
+    **dict.fromkeys(("python", "pypy"), _PYTHON),
+    # Newer versions of Node.js name their main thread.
+    **dict.fromkeys(("node", "nodejs", "MainThread"), _NODE),
+    **dict.fromkeys(("Rscript", "R"), _R),
+    "perl": _PERL,
+    "ruby": _RUBY,
+    "php": _PHP,
+}
+_JAVA = "java"
+_JAVA_VALUES = frozenset(
+    ("-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules", "--add-opens", "--add-exports")
+)
+_JAVA_FLAGS = ("-D", "-X", "-ea", "-da", "-esa", "-dsa", "-server", "-client", "-verbose", "-javaagent:", "-agent")
 
 
 def is_interpreter(name: str) -> bool:
     """Whether a process with this name in ``/proc/PID/stat`` may run a script."""
-    return _INTERPRETER.fullmatch(name) is not None
+    return name == _JAVA or _options_of(name) is not None
 
 
 def name_with_script(name: str, arguments: Sequence[str]) -> str:
-    """The name of a process, with the base name of its script if it is an interpreter: ``python3 export.py``.
+    """The name of a process, with the script's file name or the module of an interpreter: ``python3 export.py``."""
+    found = _find(name, arguments)
+    return name if found is None or found.is_text else f"{name} {found.name}"
 
-    The script is the first word that is not an option. A word without a script's suffix is not a script, and neither is
-    a word that may belong to an option.
+
+def what_runs(words: Sequence[str]) -> str | None:
+    """The code that an interpreter runs, by its name: a script without suffix, a module, or the program of ``sh -c``.
+
+    None if the command is not an interpreter, or if its code is unknown.
     """
-    if not is_interpreter(name):
-        return name
-    takes_value = _SHELL_TAKES_VALUE if _SHELL.fullmatch(name) else _TAKES_VALUE
-    for word in arguments:
-        if takes_value.fullmatch(word):
-            return name
-        if not _OPTION.fullmatch(word):
-            script = word.rpartition("/")[2]
-            return f"{name} {script}" if _SCRIPT.fullmatch(script) else name
-    return name
+    program = words[0].rpartition("/")[2]
+    found = _find(program, words[1:])
+    if found is None or (found.is_text and program not in _SHELLS):
+        return None
+    if not found.is_text:
+        return found.name if found.is_module else _SUFFIX.sub("", found.name)
+    first = _first_program(found.name)
+    if not first:
+        return None
+    name = first[0].rpartition("/")[2]
+    return what_runs(first) or (name if _NAME.fullmatch(name) else None)
+
+
+def _options_of(name: str) -> _Options | None:
+    return _INTERPRETERS.get(name) or _INTERPRETERS.get(name.rstrip("0123456789."))
+
+
+def _find(name: str, arguments: Sequence[str]) -> _Found | None:
+    options = _options_of(name)
+    find: Callable[[Iterator[str]], _Found | None] | None = None
+    if name == _JAVA:
+        find = _find_in_java
+    elif options is not None:
+        find = _Search(options).find
+    found = None if find is None else find(iter(arguments))
+    if found is None or found.is_text:
+        return found
+    base = found.name if found.is_module else found.name.rpartition("/")[2]
+    return _Found(base, is_module=found.is_module) if _NAME.fullmatch(base) else None
+
+
+class _Search:
+    """The search for the interpreter's code among its arguments."""
+
+    def __init__(self, options: _Options) -> None:
+        self._options = options
+        self._is_text = False
+
+    def find(self, words: Iterator[str]) -> _Found | None:
+        for word in words:
+            if word == "--":
+                return self._program(next(words, ""))
+            if len(word) > 1 and word[0] in "-+" and (word[0] == "-" or self._options.has_shell_text):
+                is_known, found = self._long(word, words) if word.startswith("--") else self._short(word, words)
+                if not is_known or found is not None:
+                    return found
+            else:
+                return self._program(word)
+        return None
+
+    def _program(self, word: str) -> _Found | None:
+        return None if word in ("", "-") else _Found(word, is_text=self._is_text)
+
+    def _long(self, word: str, words: Iterator[str]) -> tuple[bool, _Found | None]:
+        """Whether the option is known, and what it makes the interpreter run."""
+        option, has_value, value = word.partition("=")
+        if option in self._options.long_inline:
+            return True, _Found("", is_text=True)
+        if self._options.scripts and option == "--file":
+            return True, _Found(value if has_value else next(words, ""))
+        if has_value:
+            return True, None
+        if option in self._options.long_values:
+            next(words, None)
+            return True, None
+        return option in self._options.long, None
+
+    def _short(self, word: str, words: Iterator[str]) -> tuple[bool, _Found | None]:
+        """As :meth:`_long`, of a word with one or more letters."""
+        options = self._options
+        for place, letter in enumerate(word[1:], start=2):
+            rest = word[place:]
+            if letter in options.attached:
+                return (True, None) if letter not in "0l" else self._after_digits(rest, words)
+            if letter in options.inline:
+                return True, _Found("", is_text=True)
+            if letter in options.modules or letter in options.scripts:
+                return True, _Found(rest or next(words, ""), is_module=letter in options.modules)
+            if letter in options.values:
+                if options.has_shell_text or not rest:  # a shell takes the next word even in the middle of a group
+                    next(words, None)
+                if not options.has_shell_text:
+                    return True, None
+            elif letter == "c" and options.has_shell_text:
+                self._is_text = True
+            elif letter not in options.flags:
+                return False, None
+        return True, None
+
+    def _after_digits(self, rest: str, words: Iterator[str]) -> tuple[bool, _Found | None]:
+        """Further letters after an option whose value are digits: ``perl -lane``."""
+        letters = rest.lstrip("0123456789")
+        return self._short(f"-{letters}", words) if letters else (True, None)
+
+
+def _find_in_java(words: Iterator[str]) -> _Found | None:
+    for word in words:
+        if word == "-jar":
+            return _Found(next(words, ""))
+        if word in ("-m", "--module"):
+            return _Found(next(words, "").partition("/")[0], is_module=True)
+        if word in _JAVA_VALUES:
+            next(words, None)
+        elif not word.startswith("-"):
+            return None if word.startswith("@") else _Found(word, is_module=True)
+        elif not (word.startswith(_JAVA_FLAGS) or (word.startswith("--") and "=" in word)):
+            return None
+    return None
+
+
+def _first_program(text: str) -> list[str]:
+    """The words of the first program that a shell's text runs; none if the text is not understood."""
+    program: list[str] = []
+    for word in _shell_words(text):
+        if not word.strip(_SEPARATORS) or word[0] in "<>":
+            if program and program[0] not in _BUILTINS:
+                return program
+            program = []
+        elif program or not (_ASSIGNMENT.fullmatch(word) or word in _PREFIXES):
+            program.append(word)
+    return []
+
+
+def _shell_words(text: str) -> Iterator[str]:
+    try:
+        for line in text.replace("\\\n", " ").splitlines():
+            yield from shlex.shlex(line, posix=True, punctuation_chars=True)
+            yield ";"
+    except ValueError:  # a quotation over several lines
+        return

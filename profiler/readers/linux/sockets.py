@@ -2,11 +2,12 @@
 
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from msgspec import Struct
 
-from profiler.core.timestamps import NS_PER_SECOND
+from profiler.core.files import open_or_none
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 
 UNIX_SOCKET = "unix socket"
 # A table of a host with many thousand sockets is read up to here.
@@ -14,8 +15,14 @@ _MAX_TABLE_BYTES = 1 << 20
 _MAX_KNOWN = 1024
 # A socket that is not connected may be connected later.
 _UNCONNECTED_NS = 10 * NS_PER_SECOND
+# Reading the first of them takes no measurable time. The kernel goes through all places of a table of connections, also
+# the empty ones: 5 ms where the table is large. So this takes at most a share of a CPU, and at most this much of it in
+# advance.
 _STREAMS = ("tcp", "tcp6")
-_TABLES = (*_STREAMS, "udp", "udp6", "unix")
+_TABLES = ("unix", "udp", "udp6", *_STREAMS)
+_MAX_CPU_SHARE, _ADVANCE_NS = 0.003, 20 * NS_PER_MS
+# The kernel searches until it has the requested number of bytes. The first read is small, so that it stops early.
+_FIRST_READ_BYTES, _LARGEST_READ_BYTES = 512, 1 << 16
 # Positions in a line of these tables.
 _REMOTE, _INODE = 2, 9
 _UNIX_FLAGS, _UNIX_INODE, _UNIX_PATH = 3, 6, 7
@@ -32,46 +39,78 @@ class Socket(Struct, frozen=True):
 
 
 class Sockets:
-    """Looks up sockets by their inode. The tables are read only when an unknown inode appears."""
+    """Looks up sockets by their inode. The tables are read only when an unknown inode appears.
 
-    def __init__(self, proc_folder: str) -> None:
+    ``lookup_ns`` is the CPU time that this has taken. ``has_postponed`` is whether the last search has left inodes for
+    later, because it may take no more time now.
+
+    Args:
+        proc_folder: The folder of the processes.
+        own_cpu_ns: The CPU time of the calling thread.
+    """
+
+    def __init__(self, proc_folder: str, own_cpu_ns: Callable[[], int]) -> None:
         self._folder = proc_folder
+        self._own_cpu_ns = own_cpu_ns
         self._known: dict[int, tuple[Socket | None, int | None]] = {}
+        self._budget_ns, self._budget_at_ns = float(_ADVANCE_NS), 0
+        self.lookup_ns = 0
+        self.has_postponed = False
 
     def find(self, pid: int, inodes: Collection[int], now_ns: int) -> Mapping[int, Socket]:
-        """The sockets with these inodes; those that are in no table are left out.
+        """The sockets with these inodes, without sockets that are in no table or were not looked for yet.
 
         Args:
             pid: A process in whose network namespace the sockets are.
             inodes: The inodes.
             now_ns: The monotonic time.
         """
+        self.has_postponed = False
         missing = {inode for inode in inodes if not self._is_known(inode, now_ns)}
         if missing:
-            self._read_tables(pid, missing, now_ns)
-        return {inode: socket for inode in inodes if (socket := self._known[inode][0]) is not None}
+            self._look_up(pid, missing, now_ns)
+        entries = ((inode, self._known.get(inode)) for inode in inodes)
+        return {inode: entry[0] for inode, entry in entries if entry is not None and entry[0] is not None}
 
     def _is_known(self, inode: int, now_ns: int) -> bool:
         entry = self._known.get(inode)
         return entry is not None and (entry[1] is None or now_ns < entry[1])
 
-    def _read_tables(self, pid: int, missing: set[int], now_ns: int) -> None:
+    def _look_up(self, pid: int, missing: set[int], now_ns: int) -> None:
         if len(self._known) + len(missing) > _MAX_KNOWN:
             self._known.clear()
-        until_ns = now_ns + _UNCONNECTED_NS
+        earned_ns = (now_ns - self._budget_at_ns) * _MAX_CPU_SHARE
+        self._budget_ns, self._budget_at_ns = min(self._budget_ns + earned_ns, _ADVANCE_NS), now_ns
+        until_ns, began_ns = now_ns + _UNCONNECTED_NS, self._own_cpu_ns()
         for name in _TABLES:
             if not missing:
                 break
-            table = _read_start(f"{self._folder}/{pid}/net/{name}")
-            parse, position = (parse_unix, _UNIX_INODE) if name == "unix" else (parse_inet, _INODE)
-            for inode in tuple(missing):
-                line = _line_of(table, inode, position)
-                socket = None if line is None else parse(line)
-                if socket is not None:
-                    self._known[inode] = socket, None if socket.peer and name in _STREAMS else until_ns
-                    missing.discard(inode)
-        for inode in missing:
-            self._known[inode] = None, until_ns
+            if name in _STREAMS and self._budget_ns <= 0:
+                self.has_postponed = True
+                break
+            for inode, socket in _search(f"{self._folder}/{pid}/net/{name}", missing, is_unix=name == "unix"):
+                self._known[inode] = socket, None if socket.peer and name in _STREAMS else until_ns
+                missing.discard(inode)
+        else:
+            self._known.update((inode, (None, until_ns)) for inode in missing)
+        took_ns = self._own_cpu_ns() - began_ns
+        self._budget_ns -= took_ns
+        self.lookup_ns += took_ns
+
+
+def _search(path: str, inodes: Collection[int], *, is_unix: bool) -> Iterator[tuple[int, Socket]]:
+    """The sockets with these inodes in one table. It is read only up to the last one."""
+    parse, position = (parse_unix, _UNIX_INODE) if is_unix else (parse_inet, _INODE)
+    left = set(inodes)
+    for lines in _pieces(path):
+        for inode in tuple(left):
+            line = _line_of(lines, inode, position)
+            socket = None if line is None else parse(line)
+            if socket is not None:
+                left.discard(inode)
+                yield inode, socket
+        if not left:
+            break
 
 
 def parse_inet(line: bytes) -> Socket | None:
@@ -116,7 +155,7 @@ def parse_unix(line: bytes) -> Socket | None:
 
 
 def _line_of(table: bytes, inode: int, position: int) -> bytes | None:
-    """The line whose word at ``position`` is the inode. The same number in another column is not it."""
+    """The line whose word at ``position`` is the inode. The same number in another column does not count."""
     number = str(inode).encode()
     start = table.find(number)
     while start >= 0:
@@ -130,18 +169,18 @@ def _line_of(table: bytes, inode: int, position: int) -> bytes | None:
     return None
 
 
-def _read_start(path: str) -> bytes:
-    chunks, left = [], _MAX_TABLE_BYTES
+def _pieces(path: str) -> Iterator[bytes]:
+    """The beginning of a table in pieces of whole lines."""
+    descriptor = open_or_none(path)
+    if descriptor is None:
+        return
+    rest, left, size = b"", _MAX_TABLE_BYTES, _FIRST_READ_BYTES
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        while left > 0 and (chunk := os.read(descriptor, size)):
+            lines, newline, rest = (rest + chunk).rpartition(b"\n")
+            yield lines + newline
+            left, size = left - len(chunk), min(2 * size, _LARGEST_READ_BYTES)
     except OSError:
-        return b""
-    try:
-        while left > 0 and (chunk := os.read(descriptor, left)):
-            chunks.append(chunk)
-            left -= len(chunk)
-    except OSError:
-        return b""
+        return
     finally:
         os.close(descriptor)
-    return b"".join(chunks)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-# What to do with a call's arguments to find what it waits for; a wait that has no target names its kind.
+# How to find the target of a wait from a call's arguments; a wait without a target has only its kind.
 Action = Literal["file", "socket", "accept", "poll", "select", "epoll", "record lock", "disk", "sleep", "lock", "child"]
 
 _ACTIONS: Mapping[Action, str] = {
@@ -83,7 +83,7 @@ class Calls:
         return bool(self._names)
 
     def action(self, call: SystemCall) -> Action | None:
-        """How to find what the call waits for; None for a call that is in no table."""
+        """How to find the target that the call waits for; None for a call that is in no table."""
         return self._actions.get(call.number)
 
     def name(self, call: SystemCall) -> str:
@@ -100,8 +100,8 @@ def parse_system_call(text: bytes) -> SystemCall | None:
         values = tuple(int(word, 16) for word in words[1:])
     except ValueError:
         return None
-    # The last two are the stack pointer and the instruction pointer. Below 4 GiB they are those of a 32-bit program,
-    # whose calls have other numbers.
+    # The last two are the stack pointer and the instruction pointer. Below 4 GiB they belong to a 32-bit program, whose
+    # calls have other numbers.
     if number < 0 or (values and max(values[-2:]) <= _MAX_UINT):
         return SystemCall(-1)
     return SystemCall(number, values[:_ARGUMENTS]) if len(values) == _ARGUMENTS + 2 else None

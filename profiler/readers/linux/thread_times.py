@@ -3,11 +3,13 @@
 ``schedstat`` and the state of a thread are readable for every user. The system call in progress is so only for the same
 user or with SYS_PTRACE; without it a blocked thread waits for the disk or for something else.
 
-A reading skips what cannot have changed: a thread that has not been on a CPU is still blocked in the same call.
+A reading skips what cannot have changed: a thread that has not been on a CPU is still blocked in the same call. Where
+there is more to read than a reading may cost, it reads some of the threads, and the next ones continue.
 """
 
+import math
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from resource import RLIMIT_NOFILE, getrlimit
 
 from msgspec import Struct
@@ -19,21 +21,20 @@ from profiler.readers.linux.process_tree import ProcessReading
 from profiler.readers.linux.system_calls import Calls, parse_system_call
 from profiler.readers.linux.waited_target import Wait, WaitResolver
 
+# The most threads whose system call is read at once. The others follow in the next readings.
+_MAX_ASKED = 64
 # Each thread keeps one file open, up to a quarter of the files that may be open, usually 1024.
 _MAX_OPEN_FILES, _MAX_SHARE_OF_FILES = 256, 4
-# The most threads whose system call or state is read at once. The others follow in the next readings.
-_MAX_ASKED = 64
-# Without system calls there is little to see: processes with several threads are read in turn, so many threads a time,
-# but each process at least every tenth time.
+# Without system calls there is little to see: of the threads of processes that have several, this many are read at a
+# time, but each of them at least every tenth time.
 _IN_TURN, _MAX_TURNS = 4, 10
-# Counters lose nothing in a pause. This bounds the cost of thousands of threads, and of an interval of milliseconds.
-_MAX_CPU_SHARE = 0.002
+# The share of a CPU that readings take, and how much of it in advance, as the first one, which opens all files. Half of
+# it is for the counters. A reading checks its cost after this many threads.
+_MAX_CPU_SHARE, _ADVANCE_NS, _UNCHECKED = 0.002, 20 * NS_PER_MS, 16
 # Linux 6.18 sometimes counts the time in which a thread was blocked as a wait for a CPU, on a machine with much to do.
 # So a thread that was blocked when it was asked, and has not run since, can have waited for at most the last step or
 # this time. A longer wait does not count.
 _MAX_UNSEEN_WAIT_NS = 500 * NS_PER_MS
-# What a reading may exceed this share by, as the first one that looks for a peer.
-_MAX_EXCESS_NS = 20 * NS_PER_MS
 _MAX_FILE_BYTES = 1024
 _DISK_STATE, _STOPPED_STATES, _NOT_BLOCKED = "D", ("T", "t"), ("R", "Z", "X", "x")
 _DISK, _OTHER = Wait("disk"), Wait("other")
@@ -42,12 +43,15 @@ _DISK, _OTHER = Wait("disk"), Wait("other")
 class ThreadGrowth(Struct, frozen=True, gc=False):
     """By how much a thread's time on a CPU and its time waiting for one grew. A wait counts only when it has ended.
 
-    ``steps`` is the number of readings since the thread was read: more than one if its process waited for its turn.
+    ``steps`` is the number of readings since the thread was read: more than one if it waited for its turn. A thread
+    that ``is_new`` began in this time. ``thread`` is its id.
     """
 
     run_ns: int
     wait_ns: int
     steps: int = 1
+    thread: int = 0
+    is_new: bool = False
 
 
 class ThreadSample(Struct, frozen=True, kw_only=True):
@@ -55,39 +59,69 @@ class ThreadSample(Struct, frozen=True, kw_only=True):
 
     Attributes:
         growth: The threads that ran or waited for a CPU since then; None if the kernel does not count this.
-        waits: What the blocked threads wait for now. Those are missing that were not asked, because no thread can have
-            been blocked for long, or because there are too many.
+        waits: The present waits of the blocked threads, with their number. Threads whose system call was not read are
+            missing, because no thread can have been blocked for long, or because there are too many.
         has_refused: Whether the system calls of a process are not readable.
         sees_calls: Whether any system call was readable so far.
     """
 
     growth: Sequence[ThreadGrowth] | None = ()
-    waits: Sequence[Wait] = ()
+    waits: Mapping[Wait, int] = {}
     has_refused: bool = False
     sees_calls: bool = False
 
 
+class _Moment(Struct, frozen=True, gc=False):
+    """The number and the time of a reading."""
+
+    number: int
+    at_ns: int
+
+
 class _Thread:
-    """One thread. ``is_stale`` if it was on a CPU since ``wait`` was determined."""
+    """One thread.
 
-    __slots__ = ("descriptor", "is_stale", "path", "run_ns", "text", "wait", "wait_ns")
+    Attributes:
+        read_at: Its last reading.
+        is_stale: Whether it was on a CPU since ``wait`` was determined.
+        is_postponed: Whether the peer that it waits for is to be asked for again.
+    """
 
-    def __init__(self, path: str, descriptor: int | None) -> None:
+    __slots__ = (
+        "descriptor",
+        "is_postponed",
+        "is_stale",
+        "path",
+        "read_at",
+        "run_ns",
+        "text",
+        "thread_id",
+        "wait",
+        "wait_ns",
+    )
+
+    def __init__(self, thread_id: int, path: str, descriptor: int | None, read_at: _Moment) -> None:
+        self.thread_id = thread_id
         self.path = path
         self.descriptor = descriptor
+        self.read_at = read_at
         self.text = b""
         self.run_ns = 0
         self.wait_ns = 0
         self.wait: Wait | None = None
         self.is_stale = True
+        self.is_postponed = False
 
-    def read(self, steps: int, length_ns: int) -> ThreadGrowth | None:
+    def read(self, since: _Moment, now: _Moment) -> ThreadGrowth | None:
         """Read the counters; None if they are the same as before. Raises ProcessLookupError after the thread's end.
 
         Args:
-            steps: The number of readings since the last one of this thread.
-            length_ns: The time of all these readings.
+            since: The last reading before which the thread is known not to have run.
+            now: This reading.
         """
+        if self.read_at.number > since.number:
+            since = self.read_at
+        self.read_at = now
         descriptor = self.descriptor
         text = proc.read(f"{self.path}/schedstat") or b"" if descriptor is None else proc.reread(descriptor)
         if text == self.text:
@@ -97,12 +131,14 @@ class _Thread:
         wait, separator, _ = rest.partition(b" ")
         if not separator:
             raise ProcessLookupError(self.path)
-        run_ns, wait_ns = int(run), int(wait)
+        run_ns, wait_ns, is_new = int(run), int(wait), not self.text
         # A thread that executes a program takes the id of the first thread, but keeps its own smaller counters.
         waited_ns = max(wait_ns - self.wait_ns, 0)
+        length_ns = now.at_ns - since.at_ns
         if waited_ns > max(length_ns, _MAX_UNSEEN_WAIT_NS) and self.wait is not None and not self.is_stale:
             waited_ns = 0
-        growth = ThreadGrowth(max(run_ns - self.run_ns, 0), waited_ns, steps)
+        steps = now.number - since.number
+        growth = ThreadGrowth(max(run_ns - self.run_ns, 0), waited_ns, steps, self.thread_id, is_new)
         self.text, self.run_ns, self.wait_ns, self.is_stale = text, run_ns, wait_ns, True
         return growth
 
@@ -110,17 +146,42 @@ class _Thread:
 class _Process:
     """One process with its threads, by their ids.
 
-    ``is_refused``: its system calls are not readable. ``steps`` is the number of readings since its threads were read.
+    Attributes:
+        still_at: The last reading at which all threads were known.
+        left: The threads that are still to be read until all are known again.
+        has_run: Whether it was on a CPU since the first of its threads was read.
+        seen: The threads whose ``waits`` count.
+        is_refused: Whether its system calls are not readable.
     """
 
-    __slots__ = ("is_refused", "reading", "steps", "threads", "waits")
+    __slots__ = ("has_run", "is_refused", "left", "reading", "seen", "still_at", "threads", "waits")
 
-    def __init__(self, reading: ProcessReading) -> None:
+    def __init__(self, reading: ProcessReading, still_at: _Moment) -> None:
         self.reading = reading
+        self.still_at = still_at
         self.threads: dict[int, _Thread] = {}
-        self.waits: tuple[Wait, ...] = ()
+        self.left: list[_Thread] = []
+        self.seen: Collection[_Thread] = ()
+        self.waits: Mapping[Wait, int] = {}
+        self.has_run = False
         self.is_refused = False
-        self.steps = 1
+
+
+class _Budget:
+    """The limit of the cost of a part of a reading, until it ``is_spent``. The first threads are always allowed."""
+
+    def __init__(self, spent_ns: Callable[[], int], limit_ns: float) -> None:
+        self._spent_ns = spent_ns
+        self._limit_ns = limit_ns
+        self._count = 0
+        self.is_spent = False
+
+    def allows(self) -> bool:
+        """Whether one more thread may be read."""
+        self._count += 1
+        if self._count % _UNCHECKED == 0:
+            self.is_spent = self.is_spent or self._spent_ns() >= self._limit_ns
+        return not self.is_spent
 
 
 class ThreadReader:
@@ -129,22 +190,22 @@ class ThreadReader:
     Args:
         own_cpu_ns: The CPU time of the calling thread.
         proc_folder: The folder of the processes.
-        machine: The architecture as ``uname`` has it; that of this machine by default.
+        machine: The architecture as in ``uname``; by default this machine's.
     """
 
     def __init__(self, own_cpu_ns: Callable[[], int], proc_folder: str = "/proc", machine: str | None = None) -> None:
         self._own_cpu_ns = own_cpu_ns
         self._folder = proc_folder
         self._calls = Calls(os.uname().machine if machine is None else machine)
-        self._resolver = WaitResolver(self._calls, proc_folder)
-        self._excess_ns = 0.0
+        self._resolver = WaitResolver(self._calls, proc_folder, own_cpu_ns)
+        self._budget_ns = float(_ADVANCE_NS)
         self._processes: dict[int, _Process] = {}
         self._changed: dict[int, _Process] = {}
         self._stale: dict[int, _Process] = {}
         self._turns = 0
         self._max_files = min(_MAX_OPEN_FILES, getrlimit(RLIMIT_NOFILE)[0] // _MAX_SHARE_OF_FILES)
         self._open_files = 0
-        self._read_ns: int | None = None
+        self._last: _Moment | None = None
         self._is_counting = False
         self._sees_calls = False
         self._has_refused = False
@@ -153,34 +214,46 @@ class ThreadReader:
         self, processes: Collection[ProcessReading], now_ns: int, *, is_required: bool = False
     ) -> ThreadSample | None:
         """Read the threads of these processes; None if that would cost too much now, unless it ``is_required``."""
-        length_ns = now_ns - (now_ns if self._read_ns is None else self._read_ns)
-        if self._excess_ns - length_ns * _MAX_CPU_SHARE > _MAX_EXCESS_NS and not is_required:
+        last = self._last or _Moment(0, now_ns)
+        length_ns = now_ns - last.at_ns
+        budget_ns = min(self._budget_ns + length_ns * _MAX_CPU_SHARE, _ADVANCE_NS)
+        if budget_ns < 0 and not is_required:
             return None
-        began_ns = self._own_cpu_ns()
-        self._follow(processes)
-        growth = self._read_changed(length_ns, is_required=is_required)
-        if self._read_ns is None or length_ns > sum([(grown.run_ns + grown.wait_ns) / grown.steps for grown in growth]):
-            self._ask_stale(now_ns)
-        waits = [wait for process in self._processes.values() for wait in process.waits]
-        self._read_ns = now_ns
-        cost_ns = self._own_cpu_ns() - began_ns
-        self._excess_ns = max(self._excess_ns - length_ns * _MAX_CPU_SHARE, 0) + cost_ns
+        began_ns = self._own_cpu_ns() - self._resolver.lookup_ns
+
+        def spent_ns() -> int:
+            """The cost of this reading, without the search for peers, which has its own limit."""
+            return self._own_cpu_ns() - self._resolver.lookup_ns - began_ns
+
+        now = _Moment(last.number + 1, now_ns)
+        self._follow(processes, last)
+        reads = _Budget(spent_ns, math.inf if is_required else budget_ns / 2)
+        growth = self._read_changed(reads, now, is_required=is_required)
+        if self._last is None or length_ns > _busy_ns(growth):
+            self._ask_stale(_Budget(spent_ns, budget_ns), now_ns)
+        waits: dict[Wait, int] = {}  # a Counter takes several times as long
+        for process in self._processes.values():
+            for wait, count in process.waits.items() if process.waits else ():
+                waits[wait] = waits.get(wait, 0) + count
+        self._last, self._budget_ns = now, budget_ns - spent_ns()
         return self._sample(growth, waits)
 
     def read_last(self, now_ns: int) -> ThreadSample:
-        """Read the counters of all threads that were seen, for the last time: those of a zombie are readable."""
-        length_ns = now_ns - (now_ns if self._read_ns is None else self._read_ns)
+        """Read the counters of all threads that were seen, for the last time: a zombie's counters are readable."""
+        last = self._last or _Moment(0, now_ns)
         growth: list[ThreadGrowth] = []
-        for process in self._processes.values():
-            self._grow(process, growth, length_ns)
-        return self._sample(growth, [])
+        for pid, process in self._processes.items():
+            process.still_at = process.still_at if pid in self._changed else last
+            for thread in tuple(process.threads.values()):
+                self._read_thread(process, thread, growth, _Moment(last.number + 1, now_ns))
+        return self._sample(growth, {})
 
     def close(self) -> None:
         for process in self._processes.values():
             self._forget(process)
         self._processes = {}
 
-    def _sample(self, growth: Sequence[ThreadGrowth], waits: Sequence[Wait]) -> ThreadSample:
+    def _sample(self, growth: Sequence[ThreadGrowth], waits: Mapping[Wait, int]) -> ThreadSample:
         return ThreadSample(
             growth=growth if self._is_counting else None,
             waits=waits,
@@ -188,8 +261,8 @@ class ThreadReader:
             sees_calls=self._sees_calls,
         )
 
-    def _follow(self, processes: Collection[ProcessReading]) -> None:
-        """Update the processes, and note those whose threads may have run."""
+    def _follow(self, processes: Collection[ProcessReading], last: _Moment) -> None:
+        """Update the processes, and note those whose threads may have run since the last reading."""
         known = self._processes
         for reading in processes:
             process = known.get(reading.pid)
@@ -204,64 +277,94 @@ class ThreadReader:
                         reading.state,
                         reading.threads,
                     ):
-                        self._changed[reading.pid] = process
+                        self._note_change(process, last)
                     continue
                 self._forget(process)
-            known[reading.pid] = self._changed[reading.pid] = _Process(reading)
+            known[reading.pid] = self._changed[reading.pid] = _Process(reading, last)
         if len(known) > len(processes):
             for pid in known.keys() - {reading.pid for reading in processes}:
                 self._forget(known.pop(pid))
 
-    def _read_changed(self, length_ns: int, *, is_required: bool) -> list[ThreadGrowth]:
-        """Read the counters of the processes whose threads may have run, and look for new threads."""
+    def _note_change(self, process: _Process, last: _Moment) -> None:
+        process.has_run = True
+        if process.reading.pid not in self._changed:
+            self._changed[process.reading.pid] = process
+            process.still_at = last
+
+    def _read_changed(self, budget: _Budget, now: _Moment, *, is_required: bool) -> list[ThreadGrowth]:
+        """Read the counters of the processes whose threads may have run, and look for new threads.
+
+        A process whose threads take several readings comes last, or it would keep the others from being read.
+        """
         growth: list[ThreadGrowth] = []
-        changed_threads = sum([process.reading.threads for process in self._changed.values()])
-        self._turns += max(_IN_TURN, -(-changed_threads // _MAX_TURNS))
-        for pid, process in tuple(self._changed.items()):
-            if process.is_refused and process.reading.threads > 1 and not is_required:
-                if process.reading.threads > self._turns:
-                    process.steps += 1
-                    continue
-                self._turns -= process.reading.threads
-            self._grow(process, growth, length_ns)
-            if self._find_threads(process):
-                self._grow(process, growth, length_ns)
-            process.steps, process.waits = 1, ()
-            self._stale[pid] = process
-            del self._changed[pid]
-        self._turns = min(self._turns, max((each.reading.threads for each in self._changed.values()), default=0))
+        changed = sorted(self._changed.values(), key=lambda process: bool(process.left) and not process.is_refused)
+        self._turns += max(_IN_TURN, -(-sum([process.reading.threads for process in changed]) // _MAX_TURNS))
+        for process in changed:
+            if not process.is_refused:
+                process.waits, process.seen = {}, ()
+            if budget.is_spent:
+                continue
+            if not process.is_refused or process.reading.threads == 1 or is_required:
+                self._continue(process, growth, budget, now, None)
+            elif self._turns >= min(process.reading.threads, _UNCHECKED):  # reading few at a time costs more
+                self._turns -= self._continue(process, growth, budget, now, self._turns)
+        most = max([process.reading.threads for process in self._changed.values()], default=0)
+        self._turns = min(self._turns, most, _UNCHECKED)
         return growth
 
-    def _grow(self, process: _Process, growth: list[ThreadGrowth], length_ns: int) -> None:
-        ended = []
-        for thread_id, thread in process.threads.items():
-            try:
-                grown = thread.read(process.steps, process.steps * length_ns)
-            except (ProcessLookupError, ValueError):
-                ended.append(thread_id)
-                continue
-            if grown is not None:
-                self._is_counting = self._is_counting or grown.run_ns > 0
-                growth.append(grown)
-        for thread_id in ended:
-            self._close_file(process.threads.pop(thread_id))
+    def _continue(
+        self, process: _Process, growth: list[ThreadGrowth], budget: _Budget, now: _Moment, limit: int | None
+    ) -> int:
+        """Read the threads that are left, up to a ``limit``; returns how many were read."""
+        pid, is_first = process.reading.pid, not process.left
+        if is_first:
+            process.has_run = False
+            process.left = list(reversed(process.threads.values()))
+        read: list[_Thread] = []
+        has_looked = False
+        while process.left or not has_looked:
+            if not process.left:
+                has_looked, process.left = True, self._find_threads(process, now)
+            elif len(read) == limit or not budget.allows():
+                break
+            elif self._read_thread(process, thread := process.left.pop(), growth, now):
+                read.append(thread)
+        is_known = not process.left and (is_first or not process.has_run)
+        if is_known:
+            process.still_at = now
+            del self._changed[pid]
+        process.seen = process.threads.values() if is_known or process.is_refused else read
+        self._stale[pid] = process
+        return len(read)
 
-    def _find_threads(self, process: _Process) -> bool:
-        """Look for new threads if the number of the known ones is not the process's; returns False if there is none."""
-        known, reading = process.threads, process.reading
-        before = len(known)
-        if before == reading.threads:
-            if before == 1:  # its state may have changed without a run: a signal has stopped the process
-                next(iter(known.values())).is_stale = True
+    def _read_thread(self, process: _Process, thread: _Thread, growth: list[ThreadGrowth], now: _Moment) -> bool:
+        """Read a thread's counters; returns False after its end."""
+        try:
+            grown = thread.read(process.still_at, now)
+        except (ProcessLookupError, ValueError):
+            self._close_file(process.threads.pop(thread.thread_id))
             return False
-        folder = f"{self._folder}/{reading.pid}/task"
+        if grown is not None:
+            self._is_counting = self._is_counting or grown.run_ns > 0
+            growth.append(grown)
+        return True
+
+    def _find_threads(self, process: _Process, now: _Moment) -> list[_Thread]:
+        """The new threads of a process, if the number of the known ones is not the process's."""
+        known, reading = process.threads, process.reading
+        if len(known) == reading.threads:
+            if len(known) == 1:  # its state may have changed without a run: a signal has stopped the process
+                next(iter(known.values())).is_stale = True
+            return []
+        folder, found = f"{self._folder}/{reading.pid}/task", []
         for thread_id in [reading.pid] if reading.threads == 1 else proc.all_pids(folder):
             if thread_id not in known:
                 path = f"{folder}/{thread_id}"
                 descriptor = open_or_none(f"{path}/schedstat") if self._open_files < self._max_files else None
                 self._open_files += descriptor is not None
-                known[thread_id] = _Thread(path, descriptor)
-        return len(known) > before
+                known[thread_id] = _Thread(thread_id, path, descriptor, self._last or _Moment(0, now.at_ns))
+                found.append(known[thread_id])
+        return found
 
     def _forget(self, process: _Process) -> None:
         self._stale.pop(process.reading.pid, None)
@@ -274,24 +377,28 @@ class ThreadReader:
             os.close(thread.descriptor)
             self._open_files -= 1
 
-    def _ask_stale(self, now_ns: int) -> None:
-        """Determine what the threads wait for that were on a CPU."""
+    def _ask_stale(self, budget: _Budget, now_ns: int) -> None:
+        """Determine the waits of the threads that were on a CPU."""
         left = _MAX_ASKED
         for pid, process in tuple(self._stale.items()):
-            waits: list[Wait] = []
-            for thread in process.threads.values():
-                if thread.is_stale and left:
-                    thread.wait, thread.is_stale = self._ask(process, thread, now_ns), False
-                    left -= not process.is_refused  # a state costs little
-                if thread.wait is not None and not thread.is_stale:
-                    waits.append(thread.wait)
-            process.waits = tuple(waits)
-            if not left:
-                break
-            del self._stale[pid]
+            waits: dict[Wait, int] = {}
+            is_open = False
+            for thread in process.seen:
+                if thread.is_stale or thread.is_postponed:
+                    if left and budget.allows():
+                        thread.wait, thread.is_stale = self._ask(process, thread, now_ns), False
+                        left -= not process.is_refused  # reading a state costs little
+                    is_open = is_open or thread.is_stale or thread.is_postponed
+                wait = thread.wait
+                if wait is not None and not thread.is_stale:
+                    waits[wait] = waits.get(wait, 0) + 1
+            process.waits = waits
+            if not is_open:
+                del self._stale[pid]
 
     def _ask(self, process: _Process, thread: _Thread, now_ns: int) -> Wait | None:
-        """What a thread waits for; None if it is not blocked or has ended."""
+        """The wait of a thread; None if the thread is not blocked or has ended."""
+        thread.is_postponed = False
         reading = process.reading
         if reading.state in _STOPPED_STATES:
             return _OTHER
@@ -309,11 +416,21 @@ class ThreadReader:
         if call is None:
             return None
         wait = self._resolver.resolve(reading.pid, call, now_ns)
+        thread.is_postponed = self._resolver.has_postponed
         return _wait_in_state(_state(thread)) if wait.kind == _OTHER.kind else wait
 
 
+def _busy_ns(growth: Sequence[ThreadGrowth]) -> float:
+    """The time of a reading in which certainly no thread was blocked."""
+    running_ns = longest_ns = 0.0
+    for grown in growth:
+        running_ns += grown.run_ns / grown.steps
+        longest_ns = max(longest_ns, grown.wait_ns / grown.steps)
+    return running_ns + longest_ns
+
+
 def _state(thread: _Thread) -> str:
-    """The letter of a thread's state; that of a dead one after its end."""
+    """The letter of a thread's state; after its end, the letter of a dead thread."""
     try:
         text = _read_once(f"{thread.path}/stat")
     except OSError:

@@ -6,7 +6,7 @@ Everything is read from ``/proc``: links of descriptors, socket tables, and the 
 
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec import Struct
 
@@ -19,7 +19,7 @@ from profiler.readers.linux.system_calls import Calls, SystemCall
 _POLLFD_BYTES = 8
 _MAX_LIST_BYTES = 65_536
 _LONG_BYTES = 8
-# The loop of an asynchronous program watches its own wake-up pipe with at most this many descriptors beside it.
+# The loop of an asynchronous program watches its own wake-up pipe with at most this many other descriptors.
 _MAX_DESCRIPTORS = 256
 _MAX_PATH_CHARS = 256
 _MAX_OWN_PAIRS = 256
@@ -48,17 +48,31 @@ class _Watched(Struct, frozen=True):
 
 
 class WaitResolver:
-    """Finds what blocked threads wait for."""
+    """Finds the targets that blocked threads wait for.
 
-    def __init__(self, calls: Calls, proc_folder: str) -> None:
+    ``has_postponed`` is whether the peer of the last wait is to be asked for again later.
+
+    Args:
+        calls: The system calls.
+        proc_folder: The folder of the processes.
+        own_cpu_ns: The CPU time of the calling thread.
+    """
+
+    def __init__(self, calls: Calls, proc_folder: str, own_cpu_ns: Callable[[], int]) -> None:
         self._calls = calls
         self._folder = proc_folder
-        self._sockets = Sockets(proc_folder)
+        self._sockets = Sockets(proc_folder, own_cpu_ns)
         self._own_pairs: dict[tuple[int, str], bool] = {}
+        self.has_postponed = False
+
+    @property
+    def lookup_ns(self) -> int:
+        """The CPU time that the search for peers has taken."""
+        return self._sockets.lookup_ns
 
     def resolve(self, pid: int, call: SystemCall, now_ns: int) -> Wait:
-        """What a thread of the process waits for in this call; ``other`` if that cannot be told."""
-        action = self._calls.action(call)
+        """The wait of a thread of the process in this call; ``other`` if it is unknown."""
+        action, self.has_postponed = self._calls.action(call), False
         match action:
             case "disk" | "sleep" | "lock" | "child":
                 return Wait(action)
@@ -85,14 +99,15 @@ class WaitResolver:
             return Wait("network", self._find(pid, [link], now_ns)[0].peer)
         if link.startswith(_PIPE):
             return Wait("pipe")
-        if link.startswith("/") and not link.startswith("/dev/"):  # a terminal is no disk
+        if link.startswith("/") and not link.startswith("/dev/"):  # a terminal is not a disk
             return Wait("disk", _shown_path(link))
         return Wait(_ANONYMOUS_KINDS.get(link, "other"))
 
     def _find(self, pid: int, links: Iterable[str], now_ns: int) -> list[Socket]:
-        """The sockets of the links. One that is in no table, as that of another protocol, has no peer."""
+        """The sockets of the links. A socket that is in no table, such as one of another protocol, has no peer."""
         inodes = [int(link[len(_SOCKET) : -1]) for link in links if link[len(_SOCKET) : -1].isdigit()]
         found = self._sockets.find(pid, inodes, now_ns)
+        self.has_postponed = self._sockets.has_postponed
         return [found.get(inode, Socket()) for inode in inodes]
 
     def _watched(self, pid: int, call: SystemCall) -> _Watched | None:
@@ -137,10 +152,10 @@ class WaitResolver:
         sockets = dict(zip(socket_links, self._find(pid, socket_links, now_ns), strict=True))
         others = [socket for link, socket in sockets.items() if not (socket.is_unix and self._is_own_pair(pid, link))]
         connections = [socket for socket in others if socket.peer is not None]
-        if len(connections) == 1:
-            return Wait("network", connections[0].peer)
+        if self.has_postponed:
+            return Wait("network")
         if connections:
-            return Wait("network", f"{len(connections)} connections")
+            return Wait("network", connections[0].peer if len(connections) == 1 else f"{len(connections)} connections")
         if any(link.startswith(_PIPE) and not self._is_own_pair(pid, link) for link in links):
             return Wait("pipe")
         if watched.has_timeout or not watched.descriptors:
@@ -153,7 +168,7 @@ class WaitResolver:
     def _is_own_pair(self, pid: int, link: str) -> bool:
         """Whether the process has both ends of a pipe, or of a socket pair, with which its threads wake each other.
 
-        Both ends of a pipe have one inode. Those of a socket pair have neighbouring ones.
+        Both ends of a pipe have one inode. The ends of a socket pair have neighbouring inodes.
         """
         known = self._own_pairs.get((pid, link))
         if known is None:
@@ -175,7 +190,7 @@ def _is_own_pair(link: str, links: Collection[str]) -> bool:
 
 
 def poll_descriptors(memory: bytes) -> list[int]:
-    """The descriptors in an array of ``struct pollfd``; negative ones are not watched."""
+    """The descriptors in an array of ``struct pollfd``; negative descriptors are not watched."""
     words = memoryview(memory[: len(memory) // _POLLFD_BYTES * _POLLFD_BYTES]).cast("i")
     return [number for number in words[::2] if number >= 0]
 

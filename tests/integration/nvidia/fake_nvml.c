@@ -1,16 +1,102 @@
-/* A driver library for tests: GPUs whose numbers are fixed, so that the real Python binding can be
- * run where no GPU is. Layouts and error numbers are those of NVIDIA's nvml.h.
+/* A driver library for tests, so that the real Python binding can be run where no GPU is. Layouts and error numbers
+ * are those of NVIDIA's nvml.h.
  *
- * Each call of the energy counter adds 1 J to it. Only GPU 0 is busy. With MEASURED_COSTS every
- * call takes the CPU time that it took on an H200 (driver 580.159).
+ * A process that finds this library has GPUS devices with fixed numbers, of which only the first is busy. A test that
+ * loads it gives devices of its own to `play` (tests/fake_nvml.py), and scripts the errors of calls with `fail_next`
+ * and `fail_always`. With MEASURED_COSTS every call takes the CPU time that it took on an H200 (driver 580.159); what
+ * the GPM calls cost there is not known.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #ifndef GPUS
 #define GPUS 2
 #endif
+#define MAX_DEVICES 64
+#define MAX_SCRIPTS 128
+#define MAX_CODES 64
+#define MAX_FUNCTIONS 64
+#define MIB (1024ULL * 1024ULL)
+#define ALIVE 0x5a5a5a5a
+
+typedef int nvmlReturn_t;
+enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TIMEOUT = 10,
+       VERSION_MISMATCH = 25 };
+
+struct metric { unsigned id; nvmlReturn_t result; double value; const char *names[3]; };
+
+struct device {
+    char uuid[64], name[64];
+    unsigned long long used_bytes, reserved_bytes, total_bytes, reasons, energy_millijoules, energy_step_millijoules;
+    long long ecc_uncorrected; /* -1: not supported */
+    unsigned utilization_percent, power_milliwatts, clock_mhz, celsius, xids[4], has_gpm, is_registered;
+    struct metric metrics[8];
+};
+
+static struct device fixed[GPUS];
+static struct device *devices[MAX_DEVICES];
+static int device_count, is_played;
+int is_open, starts, live_samples, samples_at_shutdown;
+
+/* The script: which calls fail. */
+static struct script { char function[64]; struct device *device; int codes[MAX_CODES], count, used, always; }
+    scripts[MAX_SCRIPTS];
+static struct { const char *function; int calls; } counts[MAX_FUNCTIONS];
+static int script_count;
+
+void play(struct device **visible, int count) {
+    memcpy(devices, visible, count * sizeof *visible);
+    device_count = count;
+    is_played = 1;
+}
+
+void reset(void) {
+    device_count = script_count = is_open = starts = live_samples = samples_at_shutdown = 0;
+    memset(counts, 0, sizeof counts);
+}
+
+void clear_failures(void) { script_count = 0; }
+
+static struct script *script_of(const char *function, struct device *device) {
+    for (int index = 0; index < script_count; index++)
+        if (scripts[index].device == device && !strcmp(scripts[index].function, function)) return &scripts[index];
+    if (script_count == MAX_SCRIPTS) abort();
+    struct script *made = &scripts[script_count++];
+    memset(made, 0, sizeof *made);
+    snprintf(made->function, sizeof made->function, "%s", function);
+    made->device = device;
+    return made;
+}
+
+void fail_next(const char *function, struct device *device, int code) {
+    struct script *script = script_of(function, device);
+    if (script->count == MAX_CODES) abort();
+    script->codes[script->count++] = code;
+}
+
+void fail_always(const char *function, struct device *device, int code) { script_of(function, device)->always = code; }
+
+int calls_of(const char *function) {
+    for (int index = 0; index < MAX_FUNCTIONS && counts[index].function; index++)
+        if (!strcmp(counts[index].function, function)) return counts[index].calls;
+    return 0;
+}
+
+static nvmlReturn_t scripted(const char *function, struct device *device) {
+    int place = 0;
+    while (counts[place].function && strcmp(counts[place].function, function)) place++;
+    counts[place].function = function;
+    counts[place].calls++;
+    for (int index = 0; index < script_count; index++) {
+        struct script *script = &scripts[index];
+        if ((script->device && script->device != device) || strcmp(script->function, function)) continue;
+        int code = script->used < script->count ? script->codes[script->used++] : script->always;
+        if (code) return code;
+    }
+    return SUCCESS;
+}
 
 static void cost(double microseconds) {
 #ifdef MEASURED_COSTS
@@ -23,141 +109,263 @@ static void cost(double microseconds) {
 #endif
 }
 
-typedef int nvmlReturn_t;
-enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, TIMEOUT = 10 };
+#define SCRIPTED(function, device) \
+    do { nvmlReturn_t code_ = scripted(function, device); if (code_) return code_; } while (0)
+#define ENTER(function, device) SCRIPTED(function, device); if (!is_open) return UNINITIALIZED
 
-struct device { int index; unsigned long long energy_mj; };
-static struct device devices[GPUS];
-static int started = 0;
-
-#define CHECK if (!started) return UNINITIALIZED
-#define MIB (1024ULL * 1024ULL)
+static void make_fixed_devices(void) {
+    static const unsigned ids[] = {2, 3, 5, 10, 20, 21, 60, 61};
+    static const double busy[] = {40, 30, 20, 10, 100, 200, 0, 0};
+    for (int index = 0; index < GPUS; index++) {
+        struct device *device = devices[index] = &fixed[index];
+        int is_busy = index == 0;
+        snprintf(device->uuid, sizeof device->uuid, "GPU-0000000%d-aaaa-bbbb-cccc-dddddddddddd", index);
+        snprintf(device->name, sizeof device->name, "NVIDIA Test");
+        device->total_bytes = 16384 * MIB;
+        device->reserved_bytes = 400 * MIB;
+        device->used_bytes = is_busy ? 2048 * MIB : 0;
+        device->utilization_percent = is_busy ? 75 : 0;
+        device->power_milliwatts = is_busy ? 150000 : 25000;
+        device->reasons = is_busy ? 4 : 1;
+        device->clock_mhz = 1410;
+        device->celsius = 55;
+        device->energy_step_millijoules = 1000;
+        device->ecc_uncorrected = -1;
+        device->xids[0] = is_busy ? 31 : 0;
+        device->has_gpm = 1;
+        for (int place = 0; place < 8; place++) {
+            int has_link = ids[place] < 60;
+            device->metrics[place] =
+                (struct metric){ids[place], has_link ? SUCCESS : NOT_SUPPORTED, is_busy ? busy[place] : 0, {0}};
+        }
+    }
+    device_count = GPUS;
+}
 
 nvmlReturn_t nvmlInitWithFlags(unsigned flags) {
     (void)flags;
-    started = 1;
-    for (int index = 0; index < GPUS; index++) devices[index].index = index;
+    SCRIPTED("nvmlInit", NULL);
+    if (!is_played && !device_count) make_fixed_devices();
+    is_open = 1;
+    starts++;
     return SUCCESS;
 }
-nvmlReturn_t nvmlShutdown(void) { CHECK; started = 0; return SUCCESS; }
-const char *nvmlErrorString(nvmlReturn_t code) { (void)code; return "fake"; }
 
-nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) { CHECK; *count = GPUS; return SUCCESS; }
+nvmlReturn_t nvmlShutdown(void) {
+    ENTER("nvmlShutdown", NULL);
+    is_open = 0;
+    samples_at_shutdown += live_samples;
+    return SUCCESS;
+}
+
+const char *nvmlErrorString(nvmlReturn_t code) { (void)code; return "fake error"; }
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
+    ENTER("nvmlDeviceGetCount", NULL);
+    *count = device_count;
+    return SUCCESS;
+}
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, struct device **device) {
-    CHECK;
-    if (index >= GPUS) return INVALID_ARGUMENT;
-    *device = &devices[index];
+    ENTER("nvmlDeviceGetHandleByIndex", index < (unsigned)device_count ? devices[index] : NULL);
+    if (index >= (unsigned)device_count) return INVALID_ARGUMENT;
+    *device = devices[index];
     return SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetUUID(struct device *device, char *text, unsigned length) {
-    CHECK;
-    snprintf(text, length, "GPU-0000000%d-aaaa-bbbb-cccc-dddddddddddd", device->index);
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, struct device **device) {
+    struct device *found = NULL;
+    for (int index = 0; index < device_count; index++)
+        if (!strcmp(devices[index]->uuid, uuid)) found = devices[index];
+    ENTER("nvmlDeviceGetHandleByUUID", found);
+    *device = found;
+    return found ? SUCCESS : NOT_FOUND;
+}
+
+static nvmlReturn_t text(const char *function, struct device *device, const char *from, char *to, unsigned length) {
+    ENTER(function, device);
+    snprintf(to, length, "%s", from);
     return SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetName(struct device *device, char *text, unsigned length) {
-    (void)device;
-    CHECK;
-    snprintf(text, length, "NVIDIA Test");
-    return SUCCESS;
+nvmlReturn_t nvmlDeviceGetUUID(struct device *device, char *to, unsigned length) {
+    return text("nvmlDeviceGetUUID", device, device->uuid, to, length);
+}
+
+nvmlReturn_t nvmlDeviceGetName(struct device *device, char *to, unsigned length) {
+    return text("nvmlDeviceGetName", device, device->name, to, length);
 }
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(struct device *device, unsigned *rates) {
-    CHECK;
+    ENTER("nvmlDeviceGetUtilizationRates", device);
     cost(2);
-    rates[0] = device->index == 0 ? 75 : 0;
+    rates[0] = device->utilization_percent;
     rates[1] = 0;
     return SUCCESS;
 }
 
+struct memory { unsigned long long total, free, used; };
 struct memory_v2 { unsigned version; unsigned long long total, reserved, free, used; };
 
+nvmlReturn_t nvmlDeviceGetMemoryInfo(struct device *device, struct memory *memory) {
+    ENTER("nvmlDeviceGetMemoryInfo", device);
+    memory->total = device->total_bytes;
+    memory->used = device->used_bytes + device->reserved_bytes;
+    memory->free = memory->total - memory->used;
+    return SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(struct device *device, struct memory_v2 *memory) {
-    CHECK;
+    ENTER("nvmlDeviceGetMemoryInfo_v2", device);
+    if (memory->version != (sizeof *memory | 2U << 24)) return VERSION_MISMATCH;
     cost(9);
-    memory->total = 16384 * MIB;
-    memory->reserved = 400 * MIB;
-    memory->used = device->index == 0 ? 2048 * MIB : 0;
+    memory->total = device->total_bytes;
+    memory->reserved = device->reserved_bytes;
+    memory->used = device->used_bytes;
     memory->free = memory->total - memory->reserved - memory->used;
     return SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetPowerUsage(struct device *device, unsigned *milliwatts) {
-    CHECK;
+    ENTER("nvmlDeviceGetPowerUsage", device);
     cost(1.3);
-    *milliwatts = device->index == 0 ? 150000 : 25000;
+    *milliwatts = device->power_milliwatts;
     return SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetClockInfo(struct device *device, unsigned kind, unsigned *mhz) {
-    (void)device;
-    CHECK;
+    ENTER("nvmlDeviceGetClockInfo", device);
+    if (kind != 1) return INVALID_ARGUMENT;
     cost(1.4);
-    *mhz = kind == 1 ? 1410 : 0;
+    *mhz = device->clock_mhz;
     return SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetTemperature(struct device *device, unsigned sensor, unsigned *celsius) {
-    (void)device; (void)sensor;
-    CHECK;
+    ENTER("nvmlDeviceGetTemperature", device);
+    if (sensor != 0) return INVALID_ARGUMENT;
     cost(1.9);
-    *celsius = 55;
+    *celsius = device->celsius;
     return SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(struct device *device, unsigned long long *bits) {
-    CHECK;
+    ENTER("nvmlDeviceGetCurrentClocksThrottleReasons", device);
     cost(1.1);
-    *bits = device->index == 0 ? 4 : 1;
+    *bits = device->reasons;
     return SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(struct device *device, unsigned long long *energy) {
-    CHECK;
+    ENTER("nvmlDeviceGetTotalEnergyConsumption", device);
     cost(4020);
-    device->energy_mj += 1000;
-    *energy = device->energy_mj;
+    device->energy_millijoules += device->energy_step_millijoules;
+    *energy = device->energy_millijoules;
     return SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(struct device *device, unsigned kind, unsigned scope, unsigned long long *n) {
-    (void)device; (void)kind; (void)scope; (void)n;
-    CHECK;
+    ENTER("nvmlDeviceGetTotalEccErrors", device);
     cost(1.8);
-    return NOT_SUPPORTED;
+    if (kind != 1 || scope != 0) return INVALID_ARGUMENT;
+    *n = device->ecc_uncorrected;
+    return device->ecc_uncorrected < 0 ? NOT_SUPPORTED : SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetMigMode(struct device *device, unsigned *now, unsigned *pending) {
-    (void)device; (void)now; (void)pending;
-    CHECK;
-    cost(158);
-    return NOT_SUPPORTED;
-}
+/* GPM: a sample keeps the metrics of the moment at which it is taken, and a pair has those of its second one. */
 
-static int event_set;
-nvmlReturn_t nvmlEventSetCreate(int **set) { CHECK; *set = &event_set; return SUCCESS; }
-nvmlReturn_t nvmlEventSetFree(int *set) { (void)set; CHECK; return SUCCESS; }
+struct sample { unsigned alive; int number; struct device *device; struct metric metrics[8]; };
+struct support { unsigned version, is_supported; };
+struct request { unsigned version, count; struct sample *first, *second; struct metric metrics[]; };
 
-nvmlReturn_t nvmlDeviceRegisterEvents(struct device *device, unsigned long long kinds, int *set) {
-    (void)device; (void)kinds; (void)set;
-    CHECK;
+nvmlReturn_t nvmlGpmQueryDeviceSupport(struct device *device, struct support *support) {
+    ENTER("nvmlGpmQueryDeviceSupport", device);
+    if (support->version != 1) return VERSION_MISMATCH;
+    support->is_supported = device->has_gpm;
     return SUCCESS;
 }
 
-/* One Xid 31 on GPU 0, once. */
+nvmlReturn_t nvmlGpmSampleAlloc(struct sample **sample) {
+    ENTER("nvmlGpmSampleAlloc", NULL);
+    *sample = calloc(1, sizeof **sample);
+    (*sample)->alive = ALIVE;
+    live_samples++;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlGpmSampleFree(struct sample *sample) {
+    ENTER("nvmlGpmSampleFree", NULL);
+    if (!sample || sample->alive != ALIVE) abort();
+    sample->alive = 0;
+    free(sample);
+    live_samples--;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlGpmSampleGet(struct device *device, struct sample *sample) {
+    static int numbers;
+    ENTER("nvmlGpmSampleGet", device);
+    if (!sample || sample->alive != ALIVE) abort();
+    sample->number = ++numbers;
+    sample->device = device;
+    memcpy(sample->metrics, device->metrics, sizeof sample->metrics);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlGpmMetricsGet(struct request *request) {
+    struct sample *first = request->first, *second = request->second;
+    ENTER("nvmlGpmMetricsGet", second ? second->device : NULL);
+    if (request->version != 1) return VERSION_MISMATCH;
+    if (!first || !second || first->alive != ALIVE || second->alive != ALIVE) abort();
+    if (!first->number || first->device != second->device || first->number >= second->number) return INVALID_ARGUMENT;
+    for (unsigned asked = 0; asked < request->count; asked++) {
+        struct metric *wanted = &request->metrics[asked];
+        wanted->result = NOT_FOUND;
+        for (int place = 0; place < 8; place++)
+            if (second->metrics[place].id == wanted->id) *wanted = second->metrics[place];
+    }
+    return SUCCESS;
+}
+
+/* Errors of the GPUs: each once, on the devices that are registered. */
+
+static int event_set;
+
+nvmlReturn_t nvmlEventSetCreate(int **set) {
+    ENTER("nvmlEventSetCreate", NULL);
+    for (int index = 0; index < device_count; index++) devices[index]->is_registered = 0;
+    *set = &event_set;
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlEventSetFree(int *set) {
+    (void)set;
+    ENTER("nvmlEventSetFree", NULL);
+    return SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceRegisterEvents(struct device *device, unsigned long long kinds, int *set) {
+    (void)kinds; (void)set;
+    ENTER("nvmlDeviceRegisterEvents", device);
+    device->is_registered = 1;
+    return SUCCESS;
+}
+
 struct event { struct device *device; unsigned long long kind, data; unsigned gpu, compute; };
 
 nvmlReturn_t nvmlEventSetWait_v2(int *set, struct event *event, unsigned timeout_ms) {
-    static int told = 0;
     (void)set; (void)timeout_ms;
-    CHECK;
-    if (told) return TIMEOUT;
-    told = 1;
-    memset(event, 0, sizeof *event);
-    event->device = &devices[0];
-    event->kind = 8;
-    event->data = 31;
-    return SUCCESS;
+    ENTER("nvmlEventSetWait_v2", NULL);
+    for (int index = 0; index < device_count; index++) {
+        struct device *device = devices[index];
+        if (!device->is_registered || !device->xids[0]) continue;
+        memset(event, 0, sizeof *event);
+        event->device = device;
+        event->kind = 8;
+        event->data = device->xids[0];
+        memmove(device->xids, device->xids + 1, 3 * sizeof *device->xids);
+        device->xids[3] = 0;
+        return SUCCESS;
+    }
+    return TIMEOUT;
 }

@@ -8,6 +8,7 @@ from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
 from profiler.record.record_model import AverageAndMaximum, Series
 from tests.fakes import START_NS, sample, seconds
+from tests.values import present
 
 MIB = 1024 * 1024
 
@@ -45,8 +46,7 @@ def test_the_first_step_runs_from_the_start_and_rates_are_over_the_real_step() -
     feed = Feed()
     feed.add(2, cpu=1.0)
     feed.add(12, cpu=6.0)
-    vcpu = feed.usage.run.vcpu.distribution(digits=6)
-    assert vcpu is not None
+    vcpu = present(feed.usage.run.vcpu.distribution(digits=6))
     assert (vcpu.avg, vcpu.max, vcpu.p50) == (0.5, 0.5, 0.5)
     assert feed.usage.cpu_seconds == 6.0
 
@@ -58,8 +58,7 @@ def test_a_short_first_step_is_joined_with_the_next() -> None:
     assert feed.usage.run.vcpu.distribution() is None
     feed.add(1.03, cpu=0.5)
     feed.add(2.03, cpu=1.0)
-    vcpu = feed.usage.run.vcpu.distribution(digits=4)
-    assert vcpu is not None
+    vcpu = present(feed.usage.run.vcpu.distribution(digits=4))
     assert vcpu.max == 0.5
     assert vcpu.avg == pytest.approx(1.0 / 2.03, abs=0.0001)
     assert feed.usage.cpu_seconds == 1.0
@@ -70,33 +69,9 @@ def test_without_a_known_start_the_first_sample_gives_no_rate() -> None:
     feed.add(2, cpu=100.0)
     assert feed.usage.run.vcpu.distribution() is None
     feed.add(3, cpu=100.25)
-    vcpu = feed.usage.run.vcpu.distribution()
-    assert vcpu is not None
+    vcpu = present(feed.usage.run.vcpu.distribution())
     assert vcpu.avg == 0.25
     assert feed.usage.cpu_seconds == 100.25
-
-
-def test_a_reading_that_did_not_move_is_a_duplicate() -> None:
-    feed = Feed()
-    assert feed.add(1, cpu=0.5, memory_mib=10)
-    assert not feed.add(1, cpu=0.5, memory_mib=10, received=2)
-    assert (feed.usage.samples, feed.usage.duplicates) == (1, 1)
-
-
-def test_a_restarted_counter_keeps_the_old_total() -> None:
-    feed = Feed()
-    feed.add(1, cpu=1.0, network_rx_bytes=100)
-    feed.add(2, cpu=0.25, network_rx_bytes=30)
-    assert feed.usage.cpu_seconds == 1.25
-    assert feed.usage.network_rx_bytes == 130
-
-
-def test_a_new_docker_id_restarts_the_counters_even_if_they_are_larger() -> None:
-    feed = Feed()
-    feed.add(1, cpu=1.0, block_read_bytes=5)
-    feed.add(11, cpu=3.0, block_read_bytes=7, docker_id="b")
-    assert feed.usage.cpu_seconds == 4.0
-    assert feed.usage.block_read_bytes == 12
 
 
 @pytest.mark.parametrize(("cpu", "total"), [(50.5, 50.5), (2.0, 52.0)])
@@ -114,15 +89,10 @@ def test_of_a_reset_counter_nothing_is_known_before_the_new_start() -> None:
     for at, cpu, began in ((1, 1.0, 0), (2, 2.0, 0), (8, 1.0, 7)):
         taken = sample(START_NS + seconds(at), cpu, 10 * MIB)
         usage.add(
-            taken,
-            epoch="a",
-            received_ns=seconds(at),
-            started_ns=START_NS,
-            attempt_started_ns=START_NS + seconds(began),
+            taken, epoch="a", received_ns=seconds(at), started_ns=START_NS, attempt_started_ns=START_NS + seconds(began)
         )
     assert usage.cpu_seconds == 3.0
-    series = None if usage.series is None else usage.series.values()
-    assert series is not None
+    series = present(None if usage.series is None else usage.series.values())
     assert series.vcpu_used == (1, 1, None, None, None, None, None, 1)
     assert series.memory_used_mb == (10, 10, None, None, None, None, None, 10)
 
@@ -140,11 +110,9 @@ def test_a_clock_that_was_set_before_the_first_sample_is_corrected() -> None:
     for at in (8, 9):
         taken = sample(START_NS + seconds(at + 60), at * 0.5, 10 * MIB)
         usage.add(taken, epoch="a", received_ns=seconds(at), started_ns=START_NS, wall_shifts_ns=[seconds(60)])
-    vcpu = usage.run.vcpu.distribution()
-    assert vcpu is not None
+    vcpu = present(usage.run.vcpu.distribution())
     assert (vcpu.avg, vcpu.max) == (0.5, 0.5)
-    series = None if usage.series is None else usage.series.values()
-    assert series is not None
+    series = present(None if usage.series is None else usage.series.values())
     assert series.vcpu_used == (0.5,) * 9
 
 
@@ -187,31 +155,8 @@ def test_a_shared_network_counter_continues_when_a_container_is_replaced(
     feed.add(
         2, network_rx_bytes=1100, network_tx_bytes=650, shares_network=shares_network, docker_id="b", block_read_bytes=1
     )
-    assert (feed.usage.network_rx_bytes, feed.usage.network_tx_bytes) == (received, sent)
-
-
-def test_a_jump_of_the_wall_clock_costs_one_step_and_no_cpu_time() -> None:
-    for jump in (3600, -3600):
-        feed = Feed()
-        feed.add(1, cpu=0.5, memory_mib=10)
-        feed.add(2, cpu=1.0, memory_mib=10)
-        feed.add(3 + jump, cpu=1.5, memory_mib=10, received=3)
-        feed.add(4 + jump, cpu=2.0, memory_mib=10, received=4)
-        vcpu = feed.usage.run.vcpu.distribution()
-        assert vcpu is not None
-        assert (vcpu.avg, vcpu.max) == (0.5, 0.5)
-        assert feed.usage.cpu_seconds == 2.0
-        assert feed.usage.max_step_ms == 1000
-
-
-def test_memory_is_weighted_by_its_step() -> None:
-    feed = Feed()
-    feed.add(1, memory_mib=100)
-    feed.add(11, memory_mib=200)
-    memory = feed.usage.run.memory_bytes.distribution(per=MIB)
-    assert memory is not None
-    assert memory.avg == pytest.approx((100 * 1 + 200 * 10) / 11, abs=0.001)
-    assert feed.usage.memory_max_bytes == 200 * MIB
+    total = feed.usage.traffic()
+    assert (total["network_rx_bytes"], total["network_tx_bytes"]) == (received, sent)
 
 
 def test_page_cache_is_weighted_as_the_memory_is() -> None:
@@ -229,7 +174,8 @@ def test_a_total_that_restarts_brought_above_the_integers_of_readers_is_absent()
     for read_ns, docker_id in ((1, "a"), (2, "b")):
         sample = ContainerSample(read_ns=read_ns, network_rx_bytes=2**62, network_tx_bytes=2**61)
         usage.add(sample, epoch=docker_id, received_ns=read_ns, started_ns=None)
-    assert (usage.network_rx_bytes, usage.network_tx_bytes) == (None, 2**62)
+    total = usage.traffic()
+    assert (total["network_rx_bytes"], total["network_tx_bytes"]) == (None, 2**62)
 
 
 def test_memory_of_an_unobserved_period_is_not_counted() -> None:
@@ -239,11 +185,9 @@ def test_memory_of_an_unobserved_period_is_not_counted() -> None:
     for at in range(3601, 3641):
         feed.add(at, cpu=at * 0.5, memory_mib=100)
     feed.add(4240, cpu=2120.0, memory_mib=1000)
-    memory = feed.usage.run.memory_bytes.distribution(per=MIB)
-    assert memory is not None
+    memory = present(feed.usage.run.memory_bytes.distribution(per=MIB))
     assert memory.avg == pytest.approx((1000 * 1 + 100 * 40 + 1000 * 1) / 42, rel=0.01)
-    vcpu = feed.usage.run.vcpu.distribution()
-    assert vcpu is not None
+    vcpu = present(feed.usage.run.vcpu.distribution())
     assert (vcpu.avg, feed.usage.cpu_seconds) == (0.5, 2120.0)
 
 
@@ -252,8 +196,7 @@ def test_a_period_that_is_longer_than_any_stats_are_old_is_one_step() -> None:
     for minute, memory_mib in ((1, 100), (2, 300)):
         taken = sample(START_NS + seconds(60 * minute), None, memory_mib * MIB)
         usage.add(taken, epoch="a", received_ns=seconds(60 * minute), started_ns=START_NS)
-    memory = usage.run.memory_bytes.distribution(per=MIB)
-    assert memory is not None
+    memory = present(usage.run.memory_bytes.distribution(per=MIB))
     assert memory.avg == 200
 
 
@@ -267,22 +210,6 @@ def test_an_interval_ends_with_its_checkpoint_and_the_run_goes_on() -> None:
     assert interval.vcpu.maximum == 0.5
     assert feed.usage.end_interval().cpu_seconds is None
     assert feed.usage.run.cpu_seconds == 1.5
-
-
-def test_unmeasured_values_are_absent() -> None:
-    feed = Feed()
-    feed.add(1)
-    usage = feed.usage
-    assert usage.samples == 1
-    assert (
-        usage.cpu_seconds,
-        usage.memory_max_bytes,
-        usage.network_rx_bytes,
-        usage.block_read_bytes,
-        usage.max_pids,
-    ) == (None,) * 5
-    assert usage.run.memory_bytes.distribution() is None
-    assert usage.median_step_ms is None
 
 
 counts = st.none() | st.integers(min_value=0, max_value=2**62)
@@ -316,13 +243,7 @@ def test_any_order_of_any_samples_gives_no_negative_number(
     for column in (series.vcpu_used, series.memory_used_mb) if series is not None else ():
         assert all(value is None or value >= 0 for value in column or ())
         assert len(column or ()) <= 6
-    for value in (
-        usage.cpu_seconds,
-        usage.network_rx_bytes,
-        usage.block_write_bytes,
-        usage.max_pids,
-        usage.max_step_ms,
-    ):
+    for value in (*usage.traffic().values(), usage.cpu_seconds, usage.max_pids, usage.max_step_ms):
         assert value is None or value >= 0
     cache = usage.memory_cache_bytes.summary()
     assert cache is None or (cache.avg is not None and cache.max is not None and 0 <= cache.avg <= cache.max + 0.001)
@@ -331,10 +252,7 @@ def test_any_order_of_any_samples_gives_no_negative_number(
 
 
 def series_of(feed: Feed) -> Series:
-    assert feed.usage.series is not None
-    found = feed.usage.series.values()
-    assert found is not None
-    return found
+    return present(present(feed.usage.series).values())
 
 
 def test_the_series_has_the_mean_cpu_and_the_largest_memory_of_each_step() -> None:
@@ -357,15 +275,20 @@ def test_without_a_known_start_the_series_begins_with_the_first_sample() -> None
     assert (found.vcpu_used, found.memory_used_mb) == ((0.5,), (60,))
 
 
-def test_a_clock_that_was_set_does_not_stretch_the_series() -> None:
+@pytest.mark.parametrize("jump", [3600, -3600, 1_000_000])
+def test_a_jump_of_the_wall_clock_costs_one_step_and_no_cpu_time_and_does_not_stretch_the_series(jump: int) -> None:
     feed = Feed(series_points=5)
     feed.add(1, cpu=0.5, memory_mib=10)
-    feed.add(1_000_002, cpu=1.0, memory_mib=20, received=2)
-    feed.add(1_000_003, cpu=1.5, memory_mib=30, received=3)
+    feed.add(2 + jump, cpu=1.0, memory_mib=20, received=2)
+    feed.add(3 + jump, cpu=1.5, memory_mib=30, received=3)
     found = series_of(feed)
     assert found.step_ms == 1000
     assert found.vcpu_used == (0.5, None, 0.5)
     assert found.memory_used_mb == (10, None, 30)
+    vcpu = present(feed.usage.run.vcpu.distribution())
+    assert (vcpu.avg, vcpu.max) == (0.5, 0.5)
+    assert feed.usage.cpu_seconds == 1.5
+    assert feed.usage.max_step_ms == 1000
 
 
 def test_the_highest_reading_has_a_time() -> None:

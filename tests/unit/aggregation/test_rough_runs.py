@@ -12,6 +12,7 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.host import Host
 from tests.fakes import START_NS, seconds
+from tests.values import present
 
 VCPU = 4
 MIB = 2**20
@@ -130,10 +131,8 @@ def test_the_cpu_time_is_the_sum_over_all_attempts_within_a_step(run: Run) -> No
 @given(runs())
 def test_the_series_holds_all_cpu_time_and_no_rate_is_above_the_real_ones(run: Run) -> None:
     usage = measured(run)
-    assert usage.series is not None
-    assert usage.series.cpu_ns == round((usage.cpu_seconds or 0) * 1e9)
-    assert usage.run.vcpu.maximum is not None
-    assert usage.run.vcpu.maximum <= max(attempt.vcpu for attempt in run.attempts) * (1 + 1e-6)
+    assert present(usage.series).cpu_ns == round((usage.cpu_seconds or 0) * 1e9)
+    assert present(usage.run.vcpu.maximum) <= max(attempt.vcpu for attempt in run.attempts) * (1 + 1e-6)
     longest = max(later[0] - earlier[0] for earlier, later in itertools.pairwise(run.readings()))
     assert usage.max_step_ms == pytest.approx(longest * 1000)
 
@@ -141,8 +140,7 @@ def test_the_series_holds_all_cpu_time_and_no_rate_is_above_the_real_ones(run: R
 @given(runs())
 def test_the_memory_is_known_where_it_was_read_and_nowhere_else(run: Run) -> None:
     usage, taken = measured(run), [taken for taken, _, _ in run.readings()]
-    series = None if usage.series is None else usage.series.values()
-    assert series is not None
+    series = present(None if usage.series is None else usage.series.values())
     assert series.step_ms == 1000
     values = series.memory_used_mb or ()
     known = {second for second, value in enumerate(values) if value is not None}

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.out_of_memory import OutOfMemory, out_of_memory
-from profiler.aggregation.run_end import RunEnd, StopEvidence, ended
+from profiler.aggregation.run_end import OutOfMemory, RunEnd, StopEvidence, ended, out_of_memory
 from profiler.record.record_model import PeakSource
 from profiler.record.run_outcome import Status
 
 GIB = 2**30
+SECOND = 10**9
 KILLED = ended(137, 1, was_stopped=False)
 
 
@@ -42,8 +42,15 @@ def test_status_of_a_batch_whose_end_was_seen(*, exit_code: int | None, asked: b
         (StopEvidence(is_task_stopping=True, signalled_ns=6, execution_stopped_ns=6, seen_ns=6), 137, 5, False),
         (StopEvidence(signalled_ns=4), 137, 5, True),
         (StopEvidence(signalled_ns=4), 0, 5, True),
-        (StopEvidence(execution_stopped_ns=4), 0, 5, True),
-        (StopEvidence(execution_stopped_ns=5), 0, 5, False),
+        (StopEvidence(execution_stopped_ns=8 * SECOND - 1), 0, 9 * SECOND, True),
+        (StopEvidence(execution_stopped_ns=9 * SECOND), 0, 9 * SECOND, False),
+        # The fraction of the batch's own end was cut.
+        (StopEvidence(execution_stopped_ns=9 * SECOND), 0, 9 * SECOND + 999_999_999, False),
+        (StopEvidence(execution_stopped_ns=9_123_000_000), 0, 9_123_456_789, False),
+        (StopEvidence(execution_stopped_ns=9 * SECOND, others_finished_ns=(7 * SECOND,)), 0, 9_999_999_999, False),
+        (StopEvidence(execution_stopped_ns=9 * SECOND, others_finished_ns=(9_999_999_999,)), 0, 9_500_000_000, False),
+        (StopEvidence(execution_stopped_ns=9_300_000_000, others_finished_ns=(9_200_000_000,)), 0, 9_500_000_000, True),
+        (StopEvidence(execution_stopped_ns=9 * SECOND, others_finished_ns=(9_200_000_000,)), 0, 9_500_000_000, True),
         (StopEvidence(seen_ns=4), 3, 5, True),
         (StopEvidence(seen_ns=4), 3, None, True),
         (StopEvidence(signalled_ns=4, execution_stopped_ns=4), 3, None, False),
@@ -135,10 +142,6 @@ def test_a_child_that_may_have_been_killed_leaves_no_verdict(exit_code: int) -> 
     assert verdict(end, 0.3, peak_source="kernel") == EXCLUDED
     assert verdict(end, 0.3, peak_source="kernel", may_have_missed_a_kill=True) == UNKNOWN
     assert verdict(end, 0.3, may_have_missed_a_kill=True, memory_kills=0) == EXCLUDED
-
-
-def test_a_counter_of_kills_that_was_read_and_is_0_excludes_a_kill() -> None:
-    assert verdict(KILLED, 0.3, memory_kills=0) == EXCLUDED
 
 
 @pytest.mark.parametrize(

@@ -5,25 +5,14 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.run_notices import Finding, NoticeReading, NoticeSettings, RunNotices
 from profiler.core.timestamps import format_ms
-from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.readers.linux.waited_target import Wait
 from profiler.record.notice_model import Notice, NoticeEvidence
-from profiler.record.record_model import Container, RaisedNotice, Record
+from profiler.record.record_model import RaisedNotice
 from profiler.record.units import MIB
 from tests.fakes import START_NS, seconds
+from tests.values import present
 
-WAITED = TimeBreakdown(
-    network_percent=90,
-    lock_percent=5,
-    waiting_for=(
-        WaitTarget(kind="other", target="other", percent=60),
-        WaitTarget(kind="network", target="10.0.3.9:5432", percent=30),
-        WaitTarget(kind="disk", target="/data/in.csv", percent=2),
-    ),
-)
-
-
-def run_of(times: TimeBreakdown | None = None) -> Record:
-    return Record(task_id="t", container=Container(name="batch"), time_breakdown=times)
+WAITED = Wait("network", "10.0.3.9:5432")
 
 
 def found(
@@ -49,8 +38,8 @@ def found(
     return findings
 
 
-def notice(finding: Finding, times: TimeBreakdown | None = None) -> Notice:
-    return RunNotices(NoticeSettings(), START_NS).describe(finding, run_of(times))
+def notice(finding: Finding, wait: Wait | None = None) -> Notice:
+    return RunNotices(NoticeSettings(), START_NS).describe(finding, lambda _: wait)
 
 
 def test_a_stuck_run() -> None:
@@ -74,15 +63,17 @@ def test_a_stuck_run() -> None:
 def test_what_a_run_waits_for_is_named_as_far_as_it_is_known() -> None:
     ((_, finding),) = found()
     assert notice(finding).message.endswith("for 30 minutes.")
-    assert notice(finding, TimeBreakdown(disk_percent=1, other_percent=99)).message.endswith("for 30 minutes.")
-    locked = notice(finding, TimeBreakdown(lock_percent=60, network_percent=40))
+    locked = notice(finding, Wait("lock"))
     assert locked.message.endswith("; it has waited mostly for a lock.")
-    assert locked.evidence is not None
-    assert locked.evidence.waiting_for == "a lock"
+    assert present(locked.evidence).waiting_for == "a lock"
+    assert notice(finding, Wait("network")).message.endswith("; it has waited mostly for the network.")
 
 
-def test_stuck_is_off_with_0_minutes() -> None:
-    assert found(stuck_minutes=0) == []
+def test_the_wait_is_that_of_the_time_that_the_notice_is_about() -> None:
+    asked: list[int] = []
+    for _, finding in found(expected_seconds=3000):
+        RunNotices(NoticeSettings(), START_NS + 1).describe(finding, asked.append)
+    assert asked == [START_NS, START_NS + 1]  # since it is idle, and the whole time of what takes too long
 
 
 def test_an_overdue_run() -> None:
@@ -120,7 +111,7 @@ def test_all_kinds_are_found_once_and_listed() -> None:
     assert sorted(finding.kind for _, finding in findings) == ["disk", "memory", "overdue", "stuck"]
     notices = RunNotices(NoticeSettings(), START_NS)
     for _, finding in findings[:2]:
-        notices.describe(finding, run_of())
+        notices.describe(finding, lambda _: None)
     assert notices.raised == (
         RaisedNotice(kind="overdue", at=format_ms(START_NS + seconds(70))),
         RaisedNotice(kind="stuck", at=format_ms(START_NS + seconds(1800))),
@@ -152,4 +143,4 @@ def test_any_readings_give_notices_that_can_be_described(readings: list[NoticeRe
     for reading in readings:
         overdue = notices.overdue(reading.at_ns)
         for finding in (*notices.add(reading), *((overdue,) if overdue else ())):
-            assert notices.describe(finding, run_of()).message.endswith(".")
+            assert notices.describe(finding, lambda _: None).message.endswith(".")

@@ -13,6 +13,7 @@ from profiler.aggregation.time_series import RunSeries
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.record.activity_model import ProcessSeries
 from profiler.record.record_model import Series
+from tests.values import present
 
 MIB = 2**20
 START_NS = 1_700_000_000 * NS_PER_SECOND
@@ -43,9 +44,7 @@ def add(commands: SeriesByCommand[str], second: float, reading: Reading) -> None
 def run_series(until: float, *, points: int = 30, step_ms: int = 1000) -> Series:
     run = RunSeries(START_NS, step_ms * 1_000_000, points)
     run.add_cpu(START_NS, at(until), 0)
-    found = run.values()
-    assert found is not None
-    return found
+    return present(run.values())
 
 
 def rows(
@@ -82,24 +81,10 @@ def test_a_step_without_a_reading_has_no_value_in_any_command() -> None:
     assert coarse[OTHER].vcpu_used == (0, 0, 0, 0, None)
 
 
-def test_all_other_commands_are_one() -> None:
-    commands = collect([{"a": (1, 50), "b": (0.5, 20), "c": (0.25, 30)}])
-    found = rows(commands, run_series(1), "a")
-    assert found[OTHER] == ProcessSeries(command=OTHER, vcpu_used=(0.75,), memory_used_mb=(50,))
-    assert OTHER not in rows(commands, run_series(1), "a", "b", "c")
-
-
 def test_memory_of_others_that_follow_each_other_is_not_added() -> None:
     commands = collect([{"a": (0, 50), f"part-{number}": (0, 20)} for number in range(20)], period=0.05)
     found = rows(commands, run_series(1), "a")
     assert found[OTHER].memory_used_mb == (20,)
-
-
-def test_memory_that_cannot_be_added_up_is_left_out() -> None:
-    commands = collect([{"a": (1, 50), "b": (0.5, 20)}])
-    found = rows(commands, run_series(1), "a", with_memory=False)
-    assert [row.memory_used_mb for row in found.values()] == [None, None]
-    assert found["a"].vcpu_used == (1,)
 
 
 def test_cpu_time_before_the_first_reading_is_unknown_if_processes_are_older_than_the_run() -> None:
@@ -119,8 +104,7 @@ def test_a_dropped_command_that_comes_back_has_no_values_for_the_time_before() -
     assert "small" in commands
     assert found["small"].vcpu_used == (*(None,) * 41, 0.05)
     assert found["small"].memory_used_mb == (*(None,) * 41, 1)
-    vcpu = found[OTHER].vcpu_used
-    assert vcpu is not None
+    vcpu = present(found[OTHER].vcpu_used)
     assert vcpu[0] == 0.05
     assert set(vcpu[1:41]) == {0.1}
     assert vcpu[41] == 0
@@ -132,8 +116,7 @@ def test_a_large_command_that_starts_late_has_its_own_series() -> None:
     for number, size in enumerate(growing):
         add(commands, 501 + number, {"main": size, f"late-{number}": (0.1, 2), f"later-{number}": (0.1, 2)})
     assert "main" in commands
-    memory = rows(commands, run_series(600), "main")["main"].memory_used_mb
-    assert memory is not None
+    memory = present(rows(commands, run_series(600), "main")["main"].memory_used_mb)
     assert memory[-1] == 991
 
 
@@ -191,8 +174,7 @@ def test_all_rows_together_are_what_was_read(
             sum(size for _, size in reading.values()) * MIB,
             held_ns=at(period if number > 1 else min(period, 1)) - START_NS,
         )
-    series = whole.values()
-    assert series is not None
+    series = present(whole.values())
     assert series.vcpu_used is not None
     found = commands.add_to(series, {name: name for name in sorted(shown) if name in commands})
     is_complete = all(name in commands for reading in readings for name in reading)

@@ -7,51 +7,29 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
 from profiler.record.record_model import AverageAndMaximum
+from tests.values import present
 
 # Within the 17 orders of magnitude that the bins span (see MAX_BINS).
 values = st.just(0.0) | st.floats(min_value=1e-4, max_value=1e12, allow_nan=False, allow_infinity=False)
 weights = st.integers(min_value=1_000_000, max_value=10**13)
 
 
-def test_a_value_counts_for_the_time_it_held() -> None:
-    series = TimeWeightedStatistics()
-    series.add(1.0, 9_000_000_000)
-    series.add(11.0, 1_000_000_000)
-    shown = series.distribution()
-    assert shown is not None
-    assert (shown.avg, shown.p50, shown.max) == (2.0, 1.0, 11.0)
-    assert (shown.p95, shown.p99) == pytest.approx((11.0, 11.0), rel=0.01)
-
-
 def test_the_percentiles_are_not_the_maximum_and_the_median_is_none_of_the_mean() -> None:
     series = TimeWeightedStatistics()
     series.add(2.0, 995)
     series.add(100.0, 5)
-    shown = series.distribution()
-    assert shown is not None
+    shown = present(series.distribution())
     assert (shown.p50, shown.p95, shown.p99) == pytest.approx((2.0, 2.0, 2.0), rel=0.01)
     assert (shown.avg, shown.max) == (2.49, 100.0)
     assert series.median() == pytest.approx(2.0, rel=0.01)
     assert series.maximum == 100.0
 
 
-def test_a_mean_is_exact_however_short_the_values_held() -> None:
-    series = TimeWeightedStatistics()
-    series.add(0.0, 1)
-    series.add(10.0, 1)
-    shown = series.distribution()
-    assert shown is not None
-    assert shown.avg == 5.0
-
-
 def test_values_are_divided_and_rounded_to_three_digits_by_default() -> None:
     series = TimeWeightedStatistics()
     series.add(1.23456, 1)
     plain, fewer, of_eight = series.distribution(), series.distribution(digits=1), series.distribution(per=8)
-    assert plain is not None
-    assert fewer is not None
-    assert of_eight is not None
-    assert (plain.max, fewer.max, of_eight.max) == (1.235, 1.2, 0.154)
+    assert (present(plain).max, present(fewer).max, present(of_eight).max) == (1.235, 1.2, 0.154)
 
 
 def test_a_mean_without_percentiles_is_weighted_by_time() -> None:
@@ -63,20 +41,6 @@ def test_a_mean_without_percentiles_is_weighted_by_time() -> None:
     assert series.summary(per=1000) == AverageAndMaximum(avg=2.0, max=11.0)
     series.add(11_000.12345)
     assert series.summary() == AverageAndMaximum(avg=2818.193, max=11_000.123)
-    assert series.summary(digits=1) == AverageAndMaximum(avg=2818.2, max=11_000.1)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2**50), weights), min_size=1))
-def test_a_mean_without_percentiles_is_between_the_extremes(steps: list[tuple[int, int]]) -> None:
-    series = MeanAndMaximum()
-    for value, weight_ns in steps:
-        series.add(value, weight_ns)
-    shown = series.summary()
-    assert shown is not None
-    assert shown.avg is not None
-    assert shown.max == max(value for value, _ in steps)
-    assert min(value for value, _ in steps) <= shown.avg * (1 + 1e-12)
-    assert shown.avg <= shown.max * (1 + 1e-12)
 
 
 def test_merged_values_count_as_if_they_had_been_added_to_one() -> None:
@@ -92,16 +56,11 @@ def test_merged_values_count_as_if_they_had_been_added_to_one() -> None:
     assert empty.summary() is None
 
 
-def test_nothing_before_the_first_value() -> None:
-    assert TimeWeightedStatistics().distribution() is None
-    assert TimeWeightedStatistics().maximum is None
-    assert TimeWeightedStatistics().median() is None
-
-
-def test_a_value_with_weight_0_is_ignored() -> None:
+def test_nothing_before_the_first_value_and_one_with_weight_0_is_ignored() -> None:
     series = TimeWeightedStatistics()
-    series.add(5.0, 0)
-    assert series.distribution() is None
+    for _ in range(2):
+        assert (series.distribution(), series.maximum, series.median()) == (None, None, None)
+        series.add(5.0, 0)
     series.add(1.0, 1)
     assert series.maximum == 1.0
 
@@ -111,8 +70,7 @@ def test_percentiles_are_ordered_and_within_one_percent_of_the_exact_ones(pairs:
     series = TimeWeightedStatistics()
     for value, weight in pairs:
         series.add(value, weight)
-    shown = series.distribution(digits=20)
-    assert shown is not None
+    shown = present(series.distribution(digits=20))
     assert shown.p50 is not None
     assert shown.p95 is not None
     assert shown.p99 is not None
@@ -136,14 +94,6 @@ def _candidates(pairs: list[tuple[float, int]], quantile: float) -> list[float]:
     return found
 
 
-def test_memory_does_not_grow_with_the_number_of_values() -> None:
-    series = TimeWeightedStatistics()
-    for step in range(200_000):
-        series.add(1.0 + step % 977, 1_000_000_000)
-    assert len(series._weights) == pytest.approx(math.log(977) / 0.02, abs=2)  # bins are 2 % wide
-    assert not hasattr(series, "__dict__")
-
-
 @pytest.mark.parametrize("exponents", [range(-20, 21), range(20, -21, -1), (20, *range(-20, 20))])
 def test_values_of_any_size_fill_no_more_than_2048_bins(exponents: Iterable[int]) -> None:
     """40 orders of magnitude would fill 4600 at 1 %: the lowest are merged, and the highest stay exact."""
@@ -152,20 +102,9 @@ def test_values_of_any_size_fill_no_more_than_2048_bins(exponents: Iterable[int]
         series.add(10.0**exponent, 1_000_000_000)
     assert len(series._weights) == 2048
     assert sum(series._weights) == 41 * 1_000_000_000
-    shown = series.distribution(digits=20)
-    assert shown is not None
+    shown = present(series.distribution(digits=20))
     assert shown.p95 == pytest.approx(1e18, rel=0.0101)
     assert shown.max == 1e20
-
-
-@pytest.mark.parametrize("surplus", [1, 2, 5, 3000])
-def test_the_lowest_bins_are_merged_into_one_without_loss(surplus: int) -> None:
-    gamma = 1.01 / 0.99
-    series = TimeWeightedStatistics()
-    for number in (*range(2048), 2047 + surplus):
-        series.add(gamma ** (number - 0.5), 1)
-    merged = min(surplus + 1, 2048)
-    assert list(series._weights) == [merged] + [1.0] * (2048 - merged) + [0.0] * (merged - 2) + [1.0]
 
 
 @pytest.mark.parametrize("value", [5e-324, 1e-300, 1.0, 2.0**63, 1e300])
@@ -175,12 +114,10 @@ def test_no_value_and_no_weight_is_too_large_or_too_small(value: float, weight_n
     series = TimeWeightedStatistics()
     for added in (1.0, value, 0.0, value):
         series.add(added, weight_ns)
-    shown = series.distribution()
-    assert shown is not None
+    shown = present(series.distribution())
     assert shown.p50 is not None
     assert shown.p99 is not None
-    assert shown.max is not None
-    assert 0 <= shown.p50 <= shown.p99 <= shown.max == max(value, 1.0)
+    assert 0 <= shown.p50 <= shown.p99 <= present(shown.max) == max(value, 1.0)
 
 
 @pytest.mark.parametrize("lowest", [0.0, 0.5])
@@ -197,12 +134,6 @@ def test_a_counter_that_falls_was_restarted() -> None:
     counter = MonotonicCounter()
     assert [counter.add(value) for value in (10, 15, 3, 4)] == [None, 5, 3, 1]
     assert counter.total == 19
-
-
-def test_an_unchanged_counter_has_not_increased() -> None:
-    counter = MonotonicCounter()
-    assert [counter.add(value) for value in (5, 5)] == [None, 0]
-    assert counter.total == 5
 
 
 def test_a_counter_known_to_restart_adds_even_a_larger_value() -> None:
@@ -224,12 +155,7 @@ def test_a_total_never_falls_and_never_is_below_the_last_value(readings: list[in
     last = 0
     for value in readings:
         growth = counter.add(value)
-        total = counter.total
-        assert total is not None
+        total = present(counter.total)
         assert growth is None or growth >= 0
         assert total >= max(value, last)
         last = total
-
-
-def test_no_total_before_the_first_value() -> None:
-    assert MonotonicCounter().total is None

@@ -5,41 +5,48 @@ from profiler.aggregation.container_usage import ContainerUsage
 from profiler.aggregation.run_end import RunEnd, ended
 from profiler.aggregation.slowdown import CpuDemand
 from profiler.aggregation.task_record import (
+    RecordPart,
     ResourceLimits,
     build_batch_record,
     build_interval,
     build_other_container,
     build_sampling,
     container_limits,
-    processor_of,
     usage_metrics,
+    visible_of,
     with_cpu_demand,
-    with_devices,
+    with_parts,
     with_peak,
 )
-from profiler.aggregation.time_series import DeviceReadings
 from profiler.core.ecs_terms import arn_part, task_id
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.readers.linux.host import Host
+from profiler.record.activity_model import TimeBreakdown
 from profiler.record.record_model import (
     AverageAndMaximum,
     Container,
     Distribution,
+    Gpu,
+    GpuIdle,
     Interval,
     Metrics,
+    Monitor,
     OtherContainer,
     Processor,
     Record,
     Sampling,
     SlowdownBounds,
     TaskSize,
+    Visible,
 )
 from tests.fakes import START_NS, sample, seconds
+from tests.values import present
 
 MIB = 2**20
 GIB = 2**30
 HOST = Host(vcpu=8, memory_bytes=32 * GIB)
 UNLIMITED = 9223372036854771712
+OF_TASK = {"vcpu_limit": 1.0, "memory_limit_bytes": 2 * GIB}
 
 
 def steady(value: float) -> Distribution:
@@ -55,40 +62,30 @@ def usage_with(cpu_seconds: float = 0.5, **fields: int) -> ContainerUsage:
 
 
 @pytest.mark.parametrize(
-    ("container", "task", "stats_limit", "vcpu", "memory"),
+    ("container", "task", "stats_limit", "host", "vcpu", "memory"),
     [
-        (
-            {"vcpu_share": 0.5, "memory_limit_bytes": GIB},
-            {"vcpu_limit": 1.0, "memory_limit_bytes": 2 * GIB},
-            None,
-            1.0,
-            GIB,
-        ),
-        ({"vcpu_share": 4.0}, {"vcpu_limit": 1.0, "memory_limit_bytes": 2 * GIB}, UNLIMITED, 1.0, 2 * GIB),
-        ({"vcpu_share": 0.5}, {}, 3 * GIB, 8, 3 * GIB),
-        ({}, {}, UNLIMITED, 8, None),
-        ({}, {}, 32 * GIB, 8, 32 * GIB),
-        ({}, {}, 33 * GIB, 8, None),
-        ({}, {}, None, 8, None),
+        ({"vcpu_share": 0.5, "memory_limit_bytes": GIB}, OF_TASK, None, HOST, 1.0, GIB),
+        ({"vcpu_share": 4.0}, OF_TASK, UNLIMITED, HOST, 1.0, 2 * GIB),
+        ({"vcpu_share": 0.5}, {}, 3 * GIB, HOST, 8, 3 * GIB),
+        ({}, {}, UNLIMITED, HOST, 8, None),
+        ({}, {}, 32 * GIB, HOST, 8, 32 * GIB),
+        ({}, {}, 33 * GIB, HOST, 8, None),
+        ({}, {}, None, HOST, 8, None),
+        ({}, {}, UNLIMITED, Host(), None, None),  # of unknown size
+        ({}, {}, 3 * GIB, Host(), None, 3 * GIB),
     ],
 )
 def test_the_limits_of_a_container(
-    container: dict[str, float], task: dict[str, float], stats_limit: int | None, vcpu: float, memory: float | None
+    container: dict[str, float],
+    task: dict[str, float],
+    stats_limit: int | None,
+    host: Host,
+    vcpu: float | None,
+    memory: float | None,
 ) -> None:
     usage = usage_with(memory_limit_bytes=stats_limit) if stats_limit else None
-    sizes = container_limits(ContainerMetadata(name="b", **container), TaskMetadata(**task), usage, HOST)  # type: ignore[arg-type]
+    sizes = container_limits(ContainerMetadata(name="b", **container), TaskMetadata(**task), usage, host)  # type: ignore[arg-type]
     assert sizes == ResourceLimits(vcpu=vcpu, memory_bytes=memory)
-
-
-def test_a_machine_of_unknown_size_still_has_no_unlimited_memory() -> None:
-    sizes = container_limits(
-        ContainerMetadata(name="b"), TaskMetadata(), usage_with(memory_limit_bytes=UNLIMITED), Host()
-    )
-    assert sizes == ResourceLimits(vcpu=None, memory_bytes=None)
-    limited = container_limits(
-        ContainerMetadata(name="b"), TaskMetadata(), usage_with(memory_limit_bytes=3 * GIB), Host()
-    )
-    assert limited == ResourceLimits(vcpu=None, memory_bytes=3 * GIB)
 
 
 SIZES = ResourceLimits(vcpu=2, memory_bytes=400 * MIB)
@@ -152,21 +149,6 @@ def test_an_interval_has_the_numbers_since_the_last() -> None:
     )
 
 
-def test_an_interval_has_the_readings_of_the_devices() -> None:
-    readings, numbers = DeviceReadings(), Interval(started_at="a", finished_at="b", cpu_seconds=1.5)
-    assert with_devices(numbers, readings) == numbers
-    for gpu_percent, gpu_bytes, neuron_percent in ((10.0, 100 * MIB, 1.0), (30.0, 300 * MIB, 4.0)):
-        readings.gpu_percent.add(gpu_percent)
-        readings.gpu_memory_bytes.add(gpu_bytes)
-        readings.neuron_percent.add(neuron_percent)
-    assert with_devices(numbers, readings) == replace(
-        numbers,
-        gpu_utilization_percent=AverageAndMaximum(avg=20.0, max=30.0),
-        gpu_memory_used_mb=AverageAndMaximum(avg=200.0, max=300.0),
-        neuron_utilization_percent=AverageAndMaximum(avg=2.5, max=4.0),
-    )
-
-
 def test_the_demand_for_cpu_is_added_for_the_size_and_the_threads_of_the_task() -> None:
     demand = CpuDemand()
     assert with_cpu_demand(USED, demand, vcpu_size=2, max_threads=1) == USED
@@ -201,18 +183,6 @@ def test_the_sampling_is_described_in_milliseconds() -> None:
     )
     unread = build_sampling(None, (), interval_ns=seconds(1), failures=1, missed=0)
     assert unread == Sampling(interval_ms=1000, samples=0, duplicates=0, failures=1, missed_ticks=0)
-
-
-@pytest.mark.parametrize(
-    ("host", "processor"),
-    [
-        (Host(), None),
-        (Host(processor_model="Graviton"), Processor(model="Graviton")),
-        (Host(processor_count=4), Processor(count=4)),
-    ],
-)
-def test_the_processor_of_a_machine_has_the_known_parts(host: Host, processor: Processor | None) -> None:
-    assert processor_of(host) == processor
 
 
 def test_another_peak_than_that_of_the_samples_is_the_maximum_everywhere() -> None:
@@ -255,8 +225,7 @@ def test_another_container_is_shown_with_its_end_or_up_to_now() -> None:
         name="side", status="RUNNING", metrics=replace(USED, duration_ms=20_000)
     )
     shift_ns = seconds(5)
-    shifted = build_other_container(stopped, task, usage, now_ns, HOST, clock_shift_ns=shift_ns).metrics
-    assert shifted is not None
+    shifted = present(build_other_container(stopped, task, usage, now_ns, HOST, clock_shift_ns=shift_ns).metrics)
     assert shifted.duration_ms == 2_000
     assert build_other_container(stopped, task, usage, now_ns, HOST) == OtherContainer(
         name="side", status="STOPPED", exit_code=3, metrics=replace(USED, duration_ms=7_000)
@@ -271,16 +240,7 @@ def test_the_share_of_a_container_is_recorded_and_percentages_are_of_the_task() 
     for metrics in (beside, build_batch_record(container, task, usage, RunEnd(status="unknown"), HOST).metrics):
         assert metrics is not None
         assert (metrics.vcpu_size, metrics.vcpu_share) == (2, 0.5)
-        assert metrics.cpu_utilization_percent is not None
-        assert metrics.cpu_utilization_percent.max == 25.75
-
-
-def test_a_container_without_a_limit_is_measured_against_that_in_its_stats() -> None:
-    container, usage = ContainerMetadata(name="b"), usage_with(memory_limit_bytes=400 * MIB)
-    beside = build_other_container(container, TaskMetadata(), usage, START_NS, HOST).metrics
-    assert beside is not None
-    batch = build_batch_record(container, TaskMetadata(), usage, RunEnd(status="unknown"), HOST).metrics
-    assert beside.memory_size_mb == batch.memory_size_mb == 400
+        assert present(metrics.cpu_utilization_percent).max == 25.75
 
 
 def test_the_record_describes_the_batch_and_its_task() -> None:
@@ -332,23 +292,7 @@ def test_the_record_describes_the_batch_and_its_task() -> None:
         ),
         containers=(side,),
         task_size=TaskSize(vcpu=2, memory_mb=400),
-    )
-
-
-@pytest.mark.parametrize(
-    ("task", "size"),
-    [
-        (TaskMetadata(vcpu_limit=0.5), TaskSize(vcpu=0.5)),
-        (TaskMetadata(memory_limit_bytes=GIB), TaskSize(memory_mb=1024)),
-        (TaskMetadata(), None),
-    ],
-)
-def test_the_size_of_a_task_contains_the_known_parts(task: TaskMetadata, size: TaskSize | None) -> None:
-    assert (
-        build_batch_record(
-            ContainerMetadata(name="b"), task, None, RunEnd(status="running", until_ns=START_NS), HOST
-        ).task_size
-        == size
+        visible=Visible(memory_mb=32 * 1024, cpus=4),
     )
 
 
@@ -456,10 +400,28 @@ def test_identity_from_the_arn(arn: str | None, task: str, region: str | None, a
     assert (record.task_id, record.region, record.account_id) == (task, region, account)
 
 
-def test_a_cluster_has_its_name() -> None:
-    for cluster in ("jobs", "arn:aws:ecs:us-east-1:111122223333:cluster/jobs"):
-        task = TaskMetadata(cluster=cluster)
-        assert (
-            build_batch_record(ContainerMetadata(name="b"), task, None, RunEnd(status="unknown"), HOST).cluster
-            == "jobs"
-        )
+def test_the_order_of_the_parts_has_no_effect_on_values() -> None:
+    record = Record(
+        task_id="1", container=Container(name="batch"), status="success", monitor=Monitor(), sampling=Sampling()
+    )
+    parts = (
+        RecordPart(values={"tags": {"team": "data"}}, source="a", warnings=("A.",), reader_cpu_ns=1),
+        RecordPart(values={"gpus": (Gpu(uuid="GPU-a"),), "gpu_idle": GpuIdle(percent=5, gpu_hours=0.1)}),
+        RecordPart(source="b", while_idle=TimeBreakdown(sleep_percent=100)),
+    )
+    first, second = with_parts(record, parts), with_parts(record, parts[::-1])
+    assert (first.tags, first.gpus, first.monitor) == (
+        {"team": "data"},
+        (Gpu(uuid="GPU-a"),),
+        Monitor(warnings=("A.",)),
+    )
+    assert first.gpu_idle == GpuIdle(percent=5, gpu_hours=0.1, waiting_for=TimeBreakdown(sleep_percent=100))
+    assert with_parts(record, parts[2:]).gpu_idle is None
+    assert first.sampling == Sampling(sources=("a", "b"))
+    assert replace(second, sampling=first.sampling) == first
+
+
+def test_programs_see_the_memory_and_the_cpus_of_the_machine() -> None:
+    assert visible_of(Host(memory_bytes=8_000_000 * 1024, vcpu=2)) == Visible(memory_mb=7812.5, cpus=2)
+    assert visible_of(Host(vcpu=1, processor_count=4)) == Visible(cpus=4)
+    assert visible_of(Host(cpu_architecture="ARM64")) is None

@@ -1,5 +1,6 @@
 """The division of a run's wall time into parts."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.aggregation.time_breakdown import TimeAccount, percents_of
+from profiler.aggregation.recent_waits import RecentWaits
+from profiler.aggregation.time_breakdown import TimeAccount
 from profiler.aggregation.time_series import RunSeries
 from profiler.readers.linux.thread_times import ThreadGrowth, ThreadSample
 from profiler.readers.linux.waited_target import Wait
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
 from profiler.record.record_model import Container, Metrics, Record
 from tests.fakes import START_NS, seconds
+from tests.values import present
 
 NETWORK = Wait("network", "10.0.3.9:5432")
 KINDS = ("disk", "network", "sleep", "pipe", "lock", "child", "other")
@@ -31,7 +34,7 @@ class Run:
 
     def step(self, *waits: Wait, run: float = 0, wait: Any = (), length: float = 1, **sample: Any) -> "Run":
         """A step in which one thread ran and waited for a CPU, or several waited: ``wait``."""
-        added = ThreadSample(growth=growth(run, wait), waits=waits, **{"sees_calls": True, **sample})
+        added = ThreadSample(growth=growth(run, wait), waits=Counter(waits), **{"sees_calls": True, **sample})
         self.at, self.cpu = self.at + length, self.cpu + run
         self.account.add(START_NS + seconds(self.at), seconds(self.cpu), added, self.series)
         return self
@@ -50,9 +53,7 @@ class Run:
 
     @property
     def breakdown(self) -> TimeBreakdown:
-        made = self.record().time_breakdown
-        assert made is not None
-        return made
+        return present(self.record().time_breakdown)
 
     @property
     def parts(self) -> dict[str, float]:
@@ -62,7 +63,32 @@ class Run:
 
 def growth(run: float, wait: float | Sequence[float]) -> list[ThreadGrowth]:
     waits = [wait] if isinstance(wait, (int, float)) else list(wait)
-    return [ThreadGrowth(seconds(run) if not index else 0, seconds(one)) for index, one in enumerate(waits or [0])]
+    return [
+        ThreadGrowth(0 if index else seconds(run), seconds(one), thread=index) for index, one in enumerate(waits or [0])
+    ]
+
+
+def idle_run(*spans: tuple[float, float]) -> Run:
+    """A run during which all GPUs are idle in these spans, in seconds since its start."""
+    run = Run()
+
+    def idle_ns(start_ns: int, end_ns: int) -> int:
+        return sum(
+            max(min(end_ns - START_NS, seconds(last)) - max(start_ns - START_NS, seconds(first)), 0)
+            for first, last in spans
+        )
+
+    run.account = TimeAccount(START_NS, seconds(1), idle_ns)
+    return run
+
+
+def idle_parts(run: Run) -> dict[str, float]:
+    run.account.flush(None)
+    return {name: percent for name, percent in all_parts(present(run.account.idle_breakdown())).items() if percent}
+
+
+def new(wait_ns: int, thread: int) -> ThreadGrowth:
+    return ThreadGrowth(0, wait_ns, thread=thread, is_new=True)
 
 
 def all_parts(made: TimeBreakdown) -> dict[str, float | None]:
@@ -76,9 +102,72 @@ def test_a_step_is_divided_into_cpu_wait_and_what_it_was_blocked_by() -> None:
     assert run.breakdown.covered_percent == 100.0
 
 
+def test_the_time_in_which_the_gpus_were_idle_is_divided_on_its_own() -> None:
+    disk = Wait("disk", "/data/train.tar")
+    run = idle_run((1, 3.5)).step(NETWORK).step(disk).step(disk, run=0.5).step(NETWORK, wait=1)
+    assert idle_parts(run) == {"on_cpu": 20.0, "waiting_for_cpu": 20.0, "disk": 60.0}
+    idle = present(run.account.idle_breakdown())
+    assert idle.waiting_for == (WaitTarget(kind="disk", target="/data/train.tar", percent=60.0),)
+    assert idle.covered_percent == 100
+    assert run.parts == {"on_cpu": 12.5, "waiting_for_cpu": 25.0, "disk": 37.5, "network": 25.0}
+
+
+def test_blocked_time_that_a_later_sample_explains_is_explained_for_idle_gpus_too() -> None:
+    run = idle_run((0, 100)).step(run=0.5)
+    for _ in range(100):
+        run.step(run=0.5)
+    run.step(Wait("lock"))
+    assert idle_parts(run) == {"on_cpu": 50.0, "lock": 50.0}
+
+
+def test_without_idle_gpus_there_is_no_division_of_their_time() -> None:
+    run = Run().step(NETWORK)
+    run.account.flush(None)
+    assert run.account.idle_breakdown() is None
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.sampled_from([None, *KINDS]), st.floats(0.1, 3)), min_size=1, max_size=80)
+)
+def test_if_the_gpus_are_always_idle_both_divisions_are_the_same(steps: list[tuple[float, str | None, float]]) -> None:
+    run = idle_run((0, 1000))
+    for busy, kind, length in steps:
+        run.step(*([] if kind is None else [Wait(kind)]), run=busy * length, length=length)
+    whole = run.breakdown
+    assert run.account.idle_breakdown() == whole
+
+
 def test_several_threads_fill_a_step_once() -> None:
     assert Run().step(NETWORK, run=3, wait=[2, 2]).parts == {"on_cpu": 100.0}
     assert Run().step(NETWORK, run=0.4, wait=[0.6, 0.6, 0.6]).parts == {"on_cpu": 40.0, "waiting_for_cpu": 60.0}
+
+
+@pytest.mark.parametrize("threads", [2, 32, 300, 2400])
+def test_threads_that_wait_together_make_the_time_no_longer(threads: int) -> None:
+    made = Run().step(Wait("sleep"), run=0.01, wait=[0.02] * threads)
+    assert made.parts == {"on_cpu": 1.0, "waiting_for_cpu": 2.0, "sleep": 97.0}
+    assert made.record().metrics.cpu_wait_seconds == pytest.approx(0.02 * threads)
+
+
+def test_a_wait_that_the_kernel_invents_for_one_of_many_threads_does_not_count() -> None:
+    herd = [ThreadGrowth(seconds(0.0001), seconds(0.02), thread=number) for number in range(1, 300)]
+
+    def waiting(*others: ThreadGrowth) -> float | None:
+        run = Run()
+        sample = ThreadSample(growth=[*herd, *others], waits={NETWORK: 1}, sees_calls=True)
+        run.account.add(START_NS + seconds(1), seconds(0.1), sample)
+        return run.breakdown.waiting_for_cpu_percent
+
+    assert waiting(ThreadGrowth(seconds(0.0001), seconds(0.9))) == 2.0
+    assert waiting(ThreadGrowth(seconds(0.1), seconds(0.8))) == 80.0
+    assert Run().step(NETWORK, run=0.0001, wait=[0.9, 0.02]).parts["waiting_for_cpu"] == 90.0
+
+
+def test_a_thread_that_began_in_the_step_may_have_waited_after_the_others() -> None:
+    run = Run()
+    waits = (ThreadGrowth(0, seconds(0.3), thread=1), *(new(seconds(wait), 1) for wait in (0.1, 0.2)))
+    run.account.add(START_NS + seconds(1), 0, ThreadSample(growth=waits, waits={NETWORK: 1}, sees_calls=True))
+    assert run.parts == {"waiting_for_cpu": 50.0, "network": 50.0}
 
 
 @pytest.mark.parametrize("position", range(len(KINDS)))
@@ -127,6 +216,13 @@ def test_the_part_of_a_wait_that_a_thread_cannot_have_spent_in_its_last_step_is_
     }
 
 
+def test_the_next_wait_of_a_thread_adds_to_its_last_one_in_the_same_step() -> None:
+    run = Run().step(NETWORK, wait=[0.3, 0.4]).step(NETWORK, run=0.1, wait=1.2)
+    assert run.parts == {"on_cpu": 5.0, "waiting_for_cpu": 75.0, "network": 20.0}
+    run = Run().step(NETWORK, wait=[0.3, 0.4]).step(NETWORK, wait=[0, 1.2])
+    assert run.parts == {"waiting_for_cpu": 80.0, "network": 20.0}
+
+
 def test_a_wait_from_before_the_first_reading_does_not_count_in_the_division() -> None:
     run = Run(is_new=False).step(wait=100).step(NETWORK, wait=0.5)
     assert run.parts == {"waiting_for_cpu": 50.0, "network": 50.0}
@@ -163,7 +259,7 @@ def test_a_process_that_cannot_be_asked_for_long_hides_the_kinds() -> None:
 
 def test_a_kernel_without_counters() -> None:
     run = Run()
-    added = ThreadSample(growth=None, waits=(NETWORK,), sees_calls=True)
+    added = ThreadSample(growth=None, waits={NETWORK: 1}, sees_calls=True)
     run.account.add(START_NS + seconds(1), seconds(0.25), added, None)
     record = run.record()
     assert record.time_breakdown is not None
@@ -177,27 +273,68 @@ def test_a_run_without_a_sample_has_no_division() -> None:
     assert Run(is_new=False).step(NETWORK).record().time_breakdown is None
 
 
-def test_a_gap_between_readings_is_not_covered() -> None:
+def test_a_gap_between_readings_is_covered_by_the_sample_at_its_end_for_an_interval_and_a_half() -> None:
+    run = Run().step(NETWORK).step(NETWORK).step(Wait("lock"), run=2, length=8)
+    assert run.parts == {"on_cpu": 20.0, "network": 20.0, "lock": 11.3, "other": 48.7}
+    assert run.breakdown.covered_percent == 35.0
+
+
+def test_a_gap_whose_ends_show_the_same_wait_belongs_to_it_but_is_not_covered() -> None:
     run = Run().step(NETWORK).step(NETWORK).step(NETWORK, run=2, length=8)
-    assert run.parts == {"on_cpu": 20.0, "network": 20.0, "other": 60.0}
-    assert run.breakdown.covered_percent == 20.0
+    assert run.parts == {"on_cpu": 20.0, "network": 80.0}
+    assert run.breakdown.covered_percent == 35.0
+    assert Run().step(NETWORK).step(Wait("network", "b:1"), length=9).parts == {"network": 25.0, "other": 75.0}
 
 
-def test_readings_that_become_rare_are_covered_from_the_second_on() -> None:
-    run = Run().step(NETWORK).step(NETWORK, length=5)
-    for _ in range(10):
-        run.step(NETWORK, length=5)
-    assert run.breakdown.covered_percent == pytest.approx(100 * 51 / 56, abs=0.1)
+def test_a_gap_has_no_more_waiting_for_a_cpu_than_its_longest_wait() -> None:
+    run = Run().step(NETWORK).step(Wait("lock"), wait=[0.4] * 300, length=9)
+    assert run.parts == {"waiting_for_cpu": 4.0, "network": 10.0, "lock": 14.3, "other": 71.7}
 
 
 def test_the_time_after_the_last_reading_is_not_covered() -> None:
-    made = Run().step(NETWORK).record(duration=4).time_breakdown
-    assert made is not None
+    made = present(Run().step(NETWORK).record(duration=4).time_breakdown)
     assert made.covered_percent == 25.0
 
 
-def test_short_steps_are_covered_when_readings_are_late() -> None:
-    assert Run(interval=0.02).step(NETWORK, length=0.02).step(NETWORK, length=0.2).breakdown.covered_percent == 100.0
+class TestTheLongestWait:
+    def since(self, run: Run, at: float) -> Wait | None:
+        run.account.flush(None)
+        return run.account.longest_wait(START_NS + seconds(at))
+
+    def test_a_socket_that_was_closed_before_a_lock_hung_is_not_named(self) -> None:
+        run = Run()
+        for at in range(3000):
+            run.step(NETWORK if at < 2000 else Wait("lock"))
+        assert self.since(run, 2000) == Wait("lock")
+        assert self.since(run, 1000) == self.since(run, 0) == NETWORK
+        assert self.since(run, 3000) is None
+
+    def test_a_larger_kind_is_named_before_a_target(self) -> None:
+        run = Run()
+        for at in range(100):
+            run.step(NETWORK if at % 100 < 46 else Wait("lock"))
+        assert self.since(run, 0) == Wait("lock")
+
+    def test_a_target_is_named_for_most_of_the_time_of_its_kind(self) -> None:
+        run = Run().step(NETWORK, NETWORK, Wait("network", "b:1"), Wait("network"))
+        assert self.since(run, 0) == Wait("network")
+        assert self.since(run.step(NETWORK), 0) == NETWORK
+
+    def test_what_is_not_known_is_not_named(self) -> None:
+        assert self.since(Run(), 0) is None
+        assert self.since(Run().step(Wait("disk")).step(Wait("other")).step(Wait("other")), 0) is None
+        assert self.since(Run().step(NETWORK, run=3).step(Wait("lock"), run=0.9), 0) == Wait("lock")
+
+    @given(st.lists(st.tuples(st.floats(0.01, 500), st.sampled_from("abcdefghijklmnopq")), max_size=300))
+    def test_it_is_kept_in_constant_memory(self, steps: list[tuple[float, str]]) -> None:
+        recent, at_ns = RecentWaits(), 0
+        for length, peer in steps:
+            recent.add(at_ns, at_ns + seconds(length), {Wait("network", peer): seconds(length)})
+            at_ns += seconds(length)
+        assert len(recent._spans) <= 64
+        assert all(len(span.waits) <= 16 for span in recent._spans)
+        assert bool(steps) == (recent.longest(0) is not None)
+        assert [span.start_ns for span in recent._spans[1:]] == [span.end_ns for span in recent._spans[:-1]]
 
 
 class TestTheEnd:
@@ -230,18 +367,16 @@ def test_at_most_eight_targets_and_one_row_for_the_rest() -> None:
 def test_the_series_has_the_mean_number_of_waiting_threads() -> None:
     run = Run(points=10).step(wait=[0.5, 1]).step().step(run=0.5, wait=1)
     run.account.flush(run.series)
-    values = run.series.values() if run.series else None
-    assert values is not None
+    values = present(run.series.values() if run.series else None)
     assert values.cpu_wait == (1.5, 0.5, 0.5)
 
 
 def test_the_wait_of_a_thread_that_was_not_read_in_each_step_is_spread() -> None:
     run = Run(points=10).step(NETWORK, run=0.5).step(NETWORK, run=0.5).step(NETWORK, run=0.5)
-    added = ThreadSample(growth=(ThreadGrowth(seconds(1.5), seconds(1.5), 3),), waits=(NETWORK,), sees_calls=True)
+    added = ThreadSample(growth=(ThreadGrowth(seconds(1.5), seconds(1.5), 3),), waits={NETWORK: 1}, sees_calls=True)
     run.account.add(START_NS + seconds(4), seconds(2), added, run.series)
     assert run.parts == {"on_cpu": 50.0, "waiting_for_cpu": 37.5, "network": 12.5}
-    values = run.series.values() if run.series else None
-    assert values is not None
+    values = present(run.series.values() if run.series else None)
     assert values.cpu_wait == (0.0, 0.5, 0.5, 0.5)
 
 
@@ -250,18 +385,8 @@ def test_the_series_may_begin_later_than_the_run() -> None:
     series = RunSeries(START_NS, seconds(1), 10)
     run.account.flush(series)
     run.account.flush(series)
-    values = series.values()
-    assert values is not None
+    values = present(series.values())
     assert values.cpu_wait == (0.5, 0.25)
-
-
-@given(st.dictionaries(st.sampled_from(PARTS), st.integers(0, 10**15), min_size=1).filter(lambda it: sum(it.values())))
-def test_percents_add_up_to_100_and_are_never_negative(parts: dict[str, int]) -> None:
-    percents = percents_of(parts)
-    assert sum(percents.values()) == pytest.approx(100, abs=1e-6)
-    for name, percent in percents.items():
-        assert percent >= 0
-        assert percent == pytest.approx(100 * parts[name] / sum(parts.values()), abs=0.1)
 
 
 STEPS = st.tuples(

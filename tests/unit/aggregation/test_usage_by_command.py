@@ -11,6 +11,7 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.linux.process_tree import ProcessReading
 from profiler.record.activity_model import ProcessSeries
 from profiler.record.record_model import Process, Series
+from tests.values import present
 
 MIB = 2**20
 
@@ -56,23 +57,6 @@ def test_the_memory_of_a_name_is_that_of_its_processes_at_the_highest_moment() -
     assert (shown.count, shown.max_memory_used_mb, shown.max_memory_used_processes) == (9, 360, 9)
 
 
-def test_a_spike_of_one_process_counts_with_what_the_others_held() -> None:
-    totals = ProcessTotals()
-    totals.add([process(1, "job", held=50), process(2, "job", held=50), process(3, "other", held=500, mark=500)])
-    totals.add([process(1, "job", held=50, mark=300), process(2, "job", held=50), process(4, "job", held=1, mark=1)])
-    shown = {one.name: one for one in totals.top()}
-    assert (shown["job"].max_memory_used_mb, shown["job"].max_memory_used_processes) == (350, 2)
-    assert (shown["other"].max_memory_used_mb, shown["other"].max_memory_used_processes) == (500, 1)
-
-
-def test_peaks_of_processes_that_follow_each_other_are_not_added() -> None:
-    totals = ProcessTotals()
-    for pid in range(1, 9):
-        totals.add([process(pid, "turn", held=200, mark=200)])
-    (shown,) = totals.top()
-    assert (shown.count, shown.max_memory_used_mb, shown.max_memory_used_processes) == (8, 200, 1)
-
-
 def test_shared_memory_that_cannot_be_told_apart_is_not_summed() -> None:
     totals = ProcessTotals()
     totals.add([process(pid, "worker", held=200, mark=210) for pid in range(8)])
@@ -104,12 +88,6 @@ def test_five_by_cpu_time_and_five_by_mark_are_shown() -> None:
     ]  # fmt: skip
 
 
-def test_shown_arguments_distinguish_processes_of_one_name() -> None:
-    totals = ProcessTotals(lambda shown: " ".join(shown.arguments) or None)
-    totals.add([process(1, "python3", arguments=("a.py",)), process(2, "python3", cpu=1, arguments=("b.py",))])
-    assert [shown.arguments for shown in totals.top()] == ["b.py", "a.py"]
-
-
 def test_any_number_of_names_takes_the_same_memory() -> None:
     totals = ProcessTotals()
     tracemalloc.start()
@@ -138,8 +116,7 @@ def with_series(
 def commands(totals: ProcessTotals, until: int, *, is_memory_shared: bool = False) -> dict[str, ProcessSeries]:
     run = RunSeries(0, NS_PER_SECOND, 30)
     run.add_cpu(0, until * NS_PER_SECOND, 0)
-    series = totals.with_commands(run.values(), is_memory_shared=is_memory_shared)
-    assert series is not None
+    series = present(totals.with_commands(run.values(), is_memory_shared=is_memory_shared))
     return {row.command: row for row in series.processes}
 
 

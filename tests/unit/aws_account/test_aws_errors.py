@@ -1,11 +1,16 @@
 """Errors of AWS as sentences."""
 
+from typing import Any
+
 import pytest
 from botocore.exceptions import ClientError, ParamValidationError
 from botocore.parsers import ResponseParserError
 
 from profiler.aws_account.aws_errors import aws_errors
 from profiler.core.errors import TaskProfilerError
+from profiler.forwarder.task.find_report import EcsDefinitions
+from profiler.sinks import LogTarget, TransientFailure
+from profiler.sinks.logs_client import failure_of
 
 
 def test_a_page_of_a_proxy_is_not_an_answer_of_aws() -> None:
@@ -19,7 +24,7 @@ def test_a_page_of_a_proxy_is_not_an_answer_of_aws() -> None:
 @pytest.mark.parametrize(
     ("report", "said"),
     [
-        ('Unknown parameter in input: "new"', "The group cannot be read: boto3 does not know all fields, so upgrade"),
+        ('Unknown parameter in input: "new"', "The group cannot be read: boto3 is too old for some fields, so upgrade"),
         ("Invalid length for parameter logGroupName, value: 0", "The group cannot be read: wrong name (Invalid length"),
     ],
 )
@@ -29,11 +34,77 @@ def test_a_name_that_aws_cannot_have_is_no_reason_to_upgrade_boto3(report: str, 
     assert str(error.value).startswith(said)
 
 
-@pytest.mark.parametrize("code", ["ThrottlingException", "ProvisionedThroughputExceededException"])
-def test_a_throttled_call_needs_no_other_name(code: str) -> None:
-    """And nobody has to repeat a command that repeats the call itself, as watch does."""
+THROTTLED = ("ThrottlingException", "EC2ThrottledException", "KMSThrottling", "TooManyRequestsException", "SlowDown")
+
+
+@pytest.mark.parametrize("code", [*THROTTLED, "RequestLimitExceeded", "ProvisionedThroughputExceededException"])
+def test_a_throttled_call_is_known_to_commands_to_the_forwarder_and_to_the_monitor(code: str) -> None:
+    """Nobody has to repeat a command that repeats the call itself, as watch does, and no report is given up for it."""
+    refused = ClientError({"Error": {"Code": code, "Message": "Rate exceeded"}}, "List")
     with pytest.raises(TaskProfilerError) as error, aws_errors("The list is unknown"):
-        raise ClientError({"Error": {"Code": code, "Message": "Rate exceeded"}}, "List")
+        raise refused
     assert str(error.value) == (
         f"The list is unknown: AWS returned {code} (Rate exceeded), because there are too many calls: wait a minute."
     )
+    assert isinstance(failure_of(refused, LogTarget(group="/ecs/a", stream="s")), TransientFailure)
+    answers: list[object] = [refused, {"taskDefinition": {"family": "etl"}}]
+
+    class Ecs:
+        def describe_task_definition(self, **_: str) -> object:
+            answer = answers.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    assert EcsDefinitions(Ecs(), print).describe("arn", lambda: True) == {"family": "etl"}
+
+
+REFUSED = (
+    "User: arn:aws:iam::111122223333:user/dev is not authorized to perform: {} on resource: * because no "
+    "identity-based policy allows the {} action"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "permission", "said"),
+    [
+        (
+            "AccessDeniedException",
+            REFUSED.format("ecs:ListTasks", "ecs:ListTasks"),
+            "ecs:ListTasks and ecs:DescribeTasks",
+            "policy allows the ecs:ListTasks action): allow ecs:ListTasks and ecs:DescribeTasks.",
+        ),
+        (
+            "AccessDeniedException",
+            REFUSED.format("iam:PassRole", "iam:PassRole"),
+            "events:PutTargets",
+            "the iam:PassRole action): allow iam:PassRole.",
+        ),
+        ("AccessDenied", REFUSED.format("iam:GetRole", "iam:GetRole"), None, "action): allow iam:GetRole."),
+        ("403", "Forbidden", "s3:ListBucket", "AWS refused (403: Forbidden): allow s3:ListBucket."),
+        ("404", "Not Found", None, "AWS cannot find it (Not Found): check the name, --region and --profile."),
+        ("301", "Moved Permanently", None, "it is in another Region (301: Moved Permanently): use --region."),
+        (
+            "KMS.DisabledException",
+            "arn:aws:kms:eu-west-1:111122223333:key/0f3c is disabled.",
+            None,
+            "AWS KMS refused (KMS.DisabledException: arn:aws:kms:eu-west-1:111122223333:key/0f3c is disabled): check",
+        ),
+        ("KmsThrottled", "Rate", None, "AWS returned KmsThrottled (Rate), because there are too many calls"),
+        ("DecryptionFailure", "", None, "AWS KMS refused (DecryptionFailure): check the key's state, and allow"),
+    ],
+)
+def test_a_refusal_names_the_permission_and_has_the_sentence_of_aws(
+    code: str, message: str, permission: str | None, said: str
+) -> None:
+    with pytest.raises(TaskProfilerError) as error, aws_errors("It cannot be read", permission):
+        raise ClientError({"Error": {"Code": code, "Message": message}}, "Read")
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("code", ["ServerException", "InternalFailure", "KMSInternalException", "503"])
+def test_a_fault_of_aws_is_no_reason_to_check_the_name(code: str) -> None:
+    answer: Any = {"Error": {"Code": code, "Message": ""}, "ResponseMetadata": {"HTTPStatusCode": 503}}
+    with pytest.raises(TaskProfilerError) as error, aws_errors("The tasks cannot be listed"):
+        raise ClientError(answer, "ListTasks")
+    assert str(error.value) == f"The tasks cannot be listed: AWS failed ({code}): try again in a minute."

@@ -36,11 +36,18 @@ DUE_NS = moment(DUE)
 
 
 class FakeSqs:
-    """A queue: every read returns ten of its messages, in turns, and hides none."""
+    """A queue on three servers, with the semantics of SQS.
+
+    A long poll asks all servers, a short one asks the next one. A message that was read is hidden from later reads for
+    the visibility timeout, and visible again at once with a timeout of 0. No message is ever deleted here.
+    """
+
+    SERVERS = 3
 
     def __init__(self, *messages: dict[str, Any], is_redriven: bool = False) -> None:
         self.messages = list(messages)
-        self.requests: list[dict[str, Any]] = []
+        self.hidden: set[str] = set()
+        self.reads = 0
         self._is_redriven = is_redriven
 
     def get_queue_url(self, **given: Any) -> dict[str, Any]:
@@ -52,9 +59,24 @@ class FakeSqs:
         return {"Attributes": {"RedrivePolicy": "{}"}} if self._is_redriven else {}
 
     def receive_message(self, **given: Any) -> dict[str, Any]:
-        self.requests.append(given)
-        self.messages = self.messages[10:] + self.messages[:10]
-        return {"Messages": self.messages[-10:]} if self.messages else {}
+        assert given["MaxNumberOfMessages"] <= 10
+        self.reads += 1
+        asked = self.messages
+        if not given.get("WaitTimeSeconds"):
+            asked = self.messages[self.reads % self.SERVERS :: self.SERVERS]
+        found = [message for message in asked if message["MessageId"] not in self.hidden][
+            : given["MaxNumberOfMessages"]
+        ]
+        if given["VisibilityTimeout"]:
+            self.hidden.update(message["MessageId"] for message in found)
+        return {"Messages": [{**one, "ReceiptHandle": one["MessageId"]} for one in found]} if found else {}
+
+    def change_message_visibility_batch(self, **given: Any) -> dict[str, Any]:
+        assert len(given["Entries"]) <= 10
+        for entry in given["Entries"]:
+            assert entry["VisibilityTimeout"] == 0
+            self.hidden.remove(entry["ReceiptHandle"])
+        return {"Successful": [{"Id": entry["Id"]} for entry in given["Entries"]]}
 
 
 def letter(source: str, code: str = "AccessDenied", *, body: str = "{}", **attributes: str) -> dict[str, Any]:
@@ -91,11 +113,7 @@ NOT_ALLOWED = (
     "User: x is not authorized to perform: ecs:RunTask on resource: "
     f"arn:aws:ecs:{REGION}:{ACCOUNT}:task-definition/nightly:3 because no policy allows it"
 )
-REFUSED_CALL = {
-    "errorCode": "AccessDenied",
-    "errorMessage": NOT_ALLOWED,
-    "sourceIPAddress": "events.amazonaws.com",
-}
+REFUSED_CALL = {"errorCode": "AccessDenied", "errorMessage": NOT_ALLOWED, "sourceIPAddress": "events.amazonaws.com"}
 FULL = "Capacity is unavailable at this time. Please try again later."
 
 
@@ -159,9 +177,9 @@ def test_requests_to_cloudtrail_are_bounded() -> None:
     assert len(trail.requests) == 20
 
 
-def test_the_dead_letter_queue_of_a_schedule_is_read_and_its_messages_stay() -> None:
+def test_a_long_dead_letter_queue_is_read_to_its_end_and_its_messages_are_visible_again() -> None:
     arn = f"SCHEDULE_ARN=arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/default/"
-    others = [letter(f"{arn}other", SCHEDULED_TIME=f"2026-11-19T03:00:{second}Z") for second in range(10, 22)]
+    others = [letter(f"{arn}other", SCHEDULED_TIME=f"2026-11-19T03:{n // 60:02}:{n % 60:02}Z") for n in range(288)]
     sqs = FakeSqs(
         *others, letter(f"{arn}nightly", SCHEDULED_TIME=DUE, EXHAUSTED_RETRY_CONDITION="MaximumRetryAttempts")
     )
@@ -169,7 +187,23 @@ def test_the_dead_letter_queue_of_a_schedule_is_read_and_its_messages_stay() -> 
     assert found.find(SCHEDULE, DUE_NS) == "AccessDenied: Not allowed."
     assert found.find(SCHEDULE, DUE_NS + 24 * 60 * MINUTE_NS) is None
     assert found.find(replace(SCHEDULE, group="nights"), DUE_NS) is None
-    assert [given["VisibilityTimeout"] for given in sqs.requests] == [0, 0, 0]
+    assert (sqs.reads, sqs.hidden) == (30, set())
+
+
+def test_one_message_is_found_though_a_short_poll_would_not_see_it() -> None:
+    sqs = FakeSqs(
+        letter(f"SCHEDULE_ARN=arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/default/nightly", SCHEDULED_TIME=DUE)
+    )
+    assert sqs.receive_message(MaxNumberOfMessages=10, VisibilityTimeout=0) == {}
+    assert reasons(sqs=sqs).find(SCHEDULE, DUE_NS) == "AccessDenied: Not allowed."
+
+
+def test_what_is_read_of_queues_is_bounded() -> None:
+    said: list[str] = []
+    sqs = FakeSqs(*[letter("SCHEDULE_ARN=x", SCHEDULED_TIME=DUE, NUMBER=str(number)) for number in range(1100)])
+    assert reasons(sqs=sqs, said=said).find(SCHEDULE, DUE_NS) is None
+    assert (sqs.reads, sqs.hidden) == (100, set())
+    assert said == ["The dead-letter queue failed-starts has too many messages to read all: delete old ones."]
 
 
 @pytest.mark.parametrize(("group", "rule"), [("default", "rule/nightly"), ("runs", "rule/runs/nightly")])
@@ -187,7 +221,7 @@ def test_the_dead_letter_queue_of_a_rule_has_the_event(group: str, rule: str) ->
 def test_a_queue_that_counts_reads_is_not_read() -> None:
     sqs = FakeSqs(is_redriven=True)
     assert reasons(sqs=sqs).find(SCHEDULE, DUE_NS) is None
-    assert sqs.requests == []
+    assert sqs.reads == 0
 
 
 class Refusing:
@@ -201,8 +235,8 @@ class Refusing:
 def test_what_cannot_be_read_gives_no_reason_but_a_warning() -> None:
     said: list[str] = []
     assert reasons(Refusing(), Refusing(), said).find(SCHEDULE, DUE_NS) is None
-    refused = "cannot be read: AWS refused (AccessDeniedException): allow"
-    sqs = "sqs:GetQueueUrl, sqs:GetQueueAttributes and sqs:ReceiveMessage"
+    refused = "cannot be read: AWS refused (AccessDeniedException: no): allow"
+    sqs = "sqs:GetQueueUrl, sqs:GetQueueAttributes, sqs:ReceiveMessage and sqs:ChangeMessageVisibility"
     assert said == [
         f"The reasons of missed runs {refused} cloudtrail:LookupEvents.",
         f"The dead-letter queue failed-starts {refused} {sqs}.",

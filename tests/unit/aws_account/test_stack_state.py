@@ -55,5 +55,7 @@ def test_the_version_is_that_of_the_code() -> None:
 
 def test_without_permission_the_action_is_named() -> None:
     aws = FakeCloudFormation(refuses={"DescribeStacks": ("AccessDenied", "no")})
-    with pytest.raises(TaskProfilerError, match=r"AWS refused \(AccessDenied\): allow cloudformation:DescribeStacks\."):
+    with pytest.raises(
+        TaskProfilerError, match=r"AWS refused \(AccessDenied: no\): allow cloudformation:DescribeStacks\."
+    ):
         read_state(aws, "tp")

@@ -12,21 +12,23 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.cli.compare import comparison_as_json
 from profiler.cli.compare.change_texts import comparison_lines
+from profiler.cli.compare.compare_command import comparison_as_json
 from profiler.cli.history_command import table_lines
-from profiler.cli.show.run_page import View, page_lines
-from profiler.cli.show.size_lines import find_advice
-from profiler.cli.show.stacks_page import stacks_lines
-from profiler.cli.show.two_runs import compare
 from profiler.cli.styled_text import BLOCKS, render_lines
-from profiler.comparison.compared_metrics import compare_metrics
-from profiler.comparison.run_sets import RunSet
-from profiler.html_report.page_data import build_page_data
-from profiler.html_report.page_runs import Run, downsample, steps_of_series
-from profiler.past_runs.run_source import PastRun
+from profiler.cli.terminal.page_parts import View
+from profiler.cli.terminal.run_page import page_lines
+from profiler.cli.terminal.size_lines import find_advice
+from profiler.cli.terminal.stacks_page import stacks_lines
+from profiler.cli.terminal.two_runs import compare
 from profiler.record.activity_model import decode_stacks
 from profiler.record.record_model import decode, encode
+from profiler.report_page.page_data import build_page_data
+from profiler.report_page.page_series import Run
+from profiler.runs.comparison.compared_metrics import compare_metrics
+from profiler.runs.comparison.run_sets import RunSet
+from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.step_series import downsample, steps_of_record
 from profiler.sizing.advice import advise, as_json
 from profiler.sizing.choose_size import Policy
 from profiler.sizing.evidence import Families
@@ -79,7 +81,7 @@ def test_any_record_is_shown_or_invalid(line: bytes) -> None:
     changes = compare_metrics(sets[0].records, sets[1].records)
     assert render_lines(comparison_lines(sets, changes, 80), is_coloured=True, encoding="ascii")
     msgspec.json.encode(comparison_as_json(sets, changes))
-    drawn = Run(past=run, steps=downsample(steps_of_series(report.record), 60))
+    drawn = Run(past=run, steps=downsample(steps_of_record(report.record), 60))
     page_data = build_page_data([drawn], generated_at="", version="")
     for text in (page_data.text, page_data.series, *page_data.activity.split()):
         msgspec.json.decode(gzip.decompress(base64.b64decode(text)))  # JSON without NaN

@@ -1,62 +1,58 @@
 """Region and profile of the commands that use AWS."""
 
+import os
 from pathlib import Path
 
 import boto3
 import click
 import pytest
 
+from profiler.aws_account.aws_errors import UNKNOWN_REGION
 from profiler.cli.app import group
-from profiler.cli.wiring.aws_options import AwsOptions, aws_client, aws_environment, open_clients
+from profiler.cli.wiring.aws_options import aws_client, aws_environment, check_region, open_clients
+from profiler.core.errors import TaskProfilerError
+from tests.command_line import run_here
+from tests.values import present
 
 
 @pytest.mark.parametrize(
     "words",
-    [
-        ("doctor",),
-        ("history",),
-        ("notify",),
-        ("recommend",),
-        ("replay",),
-        ("report",),
-        ("show",),
-        ("taskdef", "add-monitor"),
-        ("taskdef", "remove-monitor"),
-    ],
-    ids=" ".join,
+    ["doctor", "history", "notify", "recommend", "replay", "report", "show"]
+    + [f"taskdef {name}" for name in ("add-monitor", "remove-monitor")],
 )
-def test_every_command_that_uses_aws_takes_a_region_and_a_profile(words: tuple[str, ...]) -> None:
+def test_every_command_that_uses_aws_takes_a_region_and_a_profile(words: str) -> None:
     command: click.Command | None = group
-    for word in words:
+    for word in words.split():
         assert isinstance(command, click.Group)
         command = command.get_command(click.Context(command), word)
-    assert command is not None
-    assert {"region", "profile"} <= {parameter.name for parameter in command.params}
+    assert {"region", "profile"} <= {parameter.name for parameter in present(command).params}
 
 
 @pytest.mark.parametrize(
-    ("options", "environment", "expected"),
+    ("region", "profile", "environment", "expected"),
     [
-        (AwsOptions(), {}, {}),
-        (AwsOptions(), {"AWS_REGION": ""}, {}),
-        (AwsOptions(), {"AWS_REGION": "eu-west-1"}, {"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-1"}),
+        (None, None, {}, {}),
+        (None, None, {"AWS_REGION": ""}, {}),
+        (None, None, {"AWS_REGION": "eu-west-1"}, {"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-1"}),
         (
-            AwsOptions(region="us-east-2", profile="ops"),
+            "us-east-2",
+            "ops",
             {"AWS_REGION": "eu-west-1"},
             {"AWS_REGION": "us-east-2", "AWS_DEFAULT_REGION": "us-east-2", "AWS_PROFILE": "ops"},
         ),
     ],
 )
-def test_another_process_gets_the_region_and_the_profile(
-    options: AwsOptions, environment: dict[str, str], expected: dict[str, str]
+def test_code_that_uses_boto3_alone_gets_the_region_and_the_profile(
+    region: str | None, profile: str | None, environment: dict[str, str], expected: dict[str, str]
 ) -> None:
-    assert aws_environment(options, environment) == expected
+    assert aws_environment(region, profile, environment) == expected
 
 
-def test_a_client_has_the_region_that_another_process_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_has_the_region_of_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """boto3 alone reads AWS_DEFAULT_REGION."""
-    environment = aws_environment(AwsOptions(), {"AWS_REGION": "eu-west-1"})
-    assert aws_client("logs", AwsOptions(), {"AWS_REGION": "eu-west-1"}).meta.region_name == "eu-west-1"
+    environment = aws_environment(None, None, {"AWS_REGION": "eu-west-1"})
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    assert aws_client("logs", None, None).meta.region_name == "eu-west-1"
     monkeypatch.setenv("AWS_DEFAULT_REGION", environment["AWS_DEFAULT_REGION"])
     assert boto3.Session().region_name == "eu-west-1"
 
@@ -90,3 +86,36 @@ def test_a_function_is_awaited_until_its_longest_time_and_other_services_are_not
     open_client = open_clients("eu-west-1", None)
     assert open_client("lambda").meta.config.read_timeout > 900
     assert open_client("sqs").meta.config.read_timeout == 60
+
+
+@pytest.mark.parametrize(
+    ("config", "profile", "is_known"),
+    [
+        ("", None, False),
+        ("[default]\nregion = eu-west-1\n", None, True),
+        ("[default]\noutput = json\n[profile ops]\nregion=eu-west-1\n", None, False),
+        ("[profile ops]\nregion=eu-west-1\n", "ops", True),
+        ("[profile ops]\nsso_region=eu-west-1\n", "ops", False),
+        ("[profile ops]\ns3 =\n  addressing_style = path\nregion = eu-west-1\n", "ops", True),
+    ],
+)
+def test_the_region_is_known_before_boto3_is_imported_if_boto3_knows_it(
+    config: str, profile: str | None, *, is_known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_DEFAULT_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "config").write_text(config)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    assert (boto3.Session(profile_name=profile).region_name is not None) == is_known
+    if is_known:
+        check_region(None, profile)
+    else:
+        with pytest.raises(TaskProfilerError, match="the Region is unknown: use --region"):
+            check_region(None, profile)
+
+
+def test_setup_without_a_region_says_it_once() -> None:
+    done = run_here({"HOME": os.devnull}, "setup")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"task-profiler: AWS cannot be used: {UNKNOWN_REGION}\n"

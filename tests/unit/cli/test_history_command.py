@@ -1,19 +1,127 @@
 """The table of past runs."""
 
+from pathlib import Path
+
+import pytest
+
+from profiler.cli.app import group
 from profiler.cli.history_command import table_lines
 from profiler.cli.styled_text import render_lines
-from profiler.record.record_model import Report
-from tests.runs import report
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.timestamps import local_zone
+from profiler.record.record_model import Report, encode
+from profiler.runs.history.run_database import HistoryStore
+from tests.command_line import run_here
+from tests.fakes import FakeClock
+from tests.runs import lines, report
 
 
 def head(*reports: Report) -> list[str]:
-    lines = table_lines((one.record for one in reports), None)
-    return render_lines(lines, is_coloured=False, encoding="utf-8").decode().splitlines()[0].split()
+    rows = table_lines((one.record for one in reports), None)
+    return render_lines(rows, is_coloured=False, encoding="utf-8").decode().splitlines()[0].split()
 
 
 def test_account_and_region_have_columns_only_where_there_are_several() -> None:
-    first = ["Run", "Started", "Family"]
+    first = ["Run", "Started", f"({local_zone()})", "Family"]
     rest = ["Result", "Time", "CPU", "Memory"]
     assert head(report(), report(1)) == [*first, *rest]
     assert head(report(account_id="1"), report(1, account_id="2")) == [*first, "Account", *rest]
     assert head(report(account_id="1"), report(1, account_id="1", region="eu-west-1")) == [*first, "Region", *rest]
+
+
+def test_a_retry_is_marked() -> None:
+    rows = table_lines((report(number).record for number in range(2)), None, {report(1).record.task_id})
+    shown = render_lines(rows, is_coloured=False, encoding="utf-8").decode().splitlines()
+    assert [" retry" in row for row in shown] == [False, False, True]
+
+
+@pytest.mark.usefixtures("los_angeles")
+def test_a_time_of_the_table_selects_its_run(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Runs start at 22:00, 06:00 and 14:00 UTC, which are 14:00 of the day before, 22:00 of it, and 06:00."""
+    file = tmp_path / "lines"
+    starts = ("2026-11-19T22:00:00.000Z", "2026-11-20T06:00:00.000Z", "2026-11-20T14:00:00.000Z")
+    file.write_bytes(lines(report(number, started_at=start) for number, start in enumerate(starts)))
+
+    def shown(*words: str) -> list[str]:
+        group.main(["history", "--from", str(file), *words], standalone_mode=False)
+        head, *rows = capfd.readouterr().out.splitlines()
+        assert "Started (PST/PDT)" in head
+        return [" ".join(row.split()[1:3]) for row in rows]
+
+    assert shown() == ["2026-11-20 06:00", "2026-11-19 22:00", "2026-11-19 14:00"]
+    assert shown("--since", "2026-11-20") == ["2026-11-20 06:00"]
+    assert shown("--until", "2026-11-20") == ["2026-11-19 22:00", "2026-11-19 14:00"]
+    assert shown("--since", "2026-11-19 22:00", "--until", "2026-11-20T06:00") == ["2026-11-19 22:00"]
+    assert shown("--since", "2026-11-20T06:00:00Z") == ["2026-11-20 06:00", "2026-11-19 22:00"]
+
+
+@pytest.mark.parametrize(
+    "words", [("nightly-etl",), ("--family", "*etl"), ("nightly-et?",), ("none", "--family", "*etl")]
+)
+def test_families_are_arguments_or_options(
+    words: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file, page = tmp_path / "lines", str(tmp_path / "page.html")
+    file.write_bytes(lines([report(family="nightly-etl"), report(1, family="geo-tiles")]))
+    group.main(["history", *words, "--from", str(file)], standalone_mode=False)
+    group.main(["report", *words, "--from", str(file), "-o", page], standalone_mode=False)
+    _, row, wrote = capfd.readouterr().out.splitlines()
+    assert " nightly-etl " in row
+    assert f"{page}: 1 run, " in wrote
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("b",), None),
+        (("ab", "b"), None),
+        (("b", "nobody"), "No run 'nobody'"),
+        (("b", ""), "No run ''"),
+        (("b", "a"), "several runs .* begin with 'a'"),
+    ],
+)
+def test_runs_are_deleted_by_the_beginnings_of_their_ids_or_not_at_all(
+    words: tuple[str, ...], message: str | None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """An id that is the beginning of another one is not ambiguous."""
+    file = tmp_path / "history.sqlite3"
+    store = HistoryStore(file, FakeClock())
+    for number, task_id in enumerate(("ab", "abc", "bcd")):
+        one = report(number, task_id=task_id)
+        store.add(encode(one), one, (), max_runs=9)
+    kept = 3 - (len(words) if message is None else 0)
+    arguments = ["history", "--history", str(file), "--delete", *words]
+    if message is None:
+        group.main(arguments, standalone_mode=False)
+        assert capfd.readouterr().out == f"Deleted {len(words)} run{'s' * (len(words) > 1)}.\n"
+    else:
+        with pytest.raises(TaskProfilerError, match=message):
+            group.main(arguments, standalone_mode=False)
+    assert len(list(store.runs())) == kept
+
+
+@pytest.mark.parametrize("words", [("--delete",), ("--delete", "ab", "--status", "failure")])
+def test_delete_takes_ids_and_no_filters(words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match="--delete"):
+        group.main(["history", *words], standalone_mode=False)
+
+
+def test_runs_that_are_not_shown_are_mentioned(tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(lines(report(number) for number in range(3)))
+    shown = run_here({}, "history", "--from", str(file), "--last", "2")
+    assert len(shown.stdout.splitlines()) == 3
+    assert "Only the 2 newest runs are shown" in shown.stderr
+    assert run_here({}, "history", "--from", str(file), "--last", "3").stderr == ""
+
+
+def test_no_runs_is_an_error_for_every_command_that_reads_runs(tmp_path: Path) -> None:
+    missing = tmp_path / "data" / "history.sqlite3"
+    environment = {"TASK_PROFILER_HISTORY": str(missing)}
+    (tmp_path / "notes.txt").write_text("no record\n")
+    for command in ("history", "show", "recommend", "report"):
+        shown = run_here(environment, command)
+        assert (shown.returncode, shown.stdout) == (1, "")
+        assert "task-profiler run -- CMD" in shown.stderr
+        assert run_here(environment, command, "--from", str(tmp_path / "notes.txt")).returncode == 1
+    assert not missing.parent.exists()

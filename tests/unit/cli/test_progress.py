@@ -1,10 +1,11 @@
 """The progress of a long operation, in a real terminal and without one."""
 
 import os
-import pty
 import subprocess
 import sys
-import termios
+from pathlib import Path
+
+from tests.terminals import shown_on_terminal
 
 PROGRAM = """
 import os
@@ -16,34 +17,24 @@ with progress_row(os.environ) as show:
 """
 
 
-def in_terminal(**environment: str) -> str:
+def in_terminal(output: Path, **environment: str) -> str:
     """What the program writes to a terminal that is its standard error."""
-    ours, theirs = pty.openpty()
-    os.set_blocking(ours, False)
-    termios.tcsetwinsize(theirs, (24, 80))
     settings = {name: value for name, value in os.environ.items() if name != "NO_COLOR"} | {"TERM": "xterm"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=theirs, env=settings | environment, check=True
-    )
-    assert done.stdout == b"registered\n"
-    os.close(theirs)
-    try:
-        return os.read(ours, 65536).decode()
-    except (BlockingIOError, OSError):
-        return ""
-    finally:
-        os.close(ours)
+    with output.open("wb") as file:
+        shown = shown_on_terminal([sys.executable, "-c", PROGRAM], settings | environment, stdout=file.fileno())
+    assert (shown[1], output.read_bytes()) == (0, b"registered\n")
+    return shown[0]
 
 
-def test_the_progress_is_in_the_bottom_row_until_the_end() -> None:
-    written = in_terminal()
+def test_the_progress_is_in_the_bottom_row_until_the_end(tmp_path: Path) -> None:
+    written = in_terminal(tmp_path / "output")
     assert "3 runs …" in written
     assert "9 runs" not in written
     assert written.endswith("\x1b[r\x1b8")
 
 
-def test_a_terminal_without_control_codes_shows_no_progress() -> None:
-    assert in_terminal(TERM="dumb") == ""
+def test_a_terminal_without_control_codes_shows_no_progress(tmp_path: Path) -> None:
+    assert in_terminal(tmp_path / "output", TERM="dumb") == ""
 
 
 def test_without_a_terminal_there_is_no_progress() -> None:

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from msgspec.structs import replace
 
 from profiler.cli.app import group
 from profiler.core.errors import TaskProfilerError, UsageError
-from profiler.history.run_database import HistoryStore
-from profiler.record.record_model import Metrics, Report, encode
+from profiler.record.record_model import GpuIdle, Report, encode
+from profiler.runs.history.run_database import HistoryStore
 from tests.fakes import FakeClock
 from tests.runs import checkpoint, lines, report, slowdown
 
@@ -64,8 +63,15 @@ def test_json_is_an_object_a_line_and_family(capfd: pytest.CaptureFixture[str]) 
 
 
 def test_the_table_has_sizes_saving_and_reasons(capfd: pytest.CaptureFixture[str]) -> None:
-    found = Printed(capfd, "--from", kept(report(n) for n in range(6)))
-    head, row = found.out.splitlines()[:2]
+    source = kept(report(n) for n in range(6))
+    found = Printed(capfd, "nightly", "--from", source)
+    head, row, *_ = found.out.splitlines()
+    assert Printed(capfd, "--from", source).out.splitlines() == [
+        head,
+        row,
+        "",
+        "task-profiler recommend FAMILY gives the reasons.",
+    ]
     assert head.split() == ["Family", "Runs", "Current", "Recommended", "Saving"]
     assert [part.strip() for part in row.split("  ") if part.strip()] == [
         "nightly",
@@ -77,10 +83,32 @@ def test_the_table_has_sizes_saving_and_reasons(capfd: pytest.CaptureFixture[str
     assert "- 6 runs used at most 400 MB of memory (sampled) and for 95 % of the time at most 0.2 vCPU." in found.out
 
 
-def test_names_are_made_harmless(capfd: pytest.CaptureFixture[str]) -> None:
-    found = Printed(capfd, "--from", kept([report(family="\x1b[31mnight[bold]ly")]))
-    assert "\x1b" not in found.out
-    assert "\\x1b[31mnight[bold]ly" in found.out
+@pytest.mark.parametrize(
+    ("gpu_hours", "scope", "line", "monthly"),
+    [
+        (0.5, None, "nightly: 15.22 idle GPU-hours a month", 15.21875),
+        (0.5, "instance", "nightly: 15.22 idle GPU-hours a month (all GPUs of its instances)", 15.21875),
+        (0.0, None, None, 0.0),
+        (None, None, None, None),
+    ],
+)
+def test_the_idle_time_of_the_gpus_in_a_month(
+    capfd: pytest.CaptureFixture[str],
+    gpu_hours: float | None,
+    scope: str | None,
+    line: str | None,
+    monthly: float | None,
+) -> None:
+    """The mean of a run times 30.4 runs a month."""
+    hours = [None if gpu_hours is None else gpu_hours * factor for factor in (0.5, 1.5, 1, 1, 1)]
+    kept_runs = kept(
+        report(n, gpu_idle=None if one is None else GpuIdle(percent=50, gpu_hours=one), gpu_scope=scope)
+        for n, one in enumerate(hours)
+    )
+    shown = [one for one in Printed(capfd, "--from", kept_runs).out.splitlines() if "GPU-hours" in one]
+    assert shown == ([] if line is None else [line])
+    (found,) = Printed(capfd, "--json", "--from", kept_runs).objects
+    assert found["idleGpuHoursPerMonth"] == monthly
 
 
 def test_checkpoints_and_unreadable_lines_are_skipped_with_a_note(capfd: pytest.CaptureFixture[str]) -> None:
@@ -132,30 +160,28 @@ def test_the_local_history_is_the_usual_source(here: Path, capfd: pytest.Capture
         call("--history", "other.db")
 
 
-def test_margins_and_last_are_options(capfd: pytest.CaptureFixture[str]) -> None:
-    source = kept([report(0, peak_mb=1900), report(1, peak_mb=500, p95=0.24)])
-    words = ("--json", "--from", source)
-    (tight,) = Printed(capfd, *words, "--last", "1", "--memory-margin", "0").objects
-    assert tight["recommended"] == {"vcpu": 0.25, "memoryMB": 512}
-    (usual,) = Printed(capfd, *words).objects
-    assert usual["recommended"] == {"vcpu": 0.5, "memoryMB": 3072}
-
-
 def slow(**more: Any) -> Report:
     """A run that half the vCPUs would slow down by at most 40 %."""
     metrics = {"slowdown_at_vcpu": slowdown(v0_25=(2, 3), v0_5=(1.1, 1.4)), "vcpu_saturated_percent": 12.0}
     return report(metrics=metrics, **more)
 
 
-def test_slowdown_and_speed_are_options(capfd: pytest.CaptureFixture[str]) -> None:
-    words = ("--json", "--from", kept([slow()]))
-    (usual,) = Printed(capfd, *words).objects
-    assert usual["recommended"] == {"vcpu": 1, "memoryMB": 2048}
-    assert any("--max-slowdown 40 accepts that" in reason for reason in usual["reasons"])
-    (longer,) = Printed(capfd, *words, "--max-slowdown", "40").objects
-    assert longer["recommended"] == {"vcpu": 0.5, "memoryMB": 1024}
-    (faster,) = Printed(capfd, *words, "--faster").objects
-    assert faster["recommended"] == {"vcpu": 2, "memoryMB": 4096}
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [
+        ("", (1, 2048)),
+        ("--max-slowdown 40", (0.5, 1024)),
+        ("--faster", (2, 4096)),
+        ("--memory-margin 500", (1, 3072)),
+        ("--last 1", (0.25, 1024)),
+    ],
+)
+def test_the_policy_and_the_number_of_runs_are_options(
+    words: str, size: tuple[float, int], capfd: pytest.CaptureFixture[str]
+) -> None:
+    runs = [slow(number=0), report(1, peak_mb=500)]
+    (found,) = Printed(capfd, *words.split(), "--json", "--from", kept(runs)).objects
+    assert (found["recommended"]["vcpu"], found["recommended"]["memoryMB"]) == size
 
 
 def test_sizes_prints_what_each_size_would_take_and_cost(capfd: pytest.CaptureFixture[str]) -> None:
@@ -164,21 +190,22 @@ def test_sizes_prints_what_each_size_would_take_and_cost(capfd: pytest.CaptureFi
     lines_of_table = [" ".join(line.split()) for line in found.out.splitlines()[4:9]]
     assert lines_of_table == [
         "Size Times as long Run Month Saving",
-        "0.25 vCPU, 1 GB 2.00 to 3.00 $0.0073 $0.22 12 % too slow",
-        "0.5 vCPU, 1 GB 1.10 to 1.40 $0.0058 $0.18 30 % too slow",
-        "1 vCPU, 2 GB 1.00 $0.0082 $0.25 0 % current, recommended",
-        "2 vCPU, 4 GB 0.94 to 1.00 $0.016 $0.50 -100 %",
+        "0.25 vCPU, 1 GB 2 to 3 $0.0072 $0.22 13 % too slow",
+        "0.5 vCPU, 1 GB 1.1 to 1.4 $0.0057 $0.17 30 % too slow",
+        "1 vCPU, 2 GB 1 $0.0082 $0.25 0 % current, recommended",
+        "2 vCPU, 4 GB 0.94 to 1 $0.016 $0.50 -100 %",
     ]
     alone = Printed(capfd, "--sizes", "--from", kept([report(region="mars-1", size=(1, 512))]))
     assert [" ".join(line.split()) for line in alone.out.splitlines()[5:8]] == [
-        "0.25 vCPU, 512 MB 1.00 - - - recommended",
-        "0.5 vCPU, 1 GB 1.00 - - -",
-        "1 vCPU, 512 MB 1.00 - - - current",
+        "0.25 vCPU, 512 MB 1 - - - recommended",
+        "0.5 vCPU, 1 GB 1 - - -",
+        "1 vCPU, 512 MB 1 - - - current",
     ]
     killed = Printed(capfd, "--sizes", "--from", kept([report(peak_mb=2000)]))
-    assert "1 vCPU, 2 GB 1.00 $0.0082 - 0 % current, too little memory" in " ".join(killed.out.split())
+    assert "1 vCPU, 2 GB 1 $0.0082 - 0 % current, too little memory" in " ".join(killed.out.split())
     local = Printed(capfd, "--sizes", "--from", kept([report(launch_type="LOCAL")]))
     assert "Times as long" not in local.out
+    assert "There is no table of sizes: the runs were outside Fargate." in local.out
 
 
 def test_prices_of_the_settings_count(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
@@ -207,18 +234,6 @@ def test_prices_of_the_settings_count(monkeypatch: pytest.MonkeyPatch, capfd: py
         ([report(launch_type="EC2", peak_mb=2000)], "a run needed 2 GB of the task's 2 GB of memory."),
         ([report(launch_type="LOCAL", size=None)], None),
         ([report(peak_mb=400, size=(0.25, 512)), report(family="weekly")], "weekly fails the check"),
-    ],
-    ids=[
-        "too large",
-        "right",
-        "margin",
-        "too small",
-        "killed",
-        "busy",
-        "EC2",
-        "EC2, too small",
-        "no size",
-        "one of two",
     ],
 )
 def test_check_ends_with_3_for_a_risk_or_a_saving(
@@ -256,39 +271,6 @@ def test_filters_select_the_runs_that_count(capfd: pytest.CaptureFixture[str]) -
     assert counts("nightly", "--until", started) == {"nightly": 2}
     with pytest.raises(TaskProfilerError, match=r"No run in runs.jsonl matches: use fewer filters."):
         call("--from", source, "--cluster", "c")
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--last", "0"), "'0' is not a whole number (1 to 10000)."),
-        (("--max-slowdown", "-1"), "'-1' is not a number (0 to 10000)."),
-        (("--max-slowdown", "nan"), "'nan' is not a number (0 to 10000)."),
-        (("--min-saving", "101"), "'101' is not a number (0 to 100)."),
-    ],
-)
-def test_ranges_are_in_words(words: tuple[str, ...], sentence: str) -> None:
-    with pytest.raises(click.BadParameter) as error:
-        call(*words)
-    assert sentence in error.value.format_message()
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--from", "a", "--history", "b"),
-        ("--elasticsearch", "http://x", "--log-group", "g"),
-        ("--from", "", "--log-group", "g"),
-    ],
-)
-def test_two_sources_are_refused(words: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="exclude each other"):
-        call(*words)
-
-
-def test_a_file_that_cannot_be_read_is_a_sentence() -> None:
-    with pytest.raises(TaskProfilerError, match=r"missing.jsonl cannot be read"):
-        call("--from", "missing.jsonl")
 
 
 # --- into a task definition -------------------------------------------------------------------
@@ -354,9 +336,6 @@ def test_a_local_run_is_applied_as_a_size_that_fargate_has() -> None:
     source = kept([report(launch_type="LOCAL", size=None, peak_mb=900, p95=0.5)])
     changed = applied(definition(), "--from", source)
     assert (changed["cpu"], changed["memory"]) == ("512", "2048")
-    windows = {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE", "cpuArchitecture": "X86_64"}
-    changed = applied(definition(runtimePlatform=windows, cpu="4096", memory="8192"), "--from", kept([report()]))
-    assert (changed["cpu"], changed["memory"]) == ("1024", "2048")
 
 
 def test_another_family_can_be_applied_if_it_is_one() -> None:
@@ -373,7 +352,6 @@ def test_another_family_can_be_applied_if_it_is_one() -> None:
         ([{"name": "batch", "memoryReservation": 400}, {"name": "b", "memory": 200}], "reserve 600 MiB, more than"),
         ([{"name": "batch", "cpu": 200}, {"name": "b", "cpu": 57}], "reserve 257 CPU units, more than the 256"),
     ],
-    ids=["limit", "reservations", "cpu"],
 )
 def test_containers_that_do_not_fit_are_refused(containers: list[dict[str, Any]], sentence: str) -> None:
     source = kept([report()])
@@ -382,11 +360,14 @@ def test_containers_that_do_not_fit_are_refused(containers: list[dict[str, Any]]
     with pytest.raises(TaskProfilerError, match=sentence):
         call("--apply", "task.json", "--from", source)
     assert Path("task.json").read_text() == text
+    fitting = [{"name": "batch", "cpu": 256}, {"name": "b", "cpu": 0}]
+    assert applied(definition(containerDefinitions=fitting), "--from", source)["cpu"] == "256"
 
 
-def test_cpu_that_is_reserved_within_the_new_size_is_no_obstacle() -> None:
-    containers = [{"name": "batch", "cpu": 256}, {"name": "b", "cpu": 0}]
-    assert applied(definition(containerDefinitions=containers), "--from", kept([report()]))["cpu"] == "256"
+def test_a_definition_of_windows_is_refused() -> None:
+    Path("task.json").write_text(json.dumps(definition(runtimePlatform={"operatingSystemFamily": "WINDOWS_SERVER_X"})))
+    with pytest.raises(TaskProfilerError, match="for WINDOWS_SERVER_X, where the monitor does not work"):
+        call("--apply", "task.json", "--from", kept([report()]))
 
 
 def test_a_definition_of_another_family_is_left_alone() -> None:
@@ -397,12 +378,6 @@ def test_a_definition_of_another_family_is_left_alone() -> None:
         call("--apply", "task.json", "--from", source)
     with pytest.raises(TaskProfilerError, match=r"gone.json cannot be read"):
         call("--apply", "gone.json", "--from", source)
-
-
-def test_what_other_containers_use_is_in_the_size() -> None:
-    side = {"task-monitor": Metrics(max_memory_used_mb=30)}
-    source = kept([report(peak_mb=410, others=side)])
-    assert applied(definition(), "--from", source)["memory"] == "1024"
 
 
 def in_accounts(*accounts: str | None) -> list[Report]:
@@ -428,18 +403,17 @@ def test_families_of_one_name_in_several_accounts_are_apart(capfd: pytest.Captur
 
 
 def test_the_table_has_an_account_only_where_there_are_several(capfd: pytest.CaptureFixture[str]) -> None:
-    several = Printed(capfd, "--from", kept(in_accounts("111122223333", "444455556666", None)))
+    source = kept(in_accounts("111122223333", "444455556666", None))
+    several = Printed(capfd, "--from", source)
     assert several.out.splitlines()[0].split() == ["Family", "Account", "Runs", "Current", "Recommended", "Saving"]
-    assert "nightly (unknown account)" in several.out
+    assert "nightly (unknown account)" in Printed(capfd, "nightly", "--from", source).out
     one = Printed(capfd, "--from", kept(in_accounts("111122223333")))
     assert one.out.splitlines()[0].split() == ["Family", "Runs", "Current", "Recommended", "Saving"]
     assert "1111" not in one.out
 
 
 def test_one_of_several_families_of_a_name_is_chosen_for_a_definition() -> None:
-    batch = {"name": "batch", "image": "etl", "essential": True}
-    definition = {"family": "nightly", "cpu": "1024", "memory": "2048", "containerDefinitions": [batch]}
-    Path("nightly.json").write_text(json.dumps(definition))
+    Path("nightly.json").write_text(json.dumps(definition()))
     source = kept(in_accounts("1", "2"))
     with pytest.raises(UsageError, match="--account and --task-region"):
         call("--apply", "nightly.json", "--from", source)
@@ -458,8 +432,9 @@ def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(capfd: py
     assert "Fargate's prices in mars-1 are unknown" in unknown.err
     with pytest.raises(UsageError, match="--on-fargate is empty"):
         call("--on-fargate", "", "--from", source)
-    without = Printed(capfd, "--sizes", "--from", source)
-    assert "--on-fargate REGION" in without.out
+    several = [*runs, *(replace(one, record=replace(one.record, family="other")) for one in runs)]
+    without = Printed(capfd, "--sizes", "--from", kept(several))
+    assert without.out.count("--on-fargate REGION") == 1
     assert "$" not in without.out
 
 

@@ -5,51 +5,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from profiler.cli.run_command import command
+from profiler.cli.commands.profile import run as command
 from profiler.cli.run_options import Format, RunOptions, parse_usual, printed_format
 
 _OPTIONS = tuple(name for parameter in command.params if isinstance(parameter, click.Option) for name in parameter.opts)
-_VALUES = (
-    "auto",
-    "human",
-    "json",
-    "text",
-    "1",
-    "0.02",
-    "3600",
-    "1e1",
-    "1_0",
-    " 2 ",
-    "nan",
-    "inf",
-    "0",
-    "-1",
-    "x",
-    "",
-    "-",
-    "--",
-    "a=b",
-    "5",
-    "10000",
-    "10001",
-    "900MB",
-    "1.5gib",
-    "900 MB",
-    "90s",
-    "1.5h",
-    "0.5",
-    "60",
-    "900",
-    "0MB",
-    "1h30m",
-    "-1s",
+_TYPED = (
+    "auto human json text 1 0.02 3600 1e1 1_0 nan inf 0 -1 x - -- a=b 5 10000 10001 900MB 1.5gib 90s 1.5h 0.5 60 900 "
+    "0MB 1h30m -1s 100ms 900m 0.9g"
 )
+_VALUES = (*_TYPED.split(), " 2 ", "", "900 MB")
 _VALID = {
     "--interval": ["2"],
     "--format": ["text"],
-    "--no-history": [],
-    "--live": [],
-    "--otlp": [],
+    **{flag: [] for flag in ("--no-history", "--live", "--otlp", "-q", "--quiet", "--json")},
     "--runs": ["3"],
     "--max-memory": ["2GB"],
     "--max-duration": ["2m"],
@@ -88,9 +56,13 @@ def test_what_is_parsed_without_click_is_what_click_parses(arguments: list[str])
         ["--history", "h.sqlite3", "--live", "--label", "team=data", "--label=a=b", "true"],
         ["--no-history", "--otlp", "--", "true"],
         ["--stacks", "python", "etl.py"],
+        ["--stacks", "moments", "--", "python", "etl.py", "--stacks"],
+        ["--stacks", "off", "on"],
         ["--stacks=moments", "--", "python", "etl.py", "--stacks"],
         ["--name", "--stacks", "--stacks", "true"],
         ["--runs", "5", "--max-memory", "900MB", "--max-duration=10m", "--max-cpu-seconds", "60", "--", "true"],
+        ["-q", "--json", "true"],
+        ["--json", "--quiet", "--format", "text", "--", "true"],
         ["--format=auto", "--format", "human", "true"],
     ],
 )
@@ -99,29 +71,16 @@ def test_the_usual_command_lines_are_parsed_without_click(arguments: list[str]) 
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "line",
     [
-        [],
-        ["--"],
-        ["--help"],
-        ["-h"],
-        ["--unknown", "true"],
-        ["--interval", "0.001", "true"],
-        ["--interval", "nan", "true"],
-        ["--interval", "fast", "true"],
-        ["--format", "JSON", "true"],
-        ["--live=yes", "true"],
-        ["--stacks=always", "true"],
-        ["--name"],
-        ["--runs", "0", "true"],
-        ["--runs", "10001", "true"],
-        ["--max-memory", "900", "true"],
-        ["--max-duration", "10", "true"],
-        ["--max-cpu-seconds", "60s", "true"],
+        *("", "--", "--help", "-h", "--unknown true", "--name", "--live=yes true", "--format JSON true"),
+        *("--interval 0.001 true", "--interval nan true", "--interval fast true", "--stacks=always true"),
+        *("--runs 0 true", "--runs 10001 true", "--max-memory 900 true", "--max-duration 10x true"),
+        "--max-cpu-seconds 60MB true",
     ],
 )
-def test_help_and_errors_are_left_to_click(arguments: list[str]) -> None:
-    assert parse_usual(arguments) is None
+def test_help_and_errors_are_left_to_click(line: str) -> None:
+    assert parse_usual(line.split()) is None
 
 
 def test_every_option_is_parsed_without_click() -> None:
@@ -130,19 +89,12 @@ def test_every_option_is_parsed_without_click() -> None:
         assert parse_usual([option, *values, "true"]) is not None, option
 
 
-@pytest.mark.parametrize(
-    ("output_format", "on_terminal", "in_pipe", "in_file"),
-    [
-        ("auto", "human", "json", "json"),
-        ("human", "human", "human", "human"),
-        ("json", "json", "json", "json"),
-        ("text", "text", "text", "text"),
-    ],
-)
+@pytest.mark.parametrize("output_format", ["human", "json", "text"])
+@pytest.mark.parametrize("has_output", [False, True])
+@pytest.mark.parametrize("is_terminal", [False, True])
 def test_the_report_is_for_a_person_only_on_a_terminal_or_on_request(
-    output_format: Format, on_terminal: str, in_pipe: str, in_file: str
+    output_format: Format, *, has_output: bool, is_terminal: bool
 ) -> None:
-    assert printed_format(output_format, has_output=False, is_terminal=True) == on_terminal
-    assert printed_format(output_format, has_output=False, is_terminal=False) == in_pipe
-    for is_terminal in (False, True):
-        assert printed_format(output_format, has_output=True, is_terminal=is_terminal) == in_file
+    assert printed_format(output_format, has_output=has_output, is_terminal=is_terminal) == output_format
+    chosen = printed_format("auto", has_output=has_output, is_terminal=is_terminal)
+    assert chosen == ("human" if is_terminal and not has_output else "json")

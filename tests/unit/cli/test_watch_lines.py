@@ -1,20 +1,23 @@
 """``task-profiler watch``: its table, its JSON, its screen and its errors."""
 
-import json
+import re
+from collections.abc import Sequence
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
+from profiler.aws_account.running_tasks.running_runs import RunningRun, SeenNotice
+from profiler.aws_account.running_tasks.watched_tasks import WatchedRun
 from profiler.cli.styled_text import ASCII, BLOCKS, Line, Span
-from profiler.cli.watch.alternate_screen import cut_line
-from profiler.cli.watch.watch_lines import json_lines, watch_lines
-from profiler.past_runs.usual_times import UsualDuration
+from profiler.cli.watch_command import _draw, _watch, cut_line, run_document, watch_lines
+from profiler.core.errors import TaskProfilerError
 from profiler.record.record_model import Interval, Report
-from profiler.running_tasks.running_runs import RunningRun, SeenNotice
-from profiler.running_tasks.watched_tasks import WatchedRun
+from profiler.record.usual_duration import UsualDuration
 from tests.command_line import run_here
-from tests.fakes import START_NS
-from tests.running import MESSAGE, checkpoint_at, ended
+from tests.fakes import START_NS, FakeClock
+from tests.running import MESSAGE, checkpoint_at, ended, text
+from tests.unit.aws_account.running_tasks.test_watched_tasks import MISSING, FakeLogs, watched_tasks
 
 USUAL = UsualDuration(median_ms=900_000, p95_ms=1_200_000, runs=9)
 LINE = checkpoint_at(START_NS, task_id="158d1c8044f2", family="nightly-etl")
@@ -100,7 +103,7 @@ def test_a_line_is_cut_to_the_terminal() -> None:
 
 
 def test_the_json_has_the_newest_interval_and_null_for_what_is_unknown() -> None:
-    first, second = map(json.loads, json_lines([watched(notices=(NOTICE,)), watched(usual=None)]).splitlines())
+    first, second = run_document(watched(notices=(NOTICE,))), run_document(watched(usual=None))
     assert first == {
         "taskId": "158d1c8044f2",
         "container": "batch",
@@ -118,14 +121,13 @@ def test_the_json_has_the_newest_interval_and_null_for_what_is_unknown() -> None
     }
     assert (second["usual"], second["notices"]) == (None, [])
     bare = replace(LINE, record=replace(LINE.record, interval=Interval()))
-    unmeasured = json.loads(json_lines([watched(bare)]))
+    unmeasured = run_document(watched(bare))
     assert (unmeasured["vcpuUsed"], unmeasured["memoryUsedMB"]) == (None, None)
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "Name either log groups"),
         (("--log-group", "/ecs/jobs", "--cluster", "jobs"), "Name either log groups"),
         (("", "--cluster", "jobs"), "The name is empty"),
     ],
@@ -134,3 +136,67 @@ def test_a_wrong_command_line_is_a_sentence(words: tuple[str, ...], sentence: st
     done = run_here({}, "watch", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr
+
+
+class InterruptedClock(FakeClock):
+    """A clock that raises KeyboardInterrupt when it has slept for the given number of seconds."""
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__()
+        self.left = seconds
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+def test_a_read_every_15_seconds_and_a_table_every_second() -> None:
+    logs, clock = FakeLogs(), InterruptedClock(40)
+    shown: list[Sequence[str]] = []
+    with pytest.raises(KeyboardInterrupt):
+        _watch(watched_tasks(logs, clock, MISSING), shown.append, clock)
+    assert len(logs.requests) == 3
+    assert len(shown) == 41
+    assert shown[0] == ("Reading what runs now …",)
+    assert shown[-1] == (f"{MISSING} cannot be read: allow logs:FilterLogEvents on the log group.",)
+
+
+def test_past_runs_are_read_while_the_table_is_there() -> None:
+    logs, clock = FakeLogs(), InterruptedClock(1)
+    logs.put(START_NS, text(checkpoint_at(START_NS)))
+    shown: list[Sequence[str]] = []
+
+    def refused() -> None:
+        raise TaskProfilerError("Refused.")
+
+    with pytest.raises(KeyboardInterrupt):
+        _watch(watched_tasks(logs, clock, past=refused), shown.append, clock)
+    assert shown[1:] == [("Reading the usual durations …",), ("The usual durations are unknown. Refused.",)]
+
+
+@pytest.mark.parametrize("size", [(100, 24), (30, 5), (1, 1)])
+def test_what_is_drawn_fits_the_terminal(
+    size: tuple[int, int], monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    columns, rows = size
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("LINES", str(rows))
+    monkeypatch.setenv("NO_COLOR", "1")
+    logs, clock = FakeLogs(), FakeClock()
+    line = checkpoint_at(START_NS, task_id="first")
+    logs.put(START_NS, text(line))
+    watched = watched_tasks(logs, clock)
+    draw = partial(_draw, watched, "/ecs/jobs")
+    draw(["Reading …"])
+    assert "nothing" not in capfdbinary.readouterr().out.decode()
+    watched.refresh()
+    draw(["A sentence that is longer than the terminal, so that it is wrapped."])
+    logs.put(START_NS, text(ended(line)))
+    watched.refresh()
+    draw([])
+    for drawn in capfdbinary.readouterr().out.decode().split("\x1b[H")[1:]:
+        lines = re.sub(r"\x1b\[[KJ]", "", drawn).split("\r\n")
+        assert len(lines) <= rows
+        assert max(map(len, lines)) <= columns

@@ -3,11 +3,12 @@
 import threading
 from collections.abc import Mapping
 
-from profiler.collectors.task_tags import TaskTags
+from profiler.collectors.collector import TaskTags, with_collected
 from profiler.core.clock import SystemClock
 from profiler.core.threads import BackgroundCall
 from profiler.readers import Unavailable
 from profiler.record.record_model import Container, Monitor, Record
+from tests.values import present
 from tests.waiting import wait_until
 
 CHECKPOINT = Record(task_id="1", container=Container(name="batch"), status="running", monitor=Monitor(warnings=("a.",)))
@@ -17,12 +18,11 @@ REPORT = Record(task_id="1", container=Container(name="batch"), status="success"
 def after_answer(answer: Mapping[str, str] | Unavailable, record: Record = REPORT) -> Record:
     request: BackgroundCall[Mapping[str, str] | Unavailable] = BackgroundCall(lambda: answer, SystemClock(), 10)
     assert request.result() == answer
-    return TaskTags(request).add_to_record(record)
+    return with_collected(record, (TaskTags(request),))
 
 
 def warnings(record: Record) -> tuple[str, ...]:
-    assert record.monitor is not None
-    return record.monitor.warnings
+    return present(record.monitor).warnings
 
 
 def test_the_tags_are_in_reports_and_checkpoints() -> None:
@@ -51,8 +51,8 @@ def test_nothing_waits_for_a_request_that_hangs() -> None:
         return {}
 
     tags = TaskTags(BackgroundCall(hang, SystemClock(), 0))
-    assert tags.add_to_record(CHECKPOINT) == CHECKPOINT
-    assert warnings(tags.add_to_record(REPORT))[1:] == (
+    assert with_collected(CHECKPOINT, (tags,)) == CHECKPOINT
+    assert warnings(with_collected(REPORT, (tags,)))[1:] == (
         "The task's tags are missing: /taskWithTags had not answered when the run ended.",
     )
     assert not over.is_set()

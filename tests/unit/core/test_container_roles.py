@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from forwarder.task.batch_log_stream import TaskContainers, identify_containers
-from forwarder.task.task_event import EventContainer, StoppedTask
 from profiler.core.container_roles import Ambiguous, Batch, TaskContainer, container_roles
 from profiler.core.errors import TaskProfilerError
+from profiler.forwarder.task.task_containers import TaskContainers, identify_containers
 from profiler.readers.ecs.reported_containers import select_batch
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.record.task_event import EventContainer, StoppedTask
 from profiler.task_definitions.containers import find_batch, find_monitor, read_containers
 
 ECR = "111122223333.dkr.ecr.us-west-2.amazonaws.com"

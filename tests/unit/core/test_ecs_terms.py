@@ -2,13 +2,13 @@
 
 import pytest
 
-from forwarder.task.batch_log_stream import LogStream, identify_containers
-from forwarder.task.task_event import StoppedTask
 from profiler.core.ecs_terms import AwslogsTarget, awslogs_target
+from profiler.forwarder.task.task_containers import LogStream, identify_containers
 from profiler.local_run.local_record import Placement, apply_placement
 from profiler.monitor.report_delivery import log_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.record_model import Container, Record
+from profiler.record.task_event import StoppedTask
 from profiler.settings import MonitorSettings
 from profiler.sinks import LogTarget
 

@@ -9,15 +9,6 @@ from profiler.core.optional_math import max_known, mean_known, sum_known
 VALUES = st.lists(st.none() | st.integers(-(2**63), 2**63))
 
 
-def test_nothing_known_is_not_0() -> None:
-    assert (max_known(), sum_known(), mean_known()) == (None, None, None)
-    assert (max_known(None, None), sum_known(None), mean_known(None)) == (None, None, None)
-
-
-def test_zero_is_a_known_value() -> None:
-    assert (max_known(None, 0), sum_known(0, None), mean_known(None, 0)) == (0, 0, 0)
-
-
 @given(VALUES)
 def test_the_known_values_alone_count(values: list[int | None]) -> None:
     known = [value for value in values if value is not None]

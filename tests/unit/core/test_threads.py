@@ -9,6 +9,7 @@ from profiler.core.clock import SystemClock
 from profiler.core.threads import BackgroundCall, PeriodicReader, StoppableThread, Waiter, run_with_timeout
 from profiler.core.timestamps import NS_PER_SECOND
 from tests.fakes import FakeClock, seconds
+from tests.values import present
 from tests.waiting import wait_until
 
 _TEST_SECONDS = 10
@@ -295,8 +296,7 @@ def test_an_error_while_closing_wakes_who_waits() -> None:
 def test_a_thread_that_the_system_does_not_start_has_failed_and_nobody_waits_for_it() -> None:
     world = FailingReader()
     world.reader.start()
-    assert world.reader.failure is not None
-    assert world.reader.failure.reason == "the system starts no further thread"
+    assert present(world.reader.failure).reason == "the system starts no further thread"
     assert world.reader.final_reading(3600)
     assert world.reader.wait_for_first_reading(3600)
     assert world.reader.stop(3600)

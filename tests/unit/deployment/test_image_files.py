@@ -11,8 +11,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 import profiler
-from profiler.account_setup.forwarder_zip import requirements_with_hashes
-from profiler.task_definitions.containers import default_image
+from profiler.aws_account.setup.forwarder_zip import requirements_with_hashes
+from profiler.task_definitions.monitor_container import default_image
 from tools import trim_botocore
 
 ROOT = Path(profiler.__file__).parent.parent
@@ -25,25 +25,21 @@ def last_stage() -> str:
     return DOCKERFILE[DOCKERFILE.rindex("\nFROM ") :]
 
 
-def test_the_last_stage_needs_no_shell() -> None:
-    """A base like Google's distroless has none."""
+def test_the_last_stage_needs_no_shell_and_has_no_health_check() -> None:
+    """A base like Google's distroless has no shell, and a check that errs stops the task of an essential monitor."""
     stage = last_stage()
+    assert "HEALTHCHECK" not in DOCKERFILE
     assert "\nRUN " not in stage
     for instruction in ("ENTRYPOINT", "CMD"):
         (words,) = re.findall(rf"^{instruction}\b[^\[\n]*(\[.*\])$", stage, re.MULTILINE)
         assert all(isinstance(word, str) for word in json.loads(words))
 
 
-def test_the_image_has_no_health_check() -> None:
-    """A check that errs stops the task of an essential monitor."""
-    assert "HEALTHCHECK" not in DOCKERFILE
-
-
 def test_the_last_stage_does_not_run_as_root() -> None:
     assert re.findall(r"^USER (.*)$", last_stage(), re.MULTILINE) == ["65532:65532"]
 
 
-@pytest.mark.parametrize("name", ["taskdef/Dockerfile", "taskdef/Dockerfile.neuron", "docs/image.md"])
+@pytest.mark.parametrize("name", ["taskdef/Dockerfile", "taskdef/Dockerfile.neuron", "docs/task-definitions.md"])
 def test_images_carry_the_name_that_task_definitions_use(name: str) -> None:
     named = set(re.findall(r"task-profiler:([0-9][^\s`\"')]*)", (ROOT / name).read_text()))
     assert {tag.removesuffix("-neuron").removesuffix("-arm64") for tag in named} == {VERSION}
@@ -72,13 +68,13 @@ def test_the_context_holds_what_the_wheel_is_made_of_and_nothing_else() -> None:
 
 def test_whatever_goes_into_the_image_is_pinned_with_hashes() -> None:
     pinned = {path.name for path in PINNED.glob("*.txt")}
-    assert pinned == {"build.txt", "core.txt", "gpu.txt", "prometheus.txt", "stacks.txt"}
+    assert pinned == {"build.txt", "core.txt", "gpu.txt", "stacks.txt"}
     for name in pinned:
         for line in requirements_with_hashes(PINNED / name):
             assert re.fullmatch(r"[\w.-]+==[\w.]+( --hash=sha256:[0-9a-f]{64})+", line), line
 
 
-@pytest.mark.parametrize("extra", ["", "gpu", "prometheus", "stacks"])
+@pytest.mark.parametrize("extra", ["", "gpu", "stacks"])
 def test_the_pinned_versions_are_those_that_the_package_takes(extra: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = project["optional-dependencies"][extra] if extra else project["dependencies"]
@@ -103,7 +99,7 @@ def test_botocore_keeps_the_services_that_are_called() -> None:
     called = {
         name
         for path in sources
-        if path.parent.name != "account_setup"
+        if path.parent.name not in ("forwarder", "notices", "search_cluster", "setup")
         for name in re.findall(r'(?:client|_open)\(\s*"([a-z-]+)"', path.read_text())
     }
     assert {"logs", "ecs", "lambda", "scheduler", "iam"} <= called

@@ -89,15 +89,11 @@ def test_the_monitor_has_time_to_leave(name: str) -> None:
     assert batch["stopTimeout"] <= MAX_STOP_TIMEOUT_SECONDS
 
 
-def test_only_the_scheduled_task_with_shared_process_ids_shares_them() -> None:
-    assert [name for name in DEFINITIONS if "pidMode" in read(name)] == ["fargate-pid-mode.json"]
-
-
 def test_the_wrapper_runs_the_batch() -> None:
     (batch,) = read("wrapper.json")["containerDefinitions"]
-    assert batch["entryPoint"][:2] == ["task-profiler", "run"]
+    assert batch["entryPoint"][:5] == ["python3", "-I", "-m", "profiler", "run"]
     assert batch["entryPoint"][-1] == "--"
-    assert read(JOB)["containerProperties"]["command"][:2] == ["task-profiler", "run"]
+    assert read(JOB)["containerProperties"]["command"][:5] == ["python3", "-I", "-m", "profiler", "run"]
 
 
 @pytest.mark.parametrize("name", POLICIES)

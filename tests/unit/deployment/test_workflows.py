@@ -11,10 +11,8 @@ from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parents[3]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-FORMS = sorted(set((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")) - {ROOT / ".github/ISSUE_TEMPLATE/config.yml"})
 MAKEFILE = (ROOT / "Makefile").read_text()
 PYPI_PUBLISH = "pypa/gh-action-pypi-publish@release/v1"  # its maintainers' stable branch
-ELEMENTS = {"markdown", "input", "textarea", "dropdown", "checkboxes"}
 
 
 def read(path: Path) -> Any:
@@ -71,15 +69,3 @@ def test_a_release_publishes_what_the_check_builds() -> None:
     assert upload["with"]["path"] == "dist/release"
     assert all("build" in jobs[name]["needs"] for name in ("image", "github", "pypi"))
     assert {name for name, job in jobs.items() if "permissions" in job} == {"image", "github", "pypi"}
-
-
-@pytest.mark.parametrize("form", FORMS, ids=lambda path: path.stem)
-def test_an_issue_form_has_what_github_requires(form: Path) -> None:
-    document = read(form)
-    assert {"name", "description", "body"} <= document.keys() <= {"name", "description", "body", "labels"}
-    assert {element["type"] for element in document["body"]} <= ELEMENTS
-    asked = [element for element in document["body"] if element["type"] != "markdown"]
-    ids = [element["id"] for element in asked]
-    assert len(ids) == len(set(ids))
-    assert all(element["attributes"]["label"] for element in asked)
-    assert any(element.get("validations", {}).get("required") for element in asked)

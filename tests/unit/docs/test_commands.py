@@ -9,8 +9,12 @@ from pathlib import Path
 import click
 import pytest
 
+from profiler.aws_account.setup.stack_deployment import StackRequest
+from profiler.aws_account.setup.stack_template import StackTemplate, find_gap, parse_parameters
 from profiler.cli.app import group
+from profiler.cli.commands.setup import stack
 from tests.documentation import ROOT, blocks, commands_of, pages, synopses
+from tests.stack import TEMPLATE
 from tools.commands_page import PAGE, leaves, text
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=str)
@@ -63,6 +67,35 @@ def test_every_command_line_of_ours_is_one_that_the_command_takes(page: Path, tm
             parse(words)
         except click.ClickException as error:
             pytest.fail(f"{shlex.join(words)}: {error.format_message()}")
+
+
+@PAGES
+def test_every_setup_stack_deploys_a_stack_that_does_something(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The template's rules accept the values, and reports or notifications arrive somewhere."""
+    template, requests = StackTemplate(TEMPLATE.read_text()), list[StackRequest]()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
+    monkeypatch.setattr("profiler.cli.setup.stack_output.deploy", lambda request, *_, **__: requests.append(request))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_REGION"):
+        monkeypatch.setenv(name, "us-east-1")
+    for words in commands_of("task-profiler", page, tmp_path):
+        if words[:2] == ["setup", "stack"] and "--delete" not in words:
+            monkeypatch.chdir(tmp_path)
+            for file in (word[1:] for word in words if word.startswith("@")):
+                (tmp_path / file).write_text("https://hooks.slack.com/services/T/B/x")
+            stack.main(words[2:], standalone_mode=False)
+    assert requests or page not in (Path("README.md"), Path("docs/tutorial.md"), Path("docs/forwarder.md"))
+    for request in requests:
+        secrets = dict.fromkeys(request.secrets, "name")
+        given = {**parse_parameters(request.parameters, template.names), **request.settings, **secrets}
+        engine = {"SearchEngine": "opensearch"} if "OpenSearchArn" in given else {}  # as the domain answers
+        values = template.values({**given, **engine}, {})
+        template.check_values(values | {"CodeBucket": "bucket", "CodeKey": "code.zip"})
+        template.check_rules(values)
+        assert find_gap(values) is None
 
 
 def test_a_misspelt_option_a_missing_one_and_an_unknown_command_are_found() -> None:
@@ -133,6 +166,15 @@ def test_every_target_of_make_is_there(page: Path, tmp_path: Path) -> None:
     lines += [code.split()[1:] for code in inline_code(page) if re.match(r"make [a-z]", code)]
     named = {word for words in lines for word in words if re.fullmatch(r"[a-z][a-z0-9-]*", word)}
     assert named <= targets()
+
+
+def test_the_tests_that_contributors_run_alone_are_there(tmp_path: Path) -> None:
+    calls = commands_of("pytest", Path("CONTRIBUTING.md"), tmp_path)
+    assert len(calls) == 2
+    for place, *options in calls:
+        assert (ROOT / place).exists()
+        names = options[1::2]
+        assert all(any(f"def {name}" in file.read_text() for file in (ROOT / place).rglob("*.py")) for name in names)
 
 
 @PAGES

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "contributing" / "faults.md").read_text()
+PAGE = (ROOT / "docs" / "faults.md").read_text()
 DEFINED = re.compile(r"^def (test_\w+)\(", re.MULTILINE)
 
 

@@ -4,11 +4,12 @@ import re
 from datetime import UTC
 from pathlib import Path
 
-from profiler.cli.show.run_page import View, page_lines
-from profiler.cli.show.size_lines import find_advice
-from profiler.cli.show.two_runs import compare
 from profiler.cli.styled_text import BLOCKS, render_lines
-from profiler.past_runs.run_source import PastRun
+from profiler.cli.terminal.page_parts import View
+from profiler.cli.terminal.run_page import page_lines
+from profiler.cli.terminal.size_lines import find_advice
+from profiler.cli.terminal.two_runs import compare
+from profiler.runs.past_runs.run_source import PastRun
 from profiler.sizing.prices import PriceOverrides
 from tests.documentation import blocks
 from tests.run_sources import ListedRuns
@@ -44,7 +45,7 @@ def printed() -> str:
 
 
 def test_the_guide_shows_the_output_with_omissions() -> None:
-    text = shown("docs/how-to/after-a-bad-night.md")
+    text = shown("docs/after-a-bad-night.md")
     assert OMISSION in text
     assert is_shortened(text, printed())
 

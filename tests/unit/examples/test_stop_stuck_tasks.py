@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from moto import mock_aws
 
-from forwarder.notices.notice_event import run_notice
+from profiler.forwarder.notices.event_details import run_notice
 from profiler.record.notice_model import Notice
 from tests.cloudformation import REGION, MotoStack, create_stack, lint_template, validate_arguments
 from tests.shown_runs import stuck_notice

@@ -1,7 +1,6 @@
 """The document of a report, compared with the index templates."""
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.documents import Document, report_document
-from forwarder.function_settings import ForwarderSettings
-from forwarder.subscription import LogEvent, Payload, log_line_document
-from forwarder.task_lines import InvalidReport
 from profiler.core.timestamps import parse_datetime
+from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.subscription import LogEvent, Payload, log_line_document
+from profiler.forwarder.task_lines import InvalidReport
 from profiler.record.activity_model import TimeBreakdown
 from profiler.record.metric_catalogue import TIME_PARTS
 from profiler.record.record_model import (
@@ -25,6 +24,7 @@ from profiler.record.record_model import (
     Cost,
     Distribution,
     Gpu,
+    GpuIdle,
     Interval,
     Metrics,
     Monitor,
@@ -33,6 +33,7 @@ from profiler.record.record_model import (
     Recommendation,
     Record,
     Report,
+    decode,
     encode,
 )
 from tests.shown_runs import waiting
@@ -78,7 +79,12 @@ FULL = Record(
         block_write_bytes=8,
     ),
     gpus=(
-        Gpu(uuid="G1", utilization_percent=Distribution(avg=10.0, max=90.0), energy_joules=5.0),
+        Gpu(
+            uuid="G1",
+            utilization_percent=Distribution(avg=10.0, max=90.0),
+            sm_active_percent=Distribution(avg=4.0, max=80.0),
+            energy_joules=5.0,
+        ),
         Gpu(
             uuid="G2",
             utilization_percent=Distribution(avg=30.0, max=50.0),
@@ -86,6 +92,7 @@ FULL = Record(
             energy_joules=6.5,
         ),
     ),
+    gpu_idle=GpuIdle(percent=63.5, gpu_hours=0.25),
     neuron=Neuron(
         cores=(NeuronCore(index=0, utilization_percent=PERCENT), NeuronCore(index=1)),
         device_memory_used_mb=Distribution(max=77.0),
@@ -110,7 +117,7 @@ def document(
         line = encode(report).decode()
     except OverflowError:
         line = "a line with a number that only other encoders write"
-    made = report_document(report, line, prefix="task", kibana_url=kibana_url)
+    made = report_document(report, line, ForwarderSettings(kibana_url=kibana_url))
     assert isinstance(made, Document)
     return made
 
@@ -178,6 +185,8 @@ def test_the_document_has_exactly_the_expected_fields() -> None:
             "gpu": {
                 "count": 2,
                 "percent": {"avg": 20.0, "max": 90.0},
+                "sm_active": {"percent": {"avg": 4.0, "max": 80.0}},
+                "idle": {"percent": 63.5, "hours": 0.25},
                 "memory_mb": {"avg": 7.0, "max": 9.0},
                 "energy_joules": 11.5,
             },
@@ -258,7 +267,7 @@ def test_waste_is_absent_where_nothing_can_be_saved() -> None:
 )
 def test_a_report_without_a_time_is_invalid(time: str) -> None:
     assert isinstance(
-        report_document(Report(time=time, type="task.report", record=FULL), "", prefix="task"), InvalidReport
+        report_document(Report(time=time, type="task.report", record=FULL), "", ForwarderSettings()), InvalidReport
     )
 
 
@@ -305,34 +314,22 @@ def test_a_log_line_without_a_valid_time_is_rejected(timestamp: int | None) -> N
 
 
 @pytest.mark.parametrize("code", [2**31, -(2**31) - 1, 2**70])
-def test_an_exit_code_beyond_32_bits_is_left_out_with_a_warning(code: int) -> None:
-    made = document(msgspec.structs.replace(FULL, exit_code=code))
-    assert "exit_code" not in made.fields["task"]
-    (warning,) = made.warnings
-    assert FULL.task_id in warning
+def test_an_exit_code_beyond_32_bits_is_left_out(code: int) -> None:
+    assert "exit_code" not in document(msgspec.structs.replace(FULL, exit_code=code)).fields["task"]
 
 
-def test_a_number_that_no_index_can_store_is_left_out_with_a_warning() -> None:
-    metrics = Metrics(duration_ms=10**30, network_rx_bytes=2**63, network_tx_bytes=5)
-    made = document(msgspec.structs.replace(FULL, metrics=metrics))
-    assert "duration" not in made.fields["event"]
-    assert made.fields["usage"]["network"] == {"tx_bytes": 5}
-    assert msgspec.json.encode(made.fields)
-    (warning,) = made.warnings
-    assert FULL.task_id in warning
-    assert set(re.findall(r"[\w.]+_\w+|event\.duration", warning)) == {
-        "usage.duration_ms",
-        "usage.network.rx_bytes",
-        "event.duration",
-    }
-
-
-@given(st.integers(-(2**66), 2**66))
-def test_an_integer_is_stored_or_named_in_a_warning(number: int) -> None:
-    made = document(msgspec.structs.replace(FULL, metrics=Metrics(network_rx_bytes=number)))
-    is_stored = -(2**63) <= number < 2**63
-    assert made.fields.get("usage", {}).get("network", {}).get("rx_bytes") == (number if is_stored else None)
-    assert [("usage.network.rx_bytes" in warning) for warning in made.warnings] == ([] if is_stored else [True])
+@pytest.mark.parametrize("number", [9 * 10**12, 10**18, 2**63, 10**30])
+def test_an_index_can_store_every_integer_of_a_decoded_report(number: int) -> None:
+    metrics = Metrics(duration_ms=number, network_rx_bytes=number, network_tx_bytes=5)
+    report = Report(
+        time="2026-03-01T00:10:13Z", type="task.report", record=msgspec.structs.replace(FULL, metrics=metrics)
+    )
+    text = json.dumps(msgspec.to_builtins(report))
+    made = report_document(decode(text), text, ForwarderSettings())
+    assert isinstance(made, Document)
+    assert made.fields["usage"]["network"]["tx_bytes"] == 5
+    numbers = [made.fields["event"].get("duration", 0), *made.fields["usage"]["network"].values()]
+    assert all(-(2**63) <= stored < 2**63 for stored in numbers)
 
 
 @pytest.mark.parametrize("status", ["rebooted", "", "unknown"])

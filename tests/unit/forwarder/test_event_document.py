@@ -7,20 +7,22 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
-from forwarder.delivery_errors import SearchClusterError
-from forwarder.documents import Document, report_document
-from forwarder.event_document import event_documents
-from forwarder.run_links import ecs_task, kibana_task, log_stream
-from forwarder.search_cluster.document_delivery import DeliveryResult, deliver
-from forwarder.search_cluster.interface import ItemResult
-from forwarder.task.batch_log_stream import LogStream, batch_container
-from forwarder.task.find_report import ReportLine
-from forwarder.task.stop_classification import determine_outcome
-from forwarder.task.task_event import StoppedTask
-from forwarder.task_lines import read_line
+from profiler.forwarder.delivery_errors import SearchClusterError
+from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.event_document import event_documents
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.notices.announcements import EndedTask, MemoryRetry
+from profiler.forwarder.run_links import ecs_task, kibana_task, log_stream
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, deliver
+from profiler.forwarder.search_cluster.interface import ItemResult
+from profiler.forwarder.task.find_report import ReportLine
+from profiler.forwarder.task.task_containers import LogStream, batch_container
+from profiler.forwarder.task_lines import read_line
 from profiler.record.record_model import Report
+from profiler.record.task_end import determine_outcome
+from profiler.record.task_event import StoppedTask
 from tests.fake_search import FakeSearchCluster
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.task.test_task_event import task
@@ -46,7 +48,7 @@ def report_line(text: str) -> ReportLine:
 
 
 def of_report(text: str) -> list[Document]:
-    document = report_document(report_line(text).report, text, prefix="task")
+    document = report_document(report_line(text).report, text, ForwarderSettings())
     assert isinstance(document, Document)
     return [document]
 
@@ -54,7 +56,7 @@ def of_report(text: str) -> list[Document]:
 def of_event(ended: StoppedTask, text: str | None = None) -> list[Document]:
     batch = batch_container(ended, "batch")
     outcome = determine_outcome(ended, batch)
-    return [*event_documents(ended, batch, outcome, None if text is None else report_line(text), prefix="task")]
+    return [*event_documents(ended, batch, outcome, None if text is None else report_line(text), ForwarderSettings())]
 
 
 def write(cluster: FakeSearchCluster, documents: Sequence[Document]) -> DeliveryResult:
@@ -107,6 +109,40 @@ def test_the_end_comes_from_the_event_and_the_numbers_from_the_report_in_any_ord
     assert "interval" not in document
 
 
+COST: dict[str, Any] = {"cost": {"usd": 0.02, "priceBasis": "us-west-2 FARGATE X86_64 2026-09 on-demand price"}}
+SAVING: dict[str, Any] = {"recommendation": {"vcpu": 0.5, "memoryMB": 1024, "savingPercent": 50.0, "reasons": []}}
+ON_SPOT = task(capacityProviderName="FARGATE_SPOT", containers=[{"name": "batch", "exitCode": 0}])
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        ("report", "event with the report"),
+        ("event with the report",),
+        ("event with the report", "report"),
+        ("event", "report"),
+        ("event with a checkpoint", "report"),
+        ("report", "event", "report"),
+    ],
+)
+def test_a_run_on_spot_costs_a_fraction_of_the_on_demand_price(order: tuple[str, ...]) -> None:
+    """Only the event knows that it was on Spot."""
+    writes = steps(report(**COST, **SAVING), ON_SPOT)
+    document = written(*(writes[name] for name in order))
+    assert document["task"]["capacity_provider"] == "FARGATE_SPOT"
+    assert document["cost"] == {"usd": 0.006, "waste_usd": 0.003}
+
+
+@pytest.mark.parametrize(
+    ("provider", "basis"), [("FARGATE", "us-west-2"), ("FARGATE_SPOT", "with TASK_PROFILER_PRICE_VCPU_HOUR")]
+)
+def test_another_capacity_provider_and_own_prices_leave_the_cost(provider: str, basis: str) -> None:
+    ended = task(capacityProviderName=provider, containers=[{"name": "batch", "exitCode": 0}])
+    text = report(cost={"usd": 0.02, "priceBasis": basis})
+    for order in (("report", "event with the report"), ("event", "report")):
+        assert written(*(steps(text, ended)[name] for name in order))["cost"] == {"usd": 0.02}
+
+
 any_report = st.fixed_dictionaries(
     {},
     optional={
@@ -132,6 +168,21 @@ def test_every_order_and_repetition_gives_the_same_document(
     needed = data.draw(st.sampled_from([["report", "event"], ["event with the report"]]))
     order = data.draw(st.permutations([*drawn, *needed]))
     assert written(*(writes[step] for step in order)) == expected
+
+
+RETRIES = (MemoryRetry(sentence="x", retried_as="9" * 32), MemoryRetry(sentence="x", retry_of="8" * 32))
+
+
+@pytest.mark.parametrize("retry", RETRIES)
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_the_other_task_of_a_retry_stays_in_any_order(retry: MemoryRetry, order: tuple[int, ...]) -> None:
+    """The last write is an event that is repeated after the retry could no longer be asked for."""
+    batch = batch_container(FAILED, "batch")
+    outcome = determine_outcome(FAILED, batch)
+    first = event_documents(FAILED, batch, outcome, None, ForwarderSettings(), retry=retry)
+    writes = [list(first), of_report(report()), of_event(FAILED, report())]
+    task_fields = written(*(writes[number] for number in order), of_report(report()))["task"]
+    assert (task_fields.get("retried_as"), task_fields.get("retry_of")) == (retry.retried_as, retry.retry_of)
 
 
 class Racing(FakeSearchCluster):
@@ -199,9 +250,8 @@ def test_the_links_of_a_run_that_ended_without_a_report_are_those_of_the_event()
         batch,
         determine_outcome(FAILED, batch),
         report_line(CHECKPOINT),
-        prefix="task",
+        ForwarderSettings(kibana_url="https://kibana"),
         log=stream,
-        kibana_url="https://kibana",
     )
     ended = FAILED.execution_stopped_at or FAILED.stopped_at
     assert document.initial_fields["links"] == {
@@ -212,23 +262,22 @@ def test_the_links_of_a_run_that_ended_without_a_report_are_those_of_the_event()
     assert "links" not in document.fields  # an existing document keeps those of its report
 
 
+@pytest.mark.parametrize("line", [None, report_line(CHECKPOINT), report_line(report())])
+def test_the_notification_links_a_run_to_the_same_times_as_its_document(line: ReportLine | None) -> None:
+    outcome = determine_outcome(FAILED, None)
+    batch = batch_container(FAILED, "batch")
+    stream = LogStream(group="/ecs/jobs", stream="ecs/batch/0123")
+    documents = event_documents(
+        FAILED, batch, outcome, line, ForwarderSettings(kibana_url="https://kibana"), log=stream
+    )
+    announced = EndedTask(task=FAILED, outcome=outcome, report_line=line, log=stream).links("https://kibana")
+    assert documents[0].initial_fields["links"]["run"] == announced.kibana
+    assert None not in asdict(announced).values()
+
+
 def test_the_document_leaves_out_status_and_interval_of_a_checkpoint() -> None:
     document = written(of_event(UNKNOWN, CHECKPOINT))
     assert document["usage"]["memory"]["used_mb"]["max"] == 500
     assert (document["task"]["status"], document["event"]["outcome"]) == ("unknown", "unknown")
     assert "exit_code" not in document["task"]
     assert "interval" not in document
-
-
-def test_a_checkpoint_in_its_own_index_keeps_its_interval() -> None:
-    (document,) = of_report(CHECKPOINT)
-    assert (document.upsert, document.is_report) == (None, False)
-    assert document.fields["interval"]["end"] == "2026-03-01T10:12:28.000Z"
-
-
-def test_without_an_indexable_report_the_document_has_only_the_event() -> None:
-    report_part, event_part = of_event(FAILED, report())
-    rejected = replace(report_part, id="another")
-    document = written([event_part])
-    assert rejected.is_report
-    assert (document["task"]["status"], document["task"]["complete"]) == ("failure", False)

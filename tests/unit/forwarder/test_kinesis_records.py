@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.delivery_errors import DeliveryError, PayloadError
-from forwarder.function_settings import ForwarderSettings
-from forwarder.kinesis_records import StreamResult, forward_records, is_stream_event
-from forwarder.search_cluster.document_delivery import deliver
-from forwarder.subscription import Counts
+from profiler.forwarder.delivery_errors import DeliveryError, PayloadError
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.kinesis_records import StreamResult, forward_records, is_stream_event
+from profiler.forwarder.search_cluster.document_delivery import deliver
+from profiler.forwarder.subscription import Counts
 from tests.fakes import FakeInvocationTime
 from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, fails, takes_all
 from tests.unit.forwarder.test_subscription import CONTROL, DOCUMENT, REPORT, RecordingWriter
@@ -65,28 +65,22 @@ def test_all_records_are_one_bulk_request() -> None:
 BAD_DATA: list[object] = [None, 5, "no base64!", base64.b64encode(b"plain").decode(), packed([1])]
 
 
+@pytest.mark.parametrize("settings", [WITH_QUEUE, WITHOUT_QUEUE], ids=["queue", "no queue"])
 @pytest.mark.parametrize("data", BAD_DATA, ids=["missing", "number", "no base64", "no gzip", "no document"])
-def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(data: object) -> None:
+def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(data: object, settings: ForwarderSettings) -> None:
     cluster, store = FakeCluster(takes_all), KeepingStore()
-    result, _ = forwarded(cluster, store, WITH_QUEUE, record(1, reports("a")), record(2, data), record(3, reports("b")))
-    assert result == StreamResult(counts=Counts(indexed=2, failed=1))
+    records = record(1, reports("a")), record(2, data), record(3, reports("b"))
+    result, warnings = forwarded(cluster, store, settings, *records)
     assert set(cluster.taken) == {"a/batch", "b/batch"}
-    (failure,) = store.kept
-    assert failure.document == {
-        "eventID": "shardId-000000000000:2", "eventSourceARN": STREAM, "sequenceNumber": "2", "data": data
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("data", BAD_DATA, ids=["missing", "number", "no base64", "no gzip", "no document"])
-def test_without_a_queue_an_undecodable_record_is_reported_as_failed(data: object) -> None:
-    cluster, store = FakeCluster(takes_all), KeepingStore()
-    result, warnings = forwarded(
-        cluster, store, WITHOUT_QUEUE, record(1, reports("a")), record(2, data), record(3, reports("b"))
-    )
-    assert result.as_response() == {"batchItemFailures": [{"itemIdentifier": "2"}]}
-    assert set(cluster.taken) == {"a/batch", "b/batch"}
-    assert store.kept == []
-    assert "Record 2 of the stream cannot be decoded" in warnings[0]
+    if settings is WITH_QUEUE:
+        assert result == StreamResult(counts=Counts(indexed=2, failed=1))
+        assert [failure.document for failure in store.kept] == [
+            {"eventID": "shardId-000000000000:2", "eventSourceARN": STREAM, "sequenceNumber": "2", "data": data}
+        ]
+    else:
+        assert result.as_response() == {"batchItemFailures": [{"itemIdentifier": "2"}]}
+        assert store.kept == []
+        assert "Record 2 of the stream cannot be decoded" in warnings[0]
 
 
 def test_an_invalid_report_does_not_fail_its_record() -> None:
@@ -121,11 +115,6 @@ def test_records_of_another_source_are_an_error(records: object) -> None:
     assert is_stream_event({"Records": records})
     with pytest.raises(PayloadError, match="correct the function's trigger"):
         forward_records({"Records": records}, WITH_QUEUE, RecordingWriter().deliver, KeepingStore().keep, print)
-
-
-def test_an_event_of_a_subscription_is_not_a_stream_event() -> None:
-    assert not is_stream_event({"awslogs": {"data": ""}})
-    assert not is_stream_event([])
 
 
 GOOD_DATA = (reports("a", "b"), packed(CONTROL), packed({**DOCUMENT, "logEvents": [5, {}]}))

@@ -4,21 +4,20 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import pytest
 
-from forwarder.delivery_errors import DeliveryError, InProgressError, SettingsError
-from forwarder.notices.ended_task import EndedTask
-from forwarder.run_export import RunExport, exported_run
-from forwarder.search_cluster.failure_store import Failure, message_body
-from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.find_report import ReportLine
-from forwarder.task.stop_classification import Outcome
 from profiler.core.timestamps import parse_ns
+from profiler.forwarder.delivery_errors import DeliveryError, InProgressError, SettingsError
+from profiler.forwarder.notices.announcements import EndedTask
+from profiler.forwarder.run_export import RunExport, exported_run
+from profiler.forwarder.search_cluster.document_delivery import Failure, message_body
+from profiler.forwarder.task.find_report import ReportLine
+from profiler.forwarder.task.task_containers import LogStream
 from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter, TransportError
 from profiler.otlp.otlp_settings import Targets, read_targets
 from profiler.otlp.run_signals import signals_of
 from profiler.record.record_model import decode
+from profiler.record.task_end import Outcome
 from tests.fakes import FakeClock
 from tests.unit.forwarder.task.test_task_event import ARN, task
 from tests.unit.forwarder.test_task_stopped import report
@@ -50,13 +49,16 @@ class Backend:
         self.table_error: Exception | None = None
         self.settings_error: SettingsError | None = None
         self.keeps = keeps
+        self.statuses: dict[str, int] = {}
+        self.warned: set[str] = set()
         self.clock = FakeClock()
 
     def transport(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
         self.urls.append(url)
         if self.status == 0:
             raise TransportError("the server cannot be reached (X)")
-        return HttpAnswer(status=self.status, headers={}, body=b"")
+        status = self.statuses.get(url.rpartition("/")[2], self.status)
+        return HttpAnswer(status=status, headers={}, body=b"")
 
     def keep(self, failures: Sequence[Failure]) -> None:
         if self.keep_error is not None:
@@ -83,6 +85,7 @@ class Backend:
             keep=self.keep if self.keeps else None,
             warn=self.warnings.append,
             now_ns=lambda: NOW_NS,
+            warned=self.warned,
         )
 
     def export(self, max_seconds: float = 5.0) -> None:
@@ -107,6 +110,29 @@ def test_the_record_of_a_run_that_was_not_exported_is_kept() -> None:
     assert (document["taskId"], document["status"]) == (task().id, "failure")
     (warning,) = backend.warnings
     assert warning.startswith(f"The run of task {task().id} was not exported: the failure queue keeps its record.")
+    backend.export()
+    assert len(backend.failures) == 1
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_signal_that_the_backend_does_not_take_is_one_warning(status: int) -> None:
+    backend = Backend()
+    backend.statuses = {"metrics": status}
+    for number in range(3):
+        run = ended(report(), taskArn=f"{ARN}{number}")
+        backend.run_export().export(run, backend.once, lambda: 5.0)
+    assert (backend.failures, len(backend.done)) == ([], 3)
+    (warning,) = backend.warnings
+    assert warning == (
+        "All runs are exported without a part. The metrics were not exported: the server answered "
+        f"{status} (OTLP_ENDPOINT)."
+    )
+
+
+@pytest.mark.parametrize("statuses", [dict.fromkeys(("traces", "logs", "metrics"), 403), {"logs": 404, "metrics": 500}])
+def test_a_run_that_the_backend_does_not_take_as_a_whole_is_kept(statuses: dict[str, int]) -> None:
+    backend = Backend()
+    backend.statuses = statuses
     backend.export()
     assert len(backend.failures) == 1
 
@@ -174,20 +200,6 @@ def test_the_time_counts_from_the_answer_of_the_table() -> None:
     assert backend.failures[0].reason == "The invocation had no time left."
 
 
-def test_invalid_settings_fail_nothing() -> None:
-    backend = Backend()
-    backend.settings_error = SettingsError("OTLP_ENDPOINT must be an address.")
-    backend.export()
-    assert backend.failures[0].reason == "OTLP_ENDPOINT must be an address."
-
-
-def test_without_time_nothing_is_sent() -> None:
-    backend = Backend()
-    backend.export(max_seconds=0.1)
-    assert backend.urls == []
-    assert backend.failures[0].reason == "The invocation had no time left."
-
-
 # The record
 
 
@@ -234,17 +246,6 @@ def test_an_unknown_verdict_leaves_that_of_the_report() -> None:
     unknown = Outcome(status="unknown", category="unknown", out_of_memory=False)
     assert exported_run(ended(report(), outcome=unknown), NOW_NS).record.status == "failure"
     assert exported_run(ended(report("task.checkpoint"), outcome=unknown), NOW_NS).record.status == "unknown"
-
-
-def test_an_unknown_batch_has_no_name_of_a_container() -> None:
-    unknown = exported_run(msgspec.structs.replace(ended(containers=[]), container=None), NOW_NS)
-    resource = signals_of(unknown)["traces"]["resourceSpans"][0]["resource"]["attributes"]
-    names = {one["key"]: one["value"].get("stringValue") for one in resource}
-    assert "container.name" not in names
-    assert names["service.name"] == "nightly"
-    nameless = msgspec.structs.replace(unknown, record=msgspec.structs.replace(unknown.record, family=None))
-    span = signals_of(nameless)["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"][0]
-    assert span["name"] == "unknown_service"
 
 
 def test_a_task_that_never_started_is_exported() -> None:

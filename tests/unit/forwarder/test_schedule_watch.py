@@ -5,21 +5,20 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from forwarder.delivery_errors import DeliveryError, ForwarderError, NoticeError, ReadError, SearchClusterError
-from forwarder.function_settings import ALL_SUBJECTS, NoticeSettings, Subject
-from forwarder.notices.channel import Announcement, ChannelKind
-from forwarder.schedule_announcements import ScheduleAnnouncer
-from forwarder.schedule_watch import Account, ScheduleWatch
-from forwarder.search_cluster.family_durations import FamilyDuration, FamilyDurations
-from profiler.aws_account.account_schedules import FoundSchedules
 from profiler.aws_account.missed_reasons import MissedReasons
+from profiler.aws_account.scheduled_targets import FoundSchedules
+from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, NoticeError, ReadError, SearchClusterError
+from profiler.forwarder.function_settings import ALL_SUBJECTS, NoticeSettings, Subject
+from profiler.forwarder.notices.announcements import Announcement, ChannelKind
+from profiler.forwarder.schedule_watch import Account, ScheduleAnnouncer, ScheduleWatch
+from profiler.forwarder.search_cluster.family_runs import FamilyDurations
 from profiler.record.notice_model import ScheduleNoticeLine
+from profiler.record.usual_duration import UsualDuration
 from profiler.schedules.due_outcomes import KEPT_NS
-from profiler.schedules.rule_memory import RuleMemory
 from profiler.schedules.schedule_model import ClusterTasks, Schedule, StartedTask
-from profiler.schedules.task_memory import TaskMemory
+from profiler.schedules.watch_memory import RuleMemory, TaskMemory
 from tests.fake_cloudtrail import FakeCloudTrail, event, run_task
 from tests.unit.schedules.test_due_outcomes import CLUSTER, MINUTE, at, schedule, task
 
@@ -48,7 +47,10 @@ class FakeChannel:
 class UnreadableTrail(FakeCloudTrail):
     """CloudTrail that throttles."""
 
+    asked = 0
+
     def lookup_events(self, **given: Any) -> dict[str, Any]:
+        self.asked += 1
         raise ClientError({"Error": {"Code": "ThrottlingException", "Message": "Rate exceeded"}}, "LookupEvents")
 
 
@@ -59,6 +61,7 @@ class World:
         self.schedules = list(schedules)
         self.tasks: list[StartedTask] = []
         self.problems: tuple[str, ...] = ()
+        self.unread = 0
         self.broken: dict[str, str] = {}
         self.trail = FakeCloudTrail()
         self.channels = [FakeChannel("slack"), FakeChannel("event-bus")]
@@ -77,7 +80,9 @@ class World:
     def look(self, now: float) -> dict[str, int]:
         """One invocation. Returns the counts that are not 0."""
         account = Account(
-            schedules=lambda: FoundSchedules(schedules=tuple(self.schedules), problems=self.problems),
+            schedules=lambda: FoundSchedules(
+                schedules=tuple(self.schedules), problems=self.problems, unread=self.unread
+            ),
             tasks=self._read,
             remember=self.memory.add,
             rules=self.rules,
@@ -93,7 +98,7 @@ class World:
             may_read=lambda: self._count("clusters_left"),
             may_announce=lambda: self._count("notices_left"),
         )
-        return {name: count for name, count in watch.look().as_response().items() if count and name != "schedules"}
+        return {name: count for name, count in asdict(watch.look()).items() if count and name != "schedules"}
 
     @property
     def slack(self) -> list[str]:
@@ -201,6 +206,15 @@ def test_a_rule_is_not_missed_while_cloudtrail_cannot_be_read() -> None:
     assert [world.look(now) for now in (81, 86)] == [{"missed": 1}, {}]
 
 
+def test_a_rule_that_was_seen_unchanged_since_before_the_due_time_needs_no_cloudtrail() -> None:
+    world = World(*(schedule(name, kind="rule", created_ns=None) for name in ("nightly", "weekly")))
+    trail = world.trail = UnreadableTrail()
+    world.tasks = [task(0.2, 10, by=f"events-rule/{name}") for name in ("nightly", "weekly")]
+    world.tasks.append(task(100, 110, by="events-rule/nightly"))
+    assert [world.look(now) for now in (55, 76, 101)] == [{}, {"missed": 2}, {"late": 1}]
+    assert trail.asked == 1  # for the reasons, and after the first error no more
+
+
 def test_a_task_of_a_rule_that_was_changed_since_is_not_late() -> None:
     world = World(schedule(kind="rule", created_ns=None))
     world.tasks = [task(0.2, 10, by="events-rule/nightly"), task(100, 110, by="events-rule/nightly")]
@@ -260,6 +274,18 @@ def test_a_schedule_that_cannot_be_read_hides_no_other() -> None:
     assert world.slack == ["missed"]
 
 
+def test_nothing_is_judged_before_all_schedules_are_read_and_nothing_is_lost() -> None:
+    world = World(schedule())
+    world.unread = 2000
+    assert world.look(76) == {"unknown": 2000}
+    world.problems = ("The schedule other could not be read.",)
+    with pytest.raises(ReadError, match="other"):
+        world.look(81)
+    assert world.slack == []
+    world.unread, world.problems = 0, ()
+    assert world.look(86) == {"missed": 1}
+
+
 def test_an_expression_that_cannot_be_read_is_counted() -> None:
     world = World(
         schedule("a", "cron(oops)"), schedule("b"), schedule("c", "rate(1 hour)", kind="rule", created_ns=None)
@@ -297,7 +323,7 @@ def test_notify_selects_what_is_announced_but_all_is_stored(
 ) -> None:
     world = World(schedule())
     world.tasks = [task(0.2, started_ns=at(1)), task(60.2)]
-    world.durations = {("etl", "jobs"): FamilyDuration(p95_ms=60_000, runs=9)}
+    world.durations = {("etl", "jobs"): UsualDuration(median_ms=60_000, p95_ms=60_000, runs=9)}
     world.settings = NoticeSettings(subjects=subjects, families=families)
     world.look(136)
     assert world.slack == announced
@@ -306,7 +332,9 @@ def test_notify_selects_what_is_announced_but_all_is_stored(
 
 def slow_world(**durations: float) -> World:
     world = World(schedule())
-    world.durations = {(name, "jobs"): FamilyDuration(p95_ms=p95_ms, runs=40) for name, p95_ms in durations.items()}
+    world.durations = {
+        (name, "jobs"): UsualDuration(median_ms=p95_ms, p95_ms=p95_ms, runs=40) for name, p95_ms in durations.items()
+    }
     world.tasks = [task(0.2, started_ns=at(1))]
     return world
 

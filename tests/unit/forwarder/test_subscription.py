@@ -13,16 +13,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forwarder.delivery_errors import PayloadError
-from forwarder.documents import Document
-from forwarder.function_settings import ForwarderSettings
-from forwarder.search_cluster.document_delivery import DeliveryResult, deliver
-from forwarder.search_cluster.failure_store import Failure, message_body
-from forwarder.search_cluster.interface import bulk_lines
-from forwarder.subscription import MAX_PAYLOAD_BYTES, Counts, LogEvent, Payload, decode_event, forward, read_event
-from forwarder.task_lines import InvalidReport, read_line
+from profiler.forwarder.delivery_errors import PayloadError
+from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure, deliver, message_body
+from profiler.forwarder.search_cluster.interface import bulk_lines
+from profiler.forwarder.subscription import (
+    MAX_PAYLOAD_BYTES,
+    Counts,
+    LogEvent,
+    Payload,
+    decode_event,
+    forward,
+    read_event,
+)
+from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.activity_model import StackStep
-from profiler.record.record_model import Report
+from profiler.record.record_model import Report, decode
 from tests.fakes import FakeInvocationTime
 from tests.shown_runs import waiting_stacks
 from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, takes_all
@@ -88,7 +95,6 @@ def gzip_members(*parts: bytes) -> dict[str, Any]:
 def test_every_gzip_member_is_read() -> None:
     whole = json.dumps(DOCUMENT).encode()
     assert decode_event(gzip_members(whole[:50], b"", whole[50:])) == (DECODED,)
-    assert decode_event(gzip_members(whole, whole + b"\n")) == (DECODED, DECODED)
 
 
 def test_a_truncated_gzip_member_is_an_error() -> None:
@@ -121,20 +127,6 @@ def test_a_damaged_log_event_does_not_affect_the_others(bad: bytes, kept: str, r
     assert damaged == Failure(kept, reason)
     assert isinstance(payload, Payload)
     assert payload.log_events == DECODED.log_events
-
-
-def test_a_log_event_without_a_message_is_refused_alone() -> None:
-    (payload,) = decode_event(damaged_document(b'{"id": "2", "timestamp": 5, "message": null}', b"{}", GOOD))
-    assert isinstance(payload, Payload)
-    settings = ForwarderSettings(forward_log_lines=True)
-    *refused, document = [read_event(payload, line, settings) for line in payload.lines]
-    assert isinstance(document, Document)
-    assert document.id == "1"
-    place = {"logGroup": "/ecs/jobs", "logStream": "ecs/batch/0123"}
-    assert refused == [
-        Failure({**place, "id": "2", "timestamp": 5, "message": None}, "The log event has no message."),
-        Failure({**place, "id": None, "timestamp": None, "message": None}, "The log event has no message."),
-    ]
 
 
 def test_a_lone_surrogate_in_a_line_is_replaced() -> None:
@@ -189,19 +181,6 @@ def test_a_compression_bomb_is_not_unpacked(members: int) -> None:
         decode_event(packed(bomb))
 
 
-GARBAGE = [b"garbage", b"{", b"null", b"[1]", b'{"logEvents": 7}', b"\x00", b"\xff"]
-
-
-@pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
-def test_garbage_after_a_whole_document_is_kept_and_the_document_is_indexed(garbage: bytes) -> None:
-    whole = json.dumps(DOCUMENT).encode()
-    first, second, failure = decode_event(packed(gzip.compress(whole + b"\n" + whole + garbage)))
-    assert (first, second) == (DECODED, DECODED)
-    assert isinstance(failure, Failure)
-    assert failure.document == garbage.decode("utf-8", "backslashreplace")
-    assert failure.reason.startswith("It follows a CloudWatch Logs document: ")
-
-
 TASK, OTHER_TASK = "158d1c8083dd49d6b527399fd6414f5c", "0" * 32
 
 
@@ -225,7 +204,7 @@ def test_a_report_with_a_foreign_identity_goes_to_the_failure_store(
     line = json.dumps({**REPORT, "record": {**REPORT["record"], **record}})  # type: ignore[dict-item]
     payload = event({**DOCUMENT, **document, "logEvents": [{"id": "1", "timestamp": 1, "message": line}]})
     store, writer = KeepingStore(), RecordingWriter()
-    counts = forward(decode_event(payload), ForwarderSettings(), writer.deliver, store.keep, print)
+    counts = forward(decode_event(payload), ForwarderSettings(), writer.deliver, store.keep)
     assert (counts.indexed, counts.failed) == ((1, 0) if is_trusted else (0, 1))
     assert all(failure.document == line and "not trusted" in failure.reason for failure in store.kept)
 
@@ -241,7 +220,7 @@ def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
     events = tuple(LogEvent(str(number), 1, "x" * (number % 7000)) for number in range(10_000))
     settings = ForwarderSettings(forward_log_lines=True)
     payloads = [Payload(log_events=events[:1]), Payload(log_events=events[1:])]
-    counts = forward(payloads, settings, Measuring().deliver, KeepingStore().keep, print)
+    counts = forward(payloads, settings, Measuring().deliver, KeepingStore().keep)
     assert counts.indexed == len(events)
     assert max(held) <= 5 * 1024 * 1024
     assert len(held) > sum(held) // (5 * 1024 * 1024)
@@ -263,7 +242,6 @@ def test_short_lines_count_with_the_size_of_their_fields() -> None:
         ForwarderSettings(forward_log_lines=True),
         Counting().deliver,
         KeepingStore().keep,
-        print,
     )
     assert sizes == [5120, 5120, 1760]
 
@@ -324,7 +302,7 @@ def test_every_line_is_indexed_or_in_the_failure_store_or_raised(
     except PayloadError:
         return
     settings = ForwarderSettings(forward_log_lines=forward_log_lines)
-    counts = forward(payloads, settings, RecordingWriter().deliver, store.keep, lambda _sentence: None)
+    counts = forward(payloads, settings, RecordingWriter().deliver, store.keep)
     assert counts.indexed + counts.skipped + counts.failed == len(events)
     assert counts.failed == len(store.kept)
     assert all(json.loads(message_body(failure)) for failure in store.kept)
@@ -373,7 +351,7 @@ def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) ->
 
     lines = [line, json.dumps(REPORT), *quoted]
     payload = Payload(log_events=tuple(LogEvent(str(number), 1, text) for number, text in enumerate(lines)))
-    counts = forward([payload], ForwarderSettings(forward_log_lines=forward_log_lines), write, store.keep, print)
+    counts = forward([payload], ForwarderSettings(forward_log_lines=forward_log_lines), write, store.keep)
     skipped = 1 if forward_log_lines else 4
     assert counts == Counts(indexed=5 - skipped, skipped=skipped)
     assert store.kept == []
@@ -381,10 +359,17 @@ def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) ->
     assert texts == [json.dumps(REPORT), *(quoted if forward_log_lines else [])]
 
 
-def test_a_report_is_read() -> None:
-    report = read_line(json.dumps(REPORT))
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_is_not_json_is_missing_as_on_the_command_line(number: str) -> None:
+    line = json.dumps({**REPORT, "record": {**REPORT["record"], "metrics": {"durationMs": 0}}}).replace(  # type: ignore[dict-item]
+        ": 0}", f": {number}}}"
+    )
+    assert number in line
+    report = read_line(line)
     assert isinstance(report, Report)
-    assert report.record.task_id == "0123"
+    assert report == decode(line)
+    assert report.record.metrics.duration_ms is None
+    assert isinstance(report_document(report, line, ForwarderSettings()), Document)
 
 
 @pytest.mark.parametrize(

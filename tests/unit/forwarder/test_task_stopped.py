@@ -6,25 +6,38 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import asdict
 
-from forwarder.delivery_errors import DeliveryError, ForwarderError, SearchClusterError, SettingsError
-from forwarder.documents import Document
-from forwarder.function_settings import NoticeSettings
-from forwarder.notices.channel import Announcement, ChannelKind, NoticeChannel, announcement_key
-from forwarder.notices.ended_task import Comparison, EndedTask, UnusualMeasure
-from forwarder.notices.family_comparison import compare
-from forwarder.search_cluster.document_delivery import DeliveryResult
-from forwarder.search_cluster.failure_store import Failure
-from forwarder.task.batch_log_stream import LogStream
-from forwarder.task.find_report import ReportFinder, ReportLine
-from forwarder.task.stop_classification import Outcome
-from forwarder.task.task_event import EventContainer, StoppedTask
-from forwarder.task_lines import read_line
-from forwarder.task_stopped import Index, TaskStoppedHandler
+from profiler.forwarder.delivery_errors import (
+    DeliveryError,
+    ForwarderError,
+    InProgressError,
+    SearchClusterError,
+    SettingsError,
+)
+from profiler.forwarder.documents import Document
+from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings
+from profiler.forwarder.notices.announcements import (
+    Announcement,
+    ChannelKind,
+    Comparison,
+    EndedTask,
+    MemoryRetry,
+    NoticeChannel,
+    UnusualMeasure,
+    announcement_key,
+)
+from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure
+from profiler.forwarder.task.find_report import ReportFinder, ReportLine
+from profiler.forwarder.task.task_containers import LogStream
+from profiler.forwarder.task_lines import read_line
+from profiler.forwarder.task_stopped import Index, TaskStoppedHandler
 from profiler.record.notice_model import encode_notice
-from profiler.record.record_model import Container, Distribution, Metrics, Processor, Record, Report
+from profiler.record.record_model import Cost, Distribution, Report
+from profiler.record.task_event import EventContainer, StoppedTask
 from tests.fakes import FakeInvocationTime
 from tests.shown_runs import stuck_notice, waiting_stacks
+from tests.unit.core.test_container_roles import INJECTED, ROUTER, SIDECARS
 from tests.unit.forwarder.task.test_task_event import ARN, container, definition, task
 
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
@@ -83,11 +96,11 @@ class World:
         self.exported: list[tuple[EndedTask, int]] = []
         self.indexed_reports: list[ReportLine | SearchClusterError | None] | None = None
 
-    def newest(self, place: LogStream) -> Iterator[str]:
+    def newest(self, place: LogStream) -> Iterator[Sequence[str]]:
         self.reads += 1
         if self.log_errors:
             raise self.log_errors.pop(0)
-        return reversed(self.lines.get(place.stream, []))
+        yield self.lines.get(place.stream, [])[::-1]
 
     @property
     def runs(self) -> set[str]:
@@ -98,7 +111,7 @@ class World:
         if self.index_error is not None:
             raise self.index_error
         find = None if self.indexed_reports is None else self.find
-        return Index(prefix="task", deliver=self.deliver, find=find, compare=self.compare)
+        return Index(settings=ForwarderSettings(), deliver=self.deliver, find=find, compare=self.compare)
 
     def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
         """Return the next report, and repeat the last one."""
@@ -149,7 +162,10 @@ class World:
     def handle(
         self, ended: StoppedTask | None = None, *, cluster: bool = True, **settings: Any
     ) -> Mapping[str, object]:
-        handling = TaskStoppedHandler(
+        return asdict(self.handling(cluster=cluster, **settings).handle(ended or task()))
+
+    def handling(self, *, cluster: bool, **settings: Any) -> TaskStoppedHandler:
+        return TaskStoppedHandler(
             lambda: NoticeSettings(**settings),
             describe=self.describe,
             run_log=lambda task, name: ReportFinder(self.newest, self.time, task.id, name),
@@ -159,7 +175,68 @@ class World:
             export=lambda ended: self.exported.append((ended, len(self.notices))),
             warn=self.warnings.append,
         )
-        return handling.handle(ended or task()).as_response()
+
+    def retry(self, retry: MemoryRetry | ForwarderError) -> None:
+        """Handle a killed run, with what becomes of its retry."""
+
+        def start_again(ended: EndedTask, definition: Mapping[str, object] | None) -> MemoryRetry:
+            assert (ended.container, definition) == ("batch", self.described)
+            assert self.documents == [], "the document contains the retry"
+            if isinstance(retry, ForwarderError):
+                raise retry
+            return retry
+
+        self.handling(cluster=True).handle(task(), start_again)
+
+
+class OtherChannel:
+    """Another channel next to Slack."""
+
+    def __init__(self, name: str = "other", *, is_selective: bool = True) -> None:
+        self.name = name
+        self.is_selective = is_selective
+        self.error: ForwarderError | None = None
+        self.posted: list[str] = []
+
+    def accepts(self, kind: ChannelKind) -> bool:
+        return True
+
+    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
+        if self.error is not None:
+            raise self.error
+        self.posted.append(announcement_key(announcement).rpartition("/")[2])
+
+
+def test_a_retry_is_in_the_document_and_in_the_notice() -> None:
+    world = World()
+    retry = MemoryRetry(sentence="Started again.", retried_as="9" * 32)
+    world.retry(retry)
+    assert world.documents[-1].fields["task"]["retried_as"] == "9" * 32
+    assert [notice.retry for notice, _ in world.notices] == [retry]
+
+
+def test_a_retry_that_is_not_possible_yet_raises_after_document_and_notice() -> None:
+    world = World()
+    with pytest.raises(DeliveryError, match="ThrottlingException"):
+        world.retry(DeliveryError("ThrottlingException"))
+    assert "retried_as" not in world.documents[-1].fields["task"]
+    ((notice, _),) = world.notices
+    assert notice.retry is not None
+    assert notice.retry.sentence.startswith("It is not known yet")
+
+
+def test_an_invalid_setting_of_the_retry_says_nothing_about_the_run() -> None:
+    world = World()
+    with pytest.raises(SettingsError):
+        world.retry(SettingsError("RETRY_MAX_MEMORY_MB"))
+    assert [notice.retry for notice, _ in world.notices] == [None]
+
+
+def test_a_retry_that_another_invocation_starts_leaves_the_notice_to_it() -> None:
+    world = World()
+    with pytest.raises(InProgressError):
+        world.retry(InProgressError("busy"))
+    assert world.notices == []
 
 
 def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
@@ -273,37 +350,39 @@ def test_reports_of_other_containers_and_tasks_are_ignored() -> None:
     assert not world.notices[0][0].is_complete
 
 
-def test_a_cluster_that_rejects_everything_does_not_prevent_the_notice() -> None:
-    world = World({BATCH_STREAM: [report()]})
-    world.cluster_error = SearchClusterError("The cluster is away.", status=None)
-    with pytest.raises(DeliveryError, match="The cluster is away"):
+CLUSTER, SLACK, BUS = (DeliveryError(f"{name} is away.") for name in ("The cluster", "Slack", "The bus"))
+NO_SECRET = SettingsError("The secret cannot be read.")
+
+
+@pytest.mark.parametrize(
+    ("failing", "message", "documents", "notices"),
+    [
+        ({"cluster_error": CLUSTER}, "The cluster is away.", 0, 1),
+        ({"rejected": (Failure({}, "bad mapping"),)}, "The cluster refused the task's document: bad mapping", 2, 1),
+        ({"slack_error": SLACK}, "Slack is away.", 2, 0),
+        ({"index_error": NO_SECRET}, "The secret cannot be read.", 0, 1),
+        ({"channel_error": NO_SECRET}, "The secret cannot be read.", 2, 0),
+        ({"index_error": NO_SECRET, "slack_error": SLACK}, "The secret cannot be read. Slack is away.", 0, 0),
+        ({"bus_error": BUS, "slack_error": SLACK}, "Slack is away. The bus is away.", 2, 0),
+    ],
+)
+def test_what_fails_is_raised_after_everything_else_is_done(
+    failing: dict[str, Any], message: str, documents: int, notices: int
+) -> None:
+    world, other = World({BATCH_STREAM: [report()]}), OtherChannel()
+    world.other_channels = [other]
+    other.error = failing.get("bus_error")
+    for name, error in failing.items():
+        setattr(world, name, error)
+    with pytest.raises(ForwarderError) as raised:
         world.handle()
-    assert len(world.notices) == 1
-
-
-def test_a_slack_failure_does_not_prevent_the_document() -> None:
-    world = World({BATCH_STREAM: [report()]})
-    world.slack_error = DeliveryError("Slack is away.")
-    with pytest.raises(DeliveryError, match="Slack is away"):
-        world.handle()
-    assert len(world.runs) == 1
-
-
-def test_invalid_cluster_settings_do_not_prevent_the_notice() -> None:
-    world = World({BATCH_STREAM: [report()]})
-    world.index_error = SettingsError("The secret of the cluster cannot be read.")
-    with pytest.raises(SettingsError, match=r"^The secret of the cluster cannot be read\.$"):
-        world.handle()
-    ((notice, kind),) = world.notices
-    assert (kind, notice.outcome.exit_code, notice.comparison) == ("failure", 1, None)
-
-
-def test_invalid_slack_settings_do_not_prevent_the_document() -> None:
-    world = World({BATCH_STREAM: [report()]})
-    world.channel_error = SettingsError("The secret of Slack cannot be read.")
-    with pytest.raises(SettingsError, match=r"^The secret of Slack cannot be read\.$"):
-        world.handle()
-    assert len(world.runs) == 1
+    assert str(raised.value) == message
+    assert (len(world.documents), len(world.notices), len(other.posted)) == (
+        documents,
+        notices,
+        int(other.error is None),
+    )
+    assert len(world.exported) == 1
 
 
 def test_slack_settings_are_not_read_for_unselected_tasks() -> None:
@@ -328,14 +407,6 @@ def test_invalid_notice_settings_do_not_prevent_the_document() -> None:
     with pytest.raises(SettingsError, match="NOTIFY must be"):
         handling.handle(task())
     assert (len(world.runs), world.notices) == (1, [])
-
-
-def test_two_failures_raise_one_error() -> None:
-    world = World({BATCH_STREAM: [report()]})
-    world.index_error = SettingsError("The address is none.")
-    world.slack_error = DeliveryError("Slack is away.")
-    with pytest.raises(DeliveryError, match=r"^The address is none\. Slack is away\.$"):
-        world.handle()
 
 
 def test_a_failed_comparison_is_left_out_of_the_notice() -> None:
@@ -423,33 +494,6 @@ def test_a_task_without_a_monitor_is_looked_up_once() -> None:
     assert (world.reads, world.time.pauses) == (1, [])
 
 
-class OtherChannel:
-    """Another channel next to Slack."""
-
-    def __init__(self, name: str = "other", *, is_selective: bool = True) -> None:
-        self.name = name
-        self.is_selective = is_selective
-        self.error: ForwarderError | None = None
-        self.posted: list[str] = []
-
-    def accepts(self, kind: ChannelKind) -> bool:
-        return True
-
-    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
-        if self.error is not None:
-            raise self.error
-        self.posted.append(announcement_key(announcement).rpartition("/")[2])
-
-
-def test_a_failed_channel_raises_after_the_other_channels_posted() -> None:
-    world, other = World({BATCH_STREAM: [report()]}), OtherChannel()
-    world.other_channels = [other]
-    world.slack_error = DeliveryError("Slack is away.")
-    with pytest.raises(DeliveryError, match=r"^Slack is away\.$"):
-        world.handle()
-    assert (len(world.notices), len(other.posted), len(world.runs)) == (0, 1, 1)
-
-
 def test_a_retry_repeats_only_the_channel_that_failed() -> None:
     world, other = World({BATCH_STREAM: [report()]}), OtherChannel()
     world.other_channels = [other]
@@ -460,14 +504,6 @@ def test_a_retry_repeats_only_the_channel_that_failed() -> None:
     assert world.handle()["notified"] == "failure"
     assert (len(world.notices), len(other.posted)) == (1, 1)
     assert world.done == {f"{ARN}#world", f"{ARN}#other"}
-
-
-def test_failures_of_all_channels_raise_one_error() -> None:
-    world, other = World({BATCH_STREAM: [report()]}), OtherChannel()
-    world.other_channels = [other]
-    world.slack_error, other.error = DeliveryError("Slack is away."), DeliveryError("The bus is away.")
-    with pytest.raises(DeliveryError, match=r"^Slack is away\. The bus is away\.$"):
-        world.handle()
 
 
 def test_a_non_selective_channel_receives_unselected_tasks() -> None:
@@ -495,6 +531,20 @@ def test_call_stacks_and_notices_before_the_report_are_neither_in_its_way_nor_sh
     assert (world.reads, notice.log_lines, notice.duration_ms) == (2, ("one",), 60000)
 
 
+def test_a_failure_is_announced_without_log_lines_that_cannot_be_read() -> None:
+    world = World({BATCH_STREAM: LINES})
+    line = report()
+    found = read_line(line)
+    assert isinstance(found, Report)
+    world.indexed_reports = [ReportLine(found, line, is_indexed=True)]
+    world.log_errors = [DeliveryError("CloudWatch Logs did not return the log stream (ThrottlingException).")]
+    assert world.handle(log_lines=5)["notified"] == "failure"
+    ((notice, _),) = world.notices
+    assert (notice.log_lines, notice.duration_ms) == ((), 60000)
+    (warning,) = world.warnings
+    assert warning.endswith("has no log lines. CloudWatch Logs did not return the log stream (ThrottlingException).")
+
+
 @pytest.mark.parametrize("detail", [{"containers": [{"name": "batch", "exitCode": 0}]}, {"stopCode": "UserInitiated"}])
 def test_only_a_failure_shows_log_lines(detail: dict[str, Any]) -> None:
     world = World({BATCH_STREAM: LINES})
@@ -502,18 +552,66 @@ def test_only_a_failure_shows_log_lines(detail: dict[str, Any]) -> None:
     assert world.notices[0][0].log_lines == ()
 
 
-def test_a_task_that_is_not_indexed_is_named_in_a_warning() -> None:
-    world = World(described=None)
-    world.handle(task(containers=[]))
-    (sentence,) = world.warnings
-    assert "4dd5853f44b341ee8281f38229bee377 is not indexed" in sentence
+def test_the_notification_and_the_export_of_a_task_on_spot_have_its_price() -> None:
+    basis = "us-west-2 FARGATE X86_64 2026-09 on-demand price"
+    world = World({BATCH_STREAM: [report(cost={"usd": 0.02, "priceBasis": basis})]})
+    world.handle(task(capacityProviderName="FARGATE_SPOT"))
+    ((notice, _),) = world.notices
+    assert notice.record is not None
+    assert notice.record.cost == Cost(usd=0.006, price_basis=f"at least, on FARGATE_SPOT: 30% of {basis}")
+    assert world.exported[0][0].record == notice.record
+    world = World({BATCH_STREAM: [report(cost={"usd": 0.02, "priceBasis": basis})]})
+    world.handle()
+    assert world.notices[0][0].record is not None
+    assert world.notices[0][0].record.cost == Cost(usd=0.02, price_basis=basis)
 
 
-def test_a_rejected_document_is_an_error() -> None:
-    world = World({BATCH_STREAM: [report()]})
-    world.rejected = (Failure({}, "bad mapping"),)
-    with pytest.raises(DeliveryError, match="bad mapping"):
-        world.handle()
+def test_a_report_on_spot_that_comes_while_the_event_is_written_gets_its_price() -> None:
+    text = report(cost={"usd": 0.02})
+    found = read_line(text)
+    assert isinstance(found, Report)
+    world = World(described=WITH_MONITOR)
+    world.indexed_reports = [None, ReportLine(found, text, is_indexed=True)]
+    world.handle(task(capacityProviderName="FARGATE_SPOT"), report_wait_seconds=0.0)
+    first, second = world.documents
+    assert "cost" not in first.fields
+    assert second.fields["cost"] == {"usd": 0.006}
+
+
+@pytest.mark.parametrize("stream", [BATCH_STREAM.replace("/batch/", "/xray/"), MONITOR_STREAM])
+@pytest.mark.parametrize("essential", [True, False])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_batch_that_ends_before_a_sidecar_has_the_cost_of_the_task(
+    *, is_known: bool, essential: bool, stream: str
+) -> None:
+    """Only the last report of a task contains its cost, so that the documents of the task have it once.
+
+    The monitor does not know which containers are essential, so it reports on each.
+    """
+    sidecar = container("xray", essential=essential)
+    described = definition(container("task-monitor", essential=False), sidecar, container("batch"))
+    known: dict[str, Any] = {"cost": {"usd": 0.0123, "priceBasis": "us-west-2 FARGATE X86_64 2026-09"}}
+    lines = [report(container={"name": "xray"}, **(known if is_known else {}))]
+    world = World({BATCH_STREAM: [report()], stream: lines}, described)
+    world.handle(task(containers=[{"name": "xray", "exitCode": 143}, {"name": "batch", "exitCode": 1}]))
+    ((notice, _),) = world.notices
+    assert notice.record is not None
+    assert notice.record.container.name == "batch"
+    assert notice.record.cost == (
+        Cost(usd=0.0123, price_basis="us-west-2 FARGATE X86_64 2026-09") if is_known else None
+    )
+    assert world.exported[0][0].record == notice.record
+    assert all("cost" not in document.fields for document in world.documents)
+
+
+def test_a_report_without_a_cost_is_read_alone_if_the_monitor_knows_the_batch() -> None:
+    monitor = container(
+        "task-monitor", essential=False, environment=[{"name": "TASK_PROFILER_CONTAINER", "value": "batch"}]
+    )
+    described = definition(monitor, container("xray", essential=False), container("batch"))
+    world = World({BATCH_STREAM: [report()]}, described)
+    world.handle(task(containers=[{"name": "xray", "exitCode": 143}, {"name": "batch", "exitCode": 1}]))
+    assert world.reads == 1
 
 
 def test_without_a_cluster_the_notice_is_posted() -> None:
@@ -547,6 +645,8 @@ def test_a_task_with_an_unknown_batch_gets_a_notice_but_no_document() -> None:
     answer = world.handle(task(containers=[]))
     assert (answer["indexed"], answer["notified"]) == (False, "failure")
     assert world.documents == []
+    (sentence,) = world.warnings
+    assert "4dd5853f44b341ee8281f38229bee377 is not indexed" in sentence
 
 
 @pytest.mark.parametrize("listed", [[], [{"name": "task-monitor", "exitCode": 0}]])
@@ -569,148 +669,6 @@ def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition
     assert world.notices[0][0].container == "batch"
 
 
-def ended(duration_ms: float | None, *, processor: Processor | None = None, **of_task: Any) -> EndedTask:
-    metrics = Metrics(duration_ms=duration_ms)
-    record = Record(task_id="1", container=Container(name="batch"), metrics=metrics, processor=processor)
-    fields = {"arn": "1", "definition_arn": "nightly:1", **of_task}
-    return EndedTask(
-        task=StoppedTask(**fields),
-        outcome=Outcome(status="success", category="exit", out_of_memory=False),
-        report_line=ReportLine(Report(time="", type="task.report", record=record), ""),
-    )
-
-
-class FakeCluster:
-    """A search cluster with successful runs of these durations, some of them in the ECS cluster ``jobs``."""
-
-    def __init__(
-        self,
-        durations: list[float],
-        error: SearchClusterError | None = None,
-        in_jobs: int = 0,
-        models: Sequence[str | None] = (),
-    ) -> None:
-        self._durations = durations
-        self._models = models or [None] * len(durations)
-        self._error = error
-        self._in_jobs = in_jobs
-        self.body: Mapping[str, Any] = {}
-
-    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-        if self._error is not None:
-            raise self._error
-        assert index == "task-reports-*"
-        self.body = body
-        sources = [
-            {
-                "usage": {"duration_ms": value},
-                "orchestrator": {"cluster": {"name": "jobs" if number < self._in_jobs else "test"}},
-                **({} if model is None else {"host": {"cpu": {"model": model}}}),
-            }
-            for number, (value, model) in enumerate(zip(self._durations, self._models, strict=True))
-        ]
-        return {"hits": {"hits": [{"_source": source} for source in sources]}}
-
-    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> Any:
-        raise NotImplementedError
-
-    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
-        raise NotImplementedError
-
-
-@pytest.mark.parametrize(
-    ("durations", "duration", "sentence"),
-    [
-        ([1000.0] * 20, 3100, "3.1× longer than the median of the last 20 successful runs."),
-        ([1000.0] * 5, 400, "2.5× shorter than the median of the last 5 successful runs."),
-        ([1000.0] * 5, 1100, "About as long as the median of the last 5 successful runs."),
-    ],
-)
-def test_the_comparison_with_recent_runs(durations: list[float], duration: float, sentence: str) -> None:
-    comparison = compare(FakeCluster(durations), ended(duration), prefix="task")
-    assert comparison == Comparison(text=sentence, is_slow=duration > 3000)
-
-
-@pytest.mark.parametrize(
-    ("durations", "duration"), [([1000.0] * 4, 9000), ([], 9000), ([0.0] * 20, 9000), ([1000.0] * 20, None)]
-)
-def test_without_a_duration_or_enough_runs_there_is_no_comparison(
-    durations: list[float], duration: float | None
-) -> None:
-    assert compare(FakeCluster(durations), ended(duration), prefix="task") is None
-
-
-XEON_8259CL = "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"
-XEON_8375C = "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"
-
-
-@pytest.mark.parametrize(
-    ("own", "last_success", "words"),
-    [
-        (XEON_8259CL, XEON_8375C, " It ran on Xeon 8259CL, the last success on 8375C."),
-        (XEON_8259CL, XEON_8259CL, ""),
-        (None, XEON_8375C, ""),
-        (XEON_8259CL, None, ""),
-    ],
-)
-def test_a_processor_other_than_that_of_the_last_success_is_named(
-    own: str | None, last_success: str | None, words: str
-) -> None:
-    """The first answer of the search is the last success; what the runs before it ran on does not count."""
-    cluster = FakeCluster([1000.0] * 6, models=[last_success, *["Neoverse-N1"] * 5])
-    comparison = compare(cluster, ended(1000, processor=Processor(model=own)), prefix="task")
-    assert comparison is not None
-    assert comparison.text == "About as long as the median of the last 6 successful runs." + words
-    assert "host.cpu.model" in cluster.body["_source"]
-
-
-@pytest.mark.parametrize(
-    ("in_jobs", "sentence"),
-    [
-        (5, "About as long as the median of the last 5 successful runs."),
-        (4, "4.0× shorter than the median of the last 12 successful runs."),
-    ],
-)
-def test_recent_runs_in_the_same_cluster_are_preferred(in_jobs: int, sentence: str) -> None:
-    runs = FakeCluster([1000.0] * in_jobs + [4000.0] * (12 - in_jobs), in_jobs=in_jobs)
-    assert compare(runs, ended(1000, cluster="jobs"), prefix="task") == Comparison(text=sentence)
-
-
-def test_recent_runs_are_those_of_the_same_account_and_region() -> None:
-    cluster = FakeCluster([])
-    arn = "arn:aws:ecs:eu-west-1:111122223333:task/jobs/1"
-    compare(cluster, ended(5, arn=arn, region="eu-west-1"), prefix="task")
-    terms = cluster.body["query"]["bool"]["filter"]
-    assert {"term": {"cloud.account.id": "111122223333"}} in terms
-    assert {"term": {"cloud.region": "eu-west-1"}} in terms
-
-
-def test_without_a_response_from_the_cluster_there_is_no_comparison() -> None:
-    cluster = FakeCluster([], SearchClusterError("away", status=None))
-    assert compare(cluster, ended(5), prefix="task") is None
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {},
-        {"hits": None},
-        {"hits": {"hits": None}},
-        {"hits": {"hits": ["no object"]}},
-        {"hits": {"hits": [{"_source": {"usage": None}}] * 9}},
-        {"hits": {"hits": [{"_source": {"usage": {"duration_ms": "long"}}}] * 9}},
-        {"hits": {"hits": [{}] * 9}},
-        {"hits": {"hits": [{"_source": {"host": {"cpu": "fast"}, "usage": {}}}] * 9}},
-    ],
-)
-def test_an_unexpected_search_response_gives_no_comparison(answer: dict[str, Any]) -> None:
-    class Odd(FakeCluster):
-        def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
-            return answer
-
-    assert compare(Odd([]), ended(5), prefix="task") is None
-
-
 XRAY_AND_BATCH = definition(container("xray-daemon"), container("batch"), container("task-monitor", essential=False))
 
 
@@ -725,6 +683,23 @@ def test_a_failed_batch_next_to_an_essential_sidecar_is_announced_as_a_failure()
     (warning,) = world.warnings
     assert "xray-daemon, batch" in warning
     assert "TASK_PROFILER_CONTAINER" in warning
+
+
+@pytest.mark.parametrize("sidecar", [*SIDECARS.values(), ROUTER], ids=lambda sidecar: sidecar["name"])
+@pytest.mark.parametrize(
+    ("code", "sidecar_code", "status"), [(1, 0, "failure"), (0, 143, "success"), (0, 137, "success")]
+)
+def test_an_essential_sidecar_does_not_decide_how_the_task_ended(
+    sidecar: dict[str, Any], code: int, sidecar_code: int, status: str
+) -> None:
+    """With what AWS injects, and with the event's containers in another order than the definition's."""
+    world = World(described=definition(sidecar, container("batch"), container("task-monitor", essential=False)))
+    codes = {**{one["name"]: 0 for one in INJECTED}, "task-monitor": 0, "batch": code, sidecar["name"]: sidecar_code}
+    ended = task(containers=[{"name": name, "exitCode": exit_code} for name, exit_code in codes.items()])
+    assert world.handle(ended) == {"status": status, "indexed": True, "notified": status}
+    document = world.documents[-1]
+    assert (document.id.rpartition("/")[2], document.fields["task"]["exit_code"]) == ("batch", code)
+    assert document.fields["event"]["outcome"] == status
 
 
 def test_throttled_log_reads_are_repeated() -> None:
@@ -750,15 +725,6 @@ def test_every_ended_run_is_exported_last(settings: dict[str, Any]) -> None:
     world.handle(cluster=False, **settings)
     ((ended, notices),) = world.exported
     assert (ended.is_complete, notices) == (True, len(world.notices))
-
-
-def test_a_run_is_exported_although_everything_else_fails() -> None:
-    world = World({BATCH_STREAM: [report()]})
-    world.cluster_error = SearchClusterError("The cluster is away.", status=None)
-    world.slack_error = DeliveryError("Slack is away.")
-    with pytest.raises(DeliveryError):
-        world.handle()
-    assert len(world.exported) == 1
 
 
 def test_the_docker_labels_of_the_batch_are_known() -> None:

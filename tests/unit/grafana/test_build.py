@@ -10,7 +10,7 @@ import pytest
 from grafana.build_grafana import FILE, render_dashboard
 from grafana.grafana_model import Panel
 from grafana.grafana_panels import PANELS, ROWS, VARIABLES
-from profiler.prometheus.prometheus_metrics import LIVE_METRICS, TASK_LABELS
+from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS, TASK_LABELS
 
 NAMES = {metric.full_name: metric for metric in LIVE_METRICS}
 # Metrics without a panel: they only carry labels for joins.

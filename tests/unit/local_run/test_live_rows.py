@@ -4,10 +4,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from profiler.local_run.live_rows import LiveFigures, NamedProcesses, live_rows
+from profiler.local_run.live_view import LiveFigures, NamedProcesses, live_rows
 from profiler.local_run.terminal_rows import RED, YELLOW, BottomRows, Row, Terminal
-from profiler.past_runs.usual_times import UsualDuration
+from profiler.record.usual_duration import UsualDuration
 
 MIB = 2**20
 GIB = 1024 * MIB
@@ -106,6 +107,12 @@ def test_without_past_runs_the_row_counts_processes_and_threads() -> None:
     assert shown(busy(usual=None))[2] == "Time   1:12      3 processes, 12 threads"
     one = LiveFigures(elapsed_ms=0, threads=1, processes=[NamedProcesses("sh", 1, 0, 0)])
     assert shown(one)[2] == "Time   0:00      1 process, 1 thread"
+
+
+def test_a_row_without_the_time_left_names_the_reason_where_there_is_room() -> None:
+    figures = replace(busy(usual=None), without_usual="no history")
+    assert shown(figures)[2] == "Time   1:12      3 processes, 12 threads · time left unknown: no history"
+    assert shown(figures, 60)[2] == "Time   1:12      3 processes, 12 threads"
 
 
 def test_what_is_not_known_yet_is_a_dash() -> None:

@@ -1,12 +1,13 @@
 import threading
 from collections.abc import Callable
 
+import pytest
+
 from profiler.aggregation.task_record import ResourceLimits
-from profiler.local_run.live_rows import NamedProcesses
-from profiler.local_run.live_view import LiveView, top_processes
+from profiler.local_run.live_view import LiveView, NamedProcesses, top_processes
 from profiler.local_run.terminal_rows import BottomRows, Terminal
-from profiler.past_runs.usual_times import UsualDuration
 from profiler.readers.linux.process_tree import ProcessReading
+from profiler.record.usual_duration import UsualDuration
 from tests.fakes import START_NS, sample, seconds
 from tests.shown_runs import stuck_notice
 
@@ -85,9 +86,18 @@ def time_row(past: UsualDuration | None) -> str:
 
 def test_the_time_left_is_shown_where_the_past_runs_agree() -> None:
     assert "of about 1:40, 1:10 left" in time_row(usual(100, 120))
-    assert "left" not in time_row(None)
-    assert "left" not in time_row(usual(100, 120, runs=2))
-    assert "left" not in time_row(usual(100, 301))
+
+
+@pytest.mark.parametrize(
+    ("past", "reason"),
+    [
+        (None, "no earlier success known"),
+        (usual(100, 120, runs=2), "fewer than 3 earlier successes"),
+        (usual(100, 301), "earlier durations differ too much"),
+    ],
+)
+def test_where_the_time_left_would_be_a_guess_the_row_names_the_reason(past: UsualDuration | None, reason: str) -> None:
+    assert f"time left unknown: {reason}\x1b" in time_row(past)
 
 
 def test_a_history_that_hangs_is_not_waited_for_and_short_runs_do_not_read_it() -> None:

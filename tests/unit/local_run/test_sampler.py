@@ -2,18 +2,15 @@
 
 from collections.abc import Sequence
 
-import pytest
-
 from profiler.aggregation.process_totals import GroupPeak
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector
-from profiler.local_run.command_supervisor import CommandExit, ReapedUsage
-from profiler.local_run.local_record import MemoryPeak, resolve_peak
 from profiler.local_run.sampler import GroupMemory, SampleBuffer
 from profiler.readers.cgroup.command_group import CommandCgroup
 from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.linux.process_tree import ProcessReading
+from tests.values import present
 
 _MIB = 2**20
 
@@ -61,70 +58,6 @@ def test_a_process_outside_of_the_group_invalidates_its_peak() -> None:
     assert memory.final_peak() == GroupPeak(size_bytes=100 * _MIB, includes_all_processes=False)
 
 
-def _ending(largest_rss: int, *, was_only_process: bool = True, written: int = 0) -> CommandExit:
-    reaped = ReapedUsage(max_rss_bytes=largest_rss * _MIB, block_write_bytes=written * _MIB)
-    return CommandExit(
-        exit_code=0, is_stop_requested=False, was_only_process=was_only_process, ignored_sigchld=False, reaped=reaped
-    )
-
-
-def _group_peak(size: int, cache_bytes: int = 0, *, includes_all_processes: bool = True) -> GroupPeak:
-    return GroupPeak(size_bytes=size * _MIB, cache_bytes=cache_bytes, includes_all_processes=includes_all_processes)
-
-
-def test_the_groups_mark_is_the_peak_of_several_processes() -> None:
-    peak = resolve_peak(
-        50 * _MIB, _ending(40, was_only_process=False), _group_peak(800), had_several_processes=True, floor_bytes=0
-    )
-    assert peak == MemoryPeak(size_bytes=800 * _MIB, source="kernel")
-
-
-def test_the_groups_mark_is_known_below_our_own_memory() -> None:
-    peak = resolve_peak(None, _ending(20), _group_peak(3), had_several_processes=False, floor_bytes=20 * _MIB)
-    assert peak == MemoryPeak(size_bytes=3 * _MIB, source="kernel")
-
-
-def test_of_one_process_the_larger_mark_counts() -> None:
-    peak = resolve_peak(None, _ending(60), _group_peak(55), had_several_processes=False, floor_bytes=20 * _MIB)
-    assert peak == MemoryPeak(size_bytes=60 * _MIB, source="kernel")
-
-
-@pytest.mark.parametrize(
-    ("group", "written"),
-    [
-        (_group_peak(800, 8 * _MIB), 0),
-        (_group_peak(800), 8),
-        (_group_peak(800, includes_all_processes=False), 0),
-        (GroupPeak(), 0),
-    ],
-    ids=["cache", "a deleted file", "a process outside", "no mark"],
-)
-def test_a_mark_that_is_not_the_commands_memory_is_not_its_peak(group: GroupPeak, written: int) -> None:
-    ending = _ending(40, was_only_process=False, written=written)
-    peak = resolve_peak(50 * _MIB, ending, group, had_several_processes=True, floor_bytes=0)
-    assert peak == MemoryPeak(size_bytes=50 * _MIB, source="sampled")
-
-
-def test_cache_below_the_unit_of_the_kernel_does_not_count() -> None:
-    ending = _ending(20)
-    assert (
-        resolve_peak(None, ending, _group_peak(1, 200_000), had_several_processes=False, floor_bytes=2**40).source
-        == "kernel"
-    )
-    assert (
-        resolve_peak(None, ending, _group_peak(1, 300_000), had_several_processes=False, floor_bytes=2**40)
-        == MemoryPeak()
-    )
-
-
-def test_a_sample_above_the_processs_own_mark_is_sampled() -> None:
-    """The working set of a group counts files in use; a process's mark does not."""
-    peak = resolve_peak(
-        900 * _MIB, _ending(800), _group_peak(950, 100 * _MIB), had_several_processes=False, floor_bytes=0
-    )
-    assert peak == MemoryPeak(size_bytes=900 * _MIB, source="sampled")
-
-
 class _Gpu(Collector):
     """A fake GPU with given utilizations."""
 
@@ -148,8 +81,7 @@ def test_readings_of_devices_count_for_the_step_that_ends_with_the_tick() -> Non
         buffer.add_devices(gpus, _at(tick))
     buffer.finish(ContainerSample(read_ns=_at(1002.8), cpu_ns=0), _at(2.8))
     buffer.add_devices(gpus, _at(2.8))
-    assert buffer.usage.series is not None
-    assert [step.gpu_percent for step in buffer.usage.series.steps()] == [10, 20, 30]
+    assert [step[5] for step in present(buffer.usage.series).steps()] == [10, 20, 30]
 
 
 def test_readings_of_devices_before_the_first_step_are_kept_together() -> None:
@@ -160,8 +92,7 @@ def test_readings_of_devices_before_the_first_step_are_kept_together() -> None:
         buffer.add_devices(gpus, _at(tick))
     buffer.add(ContainerSample(read_ns=_at(1003), cpu_ns=0), _at(3))
     buffer.add_devices(gpus, _at(3))
-    assert buffer.usage.series is not None
-    assert [step.gpu_percent for step in buffer.usage.series.steps()] == [15, None, 30]
+    assert [step[5] for step in present(buffer.usage.series).steps()] == [15, None, 30]
 
 
 def test_devices_count_for_all_short_steps_of_their_time() -> None:
@@ -173,7 +104,7 @@ def test_devices_count_for_all_short_steps_of_their_time() -> None:
         buffer.add_devices(gpus, _at(tick))
     assert buffer.usage.series is not None
     assert buffer.usage.series.step_ns == _at(0.125)
-    assert [step.gpu_percent for step in buffer.usage.series.steps()] == [10] * 8 + [20] * 8
+    assert [step[5] for step in buffer.usage.series.steps()] == [10] * 8 + [20] * 8
 
 
 def test_the_cpu_time_of_a_short_step_is_counted_with_the_one_before() -> None:

@@ -1,7 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from profiler.monitor.report_delivery import Delivery, OwnStream, log_target
+from profiler.monitor.report_delivery import Delivery, OwnStream, log_target, report_target
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.record.activity_model import ProcessSeries
 from profiler.record.bounded_json_line import encode_line
@@ -61,24 +61,26 @@ def test_a_put_that_fails_later_is_printed_when_it_has_failed() -> None:
     assert (parts.output.lines, parts.log.lines) == ([], [])
     parts.budget.clock.advance(3)
     parts.delivery.print_failed()
-    parts.delivery.finish()
     assert parts.output.lines == [b"line"]
+    parts.delivery.finish()
     assert len(parts.log.events("error")) == 1
 
 
-def test_without_any_time_left_the_line_is_printed_without_a_call() -> None:
+@pytest.mark.parametrize(
+    ("target", "seconds", "said"),
+    [
+        (TARGET, 0, "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS)"),
+        (DeliveryFailure("Set the log group."), 24, "Set the log group."),
+    ],
+)
+def test_without_time_or_a_stream_the_line_is_printed_without_a_call(
+    target: LogTarget | DeliveryFailure, seconds: float, said: str
+) -> None:
     parts = Parts()
-    parts.delivery.deliver(b"line", TARGET, 0)
+    parts.delivery.deliver(b"line", target, seconds)
     assert (parts.output.lines, parts.budget.seconds) == ([b"line"], [])
     (error,) = parts.log.events("error")
-    assert "No time was left in the stop budget (TASK_PROFILER_STOP_SECONDS)" in error
-
-
-def test_an_unknown_stream_prints_the_line_without_a_call() -> None:
-    parts = Parts()
-    parts.delivery.deliver(b"line", DeliveryFailure("Set the log group."), 24)
-    assert parts.output.lines == [b"line"]
-    assert parts.budget.seconds == []
+    assert said in error
 
 
 def test_when_even_the_output_is_gone_that_is_logged() -> None:
@@ -97,34 +99,35 @@ def container(**fields: object) -> ContainerMetadata:
 
 
 def settings(**fields: object) -> MonitorSettings:
-    return MonitorSettings(endpoint_address="http://x", endpoint_version=4, aws_region="us-west-2", **fields)  # type: ignore[arg-type]
+    return replace(SETTINGS, **fields)
 
 
-def test_the_stream_comes_from_the_containers_awslogs_options() -> None:
-    batch = container(log_driver="awslogs", log_options=AWSLOGS)
-    assert log_target(batch, TASK, SETTINGS, None) == LogTarget(
-        group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1"
-    )
+PREFIX_ALONE = {"awslogs-group": "/ecs/jobs", "awslogs-stream-prefix": "ecs"}
 
 
-def test_settings_win_over_the_options() -> None:
-    batch = container(log_driver="awslogs", log_options=AWSLOGS)
-    wanted = settings(log_group="/mine", log_stream="s")
-    assert log_target(batch, TASK, wanted, None) == LogTarget(group="/mine", stream="s", region="us-west-2")
-
-
-def test_a_prefix_alone_is_resolved_as_the_agent_does() -> None:
-    options = {"awslogs-group": "/ecs/jobs", "awslogs-stream-prefix": "ecs"}
-    assert log_target(container(log_driver="awslogs", log_options=options), TASK, SETTINGS, None) == LogTarget(
-        group="/ecs/jobs", stream="ecs/batch/0123", region="us-west-2"
-    )
-
-
-def test_without_any_region_the_tasks_own_is_used() -> None:
-    plain = MonitorSettings(endpoint_address="http://x", endpoint_version=4, log_group="/mine", log_stream="s")
-    target = log_target(container(), TASK, plain, None)
-    assert isinstance(target, LogTarget)
-    assert target.region == "us-east-1"
+@pytest.mark.parametrize(
+    ("options", "given", "target"),
+    [
+        (AWSLOGS, SETTINGS, LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")),
+        (
+            AWSLOGS,
+            settings(log_group="/mine", log_stream="s"),
+            LogTarget(group="/mine", stream="s", region="us-west-2"),
+        ),
+        # As the agent does.
+        (PREFIX_ALONE, SETTINGS, LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="us-west-2")),
+        # The Region of the task.
+        (
+            {},
+            settings(log_group="/mine", log_stream="s", aws_region=None),
+            LogTarget(group="/mine", stream="s", region="us-east-1"),
+        ),
+    ],
+)
+def test_the_stream_comes_from_the_settings_else_from_the_containers_awslogs_options(
+    options: dict[str, str], given: MonitorSettings, target: LogTarget
+) -> None:
+    assert log_target(container(log_driver="awslogs", log_options=options), TASK, given, None) == target
 
 
 @pytest.mark.parametrize(
@@ -134,6 +137,16 @@ def test_an_unknown_stream_names_the_settings(batch: ContainerMetadata) -> None:
     target = log_target(batch, TASK, SETTINGS, None)
     assert isinstance(target, DeliveryFailure)
     assert "TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM" in target.reason
+
+
+def test_awslogs_without_a_prefix_is_named_as_what_is_missing() -> None:
+    """EC2 accepts it: Docker then names the stream after the container's id."""
+    options = {"awslogs-group": "/ecs/jobs", "awslogs-region": "eu-west-1"}
+    target = log_target(container(log_driver="awslogs", log_options=options), TASK, SETTINGS, None)
+    assert target == DeliveryFailure(
+        "Container batch has no awslogs-stream-prefix, so its log stream is unknown: set it in its log configuration "
+        "and the monitor's."
+    )
 
 
 OWN_LOG = {"awslogs-group": "/ecs/own", "awslogs-region": "eu-west-1", "awslogs-stream": "ecs/task-monitor/0123"}
@@ -147,17 +160,7 @@ def with_monitor(**options: str) -> TaskMetadata:
 @pytest.mark.parametrize("batch", [container(), container(log_driver="awslogs", log_options=AWSLOGS)])
 def test_the_monitors_own_log_group_means_its_own_stream(batch: ContainerMetadata) -> None:
     target = log_target(batch, with_monitor(), settings(log_group="/ecs/own"), None)
-    assert target == OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123", region="eu-west-1")
-
-
-def test_the_monitors_own_stream_is_that_of_its_container_whatever_its_name() -> None:
-    watcher = ContainerMetadata(
-        name="watcher", log_driver="awslogs", log_options={**OWN_LOG, "awslogs-stream": "ecs/watcher/0123"}
-    )
-    task = TaskMetadata(arn=TASK.arn, containers=(container(log_driver="awslogs", log_options=AWSLOGS), watcher))
-    batch = task.containers[0]
-    target = log_target(batch, task, settings(log_group="/ecs/own"), watcher)
-    assert target == OwnStream(group="/ecs/own", stream="ecs/watcher/0123", region="eu-west-1")
+    assert target == OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123")
 
 
 def test_a_container_of_the_usual_name_is_not_the_monitor_if_that_is_another() -> None:
@@ -181,10 +184,39 @@ def test_the_own_stream_is_only_for_the_monitors_own_group_without_a_stream_in_t
         assert not isinstance(target, OwnStream)
 
 
-def test_a_line_for_the_own_stream_is_printed_without_an_error() -> None:
+PRINTED = settings(report_stream="monitor")
+
+
+@pytest.mark.parametrize(
+    ("driver", "group", "stream"),
+    [("awslogs", "/ecs/own", "ecs/task-monitor/0123"), ("awsfirelens", None, None)],
+)
+def test_the_chosen_own_stream_is_where_the_log_driver_writes(
+    driver: str, group: str | None, stream: str | None
+) -> None:
+    """Whatever the driver is: the report is printed, and CloudWatch Logs is not called."""
+    monitor = ContainerMetadata(name="task-monitor", log_driver=driver, log_options=OWN_LOG)
+    batch = container(log_driver="awslogs", log_options=AWSLOGS)
+    task = TaskMetadata(arn=TASK.arn, containers=(batch, monitor))
+    target = report_target(batch, task, PRINTED, None)
+    assert isinstance(target, OwnStream)
+    assert (target.group, target.stream) == (group, stream)
     parts = Parts()
-    parts.delivery.deliver(b"line", OwnStream(group="/ecs/own", stream="s"), 0)
-    assert (parts.output.lines, parts.log.lines, parts.streams.lines) == ([b"line"], [], [])
+    parts.delivery.deliver(b"line", target, 24)
+    parts.delivery.finish()
+    assert (parts.output.lines, parts.streams.lines, parts.budget.seconds, parts.log.lines) == ([b"line"], [], [], [])
+
+
+@pytest.mark.parametrize("more", [{}, {"log_group": "/ecs/own"}, {"log_group": "/ecs/own", "log_stream": "s"}])
+def test_a_printed_report_names_the_batchs_stream(more: dict[str, str]) -> None:
+    batch = container(log_driver="awslogs", log_options=AWSLOGS)
+    target = log_target(batch, with_monitor(), settings(report_stream="monitor", **more), None)
+    assert target == LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
+
+
+def test_a_printed_report_of_a_batch_without_awslogs_names_no_stream() -> None:
+    given = settings(report_stream="monitor", log_group="/ecs/own")
+    assert isinstance(log_target(container(), with_monitor(), given, None), DeliveryFailure)
 
 
 def test_the_line_of_the_stacks_comes_before_the_report() -> None:

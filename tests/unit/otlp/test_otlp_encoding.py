@@ -66,24 +66,24 @@ def partial(rejected: int, message: str) -> bytes:
 @pytest.mark.parametrize(
     ("body", "content_type", "said"),
     [
-        (b"", PROTOBUF, (0, "")),
-        (ExportLogsServiceResponse().SerializeToString(), PROTOBUF, (0, "")),
-        (partial(300, "too old"), PROTOBUF, (300, "too old")),
-        (partial(0, "a warning"), PROTOBUF, (0, "a warning")),
-        (b"{}", JSON, (0, "")),
-        (b"", JSON, (0, "")),
-        (b'{"partialSuccess":{}}', JSON, (0, "")),
-        (b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"no"}}', JSON + "; charset=utf-8", (2, "no")),
-        (b'{"partialSuccess":{"rejectedLogRecords":5}}', JSON, (5, "")),
-        (b'{"partialSuccess":{"rejectedDataPoints":{}}}', JSON, (0, "")),
-        (b"<html>", "text/html", (0, "")),
-        (b"\xff\xff", PROTOBUF, (0, "")),
-        (b"\x0a\x7f", PROTOBUF, (0, "")),
-        (b"[1]", JSON, (0, "")),
+        (b"", PROTOBUF, (False, "")),
+        (ExportLogsServiceResponse().SerializeToString(), PROTOBUF, (False, "")),
+        (partial(300, "too old"), PROTOBUF, (True, "too old")),
+        (partial(0, "a warning"), PROTOBUF, (False, "a warning")),
+        (b"{}", JSON, (False, "")),
+        (b"", JSON, (False, "")),
+        (b'{"partialSuccess":{}}', JSON, (False, "")),
+        (b'{"partialSuccess":{"rejectedSpans":"2","errorMessage":"no"}}', JSON + "; charset=utf-8", (True, "no")),
+        (b'{"partialSuccess":{"rejectedLogRecords":5}}', JSON, (True, "")),
+        (b'{"partialSuccess":{"rejectedDataPoints":{}}}', JSON, (False, "")),
+        (b"<html>", "text/html", (False, "")),
+        (b"\xff\xff", PROTOBUF, (False, "")),
+        (b"\x0a\x7f", PROTOBUF, (False, "")),
+        (b"[1]", JSON, (False, "")),
     ],
 )
-def test_a_partial_success_is_read(body: bytes, content_type: str, said: tuple[int, str]) -> None:
-    assert read_acknowledgement(body, content_type) == Acknowledgement(rejected=said[0], message=said[1])
+def test_a_partial_success_is_read(body: bytes, content_type: str, said: tuple[bool, str]) -> None:
+    assert read_acknowledgement(body, content_type) == Acknowledgement(is_rejected=said[0], message=said[1])
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,34 @@
-"""The export within its time, with a played transport and clock."""
+"""The export within its time, with a played transport and clock; the transport, with a real server."""
 
 import gzip
 import json
-from collections.abc import Callable, Mapping
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from botocore.credentials import Credentials
 
+from profiler.core.clock import SystemClock
 from profiler.core.errors import UsageError
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.otlp.otlp_encoding import SIGNALS, Message, Signal
-from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter, Transport, TransportError, export_in_time
+from profiler.otlp.otlp_export import (
+    MAX_ANSWER_BYTES,
+    HttpAnswer,
+    HttpTransport,
+    OtlpExporter,
+    Transport,
+    TransportError,
+    aws_signer,
+    export_in_time,
+)
 from profiler.otlp.otlp_settings import Target, Targets, read_targets
 from tests.fakes import FakeClock
+from tests.http_server import FakeHttpServer
 
 SIGNAL_OF = {"/v1/traces": "traces", "/v1/logs": "logs", "/v1/metrics": "metrics"}
 MESSAGES: dict[Signal, Message] = {"traces": {"resourceSpans": []}, "logs": {"resourceLogs": []}, "metrics": {}}
@@ -93,20 +109,27 @@ def test_a_busy_server_is_asked_again(status: int) -> None:
     assert backend.spent_seconds == pytest.approx(0.5 + 0.25 + 0.5 - 0.1)  # metrics were sent in the first pause
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 408, 413, 500, 501])
-def test_other_errors_are_final(status: int) -> None:
-    backend = Backend({"traces": [answer(status, b'{"message":"no such key hunter2"}')]})
-    (reason,) = backend.export()
-    expected = f"the server answered {status}: no such key ***"
-    assert reason == f"The traces were not exported: {expected} (OTLP_ENDPOINT)."
+PARTIAL = b'{"partialSuccess":{"rejectedSpans":"1","errorMessage":"too\\nold"}}'
+REFUSALS: list[tuple[HttpAnswer | TransportError, str]] = [
+    *(
+        (answer(status, b'{"message":"no such key hunter2"}'), f"the server answered {status}: no such key ***")
+        for status in (400, 401, 403, 404, 408, 413, 500, 501)
+    ),
+    *(
+        (answer(200, b"<html>", content_type=content_type), "the answer is a web page: check the address")
+        for content_type in ("text/html; charset=utf-8", "Text/HTML")
+    ),
+    (answer(307, location="http://elsewhere"), "the server answered 307, a redirect: set the final address"),
+    (answer(200, PARTIAL), "the server rejected a part of it: too old"),
+    (TransportError("the server cannot be reached (X)"), "the server cannot be reached (X)"),
+]
+
+
+@pytest.mark.parametrize(("refusal", "reason"), REFUSALS)
+def test_other_answers_are_final(refusal: HttpAnswer | TransportError, reason: str) -> None:
+    backend = Backend({"traces": [refusal]})
+    assert backend.export() == [f"The traces were not exported: {reason} (OTLP_ENDPOINT)."]
     assert backend.asked == ["traces", "logs", "metrics"]
-
-
-@pytest.mark.parametrize("content_type", ["text/html; charset=utf-8", "Text/HTML"])
-def test_a_web_page_is_no_backend(content_type: str) -> None:
-    backend = Backend({"traces": [answer(200, b"<html>", content_type=content_type)]})
-    expected = "the answer is a web page: check the address (OTLP_ENDPOINT)"
-    assert backend.export() == [f"The traces were not exported: {expected}."]
 
 
 def test_what_a_server_repeats_of_the_address_and_the_signature_is_hidden() -> None:
@@ -124,11 +147,6 @@ def test_what_a_server_repeats_of_the_address_and_the_signature_is_hidden() -> N
     address = {"OTLP_TRACES_ENDPOINT": "https://xray.eu-west-1.amazonaws.com/v1/traces?key=q%2Buery"}
     (reason,) = exporter.export(read_targets(address, signs_for_aws=True), MESSAGES, 5 * NS_PER_SECOND)
     assert "the server answered 403: POST ?***: ***, ***, *** (" in reason
-
-
-def test_an_unreachable_server_is_final() -> None:
-    backend = Backend({"traces": [TransportError("the server cannot be reached (X)")]})
-    assert backend.export() == ["The traces were not exported: the server cannot be reached (X) (OTLP_ENDPOINT)."]
 
 
 def test_retry_after_is_honoured_while_the_others_are_sent() -> None:
@@ -173,24 +191,9 @@ def test_a_server_that_is_always_busy_takes_five_seconds_in_all() -> None:
     assert backend.spent_seconds <= 5
 
 
-def test_a_partial_success_has_failed_and_is_not_repeated() -> None:
-    body = b'{"partialSuccess":{"rejectedSpans":"1","errorMessage":"too\\nold"}}'
-    backend = Backend({"traces": [answer(200, body)]})
-    (reason,) = backend.export()
-    assert reason == "The traces were not exported: the server rejected a part of it: too old (OTLP_ENDPOINT)."
-    assert backend.asked.count("traces") == 1
-
-
 def test_a_warning_is_no_failure() -> None:
     body = b'{"partialSuccess":{"errorMessage":"use another name"}}'
     assert Backend({"traces": [answer(200, body)]}).export() == []
-
-
-def test_a_redirect_is_not_followed() -> None:
-    backend = Backend({"traces": [answer(307, location="http://elsewhere")]})
-    (reason,) = backend.export()
-    assert "the server answered 307, a redirect: set the final address" in reason
-    assert len(backend.requests) == 3
 
 
 def test_a_long_message_is_cut() -> None:
@@ -235,18 +238,18 @@ def test_the_reasons_are_sentences() -> None:
     )
 
 
-def test_invalid_settings_are_a_reason() -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (UsageError("OTLP_ENDPOINT must be an address."), "OTLP_ENDPOINT must be an address."),
+        (ValueError("Invalid header value b'hunter2'"), "The export failed (ValueError)."),
+    ],
+)
+def test_an_error_is_a_reason_and_one_of_ours_is_so_without_its_text(error: Exception, reason: str) -> None:
     def prepare() -> tuple[Targets, Mapping[Signal, Message]]:
-        raise UsageError("OTLP_ENDPOINT must be an address.")
+        raise error
 
-    assert in_time(prepare, Backend()) == "OTLP_ENDPOINT must be an address."
-
-
-def test_an_error_of_ours_is_a_reason_without_its_text() -> None:
-    def prepare() -> tuple[Targets, Mapping[Signal, Message]]:
-        raise ValueError("Invalid header value b'hunter2'")
-
-    assert in_time(prepare, Backend()) == "The export failed (ValueError)."
+    assert in_time(prepare, Backend()) == reason
 
 
 def test_whatever_blocks_is_abandoned() -> None:
@@ -261,4 +264,167 @@ def test_whatever_blocks_is_abandoned() -> None:
     backend = Backend()
     reason = export_in_time(prepare, OtlpExporter(backend, backend.clock, jitter=lambda: 0.0), 0.01)
     released.set()
-    assert reason == "The export took longer than 0.01 s."
+    assert reason == ("Nothing was exported: its settings were not read in time (OTLP_SECRET_ID). The limit is 0.01 s.")
+
+
+class Server(FakeHttpServer):
+    def __init__(self) -> None:
+        super().__init__()
+        self.result: tuple[int, dict[str, str], bytes] = (200, {"Content-Type": "application/json"}, b"{}")
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        self.requests.append((request.path, {name.lower(): value for name, value in request.headers.items()}, body))
+        return self.result
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    served = Server()
+    yield served
+    served.close()
+
+
+def test_a_request_and_its_answer(server: Server) -> None:
+    answer = HttpTransport()(f"{server.url}/v1/traces?a=b", {"x-key": "1", "content-type": "x"}, b"body", 5)
+    assert (answer.status, answer.headers["content-type"], answer.body) == (200, "application/json", b"{}")
+    ((path, headers, body),) = server.requests
+    assert (path, headers["x-key"], headers["content-type"], body) == ("/v1/traces?a=b", "1", "x", b"body")
+
+
+def test_a_redirect_is_an_answer(server: Server) -> None:
+    server.result = (307, {"Location": f"{server.url}/other"}, b"")
+    assert HttpTransport()(server.url, {}, b"", 5).status == 307
+    assert len(server.requests) == 1
+
+
+def test_an_answer_that_is_too_large_is_cut(server: Server) -> None:
+    server.result = (400, {"Content-Type": "text/plain", "Retry-After": "1"}, b"x" * (MAX_ANSWER_BYTES * 3))
+    answer = HttpTransport()(server.url, {}, b"", 5)
+    assert (len(answer.body), answer.headers["retry-after"]) == (MAX_ANSWER_BYTES, "1")
+    bomb = gzip.compress(bytes(50_000_000))
+    server.result = (200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, bomb)
+    assert len(HttpTransport()(server.url, {}, b"", 5).body) <= MAX_ANSWER_BYTES
+
+
+def test_a_connection_that_the_server_closed_after_an_answer_is_replaced() -> None:
+    """urllib3 sees an earlier close by itself; this one comes with the next request."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answers = [
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""),
+            (b"HTTP/1.1 429 X\r\nContent-Length: 0\r\n\r\n",),
+        ]
+
+        def serve() -> None:
+            for sent in answers:
+                with listener.accept()[0] as connection:
+                    for part in sent:
+                        connection.recv(65536)
+                        connection.sendall(part)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        transport, url = HttpTransport(), f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert [transport(url, {}, b"x", 5).status for _ in answers] == [200, 429]
+        thread.join()
+
+
+class DrippingServer:
+    """Answers a byte every 20 ms, so that no single read is late."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._ended = threading.Event()
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=self._drip, args=self._listener.accept()[:1], daemon=True).start()
+
+    def _drip(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            for byte in b"HTTP/1.1 200 OK\r\nX-Pad: " + b"x" * 60_000:
+                if self._ended.wait(0.02):
+                    return
+                connection.sendall(bytes([byte]))
+
+    def close(self) -> None:
+        self._ended.set()
+        self._listener.close()
+
+
+@pytest.fixture
+def dripping() -> Iterator[DrippingServer]:
+    served = DrippingServer()
+    yield served
+    served.close()
+
+
+def test_an_answer_that_drips_ends_at_the_limit(dripping: DrippingServer) -> None:
+    with pytest.raises(TransportError, match=r"^the server did not answer completely within 0\.3 s$"):
+        HttpTransport()(dripping.url, {}, b"x", 0.3)
+
+
+def test_a_signal_whose_endpoint_drips_leaves_the_others_their_time(server: Server, dripping: DrippingServer) -> None:
+    targets = read_targets({"OTLP_ENDPOINT": server.url, "OTLP_TRACES_ENDPOINT": f"{dripping.url}/v1/traces"})
+    signals: dict[Signal, Message] = {"traces": {}, "logs": {}, "metrics": {}}
+    exporter = OtlpExporter(HttpTransport(), SystemClock(), jitter=lambda: 0.0)
+    reason = export_in_time(lambda: (targets, signals), exporter, 3)
+    assert reason is not None
+    assert reason.startswith("The traces were not exported: the server did not answer completely within ")
+    assert reason.endswith(" s (OTLP_TRACES_ENDPOINT).")
+    assert {path for path, _, _ in server.requests} == {"/v1/logs", "/v1/metrics"}
+
+
+def test_a_new_connection_that_is_closed_is_final() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        accepted: list[None] = []
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    listener.accept()[0].close()
+                    accepted.append(None)
+
+        threading.Thread(target=serve, daemon=True).start()
+        with pytest.raises(TransportError):
+            HttpTransport()(f"http://127.0.0.1:{listener.getsockname()[1]}", {}, b"x", 5)
+        assert len(accepted) <= 1
+
+
+def test_without_a_server_the_reason_has_no_address(server: Server) -> None:
+    server.close()
+    with pytest.raises(TransportError, match=r"^the server cannot be reached \(\w+\)$"):
+        HttpTransport()(f"{server.url}/secret", {}, b"", 1)
+
+
+def test_an_address_of_https_that_speaks_http(server: Server) -> None:
+    with pytest.raises(TransportError, match=r"^the server does not speak TLS: check whether the address begins with "):
+        HttpTransport()(server.url.replace("http", "https", 1), {}, b"", 5)
+
+
+def test_a_damaged_body_is_an_error(server: Server) -> None:
+    server.result = (200, {"Content-Encoding": "gzip"}, b"no gzip")
+    with pytest.raises(TransportError):
+        HttpTransport()(server.url, {}, b"", 5)
+
+
+def test_requests_are_signed_for_their_service() -> None:
+    targets = read_targets({"OTLP_ENDPOINT": "https://xray.eu-west-1.amazonaws.com"}, signs_for_aws=True)
+    sign = aws_signer(lambda: Credentials("AKIA", "secret", "token"))
+    for target, service in zip(targets.values(), ("xray", "logs", "monitoring"), strict=True):
+        headers = sign(target, {"content-type": "x", "x-aws-log-group": "/g"}, b"body")
+        authorization = headers["Authorization"]
+        assert authorization.startswith("AWS4-HMAC-SHA256 Credential=AKIA/")
+        assert f"/eu-west-1/{service}/aws4_request" in authorization
+        assert "content-type;host;x-amz-date;x-amz-security-token;x-aws-log-group" in authorization
+        assert (headers["X-Amz-Security-Token"], headers["content-type"]) == ("token", "x")
+
+
+def test_without_credentials_nothing_is_signed() -> None:
+    target = read_targets({"OTLP_ENDPOINT": "https://xray.eu-west-1.amazonaws.com"}, signs_for_aws=True)["traces"]
+    with pytest.raises(UsageError, match="OTLP_AWS_AUTH finds no AWS credentials"):
+        aws_signer(lambda: None)(target, {}, b"")

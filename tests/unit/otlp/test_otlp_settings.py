@@ -18,11 +18,8 @@ def test_one_address_leads_to_all_signals() -> None:
         "logs": "https://otlp.example.com/team/v1/logs",
         "metrics": "https://otlp.example.com/team/v1/metrics",
     }
-
-
-def test_the_path_of_a_signal_precedes_the_query() -> None:
-    found = urls({"OTLP_ENDPOINT": "https://otlp.example.com/team/?key=a/b"})
-    assert found["logs"] == "https://otlp.example.com/team/v1/logs?key=a/b"
+    with_query = urls({"OTLP_ENDPOINT": "https://otlp.example.com/team/?key=a/b"})
+    assert with_query["logs"] == "https://otlp.example.com/team/v1/logs?key=a/b"
 
 
 def test_the_address_of_a_signal_is_complete_and_precedes() -> None:

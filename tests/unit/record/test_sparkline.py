@@ -40,13 +40,6 @@ def test_without_a_scale_every_value_is_lowest(top: float) -> None:
     assert sparkline([0, 5], width=2, top=top) == "▁▁"
 
 
-def test_a_series_of_uneven_buckets_keeps_every_value() -> None:
-    """Of 7 values in 3 buckets, each peak is in exactly one bucket."""
-    for position in range(7):
-        values = [1.0 if index == position else 0.0 for index in range(7)]
-        assert sparkline(values, width=3, top=1).count("█") == 1
-
-
 @given(values=VALUES, width=WIDTHS, top=TOPS, ascii_only=st.booleans())
 def test_the_line_has_its_length_and_its_characters(
     values: list[float | None], width: int, top: float, *, ascii_only: bool

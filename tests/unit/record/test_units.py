@@ -8,14 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.record.units import (
+    format_change,
     format_count,
     format_duration,
     format_memory,
+    format_part,
+    format_peak,
+    format_percent,
     format_task_size,
     format_usd,
     format_vcpu,
 )
-from tests.formats import DOLLARS, DURATIONS, MEMORY, VCPUS
+from tests.formats import CHANGES, DOLLARS, DURATIONS, MEMORY, PERCENTS, VCPUS
 
 
 @pytest.mark.parametrize(("milliseconds", "expected"), DURATIONS)
@@ -28,9 +32,31 @@ def test_memory(megabytes: float, expected: str) -> None:
     assert format_memory(megabytes) == expected
 
 
+def test_a_peak_that_the_kernel_did_not_count_may_have_been_higher() -> None:
+    assert [format_peak(10.46, source) for source in ("kernel", "sampled", None)] == ["10 MB", "≥10 MB", "≥10 MB"]
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "expected"),
+    [("0.1 vCPU", "2 vCPU", "0.1 of 2 vCPU"), ("300 MB", "2 GB", "300 MB of 2 GB"), ("3 %", "100 %", "3 of 100 %")],
+)
+def test_a_part_of_a_whole_has_one_unit_if_they_share_it(part: str, whole: str, expected: str) -> None:
+    assert format_part(part, whole) == expected
+
+
 @pytest.mark.parametrize(("count", "expected"), VCPUS)
 def test_vcpus(count: float, expected: str) -> None:
     assert format_vcpu(count) == expected
+
+
+@pytest.mark.parametrize(("percent", "expected"), PERCENTS)
+def test_percentages(percent: float, expected: str) -> None:
+    assert format_percent(percent) == expected
+
+
+@pytest.mark.parametrize(("new", "old", "expected"), CHANGES)
+def test_changes(new: float, old: float, expected: str) -> None:
+    assert format_change(new, old, format_memory) == expected
 
 
 @pytest.mark.parametrize(("usd", "expected"), DOLLARS)

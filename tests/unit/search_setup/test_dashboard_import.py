@@ -50,10 +50,10 @@ class FakeUi(DashboardsServer):
         ("2.19.2", "classic"),
         ("3.0.0", "classic"),
         ("7.10.2", "classic"),
-        ("7.15.1", "classic"),
-        ("7.16.0", "lens"),
-        ("7.17.29", "lens"),
-        ("8.0.0", "lens"),
+        ("7.16.0", "classic"),
+        ("7.17.29", "classic"),
+        ("8.1.3", "classic"),
+        ("8.2.0", "lens"),
         ("9.2.3", "lens"),
         ("8.11.0-SNAPSHOT", "lens"),
     ],
@@ -63,7 +63,9 @@ def test_each_server_gets_the_charts_it_knows(version: str, flavour: str) -> Non
 
 
 def test_lens_is_refused_by_name_before_anything_is_installed() -> None:
-    with pytest.raises(TaskProfilerError, match=r"OpenSearch Dashboards 2\.19 has no Lens charts.*--flavour classic"):
+    with pytest.raises(
+        TaskProfilerError, match=r"OpenSearch Dashboards 2\.19 cannot show the Lens charts.*--flavour classic"
+    ):
         choose_flavour(read_version(FakeUi(version="2.19.2")), "lens")
     assert choose_flavour(read_version(FakeUi(version="8.11.0")), "classic") == "classic"
 

@@ -6,11 +6,11 @@ import pytest
 import requests
 
 from profiler.core.errors import UsageError
-from profiler.search_setup.search_servers import open_session
+from profiler.search_setup.search_servers import ClusterServer, DashboardsServer, open_session
 
 KEY = {"ELASTICSEARCH_API_KEY": "a2V5"}
 NAME = {"ELASTICSEARCH_USERNAME": "me", "ELASTICSEARCH_PASSWORD": "pw"}
-OF_THE_FUNCTIONS = {"ELASTICSEARCH_SECRET_ID": "search", "OPENSEARCH_AWS_AUTH": "true"}
+OF_THE_FUNCTIONS = {"ELASTICSEARCH_SECRET_ID": "search"}
 
 
 def sent(session: requests.Session) -> str | None:
@@ -30,7 +30,7 @@ def sent(session: requests.Session) -> str | None:
         (None, "me:pw", OF_THE_FUNCTIONS, "Basic bWU6cHc="),
         (None, None, {**OF_THE_FUNCTIONS, **KEY}, "ApiKey a2V5"),
         (None, None, {**OF_THE_FUNCTIONS, **NAME}, "Basic bWU6cHc="),
-        (None, None, {"ELASTICSEARCH_SECRET_ID": " ", "OPENSEARCH_AWS_AUTH": "false"}, None),
+        (None, None, {"ELASTICSEARCH_SECRET_ID": " "}, None),
         (None, "me:pä€", {}, "Basic bWU6cMOk4oKs"),
     ],
 )
@@ -52,17 +52,20 @@ def test_a_netrc_does_not_replace_what_was_given(
     assert sent(open_session(api_key, user, {})) == header
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [{"ELASTICSEARCH_SECRET_ID": "search"}, {"OPENSEARCH_AWS_AUTH": "True"}, {"OPENSEARCH_AWS_AUTH": "1"}],
-)
-def test_what_only_the_functions_can_use_is_not_passed_over(environment: dict[str, str]) -> None:
-    with pytest.raises(UsageError, match=r"for the forwarder's functions only: give --api-key or --user"):
-        open_session(None, None, environment)
+def test_a_secret_that_only_the_functions_can_read_is_not_passed_over() -> None:
+    with pytest.raises(UsageError, match=r"for the forwarder's functions only: give --api-key, --user or --aws-auth"):
+        open_session(None, None, {"ELASTICSEARCH_SECRET_ID": "search"})
+
+
+@pytest.mark.parametrize("host", ["a1.eu-west-1.aoss.amazonaws.com", "a1.cn-north-1.aoss.amazonaws.com.cn:443"])
+def test_a_collection_of_opensearch_serverless_is_refused_at_once(host: str) -> None:
+    for server in (ClusterServer, DashboardsServer):
+        with pytest.raises(UsageError, match=r"^OpenSearch Serverless is not supported"):
+            server(f"https://{host}/_dashboards", requests.Session())
 
 
 @pytest.mark.parametrize("key", ["hunter2\r", "hunter2\n", "hunter2€", "“hunter2”"])
 def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(key: str) -> None:
-    with pytest.raises(UsageError, match="a character that no key has") as error:
+    with pytest.raises(UsageError, match="an invalid character") as error:
         open_session(key, None, {})
     assert "hunter2" not in str(error.value)

@@ -4,14 +4,19 @@ from typing import Any
 import pytest
 
 from profiler.core.errors import TaskProfilerError
+from profiler.core.index_names import IndexPeriod
+from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.search_setup.template_install import (
     Engine,
     Method,
     ServerResponse,
     SetupFiles,
     SetupStep,
-    detect_engine,
+    detect_product,
     install_templates,
+    setup_files,
     with_index_prefix,
 )
 
@@ -26,10 +31,7 @@ FILES = SetupFiles(
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 INDICES = ["task-reports-2026.11", "task-checkpoints-2026.11", "task-notices-2026.11"]
-_VERSIONS = {
-    "elasticsearch": {"number": "8.7.1"},
-    "opensearch": {"number": "2.19.1", "distribution": "opensearch"},
-}
+_VERSIONS = {"elasticsearch": {"number": "8.7.1"}, "opensearch": {"number": "2.19.1", "distribution": "opensearch"}}
 
 
 class FakeCluster:
@@ -70,8 +72,8 @@ def templates_and_policies(cluster: FakeCluster) -> set[str]:
     return {path for path in cluster.put if path.startswith("/_")}
 
 
-def install(cluster: FakeCluster, *, prefix: str = "task", dry_run: bool = False) -> list[SetupStep]:
-    return list(install_templates(cluster, FILES, prefix=prefix, now=NOW, dry_run=dry_run))
+def install(cluster: FakeCluster, *, prefix: str = "task") -> list[SetupStep]:
+    return list(install_templates(cluster, FILES, prefix=prefix, now=NOW, dry_run=False))
 
 
 def test_elasticsearch_with_lifecycles_gets_them_through_the_template() -> None:
@@ -83,11 +85,36 @@ def test_elasticsearch_with_lifecycles_gets_them_through_the_template() -> None:
     assert "lifecycle" not in FILES.templates["task-reports"]["template"]["settings"]["index"]
 
 
-def test_opensearch_takes_the_policy_again_and_again() -> None:
-    cluster = FakeCluster("opensearch")
-    for _ in range(2):
-        assert all(step.done for step in install(cluster))
-    assert "lifecycle" not in cluster.put["/_index_template/task-reports"]["template"]["settings"]["index"]
+class ServerlessCluster(FakeCluster):
+    """Elastic Cloud Serverless, which manages shards, replicas and lifecycles itself."""
+
+    # "Index settings available in Elastic Cloud Serverless projects"
+    SETTINGS = frozenset({"refresh_interval", "mapping"})
+
+    def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
+        mode = "available when running in serverless mode"
+        if path == "/":
+            version = {"number": "8.11.0", "build_flavor": "serverless", "build_hash": "00000000"}
+            return ServerResponse(status=200, body={"version": version})
+        if path.startswith("/_ilm"):
+            reason = f"Request for uri [{path}] with method [{method}] exists but is not {mode}"
+            return ServerResponse(status=410, body={"error": {"reason": reason}})
+        if isinstance(body, dict) and "template" in body:
+            refused = ",".join(f"index.{name}" for name in body["template"]["settings"]["index"].keys() - self.SETTINGS)
+            if refused:
+                return ServerResponse(status=400, body={"error": {"reason": f"Settings [{refused}] are not {mode}"}})
+        return super().request(method, path, body)
+
+
+def test_elastic_cloud_serverless_gets_the_templates_without_shards_and_replicas() -> None:
+    cluster, files = ServerlessCluster("elasticsearch"), setup_files()
+    policy, *steps = install_templates(cluster, files, prefix="task", now=NOW, dry_run=False)
+    assert not policy.done
+    assert all(step.done for step in steps)
+    assert len(templates_and_policies(cluster)) == len(files.templates) == 4
+    reports = cluster.put["/_index_template/task-reports"]["template"]
+    assert reports["mappings"] == files.templates["task-reports"]["template"]["mappings"]
+    assert reports["settings"]["index"].keys() == {"refresh_interval", "mapping"}
 
 
 @pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
@@ -97,14 +124,6 @@ def test_a_server_without_lifecycles_gets_the_templates(engine: Engine) -> None:
     assert (policy.done, template.done) == (False, True)
     assert "has no I" in policy.what
     assert templates_and_policies(cluster) == {"/_index_template/task-reports"}
-
-
-def test_a_prefix_renames_templates_and_patterns() -> None:
-    cluster = FakeCluster("opensearch")
-    install(cluster, prefix="team-a")
-    assert cluster.put["/_index_template/team-a-reports"]["index_patterns"] == ["team-a-reports-*"]
-    policy = cluster.put["/_plugins/_ism/policies/team-a-profiler"]
-    assert policy["policy"]["ism_template"][0]["index_patterns"] == ["team-a-reports-*"]
 
 
 @pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
@@ -120,12 +139,6 @@ def test_the_policy_of_another_prefix_is_not_replaced(engine: Engine) -> None:
     assert policy in ("/_ilm/policy/team-a-profiler", "/_plugins/_ism/policies/team-a-profiler")
     settings = cluster.put["/_index_template/team-a-reports"]["template"]["settings"]["index"]
     assert settings == ({"lifecycle": {"name": "team-a-profiler"}} if engine == "elasticsearch" else {})
-
-
-def test_a_dry_run_puts_nothing_and_says_the_same() -> None:
-    cluster = FakeCluster("elasticsearch")
-    assert install(cluster, dry_run=True) == install(FakeCluster("elasticsearch"))
-    assert cluster.put == {}
 
 
 @pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
@@ -169,7 +182,7 @@ def test_something_else_at_the_address_is_said(answer: ServerResponse) -> None:
             return answer
 
     with pytest.raises(TaskProfilerError, match="no Elasticsearch or OpenSearch"):
-        detect_engine(Other())
+        detect_product(Other())
 
 
 def test_only_patterns_are_renamed() -> None:
@@ -179,7 +192,20 @@ def test_only_patterns_are_renamed() -> None:
     }
 
 
-def test_the_first_indices_can_be_of_a_day() -> None:
+@pytest.mark.parametrize(("period", "name"), [("month", "p-reports-2026.02"), ("day", "p-reports-2026.02.28")])
+def test_the_setup_creates_the_index_of_the_forwarders_report(period: IndexPeriod, name: str) -> None:
+    """The monitor's report and ECS's event both contain the start of the pull, so both use one index at midnight."""
+    record = Record(
+        task_id="1",
+        container=Container(name="b"),
+        started_at="2026-03-01T00:00:05Z",
+        metrics=Metrics(init_duration_ms=6000),
+    )
+    report = Report(time="2026-03-01T00:10:00Z", type="task.report", record=record)
+    document = report_document(report, "{}", ForwarderSettings(index_prefix="p", index_period=period))
+    assert isinstance(document, Document)
+    assert document.index == name
     cluster = FakeCluster("opensearch")
-    list(install_templates(cluster, FILES, prefix="task", now=NOW, dry_run=False, period="day"))
-    assert {path.removeprefix("/") for path in cluster.put} >= {f"{name}.22" for name in INDICES}
+    pulled_at = datetime(2026, 2, 28, 23, 59, 59, tzinfo=UTC)
+    list(install_templates(cluster, FILES, prefix="p", now=pulled_at, dry_run=False, period=period))
+    assert f"/{name}" in cluster.put

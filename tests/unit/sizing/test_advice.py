@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from profiler.sizing.advice import with_recommendation
 from profiler.sizing.prices import PriceOverrides
 from tests.runs import report
 from tests.unit.monitor.test_loop import World
+from tests.values import present
 
 NONE = PriceOverrides()
 TIME = "2026-11-20T03:12:45.123Z"
@@ -33,10 +34,8 @@ TIME = "2026-11-20T03:12:45.123Z"
 
 def test_a_run_gets_its_cost_and_what_it_says_about_the_size() -> None:
     record = with_recommendation(report(peak_mb=400, p95=0.2).record, NONE, time=TIME)
-    assert record.cost is not None
-    assert record.cost.usd == 0.00822833
-    advice = record.recommendation
-    assert advice is not None
+    assert present(record.cost).usd == 0.00822833
+    advice = present(record.recommendation)
     assert (advice.vcpu, advice.memory_mb, advice.saving_percent) == (0.25, 512, 75.0)
     assert advice.reasons[0].startswith("1 run used at most 400 MB of memory (sampled)")
     assert any("1 run is a small sample" in reason for reason in advice.reasons)
@@ -66,8 +65,7 @@ def test_what_is_said_of_gpus_comes_after_the_size() -> None:
 
 def test_a_stopped_run_may_need_more() -> None:
     record = with_recommendation(replace(report().record, status="stopped"), NONE, time=TIME)
-    assert record.recommendation is not None
-    assert "Every run was stopped before its end, so the task may need more." in record.recommendation.reasons
+    assert "Every run was stopped before its end, so the task may need more." in present(record.recommendation).reasons
 
 
 @dataclass
@@ -98,11 +96,9 @@ def told() -> _Told:
 def test_the_monitors_report_has_both(told: _Told) -> None:
     """At 0.04 and 0.004 USD, 1 vCPU and 2 GiB for the billed time."""
     record = told.report
-    assert record.cost is not None
     billed_ms = record.metrics.billed_duration_ms or 0
-    assert record.cost.usd == pytest.approx(billed_ms / 3_600_000 * 0.048, abs=1e-8)
-    advice = record.recommendation
-    assert advice is not None
+    assert present(record.cost).usd == pytest.approx(billed_ms / 3_600_000 * 0.048, abs=1e-8)
+    advice = present(record.recommendation)
     assert (advice.vcpu, advice.memory_mb) == (1, 2048)
     assert advice.reasons[0].startswith("1 run used at most ")
 
@@ -149,7 +145,6 @@ records = st.builds(
 )
 
 
-@settings(deadline=None)  # on a busy machine
 @given(records)
 def test_no_record_is_lost_for_its_advice(record: Record) -> None:
     """For any record, the line is written, is short enough and has no invalid number."""

@@ -13,10 +13,10 @@ from profiler.record.record_model import Distribution, Gpu, Metrics, Report, Sam
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.choose_size import DeploymentTarget, Policy
 from profiler.sizing.evidence import LAST_RUNS, Families
-from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of
-from tests.runs import evidence_of, report
+from tests.runs import evidence_of, report, slowdown
+from tests.unit.sizing.test_what_if import Need, families, runs_of
 
 GB = 1024
 NONE = PriceOverrides()
@@ -70,27 +70,9 @@ def test_memory_is_the_highest_peak_and_a_fifth_more_and_vcpu_at_least_the_highe
     assert size([report(peak_mb=853, p95=0.2501)]) == (0.5, 1024)
 
 
-def test_the_highest_of_all_runs_counts() -> None:
-    runs = [report(n, peak_mb=100, p95=0.1) for n in range(10)]
-    runs += [report(10, peak_mb=1500, p95=0.1), report(11, peak_mb=100, p95=0.4)]
-    assert size(runs) == (0.5, 2048)
-
-
-def test_the_cheapest_legal_size_is_chosen() -> None:
-    """The memory needs more than 0.25 vCPU: 0.5 vCPU with 3 GB is cheaper than 1 vCPU."""
-    assert size([report(peak_mb=2000, p95=0.1, size=(2, 4096))]) == (0.5, 3072)
-    assert size([report(peak_mb=50_000, p95=0.1, size=(16, 120 * GB))]) == (8, 60 * GB)
-
-
 def test_what_a_margin_is_too_much_by_rounding_asks_for_no_larger_size() -> None:
     """6400 x 1.12 is 7168.000000000001 in floating point."""
     assert size([report(peak_mb=6400, p95=0.1)], policy=Policy(memory_margin_percent=12)) == (1, 7168)
-
-
-def test_margins_can_be_set() -> None:
-    runs = [report(peak_mb=900, p95=0.24)]
-    assert size(runs) == (0.25, 2048)
-    assert size(runs, policy=Policy(memory_margin_percent=10)) == (0.25, 1024)
 
 
 def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_run() -> None:
@@ -108,8 +90,9 @@ def test_a_need_is_the_batchs_peak_plus_the_other_containers_peaks_in_the_same_r
 def test_of_a_container_that_was_not_measured_its_own_hard_limit_counts() -> None:
     """Of its memory: its ``cpu`` is a share and limits nothing, whatever a record of schema 1.1 says."""
     limited = {"side": Metrics(memory_size_mb=256, vcpu_size=0.25)}
-    need = facts_of(report(peak_mb=800, p95=0.2, others=limited))
-    assert (need.needed_memory_mb, need.needed_vcpu, need.task.unbounded) == (1056, 0.2, ("side",))
+    one = report(peak_mb=800, p95=0.2, others=limited)
+    need = facts_of(one)
+    assert (need.needed_memory_mb, need.needed_vcpu, need.task.unknown_memory) == (1056, 0.2, ())
 
 
 def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
@@ -117,8 +100,8 @@ def test_the_tasks_limit_is_none_of_a_containers_own() -> None:
     shared = {"side": Metrics(memory_size_mb=2048, vcpu_size=1)}
     one = report(peak_mb=800, p95=0.2, others=shared)
     need = facts_of(one)
-    assert (need.needed_memory_mb, need.needed_vcpu, need.task.unbounded) == (800, 0.2, ("side",))
-    assert "The usage of 'side' was not fully measured" in reasons(one)
+    assert (need.needed_memory_mb, need.needed_vcpu, need.task.unknown_memory) == (800, 0.2, ("side",))
+    assert "The memory of 'side' was not measured and has no limit to use instead: it is not in" in reasons(one)
 
 
 @pytest.mark.parametrize(("usage_peak_mb", "memory_mb"), [(2048, 2048), (1940, 512), (None, 512)])
@@ -171,10 +154,6 @@ def test_a_run_out_of_memory_counts_if_nothing_of_it_was_measured() -> None:
     assert "With 2 GB a run ran out of memory" in found.reasons[1]
 
 
-def test_a_death_alone_is_no_measured_run() -> None:
-    assert list(collected([unmeasured_death(0)]).evidence().values()) == [None]
-
-
 @pytest.mark.parametrize(("launch_type", "memory_mb"), [("FARGATE", 3072), ("EC2", 2112)])
 def test_the_size_a_run_died_at_is_passed_even_if_no_memory_was_measured(launch_type: str, memory_mb: float) -> None:
     runs = [report(0, peak_mb=None, p95=0.2, launch_type=launch_type), unmeasured_death(1, launch_type=launch_type)]
@@ -209,30 +188,15 @@ def test_at_the_largest_size_the_reasons_say_so() -> None:
     assert "32 vCPU is the largest size that Fargate has: split the work." in reasons(local)
 
 
-def test_after_a_kill_at_120_gb_there_is_a_larger_size() -> None:
-    run = killed(limit_mb=120 * GB)
-    assert size([replace(run, record=replace(run.record, task_size=TaskSize(vcpu=16, memory_mb=122880)))]) == (
-        32,
-        244 * GB,
-    )
-
-
 def test_the_largest_size_is_called_so_even_if_it_is_enough() -> None:
-    found = advice([report(peak_mb=200 * GB, p95=29, size=(32, 244 * GB))])
-    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (32, 244 * GB)
-    assert "32 vCPU is the largest size that Fargate has." in found.reasons
-    assert "244 GB is the largest memory that Fargate has." in found.reasons
-    assert "The current size is right." in found.reasons
+    found = reasons(report(peak_mb=200 * GB, p95=29, size=(32, 244 * GB)))
+    assert "32 vCPU is the largest size that Fargate has." in found
+    assert "244 GB is the largest memory that Fargate has." in found
+    assert "The current size is right." in found
     assert "largest" not in reasons(report(peak_mb=50 * GB, p95=6, size=(8, 60 * GB)))
-    for launch_type in ("EC2", "MANAGED_INSTANCES"):
-        on_instances = report(peak_mb=200 * GB, p95=31.9, size=(32, 244 * GB), launch_type=launch_type)
-        assert "largest" not in reasons(on_instances)
-        assert "outside Fargate, a size has no price: --on-fargate REGION" in reasons(on_instances)
-
-
-def test_of_windows_the_largest_size_is_another() -> None:
-    text = reasons(report(peak_mb=1000, p95=3, size=(4, 8 * GB)), target=DeploymentTarget(windows=True))
-    assert "4 vCPU is the largest size that Fargate has for Windows." in text
+    on_instances = reasons(report(peak_mb=200 * GB, p95=31.9, size=(32, 244 * GB), launch_type="MANAGED_INSTANCES"))
+    assert "largest" not in on_instances
+    assert "outside Fargate, a size has no price." in on_instances
 
 
 def test_the_last_50_runs_by_their_start_count_whatever_their_order() -> None:
@@ -242,24 +206,6 @@ def test_the_last_50_runs_by_their_start_count_whatever_their_order() -> None:
     assert size(runs, last=51) == (0.5, 3072)
     assert advice(runs).evidence.runs == 50
     assert advice(runs, last=3).evidence.runs == 3
-
-
-def test_the_current_size_is_that_of_the_latest_run() -> None:
-    runs = [report(2, size=(0.5, 1024)), report(0, size=(4, 8192)), report(1, size=(2, 4096))]
-    assert advice(runs).choice.current == TaskSize(vcpu=0.5, memory_mb=1024)
-
-
-def test_the_saving_is_of_the_price_at_the_same_duration() -> None:
-    """(1 vCPU, 2 GB) -> (0.25 vCPU, 512 MB) is a quarter of both."""
-    found = advice([report(peak_mb=100, p95=0.1)])
-    assert found.choice.saving_percent == 75.0
-    assert advice([report(peak_mb=100, p95=0.1, size=(0.25, 512))]).choice.saving_percent == 0.0
-
-
-def test_storage_makes_the_saving_a_smaller_part() -> None:
-    one = report(peak_mb=100, p95=0.1, metrics={"ephemeral_storage_size_mb": 120 * GB + 16})
-    now, then = 0.04048 + 2 * 0.004445 + 100 * 0.000111, (0.04048 + 2 * 0.004445) / 4 + 100 * 0.000111
-    assert advice([one]).choice.saving_percent == round(100 * (1 - then / now), 1)
 
 
 def test_without_a_price_there_is_a_size_and_no_saving() -> None:
@@ -288,7 +234,7 @@ def test_half_a_size_has_no_price_and_so_no_saving(known: TaskSize | None) -> No
         ("FARGATE", (0.5, 2048), True),
         ("EC2", (0.5, 640), False),
         ("EC2", (0.5, 639), True),
-        ("EC2", (0.25, 640), True),
+        ("EC2", (0.25, 640), False),  # no task uses more than its vCPUs, so 0.26 is 0.25
         ("EC2", (8, 8192), False),
     ],
 )
@@ -307,8 +253,7 @@ def test_without_a_present_size_nothing_changes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "changes"),
-    [(TaskSize(vcpu=1), False), (TaskSize(memory_mb=1024), False), (TaskSize(memory_mb=64), True)],
+    ("known", "changes"), [(TaskSize(vcpu=1), False), (TaskSize(memory_mb=1024), False), (TaskSize(memory_mb=64), True)]
 )
 def test_elsewhere_a_half_of_the_size_that_is_not_known_is_not_too_small(known: TaskSize, *, changes: bool) -> None:
     both = report(peak_mb=500, p95=0.26, launch_type="EC2", task_size=known)
@@ -343,47 +288,10 @@ def test_elsewhere_what_was_not_enough_is_passed_by_a_step() -> None:
     assert size([report(p95=1.0, launch_type="EC2")])[0] == 1
 
 
-def test_linuxs_prices_are_not_taken_for_windows() -> None:
-    runs = report(peak_mb=900, p95=0.5, size=(4, 8 * GB))
-    assert "$" in reasons(runs)
-    assert "$" not in reasons(runs, target=DeploymentTarget(windows=True))
-
-
-def test_windows_has_no_less_than_1_vcpu_and_no_more_than_4() -> None:
-    windows = DeploymentTarget(windows=True)
-    assert size([report(peak_mb=100, p95=0.1)], target=windows) == (1, 2048)
-    assert size([report(peak_mb=40 * GB, p95=6, size=(8, 60 * GB))], target=windows) == (4, 30 * GB)
-
-
 def test_a_task_that_runs_elsewhere_now_is_chosen_for_there() -> None:
     assert size(
         [report(peak_mb=100, p95=0.3, launch_type="LOCAL")], target=DeploymentTarget(launch_type="FARGATE")
-    ) == (
-        0.5,
-        1024,
-    )
-
-
-def test_a_run_without_numbers_is_counted_and_ignored() -> None:
-    runs = [report(0), report(1, peak_mb=None, p95=None)]
-    found = advice(runs).evidence
-    assert (found.runs, found.ignored) == (1, 1)
-    assert found.first_started_at == found.last_started_at == runs[0].record.started_at
-    assert list(collected(runs[1:]).evidence().values()) == [None]
-
-
-def test_what_stays_is_told_apart_from_what_was_chosen() -> None:
-    def kept(**more: Any) -> tuple[bool, bool]:
-        choice = advice([report(**more)]).choice
-        return choice.is_vcpu_unchanged, choice.is_memory_unchanged
-
-    assert kept() == (False, False)
-    assert kept(p95=None) == (True, False)
-    assert kept(peak_mb=None) == (False, True)
-
-
-def test_of_what_was_not_measured_and_is_not_known_the_least_is_taken() -> None:
-    assert size([report(peak_mb=100, p95=None, size=None)]) == (0.25, 512)
+    ) == (0.5, 1024)
 
 
 def test_what_was_not_measured_stays_as_it_is() -> None:
@@ -404,21 +312,44 @@ def test_the_first_reason_names_the_runs_and_how_the_peaks_are_known() -> None:
     assert "(sampled)" in advice([*runs, report(12)]).reasons[0]  # the weakest
 
 
-def test_over_provisioned_is_said() -> None:
-    text = reasons(report(peak_mb=256, p95=0.1))
-    assert "Only 12 % of the task's 2 GB was ever used." in text
-    assert "For 95 % of the time, at most 10 % of the task's 1 vCPU was used." in text
+SPIKY = {"memory_used_mb": Distribution(p99=300)}
+COARSE = Sampling(samples=60, stats_period_ms=10_000)
 
 
-def test_bound_by_memory_is_said() -> None:
-    assert "That is 95 % of the task's 2 GB: the task is memory-bound." in reasons(report(peak_mb=1946))
-
-
-def test_a_spike_is_said_with_what_would_be_enough_without_it() -> None:
-    spiky = report(peak_mb=1500, metrics={"memory_used_mb": Distribution(p99=300)})
-    assert "1.5 GB for less than 1 % of the time, at most 300 MB otherwise" in reasons(spiky)
-    flat = report(peak_mb=1500, metrics={"memory_used_mb": Distribution(p99=1400)})
-    assert "spike" not in reasons(flat)
+@pytest.mark.parametrize(
+    ("runs", "said", "unsaid"),
+    [
+        ([report(peak_mb=1946)], ["That is 95 % of the task's 2 GB: the task is memory-bound."], []),
+        (
+            [report(peak_mb=1500, metrics=SPIKY)],
+            ["1.5 GB for less than 1 % of the time, at most 300 MB otherwise"],
+            [],
+        ),
+        ([report(peak_mb=1500, metrics={"memory_used_mb": Distribution(p99=1400)})], [], ["spike"]),
+        (
+            [report(sampling=COARSE)],
+            [
+                "1 run is a small sample",
+                "The statistics were refreshed only every 10.0 s: shorter peaks are not included.",
+            ],
+            [],
+        ),
+        ([report(n) for n in range(5)], [], ["few", "statistics"]),
+        (
+            [report(peak_mb=6, p95=0.001, size=(4, 23.5 * GB))],
+            [
+                "Only 0.02 % of the task's 23.5 GB was ever used.",
+                "For 95 % of the time, at most 0.03 % of the task's 4 vCPU was used.",
+            ],
+            [" 0 %"],
+        ),
+    ],
+    ids=["bound by memory", "a spike", "no spike", "few and coarse", "enough", "less than a percent"],
+)
+def test_what_stands_out_is_said(runs: list[Report], said: list[str], unsaid: list[str]) -> None:
+    text = reasons(*runs)
+    assert [one for one in said if one not in text] == []
+    assert [one for one in unsaid if one in text] == []
 
 
 def test_growth_is_said_with_the_runs_that_are_left() -> None:
@@ -440,19 +371,6 @@ def test_the_saving_is_told_for_a_run_and_a_month() -> None:
     assert "a month" not in reasons(report())
 
 
-def test_the_right_size_is_said_to_be_right() -> None:
-    assert "The current size is right." in reasons(report(peak_mb=400, p95=0.2, size=(0.25, 512)))
-
-
-def test_few_runs_and_coarse_statistics_are_said() -> None:
-    text = reasons(report(sampling=Sampling(samples=60, stats_period_ms=10_000)))
-    assert "1 run is a small sample" in text
-    assert "The statistics were refreshed only every 10.0 s: shorter peaks are not included." in text
-    many = reasons(*(report(n) for n in range(5)))
-    assert "few" not in many
-    assert "statistics" not in many
-
-
 def test_gpus_that_no_run_used_are_said() -> None:
     idle = (Gpu(uuid="G", utilization_percent=Distribution(max=0)),)
     busy = (Gpu(uuid="G", utilization_percent=Distribution(max=3)),)
@@ -464,7 +382,7 @@ def test_gpus_that_no_run_used_are_said() -> None:
 def test_the_json_has_the_names_of_the_contract() -> None:
     runs = [report(0), killed(1), report(2, peak_mb=None, p95=None)]
     shown = as_json(advice(runs))
-    names = "family accountId region runs current recommended savingPercent sizes reasons evidence"
+    names = "family accountId region runs current recommended savingPercent idleGpuHoursPerMonth sizes reasons evidence"
     assert list(shown) == names.split()
     assert (shown["family"], shown["accountId"], shown["region"], shown["runs"]) == ("nightly", None, "us-east-1", 2)
     assert shown["current"] == {"vcpu": 1, "memoryMB": 2048}
@@ -486,51 +404,14 @@ def test_the_json_has_the_names_of_the_contract() -> None:
 
 # --- for any runs -----------------------------------------------------------------------------
 
-needs = st.tuples(
-    st.none() | st.floats(min_value=0.01, max_value=120 * GB),
-    st.none() | st.floats(min_value=0.001, max_value=16),
-    st.sampled_from(LEGAL_SIZES),
-    st.booleans(),
-)
+
+def made(found: list[Need], launch_type: str = "FARGATE") -> list[Report]:
+    return [replace(one, record=replace(one.record, launch_type=launch_type)) for one in runs_of(found)]
 
 
-def made(number: int, need: tuple[float | None, float | None, Size, bool], launch_type: str = "FARGATE") -> Report:
-    """A run with this requirement, and a size that fits it."""
-    peak_mb, p95, given_size, is_killed = need
-    return report(
-        number,
-        peak_mb=None if peak_mb is None else min(peak_mb, given_size.memory_mb),
-        p95=None if p95 is None else min(p95, given_size.vcpu),
-        size=(given_size.vcpu, given_size.memory_mb),
-        likely_out_of_memory=is_killed,
-        launch_type=launch_type,
-    )
-
-
-measured = st.lists(needs, min_size=1, max_size=12).filter(
-    lambda found: any(peak is not None or p95 is not None for peak, p95, _, _ in found)
-)
-
-
-@given(measured)
-def test_any_recommendation_of_old_reports_is_legal_and_holds_every_observed_peak(
-    found: list[tuple[float | None, float | None, Size, bool]],
-) -> None:
-    runs = [made(number, need) for number, need in enumerate(found)]
-    vcpu, memory_mb = size(runs)
-    assert Size(vcpu or 0, memory_mb or 0) in LEGAL_SIZES
-    current = advice(runs).choice.current or TaskSize()
-    for run in runs:
-        assert (run.record.metrics.max_memory_used_mb or 0) <= (memory_mb or 0)
-        p95 = (run.record.metrics.vcpu_used or Distribution()).p95 or 0
-        assert min(p95, current.vcpu or 0) <= (vcpu or 0)
-
-
-@given(measured, st.floats(min_value=0, max_value=60 * GB), st.sampled_from(["FARGATE", "EC2"]))
-def test_a_higher_peak_never_leads_to_less_memory(
-    found: list[tuple[float | None, float | None, Size, bool]], more_mb: float, launch_type: str
-) -> None:
-    runs = [made(number, need, launch_type) for number, need in enumerate(found)]
+@given(families, st.floats(min_value=0, max_value=60 * GB), st.sampled_from(["FARGATE", "EC2"]))
+def test_a_higher_peak_never_leads_to_less_memory(found: list[Need], more_mb: float, launch_type: str) -> None:
+    runs = made(found, launch_type)
     before = size(runs)
     first = runs[0].record
     peak_mb = (first.metrics.max_memory_used_mb or 0) + more_mb
@@ -538,24 +419,21 @@ def test_a_higher_peak_never_leads_to_less_memory(
     after = size([higher, *runs[1:]])
     if first.metrics.max_memory_used_mb is not None:
         assert (after[1] or 0) >= (before[1] or 0)
-        assert (after[0] or 0) >= (before[0] or 0) or launch_type == "EC2"
 
 
-@given(measured, st.randoms(use_true_random=False))
-def test_order_and_repetition_change_nothing(
-    found: list[tuple[float | None, float | None, Size, bool]], chance: random.Random
-) -> None:
-    runs = [made(number, need) for number, need in enumerate(found)]
+@given(families, st.randoms(use_true_random=False))
+def test_order_and_repetition_change_nothing(found: list[Need], chance: random.Random) -> None:
+    runs = made(found)
     repeated = [*runs, *chance.choices(runs, k=len(runs))]
     chance.shuffle(repeated)
     assert as_json(advice(repeated)) == as_json(advice(runs))
 
 
-@given(measured, st.sampled_from(["EC2", "LOCAL"]))
+@given(families, st.sampled_from(["EC2", "LOCAL"]))
 def test_outside_of_fargate_any_recommendation_is_whole_steps_above_every_peak(
-    found: list[tuple[float | None, float | None, Size, bool]], launch_type: str
+    found: list[Need], launch_type: str
 ) -> None:
-    runs = [made(number, need, launch_type) for number, need in enumerate(found)]
+    runs = made(found, launch_type)
     vcpu, memory_mb = size(runs)
     assert vcpu is None or vcpu * 4 % 1 == 0
     assert memory_mb is None or memory_mb % 64 == 0
@@ -568,3 +446,34 @@ def test_growth_names_the_new_limit_and_the_present_one() -> None:
     runs = [report(n, peak_mb=400 + 10 * n, size=(1, 4096), p95=0.1) for n in range(10)]
     text = reasons(*runs)
     assert "it will pass the limit of 1 GB in about 54 runs and the limit of 4 GB in about 361 runs." in text
+
+
+# --- outside Fargate ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("launch_type", ["EC2", "LOCAL", "FARGATE"])
+def test_no_task_is_to_have_more_vcpus_than_it_used_all_of(launch_type: str) -> None:
+    """The percentiles of the containers add up to more than the 4 vCPUs that they share."""
+    beside = {"side": Metrics(max_memory_used_mb=50, vcpu_used=Distribution(p95=0.3))}
+    busy = [report(n, p95=3.9, size=(4, 8192), others=beside, launch_type=launch_type) for n in range(6)]
+    found = advice(busy)
+    assert (found.evidence.required_vcpu, found.choice.size.vcpu) == (4, 4)
+    assert size([report(p95=3.3, size=(3.3, 8192), launch_type="EC2")])[0] == 3.3
+
+
+@pytest.mark.parametrize("launch_type", ["EC2", "LOCAL"])
+def test_a_size_that_slows_down_no_run_is_enough(launch_type: str) -> None:
+    """Bursts of 3.9 vCPU for a twentieth of the time: the what-if table calls 2 vCPU not slower."""
+    bounds = slowdown(v0_25=(3.0, 4.0), v0_5=(1.5, 2.0), v1=(1.06, 1.1), v2=(1.02, 1.045))
+    bursts = [
+        report(n, p95=3.9, size=(4, 8192), launch_type=launch_type, metrics={"slowdown_at_vcpu": bounds})
+        for n in range(6)
+    ]
+    assert size(bursts)[0] == 2
+
+
+def test_the_current_size_is_that_of_the_latest_run_measured_or_not() -> None:
+    unmeasured = report(9, peak_mb=None, p95=None, size=(2, 4096))
+    assert advice([report(), unmeasured]).choice.current == TaskSize(vcpu=2, memory_mb=4096)
+    unknown = report(9, peak_mb=None, p95=None, size=None)
+    assert advice([report(), unknown]).choice.current == TaskSize(vcpu=1, memory_mb=2048)

@@ -1,10 +1,18 @@
+"""The growth of a memory peak, and what it changes in the recommended size."""
+
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from profiler.record.record_model import Metrics, Report
+from profiler.sizing.advice import Advice, advise
+from profiler.sizing.choose_size import GROWTH_RUNS, Policy
+from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.trend import Growth, growth
+from tests.runs import evidence_of, report
+from tests.values import present
 
 
 def test_a_straight_line_grows_by_its_slope() -> None:
@@ -17,8 +25,7 @@ def test_a_straight_line_grows_by_its_slope() -> None:
 def test_a_few_odd_runs_do_not_move_it() -> None:
     values = [100.0 + 10 * n for n in range(20)]
     values[3], values[11] = 900, 5
-    found = growth(values)
-    assert found is not None
+    found = present(growth(values))
     assert found.per_run == pytest.approx(10, abs=0.5)
 
 
@@ -42,14 +49,12 @@ def test_any_growth_is_upward_and_ends(values: list[float]) -> None:
     found = growth(values)
     if found is not None:
         assert found.per_run > 0
-        left = found.runs_until(found.now + 100)
-        assert left is not None
+        left = present(found.runs_until(found.now + 100))
         assert left >= 1
 
 
 def test_what_grows_surely_and_hardly_is_not_notable() -> None:
-    found = growth([10_000.0 + n for n in range(30)])
-    assert found is not None
+    found = present(growth([10_000.0 + n for n in range(30)]))
     assert (found.per_run, found.is_notable) == (1, False)
 
 
@@ -81,7 +86,67 @@ def test_growth_beyond_the_noise_is_seen(runs: int, percent: float) -> None:
     assert found == pytest.approx([10 * percent] * len(found), rel=0.8)
 
 
-@given(st.lists(st.floats(min_value=1, max_value=1e6), min_size=8, max_size=30), st.floats(min_value=0.1, max_value=10))
-def test_the_unit_changes_nothing(values: list[float], unit: float) -> None:
-    one, other = growth(values), growth([unit * value for value in values])
-    assert (one is None) == (other is None)
+def advice(reports: list[Report]) -> Advice:
+    return advise(evidence_of(reports), Policy(), PriceOverrides())
+
+
+def growing(per_run: float, *, runs: int = 12, first_mb: float = 700) -> list[Report]:
+    return [report(n, peak_mb=first_mb + per_run * n) for n in range(runs)]
+
+
+def test_a_size_that_the_growth_passes_within_30_runs_is_not_recommended() -> None:
+    """853 MB need 1 GB. With 12 MB more in each run, 1 GB is passed after 15 runs."""
+    found = advice(growing(12, runs=12, first_mb=721))
+    assert (found.choice.size.vcpu, found.choice.size.memory_mb) == (0.25, 2048)
+    (reason,) = (one for one in found.reasons if "grows" in one)
+    assert "12 MB a run (over 12 runs): 0.25 vCPU, 1 GB would be too small in about 15 runs" in reason
+    assert not any("with a margin" in one for one in found.reasons)
+    recommended = [row for row in found.choice.options if (row.size.vcpu, row.size.memory_mb) == (0.25, 2048)]
+    assert [row.acceptable for row in recommended] == [True]
+
+
+def test_a_growth_that_the_size_holds_for_30_runs_changes_nothing() -> None:
+    found = advice(growing(5, first_mb=600))
+    assert (found.choice.size.memory_mb, found.choice.outgrown) == (1024, None)
+
+
+def test_the_other_containers_grow_too() -> None:
+    def beside(peak_mb: float) -> dict[str, Metrics]:
+        return {"side": Metrics(max_memory_used_mb=peak_mb)}
+
+    found = advice([report(n, peak_mb=400, others=beside(100 + 30 * n)) for n in range(12)])
+    assert found.choice.size.memory_mb == 2048
+    assert found.choice.outgrown is not None
+
+
+def test_beyond_the_largest_size_the_largest_is_recommended() -> None:
+    found = advice([report(n, peak_mb=90_000 + 5000 * n, size=(16, 122_880)) for n in range(10)])
+    assert found.choice.size.memory_mb == max(size.memory_mb for size in found.choice.legal)
+
+
+@given(st.floats(min_value=0.1, max_value=200), st.integers(min_value=8, max_value=50), st.integers(100, 10_000))
+def test_the_recommended_size_holds_every_straight_growth_for_30_runs(per_run: float, runs: int, first: int) -> None:
+    found = advice(growing(per_run, runs=runs, first_mb=first))
+    need = evidence_of(growing(per_run, runs=runs, first_mb=first)).needs_mb
+    trend = present(growth(need))
+    assert (found.choice.size.memory_mb or 0) >= trend.after(GROWTH_RUNS) - 1e-6
+
+
+def test_a_limit_that_killed_a_run_is_not_to_be_passed_in_some_runs() -> None:
+    """The trend of what was measured is below the limit, because the kernel killed the run there."""
+    runs = growing(40, runs=9, first_mb=500)
+    killed = report(9, peak_mb=900, size=(1, 2048), likely_out_of_memory=True, metrics={"memory_size_mb": 1000})
+    text = "\n".join(advice([*runs, killed]).reasons)
+    assert "With 1000 MB a run ran out of memory" in text
+    assert "grows by about" in text
+    assert "the limit of 1000 MB" not in text
+    at_task_size = report(9, peak_mb=1990, size=(1, 2048), likely_out_of_memory=True)
+    again = "\n".join(advice([*growing(40, runs=9, first_mb=1600), at_task_size]).reasons)
+    assert "will pass the limit of 2 GB" not in again
+
+
+def test_the_same_holds_for_the_limit_of_a_container() -> None:
+    runs = [report(n, peak_mb=600 + 40 * n, metrics={"memory_size_mb": 1024}) for n in range(10)]
+    assert "The peak of the container 'batch' will pass" in "\n".join(advice(runs).reasons)
+    dead = report(10, peak_mb=1000, metrics={"memory_size_mb": 1024}, likely_out_of_memory=True)
+    assert "The peak of the container" not in "\n".join(advice([*runs, dead]).reasons)

@@ -1,11 +1,12 @@
 """What each size would take and cost, by hand, and what holds for any runs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -13,19 +14,20 @@ from profiler.record.record_model import Metrics, Processor, Report, SlowdownBou
 from profiler.sizing.advice import Advice, advise, as_json
 from profiler.sizing.choose_size import DeploymentTarget, Policy
 from profiler.sizing.duration_factors import (
+    MIN_SLOWER_FACTOR,
     DurationFactor,
     cpu_wait_percent,
     duration_factors,
-    monotone,
     quotient,
     saturated_percent,
     smaller_vcpus,
 )
-from profiler.sizing.fargate import LEGAL_SIZES, LEGAL_VCPUS, Size
+from profiler.sizing.fargate import LEGAL_SIZES, Size
 from profiler.sizing.prices import PriceOverrides
 from profiler.sizing.run_facts import facts_of
 from profiler.sizing.what_if import SizeOption, runs_per_month
 from tests.runs import evidence_of, report, slowdown
+from tests.values import present
 
 GB = 1024
 VCPU_USD, GB_USD = 0.04048, 0.004445
@@ -33,8 +35,10 @@ Bounds = Mapping[str, tuple[float, float]]
 
 
 def measured(number: int = 0, bounds: Bounds | None = None, *, saturated: float = 0.0, **more: Any) -> Report:
-    """A run with the bounds of its slowdown."""
+    """A run with the bounds of its slowdown, which began without an image pull."""
     metrics = {
+        "duration_ms": 600_000,
+        "init_duration_ms": 0,
         "slowdown_at_vcpu": slowdown(**(bounds or {})),
         "vcpu_saturated_percent": saturated,
         **more.pop("metrics", {}),
@@ -65,8 +69,7 @@ def reasons(*reports: Report, **policy: Any) -> str:
 
 def factors(current: float | None, *bounds: Bounds) -> dict[float, tuple[float, float]]:
     runs = [facts_of(measured(number, one)) for number, one in enumerate(bounds)]
-    found = duration_factors(runs, current)
-    assert found is not None
+    found = present(duration_factors(runs, current))
     return {vcpu: (factor.min, factor.max) for vcpu, factor in found.items()}
 
 
@@ -103,11 +106,6 @@ def test_a_current_size_that_fargate_does_not_have_counts_as_large_enough() -> N
 def test_runs_without_bounds_have_no_factor() -> None:
     assert duration_factors([facts_of(report())], 1) is None
     assert duration_factors([], 1) is None
-
-
-def test_no_size_is_faster_than_a_larger_one() -> None:
-    found = monotone({0.25: DurationFactor(min=1, max=1.2), 0.5: DurationFactor(min=1.1, max=1.1)})
-    assert found == {0.25: DurationFactor(min=1.1, max=1.2), 0.5: DurationFactor(min=1.1, max=1.1)}
 
 
 def test_bounds_of_other_programs_are_made_plausible() -> None:
@@ -162,22 +160,10 @@ def test_each_row_has_duration_price_and_saving_by_hand() -> None:
     assert size(*runs) == (0.5, GB)
 
 
-def test_the_cost_is_of_the_mean_billed_duration() -> None:
-    runs = [measured(n, metrics={"billed_duration_ms": 1_800_000 * (n + 1)}) for n in range(3)]
-    assert rows(runs)[1, 2 * GB].usd_per_run == round(VCPU_USD + 2 * GB_USD, 8)
-
-
 def test_a_longer_run_also_pays_longer_for_its_storage() -> None:
     one = measured(0, {"v0_5": (1.1, 1.2)}, metrics={"ephemeral_storage_size_mb": 120 * GB + 16})
     now, then = VCPU_USD + 2 * GB_USD + 100 * 0.000111, (VCPU_USD / 2 + GB_USD + 100 * 0.000111) * 1.2
     assert rows([one])[0.5, GB].saving_percent == round(100 * (1 - then / now), 1)
-
-
-def test_a_size_is_acceptable_up_to_the_limit_of_its_upper_bound() -> None:
-    assert size(measured(0, {"v0_5": (1, 1.25), "v0_25": (1.2, 1.251)})) == (0.5, GB)
-    assert size(measured(0, {"v0_25": (1, 1.251)}), max_slowdown_percent=26) == (0.25, 512)
-    assert size(measured(0, {"v0_25": (1, 1.07)}), max_slowdown_percent=7) == (0.25, 512)
-    assert size(measured(0, {"v0_5": (1, 1.01)}), max_slowdown_percent=0) == (1, 2 * GB)
 
 
 def test_a_saturated_task_is_not_enlarged() -> None:
@@ -187,7 +173,7 @@ def test_a_saturated_task_is_not_enlarged() -> None:
     assert found.choice.saving_percent == 0
     text = "\n".join(found.reasons)
     assert (
-        "For 83 % of the time, the task used all of its 1 vCPU: with 2 vCPU, a run would take 0.58 to 1 times as long "
+        "For 83 % of the time, the task used all of its 1 vCPU: with 2 vCPU, a run would take 0.59 to 1 times as long "
         "and cost 17 to 100 % more, depending on how much of its work is parallel (--faster recommends it)."
     ) in text
     (double,) = [option for option in found.choice.options if option.size.vcpu == 2]
@@ -240,22 +226,23 @@ def test_a_task_that_waits_although_it_is_never_saturated_is_said_to_share_its_c
     waits = "Threads that could run waited for a CPU 14 % of the time although the task"
     assert f"{waits} was never saturated: {shared}" in reasons(waiting(0, 14.2))
     assert f"{waits} used all of its vCPUs for only 3 % of it: {shared}" in reasons(waiting(0, 14.2, saturated=3))
+    assert f"{waits} used all of its vCPUs for only 0.3 % of it: {shared}" in reasons(waiting(0, 14.2, saturated=0.3))
     assert "waited" not in reasons(waiting(0, 9.9))
     assert "waited" not in reasons(waiting(0, None))
     assert "waited" not in reasons(report(0, metrics={"cpu_wait_percent": 50.0, "vcpu_saturated_percent": None}))
 
 
 def test_a_wait_that_did_not_make_the_run_longer_does_not_count() -> None:
-    metrics = {"duration_ms": 600_000.0, "cpu_wait_seconds": 5.9, "cpu_seconds": 0.6}
+    metrics = {"duration_ms": 600_000.0, "cpu_wait_seconds": 59.9, "cpu_seconds": 0.6}
     assert "waited" not in reasons(waiting(0, 91, metrics=metrics))
-    assert "waited for a CPU 91 %" in reasons(waiting(0, 91, metrics={**metrics, "cpu_wait_seconds": 6.1}))
+    assert "waited for a CPU 91 %" in reasons(waiting(0, 91, metrics={**metrics, "cpu_wait_seconds": 60}))
 
 
 def test_the_wait_of_a_saturated_task_is_named() -> None:
-    lines = reasons(waiting(0, 6.0, saturated=90.0)).splitlines()
-    index = lines.index("Threads that could run waited for a CPU 6 % of the time.")
+    lines = reasons(waiting(0, 10.0, saturated=90.0)).splitlines()
+    index = lines.index("Threads that could run waited for a CPU 10 % of the time.")
     assert lines[index - 1].startswith("For 90 % of the time, the task used all of its 1 vCPU")
-    assert "waited" not in reasons(waiting(0, 0.4, saturated=90.0))
+    assert "waited" not in reasons(waiting(0, 9.9, saturated=90.0))
 
 
 def test_the_wait_of_several_runs_is_the_mean_weighted_by_time_at_the_current_size() -> None:
@@ -273,7 +260,7 @@ def test_the_wait_of_several_runs_is_the_mean_weighted_by_time_at_the_current_si
 
 def test_the_wait_of_a_document_follows_from_its_sums() -> None:
     def percent(waited: float | None, used: float | None) -> float | None:
-        metrics = {"cpu_wait_seconds": waited, "cpu_seconds": used, "duration_ms": 10_000.0}
+        metrics = {"cpu_wait_seconds": waited, "cpu_seconds": used, "duration_ms": 9_000.0}
         return facts_of(waiting(0, None, metrics=metrics)).cpu_wait_percent
 
     assert percent(1, 3) == 25
@@ -283,7 +270,7 @@ def test_the_wait_of_a_document_follows_from_its_sums() -> None:
 
 
 def test_a_wait_of_a_small_part_of_a_run_counts_as_none() -> None:
-    metrics = {"cpu_wait_seconds": 9.0, "cpu_seconds": 9.0, "duration_ms": 1_000_000.0}
+    metrics = {"cpu_wait_seconds": 99.0, "cpu_seconds": 99.0, "duration_ms": 1_000_000.0}
     assert facts_of(waiting(0, 50.0, metrics=metrics)).cpu_wait_percent == 0
 
 
@@ -299,11 +286,6 @@ def test_runs_on_different_processors_are_named_with_their_numbers() -> None:
         "Xeon 8259CL (3 runs), Xeon 8375C (1 run)." in text
     )
     assert "processor" not in reasons(*runs[:3], measured(4))
-
-
-def test_of_equal_costs_the_larger_vcpu_is_chosen() -> None:
-    """Half the size for twice the time costs the same."""
-    assert size(measured(0, {"v0_5": (2, 2), "v0_25": (4, 4)}), max_slowdown_percent=1000) == (1, 2 * GB)
 
 
 def test_the_memory_need_may_ask_for_a_larger_vcpu_size() -> None:
@@ -359,15 +341,10 @@ def test_runs_by_month_need_five_runs_and_a_day(runs: int, window_ns: int, by_mo
 def test_a_saving_of_nothing_has_no_sign() -> None:
     (row, *_) = rows([measured()]).values()
     same = replace(row, comparable_hour_usd=1, hour_usd=1, current_hour_usd=1)
-    assert str(same.saving_percent_at(1 + 1e-9)) == "0.0"
+    assert str(same.saving_percent_at(1 - 1e-9)) == "0.0"
 
 
 # --- the reasons ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("current_vcpu", "smaller"), [(None, LEGAL_VCPUS), (1.0, [0.25, 0.5]), (0.25, [])])
-def test_the_smaller_sizes_are_below_the_current_one(current_vcpu: float | None, smaller: Sequence[float]) -> None:
-    assert list(smaller_vcpus(current_vcpu)) == list(smaller)
 
 
 def test_the_next_smaller_size_is_named_with_the_limit_that_accepts_it() -> None:
@@ -497,7 +474,9 @@ def runs_of(found: Iterable[Need]) -> list[Report]:
 
 
 def cost(vcpu: float, memory_mb: float, factor: float) -> float:
-    return (vcpu * VCPU_USD + memory_mb / GB * GB_USD) * factor
+    """Of 10 s of image pull and 590 s of run, in whole seconds."""
+    billed_hours = math.ceil(round(10 + 590 * factor, 6)) / 3600
+    return (vcpu * VCPU_USD + memory_mb / GB * GB_USD) * billed_hours
 
 
 def factor_of(found: Advice, vcpu: float) -> float | None:
@@ -511,7 +490,6 @@ def factor_of(found: Advice, vcpu: float) -> float | None:
     return (evidence.slowdowns or {}).get(vcpu, DurationFactor(min=1, max=1)).max
 
 
-@settings(deadline=None)  # on a busy machine
 @given(families, st.floats(min_value=0, max_value=100), st.floats(min_value=0, max_value=300))
 def test_the_choice_is_that_of_a_search_through_all_pairs(
     found: list[Need], margin_percent: float, max_slowdown_percent: float
@@ -538,7 +516,6 @@ def test_the_choice_is_that_of_a_search_through_all_pairs(
     assert (-ranked[0][1], ranked[0][2]) == (chosen.choice.size.vcpu, chosen.choice.size.memory_mb)
 
 
-@settings(deadline=None)  # on a busy machine
 @given(families, st.sampled_from([{"faster": True}, {"faster": False}]))
 def test_the_memory_holds_the_need_and_is_more_than_a_run_died_at(
     found: list[Need], policy: Mapping[str, bool]
@@ -552,45 +529,6 @@ def test_the_memory_holds_the_need_and_is_more_than_a_run_died_at(
             assert memory_mb > (run.record.metrics.memory_size_mb or 0) or largest
 
 
-@settings(deadline=None)  # on a busy machine
-@given(families)
-def test_the_choice_is_never_dearer_than_the_present_size_unless_the_memory_forces_it(found: list[Need]) -> None:
-    choice = advice(runs_of(found)).choice
-    current = choice.current or TaskSize()
-    assert choice.saving_percent is not None
-    if choice.need.fits(current.memory_mb or 0):
-        assert choice.saving_percent >= 0
-
-
-@settings(deadline=None)  # on a busy machine
-@given(families, st.floats(min_value=0, max_value=100), st.floats(min_value=0, max_value=100))
-def test_a_larger_margin_never_leads_to_less_memory_or_a_lower_cost(
-    found: list[Need], margin_percent: float, more_percent: float
-) -> None:
-    runs = runs_of(found)
-    before = advice(runs, memory_margin_percent=margin_percent).choice
-    after = advice(runs, memory_margin_percent=margin_percent + more_percent).choice
-    assert (after.size.memory_mb or 0) >= (before.size.memory_mb or 0)
-    assert before.chosen is not None
-    assert after.chosen is not None
-    assert after.chosen.comparable_cost >= before.chosen.comparable_cost
-
-
-@settings(deadline=None)  # on a busy machine
-@given(families, st.floats(min_value=0, max_value=300), st.floats(min_value=0, max_value=300))
-def test_a_longer_duration_never_leads_to_more_vcpus_or_a_higher_cost(
-    found: list[Need], max_slowdown_percent: float, more_percent: float
-) -> None:
-    runs = runs_of(found)
-    before = advice(runs, max_slowdown_percent=max_slowdown_percent).choice
-    after = advice(runs, max_slowdown_percent=max_slowdown_percent + more_percent).choice
-    assert (after.size.vcpu or 0) <= (before.size.vcpu or 0)
-    assert before.chosen is not None
-    assert after.chosen is not None
-    assert after.chosen.comparable_cost <= before.chosen.comparable_cost
-
-
-@settings(deadline=None)  # on a busy machine
 @given(families)
 def test_no_size_is_faster_than_a_larger_one_and_bounds_are_in_order(found: list[Need]) -> None:
     choice = advice(runs_of(found)).choice
@@ -603,3 +541,18 @@ def test_no_size_is_faster_than_a_larger_one_and_bounds_are_in_order(found: list
     assert all(smaller.max >= larger.max for smaller, larger in pairwise(known))
     vcpus = [row.size.vcpu for row in options if row.holds_memory]
     assert vcpus == sorted(vcpus)
+
+
+@given(families, st.sampled_from(["FARGATE", "EC2", "LOCAL"]))
+def test_no_smaller_size_that_slows_down_no_run_contradicts_the_advice(found: list[Need], launch_type: str) -> None:
+    runs = [replace(one, record=replace(one.record, launch_type=launch_type)) for one in runs_of(found)]
+    made = advice(runs)
+    evidence, chosen = made.evidence, made.choice.size.vcpu
+    limit = evidence.latest.vcpu_limit
+    if chosen is None or evidence.slowdowns is None or evidence.vcpu_without_slowdown is not None:
+        return
+    held = {row.size.vcpu for row in made.choice.options if row.holds_memory}
+    for vcpu in smaller_vcpus(limit):
+        is_slower = evidence.slowdowns.get(vcpu, DurationFactor(min=1, max=1)).max >= MIN_SLOWER_FACTOR
+        assert vcpu >= chosen or is_slower or (launch_type == "FARGATE" and vcpu not in held)
+    assert limit is None or launch_type == "FARGATE" or (evidence.required_vcpu or 0) > limit or chosen <= limit

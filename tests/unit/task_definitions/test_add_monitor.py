@@ -6,21 +6,21 @@ import re
 from typing import Any
 
 import pytest
+from botocore.loaders import create_loader
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.core.errors import TaskProfilerError
 from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, log_group_note
-from profiler.task_definitions.containers import default_image
 from profiler.task_definitions.definition_json import ChangedDefinition
-from profiler.task_definitions.remove_monitor import remove_monitor
+from profiler.task_definitions.monitor_container import default_image
+from profiler.task_definitions.permissions import report_streams
+from profiler.task_definitions.remove_monitor import difference, remove_monitor
+from tests.sidecars import awslogs
 
 ROLE = "arn:aws:iam::111122223333:role/nightly-task"
 IMAGE = "registry.example.com/task-profiler:1"
-LOGS = {
-    "logDriver": "awslogs",
-    "options": {"awslogs-group": "/ecs/nightly", "awslogs-region": "us-west-2", "awslogs-stream-prefix": "ecs"},
-}
+LOGS = awslogs("/ecs/nightly", region="us-west-2")
 BATCH = {"name": "batch", "image": "etl:26", "essential": True, "logConfiguration": LOGS}
 NAMES_BATCH = [{"name": "TASK_PROFILER_CONTAINER", "value": "batch"}]
 HELPER = {"name": "helper", "image": "proxy:1", "essential": False}
@@ -72,22 +72,6 @@ def test_the_added_container_is_the_documented_one() -> None:
     assert result.notes == ()
 
 
-def test_the_monitor_is_the_last_container_and_nothing_else_changes() -> None:
-    before = definition(BATCH, HELPER, cpu="512", memory="2048", unknown={"b": 1.0, "a": None})
-    after = added(copy.deepcopy(before), container="batch").definition
-    containers: Any = after["containerDefinitions"]
-    assert json.dumps(containers[:2]) == json.dumps([BATCH, HELPER])
-    assert list(after) == list(before)
-    assert {**after, "containerDefinitions": None} == {**before, "containerDefinitions": None}
-
-
-def test_the_given_definition_is_not_changed() -> None:
-    before = definition(BATCH)
-    kept = copy.deepcopy(before)
-    added(before, shared_pids=True)
-    assert before == kept
-
-
 def test_a_task_with_a_gpu_requirement_shows_its_gpus_to_the_monitor_without_requiring_one() -> None:
     batch = {**BATCH, "resourceRequirements": [{"type": "GPU", "value": "1"}]}
     monitor = monitor_in(added(definition(batch)))
@@ -100,9 +84,13 @@ def test_a_task_with_a_gpu_requirement_shows_its_gpus_to_the_monitor_without_req
     assert "resourceRequirements" not in monitor
 
 
-def test_a_gpu_that_is_shared_counts_too() -> None:
-    batch = {**BATCH, "resourceRequirements": [{"type": "GPU", "sharingStrategy": {}}]}
-    assert monitor_in(added(definition(batch)))["memory"] == 192
+@pytest.mark.parametrize(
+    ("requirement", "memory"),
+    [({"type": "GPU", "sharingStrategy": {}}, 192), ({"type": "InferenceAccelerator", "value": "device_1"}, 128)],
+)
+def test_a_shared_gpu_counts_and_elastic_inference_does_not(requirement: dict[str, Any], memory: int) -> None:
+    batch = {**BATCH, "resourceRequirements": [requirement]}
+    assert monitor_in(added(definition(batch)))["memory"] == memory
 
 
 def test_a_neuron_task_gives_the_monitor_the_batchs_devices() -> None:
@@ -121,18 +109,8 @@ def test_neuron_devices_by_requirement_are_noted_as_invisible_for_the_monitor() 
     assert "linuxParameters.devices" in result.notes[0]
 
 
-def test_elastic_inference_is_not_neuron() -> None:
-    batch = {**BATCH, "resourceRequirements": [{"type": "InferenceAccelerator", "value": "device_1"}]}
-    assert monitor_in(added(definition(batch)))["memory"] == 128
-
-
-@pytest.mark.parametrize(("present", "expected"), [({}, "task"), ({"pidMode": "task"}, "task")])
-def test_pid_shares_process_ids_in_the_task(present: dict[str, str], expected: str) -> None:
-    assert added(definition(BATCH, **present), shared_pids=True).definition["pidMode"] == expected
-    assert added(definition(BATCH, **present)).definition.get("pidMode") == present.get("pidMode")
-
-
-def test_pid_does_not_change_pid_mode_host() -> None:
+def test_pid_shares_process_ids_and_does_not_change_pid_mode_host() -> None:
+    assert added(definition(BATCH), shared_pids=True).definition["pidMode"] == "task"
     result = added(definition(BATCH, pidMode="host"), shared_pids=True)
     assert result.definition["pidMode"] == "host"
     assert "pidMode is host" in result.notes[0]
@@ -158,10 +136,7 @@ def test_stacks_get_shared_process_ids_the_capability_and_root(mode: str) -> Non
 def test_stacks_of_a_neuron_task_keep_its_devices() -> None:
     batch = {**BATCH, "linuxParameters": {"devices": [NEURON_0]}}
     monitor = monitor_in(added(definition(batch), stacks="on"))
-    assert monitor["linuxParameters"] == {
-        "capabilities": {"add": ["IPC_LOCK", "SYS_PTRACE"]},
-        "devices": [NEURON_0],
-    }
+    assert monitor["linuxParameters"] == {"capabilities": {"add": ["IPC_LOCK", "SYS_PTRACE"]}, "devices": [NEURON_0]}
     assert monitor["user"] == "root"
 
 
@@ -185,14 +160,9 @@ def test_an_existing_monitor_gets_and_changes_stacks_and_keeps_its_other_paramet
     assert added(dict(moments.definition)).definition == moments.definition
 
 
-def test_stacks_are_refused_on_windows() -> None:
-    given_definition = definition(BATCH, runtimePlatform={"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"})
-    assert "does not work" in refusal(given_definition, stacks="on")
-
-
 def test_the_log_options_are_those_of_the_batch_without_multiline_options() -> None:
     options = {
-        **LOGS["options"],  # type: ignore[dict-item]
+        **LOGS["options"],
         "mode": "non-blocking",
         "max-buffer-size": "4m",
         "awslogs-create-group": "true",
@@ -208,16 +178,10 @@ def test_the_log_options_are_those_of_the_batch_without_multiline_options() -> N
     }
 
 
-OWN_LOG = {
-    "logDriver": "awslogs",
-    "options": {"awslogs-group": "/ecs/nightly", "awslogs-region": "us-west-2", "awslogs-stream-prefix": "ecs"},
-}
-
-
 @pytest.mark.parametrize("logs", [None, {"logDriver": "splunk"}, {"logDriver": "awsfirelens", "options": {}}])
 def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream(logs: dict[str, Any] | None) -> None:
     result = added(definition({**BATCH, "logConfiguration": logs}), region="us-west-2")
-    assert monitor_in(result)["logConfiguration"] == OWN_LOG
+    assert monitor_in(result)["logConfiguration"] == LOGS
     assert {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/nightly"} in monitor_in(result)["environment"]
     report, group = result.notes
     assert "'batch'" in report
@@ -227,8 +191,8 @@ def test_a_batch_without_awslogs_gets_a_report_in_the_monitors_own_stream(logs: 
 
 def test_the_log_group_of_the_options_overrides_awslogs() -> None:
     result = added(definition(BATCH), log_group="/ecs/reports")
-    options = {**OWN_LOG["options"], "awslogs-group": "/ecs/reports"}  # type: ignore[dict-item]
-    assert monitor_in(result)["logConfiguration"] == {**OWN_LOG, "options": options}
+    options = {**LOGS["options"], "awslogs-group": "/ecs/reports"}
+    assert monitor_in(result)["logConfiguration"] == {**LOGS, "options": options}
     assert monitor_in(result)["environment"] == [
         *NAMES_BATCH,
         {"name": "TASK_PROFILER_LOG_GROUP", "value": "/ecs/reports"},
@@ -250,13 +214,6 @@ def test_a_log_group_is_set_in_an_existing_monitor_and_kept_by_the_next_run(batc
     assert added(dict(moved.definition), region="us-west-2").definition == moved.definition
 
 
-def test_a_missing_task_role_is_noted_unless_the_report_goes_to_the_monitors_own_stream() -> None:
-    without = {name: value for name, value in definition(BATCH).items() if name != "taskRoleArn"}
-    (note,) = added(without).notes
-    assert "no taskRoleArn" in note
-    assert not [note for note in added(without, log_group="/ecs/own").notes if "taskRoleArn" in note]
-
-
 @pytest.mark.parametrize(("image", "notes"), [(IMAGE, 1), (f"{IMAGE}-arm64", 0)])
 def test_arm64_is_noted_for_an_image_that_is_not_known_to_have_it(image: str, notes: int) -> None:
     arm = definition(BATCH, runtimePlatform={"cpuArchitecture": "ARM64"})
@@ -265,9 +222,47 @@ def test_arm64_is_noted_for_an_image_that_is_not_known_to_have_it(image: str, no
     assert added(dict(result.definition), image=image).notes == ()
 
 
-def test_a_task_without_a_network_is_noted() -> None:
-    (note,) = added({**definition(BATCH), "networkMode": "none"}).notes
-    assert "reaches neither the task metadata endpoint nor CloudWatch Logs" in note
+OWN_STREAM = {"name": "TASK_PROFILER_REPORT_STREAM", "value": "monitor"}
+
+
+def test_the_own_stream_is_one_variable_and_needs_no_role() -> None:
+    given = definition(BATCH, taskRoleArn="")
+    result = added(given, report_stream="monitor")
+    assert monitor_in(result) == {**monitor_in(added(given)), "environment": [*NAMES_BATCH, OWN_STREAM]}
+    assert result.notes == ()
+    assert report_streams(result.definition, "batch", "") == frozenset()
+    assert added(given, report_stream="batch") == added(given)
+
+
+def test_the_stream_of_an_existing_monitor_changes_only_by_the_option() -> None:
+    chosen = added(definition(BATCH), report_stream="monitor").definition
+    assert added(dict(chosen)).definition == chosen
+    back = added(dict(chosen), report_stream="batch")
+    assert monitor_in(back)["environment"] == [*NAMES_BATCH, {**OWN_STREAM, "value": "batch"}]
+    assert back.changes == ("The monitor's environment changes: TASK_PROFILER_REPORT_STREAM.",)
+    assert added(dict(back.definition)).changes == ()
+    assert added(dict(back.definition), report_stream="monitor").definition == chosen
+
+
+def test_the_stream_in_a_secret_is_replaced() -> None:
+    """ECS refuses a secret and a variable of one name."""
+    monitor = monitor_in(added(definition(BATCH)))
+    secret = {"name": "TASK_PROFILER_REPORT_STREAM", "valueFrom": "stream"}
+    changed = monitor_in(added(definition(BATCH, {**monitor, "secrets": [secret]}), report_stream="batch"))
+    assert (changed["secrets"], changed["environment"][-1]) == ([], {**OWN_STREAM, "value": "batch"})
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_monitor_before_other_containers_moves_to_the_end(place: int) -> None:
+    """Airflow reads the log stream of the first container."""
+    monitor = monitor_in(added(definition(BATCH)))
+    others = [BATCH, HELPER]
+    before = definition(*others[:place], monitor, *others[place:])
+    result = added(copy.deepcopy(before))
+    assert result.definition["containerDefinitions"] == [*others, monitor]
+    assert result.changes == ("The monitor moves to the end of the containers.",)
+    assert added(dict(result.definition)).changes == ()
+    assert difference(before, result.definition) == "monitor"
 
 
 def test_a_container_is_essential_by_default() -> None:
@@ -287,19 +282,6 @@ def test_a_container_is_essential_by_default() -> None:
 def test_injected_containers_are_not_the_batch(injected: dict[str, Any]) -> None:
     monitor = monitor_in(added(definition({**injected, "essential": True}, BATCH)))
     assert monitor["dependsOn"][0]["containerName"] == "batch"
-
-
-def test_several_essential_containers_are_named() -> None:
-    message = refusal(definition(BATCH, SECOND, HELPER))
-    assert "batch, second" in message
-    assert "helper" not in message
-    assert "--container" in message
-
-
-def test_no_essential_container_is_refused_with_those_to_choose_from() -> None:
-    message = refusal(definition(HELPER))
-    assert "helper" in message
-    assert "--container" in message
 
 
 def test_the_chosen_container_is_the_batch_and_set_in_the_monitors_environment() -> None:
@@ -322,22 +304,47 @@ def test_an_existing_monitor_gets_the_name_of_its_batch() -> None:
     assert result.notes == ("The monitor gets environment.",)
 
 
-@pytest.mark.parametrize("name", ["missing", "task-monitor"])
-def test_a_container_that_cannot_be_chosen_is_refused_with_those_that_can(name: str) -> None:
-    message = refusal(definition(BATCH, HELPER), container=name)
-    assert repr(name) in message
-    assert "batch, helper" in message
+TEN = [BATCH, *({**HELPER, "name": f"helper-{number}"} for number in range(9))]
+WINDOWS = {"runtimePlatform": {"operatingSystemFamily": "windows_server_2019_full"}}
+ON_HELPER = {**BATCH, "dependsOn": [{"containerName": "helper", "condition": "START"}]}
+ON_MONITOR = {**HELPER, "dependsOn": [{"containerName": "task-monitor", "condition": "START"}]}
+FOREIGN = "'task-monitor' is not Task Profiler's"
 
 
-@pytest.mark.parametrize("system", ["WINDOWS_SERVER_2022_CORE", "windows_server_2019_full"])
-def test_windows_is_refused(system: str) -> None:
-    assert system in refusal(definition(BATCH, runtimePlatform={"operatingSystemFamily": system}))
+@pytest.mark.parametrize(
+    ("given_definition", "options", "words"),
+    [
+        (definition(BATCH, SECOND, HELPER), {}, ("(batch, second)", "--container")),
+        (definition(HELPER), {}, ("helper", "--container")),
+        (definition(BATCH, HELPER), {"container": "missing"}, ("'missing'", "batch, helper")),
+        (definition(BATCH, HELPER), {"container": "task-monitor"}, ("'task-monitor'", "batch, helper")),
+        (definition(BATCH, **WINDOWS), {"stacks": "on"}, ("windows_server_2019_full", "does not work")),
+        (definition(*TEN), {}, ("allows 10",)),
+        (definition(ON_HELPER, ON_MONITOR), {}, ("depends on task-monitor",)),
+        (definition(BATCH, {"name": "task-monitor", "image": "other/agent:1"}), {}, (FOREIGN, "other/agent:1")),
+        (definition(BATCH, {"name": "task-monitor", "image": "o:1", "command": ["monitor"]}), {}, (FOREIGN,)),
+        (definition(BATCH, {"name": "task-monitor"}), {"image": None}, (FOREIGN, "not set")),
+    ],
+)
+def test_what_is_refused_and_why(given_definition: dict[str, Any], options: dict[str, Any], words: Any) -> None:
+    message = refusal(given_definition, **options)
+    assert [word for word in words if word not in message] == []
 
 
-def test_an_eleventh_container_is_refused() -> None:
-    helpers = [{**HELPER, "name": f"helper-{number}"} for number in range(9)]
-    assert "allows 10" in refusal(definition(BATCH, *helpers))
-    assert monitor_in(added(definition(BATCH, *helpers[1:])))
+def test_nine_containers_and_the_monitor_are_ten() -> None:
+    assert monitor_in(added(definition(*TEN[:-1])))
+
+
+@pytest.mark.parametrize(
+    ("fields", "note"),
+    [
+        ({"taskRoleArn": ""}, "no taskRoleArn"),
+        ({"networkMode": "none"}, "reaches neither the task metadata endpoint nor CloudWatch Logs"),
+    ],
+)
+def test_a_report_that_cannot_arrive_is_noted(fields: dict[str, str], note: str) -> None:
+    assert [note in one for one in added(definition(BATCH, **fields)).notes] == [True]
+    assert not [one for one in added(definition(BATCH, **fields), log_group="/ecs/own").notes if "taskRoleArn" in one]
 
 
 @pytest.mark.parametrize(
@@ -408,12 +415,6 @@ def test_a_task_with_memory_left_is_not(batch_sizes: dict[str, int], task_memory
     assert len(result.notes) == notes
 
 
-def test_a_batch_that_depends_on_the_monitor_is_refused() -> None:
-    first = {**BATCH, "dependsOn": [{"containerName": "helper", "condition": "START"}]}
-    second = {**HELPER, "dependsOn": [{"containerName": "task-monitor", "condition": "START"}]}
-    assert "depends on task-monitor" in refusal(definition(first, second))
-
-
 def test_a_dependency_cycle_of_other_containers_is_left_to_ecs() -> None:
     first = {**BATCH, "dependsOn": [{"containerName": "helper", "condition": "START"}]}
     second = {**HELPER, "dependsOn": [{"containerName": "batch", "condition": "START"}]}
@@ -436,6 +437,14 @@ def test_the_default_image_is_in_the_registry_of_the_definitions_account() -> No
     assert default_image("odd", "1.2.3") == "task-profiler:1.2.3"
 
 
+@pytest.mark.parametrize("partition", create_loader().load_data("partitions")["partitions"], ids=lambda one: one["id"])
+def test_the_registry_has_the_domain_of_the_partition(partition: dict[str, Any]) -> None:
+    """botocore's data have the domain of each partition, such as c2s.ic.gov."""
+    region = partition["outputs"]["implicitGlobalRegion"]
+    arn = f"arn:{partition['id']}:ecs:{region}:111122223333:task-definition/nightly:26"
+    assert default_image(arn, "1").startswith(f"111122223333.dkr.ecr.{region}.{partition['outputs']['dnsSuffix']}/")
+
+
 @pytest.mark.parametrize("image", [IMAGE, None])
 def test_a_second_run_changes_nothing(image: str | None) -> None:
     once = added(definition(BATCH, SECOND), container="second", shared_pids=True)
@@ -449,16 +458,6 @@ def test_another_image_is_all_that_another_run_changes() -> None:
     batch, monitor = once["containerDefinitions"]
     assert result.definition == definition(batch, {**monitor, "image": f"{IMAGE}.1"})
     assert result.notes == (f"The monitor's image changes from {IMAGE} to {IMAGE}.1.",)
-
-
-@pytest.mark.parametrize("foreign", [{"image": "other/agent:1"}, {"image": "other:1", "command": ["monitor"]}, {}])
-@pytest.mark.parametrize("image", [IMAGE, None])
-def test_another_programs_container_with_the_monitors_name_is_refused(
-    foreign: dict[str, Any], image: str | None
-) -> None:
-    message = refusal(definition(BATCH, {"name": "task-monitor", **foreign}), image=image)
-    assert "'task-monitor' is not Task Profiler's" in message
-    assert str(foreign.get("image", "not set")) in message
 
 
 @pytest.mark.parametrize(
@@ -500,7 +499,7 @@ def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_
         "dependsOn": [{"containerName": "init", "condition": "SUCCESS"}],
         "x-odd": 1,
     }
-    joined = {**LOGS, "options": {**LOGS["options"], "awslogs-datetime-format": "%Y", "mode": "non-blocking"}}  # type: ignore[dict-item]
+    joined = {**LOGS, "options": {**LOGS["options"], "awslogs-datetime-format": "%Y", "mode": "non-blocking"}}
     old = {"name": "task-monitor", "image": "task-profiler:0", "stopTimeout": 30, "logConfiguration": joined, **owned}
     gpu_batch = {**BATCH, "resourceRequirements": [{"type": "GPU", "value": "1"}]}
     result = added(definition(gpu_batch, old), image=None)
@@ -518,7 +517,7 @@ def test_an_old_monitor_is_brought_to_the_present_form_and_keeps_what_its_owner_
         "NVIDIA_VISIBLE_DEVICES",
         "NVIDIA_DRIVER_CAPABILITIES",
     ]
-    assert monitor["logConfiguration"]["options"] == {**LOGS["options"], "mode": "non-blocking"}  # type: ignore[dict-item]
+    assert monitor["logConfiguration"]["options"] == {**LOGS["options"], "mode": "non-blocking"}
     assert (monitor["image"], monitor["essential"], monitor["stopTimeout"]) == ("task-profiler:0", False, 120)
     assert (monitor["command"], monitor["memoryReservation"]) == (["monitor"], 32)
     changed = {"command", "essential", "dependsOn", "stopTimeout", "memoryReservation", "environment"}

@@ -122,6 +122,15 @@ def test_an_old_monitor_is_renewed_in_place() -> None:
     assert (monitor["Image"], monitor["Memory"], monitor["Own"]) == ("team/task-profiler:1", 128, {"a": 1})
 
 
+def test_a_monitor_before_the_batch_moves_to_the_end() -> None:
+    start, containers, batch = YAML.partition("      ContainerDefinitions:\n")
+    before = (start + containers + ADDED + batch).encode()
+    changed = add(before)
+    assert changed.after.decode() == YAML + ADDED
+    assert changed.notes == ("Task: The monitor moves to the end of the containers.",)
+    assert not add(changed.after).is_changed
+
+
 def test_a_container_that_is_a_function_is_kept() -> None:
     conditional = {"Fn::If": ["Debug", {"Name": "debug"}, {"Ref": "AWS::NoValue"}]}
     added = add(template({"Name": "batch"}, conditional))
@@ -136,7 +145,7 @@ def test_a_container_that_is_a_function_is_kept() -> None:
         (b'{"AWS::ECS::TaskDefinition"', "not valid JSON"),
         (b"a: [AWS::ECS::TaskDefinition", "not valid YAML"),
         (b"Resources:\n  A: 1\n B: 2\n", "not valid YAML: correct the mistake in line 3"),
-        (b"a: " + b"[" * 100_000, "not valid YAML"),
+        (b"a: " + b"[" * 600, "not valid YAML"),
         (b"family: etl\ncontainerDefinitions:\n  - name: etl\n", "t.yaml is YAML without Resources"),
         (b'{"Transform": "x"}', "t.yaml is JSON without Resources"),
         (b"Resources:\n  A:\n    Type: AWS::SQS::Queue\n", "template without a task definition: give"),

@@ -4,14 +4,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 import profiler
-from profiler.task_definitions.container_snippets import ContainerRequest, camel_case, container_text, pascal_case
-from profiler.task_definitions.containers import StacksAccess
+from profiler.task_definitions.container_snippets import (
+    ContainerFormat,
+    ContainerRequest,
+    camel_case,
+    container_text,
+    pascal_case,
+)
+from profiler.task_definitions.monitor_container import StacksAccess
 
 FILE = Path(profiler.__file__).parent.parent / "taskdef" / "monitor-container.json"
 REQUEST = ContainerRequest(
@@ -22,13 +29,7 @@ REQUEST = ContainerRequest(
 names = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=12)
 modes = st.sampled_from([None, "on", "moments", "off"])
 asked = st.builds(
-    ContainerRequest,
-    image=names,
-    container=names,
-    log_group=names,
-    region=names,
-    stream_prefix=names,
-    stacks=modes,
+    ContainerRequest, image=names, container=names, log_group=names, region=names, stream_prefix=names, stacks=modes
 )
 
 
@@ -53,6 +54,14 @@ def test_cloudformation_is_the_same_container(request: ContainerRequest) -> None
 def test_cloudformation_takes_the_stacks_region() -> None:
     text = container_text(ContainerRequest(image="i", log_group="g"), "cloudformation")
     assert "awslogs-region: !Ref AWS::Region\n" in text
+
+
+@pytest.mark.parametrize("container_format", ["json", "terraform", "cloudformation", "cdk"])
+def test_the_own_stream_is_one_variable_in_every_format(container_format: ContainerFormat) -> None:
+    plain = container_text(REQUEST, container_format)
+    text = container_text(msgspec.structs.replace(REQUEST, report_stream="monitor"), container_format)
+    assert "TASK_PROFILER_REPORT_STREAM" in text
+    assert "TASK_PROFILER_REPORT_STREAM" not in plain
 
 
 @pytest.mark.parametrize("mode", ["on", "moments", "off"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
-from profiler.task_definitions.revision_difference import difference
+from profiler.task_definitions.remove_monitor import difference
 from tests.sidecars import definitions_with_sidecars
 
 KINDS = definitions_with_sidecars()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tools.fuzz import ROOT, fuzz
+from tools.fuzz import ROOT
 
 FAILING = """
 from hypothesis import given, strategies as st
@@ -17,36 +17,6 @@ from hypothesis import given, strategies as st
 def test_every_number_is_small(number: int) -> None:
     assert number < 1000
 """
-
-
-class Rounds:
-    """Rounds of a minute; the one with the seed ``failing`` fails."""
-
-    def __init__(self, failing: int | None = None) -> None:
-        self.seeds: list[int] = []
-        self.now = 0.0
-        self._failing = failing
-
-    def run(self, seed: int) -> int:
-        self.seeds.append(seed)
-        self.now += 60
-        return 1 if seed == self._failing else 0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-def test_rounds_begin_until_the_time_is_up() -> None:
-    rounds = Rounds()
-    assert fuzz(range(100), rounds.run, seconds=150, monotonic=rounds.monotonic) == 0
-    assert rounds.seeds == [0, 1, 2]
-
-
-def test_the_search_ends_with_the_round_that_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    rounds = Rounds(failing=1)
-    assert fuzz(range(100), rounds.run, seconds=600, monotonic=rounds.monotonic) == 1
-    assert rounds.seeds == [0, 1]
-    assert "make fuzz SEED=1 repeats it" in capsys.readouterr().out
 
 
 def test_a_seed_repeats_its_failing_example(tmp_path: Path) -> None:

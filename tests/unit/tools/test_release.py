@@ -1,12 +1,11 @@
-"""tools/release.py: checksums, the README's commands, and what a failure prints. `make release-check` runs it all."""
+"""tools/release.py: checksums, and what a failure prints. `make release-check` runs it all."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
 
-import profiler
-from tools.release import CHECKSUMS, ReleaseError, first_commands, run, write_checksums
+from tools.release import CHECKSUMS, ReleaseError, run, write_checksums
 
 
 def test_sha256sum_accepts_the_checksums(tmp_path: Path) -> None:
@@ -17,18 +16,6 @@ def test_sha256sum_accepts_the_checksums(tmp_path: Path) -> None:
     assert subprocess.run(check, cwd=tmp_path, capture_output=True, check=False).returncode == 0
     (tmp_path / "a.whl").write_bytes(b"changed")
     assert subprocess.run(check, cwd=tmp_path, capture_output=True, check=False).returncode == 1
-
-
-def test_writing_the_checksums_twice_changes_nothing(tmp_path: Path) -> None:
-    (tmp_path / "a.whl").write_bytes(b"a")
-    assert write_checksums(tmp_path) == write_checksums(tmp_path) == (tmp_path / CHECKSUMS).read_text()
-
-
-def test_the_readme_begins_with_the_wheel_of_this_version() -> None:
-    first, *others = first_commands().splitlines()
-    assert first == f"pip install ./task_profiler-{profiler.__version__}-py3-none-any.whl"
-    assert others
-    assert all(line.startswith("task-profiler ") for line in others)
 
 
 def test_a_failed_command_is_named_with_its_output(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The Neuron collector: its record, its warnings and its child process."""
 
-import json
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -9,22 +8,18 @@ from msgspec.structs import replace
 
 from profiler.collectors.collector import Collector, with_collected
 from profiler.collectors.neuron.neuron_collector import NeuronCollector
-from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
+from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
+from profiler.collectors.neuron.neuron_monitor_supervisor import Outage
 from profiler.core.threads import ThreadFailure
 from profiler.local_run.sampler import UnrelatedChildren
 from profiler.record.record_model import Container, Monitor, Record, Sampling
 from tests.fakes import FakeLog
-from tests.neuron_documents import report, runtime
+from tests.neuron_documents import decoded, report, runtime
+from tests.values import present
 
 RECORD = Record(
     task_id="1", container=Container(name="batch"), status="success", sampling=Sampling(), monitor=Monitor()
 )
-
-
-def decoded(document: object) -> NeuronReport:
-    answer = decode_report(json.dumps(document).encode())
-    assert isinstance(answer, NeuronReport)
-    return answer
 
 
 BUSY = decoded(report(runtime({0: 75.0, 1: 0}, {0: 10, 1: 0})))
@@ -38,6 +33,7 @@ class FakeSource:
     restarts = 2
     pid = 4711
     failure: ThreadFailure | None = None
+    outage: Outage | None = None
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -71,11 +67,9 @@ def test_the_record_has_what_was_reported() -> None:
     record = world.record()
     assert record.neuron is not None
     assert [core.index for core in record.neuron.cores] == [0, 1]
-    assert record.neuron.cores[0].utilization_percent is not None
-    assert record.neuron.cores[0].utilization_percent.avg == 75
+    assert present(record.neuron.cores[0].utilization_percent).avg == 75
     assert record.neuron.restarts == 2
-    assert record.sampling is not None
-    assert record.sampling.sources == ("neuron-monitor",)
+    assert present(record.sampling).sources == ("neuron-monitor",)
     world.collector.stop(1)
     assert world.source.calls == ["start", "stop"]
 
@@ -135,11 +129,26 @@ def test_after_an_error_of_our_own_the_report_names_it_and_checkpoints_have_no_c
     world.source.failure = ThreadFailure(0, "KeyError: 'cores'")
     record = world.record()
     assert record.neuron is not None
-    assert record.monitor is not None
-    (warning,) = record.monitor.warnings
+    (warning,) = present(record.monitor).warnings
     assert "The collection of Neuron values stopped at 1970-" in warning
     checkpoint = with_collected(replace(RECORD, status="running"), (world.collector,))
     assert checkpoint.neuron is None
-    assert checkpoint.monitor is not None
-    assert checkpoint.monitor.warnings == (warning,)
+    assert present(checkpoint.monitor).warnings == (warning,)
     assert world.collector.latest() is None
+
+
+def test_a_neuron_monitor_that_ended_is_named_and_is_no_source_until_its_next_report() -> None:
+    world = World()
+    world.source.outage = Outage(0, "it ended with exit code 1")
+    assert world.record() == RECORD  # it never had values
+    world.report(BUSY)
+    record = world.record()
+    assert record.neuron is not None
+    assert record.sampling == Sampling()
+    assert present(record.monitor).warnings == (
+        "neuron-monitor stopped at 1970-01-01T00:00:00.000Z (it ended with exit code 1): the Neuron values end there.",
+    )
+    assert with_collected(replace(RECORD, status="running"), (world.collector,)).neuron is None
+    assert world.collector.latest() is None
+    world.source.outage = None
+    assert world.record().sampling == Sampling(sources=("neuron-monitor",))

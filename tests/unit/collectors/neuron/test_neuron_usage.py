@@ -1,8 +1,6 @@
 """Every formula of the record's ``neuron`` part, worked out by hand."""
 
-import json
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
-from profiler.collectors.neuron.neuron_monitor_reports import Latency, NeuronReport, decode_report
+from profiler.collectors.neuron.neuron_monitor_reports import Latency
 from profiler.collectors.neuron.neuron_usage import LiveNeuron, NeuronUsage
 from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.record_model import (
@@ -26,22 +24,15 @@ from profiler.record.record_model import (
     Report,
     decode,
 )
-from tests.neuron_documents import GIB, MIB, inf1_report, percentiles, report, runtime
-
-
-def parsed(document: object) -> NeuronReport:
-    decoded = decode_report(json.dumps(document).encode())
-    assert isinstance(decoded, NeuronReport)
-    return decoded
+from tests.neuron_documents import GIB, MIB, decoded, percentiles, report, runtime
+from tests.values import present
 
 
 def record_of(*documents: object, period_seconds: int = 1, restarts: int = 0) -> Neuron:
     usage = NeuronUsage(period_seconds)
     for document in documents:
-        usage.add(parsed(document))
-    record = usage.record(restarts)
-    assert record is not None
-    return record
+        usage.add(decoded(document))
+    return present(usage.record(restarts))
 
 
 def core(record: Neuron, index: int) -> NeuronCore:
@@ -80,16 +71,6 @@ def test_a_run_of_two_runtimes_worked_out_by_hand() -> None:
     assert (record.latency_seconds, record.ecc_uncorrected, record.restarts) == (None, None, 2)
 
 
-def test_a_run_of_runtime_1_worked_out_by_hand() -> None:
-    record = record_of(inf1_report(), inf1_report())
-    assert [shown(core.utilization_percent) for core in record.cores] == [(42, 42), (43, 43), (44, 44), (45, 45)]
-    assert [core.memory_used_mb for core in record.cores] == [None] * 4
-    assert shown(record.device_memory_used_mb) == (2.0, 2.0)
-    assert record.executions == NeuronExecutions(completed=246, failed=4)
-    assert record.latency_seconds == NeuronLatency(p50_max=0.011, p99_max=0.012, p100_max=0.013)
-    assert (record.device_memory_size_mb, record.ecc_uncorrected) == (None, 0)
-
-
 def test_the_largest_of_each_percentile_stays() -> None:
     record = record_of(
         report(runtime({}, {}, total_latency=percentiles(0.1, 0.5, 0.6))),
@@ -126,7 +107,7 @@ def test_devices_without_a_runtime_give_their_size_and_no_numbers() -> None:
 def test_without_devices_and_runtimes_there_is_nothing_to_record() -> None:
     usage = NeuronUsage(1)
     assert usage.record(restarts=0) is None
-    usage.add(parsed({"neuron_runtime_data": [], "neuron_hardware_info": {"error": "no driver"}}))
+    usage.add(decoded({"neuron_runtime_data": [], "neuron_hardware_info": {"error": "no driver"}}))
     assert usage.record(restarts=3) is None
 
 
@@ -171,7 +152,7 @@ def test_unreadable_memory_of_one_runtime_is_neither_zero_nor_a_smaller_sum() ->
     silent["report"]["memory_used"] = {"period": 1.0, "error": "cannot read", "neuron_runtime_used_bytes": None}
     usage = NeuronUsage(1)
     for document in (report(owner, other), report(owner, silent)):
-        usage.add(parsed(document))
+        usage.add(decoded(document))
     record, latest = usage.record(0), usage.latest()
     assert record is not None
     assert [shown(core(record, index).memory_used_mb) for index in (0, 1)] == [(100.0, 100.0), (200.0, 200.0)]
@@ -226,8 +207,7 @@ def test_128_cores_fit_in_a_line_and_more_are_cut_with_a_note() -> None:
         record = Record(task_id="t", container=Container(name="batch"), status="success", neuron=neuron)
         line = encode_line(Report(time="2026-11-20T00:00:00.000Z", type="task.report", record=record))
         written = decode(line).record
-        assert written.neuron is not None
-        assert [core.index for core in written.neuron.cores] == list(range(128))
+        assert [core.index for core in present(written.neuron).cores] == list(range(128))
         assert (written.truncated, len(line) < MAX_LINE_BYTES / 2) == (truncated, True)
 
 
@@ -248,15 +228,6 @@ def test_the_order_of_the_runtimes_does_not_matter(processes: list[dict[str, Any
     assert record_of(report(*processes)) == record_of(report(*shuffled))
 
 
-@given(st.dictionaries(st.integers(0, 7), st.floats(0, 100), min_size=1), st.lists(st.integers(0, 7)))
-def test_zeros_of_those_who_own_nothing_change_nothing(owned: Mapping[int, float], listed: list[int]) -> None:
-    owner = runtime(owned, {})
-    others = [runtime({**dict.fromkeys(owned, 0.0), **dict.fromkeys(listed, 0.0)}, {}) for _ in range(2)]
-    together = record_of(report(*others, owner, *others))
-    for index in owned:
-        assert core(together, index) == core(record_of(report(owner)), index)
-
-
 @given(st.lists(st.tuples(st.floats(0, 100), st.sampled_from([0.5, 1.0, 1.5])), min_size=1, max_size=20))
 def test_the_mean_lies_between_the_extremes(readings: list[tuple[float, float]]) -> None:
     record = record_of(*(report(runtime({0: percent}, {}, period=period)) for percent, period in readings))
@@ -269,7 +240,7 @@ def test_the_mean_lies_between_the_extremes(readings: list[tuple[float, float]])
 
 def test_reading_the_record_while_reports_arrive_gives_whole_numbers_of_reports() -> None:
     usage = NeuronUsage(1)
-    taken = parsed(report(runtime({0: 50}, {0: 1}, completed=2, failed={"timed_out": 1})))
+    taken = decoded(report(runtime({0: 50}, {0: 1}, completed=2, failed={"timed_out": 1})))
     usage.add(taken)
 
     def add_many() -> None:
@@ -280,8 +251,7 @@ def test_reading_the_record_while_reports_arrive_gives_whole_numbers_of_reports(
     thread.start()
     seen: list[Neuron] = []
     while thread.is_alive() or not seen:
-        record = usage.record(0)
-        assert record is not None
+        record = present(usage.record(0))
         seen.append(record)
     thread.join()
     for record in seen:
@@ -294,13 +264,13 @@ def test_reading_the_record_while_reports_arrive_gives_whole_numbers_of_reports(
 def test_the_latest_is_the_last_report_and_what_was_counted_up_to_it() -> None:
     usage = NeuronUsage(1)
     assert usage.latest() is None
-    usage.add(parsed(report(runtime({0: 80}, {0: 100}, completed=10), ecc={0: (1, 0)})))
+    usage.add(decoded(report(runtime({0: 80}, {0: 100}, completed=10), ecc={0: (1, 0)})))
     last = report(
         runtime({0: 30, 1: 0}, {0: 40, 1: 0}, completed=1, total_latency=percentiles(0.1, 0.2, 0.3)),
         runtime({0: 0, 1: 20}, {0: 0, 1: 60}, failed={"timed_out": 2}, total_latency=percentiles(0.05, 0.4, 0.5)),
         ecc={0: (3, 0)},
     )
-    usage.add(parsed(last))
+    usage.add(decoded(last))
     latest = usage.latest()
     assert latest == LiveNeuron(
         reports=2,
@@ -316,18 +286,10 @@ def test_the_latest_is_the_last_report_and_what_was_counted_up_to_it() -> None:
     )
 
 
-def test_the_latest_report_of_unused_devices_has_only_counters() -> None:
-    usage = NeuronUsage(1)
-    usage.add(parsed(report(runtime({0: 80}, {0: 100}, completed=10))))
-    usage.add(parsed(report()))
-    latest = usage.latest()
-    assert latest == LiveNeuron(reports=2, device_memory_size_bytes=32 * GIB, completed=10, failed=0)
-
-
 def test_recent_readings_are_those_of_all_cores_since_the_last_call() -> None:
     usage = NeuronUsage(1)
-    usage.add(parsed(report(runtime({0: 80, 1: 20}, {0: 1, 1: 1}))))
-    usage.add(parsed(report()))
+    usage.add(decoded(report(runtime({0: 80, 1: 20}, {0: 1, 1: 1}))))
+    usage.add(decoded(report()))
     readings = DeviceReadings()
     usage.take_readings(readings)
     assert readings.neuron_percent.summary() == AverageAndMaximum(avg=50, max=80)

@@ -1,6 +1,7 @@
 """From readings of GPUs to the record's numbers."""
 
 from collections.abc import Collection
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,10 +9,11 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample, Xid
-from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, GpuUsage
-from profiler.record.hardware import idle_advice, is_idle
-from profiler.record.record_model import AverageAndMaximum, Distribution, Gpu
+from profiler.collectors.nvidia.gpu_usage import THROTTLE_REASONS, GpuUsage, IdleTime, gpu_idle
+from profiler.record.hardware import idle_advice
+from profiler.record.record_model import AverageAndMaximum, Distribution, Gpu, GpuIdle
 from tests.fakes import START_NS, seconds
+from tests.values import present
 
 MIB = 1024 * 1024
 FACTS = GpuFacts(uuid="GPU-a", index=0, name="NVIDIA A10G")
@@ -70,13 +72,136 @@ def test_a_worked_example() -> None:
     assert (gpu.utilization_percent.avg, gpu.utilization_percent.max) == (50, 100)
     assert gpu.memory_used_mb is not None
     assert (gpu.memory_used_mb.avg, gpu.memory_used_mb.max) == (2048, 3072)
-    assert gpu.power_watts is not None
-    assert gpu.power_watts.avg == 200
+    assert present(gpu.power_watts).avg == 200
     assert gpu.energy_joules == 650.5
     assert gpu.throttle_reasons == {"swPowerCap": 25, "swThermalSlowdown": 50}
     assert gpu.ecc_uncorrected == 2
     assert gpu.sm_clock_mhz == Distribution(avg=1000, p50=1000, p95=1000, p99=1000, max=1000)
     assert gpu.temperature_celsius == Distribution(avg=60, p50=60, p95=60, p99=60, max=60)
+
+
+def reading(**values: Any) -> GpuSample:
+    return GpuSample(facts=FACTS, **values)
+
+
+def test_gpm_is_weighted_with_the_time_between_its_samples_and_bytes_are_summed() -> None:
+    """60 % over 1 s and 90 % over 2 s: mean 80. The reading without a pair counts for nothing."""
+    usage = at_each_second(
+        reading(),
+        reading(sm_active_percent=60.0, pcie_rx_bytes=1000, nvlink_tx_bytes=5, gpm_ns=seconds(1)),
+        reading(utilization_percent=50.0),
+        reading(sm_active_percent=90.0, pcie_rx_bytes=500, gpm_ns=seconds(2)),
+    )
+    gpu = only(usage)
+    assert (present(gpu.sm_active_percent).avg, present(gpu.sm_active_percent).max) == (80, 90)
+    assert (gpu.tensor_active_percent, gpu.sm_occupancy_percent, gpu.dram_active_percent) == (None, None, None)
+    assert (gpu.pcie_tx_bytes, gpu.pcie_rx_bytes, gpu.nvlink_tx_bytes, gpu.nvlink_rx_bytes) == (None, 1500, 5, None)
+    (latest,) = usage.latest(None)
+    assert (latest.pcie_tx_bytes, latest.pcie_rx_bytes) == (None, 1500)
+    assert latest.sample.sm_active_percent == 90
+    for second, percent in ((4, 90), (34, None)):
+        usage.add(DriverReading(samples=(reading(utilization_percent=1.0),)), seconds(second), START_NS)
+        assert usage.latest(None)[0].sample.sm_active_percent == percent
+
+
+def idle_of(*percents: float | None, duration_ms: float | None = 10_000) -> tuple[float | None, float | None]:
+    usage = at_each_second(*(reading(utilization_percent=percent) for percent in percents))
+    (gpu,) = usage.gpus(None, "batch", duration_ms)
+    return gpu.idle_seconds, gpu.idle_percent
+
+
+def test_idle_time_is_the_time_before_the_readings_without_a_kernel() -> None:
+    assert idle_of(0, 0, 0.5, 0, 100) == (2, 20)
+    assert idle_of(90, 90) == (0, 0)
+    assert idle_of(0, 0, duration_ms=None) == (1, None)
+
+
+def test_what_was_not_read_is_not_idle() -> None:
+    assert idle_of(0, None, 0, None) == (1, 10)
+    assert idle_of(0) == (None, None)
+    assert idle_of(None, None) == (None, None)
+
+
+def test_idle_time_is_never_more_than_the_run() -> None:
+    assert idle_of(0, 0, 0, duration_ms=1500) == (1.5, 100)
+
+
+def test_a_gap_without_readings_is_idle_for_two_intervals_at_most() -> None:
+    usage = GpuUsage(seconds(1))
+    for second in (0, 1, 100):
+        usage.add(DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(second), START_NS)
+    assert only(usage).idle_seconds == 1 + 2
+    assert [gpu.idle_seconds for gpu in usage.latest(None)] == [3]
+
+
+def test_the_time_before_the_run_is_not_idle_time_of_the_run() -> None:
+    """The monitor runs for 60 s before the batch starts, which it notices 8 s later."""
+    usage = at_each_second(*(reading(utilization_percent=0.0) for _ in range(61)))
+    for second in range(61, 71):
+        usage.add(DriverReading(samples=(reading(utilization_percent=0.0),)), seconds(second), START_NS)
+        if second == 68:
+            usage.begin_run("batch", seconds(60))
+    usage.begin_run("batch", seconds(70))
+    assert [gpu.idle_seconds for gpu in usage.gpus(None, "batch", 10_000)] == [10]
+    assert [gpu.idle_seconds for gpu in usage.latest(None)] == [70]
+
+
+def test_gpus_are_idle_together_while_each_of_them_was_read_as_idle() -> None:
+    usage = GpuUsage(seconds(1))
+    other = GpuFacts(uuid="GPU-b", index=1)
+    for second, (first, second_percent) in enumerate(
+        [(0.0, 0.0), (0.0, 0.0), (0.0, 7.0), (0.0, 0.0), (0.0, None), (0.0, 0.0)]
+    ):
+        samples = [reading(utilization_percent=first)]
+        if second != 5:  # the other one is lost
+            samples.append(GpuSample(facts=other, utilization_percent=second_percent))
+        usage.add(DriverReading(samples=tuple(samples)), seconds(second), START_NS)
+        usage.add_idle(None)
+    assert usage.idle_ns(0, seconds(10)) == seconds(1 + 1)
+    assert usage.idle_ns(seconds(0.5), seconds(2.25)) == seconds(0.5 + 0.25)
+    assert usage.idle_ns(seconds(3), seconds(10)) == 0
+
+
+def test_without_a_gpu_of_the_batch_nothing_is_idle() -> None:
+    usage = at_each_second(reading(utilization_percent=0.0), reading(utilization_percent=0.0))
+    usage.add_idle({"GPU-other"})
+    assert usage.idle_ns(0, seconds(10)) == 0
+    usage.add_idle({"GPU-a"})
+    assert usage.idle_ns(0, seconds(10)) == seconds(1)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=60),
+    st.integers(0, 1000),
+    st.integers(0, 1000),
+)
+def test_idle_time_between_two_moments_is_the_sum_of_its_parts(
+    steps: list[tuple[int, bool]], first: int, second: int
+) -> None:
+    idle, now, idle_moments = IdleTime(64), 0, set[int]()
+    for length, is_idle in steps:
+        if is_idle:
+            idle.add(now, now + length)
+            idle_moments.update(range(now, now + length))
+        now += length
+    start, end = sorted((first, second))
+    assert idle.total_ns == len(idle_moments)
+    assert idle.between(start, end) == len(idle_moments & set(range(start, end)))
+
+
+def test_the_idle_time_of_a_task_is_the_mean_of_its_gpus_and_its_share_of_the_price() -> None:
+    gpus = (
+        Gpu(uuid="a", idle_seconds=1800.0, idle_percent=25.0),
+        Gpu(uuid="b", idle_seconds=5400.0, idle_percent=75.0),
+        Gpu(uuid="c"),
+    )
+    two_hours_ms = 7_200_000
+    assert gpu_idle(gpus, two_hours_ms, 12.0) == GpuIdle(percent=50, gpu_hours=2, usd=12)
+    assert gpu_idle(gpus[:1], two_hours_ms, None) == GpuIdle(percent=25, gpu_hours=0.5)
+    assert gpu_idle(gpus[2:], two_hours_ms, 12.0) is None
+    assert gpu_idle(gpus, None, 12.0) is None
+    second = Gpu(uuid="a", idle_seconds=1.0, idle_percent=0.014)
+    assert present(gpu_idle((second,), two_hours_ms, None)).gpu_hours == 0.000278
 
 
 def test_what_was_never_measured_is_absent() -> None:
@@ -109,13 +234,7 @@ def test_a_single_reading_has_numbers_and_no_energy() -> None:
     assert (gpu.throttle_reasons, gpu.energy_joules) == ({"swPowerCap": 100}, None)
     (latest,) = usage.latest(None)
     assert latest.energy_joules == 0
-    assert latest.throttled_seconds is not None
-    assert set(latest.throttled_seconds.values()) == {0}
-
-
-def test_a_counter_that_was_read_once_has_no_increase() -> None:
-    gpu = only(at_each_second(GpuSample(facts=FACTS, energy_millijoules=5_000_000, ecc_uncorrected=3)))
-    assert (gpu.energy_joules, gpu.ecc_uncorrected) == (None, None)
+    assert set(present(latest.throttled_seconds).values()) == {0}
 
 
 def test_a_reloaded_driver_counts_on_from_zero() -> None:
@@ -140,21 +259,6 @@ def test_xids_are_kept_once_each_and_those_without_a_gpu_are_noted() -> None:
     usage.add(DriverReading(xids=(Xid(None, 79), Xid("GPU-unheard", 79))), seconds(6), START_NS)
     assert only(usage).xids == (31, 43)
     assert usage.notes() == ("A GPU that could not be identified had the driver errors (Xid) 79.",)
-
-
-def test_an_xid_of_a_cut_gpu_is_its_instances_and_of_one_where_the_driver_knows_which() -> None:
-    """An instance that is not visible here is somebody else's, and so is its error."""
-    usage = GpuUsage(seconds(1))
-    parts = (
-        GpuFacts(uuid=f"MIG-{number}", index=0, parent_uuid="GPU-p", mig_index=number, instance_id=number)
-        for number in (1, 2)
-    )
-    whole = GpuFacts(uuid="GPU-q", index=1)
-    samples = tuple(GpuSample(facts=facts) for facts in (*parts, whole))
-    xids = (Xid("GPU-p", 79), Xid("GPU-p", 31, 2), Xid("GPU-p", 43, 5), Xid("GPU-q", 94, 0))
-    usage.add(DriverReading(samples=samples, xids=xids), 0, START_NS)
-    assert [gpu.xids for gpu in usage.gpus(None)] == [(79,), (79, 31), (94,)]
-    assert usage.notes() == ()
 
 
 def test_a_lost_gpu_keeps_its_numbers_and_the_time_is_noted() -> None:
@@ -234,12 +338,6 @@ def test_numbers_stay_within_what_was_read(readings: list[tuple[float | None, in
 
 def used(percent: float | None) -> Gpu:
     return Gpu(uuid="GPU", utilization_percent=None if percent is None else Distribution(max=percent))
-
-
-def test_a_gpu_is_idle_only_if_it_was_read() -> None:
-    assert is_idle(used(0))
-    assert not is_idle(used(1))
-    assert not is_idle(used(None))
 
 
 def test_idle_gpus_are_named_in_the_advice() -> None:

@@ -1,3 +1,6 @@
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,40 +26,26 @@ def compared(
     return agreement
 
 
-def test_what_is_equal_agrees() -> None:
-    agreement = compared()
-    assert agreement.cpu_agrees
-    assert agreement.memory_agrees
-    assert agreement.counts_shared_memory_twice is False
-    assert agreement.warnings() == ()
-
-
-def test_small_differences_are_within_tolerance() -> None:
-    assert compared(processes_cpu=0.49).cpu_agrees
-    assert compared(processes_mib=170).memory_agrees
-    assert compared(stats_mib=2000, processes_mib=1850).memory_agrees
-
-
-def test_processes_that_were_never_seen_show_in_the_cpu_time() -> None:
-    agreement = compared(stats_cpu=0.5, processes_cpu=0.2)
-    assert not agreement.cpu_agrees
-    (warning,) = agreement.warnings()
-    assert "25.0 s against 10.0 s" in warning
-
-
-def test_page_cache_in_use_shows_in_the_memory() -> None:
-    agreement = compared(stats_mib=900, processes_mib=300)
-    assert not agreement.memory_agrees
-    assert not agreement.counts_shared_memory_twice
-    (warning,) = agreement.warnings()
-    assert "900 MB against 300 MB" in warning
-    assert "page cache" in warning
-
-
-def test_shared_memory_that_counts_for_each_process_is_recognized() -> None:
-    agreement = compared(stats_mib=300, processes_mib=2400)
-    assert agreement.counts_shared_memory_twice
-    assert "memory that the processes share" in agreement.warnings()[0]
+@pytest.mark.parametrize(
+    ("rates", "cpu_agrees", "memory_agrees", "said"),
+    [
+        ({}, True, True, ()),
+        ({"processes_cpu": 0.49}, True, True, ()),
+        ({"processes_mib": 170}, True, True, ()),
+        ({"stats_mib": 2000, "processes_mib": 1850}, True, True, ()),
+        ({"stats_cpu": 0.5, "processes_cpu": 0.2}, False, True, ("25.0 s against 10.0 s",)),  # processes never seen
+        ({"stats_mib": 900, "processes_mib": 300}, True, False, ("900 MB against 300 MB", "page cache")),
+        ({"stats_mib": 300, "processes_mib": 2400}, True, False, ("memory that the processes share",)),
+    ],
+)
+def test_the_sources_agree_within_a_tolerance(
+    rates: dict[str, Any], said: tuple[str, ...], *, cpu_agrees: bool, memory_agrees: bool
+) -> None:
+    agreement = compared(**rates)
+    assert (agreement.cpu_agrees, agreement.memory_agrees) == (cpu_agrees, memory_agrees)
+    assert agreement.counts_shared_memory_twice == ("memory that the processes share" in said)
+    assert len(agreement.warnings()) == bool(said)
+    assert all(text in agreement.warnings()[0] for text in said)
 
 
 def test_a_sample_between_two_readings_is_held_against_both() -> None:

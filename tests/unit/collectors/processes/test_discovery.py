@@ -2,7 +2,8 @@
 
 from msgspec.structs import replace
 
-from profiler.collectors.collector import Collector, with_source
+from profiler.aggregation.task_record import RecordPart
+from profiler.collectors.collector import Collector, with_collected
 from profiler.collectors.processes.discovery import LazyProcessCollector
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.task_metadata import ContainerMetadata
@@ -36,8 +37,9 @@ class FakeCollector(Collector):
     def stop(self, max_seconds: float) -> None:
         self.calls.append("stop")
 
-    def add_to_record(self, record: Record) -> Record:
-        return with_source(replace(record, processes=(Process(name="job"),)), "processes", ("A warning.",))
+    def part(self, record: Record) -> RecordPart:
+        processes = (Process(name="job"),)
+        return RecordPart(values={"processes": processes}, source="processes", warnings=("A warning.",))
 
 
 def call_everything(lazy: LazyProcessCollector) -> None:
@@ -63,13 +65,13 @@ def test_without_visible_processes_no_collector_is_made_and_the_search_ends() ->
     lazy.on_batch_started(replace(BATCH, docker_id="c"))
     call_everything(lazy)
     assert searched == [*["b"] * 5, "c"]
-    assert lazy.add_to_record(RECORD) == RECORD
+    assert lazy.part(RECORD) == RecordPart()
 
 
 def test_a_container_without_an_id_has_no_processes_to_find() -> None:
     lazy = LazyProcessCollector(lambda _: True, FakeCollector)
     lazy.on_batch_started(replace(BATCH, docker_id=None))
-    assert lazy.add_to_record(RECORD) == RECORD
+    assert lazy.part(RECORD) == RecordPart()
 
 
 def test_once_seen_the_collector_is_started_and_receives_every_call() -> None:
@@ -82,6 +84,6 @@ def test_once_seen_the_collector_is_started_and_receives_every_call() -> None:
         lazy.on_batch_started(BATCH)
     call_everything(lazy)
     assert collector.calls == ["start", "started b", "started b", "sample batch", "final reading", "stop"]
-    record = lazy.add_to_record(RECORD)
+    record = with_collected(RECORD, (lazy,))
     assert (record.sampling, record.monitor) == (Sampling(sources=("processes",)), Monitor(warnings=("A warning.",)))
     assert record.processes == (Process(name="job"),)

@@ -1,6 +1,5 @@
 """The process collector on a fake clock: readings that are functions of time, and the record that they make."""
 
-import tracemalloc
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -9,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.collectors.collector import with_source
+from profiler.aggregation.task_record import RecordPart
+from profiler.collectors.collector import with_collected
 from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
 from profiler.collectors.processes.process_reader import ProcessSnapshot
 from profiler.core.timestamps import format_ms
@@ -33,6 +33,7 @@ from profiler.record.record_model import (
 )
 from profiler.record.run_outcome import Status
 from tests.fakes import START_NS, FakeClock, sample, seconds
+from tests.values import present
 
 MIB = 2**20
 COARSE = Series(
@@ -165,7 +166,7 @@ class World:
         return self
 
     def record(self, status: Status = "success", exit_code: int | None = 0, **fields: Any) -> Record:
-        return self.collector.add_to_record(replace(base(status, exit_code), **fields))
+        return with_collected(replace(base(status, exit_code), **fields), (self.collector,))
 
 
 def base(status: Status = "success", exit_code: int | None = 0) -> Record:
@@ -193,18 +194,14 @@ def base(status: Status = "success", exit_code: int | None = 0) -> Record:
 
 
 def warnings(record: Record) -> tuple[str, ...]:
-    assert record.monitor is not None
-    return record.monitor.warnings
+    return present(record.monitor).warnings
 
 
 def test_the_time_series_has_a_sample_every_second() -> None:
     record = World().run(60).record()
-    assert record.metrics.vcpu_used is not None
-    assert (record.metrics.vcpu_used.avg, record.metrics.cpu_seconds) == (0.5, 30.0)
-    assert record.metrics.memory_used_mb is not None
-    assert record.metrics.memory_used_mb.avg == 100
-    assert record.metrics.memory_utilization_percent is not None
-    assert record.metrics.memory_utilization_percent.max == pytest.approx(9.766)
+    assert (present(record.metrics.vcpu_used).avg, record.metrics.cpu_seconds) == (0.5, 30.0)
+    assert present(record.metrics.memory_used_mb).avg == 100
+    assert present(record.metrics.memory_utilization_percent).max == pytest.approx(9.766)
     assert record.sampling is not None
     assert (record.sampling.samples, record.sampling.stats_period_ms) == (60, 10_000)
     (shown,) = record.processes
@@ -226,8 +223,7 @@ def test_a_time_series_that_the_stats_contradict_is_not_used() -> None:
         world.collector.on_sample("batch", sample(START_NS + seconds(at), at * 0.9, 100 * MIB))
     record = world.run(60).record()
     assert record.metrics.vcpu_used == base().metrics.vcpu_used
-    assert record.metrics.memory_used_mb is not None
-    assert record.metrics.memory_used_mb.avg == 100
+    assert present(record.metrics.memory_used_mb).avg == 100
     assert "CPU time" in warnings(record)[0]
 
 
@@ -235,8 +231,7 @@ def test_a_checkpoint_has_the_numbers_since_the_last_one() -> None:
     world = World().run(30)
     part = Interval(started_at="a", finished_at="b", cpu_seconds=1.0)
     assert world.record("running", None, interval=part).interval is not None
-    interval = world.run(50).record("running", None, interval=part).interval
-    assert interval is not None
+    interval = present(world.run(50).record("running", None, interval=part).interval)
     assert (interval.started_at, interval.cpu_seconds) == ("a", 10.0)
 
 
@@ -255,8 +250,7 @@ def test_a_spike_between_two_readings_is_the_peak_and_is_not_called_exact() -> N
     )
     metrics = world.run(60).record().metrics
     assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (900, "sampled")
-    assert metrics.memory_used_mb is not None
-    assert metrics.memory_used_mb.max == 900
+    assert present(metrics.memory_used_mb).max == 900
 
 
 def test_the_groups_mark_is_the_kernels_peak_if_it_was_read_at_the_end() -> None:
@@ -268,35 +262,6 @@ def test_the_groups_mark_is_the_kernels_peak_if_it_was_read_at_the_end() -> None
     assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (800, "kernel")
     assert metrics.memory_usage_peak_mb == 800
     assert metrics.cpu_seconds == 30.0
-
-
-def test_after_an_end_that_was_not_observed_the_mark_counts_as_sampled() -> None:
-    world = World()
-    world.group = lambda at: group(peak=500) if at < 60 else None
-    world.run(59)
-    world.snapshot = lambda _: ProcessSnapshot()
-    metrics = world.run(62).record().metrics
-    assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 500)
-
-
-def test_a_reading_without_the_mark_is_not_the_end() -> None:
-    """The kernel removes the files of a group one after the other."""
-    world = World()
-    torn = GroupReading(memory=MemoryReading(used_bytes=0, cache_bytes=0), cpu_ns=seconds(30), is_empty=True)
-    world.group = lambda at: group(peak=746) if at < 60 else torn if at < 61 else None
-    world.run(59)
-    world.snapshot = lambda _: ProcessSnapshot()
-    for until in (60, 61, 62):
-        metrics = world.run(until).record().metrics
-        assert (metrics.memory_peak_source, metrics.max_memory_used_mb) == ("sampled", 746)
-
-
-def test_a_mark_without_the_page_cache_at_the_end_is_not_the_processes_peak() -> None:
-    world = World()
-    torn = GroupReading(peak_bytes=807 * MIB, is_empty=True)
-    world.group = lambda at: group(peak=746) if at < 60 else torn
-    metrics = world.run(60).record().metrics
-    assert (metrics.memory_peak_source, metrics.memory_usage_peak_mb) == ("sampled", 807)
 
 
 def test_an_empty_group_is_read_before_the_processes_are_listed() -> None:
@@ -478,27 +443,41 @@ def test_page_cache_makes_the_groups_mark_an_upper_bound() -> None:
     assert metrics.memory_usage_peak_mb == 600
 
 
+def test_mapped_files_that_another_container_read_first_count() -> None:
+    world = World()
+    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, held=209),), main_pid=7)
+    counted = MemoryReading(used_bytes=3 * MIB, cache_bytes=0, mapped_bytes=0)
+    world.group = lambda _: replace(group(peak=4), memory=counted)
+    record = world.run(60).record(metrics=Metrics(), sampling=None)
+    metrics = record.metrics
+    assert (metrics.max_memory_used_mb, metrics.memory_peak_source) == (209, "sampled")
+    assert metrics.memory_used_mb is not None
+    assert (metrics.memory_used_mb.avg, metrics.memory_used_mb.max) == (209, 209)
+    assert record.processes[0].max_memory_used_mb == 209
+
+
 def stats_with_mark(at: float, mark: int) -> ContainerSample:
     return sample(START_NS + seconds(at), 0.0, 100 * MIB, memory_usage_peak_bytes=mark * MIB)
 
 
-def test_the_stats_mark_bounds_the_marks_of_processes_that_map_files_of_others() -> None:
-    """As another user the collector cannot read the group's mark itself."""
-    world = World()
-    world.snapshot = lambda at: ProcessSnapshot(processes=(process(cpu=at / 2, held=100, mark=188),), main_pid=7)
-    world.run(60)
-    world.collector.on_sample("batch", stats_with_mark(61, 183))
-    assert world.record().metrics.max_memory_used_mb == 183
-
-
-def test_a_mark_of_the_stats_from_before_the_rise_is_no_bound() -> None:
+@pytest.mark.parametrize(
+    ("rises_at", "mark", "stats_at", "stats_mark", "peak"),
+    [
+        (0, 188, 61, 183, 183),  # as another user the collector cannot read the group's mark itself
+        (30, 900, 30, 150, 900),  # of before the rise
+    ],
+)
+def test_the_stats_mark_bounds_the_marks_that_it_includes(
+    rises_at: int, mark: int, stats_at: int, stats_mark: int, peak: int
+) -> None:
+    """Processes may map files of other containers."""
     world = World()
     world.snapshot = lambda at: ProcessSnapshot(
-        processes=(process(cpu=at / 2, mark=900 if at > 30 else 100),), main_pid=7
+        processes=(process(cpu=at / 2, mark=mark if at > rises_at else 100),), main_pid=7
     )
     world.run(60)
-    world.collector.on_sample("batch", stats_with_mark(30, 150))
-    assert world.record().metrics.max_memory_used_mb == 900
+    world.collector.on_sample("batch", stats_with_mark(stats_at, stats_mark))
+    assert world.record().metrics.max_memory_used_mb == peak
 
 
 @pytest.mark.parametrize("is_noticed", [True, False])
@@ -582,8 +561,7 @@ def test_thousands_of_processes_are_read_less_often_and_the_group_every_second()
     world.group = lambda at: group(used=round(100 + at), peak=round(100 + at))
     record = world.run(60).record()
     assert 10 <= world.process_reads <= 16
-    assert record.sampling is not None
-    assert record.sampling.samples == 60
+    assert present(record.sampling).samples == 60
 
 
 def test_an_expensive_first_reading_does_not_delay_the_next() -> None:
@@ -636,7 +614,7 @@ def test_where_no_process_is_visible_the_record_is_as_before() -> None:
 def test_the_record_of_another_container_gets_no_numbers() -> None:
     world = World().run(10)
     other = replace(base(), container=Container(name="other"))
-    assert world.collector.add_to_record(other) == with_source(other, "processes")
+    assert world.collector.part(other) == RecordPart(source="processes")
 
 
 def test_the_same_container_wakes_the_thread_once() -> None:
@@ -644,27 +622,6 @@ def test_the_same_container_wakes_the_thread_once() -> None:
     for _ in range(3):
         world.collector.on_batch_started(BATCH)
     assert world.exit_waiter.wakes == 1
-
-
-@pytest.mark.no_cover
-def test_the_aggregates_take_constant_memory() -> None:
-    world = World()
-    world.snapshot = lambda at: ProcessSnapshot(
-        processes=(process(cpu=at / 2), process(round(at), held=round(at) % 900, name=f"job-{round(at) % 700}")),
-        ended=(process(round(at) - 1, name="job"),),
-        missed_pids=1,
-        main_pid=7,
-    )
-    world.host_kills = lambda at: 40 + round(at) // 100
-    sizes_bytes = []
-    tracemalloc.start()
-    try:
-        for minutes in (15, 45):
-            world.run(minutes * 60)
-            sizes_bytes.append(tracemalloc.get_traced_memory()[0])
-    finally:
-        tracemalloc.stop()
-    assert sizes_bytes[1] - sizes_bytes[0] < 25_000
 
 
 def test_the_series_of_a_report_is_that_of_the_processes_with_the_devices_of_the_record() -> None:
@@ -680,8 +637,7 @@ def test_the_commands_have_values_on_the_steps_of_the_series_before_and_after_a_
     world.run(24)
     world.collector.on_batch_started(replace(BATCH, docker_id="c", started_ns=START_NS + seconds(24)))
     world.snapshot = lambda at: ProcessSnapshot(processes=(process(8, cpu=(at - 24) / 2, held=50),), main_pid=8)
-    series = world.run(40).record(series=COARSE).series
-    assert series is not None
+    series = present(world.run(40).record(series=COARSE).series)
     (shown,) = series.processes
     assert shown.vcpu_used is not None
     assert len(shown.vcpu_used) == len(series.vcpu_used or ()) == 60
@@ -706,12 +662,7 @@ def test_a_sum_of_memory_that_the_container_cannot_have_used_is_not_shown(bound:
     size_mb = 1000 if bound == "size" else 8192
     shown = world.run(10).record(series=COARSE, metrics=Metrics(memory_size_mb=size_mb))
     assert [(one.max_memory_used_mb, one.max_memory_used_processes) for one in shown.processes] == [(130, 1)]
-    assert shown.series is not None
-    assert [row.memory_used_mb for row in shown.series.processes] == [None]
-
-
-def test_a_record_without_a_series_has_none_of_commands() -> None:
-    assert World().run(20).record("running", None).series is None
+    assert [row.memory_used_mb for row in present(shown.series).processes] == [None]
 
 
 def test_a_checkpoint_has_no_series() -> None:
@@ -720,8 +671,7 @@ def test_a_checkpoint_has_no_series() -> None:
 
 def test_a_run_too_short_for_the_task_stats_has_the_series_and_the_slowdown_of_its_processes() -> None:
     record = World().run(5).record(task_size=TaskSize(vcpu=0.5), sampling=Sampling(samples=0))
-    assert record.series is not None
-    assert record.series.vcpu_used == (0.5,) * 5
+    assert present(record.series).vcpu_used == (0.5,) * 5
     assert record.metrics.vcpu_saturated_percent == 100
     assert record.metrics.slowdown_at_vcpu == {"0.25": SlowdownBounds(min=2, max=2)}
 
@@ -733,8 +683,7 @@ def test_after_an_error_of_our_own_the_report_has_the_stats_series_and_checkpoin
     record = world.record()
     assert [shown.name for shown in record.processes] == ["job"]
     assert record.metrics.vcpu_used == base().metrics.vcpu_used
-    assert record.metrics.memory_used_mb is not None
-    assert record.metrics.memory_used_mb.avg == 90
+    assert present(record.metrics.memory_used_mb).avg == 90
     (warning,) = warnings(record)
     assert "The collection of process values stopped at 2025-" in warning
     checkpoint = world.record("running", None)

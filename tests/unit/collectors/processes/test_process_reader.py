@@ -76,6 +76,12 @@ class FakeProc:
             path.unlink()
         (self.folder / str(pid)).rmdir()
 
+    def read_source(self) -> ContainerProcesses:
+        """A source that has been read once."""
+        source = self.source()
+        source.read()
+        return source
+
     def source(self, docker_id: str = BATCH, *, with_arguments: bool = False) -> ContainerProcesses:
         return ContainerProcesses(
             docker_id,
@@ -139,19 +145,9 @@ def test_among_several_a_share_is_the_anonymous_memory(machine: FakeProc) -> Non
     assert [process.share_bytes for process in source.read().processes] == [100 * 2**20]
 
 
-def test_cpu_time_between_two_ticks_of_the_kernel_is_seen(machine: FakeProc) -> None:
-    machine.process(7)
-    machine.cpu_ns[7] = 1_000
-    source = machine.source()
-    source.read()
-    machine.cpu_ns[7] = 4_000
-    assert [process.own_cpu_ns for process in source.read().processes] == [4_000]
-
-
 def test_a_risen_mark_is_read_because_memory_faults(machine: FakeProc) -> None:
     machine.process(7, faults=10, rss=100)
-    source = machine.source()
-    source.read()
+    source = machine.read_source()
     machine.process(7, faults=900, rss=100, mark=700)
     assert [process.peak_bytes for process in source.read().processes] == [700 * 2**20]
 
@@ -160,8 +156,7 @@ def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakePro
     machine.process(7)
     machine.process(8, rss=300, parent=7, name="worker")
     machine.given(8)
-    source = machine.source()
-    source.read()
+    source = machine.read_source()
     machine.process(8, state="Z", rss=0, parent=7, name="worker")
     snapshot = source.read()
     assert [(process.name, process.rss_bytes) for process in snapshot.ended] == [("worker", 300 * 2**20)]
@@ -174,8 +169,7 @@ def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakePro
 def test_a_process_that_vanishes_at_once_is_reported_too(machine: FakeProc) -> None:
     machine.process(7)
     machine.process(8, rss=300, parent=7)
-    source = machine.source()
-    source.read()
+    source = machine.read_source()
     machine.gone(8)
     assert [process.pid for process in source.read().ended] == [8]
     assert source.read().ended == ()
@@ -197,8 +191,7 @@ def test_who_is_found_only_while_it_ends_was_not_seen(machine: FakeProc, cgroup:
     """Giving back much memory takes a while; cgroup v1 shows the process in no container meanwhile."""
     machine.process(7)
     machine.given(7)
-    source = machine.source()
-    source.read()
+    source = machine.read_source()
     machine.process(8, parent=7, state="R", rss=0, ending=True, cgroup=cgroup)
     machine.given(8)
     snapshot = source.read()
@@ -211,8 +204,7 @@ def test_who_is_found_only_while_it_ends_was_not_seen(machine: FakeProc, cgroup:
 def test_who_gives_back_its_memory_has_ended(machine: FakeProc) -> None:
     machine.process(7)
     machine.process(8, rss=300, parent=7)
-    source = machine.source()
-    source.read()
+    source = machine.read_source()
     machine.process(8, rss=0, parent=7, state="R", ending=True)
     assert [process.rss_bytes for process in source.read().ended] == [300 * 2**20]
     machine.process(8, rss=0, parent=7, state="Z", ending=True)
@@ -222,8 +214,7 @@ def test_who_gives_back_its_memory_has_ended(machine: FakeProc) -> None:
 def test_a_new_process_of_another_container_does_not_count_as_missed(machine: FakeProc) -> None:
     machine.process(7)
     machine.given(7)
-    source = machine.source()
-    source.read()
+    source = machine.read_source()
     machine.process(8, docker_id=OTHER)
     machine.given(8)
     assert source.read().missed_pids == 0
@@ -231,8 +222,7 @@ def test_a_new_process_of_another_container_does_not_count_as_missed(machine: Fa
 
 def test_no_scan_while_no_id_was_assigned(machine: FakeProc) -> None:
     machine.process(7)
-    source = machine.source()
-    source.read()
+    source = machine.read_source()
     machine.process(8, parent=7)
     assert pids(source.read()) == [7]
     machine.clock.advance(61)
@@ -242,8 +232,7 @@ def test_no_scan_while_no_id_was_assigned(machine: FakeProc) -> None:
 def test_without_the_kernels_last_id_every_reading_scans(machine: FakeProc) -> None:
     (machine.folder / "loadavg").unlink()
     machine.process(7)
-    source = machine.source()
-    source.read()
+    source = machine.read_source()
     machine.process(8, parent=7)
     snapshot = source.read()
     assert (pids(snapshot), snapshot.missed_pids) == ([7, 8], 0)
@@ -251,8 +240,7 @@ def test_without_the_kernels_last_id_every_reading_scans(machine: FakeProc) -> N
 
 def test_a_number_given_out_again_is_another_process(machine: FakeProc) -> None:
     machine.process(7, rss=100, cpu_ticks=500)
-    source = machine.source()
-    source.read()
+    source = machine.read_source()
     machine.gone(7)
     machine.process(7, rss=5, started=9000)
     snapshot = source.read()

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from profiler.collectors.collector import with_collected
 from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
 from profiler.collectors.processes.process_reader import ProcessSnapshot
 from profiler.core.timestamps import format_ms
@@ -14,6 +15,7 @@ from profiler.readers.linux.waited_target import Wait
 from profiler.record.record_model import Record, Series
 from tests.fakes import START_NS, FakeClock, seconds
 from tests.unit.collectors.processes.test_process_collector import BATCH, FakeExitWaiter, FakeSource, base, process
+from tests.values import present
 
 
 class FakeThreads:
@@ -23,19 +25,22 @@ class FakeThreads:
         self.is_paused = False
         self.was_required = False
         self.is_closed = False
+        self.cost_ns = self.used_ns = self.readings = 0
         self._read_ns = 0
 
     def read(
         self, processes: Sequence[ProcessReading], now_ns: int, *, is_required: bool = False
     ) -> ThreadSample | None:
         self.was_required = is_required
+        self.used_ns += self.cost_ns
+        self.readings += 1
         if self.is_paused and not is_required:
             return None
         quarter_ns, self._read_ns = (now_ns - self._read_ns) // 4, now_ns
         if not processes:
             return ThreadSample(sees_calls=True)
         growth = (ThreadGrowth(quarter_ns, quarter_ns),)
-        return ThreadSample(growth=growth, waits=(Wait("network", "10.0.3.9:5432"),), sees_calls=True)
+        return ThreadSample(growth=growth, waits={Wait("network", "10.0.3.9:5432"): 1}, sees_calls=True)
 
     def close(self) -> None:
         self.is_closed = True
@@ -51,7 +56,7 @@ class World:
             open_processes=lambda _: source,
             open_cgroup=lambda _pid, _docker_id: None,
             oom_kills=lambda: 0,
-            own_cpu_ns=lambda: 0,
+            own_cpu_ns=lambda: self.threads.used_ns,
             exit_waiter=FakeExitWaiter(),
             open_threads=lambda: self.threads,
         )
@@ -72,13 +77,12 @@ class World:
         return self
 
     def record(self, **fields: Any) -> Record:
-        return self.collector.add_to_record(replace(base(), **fields))
+        return with_collected(replace(base(), **fields), (self.collector,))
 
 
 def test_the_report_has_the_division_and_the_waits() -> None:
     record = World().run(60).record()
-    made = record.time_breakdown
-    assert made is not None
+    made = present(record.time_breakdown)
     assert (made.on_cpu_percent, made.waiting_for_cpu_percent, made.network_percent) == (25.0, 25.0, 50.0)
     assert [row.target for row in made.waiting_for] == ["10.0.3.9:5432"]
     assert (record.metrics.cpu_wait_seconds, record.metrics.cpu_wait_percent) == (15.0, 50.0)
@@ -93,8 +97,7 @@ def test_checkpoints_have_it_too_but_no_series() -> None:
 
 def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:
     stats = Series(started_at=format_ms(START_NS), step_ms=4000, vcpu_used=(0.4,) * 15)
-    coarse = base().sampling
-    assert coarse is not None
+    coarse = present(base().sampling)
     record = World().run(60).record(series=stats, sampling=replace(coarse, stats_period_ms=1000))
     assert record.series is not None
     assert record.series.vcpu_used == (0.4,) * 15
@@ -102,8 +105,7 @@ def test_the_series_of_the_task_stats_gets_the_waits_in_its_own_steps() -> None:
 
 
 def test_the_finer_series_of_the_processes_has_the_waits() -> None:
-    series = World().run(60).record().series
-    assert series is not None
+    series = present(World().run(60).record().series)
     assert series.step_ms == 1000
     assert series.cpu_wait == (0.25,) * 60
 
@@ -118,14 +120,19 @@ def test_the_time_after_the_end_does_not_count() -> None:
     assert (made.network_percent, made.covered_percent) == (50.5, 100.0)
 
 
-def test_a_pause_of_the_readings_makes_one_longer_step() -> None:
+def test_the_cost_of_the_threads_does_not_make_the_processes_pause() -> None:
+    world = World()
+    world.threads.cost_ns = seconds(0.1)
+    assert world.run(20).threads.readings == 20
+
+
+def test_a_pause_of_the_readings_makes_one_longer_step_that_is_not_covered_as_a_whole() -> None:
     world = World().run(10)
     world.threads.is_paused = True
     world.run(11)
     world.threads.is_paused = False
-    made = world.run(20).record().time_breakdown
-    assert made is not None
-    assert (made.network_percent, made.covered_percent) == (50.0, 100.0)
+    made = present(world.run(20).record().time_breakdown)
+    assert (made.network_percent, made.covered_percent) == (50.0, 97.5)
 
 
 def test_the_files_of_the_threads_are_closed_with_the_others() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from profiler.collectors.stacks.py_spy import PySpy, find_py_spy
 from profiler.readers.linux import proc
+from tests.values import present
 from tests.waiting import wait_until
 
 _THREADS = [
@@ -81,7 +82,7 @@ def test_nonsense_is_a_failure(make: Callable[[str], PySpy], script: str) -> Non
 
 
 def test_output_without_an_end_is_cut(make: Callable[[str], PySpy]) -> None:
-    assert "signal 9" in (make("cat /dev/zero").dump(1).failure or "")
+    assert "signal 25" in (make("exec cat /dev/zero").dump(1).failure or "")
 
 
 def test_a_program_that_hangs_is_ended_by_its_alarm(make: Callable[[str], PySpy]) -> None:
@@ -136,8 +137,7 @@ def test_the_server_ends_with_its_parent(tmp_path: Path) -> None:
         "time.sleep(1000)\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as parent:
-        assert parent.stdout is not None
-        server = int(parent.stdout.readline())
+        server = int(present(parent.stdout).readline())
         assert not has_ended(server)
         parent.kill()
     wait_until(lambda: has_ended(server), 60, "the end of the server")

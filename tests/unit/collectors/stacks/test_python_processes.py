@@ -9,6 +9,7 @@ from profiler.collectors.stacks.python_processes import (
     runs_python,
 )
 from profiler.readers.linux import proc
+from tests.values import present
 
 
 class Machine:
@@ -93,35 +94,22 @@ def test_a_process_that_was_read_before_goes_on_at_once_after_failures() -> None
     assert machine.choose(5) == []
 
 
-def test_this_process_runs_python() -> None:
-    program, is_python = runs_python(os.getpid())
-    assert is_python
-    assert program.startswith("/")
-
-
-def process_folder(tmp_path: Path, program: str, maps: str = "") -> str:
-    folder = tmp_path / "1"
-    folder.mkdir()
-    (folder / "exe").symlink_to(program)
-    (folder / "maps").write_text(maps)
-    return str(tmp_path)
-
-
-def test_a_program_that_contains_python_is_known_by_its_library(tmp_path: Path) -> None:
+def test_a_program_runs_python_by_its_name_or_by_its_library(tmp_path: Path) -> None:
     maps = "7f00-7f01 r-xp 00000000 08:01 1 /usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0\n"
-    assert runs_python(1, process_folder(tmp_path, "/usr/sbin/uwsgi", maps)) == ("/usr/sbin/uwsgi", True)
-
-
-def test_other_programs_do_not_run_python(tmp_path: Path) -> None:
-    assert runs_python(1, process_folder(tmp_path, "/usr/bin/pypy3")) == ("/usr/bin/pypy3", False)
-    assert runs_python(2, str(tmp_path)) == ("", False)
-
-
-def test_a_replaced_interpreter_is_still_python(tmp_path: Path) -> None:
-    assert runs_python(1, process_folder(tmp_path, "/usr/bin/python3.12 (deleted)"))[1]
+    programs = (
+        ("/usr/sbin/uwsgi", maps, True),
+        ("/usr/bin/pypy3", "", False),
+        ("/usr/bin/python3.12 (deleted)", "", True),
+    )
+    for pid, (program, mapped, expected) in enumerate(programs):
+        folder = tmp_path / str(pid)
+        folder.mkdir()
+        (folder / "exe").symlink_to(program)
+        (folder / "maps").write_text(mapped)
+        assert runs_python(pid, str(tmp_path))[1] is expected
+    assert runs_python(9, str(tmp_path)) == ("", False)
 
 
 def test_processes_have_their_start() -> None:
     stat = proc.parse_stat(proc.read("/proc/self/stat") or b"")
-    assert stat is not None
-    assert living_processes([os.getpid(), 2**22 + 1]) == ((os.getpid(), stat.started_ticks),)
+    assert living_processes([os.getpid(), 2**22 + 1]) == ((os.getpid(), present(stat).started_ticks),)

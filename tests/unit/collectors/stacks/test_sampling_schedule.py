@@ -3,7 +3,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.collectors.stacks.sampling_schedule import SamplingSchedule
+from profiler.collectors.stacks.stack_collector import SamplingSchedule
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.settings import StacksMode
 from tests.fakes import seconds
@@ -33,13 +33,6 @@ def test_the_first_minute_has_a_sample_a_second_then_every_ten() -> None:
 def test_a_moment_has_a_sample_a_second() -> None:
     times = taken(SamplingSchedule("on", 0), 300, cost_ms=5, moments=(range(100, 130),))
     assert len([at for at in times if 101 <= at < 130]) == 29
-
-
-def test_in_the_other_mode_there_are_samples_in_moments_only() -> None:
-    times = taken(SamplingSchedule("moments", 0), 300, cost_ms=10, moments=(range(100, 130),))
-    assert len(times) == 30
-    assert 100 <= times[0] < 101
-    assert times[-1] < 130
 
 
 def test_expensive_samples_are_rarer() -> None:

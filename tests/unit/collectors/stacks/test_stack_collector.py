@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from profiler.aggregation.task_record import ResourceLimits
+from profiler.collectors.collector import with_collected
 from profiler.collectors.stacks.py_spy import Dump
 from profiler.collectors.stacks.python_processes import Identity
 from profiler.collectors.stacks.stack_collector import COMMAND, StackAccess, StackAdvice, StackCollector
@@ -15,6 +16,7 @@ from profiler.readers.ecs.task_metadata import ContainerMetadata
 from profiler.record.record_model import Container, Monitor, Record
 from profiler.settings import StacksMode
 from tests.fakes import START_NS, FakeClock, FakeLog, FakeStackReader, sample, seconds
+from tests.values import present
 
 _ADVICE = StackAdvice(missing="Install py-spy.", invisible="Set pidMode.", refused="Add SYS_PTRACE.")
 _BATCH = ContainerMetadata(name="batch", docker_id="d1")
@@ -68,23 +70,21 @@ class World:
         return self
 
     def record(self, of: Record = _RECORD) -> Record:
-        return self.collector.add_to_record(of)
+        return with_collected(of, (self.collector,))
 
     def warnings(self) -> tuple[str, ...]:
         monitor = self.record().monitor
         return () if monitor is None else monitor.warnings
 
     def line(self) -> dict[str, Any]:
-        line = self.collector.stacks_line(_RECORD)
-        assert line is not None
+        line = present(self.collector.stacks_line(_RECORD))
         found: dict[str, Any] = json.loads(line)
         return found
 
 
 def test_a_run_of_100_seconds() -> None:
     world = World().begin().go_on(100)
-    stacks = world.record().stacks
-    assert stacks is not None
+    stacks = present(world.record().stacks)
     assert stacks.source == "py-spy 9"
     assert stacks.samples == 60 + 4
     assert (stacks.top[0].function, stacks.top[0].self_percent) == ("parse", 100)
@@ -101,11 +101,40 @@ def test_a_run_of_100_seconds() -> None:
     assert line["steps"][-1]["offsetMs"] + line["steps"][-1]["durationMs"] <= 105_000
 
 
+def test_a_run_that_ends_in_a_call_without_an_answer_has_one_warning() -> None:
+    world = World().begin()
+    seen: list[tuple[str, ...]] = []
+    world.reader.on_dump = lambda: seen.append(world.warnings())
+    world.go_on(1)
+    assert seen[0] == ("There are no call stacks: the command ended before py-spy had read one.",)
+    assert seen[1:] == [()] * (len(seen) - 1)
+
+
+def test_a_version_that_takes_forever_costs_no_first_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World().begin()
+    samples: list[int | None] = []
+
+    def version(_reader: FakeStackReader) -> str:
+        stacks = world.record().stacks
+        samples.append(None if stacks is None else stacks.samples)
+        return "py-spy 9"
+
+    monkeypatch.setattr(FakeStackReader, "version", property(version), raising=False)
+    world.go_on(1)
+    assert samples[0] == 1
+
+
+@pytest.mark.parametrize(("mode", "count"), [("on", 1), ("moments", 0)])
+def test_a_run_too_short_for_a_sample_has_one_warning(mode: StacksMode, count: int) -> None:
+    world = World(mode=mode).begin()
+    assert len(world.warnings()) == count
+    assert world.record(replace(_RECORD, status="running")).monitor == Monitor()
+
+
 def test_the_monitor_pays_for_py_spy() -> None:
     world = World().begin().go_on(10)
     used = world.record(replace(_RECORD, monitor=Monitor(version="1", cpu_seconds=1.5))).monitor
-    assert used is not None
-    assert used.cpu_seconds == 1.6
+    assert present(used).cpu_seconds == 1.6
     assert world.record().monitor == Monitor()
 
 
@@ -128,8 +157,7 @@ def test_a_restarted_container_goes_on_in_the_same_record() -> None:
     world.collector.on_batch_started(replace(_BATCH, docker_id="d2"))
     world.go_on(5)
     stacks = world.record().stacks
-    assert stacks is not None
-    assert stacks.samples == 10
+    assert present(stacks).samples == 10
     assert set(world.reader.asked) == {10, 20}
 
 
@@ -145,7 +173,7 @@ def test_without_py_spy_one_warning_says_what_to_do() -> None:
 @pytest.mark.parametrize("mode", ["on", "moments"])
 def test_invisible_processes_are_looked_for_a_few_times(mode: StacksMode) -> None:
     world = World(mode=mode, processes={}).begin()
-    assert world.warnings() == ()
+    assert "Set pidMode." not in world.warnings()
     world.go_on(10)
     assert world.warnings() == ("Set pidMode.",)
     assert world.reader.asked == []
@@ -174,13 +202,6 @@ def test_a_lasting_failure_is_one_warning_with_its_reason() -> None:
     assert len(world.log.lines) == 1
 
 
-def test_a_short_run_without_a_sample_says_why() -> None:
-    world = World()
-    world.reader.dumped = Dump(failure="exit code 126")
-    world.begin().go_on(1)
-    assert world.warnings() == ("py-spy could not read a Python process: exit code 126.",)
-
-
 def test_a_process_that_has_ended_meanwhile_is_no_failure() -> None:
     world = World().begin().go_on(3)
     world.reader.on_dump = world.processes.clear
@@ -195,8 +216,7 @@ def test_a_single_failure_is_repeated_at_once() -> None:
     world.reader.failures = ["Failed to get stack traces"]
     world.go_on(1)
     stacks = world.record().stacks
-    assert stacks is not None
-    assert (len(world.reader.asked), stacks.samples) == (before + 2, 4)
+    assert (len(world.reader.asked), present(stacks).samples) == (before + 2, 4)
 
 
 def test_other_programs_are_named_in_a_warning() -> None:
@@ -221,18 +241,12 @@ def test_in_the_mode_of_moments_only_these_are_sampled(every: int) -> None:
     world.reader.dumped = Dump(stacks=(stack("<module>", "recv", is_active=False),), cpu_ns=seconds(0.01))
     usage(world, 60, 0.0, every=every)
     usage(world, 100, 0.5, every=every)
-    stacks = world.record().stacks
-    assert stacks is not None
+    stacks = present(world.record().stacks)
     (moment,) = stacks.moments
     assert moment.kind == "idle"
     assert moment.stack[-1] == "recv (job.py:7)"
     assert 25 <= (moment.samples or 0) <= 40
     assert stacks.samples == moment.samples == len(world.reader.asked)
-
-
-def test_a_checkpoint_has_the_stacks_so_far() -> None:
-    world = World().begin().go_on(5)
-    assert world.record(replace(_RECORD, status="running", finished_at=None)).stacks is not None
 
 
 def test_a_checkpoint_has_only_the_innermost_functions_of_a_moment() -> None:
@@ -242,15 +256,13 @@ def test_a_checkpoint_has_only_the_innermost_functions_of_a_moment() -> None:
     usage(world, 60, 1)
     report, checkpoint = world.record().stacks, world.record(replace(_RECORD, status="running")).stacks
     assert report is not None
-    assert checkpoint is not None
     assert len(report.moments[0].stack) == 30
-    assert checkpoint.moments[0].stack == report.moments[0].stack[-8:]
+    assert present(checkpoint).moments[0].stack == report.moments[0].stack[-8:]
 
 
 def test_without_a_known_start_the_offsets_are_from_the_first_sample() -> None:
     world = World().begin().go_on(5)
-    line = world.collector.stacks_line(replace(_RECORD, started_at=None))
-    assert line is not None
+    line = present(world.collector.stacks_line(replace(_RECORD, started_at=None)))
     assert json.loads(line)["steps"][0]["offsetMs"] == 0
 
 

@@ -52,10 +52,6 @@ class Run:
         return self.moments.record()
 
 
-def test_a_usual_run_has_no_moments() -> None:
-    assert Run().go_on(600).found() == ()
-
-
 def test_nothing_on_a_cpu_for_30_seconds_is_a_moment_from_its_beginning() -> None:
     (moment,) = Run().go_on(100).go_on(145, vcpu=0, stacks=(stack("<module>", "recv"),)).go_on(200).found()
     assert moment.kind == "idle"
@@ -64,10 +60,6 @@ def test_nothing_on_a_cpu_for_30_seconds_is_a_moment_from_its_beginning() -> Non
     assert moment.samples == 16
     assert moment.stack == ("<module> (job.py:1)", "recv (job.py:1)")
     assert moment.percent == 93.8  # the last of them sees that it goes on
-
-
-def test_a_shorter_pause_is_no_moment() -> None:
-    assert Run().go_on(100).go_on(129, vcpu=0).go_on(200).found() == ()
 
 
 def test_all_vcpus_in_use_for_30_seconds() -> None:
@@ -83,13 +75,9 @@ def test_memory_that_is_high_and_rises() -> None:
     assert run.sampled == [float(at) for at in range(160, 200)]
 
 
-def test_memory_that_is_high_and_does_not_rise_is_no_moment() -> None:
+def test_memory_that_is_high_and_does_not_rise_is_no_moment_and_a_leap_is_seen_at_once() -> None:
     assert Run().go_on(200, memory=lambda _: 950).found() == ()
-
-
-def test_a_leap_of_the_memory_is_seen_at_once() -> None:
-    run = Run().go_on(50).go_on(53, memory=lambda _: 900)
-    assert run.sampled == [50.0, 51.0, 52.0]
+    assert Run().go_on(50).go_on(53, memory=lambda _: 900).sampled == [50.0, 51.0, 52.0]
 
 
 def test_a_long_moment_is_sampled_for_60_seconds_and_again_after_10_minutes() -> None:
@@ -112,7 +100,8 @@ def test_samples_of_fargate_every_ten_seconds_are_enough() -> None:
     assert moment.samples >= 50
 
 
-def test_close_samples_do_not_make_a_moment_of_a_short_pause() -> None:
+def test_a_usual_run_and_a_short_pause_in_close_samples_have_no_moments() -> None:
+    assert Run().go_on(600).found() == ()
     assert Run(step=0.1).go_on(40).go_on(65, vcpu=0).found() == ()
 
 

@@ -1,10 +1,23 @@
+from collections import Counter
+from itertools import pairwise
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from profiler.collectors.stacks.stack_profile import TOP_FUNCTIONS, FunctionCounts, StackProfile
+from profiler.collectors.stacks.stack_profile import (
+    MAX_BYTES,
+    MAX_STEPS,
+    TOP_FUNCTIONS,
+    FoldedStacks,
+    FunctionCounts,
+    StackProfile,
+)
 from profiler.collectors.stacks.thread_stacks import Frame, ThreadStack
+from profiler.record.activity_model import StacksLine
 from tests.fakes import START_NS, seconds
+from tests.values import present
 
 _PATHS = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1, max_size=8)
 
@@ -47,8 +60,7 @@ def test_at_most_ten_functions_are_shown_and_the_memory_is_bounded() -> None:
 def test_without_a_running_thread_there_are_no_functions() -> None:
     profile = StackProfile()
     profile.add([(waiting("f"),)], START_NS)
-    stacks = profile.record("py-spy 1")
-    assert stacks is not None
+    stacks = present(profile.record("py-spy 1"))
     assert (stacks.source, stacks.samples, stacks.top) == ("py-spy 1", 1, ())
 
 
@@ -58,8 +70,7 @@ def test_a_process_without_stacks_is_no_sample() -> None:
     assert profile.record("py-spy") is None
     profile.add([(), (running(("f", 1)),), (waiting("g"), running(("f", 1)))], START_NS + seconds(1))
     stacks = profile.record("py-spy")
-    assert stacks is not None
-    assert stacks.samples == 2
+    assert present(stacks).samples == 2
     (step,) = profile.folded.steps(START_NS)
     assert step.stacks == {"f (job.py)": 2, "g (job.py) [waiting]": 1}
 
@@ -75,3 +86,69 @@ def test_the_shares_fit_together(paths: list[list[str]]) -> None:
     assert sum(each.self_percent or 0 for each in top) <= 100 + 0.1 * len(top)
     if len({name for path in paths for name in path}) <= TOP_FUNCTIONS:
         assert sum(each.self_percent or 0 for each in top) == pytest.approx(100, abs=0.1 * len(top))
+
+
+_names = st.text(min_size=1, max_size=30)
+_samples = st.lists(
+    st.tuples(st.integers(0, 5000), st.dictionaries(_names, st.integers(1, 50), max_size=6)), min_size=1, max_size=200
+)
+
+
+def line_of(folded: FoldedStacks, started_ns: int = START_NS) -> bytes:
+    steps = folded.steps(started_ns)
+    return msgspec.json.encode(StacksLine(type="task.stacks", task_id="t" * 36, container="c" * 255, steps=steps))
+
+
+def test_counts_are_kept_by_step_with_their_offsets() -> None:
+    folded = FoldedStacks()
+    for second in (2, 3, 3.5, 30):
+        folded.add(START_NS + seconds(second), {"a": 1, "b": 2})
+    found = [(step.offset_ms, step.duration_ms, dict(step.stacks)) for step in folded.steps(START_NS)]
+    assert found == [
+        (2000, 1000, {"b": 2, "a": 1}),
+        (3000, 10_000, {"b": 4, "a": 2}),
+        (30_000, 1000, {"b": 2, "a": 1}),
+    ]
+
+
+def test_the_last_step_ends_with_the_run() -> None:
+    folded = FoldedStacks()
+    folded.add(START_NS + seconds(2), {"a": 1})
+    (step,) = folded.steps(START_NS, START_NS + seconds(2.4))
+    assert (step.offset_ms, step.duration_ms) == (2000, 400)
+
+
+@given(_samples)
+def test_steps_are_ordered_and_do_not_overlap(samples: list[tuple[int, dict[str, int]]]) -> None:
+    folded = FoldedStacks()
+    total: Counter[str] = Counter()
+    for second, stacks in sorted(samples, key=lambda sample: sample[0]):
+        folded.add(START_NS + seconds(second), stacks)
+        total.update(stacks)
+    steps = folded.steps(START_NS)
+    assert len(steps) <= MAX_STEPS
+    for step, following in pairwise(steps):
+        assert step.offset_ms + step.duration_ms <= following.offset_ms
+    kept: Counter[str] = Counter()
+    for step in steps:
+        kept.update(step.stacks)
+    assert kept == total
+
+
+def test_the_line_never_exceeds_200_kb_and_common_stacks_survive() -> None:
+    folded = FoldedStacks()
+    for second in range(0, 4000, 2):
+        rare = {f"<module> (job.py);function_{second}_{index} ({'x' * 80}.py)": 1 for index in range(8)}
+        folded.add(START_NS + seconds(second), {"<module> (job.py);common (job.py)": 5, **rare})
+        assert len(folded._bytes_of) < 3000
+    assert len(line_of(folded)) <= 200_000
+    assert sum(step.stacks.get("<module> (job.py);common (job.py)", 0) for step in folded.steps(START_NS)) == 10_000
+
+
+@given(st.lists(st.dictionaries(st.text(max_size=300), st.integers(1, 10**6), max_size=20), max_size=40))
+def test_no_text_makes_the_line_longer_than_the_limit(samples: list[dict[str, int]]) -> None:
+    folded = FoldedStacks(max_bytes=3000)
+    for second, stacks in enumerate(samples):
+        folded.add(START_NS + seconds(second), stacks)
+    assert len(msgspec.json.encode(folded.steps(START_NS))) <= 3000 + 2
+    assert MAX_BYTES < 200_000

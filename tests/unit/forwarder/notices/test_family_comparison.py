@@ -1,4 +1,4 @@
-"""Successes that are unlike their family: the rule, and the search for the family's runs."""
+"""Comparisons with the family: durations, processors, and successes that are unlike it; the search for its runs."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from forwarder.notices.ended_task import EndedTask, UnusualMeasure
-from forwarder.notices.family_comparison import MAX_RUNS, MIN_RUNS, Measures, compare, find_unusual
-from profiler.record.record_model import Container, Metrics, Record
-from tests.unit.forwarder.notices.test_slack_message import NOTICE, ended, in_task, report_line
-from tests.unit.forwarder.test_task_stopped import FakeCluster
+from profiler.forwarder.delivery_errors import SearchClusterError
+from profiler.forwarder.documents import Document
+from profiler.forwarder.notices.announcements import Comparison, EndedTask, UnusualMeasure
+from profiler.forwarder.notices.family_comparison import MAX_RUNS, MIN_RUNS, Measures, compare, find_unusual
+from profiler.record.record_model import Container, Metrics, Processor, Record
+from tests.unit.forwarder.notices.test_slack_messages import NOTICE, ended, in_task, report_line
 
 GIB = 2**30
 USUAL = {"duration_ms": 1_200_000.0, "cpu_seconds": 900.0, "block_read_bytes": 2.0 * GIB, "block_write_bytes": 0.0}
@@ -116,17 +117,26 @@ def source(run: Mapping[str, float], *, cluster: str = "jobs", is_complete: bool
     }
 
 
-class Cluster(FakeCluster):
-    """A search cluster with these documents."""
+class Cluster:
+    """A search cluster with these documents, or with another answer."""
 
-    def __init__(self, *sources: dict[str, Any]) -> None:
-        super().__init__([])
-        self._sources = sources
+    def __init__(self, *sources: dict[str, Any], answer: dict[str, Any] | SearchClusterError | None = None) -> None:
+        self._answer = answer or {"hits": {"hits": [{"_source": one} for one in sources]}}
+        self.body: Mapping[str, Any] = {}
         self.searches = 0
 
     def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+        assert index == "task-reports-*"
         self.body, self.searches = body, self.searches + 1
-        return {"hits": {"hits": [{"_source": one} for one in self._sources]}}
+        if isinstance(self._answer, SearchClusterError):
+            raise self._answer
+        return self._answer
+
+    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> Any:
+        raise NotImplementedError
+
+    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
+        raise NotImplementedError
 
 
 def success() -> EndedTask:
@@ -166,3 +176,97 @@ def test_it_is_compared_with_complete_runs_of_its_cluster_if_there_are_eight() -
     assert unusual(success(), *[source(USUAL)] * 8, *others)
     assert not unusual(success(), *[source(USUAL)] * 7, *others)
     assert not unusual(success(), *[source(USUAL, is_complete=False)] * 20)
+
+
+def timed(*durations_ms: float, cluster: str = "test", model: str | None = None) -> list[dict[str, Any]]:
+    """Runs of which only this is known."""
+    host = {} if model is None else {"host": {"cpu": {"model": model}}}
+    return [
+        {"usage": {"duration_ms": value}, "orchestrator": {"cluster": {"name": cluster}}, **host}
+        for value in durations_ms
+    ]
+
+
+def lasted(duration_ms: float | None, **record: Any) -> EndedTask:
+    metrics = Metrics(duration_ms=duration_ms)
+    own = Record(task_id="1", container=Container(name="batch"), metrics=metrics, **record)
+    return in_task(replace(NOTICE, report_line=report_line(own)), cluster="jobs", execution_stopped_at=None)
+
+
+@pytest.mark.parametrize(
+    ("runs", "duration_ms", "sentence"),
+    [
+        (timed(*[1000.0] * 20), 3100, "3.1× longer than the median of the last 20 successful runs."),
+        (timed(*[1000.0] * 5), 400, "2.5× shorter than the median of the last 5 successful runs."),
+        (timed(*[1000.0] * 5), 1100, "About as long as the median of the last 5 successful runs."),
+        (
+            timed(*[1000.0] * 5, cluster="jobs") + timed(*[4000.0] * 7),
+            1000,
+            "About as long as the median of the last 5 successful runs.",
+        ),
+        (
+            timed(*[1000.0] * 4, cluster="jobs") + timed(*[4000.0] * 8),
+            1000,
+            "4.0× shorter than the median of the last 12 successful runs.",
+        ),
+        (timed(*[1000.0] * 4), 9000, None),
+        ([], 9000, None),
+        (timed(*[0.0] * 20), 9000, None),
+        (timed(*[1000.0] * 20), None, None),
+    ],
+)
+def test_the_duration_is_compared_with_recent_runs(
+    runs: list[dict[str, Any]], duration_ms: float | None, sentence: str | None
+) -> None:
+    """Those in the same ECS cluster are preferred."""
+    expected = None if sentence is None else Comparison(text=sentence, is_slow=duration_ms == 3100)
+    assert compare(Cluster(*runs), lasted(duration_ms), prefix="task") == expected
+
+
+XEON_8259CL = "Intel(R) Xeon(R) Platinum 8259CL CPU @ 2.50GHz"
+XEON_8375C = "Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz"
+
+
+@pytest.mark.parametrize(
+    ("own", "last_success", "words"),
+    [
+        (XEON_8259CL, XEON_8375C, " It ran on Xeon 8259CL, the last success on 8375C."),
+        (XEON_8259CL, XEON_8259CL, ""),
+        (None, XEON_8375C, ""),
+        (XEON_8259CL, None, ""),
+    ],
+)
+def test_a_processor_other_than_that_of_the_last_success_is_named(
+    own: str | None, last_success: str | None, words: str
+) -> None:
+    """The first answer of the search is the last success; what the runs before it ran on does not count."""
+    cluster = Cluster(*timed(1000.0, model=last_success), *timed(*[1000.0] * 5, model="Neoverse-N1"))
+    comparison = compare(cluster, lasted(1000, processor=Processor(model=own)), prefix="task")
+    assert comparison is not None
+    assert comparison.text == "About as long as the median of the last 6 successful runs." + words
+    assert "host.cpu.model" in cluster.body["_source"]
+
+
+def test_recent_runs_are_those_of_the_same_account_and_region() -> None:
+    cluster = Cluster()
+    compare(cluster, lasted(5), prefix="task")
+    terms = cluster.body["query"]["bool"]["filter"]
+    assert {"term": {"cloud.account.id": "111122223333"}} in terms
+    assert {"term": {"cloud.region": "eu-west-1"}} in terms
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        SearchClusterError("away", status=None),
+        {"hits": None},
+        {"hits": {"hits": None}},
+        {"hits": {"hits": ["no object"]}},
+        {"hits": {"hits": [{"_source": {"usage": None}}] * 9}},
+        {"hits": {"hits": [{"_source": {"usage": {"duration_ms": "long"}}}] * 9}},
+        {"hits": {"hits": [{}] * 9}},
+        {"hits": {"hits": [{"_source": {"host": {"cpu": "fast"}, "usage": {}}}] * 9}},
+    ],
+)
+def test_an_unexpected_search_response_gives_no_comparison(answer: dict[str, Any] | SearchClusterError) -> None:
+    assert compare(Cluster(answer=answer), lasted(5), prefix="task") is None

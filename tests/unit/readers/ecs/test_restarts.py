@@ -1,7 +1,6 @@
 from msgspec.structs import replace
 
-from profiler.readers.ecs.restarts import Restarts
-from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.ecs.task_metadata import ContainerMetadata, Restarts, TaskMetadata
 from tests.fakes import START_NS, seconds
 
 FIRST = ContainerMetadata(name="batch", docker_id="a", known_status="RUNNING", started_ns=START_NS)

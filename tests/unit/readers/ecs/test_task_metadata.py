@@ -159,15 +159,6 @@ def test_a_container_that_was_only_pulled_has_no_id_and_no_start() -> None:
     assert (container.docker_id, container.started_ns, container.is_stopped) == (None, None, False)
 
 
-def test_of_a_restarted_container_the_last_one_counts() -> None:
-    earlier = {**BATCH, "DockerId": "old", "StartedAt": "2026-03-01T09:00:00Z"}
-    decoded = task({**FARGATE_V4, "Containers": [BATCH, earlier]})
-    container = decoded.container("batch")
-    assert container is not None
-    assert container.docker_id == BATCH["DockerId"]
-    assert decoded.container("other") is None
-
-
 def test_the_own_container() -> None:
     own = decode_container(json.dumps({**BATCH, "Name": "task-monitor", "RestartCount": 2}).encode())
     assert isinstance(own, ContainerMetadata)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from profiler.readers.linux.process_tree import ProcessTree
 from profiler.readers.linux.quick_memory import QuickMemory
+from tests.values import present
 
 _MIB = 2**20
 # Says that it is ready, and allocates as many MiB as a line of its input has; a line "fork" forks a child that waits.
@@ -36,11 +37,10 @@ class _Process:
 
     def say(self, line: str) -> None:
         assert self._process.stdin is not None
-        assert self._process.stdout is not None
         if line:
             self._process.stdin.write(f"{line}\n")
             self._process.stdin.flush()
-        self._process.stdout.readline()
+        present(self._process.stdout).readline()
 
 
 @contextmanager
@@ -60,8 +60,7 @@ def test_growth_and_new_processes_are_seen() -> None:
     tree, quick = ProcessTree(os.getpid(), children, lambda: 0), QuickMemory(os.getpid(), children)
     with _process() as first:
         first.say("30")
-        alone = quick.read()
-        assert alone is not None
+        alone = present(quick.read())
         assert alone > 30 * _MIB
         quick.follow(tree.read())
         assert quick.read() is not None
@@ -87,8 +86,7 @@ def test_memory_that_a_fork_shares_is_not_counted_twice() -> None:
     with _process() as process:
         process.say("50")
         quick.follow(tree.read())
-        before = quick.read()
-        assert before is not None
+        before = present(quick.read())
         process.say("fork")
         assert _is_about(quick.read(), before / _MIB)
         assert quick.has_changed

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from profiler.readers.linux.process_tree import ProcessReading
-from profiler.readers.linux.thread_times import ThreadGrowth, ThreadReader, ThreadSample
+from profiler.readers.linux.thread_times import ThreadReader, ThreadSample
 from profiler.readers.linux.waited_target import Wait
 from tests.fakes import seconds
 
@@ -47,6 +48,11 @@ class FakeMachine:
         return sample
 
 
+def growth_of(sample: ThreadSample) -> list[tuple[int, int]]:
+    """The times on a CPU and waiting for one."""
+    return [(grown.run_ns, grown.wait_ns) for grown in sample.growth or ()]
+
+
 @pytest.fixture
 def machine(tmp_path: Path) -> FakeMachine:
     return FakeMachine(tmp_path)
@@ -60,35 +66,35 @@ def process(pid: int = 7, *, cpu: float = 1, threads: int = 1, state: str = "S",
 
 def test_the_growth_since_the_last_reading(machine: FakeMachine) -> None:
     machine.thread(7, run=1, wait=0.5)
-    assert machine.read(process()).growth == [ThreadGrowth(seconds(1), seconds(0.5))]
+    assert growth_of(machine.read(process())) == [(seconds(1), seconds(0.5))]
     machine.thread(7, run=1.25, wait=0.75)
-    assert machine.read(process(cpu=1.25), at=2).growth == [ThreadGrowth(seconds(0.25), seconds(0.25))]
+    assert growth_of(machine.read(process(cpu=1.25), at=2)) == [(seconds(0.25), seconds(0.25))]
 
 
 def test_a_process_that_did_not_run_is_not_read_and_waits_as_before(machine: FakeMachine) -> None:
     machine.thread(7)
     first = process()
-    assert machine.read(first).waits == [Wait("sleep")]
+    assert machine.read(first).waits == Counter([Wait("sleep")])
     shutil.rmtree(machine.folder / "7")
     for reading in (first, process()):
         sample = machine.read(reading, at=2)
-        assert (sample.growth, sample.waits) == ([], [Wait("sleep")])
+        assert (sample.growth, sample.waits) == ([], {Wait("sleep"): 1})
 
 
 def test_only_threads_that_ran_are_asked_again(machine: FakeMachine) -> None:
     machine.thread(7, call=LOCKED)
     machine.thread(7, 8)
-    assert sorted(wait.kind for wait in machine.read(process(threads=2)).waits) == ["lock", "sleep"]
+    assert machine.read(process(threads=2)).waits == {Wait("lock"): 1, Wait("sleep"): 1}
     machine.thread(7, call=SLEEPING)  # the change is not seen
     machine.thread(7, 8, run=1.1, call=LOCKED)
-    assert machine.read(process(cpu=1.1, threads=2), at=2).waits == [Wait("lock"), Wait("lock")]
+    assert machine.read(process(cpu=1.1, threads=2), at=2).waits == Counter([Wait("lock"), Wait("lock")])
 
 
 def test_threads_that_begin_and_end(machine: FakeMachine) -> None:
     machine.thread(7)
     machine.read(process())
     machine.thread(7, 8, run=0.25)
-    assert machine.read(process(cpu=1.25, threads=2), at=2).growth == [ThreadGrowth(seconds(0.25), 0)]
+    assert growth_of(machine.read(process(cpu=1.25, threads=2), at=2)) == [(seconds(0.25), 0)]
     shutil.rmtree(machine.folder / "7" / "task" / "8")
     os.truncate(machine.folder / "7" / "task" / "7" / "schedstat", 0)
     assert machine.read(process(cpu=1.5), at=3).growth == []
@@ -97,7 +103,7 @@ def test_threads_that_begin_and_end(machine: FakeMachine) -> None:
 def test_a_thread_on_a_cpu_waits_for_nothing(machine: FakeMachine) -> None:
     machine.thread(7, call="running\n", state="R")
     sample = machine.read(process(state="R"))
-    assert sample.waits == []
+    assert not sample.waits
     assert sample.sees_calls
 
 
@@ -105,8 +111,8 @@ def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) ->
     machine.thread(7, run=1)
     machine.read(process())
     machine.thread(7, run=2)
-    assert machine.read(process(cpu=2), at=2).waits == []
-    assert machine.read(process(cpu=2), at=2.5).waits == [Wait("sleep")]
+    assert machine.read(process(cpu=2), at=2).waits == Counter([])
+    assert machine.read(process(cpu=2), at=2.5).waits == Counter([Wait("sleep")])
 
 
 @pytest.mark.parametrize(("state", "expected"), [("D", [Wait("disk")]), ("S", [Wait("other")]), ("R", [])])
@@ -116,20 +122,20 @@ def test_without_the_system_call_the_state_shows_the_disk(tmp_path: Path, state:
     machine.thread(8, 8, state=state)
     machine.thread(8, 9, state=state)
     sample = machine.read(process(state=state), process(8, threads=2, state="S"))
-    assert sample.waits == expected * 3
+    assert sample.waits == Counter(expected * 3)
     assert sample.has_refused
     assert not sample.sees_calls
 
 
 def test_a_page_fault_from_the_disk(machine: FakeMachine) -> None:
     machine.thread(7, state="D", call=IN_A_PAGE_FAULT)
-    assert machine.read(process(state="D")).waits == [Wait("disk")]
+    assert machine.read(process(state="D")).waits == Counter([Wait("disk")])
 
 
 def test_a_stopped_process_waits_for_something_else(machine: FakeMachine) -> None:
     machine.thread(7)
     machine.read(process())
-    assert machine.read(process(state="T"), at=2).waits == [Wait("other")]
+    assert machine.read(process(state="T"), at=2).waits == Counter([Wait("other")])
 
 
 def test_a_refused_system_call(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +150,7 @@ def test_a_refused_system_call(machine: FakeMachine, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(os, "open", refuse)
     sample = machine.read(process(state="D"), process(8))
-    assert sample.waits == [Wait("disk"), Wait("sleep")]
+    assert sample.waits == {Wait("disk"): 1, Wait("sleep"): 1}
     assert (sample.has_refused, sample.sees_calls) == (True, True)
     assert not machine.read(process(8), at=2).has_refused
 
@@ -156,23 +162,23 @@ def test_a_kernel_that_does_not_count(machine: FakeMachine) -> None:
         (machine.folder / name).unlink()
     sample = machine.read(process(cpu=2, start=2), at=2)
     assert sample.growth is None
-    assert sample.waits == [Wait("sleep")]
+    assert sample.waits == {Wait("sleep"): 1}
 
 
 def test_a_new_process_with_the_same_id_counts_from_the_beginning(machine: FakeMachine) -> None:
     machine.thread(7, run=3)
     machine.read(process(cpu=3))
     machine.thread(7, run=0.5)
-    assert machine.read(process(cpu=0.5, start=2), at=5).growth == [ThreadGrowth(seconds(0.5), 0)]
+    assert growth_of(machine.read(process(cpu=0.5, start=2), at=5)) == [(seconds(0.5), 0)]
 
 
 def test_nothing_is_negative_after_another_thread_has_executed_a_program(machine: FakeMachine) -> None:
     machine.thread(7, run=2, wait=3)
     machine.read(process(cpu=2))
     machine.thread(7, run=0.5, wait=0)
-    assert machine.read(process(cpu=2.5), at=2).growth == [ThreadGrowth(0, 0)]
+    assert growth_of(machine.read(process(cpu=2.5), at=2)) == [(0, 0)]
     machine.thread(7, run=0.75, wait=0.25)
-    assert machine.read(process(cpu=2.75), at=3).growth == [ThreadGrowth(seconds(0.25), seconds(0.25))]
+    assert growth_of(machine.read(process(cpu=2.75), at=3)) == [(seconds(0.25), seconds(0.25))]
 
 
 def test_a_blocked_thread_did_not_wait_for_a_cpu(machine: FakeMachine) -> None:
@@ -181,11 +187,11 @@ def test_a_blocked_thread_did_not_wait_for_a_cpu(machine: FakeMachine) -> None:
     for at in (2, 3):
         machine.read(process(), at=at)
     machine.thread(7, run=1.1, wait=4)
-    assert machine.read(process(cpu=1.1), at=5).growth == [ThreadGrowth(seconds(0.1), 0)]
+    assert growth_of(machine.read(process(cpu=1.1), at=5)) == [(seconds(0.1), 0)]
     machine.thread(7, run=1.2, wait=4.5)
-    assert machine.read(process(cpu=1.2), at=6).growth == [ThreadGrowth(seconds(0.1), seconds(0.5))]
+    assert growth_of(machine.read(process(cpu=1.2), at=6)) == [(seconds(0.1), seconds(0.5))]
     machine.thread(7, run=1.3, wait=9)
-    assert machine.reader.read_last(seconds(6.1)).growth == [ThreadGrowth(seconds(0.1), 0)]
+    assert growth_of(machine.reader.read_last(seconds(6.1))) == [(seconds(0.1), 0)]
 
 
 def test_a_thread_that_was_not_blocked_may_have_waited_for_long(machine: FakeMachine) -> None:
@@ -193,7 +199,7 @@ def test_a_thread_that_was_not_blocked_may_have_waited_for_long(machine: FakeMac
     machine.read(process(state="R"))
     machine.read(process(state="R"), at=2)
     machine.thread(7, run=1.1, wait=2, call="running\n")
-    assert machine.read(process(cpu=1.1, state="R"), at=3).growth == [ThreadGrowth(seconds(0.1), seconds(2))]
+    assert growth_of(machine.read(process(cpu=1.1, state="R"), at=3)) == [(seconds(0.1), seconds(2))]
 
 
 def test_the_last_reading_needs_no_list_of_processes(machine: FakeMachine) -> None:
@@ -201,14 +207,14 @@ def test_the_last_reading_needs_no_list_of_processes(machine: FakeMachine) -> No
     machine.read(process())
     machine.thread(7, run=1.5, wait=2)
     sample = machine.reader.read_last(seconds(3))
-    assert (sample.growth, sample.waits) == ([ThreadGrowth(seconds(0.5), seconds(2))], [])
+    assert (growth_of(sample), sample.waits) == ([(seconds(0.5), seconds(2))], {})
 
 
 def test_many_threads_are_asked_in_turn(machine: FakeMachine) -> None:
     for tid in range(7, 107):
         machine.thread(7, tid)
     reading = process(threads=100)
-    assert [len(machine.read(reading, at=at).waits) for at in (1, 2, 3)] == [64, 100, 100]
+    assert [sum(machine.read(reading, at=at).waits.values()) for at in (1, 2, 3)] == [64, 100, 100]
 
 
 def test_without_system_calls_processes_with_several_threads_take_turns(tmp_path: Path) -> None:
@@ -219,7 +225,7 @@ def test_without_system_calls_processes_with_several_threads_take_turns(tmp_path
             for tid in range(pid, pid + 4):
                 machine.thread(pid, tid, run=0.01 * at)
         sample = machine.read(*(process(pid, cpu=at, threads=4) for pid in (10, 20, 30)), at=at)
-        assert len(sample.waits) == 12
+        assert sample.waits == {Wait("other"): 12}
         assert sample.growth is not None
         steps.append([grown.steps for grown in sample.growth])
     assert {len(counts) for counts in steps[1:]} == {4}
@@ -227,16 +233,47 @@ def test_without_system_calls_processes_with_several_threads_take_turns(tmp_path
     assert sum(sum(counts) for counts in steps) == pytest.approx(12 * 29, abs=24)
 
 
-def test_every_process_has_its_turn_however_many_threads_it_has(tmp_path: Path) -> None:
+def test_every_thread_has_its_turn_however_many_there_are(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path, machine="riscv64")
-    readings = 0
+    steps: Counter[int] = Counter()
     for at in range(1, 42):
         for tid in range(10, 110):
             machine.thread(10, tid, run=0.001 * at)
-        readings += bool(machine.read(process(10, cpu=at, threads=100), at=at).growth)
-    assert readings == 5
+        sample = machine.read(process(10, cpu=at, threads=100), at=at)
+        assert at == 1 or len(sample.growth or ()) <= 26
+        steps.update({grown.thread: grown.steps for grown in sample.growth or ()})
+    assert all(31 < steps[tid] <= 41 for tid in range(10, 110))
     machine.thread(10, 11, run=1)
     assert machine.read(process(10, cpu=42, threads=100), at=42, is_required=True).growth
+
+
+def test_more_threads_than_a_reading_may_cost_are_read_in_several(machine: FakeMachine) -> None:
+    machine.cost_ns = seconds(0.0005)  # of each look at the clock, after 16 threads
+    steps: Counter[int] = Counter()
+    most = 0
+    for at in range(1, 40):
+        for tid in range(7, 87):
+            machine.thread(7, tid, run=0.0001 * at)
+        machine.thread(300, run=0.0001 * at, call=LOCKED)
+        sample = machine.read(process(cpu=at, threads=80), process(300, cpu=at), at=at)
+        assert sample.waits
+        grown = {each.thread: each.steps for each in sample.growth or ()}
+        most = max(most, *grown.values())
+        steps.update(grown)
+    assert len(steps) == 81
+    assert most > 1
+    assert min(steps.values()) > 39 - 10
+
+
+def test_a_sample_has_only_what_was_read_of_the_threads_that_may_have_run(machine: FakeMachine) -> None:
+    machine.cost_ns = seconds(0.0005)
+    for tid in range(7, 87):
+        machine.thread(7, tid, state="D", call=IN_A_PAGE_FAULT)
+    assert machine.read(process(threads=80)).waits[Wait("disk")] > 1
+    for tid in range(7, 87):
+        machine.thread(7, tid, run=1.001)
+    for at in range(2, 30):
+        assert machine.read(process(cpu=at, threads=80), at=at).waits.keys() == {Wait("sleep")}
 
 
 def test_expensive_readings_pause_but_a_required_one_is_made(machine: FakeMachine) -> None:

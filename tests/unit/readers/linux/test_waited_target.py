@@ -1,5 +1,6 @@
 """What a blocked thread waits for, by its system call, its descriptors and the tables of sockets."""
 
+import os
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -31,7 +32,7 @@ class FakeProcess:
         self.folder = folder / str(PID)
         for name in ("fd", "fdinfo", "net"):
             (self.folder / name).mkdir(parents=True)
-        self.resolver = WaitResolver(Calls("x86_64"), str(folder))
+        self.resolver = WaitResolver(Calls("x86_64"), str(folder), lambda: 0)
 
     def opens(self, **links: str) -> None:
         for name, link in links.items():
@@ -181,22 +182,16 @@ class TestSeveralDescriptors:
         (process.folder / "fdinfo" / "4").write_text(f"pos:\t0\n{lines}")
         assert process.waits("epoll_wait", 4, 0, 1, 2000) == Wait("network", "10.0.3.9:5432")
 
-    def test_a_pipe_from_another_process(self, process: FakeProcess) -> None:
-        process.opens(fd3="pipe:[9]")
+    def test_a_pipe_from_another_process_or_of_its_own(self, process: FakeProcess) -> None:
+        process.opens(fd3="pipe:[8]", fd4="pipe:[9]", fd5="pipe:[9]")
         assert process.polls([3], timeout=1000) == Wait("pipe")
+        assert process.polls([4], timeout=1000) == Wait("sleep")
 
-    def test_a_pipe_of_its_own(self, process: FakeProcess) -> None:
-        process.opens(fd3="pipe:[9]", fd4="pipe:[9]")
-        assert process.polls([3], timeout=1000) == Wait("sleep")
-
-    def test_a_listening_server(self, process: FakeProcess) -> None:
-        process.opens(fd3="socket:[777]")
+    def test_a_listening_server_or_the_end_of_a_child(self, process: FakeProcess) -> None:
+        process.opens(fd3="socket:[777]", fd4="anon_inode:[pidfd]")
         process.table("tcp", inet_line("00000000:0000", 777, "0A"))
         assert process.polls([3]) == Wait("network")
-
-    def test_the_end_of_a_child(self, process: FakeProcess) -> None:
-        process.opens(fd3="anon_inode:[pidfd]")
-        assert process.polls([3]) == Wait("child")
+        assert process.polls([4]) == Wait("child")
 
     def test_a_list_that_is_not_readable(self, process: FakeProcess) -> None:
         assert process.waits("poll", 64, 1, NOT_A_TIMEOUT) == Wait("other")
@@ -229,7 +224,68 @@ def test_every_address_is_shown_as_it_is_written(address: int, port: int) -> Non
 
 
 def test_the_known_sockets_are_bounded(tmp_path: Path) -> None:
-    sockets = Sockets(str(tmp_path))
+    sockets = Sockets(str(tmp_path), lambda: 0)
     for start in range(0, 5000, 500):
         sockets.find(PID, range(start, start + 500), 0)
     assert len(sockets._known) <= 1024
+
+
+class CountingClock:
+    """A CPU clock by which each search for a peer takes 9 ms."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def __call__(self) -> int:
+        self.looks += 1
+        return seconds(0.0045) * self.looks
+
+
+def test_the_search_for_peers_has_a_limit_of_its_own(process: FakeProcess) -> None:
+    clock = CountingClock()
+    process.resolver = WaitResolver(Calls("x86_64"), str(process.folder.parent), clock)
+    process.opens(**{f"fd{number}": f"socket:[{9000 + number}]" for number in range(20)})
+    process.table("tcp", *(inet_line(f"0100007F:{5000 + number:04X}", 9000 + number) for number in range(20)))
+    found = []
+    for number in range(20):
+        wait = process.waits("recvfrom", number, now=1)
+        assert wait.kind == "network"
+        assert process.resolver.has_postponed == (wait.target is None)
+        found.append(wait.target)
+    known = [target for target in found if target]
+    assert 1 < len(known) < 10
+    assert process.resolver.lookup_ns < seconds(0.1)
+    assert process.waits("recvfrom", 19, now=1.5).target is None
+    assert process.waits("recvfrom", 19, now=100).target == "127.0.0.1:5019"
+    assert not process.resolver.has_postponed
+
+
+def test_several_sockets_are_network_as_long_as_one_of_them_is_not_known(process: FakeProcess) -> None:
+    process.resolver = WaitResolver(Calls("x86_64"), str(process.folder.parent), CountingClock())
+    process.opens(fd3="socket:[9003]", fd4="socket:[9004]", fd5="socket:[9005]")
+    process.table("tcp", inet_line("0100007F:1538", 9004))
+    for number in range(5):  # spends the budget
+        process.resolver._sockets.find(PID, [number], 0)
+    assert process.polls([3, 4, 5], timeout=5) == Wait("network")
+
+
+def test_a_unix_socket_needs_no_search_among_the_connections(process: FakeProcess) -> None:
+    process.opens(fd3="socket:[9003]")
+    process.table("unix", "0: 3 0 0 0001 03 9003 /run/db.sock\n")
+    (process.folder / "net" / "tcp").mkdir()
+    assert process.waits("recvfrom", 3) == Wait("network", "/run/db.sock")
+
+
+def test_a_table_is_read_up_to_the_wanted_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = FakeProcess(tmp_path)
+    process.opens(fd3="socket:[9003]")
+    process.table("tcp", *(inet_line("0100007F:1538", 9000 + number) for number in range(5000)))
+    read, sizes = os.read, []
+
+    def count(descriptor: int, size: int) -> bytes:
+        sizes.append(size)
+        return read(descriptor, size)
+
+    monkeypatch.setattr(os, "read", count)
+    assert process.waits("recvfrom", 3) == Wait("network", "127.0.0.1:5432")
+    assert sum(sizes) < 2048

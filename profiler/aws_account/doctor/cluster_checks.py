@@ -1,0 +1,305 @@
+"""Diagnoses the families of a cluster: will each run have a report, and does it arrive?"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from shlex import quote
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aws_account.doctor.definition_checks import execution_role_finding
+from profiler.aws_account.doctor.findings import Finding, Level, note, problem
+from profiler.aws_account.family_monitors import FamilyMonitor, MonitorState
+from profiler.aws_account.report_paths import Permission, ReportPaths
+from profiler.aws_account.started_tasks import AIRFLOW
+from profiler.core.ecs_terms import AWSLOGS, arn_region
+from profiler.core.json_fields import text
+from profiler.core.timestamps import NS_PER_SECOND, format_ms
+from profiler.runs.past_runs.log_group_runs import ReadPages
+from profiler.runs.past_runs.run_source import RunFilter, RunSource
+from profiler.schedules.due_times import ScheduleExpressionError, last_due
+from profiler.schedules.schedule_model import Schedule
+from profiler.schedules.task_matching import family_of_schedule
+from profiler.task_definitions.containers import (
+    Container,
+    has_own_report_stream,
+    monitor_of,
+    prints_report,
+    read_containers,
+)
+
+_DAY_NS = 86_400 * NS_PER_SECOND
+_MONITOR, _SCHEDULES, _ROLE, _LOG = "monitor", "schedules", "role", "log group"
+_SUBSCRIPTION, _REPORT = "subscription", "report"
+_REPORTING: frozenset[MonitorState] = frozenset({"current", "outdated", "wrapper"})
+DAYS = 8  # a weekly run, and a day
+# The pages of each log group, for each of the three stretches of time that the source reads.
+_MAX_PAGES = 5
+
+
+class LastReports(Struct, frozen=True, kw_only=True):
+    """The times of the newest reports, in nanoseconds since 1970, by family.
+
+    ``unread``: log groups that were not read to the end. ``is_known`` False: nothing could be read.
+    """
+
+    newest_ns: Mapping[str, int] = {}
+    unread: frozenset[str] = frozenset()
+    is_known: bool = True
+
+
+class FamilyHealth(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A family of the cluster, as ``doctor --cluster --json`` prints it.
+
+    Attributes:
+        family: The family's name.
+        monitor: The state of its monitor.
+        role: The name of the task role.
+        permission: Whether the role may write the report; None: this is not necessary.
+        log_group: The log group of the report.
+        log_group_exists: None: unknown.
+        forwarded_to: The functions and streams that get the reports of the log group.
+        last_report: The time of the newest report; None: none was found.
+        findings: The problems.
+    """
+
+    family: str
+    monitor: MonitorState
+    role: str | None = None
+    permission: Permission | None = None
+    log_group: str | None = None
+    log_group_exists: bool | None = None
+    forwarded_to: tuple[str, ...] = ()
+    last_report: str | None = None
+    findings: tuple[Finding, ...] = ()  # at first the findings that need no other family
+
+    @property
+    def has_reports(self) -> bool:
+        """Whether its runs leave reports if nothing else is wrong."""
+        return self.monitor in _REPORTING
+
+    @property
+    def level(self) -> Level:
+        """The worst level of the findings."""
+        levels = {finding.level for finding in self.findings}
+        return "problem" if "problem" in levels else "note" if "note" in levels else "ok"
+
+
+def family_health(monitor: FamilyMonitor, paths: ReportPaths) -> FamilyHealth:
+    """AWS's data of a family, without findings."""
+    health = FamilyHealth(family=monitor.family, monitor=monitor.state)
+    if not (health.has_reports or monitor.state == "missing"):
+        return health
+    planned, is_wrapper = monitor.planned, monitor.state == "wrapper"  # a wrapper needs no permission
+    role = (text(planned.definition.get("taskRoleArn")) or "").rpartition("/")[2] or None
+    streams = frozenset[str]() if is_wrapper else planned.streams
+    writer = _writer(monitor)
+    group = planned.log_group
+    if is_wrapper or group is None or prints_report(writer.environment):
+        group = text(writer.log_options.get("awslogs-group")) if writer.log_driver == AWSLOGS else None
+    is_created = monitor.state == "missing" and group == planned.log_group  # --register will create it
+    here = arn_region(planned.revision_arn)
+    is_here = writer.log_options.get("awslogs-region", here) == here
+    found = paths.log_group(group) if group is not None and is_here and not is_created else None
+    exists = None if found is None else found.exists
+    return replace(
+        health,
+        role=role,
+        permission=None if not streams else "no role" if role is None else paths.permission(role, streams),
+        findings=tuple(_pull_findings(planned.definition, paths)),
+        log_group=group,
+        log_group_exists=exists or (None if writer.log_options.get("awslogs-create-group") == "true" else exists),
+        forwarded_to=() if found is None else found.forwarded_to,
+    )
+
+
+def _pull_findings(definition: Mapping[str, object], paths: ReportPaths) -> Iterator[Finding]:
+    """A problem if the execution role may not pull the monitor's image."""
+    role, monitor = text(definition.get("executionRoleArn")), monitor_of(definition)
+    if role is not None and monitor is not None and monitor.image is not None:
+        permission = paths.may_pull(role, monitor.image)
+        finding = None if permission is None else execution_role_finding(role, monitor.image, permission)
+        if finding is not None and finding.level == "problem":
+            yield finding
+
+
+def _writer(monitor: FamilyMonitor) -> Container:
+    """The container whose log stream contains the report: the batch, or a monitor that prints the report."""
+    containers = read_containers(monitor.planned.definition)
+    named = [one for one in containers if one.name == monitor.planned.batch or one.wraps_batch]
+    printing = [one for one in containers if prints_report(one.environment)]
+    return next(iter((*printing, *named)), Container(name=""))
+
+
+def _has_own_stream(monitor: FamilyMonitor) -> bool:
+    """Whether the revision that ECS has, not the planned one, writes its report into the monitor's own stream."""
+    document = monitor.planned.document
+    return document is not None and has_own_report_stream(document.definition)
+
+
+class ClusterChecks:
+    """Judges the families.
+
+    Args:
+        cluster: The cluster's name, for the commands in the advice.
+        schedules: The schedules of the account.
+        reports: The last reports.
+        now_ns: The time.
+        is_indexed: Whether a log group without a subscription is wrong, because reports are indexed.
+    """
+
+    def __init__(
+        self, cluster: str, schedules: Iterable[Schedule], reports: LastReports, now_ns: int, *, is_indexed: bool
+    ) -> None:
+        self._add = f"task-profiler taskdef add-monitor --cluster {quote(cluster)}"
+        self._reports = reports
+        self._now_ns = now_ns
+        self._is_indexed = is_indexed
+        self._schedules: dict[str, list[Schedule]] = {}
+        for schedule in schedules:
+            self._schedules.setdefault(family_of_schedule(schedule), []).append(schedule)
+
+    def judged(self, monitors: Sequence[FamilyMonitor], healths: Sequence[FamilyHealth]) -> Iterator[FamilyHealth]:
+        """The families with their last reports and the findings."""
+        for monitor, health in zip(monitors, healths, strict=True):
+            newest_ns = self._reports.newest_ns.get(health.family)
+            findings = (
+                *health.findings,
+                *self._monitor_findings(monitor, health),
+                *self._role_findings(health),
+                *self._log_findings(health),
+                *self._report_findings(monitor, health),
+            )
+            yield replace(health, last_report=None if newest_ns is None else format_ms(newest_ns), findings=findings)
+
+    def _monitor_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
+        notes = " ".join(monitor.planned.notes)
+        match monitor.state:
+            case "missing":
+                advice = f"Add it: {self._add} --register."
+                yield problem(_MONITOR, "There is no monitor, so the runs have no report.", advice)
+            case "current" | "outdated" if AIRFLOW in monitor.planned.started_by and not _has_own_stream(monitor):
+                family = quote(monitor.family)
+                yield problem(
+                    _MONITOR,
+                    "Airflow starts it, and reads XCom from the last line of the batch's log stream: the report.",
+                    "Send the report to the monitor's own stream: task-profiler taskdef add-monitor --family "
+                    f"{family} --report-stream monitor --register.",
+                )
+            case "outdated":
+                what = "The monitor differs from a newly added one."
+                yield problem(_MONITOR, what, f"Update it: {self._add} --register.")
+            case "impossible":
+                yield problem(_MONITOR, f"The monitor cannot be added. {notes}")
+            case "unknown":
+                yield problem(_MONITOR, notes)
+        for target in monitor.planned.unmonitored if health.has_reports else ():
+            yield problem(
+                _SCHEDULES,
+                f"The {target.title} is pinned to {target.pinned_revision}, which has no monitor.",
+                f"Move it: {self._add} --register --update-schedules; by hand if that skips it.",
+            )
+
+    def _role_findings(self, health: FamilyHealth) -> Iterator[Finding]:
+        if health.permission == "no role":
+            what = "has no task role" if health.role is None else f"has a task role that does not exist ({health.role})"
+            yield problem(_ROLE, f"The task definition {what}.", "Give it a role, or use add-monitor --log-group.")
+        elif health.permission == "denied":
+            yield problem(
+                _ROLE,
+                f"The task role {health.role} does not allow logs:PutLogEvents for the report.",
+                f"Allow it: {self._add} --attach-policy.",
+            )
+
+    def _log_findings(self, health: FamilyHealth) -> Iterator[Finding]:
+        if health.log_group_exists is False:
+            yield problem(
+                _LOG,
+                f"The log group {health.log_group} does not exist, so ECS starts no task.",
+                f"Create it: aws logs create-log-group --log-group-name {quote(health.log_group or '')}.",
+            )
+        elif health.log_group_exists and not health.forwarded_to and health.has_reports and self._is_indexed:
+            yield problem(
+                _SUBSCRIPTION,
+                f"No subscription of the log group {health.log_group} forwards reports.",
+                "Subscribe all: task-profiler setup stack --all-log-groups.",
+            )
+
+    def _report_findings(self, monitor: FamilyMonitor, health: FamilyHealth) -> Iterator[Finding]:
+        reports = self._reports
+        if not health.has_reports or not reports.is_known or health.family in reports.newest_ns:
+            return
+        if health.log_group in reports.unread:
+            yield note(_REPORT, f"Looking for reports in {health.log_group} takes too long.", "Use --elasticsearch.")
+            return
+        due_ns = self._missing_due(monitor)
+        if due_ns is None:
+            yield note(_REPORT, f"There is no report of the last {DAYS} days.")
+        else:
+            yield problem(
+                _REPORT,
+                f"A run was due at {format_ms(due_ns)}, and there is no report of the last {DAYS} days.",
+                "See why: task-profiler schedules, then docs/troubleshooting.md.",
+            )
+
+    def _missing_due(self, monitor: FamilyMonitor) -> int | None:
+        """The last due time of more than a day ago that came after the registration of the revision."""
+        document = monitor.planned.document
+        if document is None or document.registered_ns is None:
+            return None
+        since_ns = max(document.registered_ns, self._now_ns - DAYS * _DAY_NS)
+        for schedule in self._schedules.get(monitor.family, ()):
+            try:
+                due_ns = last_due(schedule, self._now_ns - _DAY_NS) if schedule.is_enabled else None
+            except ScheduleExpressionError:
+                continue
+            if due_ns is not None and due_ns > since_ns:
+                return due_ns
+        return None
+
+
+class LimitedPages:
+    """Reads only some pages of each log group: a group with much output has thousands.
+
+    Attributes:
+        unread: The groups that have more pages.
+    """
+
+    def __init__(self, read_pages: ReadPages) -> None:
+        self._read_pages = read_pages
+        self.unread: set[str] = set()
+
+    def __call__(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401  boto3's own
+        """Yield the first pages of FilterLogEvents."""
+        for count, page in enumerate(self._read_pages(**parameters), start=1):
+            yield page
+            if count == _MAX_PAGES and page.get("nextToken"):
+                self.unread.add(parameters["logGroupName"])
+                return
+
+
+def newest_reports(
+    source: RunSource,
+    families: frozenset[str],
+    account_id: str | None,
+    region: str | None,
+    now_ns: int,
+    *,
+    awaited: frozenset[str] | None = None,
+) -> Mapping[str, int]:
+    """The start of the newest run of each family that was read. Raises TaskProfilerError.
+
+    Reading ends when each family of ``awaited`` has a run; None: each family.
+    """
+    newest: dict[str, int] = {}
+    awaited = families if awaited is None else awaited
+    since_ns = max(now_ns - DAYS * 86_400 * NS_PER_SECOND, 0)
+    if awaited:
+        for run in source.last_runs(RunFilter(since_ns=since_ns), 1):
+            record = run.report.record
+            is_here = record.account_id in (None, account_id) and record.region in (None, region)
+            if record.family in families and is_here and run.line is not None:
+                newest[record.family] = max(newest.get(record.family, 0), run.started_ns)
+            if awaited <= newest.keys():
+                break
+    return newest

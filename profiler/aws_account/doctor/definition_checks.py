@@ -1,0 +1,269 @@
+"""Diagnoses a task definition from outside, before the first run.
+
+The findings are the ones of :mod:`profiler.aws_account.doctor.task_checks` that a task definition can answer.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from profiler.aws_account.doctor.findings import Finding, note, ok, problem
+from profiler.aws_account.doctor.task_checks import (
+    GPU_ADVICE,
+    GPUS,
+    LOG,
+    NEURON,
+    NEURON_ADVICE,
+    PIDS,
+    batch_finding,
+    call_stacks_finding,
+    level_finding,
+    limits_findings,
+    own_stream_finding,
+    processes_not_visible,
+    settings_findings,
+)
+from profiler.aws_account.report_paths import Permission, is_in_ecr
+from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.core.container_roles import repository
+from profiler.core.ecs_terms import AWSLOGS, CONTAINER_VARIABLE, FARGATE, MONITOR_REPOSITORY
+from profiler.core.errors import TaskProfilerError
+from profiler.monitor.report_delivery import OwnStream, report_target
+from profiler.readers.ecs.reported_containers import select_batch
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.record.units import MIB
+from profiler.settings import MonitorSettings, read_settings
+from profiler.sinks import DeliveryFailure
+from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor, architecture_notes, unreachable_notes
+from profiler.task_definitions.containers import Container, find_monitor, has_monitor, read_containers, task_memory_mb
+from profiler.task_definitions.remove_monitor import difference
+
+_MONITOR = "monitor"
+EXECUTION_ROLE = "execution role"
+SCHEDULES = "schedules"
+_VISIBLE_PIDS = ("task", "host")
+_AWSLOGS_OPTIONS = ("awslogs-group", "awslogs-region", "awslogs-stream-prefix")
+_GPU_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+# The place of the task's id in the name of a log stream.
+_ANY_TASK = "arn:aws:ecs:::task/cluster/TASK_ID"
+_ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
+
+
+def schedule_findings(
+    definition: Mapping[str, object],
+    revision: str,
+    pinned: Iterable[tuple[ScheduledTarget, Mapping[str, object]]],
+    move_command: str,
+) -> Iterator[Finding]:
+    """Whether the schedules of a family start the revision that is checked.
+
+    Args:
+        definition: The definition that is checked.
+        revision: Its ``family:revision``.
+        pinned: The targets that are pinned to a revision of the family, each with that revision's definition.
+        move_command: The command that moves the targets whose revision differs by the monitor alone.
+    """
+    for target, pinned_definition in pinned:
+        if target.pinned_revision == revision:
+            yield ok(SCHEDULES, f"The {target.title} starts {revision}.")
+            continue
+        pin = f"The {target.title} is pinned to {target.pinned_revision}"
+        if has_monitor(pinned_definition):
+            yield note(SCHEDULES, f"{pin}, and does not start {revision}.")
+        else:
+            is_other = difference(pinned_definition, definition) == "other"
+            reason = (
+                f"Move it yourself, because {target.pinned_revision} differs from {revision} by more than the monitor."
+            )
+            yield problem(
+                SCHEDULES,
+                f"{pin}, which has no monitor, so its runs have no report.",
+                reason if is_other else f"Move it: {move_command}.",
+            )
+
+
+def definition_findings(definition: Mapping[str, object], add_command: str, *, default_image: str) -> Iterator[Finding]:
+    """All findings about a task definition.
+
+    Args:
+        definition: The definition, as RegisterTaskDefinition accepts it.
+        add_command: The command that adds the monitor, for the advice.
+        default_image: The image of a monitor that is to be added.
+    """
+    containers = read_containers(definition)
+    try:
+        monitor = find_monitor(containers)
+    except TaskProfilerError as error:
+        yield problem(_MONITOR, str(error))
+        return
+    if monitor is None:
+        yield from _without_monitor(definition, containers, add_command, default_image)
+        return
+    yield from _form_findings(definition, monitor, add_command)
+    for text in architecture_notes(definition, monitor.image or ""):
+        yield note(_MONITOR, text)
+    settings = _settings(monitor)
+    yield from settings_findings(settings.problems)
+    task = _as_task(definition, containers)
+    own = task.container(monitor.name)
+    selection = select_batch(task, requested=settings.container, own=own)
+    yield batch_finding(selection)
+    batches = [container for container in containers if container.name in selection.names]
+    for batch in batches:
+        described = _as_container(batch)
+        yield from limits_findings(described, task, own)
+        yield _processes(batch, definition)
+        yield from _levels(monitor, definition, settings)
+        yield from _accelerators(batch, monitor, containers)
+        yield _log_finding(described, task, settings, own)
+    for text in unreachable_notes(definition, monitor.environment):
+        yield problem(LOG, text)
+    yield from _start_findings(definition, containers, monitor)
+
+
+def _start_findings(
+    definition: Mapping[str, object], containers: tuple[Container, ...], monitor: Container
+) -> Iterator[Finding]:
+    """Whether ECS can start the task, as far as this depends on the monitor and the log streams of the reports."""
+    if repository(monitor.image) == MONITOR_REPOSITORY:
+        yield problem(
+            _MONITOR,
+            f"The image {monitor.image} contains no registry, so ECS looks for it in Docker Hub, which does not have "
+            "it.",
+            "Push it with task-profiler setup image, and set the address that it prints.",
+        )
+    if FARGATE not in _words(definition.get("requiresCompatibilities")):
+        return
+    logging = [container for container in containers if container.log_driver == AWSLOGS]
+    if not definition.get("executionRoleArn") and (logging or is_in_ecr(monitor.image or "")):
+        yield problem(
+            EXECUTION_ROLE,
+            "There is no execution role, which Fargate needs for the log driver awslogs and for images in Amazon ECR.",
+            "Set executionRoleArn to a role with the policy AmazonECSTaskExecutionRolePolicy.",
+        )
+    for container in logging:
+        missing = [option for option in _AWSLOGS_OPTIONS if not container.log_options.get(option)]
+        if missing:
+            yield problem(
+                LOG,
+                f"The log configuration of {container.name} has no {' and no '.join(missing)}, which Fargate needs.",
+                "Set it, or ECS refuses the definition.",
+            )
+
+
+def execution_role_finding(role: str, image: str, permission: Permission) -> Finding | None:
+    """Whether the execution role may pull the monitor's image; None: unknown."""
+    name = role.rpartition("/")[2]
+    if permission == "no role":
+        return problem(EXECUTION_ROLE, f"The execution role {name} does not exist, so ECS starts no task.")
+    if permission == "denied":
+        return problem(
+            EXECUTION_ROLE,
+            f"The execution role {name} does not allow the pull of the monitor's image ({image}).",
+            "Attach the policy AmazonECSTaskExecutionRolePolicy, or allow ecr:GetAuthorizationToken, ecr:BatchGetImage "
+            "and ecr:GetDownloadUrlForLayer.",
+        )
+    if permission == "allowed":
+        return ok(EXECUTION_ROLE, f"The execution role {name} allows the pull of the monitor's image.")
+    return None
+
+
+def _words(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def _without_monitor(
+    definition: Mapping[str, object], containers: tuple[Container, ...], add_command: str, default_image: str
+) -> Iterator[Finding]:
+    wrapped = next((container for container in containers if container.wraps_batch), None)
+    if wrapped is not None:
+        yield ok(_MONITOR, f"The container {wrapped.name} runs the batch with 'task-profiler run', without a monitor.")
+        return
+    try:
+        added = add_monitor(definition, AddMonitorOptions(image=default_image), default_image=default_image)
+    except TaskProfilerError as error:
+        yield problem(_MONITOR, f"There is no monitor. {error}")
+        return
+    yield problem(_MONITOR, "There is no monitor, so the runs have no report.", f"Add it: {add_command}.")
+    for text in added.notes:
+        yield note(_MONITOR, text)
+
+
+def _form_findings(definition: Mapping[str, object], monitor: Container, add_command: str) -> Iterator[Finding]:
+    requested = text if isinstance(text := monitor.environment.get(CONTAINER_VARIABLE), str) else None
+    try:
+        added = add_monitor(
+            definition, AddMonitorOptions(container=requested), default_image=monitor.image or monitor.name
+        )
+    except TaskProfilerError as error:
+        yield problem(_MONITOR, str(error))
+        return
+    if added.changes:
+        yield note(
+            _MONITOR,
+            f"The monitor differs from a newly added one. {' '.join(added.changes)}",
+            f"Make these changes: {add_command}.",
+        )
+        return
+    yield ok(_MONITOR, f"The container {monitor.name} is the monitor ({monitor.image}).")
+
+
+def _settings(monitor: Container) -> MonitorSettings:
+    given = {name: value for name, value in monitor.environment.items() if isinstance(value, str)}
+    return read_settings(given | _ENDPOINT)
+
+
+def _as_task(definition: Mapping[str, object], containers: tuple[Container, ...]) -> TaskMetadata:
+    memory_mb = task_memory_mb(definition)
+    return TaskMetadata(
+        arn=_ANY_TASK,
+        memory_limit_bytes=None if memory_mb is None else round(memory_mb * MIB),
+        containers=tuple(_as_container(container) for container in containers),
+    )
+
+
+def _as_container(container: Container) -> ContainerMetadata:
+    return ContainerMetadata(
+        name=container.name,
+        image=container.image,
+        memory_limit_bytes=None if container.memory_mb is None else container.memory_mb * MIB,
+        log_driver=container.log_driver,
+        log_options={name: str(value) for name, value in container.log_options.items()},
+    )
+
+
+def _processes(batch: Container, definition: Mapping[str, object]) -> Finding:
+    mode = definition.get("pidMode")
+    if mode in _VISIBLE_PIDS:
+        return ok(PIDS, f"The processes of {batch.name} will be visible (pidMode {mode}).")
+    return processes_not_visible(batch.name)
+
+
+def _levels(monitor: Container, definition: Mapping[str, object], settings: MonitorSettings) -> Iterator[Finding]:
+    sees_processes = definition.get("pidMode") in _VISIBLE_PIDS
+    may_trace = sees_processes and monitor.may_trace
+    yield level_finding(sees_processes=sees_processes, may_trace=may_trace)
+    if settings.stacks != "off":
+        yield call_stacks_finding(settings.stacks, may_trace=may_trace, py_spy="")
+
+
+def _accelerators(batch: Container, monitor: Container, containers: tuple[Container, ...]) -> Iterator[Finding]:
+    if any(container.uses_gpu for container in containers):
+        if monitor.environment.get(_GPU_VARIABLE):
+            yield ok(GPUS, "The task has GPUs, and the driver makes them visible to the monitor.")
+        else:
+            yield problem(GPUS, "The task has GPUs, but the monitor cannot see them.", GPU_ADVICE)
+    if batch.uses_neuron:
+        if monitor.neuron_devices:
+            yield ok(NEURON, f"The monitor has {len(monitor.neuron_devices)} Neuron devices.")
+        else:
+            yield problem(NEURON, "The batch has Neuron devices, but the monitor has none.", NEURON_ADVICE)
+
+
+def _log_finding(
+    batch: ContainerMetadata, task: TaskMetadata, settings: MonitorSettings, own: ContainerMetadata | None
+) -> Finding:
+    target = report_target(batch, task, settings, own)
+    if isinstance(target, DeliveryFailure):
+        return problem(LOG, target.reason, "Until then the report goes to the monitor's own output.")
+    if isinstance(target, OwnStream):
+        return own_stream_finding(target)
+    return ok(LOG, f"The report goes to the batch's stream: {target.group}, stream {target.stream}.")

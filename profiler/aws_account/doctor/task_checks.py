@@ -1,0 +1,418 @@
+"""Diagnoses the task, the batch, the accelerators and the log stream from within a container.
+
+:func:`diagnose` runs all checks in their order. Each other function returns the findings of one check.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aggregation.task_record import task_size_of, visible_of
+from profiler.aws_account.doctor.findings import Finding, note, ok, problem
+from profiler.collectors.nvidia.gpu_ownership import GpuSelection, parse_visible_devices
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading
+from profiler.core.clock import Clock
+from profiler.core.ecs_terms import task_id
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.monitor.report_delivery import OwnStream, report_target
+from profiler.readers import Unavailable
+from profiler.readers.ecs.endpoint_client import TaskMetadataSource
+from profiler.readers.ecs.reported_containers import BatchSelection, select_batch
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.host import Host
+from profiler.readers.linux.kernel_view import KernelView
+from profiler.record.hardware import unseen_cpu_limit, unseen_memory_limit
+from profiler.record.units import MIB, format_duration, format_memory
+from profiler.settings import MonitorSettings, StacksMode
+from profiler.sinks import DeliveryFailure, LogTarget
+
+# The topics of the findings.
+_TASK, BATCH, MEMORY, _OWN, PIDS = "task metadata", "batch", "memory limit", "own limit", "processes"
+GPUS, _SCOPE, NEURON = "GPUs", "batch's GPUs", "Neuron"
+_STATS, LOG, _TAGS, _VISIBLE = "stats", "log stream", "tags", "visible size"
+GPU_ADVICE = (
+    "If the task has a GPU, set NVIDIA_VISIBLE_DEVICES=all and NVIDIA_DRIVER_CAPABILITIES=utility in the "
+    "environment of the monitor's container definition, without a GPU requirement."
+)
+NEURON_ADVICE = (
+    "If the task has Neuron devices, list them in linuxParameters.devices of the monitor, add IPC_LOCK, run it as "
+    "root, and use an image with neuron-monitor in /opt/aws/neuron/bin."
+)
+_TAGS_ADVICE = (
+    "The ECS agent needs ecs:ListTagsForResource on the task, on EC2 in the role of the container instance; "
+    "or leave TASK_PROFILER_TAGS out."
+)
+_SET_MEMORY = 'Set "memory" for the container of the batch, or -Xmx/max_old_space_size/workers in the batch.'
+_SET_WORKERS = "Set the number of workers in the batch."
+_OWN_LIMIT = '"memory": 128, "memoryReservation": 32'
+_PREFERRED_VERSION = 4
+_STEP_SECONDS = 0.2
+_MIN_REFRESHES = 2
+_OK_SECONDS = 2.0
+LEVEL, STACKS, KERNEL = "level", "call stacks", "kernel"
+_ACCESS = (
+    'set "pidMode": "task", the capability SYS_PTRACE and "user": "0": task-profiler taskdef add-monitor --stacks.'
+)
+_NEXT_LEVEL = f"For level 2, which also shows network, sleep, locks, pipes and child processes, {_ACCESS}"
+
+
+class Probes(Struct, frozen=True, kw_only=True):
+    """The functions that inspect the machine; tests pass their own."""
+
+    read_gpus: Callable[[], DriverReading | Unavailable | None]
+    visible_devices: Callable[[str], str | None]
+    count_processes: Callable[[str], int]
+    # The view of a container's first process, by its Docker id; None: of this process.
+    kernel_view: Callable[[str | None], KernelView]
+    py_spy_version: Callable[[], str | None]
+    can_read_cgroup: Callable[[str], bool]
+    find_neuron_monitor: Callable[[], str | None]
+    neuron_devices: Callable[[], Collection[str]]
+    may_put: Callable[[LogTarget], DeliveryFailure | None]
+    read_tags: Callable[[], Mapping[str, str] | Unavailable] = dict
+    read_host: Callable[[], Host] = Host
+
+
+class DoctorContext(Struct, frozen=True, kw_only=True):
+    """The task to diagnose."""
+
+    settings: MonitorSettings
+    source: TaskMetadataSource
+    clock: Clock
+    max_seconds: float
+
+
+def diagnose(context: DoctorContext | None, probes: Probes) -> Iterator[Finding]:
+    """All findings, each as soon as it is known.
+
+    Args:
+        context: The task; None outside of ECS.
+        probes: The functions that inspect the machine.
+    """
+    if context is None:
+        yield outside_of_ecs()
+        yield kernel_finding(probes.kernel_view(None))
+        for finding in _devices(GpuSelection(), probes):
+            if finding.topic != _SCOPE and (finding.level != "note" or finding.advice is None):
+                yield replace(finding, advice=None)  # that advice is for a task definition
+        return
+    settings = context.settings
+    yield from settings_findings(settings.problems)
+    task = context.source.task()
+    yield task_finding(task, settings.endpoint_version)
+    if isinstance(task, Unavailable):
+        yield from _devices(GpuSelection(), probes)
+        return
+    container = context.source.own_container()
+    own = None if isinstance(container, Unavailable) else container
+    selection = select_batch(task, requested=settings.container, own=own)
+    yield batch_finding(selection)
+    batches = [batch for batch in (task.container(name) for name in selection.names) if batch is not None]
+    host = probes.read_host()
+    for batch in batches:
+        yield from limits_findings(batch, task, own)
+        yield from unseen_limits_findings(batch, task, host)
+        lookup_id = batch.docker_id or batch.name
+        yield from _activity(batch, lookup_id, settings, probes)
+    yield from _devices(_gpu_selection(batches, settings, probes), probes)
+    if settings.tags:
+        yield tags_finding(probes.read_tags())
+    for batch in batches:
+        yield from _log(batch, task, settings, probes, own)
+        if batch.docker_id is not None:
+            yield refresh_finding(context.source, batch.docker_id, context.clock, context.max_seconds)
+
+
+def outside_of_ecs() -> Finding:
+    """The finding that this process does not run in an ECS task."""
+    return note(
+        _TASK,
+        "This is not an ECS task: ECS_CONTAINER_METADATA_URI_V4 is not set.",
+        "task-profiler run -- CMD profiles a command here; doctor with --task, --family or --cluster checks ECS tasks.",
+    )
+
+
+def task_finding(task: TaskMetadata | Unavailable, version: int) -> Finding:
+    """Whether the endpoint responds, and which task it describes."""
+    if isinstance(task, Unavailable):
+        return problem(
+            _TASK,
+            f"The task metadata endpoint of version {version} does not answer: {task.reason}.",
+            "Check whether a proxy or a firewall in this container blocks 169.254.170.2.",
+        )
+    name = task.family if task.revision is None else f"{task.family}:{task.revision}"
+    launch = "" if task.launch_type is None else f" on {task.launch_type}"
+    text = f"Version {version} answers: task {task_id(task.arn)} of {name or 'an unknown family'}{launch}."
+    if version < _PREFERRED_VERSION:
+        return note(
+            _TASK,
+            f"{text} It does not return the log configuration of containers.",
+            "Set TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or update: version 4 requires "
+            "Fargate platform 1.4.0 or container agent 1.39.0.",
+        )
+    return ok(_TASK, text)
+
+
+def batch_finding(selection: BatchSelection) -> Finding:
+    """The container of the report."""
+    if selection.problem is not None:
+        return problem(BATCH, selection.problem, "Set TASK_PROFILER_CONTAINER in the monitor's environment.")
+    return ok(BATCH, f"The batch is the container {', '.join(selection.names)}.")
+
+
+def limits_findings(batch: ContainerMetadata, task: TaskMetadata, own: ContainerMetadata | None) -> Iterator[Finding]:
+    """The memory limits of the batch and of the monitor."""
+    if batch.memory_limit_bytes is not None:
+        yield ok(MEMORY, f"The batch may use {format_memory(batch.memory_limit_bytes / MIB)}, its own limit.")
+    elif task.memory_limit_bytes is not None:
+        yield ok(MEMORY, f"The batch may use {format_memory(task.memory_limit_bytes / MIB)}, the task's limit.")
+    else:
+        yield note(
+            MEMORY,
+            "Neither the batch nor the task has a memory limit, so a report cannot show how close the batch came.",
+            'Set "memory" for the container of the batch or for the task.',
+        )
+    if own is not None and own.memory_limit_bytes is None:
+        yield note(
+            _OWN,
+            "The monitor has no memory limit.",
+            f"Add {_OWN_LIMIT} to its container definition, so that it never uses memory of the batch.",
+        )
+
+
+def unseen_limits_findings(batch: ContainerMetadata, task: TaskMetadata, host: Host) -> Iterator[Finding]:
+    """The task's limits that programs do not see; a memory limit of the batch's own is in its control group."""
+    visible, size = visible_of(host), task_size_of(task)
+    memory = unseen_memory_limit(visible, size, size.memory_mb if size and not batch.memory_limit_bytes else None)
+    limits = [limit for limit in (memory, unseen_cpu_limit(visible, size)) if limit is not None]
+    if limits:
+        seen, may_use = (" and ".join(texts) for texts in zip(*limits, strict=True))
+        yield note(
+            _VISIBLE, f"Programs see {seen}; the task may use {may_use}.", _SET_MEMORY if memory else _SET_WORKERS
+        )
+
+
+def processes_finding(batch: ContainerMetadata, visible_processes: int, *, can_read_cgroup: bool) -> Finding:
+    """Whether the batch's processes are visible here, and its control group is readable."""
+    if not visible_processes:
+        return processes_not_visible(batch.name)
+    seen = f"{visible_processes} processes of the batch are visible (shared process namespace)"
+    if can_read_cgroup:
+        return ok(PIDS, f"{seen}, and the kernel's own peak of the container can be read.")
+    return note(
+        PIDS,
+        f"{seen}; this user cannot read the kernel's own peak of the container, so peaks are sampled.",
+        "Run the monitor as the batch's user with no fewer capabilities, or as root with SYS_PTRACE.",
+    )
+
+
+def processes_not_visible(batch: str) -> Finding:
+    """The finding that the monitor, in its own process namespace, cannot see the batch's processes."""
+    return note(
+        PIDS,
+        f"The processes of {batch} are not visible from the monitor's container.",
+        'With "pidMode": "task" in the task definition the report has memory peaks between two samples, kills of '
+        "child processes, CPU and memory of every second on Fargate too, the largest processes, and which GPUs "
+        "are the batch's.",
+    )
+
+
+def settings_findings(problems: Iterable[str]) -> Iterator[Finding]:
+    """Invalid values in the environment."""
+    for text in problems:
+        yield problem("settings", f"{text}; its default is used.", "Correct it in the monitor's environment.")
+
+
+def gpu_findings(reading: DriverReading | Unavailable | None, selection: GpuSelection) -> Iterator[Finding]:
+    """The GPUs, and which of them belong to the batch.
+
+    Args:
+        reading: The GPUs; None if no NVIDIA driver is visible.
+        selection: The GPUs of the batch.
+    """
+    if reading is None:
+        yield note(GPUS, "No NVIDIA driver is visible here.", GPU_ADVICE)
+        return
+    if isinstance(reading, Unavailable):
+        yield problem(GPUS, f"There is an NVIDIA driver, but no GPU can be read: {reading.reason}.", GPU_ADVICE)
+        return
+    for sample in reading.samples:
+        facts = sample.facts
+        yield ok(GPUS, f"GPU {facts.index}: {facts.name or 'unknown model'} ({facts.uuid}).")
+    for text in reading.notes:
+        yield note(GPUS, text)
+    if not selection.is_known:
+        yield note(
+            _SCOPE,
+            "The batch's GPUs are unknown, so the report includes all GPUs.",
+            'If the instance runs other tasks, set TASK_PROFILER_GPU_UUIDS, or "pidMode": "task" in the definition.',
+        )
+    elif selection.selectors is None:
+        yield ok(_SCOPE, "All GPUs belong to the batch.")
+    else:
+        yield ok(_SCOPE, f"GPUs of the batch: {', '.join(sorted(selection.selectors)) or 'none'}.")
+
+
+def neuron_findings(program: str | None, devices: Collection[str]) -> Iterator[Finding]:
+    """The Neuron devices.
+
+    Args:
+        program: The path of neuron-monitor, None if it was not found.
+        devices: The device nodes in this container.
+    """
+    if program is not None and devices:
+        yield ok(NEURON, f"{len(devices)} Neuron devices ({', '.join(sorted(devices))}), read by {program}.")
+    elif program is not None:
+        yield problem(NEURON, f"{program} exists, but there is no device /dev/neuron*.", NEURON_ADVICE)
+    elif devices:
+        yield problem(
+            NEURON, f"There are Neuron devices ({', '.join(sorted(devices))}), but no neuron-monitor.", NEURON_ADVICE
+        )
+    else:
+        yield note(NEURON, "There is neither a Neuron device nor neuron-monitor.", NEURON_ADVICE)
+
+
+def tags_finding(tags: Mapping[str, str] | Unavailable) -> Finding:
+    """Whether the endpoint returns the tags of the task."""
+    if isinstance(tags, Unavailable):
+        return problem(_TAGS, f"The tags of the task cannot be read: {tags.reason}.", _TAGS_ADVICE)
+    if not tags:
+        return note(
+            _TAGS, "The endpoint returns no tags: the task has none, or the agent may not read them.", _TAGS_ADVICE
+        )
+    return ok(_TAGS, f"The tags of the task can be read: {', '.join(tags)}.")
+
+
+def refresh_finding(source: TaskMetadataSource, docker_id: str, clock: Clock, max_seconds: float) -> Finding:
+    """How often the stats of the batch are refreshed.
+
+    Args:
+        source: Reads the stats.
+        docker_id: The batch's container.
+        clock: Measures the time.
+        max_seconds: How long to wait for refreshed stats.
+    """
+    end_ns = clock.monotonic_ns() + round(max_seconds * NS_PER_SECOND)
+    reads: list[int] = []
+    reason = "they do not contain the batch"
+    while len(reads) <= _MIN_REFRESHES:
+        stats = source.stats()
+        if isinstance(stats, Unavailable):
+            reason = stats.reason
+        elif docker_id in stats.samples and stats.samples[docker_id].read_ns not in reads:
+            reads.append(stats.samples[docker_id].read_ns)
+        if clock.monotonic_ns() >= end_ns:
+            break
+        clock.sleep(_STEP_SECONDS)
+    if not reads:
+        return problem(
+            _STATS,
+            f"There are no stats of the batch: {reason}.",
+            "Start the batch; if it is running, check the container agent's log on the instance.",
+        )
+    if len(reads) == 1:
+        return note(_STATS, f"The stats were not refreshed within {max_seconds:g} s; the report will be coarse.")
+    seconds = (reads[-1] - reads[0]) / (len(reads) - 1) / NS_PER_SECOND
+    text = f"The stats are refreshed every {format_duration(round(seconds * 1000, -2))}"
+    if seconds <= _OK_SECONDS:
+        return ok(_STATS, f"{text}.")
+    return note(_STATS, f"{text}: shorter memory peaks can be missed. Fargate refreshes the stats every 10 s.")
+
+
+def _activity(batch: ContainerMetadata, lookup_id: str, settings: MonitorSettings, probes: Probes) -> Iterator[Finding]:
+    """The visible processes of the batch."""
+    visible = probes.count_processes(lookup_id)
+    yield processes_finding(batch, visible, can_read_cgroup=probes.can_read_cgroup(lookup_id))
+    view = probes.kernel_view(lookup_id if visible else None)
+    may_trace = visible > 0 and view.system_calls
+    yield level_finding(sees_processes=visible > 0, may_trace=may_trace)
+    if settings.stacks != "off":
+        yield call_stacks_finding(settings.stacks, may_trace=may_trace, py_spy=probes.py_spy_version())
+    yield kernel_finding(view)
+
+
+def own_stream_finding(target: OwnStream) -> Finding:
+    """The finding about a report in the monitor's own stream."""
+    if target.group is None or target.stream is None:
+        return ok(LOG, "The report goes to the monitor's own stream, by the log driver of its container.")
+    return ok(LOG, f"The report goes to the monitor's own stream: {target.group}, stream {target.stream}.")
+
+
+def _devices(selection: GpuSelection, probes: Probes) -> Iterator[Finding]:
+    yield from gpu_findings(probes.read_gpus(), selection)
+    yield from neuron_findings(probes.find_neuron_monitor(), probes.neuron_devices())
+
+
+def _gpu_selection(batches: list[ContainerMetadata], settings: MonitorSettings, probes: Probes) -> GpuSelection:
+    configured = settings.accelerators.gpu_uuids
+    if configured:
+        return GpuSelection(selectors=frozenset(configured), is_known=True)
+    for batch in batches:
+        value = None if batch.docker_id is None else probes.visible_devices(batch.docker_id)
+        if value is not None:
+            return parse_visible_devices(value)
+    return GpuSelection()
+
+
+def _log(
+    batch: ContainerMetadata,
+    task: TaskMetadata,
+    settings: MonitorSettings,
+    probes: Probes,
+    own: ContainerMetadata | None,
+) -> Iterator[Finding]:
+    """The log stream of the report, and whether the task role may write to it."""
+    target = report_target(batch, task, settings, own)
+    if isinstance(target, DeliveryFailure):
+        yield problem(LOG, target.reason, "Until then the report goes to the monitor's own output.")
+        return
+    if isinstance(target, OwnStream):
+        yield own_stream_finding(target)
+        return
+    refused = probes.may_put(target)
+    if refused is None:
+        yield ok(LOG, f"The monitor may write the report to {target.group}, stream {target.stream}.")
+    else:
+        yield problem(LOG, refused.reason, "Until then the report goes to the monitor's own output.")
+
+
+def level_finding(*, sees_processes: bool, may_trace: bool) -> Finding:
+    """The level of the time breakdown, and the requirements of the next one."""
+    if not sees_processes:
+        return note(
+            LEVEL,
+            "There is no time breakdown, because the batch's processes are not visible.",
+            f'For level 1, the time on a CPU, waiting for one, and on disks, set "pidMode": "task". {_NEXT_LEVEL}',
+        )
+    if may_trace:
+        return ok(LEVEL, "The time breakdown has level 2: it shows what the batch waits for.")
+    return note(LEVEL, "The time breakdown has level 1: the time on a CPU, waiting for one, and on disks.", _NEXT_LEVEL)
+
+
+def call_stacks_finding(mode: StacksMode, *, may_trace: bool, py_spy: str | None) -> Finding:
+    """Whether the enabled call stacks can be read.
+
+    Args:
+        mode: The setting, not ``off``.
+        may_trace: Whether the monitor may read the batch's system calls, and so its call stacks.
+        py_spy: py-spy's version, empty if it is unknown; None if py-spy was not found.
+    """
+    setting = f"TASK_PROFILER_STACKS is {mode}"
+    if not may_trace:
+        return problem(STACKS, f"{setting}, but the monitor may not read the batch's call stacks.", f"S{_ACCESS[1:]}")
+    if py_spy is None:
+        return problem(
+            STACKS, f"{setting}, but the image has no py-spy.", "Build the image with EXTRAS=gpu,stacks, the default."
+        )
+    return ok(STACKS, f"{setting}{py_spy and f', and {py_spy} reads the call stacks'}.")
+
+
+def kernel_finding(view: KernelView) -> Finding:
+    """The features of the kernel, regardless of the monitor's privileges."""
+    scope = "none" if view.ptrace_scope is None else view.ptrace_scope
+    version = "none" if view.cgroup_version is None else f"version {view.cgroup_version}"
+    rest = f"PSI: {'yes' if view.pressure else 'no'}. Yama's ptrace_scope: {scope}. Control groups: {version}."
+    if view.schedstat:
+        return ok(KERNEL, f"The kernel counts the time that processes wait for a CPU (schedstat). {rest}")
+    return note(KERNEL, f"The kernel does not count the time that processes wait for a CPU (schedstat). {rest}")

@@ -1,0 +1,271 @@
+"""The running batches, from the lines of their monitors and from the tasks that ECS lists.
+
+The monitor writes a checkpoint a minute into its own log stream, notices too, and the report into the batch's stream.
+So a run is still running if its newest line is a recent checkpoint or notice, and no report came. ECS's own status
+takes precedence.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.clock import Clock
+from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, parse_ns
+from profiler.record.notice_model import NoticeLine, decode_notice
+from profiler.record.record_model import SCHEMA_VERSION, Interval, Report, decode, known_status
+from profiler.record.units import span_ms
+from profiler.runs.past_runs.log_group_runs import ReadPages
+from profiler.runs.past_runs.run_source import CHECKPOINT, RunFilter
+
+LINE_TYPES = ("task.checkpoint", "task.notice", "task.report")
+# The monitor writes a checkpoint a minute. Without one for this long, the task was lost or its report is elsewhere.
+MAX_SILENCE_NS = 600 * NS_PER_SECOND
+_USUAL_PERIOD_NS = 60 * NS_PER_SECOND
+_LATE_PERIODS = 2.5
+# A line that is read again must not bring a run back that has ended.
+_KEPT_NS = 3600 * NS_PER_SECOND
+_RUNNING = "running"
+
+RunKey = tuple[str, str]
+# Lines arrive seconds after they were written, and their times come from other clocks. A repeated line does no harm.
+_OVERLAP_MS = 120_000
+PATTERN = "{ " + " || ".join(f'$.type = "{name}"' for name in LINE_TYPES) + " }"
+_NOTICES = '{ $.type = "task.notice" }'
+_AROUND_NOTICE_MS = 60_000
+
+
+class SeenNotice(Struct, frozen=True, kw_only=True):
+    """A notice of the monitor; the message is None if only the checkpoint contains it."""
+
+    kind: str
+    at: str | None = None
+    message: str | None = None
+
+
+class RunningRun(Struct, frozen=True, kw_only=True):
+    """A run that goes on, or that has just ended.
+
+    Attributes:
+        report: The newest checkpoint, the report, or ECS's data. Its status is the run's.
+        notices: The notices, in the order of time.
+        silent_ms: The time since the newest line, if that is longer than usual.
+    """
+
+    report: Report
+    notices: tuple[SeenNotice, ...] = ()
+    silent_ms: int | None = None
+
+    @property
+    def key(self) -> RunKey:
+        """The task and the container."""
+        return self.report.record.task_id, self.report.record.container.name
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run goes on."""
+        return known_status(self.report.record) == _RUNNING
+
+    @property
+    def interval(self) -> Interval:
+        """The measurements since the checkpoint before the newest one; empty without a checkpoint."""
+        return self.report.record.interval or Interval()
+
+    def elapsed_ms(self, now_ns: int) -> float | None:
+        """The time since the start; for an ended run, its duration. It is never less than in the newest checkpoint."""
+        record = self.report.record
+        measured_ms = record.metrics.duration_ms
+        if not self.is_running:
+            return measured_ms
+        since_start_ms = span_ms(parse_ns(record.started_at), now_ns)
+        known = [value for value in (since_start_ms, measured_ms) if value is not None]
+        return max(known, default=None)
+
+
+class RunningRuns:
+    """Collects lines, and finds the runs that are still running.
+
+    Args:
+        selection: Which runs count.
+    """
+
+    def __init__(self, selection: RunFilter) -> None:
+        self._selection = selection
+        self._newest: dict[RunKey, Report] = {}
+        self._notices: dict[RunKey, dict[str, SeenNotice]] = {}
+        self._shown: dict[RunKey, RunningRun] = {}
+
+    def add(self, message: str) -> None:
+        """Take a line of a log stream. Other lines are ignored, and lines may come repeatedly and in any order."""
+        text = message.strip()
+        if not text.startswith("{") or not any(f'"{name}"' in text for name in LINE_TYPES):
+            return
+        try:
+            if '"task.notice"' in text:
+                line = decode_notice(text.encode(errors="replace"))
+                if isinstance(line, NoticeLine):
+                    self._add_notice(line)
+            else:
+                self._add_report(decode(text.encode(errors="replace"), has_course=False))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return
+
+    def _add_notice(self, line: NoticeLine) -> None:
+        report = Report(time=line.time, type="task.checkpoint", schema_version=SCHEMA_VERSION, record=line.record)
+        if self._selection.matches(report):
+            key = _key(report)
+            notice = SeenNotice(kind=line.notice.kind, at=line.time, message=line.notice.message)
+            self._notices.setdefault(key, {})[notice.kind] = notice
+            self._add_report(report)
+
+    def _add_report(self, report: Report) -> None:
+        if self._selection.matches(report):
+            known = self._newest.get(_key(report))
+            if known is None or _precedence(report) > _precedence(known):
+                self._newest[_key(report)] = report
+
+    def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:
+        """The runs that go on, and those that have ended since the last refresh.
+
+        Args:
+            now_ns: The time now.
+            tasks: ECS's data on its tasks; tasks with another status than running have ended. None: ECS was not asked.
+        """
+        if tasks is None:
+            found = [self._run(report, now_ns) for report in self._newest.values()]
+            running = {run.key: run for run in found if run.is_running and _is_young(run.report, now_ns)}
+        else:
+            found = [run for task in tasks if self._selection.matches(task) for run in self._of_task(task, now_ns)]
+            running = {run.key: run for run in found if run.is_running}
+        ended = [run for run in found if not run.is_running and run.key in self._shown]
+        self._shown = running
+        self._forget(now_ns)
+        return (*running.values(), *ended)
+
+    def _of_task(self, task: Report, now_ns: int) -> Iterable[RunningRun]:
+        """The runs of a task, from its monitor's lines; without lines, the task itself."""
+        lines = [report for (task_id, _), report in self._newest.items() if task_id == task.record.task_id]
+        if not lines:
+            return (self._run(task, now_ns),)
+        status = known_status(task.record)
+        return [self._run(_with_end(line, task) if status != _RUNNING else line, now_ns) for line in lines]
+
+    def notices_of(self, report: Report) -> tuple[SeenNotice, ...]:
+        """The notices of a run, in the order of time. The newest checkpoint also lists notices of unread lines."""
+        notices = dict(self._notices.get(_key(report), {}))
+        for raised in report.record.notices:
+            notices.setdefault(raised.kind, SeenNotice(kind=raised.kind, at=raised.at))
+        return tuple(sorted(notices.values(), key=lambda notice: notice.at or ""))
+
+    def _run(self, report: Report, now_ns: int) -> RunningRun:
+        silent_ns = now_ns - (parse_ns(report.time) or now_ns)
+        is_late = report.record.interval is not None and silent_ns > _LATE_PERIODS * _period_ns(report)
+        return RunningRun(
+            report=report, notices=self.notices_of(report), silent_ms=silent_ns // NS_PER_MS if is_late else None
+        )
+
+    def _forget(self, now_ns: int) -> None:
+        old = [
+            key
+            for key, report in self._newest.items()
+            if key not in self._shown and (parse_ns(report.time) or 0) < now_ns - _KEPT_NS
+        ]
+        for key in old:
+            del self._newest[key]
+            self._notices.pop(key, None)
+
+
+def _key(report: Report) -> RunKey:
+    return report.record.task_id, report.record.container.name
+
+
+def _precedence(report: Report) -> tuple[bool, bool, int]:
+    """A report counts before checkpoints, and these before the records of notices, which have no interval."""
+    return report.type != CHECKPOINT, report.record.interval is not None, parse_ns(report.time) or 0
+
+
+class LocalRuns(RunningRuns):
+    """The runs in progress on this machine, which ``read`` lists."""
+
+    def __init__(self, read: Callable[[], Iterable[Report]]) -> None:
+        super().__init__(RunFilter())
+        self._read = read
+
+    def refresh(self, now_ns: int, tasks: Sequence[Report] | None = None) -> tuple[RunningRun, ...]:  # noqa: ARG002
+        """The runs at this moment."""
+        return tuple(RunningRun(report=report) for report in self._read())
+
+
+def _with_end(line: Report, task: Report) -> Report:
+    """The monitor's line with the end that ECS reports, unless the line itself is the report."""
+    if line.type != CHECKPOINT:
+        return line
+    end = task.record
+    return replace(line, record=replace(line.record, status=end.status, exit_code=end.exit_code))
+
+
+def _period_ns(report: Report) -> int:
+    """The time between two checkpoints, as the newest one shows it."""
+    interval = report.record.interval or Interval()
+    begin_ns, end_ns = parse_ns(interval.started_at), parse_ns(interval.finished_at)
+    return _USUAL_PERIOD_NS if begin_ns is None or end_ns is None else max(end_ns - begin_ns, _USUAL_PERIOD_NS)
+
+
+def _is_young(report: Report, now_ns: int) -> bool:
+    limit_ns = max(MAX_SILENCE_NS, _LATE_PERIODS * _period_ns(report))
+    return now_ns - (parse_ns(report.time) or 0) < limit_ns
+
+
+class FollowedLogs:
+    """Reads the lines of monitors. The first read of a group is the time in which a running task writes a line.
+
+    Args:
+        read_pages: Reads the pages of FilterLogEvents.
+        clock: Gives the time now.
+    """
+
+    def __init__(self, read_pages: ReadPages, clock: Clock) -> None:
+        self._read_pages = read_pages
+        self._clock = clock
+        self._read_until_ms: dict[str, int] = {}
+        self._sought: set[tuple[str, int]] = set()
+
+    def read(self, groups: Iterable[str], add: Callable[[str], None]) -> tuple[str, ...]:
+        """Read the new lines of the groups. Returns a sentence for each group that could not be read."""
+        problems = []
+        for group in groups:
+            now_ms = self._clock.wall_ns() // NS_PER_MS
+            oldest_ms = now_ms - MAX_SILENCE_NS // NS_PER_MS
+            start_ms = max(self._read_until_ms.get(group, 0) - _OVERLAP_MS, oldest_ms)
+            newest_ms = 0
+            try:
+                # Without an end: the clock of AWS may be ahead of this one.
+                for page in self._read_pages(logGroupName=group, startTime=start_ms, filterPattern=PATTERN):
+                    for event in page["events"]:
+                        newest_ms = max(newest_ms, event["timestamp"])
+                        add(event["message"])
+            except TaskProfilerError as error:
+                problems.append(str(error))
+                continue
+            # This clock may also be ahead of AWS's.
+            self._read_until_ms[group] = min(now_ms, max(newest_ms, self._read_until_ms.get(group, 0)) or now_ms)
+        return tuple(problems)
+
+    def read_notice(self, groups: Iterable[str], at_ns: int, add: Callable[[str], None]) -> None:
+        """Look once for a notice from before the first read. If it is not found, it stays without its text."""
+        at_ms = at_ns // NS_PER_MS
+        for group in groups:
+            if (group, at_ms) in self._sought:
+                continue
+            self._sought.add((group, at_ms))
+            start_ms, end_ms = at_ms - _AROUND_NOTICE_MS, at_ms + _AROUND_NOTICE_MS
+            try:
+                for page in self._read_pages(
+                    logGroupName=group, startTime=start_ms, endTime=end_ms, filterPattern=_NOTICES
+                ):
+                    for event in page["events"]:
+                        add(event["message"])
+            except TaskProfilerError:
+                continue

@@ -1,0 +1,195 @@
+"""Build the forwarder's zip for all Python versions and processors of Lambda. Builds are reproducible.
+
+    python -m profiler.aws_account.setup.forwarder_zip OUT
+
+The zip contains pure packages once. msgspec is the only compiled package: the zip contains its extension module for
+each Python version and processor, under different file names. pip verifies the hash of each wheel against
+lambda/requirements.txt, which `make hashes` updates. The zip excludes boto3 (part of the Lambda runtime), bytecode,
+tests and installer metadata. The wheel ships the forwarder and this file of hashes, so that the zip of an installation
+is the zip of the release. The module uses only the standard library and pip.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from profiler.core.errors import TaskProfilerError
+from profiler.core.files import package_data_folder
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+PROCESSORS = ("x86_64", "aarch64")
+PURE_WHEEL_OPTIONS = ("--platform=any", "--implementation=py", "--abi=none", f"--python-version={PYTHONS[0]}")
+COMPILED_PACKAGE = "msgspec"
+# The part of the profiler that the forwarder imports: files, and packages as patterns.
+SHARED_PATTERNS = (
+    "profiler/__init__.py",
+    "profiler/core/*.py",
+    "profiler/forwarder/**/*.py",
+    "profiler/record/*.py",
+    "profiler/schedules/*.py",
+    "profiler/sizing/__init__.py",
+    "profiler/sizing/fargate.py",
+    "profiler/sizing/prices.py",
+    "profiler/otlp/*.py",
+    "profiler/runs/__init__.py",
+    "profiler/runs/past_runs/__init__.py",
+    "profiler/runs/past_runs/moments.py",
+    "profiler/runs/past_runs/sampled_functions.py",
+    "profiler/aws_account/__init__.py",
+    "profiler/aws_account/aws_errors.py",
+    "profiler/aws_account/missed_reasons.py",
+    "profiler/aws_account/registered_definitions.py",
+    "profiler/aws_account/scheduled_targets.py",
+    "profiler/aws_account/started_tasks.py",
+    "profiler/task_definitions/__init__.py",
+    "profiler/task_definitions/containers.py",
+)
+_EXCLUDED_FOLDERS = {"__pycache__", "tests", "bin"}
+_EXCLUDED_SUFFIXES = {".pyc", ".pyi"}
+_INCLUDED_DIST_INFO = {"METADATA"}
+# The earliest modification time that a zip can store.
+_MIN_ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def forwarder_folder() -> Path:
+    """The folder of handler.py, requirements.txt and template.yaml. Raises TaskProfilerError."""
+    return package_data_folder("forwarder", what="The forwarder is")
+
+
+def requirements_file() -> Path:
+    """The file with the versions and hashes of the zip's wheels. Raises TaskProfilerError."""
+    return forwarder_folder() / "requirements.txt"
+
+
+def build_zip(out: Path) -> None:
+    """Install the requirements into a temporary folder, then write the zip.
+
+    Raises:
+        TaskProfilerError: if pip is missing or fails, or if the installation lacks the forwarder.
+    """
+    with tempfile.TemporaryDirectory(prefix="lambda-zip-") as name:
+        folder = Path(name)
+        install(folder)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        pack(sorted([*installed_files(folder), *own_files()]), out)
+
+
+def fingerprint() -> str:
+    """A hash of everything that determines the zip: its own files, the hashes of its wheels, and this module."""
+    digest = hashlib.sha256()
+    for name, path in sorted([*own_files(), ("requirements.txt", requirements_file()), ("builder", Path(__file__))]):
+        data = path.read_bytes()
+        digest.update(f"{name} {len(data)}\n".encode() + data)
+    return digest.hexdigest()
+
+
+def install(folder: Path) -> None:
+    """Install all requirements from wheels."""
+    for requirements, options in wheels(requirements_with_hashes(requirements_file())):
+        install_wheels(folder, requirements, options)
+
+
+def wheels(requirements: Sequence[str]) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+    """Yield sets of requirements, each with the pip options that select its wheels for Lambda."""
+    pure = [line for line in requirements if not line.startswith(COMPILED_PACKAGE)]
+    (compiled,) = [line for line in requirements if line.startswith(COMPILED_PACKAGE)]
+    yield pure, PURE_WHEEL_OPTIONS
+    for python in PYTHONS:
+        for processor in PROCESSORS:
+            platforms = [f"--platform=manylinux{tag}_{processor}" for tag in ("2014", "_2_17", "_2_28")]
+            yield [compiled], [*platforms, "--implementation=cp", f"--python-version={python}"]
+
+
+def requirements_with_hashes(path: Path) -> list[str]:
+    """Read a requirements file. Each returned line contains a requirement and its hashes."""
+    lines = path.read_text().replace("\\\n", " ").splitlines()
+    return [" ".join(line.split()) for line in lines if line and not line.startswith("#")]
+
+
+def install_wheels(folder: Path, requirements: Sequence[str], options: Sequence[str]) -> None:
+    """Install into a temporary folder, then copy: pip does not add files to an existing package."""
+    with tempfile.TemporaryDirectory(prefix="lambda-zip-pip-") as name:
+        target = Path(name) / "target"
+        listed = Path(name) / "requirements.txt"
+        listed.write_text("\n".join(requirements))
+        _run_pip(
+            "--no-deps",
+            "--no-compile",
+            "--only-binary=:all:",
+            "--require-hashes",
+            "--target",
+            str(target),
+            *options,
+            "-r",
+            str(listed),
+        )
+        for source in target.rglob("*"):
+            if source.is_file():
+                destination = folder / source.relative_to(target)
+                destination.parent.mkdir(parents=True, exist_ok=True)
+                destination.write_bytes(source.read_bytes())
+
+
+def _run_pip(*arguments: str) -> None:
+    command = [*_pip(), "install", "--quiet", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  our own arguments
+    if done.returncode:
+        lines = done.stderr.split("\n")
+        reason = next((line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")), lines[-1])
+        raise TaskProfilerError(
+            f"pip cannot install the forwarder's packages: check the package index ({' '.join(reason.split())})."
+        )
+
+
+def _pip() -> tuple[str, ...]:
+    """This interpreter's pip, else any, as it downloads for other interpreters. uv makes environments without pip."""
+    if find_spec("pip") is not None:
+        return sys.executable, "-m", "pip"
+    program = shutil.which("pip3") or shutil.which("pip")
+    if program is None:
+        raise TaskProfilerError("pip is missing, which downloads the forwarder's packages: run python -m ensurepip.")
+    return (program,)
+
+
+def installed_files(installed: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the name in the zip and the path of each file that pip installed."""
+    for path in installed.rglob("*"):
+        name = path.relative_to(installed)
+        if path.is_file() and _is_wanted(name):
+            yield name.as_posix(), path
+
+
+def own_files() -> Iterator[tuple[str, Path]]:
+    """Yield the name in the zip and the path of each file of the forwarder, and of the profiler's part in the zip."""
+    root = Path(__file__).resolve().parents[3]
+    for pattern in SHARED_PATTERNS:
+        for path in root.glob(pattern):
+            yield path.relative_to(root).as_posix(), path
+    yield "handler.py", forwarder_folder() / "handler.py"
+
+
+def _is_wanted(name: Path) -> bool:
+    if _EXCLUDED_FOLDERS.intersection(name.parts) or name.suffix in _EXCLUDED_SUFFIXES:
+        return False
+    return not name.parts[0].endswith(".dist-info") or name.name in _INCLUDED_DIST_INFO
+
+
+def pack(entries: Sequence[tuple[str, Path]], out: Path) -> None:
+    """Write the zip. All entries have the same modification time and mode, so that builds are reproducible."""
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, path in entries:
+            info = zipfile.ZipInfo(name, _MIN_ZIP_TIME)
+            info.external_attr = 0o644 << 16
+            info.create_system = 3
+            info.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(info, path.read_bytes())
+
+
+if __name__ == "__main__":
+    build_zip(Path(sys.argv[1]))

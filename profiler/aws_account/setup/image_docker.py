@@ -1,0 +1,257 @@
+"""The monitor's image: its build context, and the local Docker, which builds and pushes it."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZIP_DEFLATED, ZipFile
+
+from msgspec import Struct
+
+from profiler.aws_account.setup.image_repository import Login
+from profiler.core.errors import TaskProfilerError
+from profiler.core.files import package_data_folder
+from profiler.core.json_fields import mapping
+from profiler.core.version import __version__
+
+PLATFORMS = ("linux/amd64", "linux/arm64")
+_BUILDER = "task-profiler"
+_ANSWER_SECONDS = 60.0  # for all commands but build and push, because a daemon that hangs never answers
+_CONFIG = "config.json"
+_CONTAINERD_STORE = "io.containerd.snapshotter"  # Docker's store that holds images of several platforms
+DOCKERFILE = Path("taskdef", "Dockerfile")
+_PACKAGE = Path(__file__).resolve().parents[2]
+_DISTRIBUTION = "task-profiler"
+_START = "task_profiler_start.py"  # outside of the package
+_METADATA = ("METADATA", "WHEEL", "entry_points.txt")
+_LEFT_OUT = "report_page/assets/plotly-basic.min.js"  # as in a clone's .dockerignore
+
+
+class ImageBuild(Struct, frozen=True, kw_only=True):
+    """How the image is built.
+
+    Attributes:
+        platforms: The platforms that buildx builds for; empty: ``docker build`` builds for Docker's own.
+        needs_builder: Whether buildx needs another builder for several platforms, which is removed afterwards.
+        options: Further options of ``docker build``.
+    """
+
+    platforms: tuple[str, ...] = ()
+    needs_builder: bool = False
+    options: tuple[str, ...] = ()
+
+    def commands(self, image: str, context: str) -> Iterator[tuple[str, ...]]:
+        """The words after ``docker`` of the commands that build and push, after the sign-in."""
+        named = ("--file", f"{context}/{DOCKERFILE}", "--tag", image, "--build-arg", f"VERSION={__version__}")
+        if not self.platforms:
+            yield ("build", *named, *self.options, context)
+            yield ("push", image)
+            return
+        if self.needs_builder:
+            yield ("buildx", "create", "--name", _BUILDER, "--driver", "docker-container")
+        builder = ("--builder", _BUILDER) if self.needs_builder else ()
+        platforms = ("--platform", ",".join(self.platforms))
+        yield ("buildx", "build", *builder, *platforms, *named, *self.options, "--push", context)
+
+
+class Docker:
+    """The command ``docker`` of this machine.
+
+    Args:
+        environment: The variables of its processes.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = dict(environment)
+        self._program = shutil.which("docker", path=environment.get("PATH"))
+
+    def check(self) -> None:
+        """Raise TaskProfilerError if Docker is missing or its daemon does not answer."""
+        if self._program is None:
+            raise TaskProfilerError(
+                "Docker is not installed: install it (https://docs.docker.com/engine/install/), or run this command "
+                "where Docker is."
+            )
+        done = self._ask("version", "--format", "{{.Server.Version}}")
+        if done.returncode:
+            reason = _reason(done)
+            advice = "start it."
+            if "permission denied" in reason.lower():
+                advice = "let this user use it (https://docs.docker.com/engine/install/linux-postinstall/)."
+            raise TaskProfilerError(f"The Docker daemon does not answer ({reason}): {advice}")
+
+    def plan(self, platforms: Sequence[str], options: tuple[str, ...]) -> ImageBuild:
+        """Plan the build for these platforms; empty: for both where buildx is installed, else for Docker's own.
+
+        Raises:
+            TaskProfilerError: This Docker cannot build for one of them.
+        """
+        if self._ask("buildx", "version").returncode:
+            if platforms:
+                raise TaskProfilerError(
+                    "--platform needs Docker's plugin buildx: install it (https://docs.docker.com/build/), or omit "
+                    "the option to build for this machine's platform."
+                )
+            return ImageBuild(options=options)
+        wanted = tuple(platforms) or PLATFORMS
+        builder = self._ask("buildx", "inspect").stdout
+        is_docker = re.search(r"^Driver:\s*docker$", builder, re.MULTILINE) is not None
+        possible = set(
+            re.findall(r"linux/[a-z0-9/]+", " ".join(re.findall(r"^Platforms:(.*)$", builder, re.MULTILINE)))
+        )
+        missing = [platform for platform in wanted if possible and platform not in possible]
+        if missing:
+            others = ",".join(platform for platform in wanted if platform in possible)
+            raise TaskProfilerError(
+                f"This Docker cannot build for {' and '.join(missing)}: install an emulator (docker run --privileged "
+                "--rm tonistiigi/binfmt --install all)" + (f", or use --platform {others}." if others else ".")
+            )
+        stores_several = _CONTAINERD_STORE in self._ask("info", "--format", "{{json .DriverStatus}}").stdout
+        needs_builder = is_docker and not stores_several and len(wanted) > 1
+        return ImageBuild(platforms=wanted, needs_builder=needs_builder, options=options)
+
+    @contextmanager
+    def signed_in(self, login: Login) -> Iterator["Docker"]:
+        """Sign in to the registry with a temporary configuration, and yield the Docker that uses it.
+
+        The user's own configuration and credential store stay as they are. Raises TaskProfilerError.
+        """
+        previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by default, the password's file would stay
+        try:
+            with self._signed_in(login) as docker:
+                yield docker
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+
+    @contextmanager
+    def _signed_in(self, login: Login) -> Iterator["Docker"]:
+        own = self._environment.get("DOCKER_CONFIG") or Path(self._environment.get("HOME", "/"), ".docker")
+        with TemporaryDirectory(prefix="task-profiler-docker-") as name:
+            _copy_configuration(Path(own), Path(name), login.registry)
+            docker = Docker(self._environment | {"DOCKER_CONFIG": name})
+            words = ("login", "--username", login.user, "--password-stdin", login.registry)
+            done = docker._ask(*words, text=login.password)
+            if done.returncode:
+                raise TaskProfilerError(f"Docker cannot sign in to {login.registry}: {_reason(done)}.")
+            yield docker
+
+    def build_and_push(self, build: ImageBuild, image: str, context: str) -> None:
+        """Run the commands, with their output on standard error. Raises TaskProfilerError if one fails."""
+        if build.needs_builder:
+            self._ask("buildx", "rm", _BUILDER)  # left over from a run that was killed
+        try:
+            for words in build.commands(image, context):
+                done = subprocess.run(self._command(words), env=self._environment, stdout=sys.stderr, check=False)  # noqa: S603  see _command
+                if done.returncode:
+                    name = " ".join(words[: 2 if words[0] == "buildx" else 1])
+                    raise TaskProfilerError(
+                        f"docker {name} failed with exit code {done.returncode}: its output above contains the reason."
+                    )
+        finally:
+            if build.needs_builder:
+                self._ask("buildx", "rm", _BUILDER)
+
+    def _ask(self, *words: str, text: str = "") -> "subprocess.CompletedProcess[str]":
+        try:
+            return subprocess.run(  # noqa: S603  see _command
+                self._command(words),
+                env=self._environment,
+                input=text,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_ANSWER_SECONDS,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise TaskProfilerError(
+                f"docker {words[0]} has not ended after {_ANSWER_SECONDS:.0f} s: restart Docker, and try again."
+            ) from error
+
+    def _command(self, words: tuple[str, ...]) -> tuple[str, ...]:
+        """A list, which no shell reads. ``check()`` has found the program."""
+        return (self._program or "docker", *words)
+
+
+def _reason(done: "subprocess.CompletedProcess[str]") -> str:
+    return " ".join(done.stderr.split()).rstrip(".") or f"exit code {done.returncode}, without a reason"
+
+
+def _copy_configuration(own: Path, copy: Path, registry: str) -> None:
+    """Link to everything in Docker's configuration except ``config.json``, of which the copy gets the password.
+
+    An empty credential helper makes Docker store the password of this registry in the file. The other registries,
+    which base images may come from, keep theirs.
+    """
+    with suppress(OSError):
+        for path in own.iterdir():
+            if path.name != _CONFIG:
+                (copy / path.name).symlink_to(path.absolute())
+    settings: dict[str, object] = {}
+    with suppress(OSError, ValueError):
+        settings |= mapping(json.loads((own / _CONFIG).read_bytes()))
+    auths = {name: value for name, value in mapping(settings.get("auths")).items() if registry not in name}
+    settings |= {"auths": auths, "credHelpers": {**mapping(settings.get("credHelpers")), registry: ""}}
+    (copy / _CONFIG).write_text(json.dumps(settings))
+    (copy / _CONFIG).chmod(0o600)
+
+
+@contextmanager
+def build_context() -> Iterator[Path]:
+    """Yield the folder that Docker builds from. An installation's is temporary. Raises TaskProfilerError."""
+    clone = clone_folder()
+    if clone is not None:  # its .dockerignore selects the files
+        yield clone
+        return
+    with TemporaryDirectory(prefix="task-profiler-image-") as name:
+        folder = Path(name)
+        shutil.copytree(_image_folder(), folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        _pack_wheel(folder)
+        yield folder
+
+
+def clone_folder() -> Path | None:
+    """The repository's clone that the code is in; None: an installation."""
+    source = _image_folder()
+    return source.parent if source.name == DOCKERFILE.parent.name else None
+
+
+def _image_folder() -> Path:
+    return package_data_folder("image", what="The image's Dockerfile is")
+
+
+def _pack_wheel(folder: Path) -> None:
+    """Pack the installed package as a wheel again, so that the image runs the code of this installation."""
+    try:
+        installed = distribution(_DISTRIBUTION)
+    except PackageNotFoundError as error:
+        raise TaskProfilerError("The installed package has no metadata: install the package again by pip.") from error
+    name = f"task_profiler-{__version__}"
+    files = {path.relative_to(_PACKAGE.parent).as_posix(): path.read_bytes() for path in _package_files()}
+    files |= {f"{name}.dist-info/{one}": (installed.read_text(one) or "").encode() for one in _METADATA}
+    record = f"{name}.dist-info/RECORD"
+    rows = [f"{path},sha256={_digest(data)},{len(data)}\n" for path, data in files.items()]
+    files[record] = "".join([*rows, f"{record},,\n"]).encode()
+    with ZipFile(folder / f"{name}-py3-none-any.whl", "w", ZIP_DEFLATED) as wheel:
+        for path, data in files.items():
+            wheel.writestr(path, data)
+
+
+def _package_files() -> Iterator[Path]:
+    for path in sorted(_PACKAGE.rglob("*")):
+        relative = path.relative_to(_PACKAGE)
+        if path.is_file() and "__pycache__" not in relative.parts and relative.as_posix() != _LEFT_OUT:
+            yield path
+    yield _PACKAGE.with_name(_START)
+
+
+def _digest(data: bytes) -> str:
+    return urlsafe_b64encode(sha256(data).digest()).decode().rstrip("=")

@@ -1,0 +1,141 @@
+"""The four steps of a setup: what is done already, as AWS shows it, and the next command of each."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.container_insights_setting import container_insights_sentences
+from profiler.aws_account.family_monitors import FamilyMonitors
+from profiler.aws_account.setup.image_repository import ImageRepository
+from profiler.aws_account.setup.stack_template import find_gap
+from profiler.aws_account.stack_state import DEFAULT_STACK, obstacle, read_state
+from profiler.core.ecs_terms import MONITOR_REPOSITORY
+from profiler.core.errors import TaskProfilerError
+from profiler.core.version import __version__
+
+# Whether a step is done, the evidence from AWS, and the options that its commands need in addition.
+_Found: TypeAlias = tuple[bool | None, str, tuple[str, ...]]
+
+
+class SetupStep(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One step.
+
+    Attributes:
+        name: A word for the step.
+        is_done: None if this is unknown.
+        text: The evidence from AWS, or why it is missing.
+        commands: The words of the commands that do the step.
+    """
+
+    name: str
+    is_done: bool | None
+    text: str
+    commands: tuple[tuple[str, ...], ...]
+
+
+class SetupSteps:
+    """Looks at one account and Region. Nothing is changed.
+
+    Args:
+        open_client: Makes boto3's client of a service.
+        clusters: ECS clusters; none: all clusters of the Region.
+        aws_options: The command line's ``--region`` and ``--profile``, which the next commands need as well.
+        on_progress: Called with the number of families that were read, and of all.
+    """
+
+    def __init__(
+        self,
+        open_client: OpenClient,
+        clusters: tuple[str, ...],
+        aws_options: Mapping[str, str | None],
+        on_progress: Callable[[int, int], object],
+    ) -> None:
+        self._open = open_client
+        self._clusters = clusters
+        self._aws = tuple(word for name, value in aws_options.items() if value for word in (f"--{name}", value))
+        self._on_progress = on_progress
+        self.container_insights: tuple[str, ...] = ()
+
+    def read(self) -> Iterator[SetupStep]:
+        """Each step, in order. ``container_insights`` are then sentences about whether past runs have numbers."""
+        yield self._step("image", self._image, ("setup", "image"))
+        yield self._step("stack", self._stack, ("setup", "stack"))
+        clusters, problem = self._clusters, ""
+        try:
+            clusters = clusters or self._all_clusters()
+        except TaskProfilerError as error:
+            clusters, problem = ("NAME",), str(error)
+        self.container_insights = () if problem else tuple(container_insights_sentences(self._open, clusters))
+        options = [("--cluster", cluster) for cluster in clusters]
+        add = ("taskdef", "add-monitor", *chain(*options), "--scheduled", "--attach-policy", "--register")
+        yield self._step("monitors", lambda: (None, problem, ()) if problem else self._monitors(clusters), add)
+        checks = [("doctor", *option) for option in options]
+        yield self._step("check", lambda: (None, "It looks at every family when it runs.", ()), *checks)
+
+    def _step(self, name: str, look: Callable[[], _Found], *commands: tuple[str, ...]) -> SetupStep:
+        try:
+            is_done, text, options = look()
+        except TaskProfilerError as error:
+            is_done, text, options = None, str(error), ()
+        whole = tuple(("task-profiler", *words, *options, *self._aws) for words in commands)
+        return SetupStep(name=name, is_done=is_done, text=text, commands=whole)
+
+    def _image(self) -> _Found:
+        repository = ImageRepository(self._open("ecr"), MONITOR_REPOSITORY)
+        uri = repository.uri()
+        if uri is None:
+            return False, f"There is no ECR repository {MONITOR_REPOSITORY} in {repository.region}.", ()
+        if not repository.has_tag(__version__):
+            return False, f"The ECR repository {MONITOR_REPOSITORY} has no image {__version__}.", ()
+        return True, f"{uri}:{__version__} is in ECR.", ()
+
+    def _stack(self) -> _Found:
+        state = read_state(self._open, DEFAULT_STACK)
+        gap = find_gap(state.parameters)
+        options = gap.options if gap is not None else ()
+        why_not = obstacle(state)
+        if state.phase == "absent":
+            advice = "With a search cluster, add --elasticsearch URL --all-log-groups."
+            return False, f"There is no stack {DEFAULT_STACK}. {advice}", options
+        if why_not is not None:
+            return (None if state.phase == "in progress" else False), why_not, options
+        if state.version not in (None, __version__):
+            return False, f"The stack {state.name} has the version {state.version}, not {__version__}.", options
+        if gap is not None:
+            return False, f"The stack {state.name} {gap.reason}.", options
+        return True, f"The stack {state.name} is deployed ({state.status}).", ()
+
+    def _monitors(self, clusters: tuple[str, ...]) -> _Found:
+        problems: list[str] = []
+        monitors = FamilyMonitors(self._open, clusters, scheduled=True, on_problem=problems.append)
+        families = monitors.families()
+        counts: Counter[str] = Counter()
+        for number, monitor in enumerate(monitors.read(families), 1):
+            counts[monitor.state] += 1
+            counts["targets"] += len(monitor.targets)
+            counts["stale"] += len(monitor.stale)
+            counts["pinned"] += sum(target.pinned_revision is not None for target in monitor.stale)
+            self._on_progress(number, len(families))
+        current = counts["targets"] - counts["stale"]
+        text = f"{current} of {counts['targets']} schedules and rules start a task with a current monitor."
+        if counts["pinned"]:
+            text += f" {counts['pinned']} are pinned to another revision, until --update-schedules moves them."
+        if counts["impossible"]:
+            text += f" add-monitor refuses {counts['impossible']} families."
+        if counts["unknown"]:
+            text += f" {counts['unknown']} families could not be read."
+        is_done = False if counts["stale"] else None if counts["unknown"] else True
+        return is_done, " ".join([text, *problems]), ("--update-schedules",) if counts["pinned"] else ()
+
+    def _all_clusters(self) -> tuple[str, ...]:
+        ecs = self._open("ecs")
+        with aws_errors("The ECS clusters cannot be listed", "ecs:ListClusters"):
+            pages = ecs.get_paginator("list_clusters").paginate()
+            names = tuple(sorted(arn.rpartition("/")[2] for page in pages for arn in page["clusterArns"]))
+        if not names:
+            raise TaskProfilerError(f"There is no ECS cluster in {ecs.meta.region_name}: check the Region.")
+        return names

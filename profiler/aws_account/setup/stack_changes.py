@@ -1,0 +1,279 @@
+"""Change sets of a CloudFormation stack: created, applied, and followed to the end event by event."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.stack_state import StackState, obstacle, read_state
+from profiler.core.clock import Clock
+from profiler.core.errors import TaskProfilerError
+from profiler.core.json_fields import mapping
+from profiler.core.timestamps import NS_PER_SECOND
+
+_STACK_TYPE = "AWS::CloudFormation::Stack"
+_POLL_SECONDS = 3.0
+_MAX_CHANGE_SET_SECONDS = 300
+_MAX_STACK_SECONDS = 3600  # a function in a VPC takes up to 40 minutes to delete
+_NO_CHANGES = ("didn't contain changes", "No updates are to be performed")
+_MAX_REASONS = 3
+_CAPABILITIES = ["CAPABILITY_IAM"]
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """The change of a resource in a change set. ``replacement``: True, False or Conditional; None if not modified."""
+
+    action: str
+    resource: str
+    type: str
+    replacement: str | None = None
+
+
+class ChangeSet(Struct, frozen=True, kw_only=True):
+    """A change set that can be applied. ``is_new``: it creates the stack."""
+
+    arn: str
+    stack_id: str
+    is_new: bool
+    changes: tuple[Change, ...]
+
+
+class StackEvent(Struct, frozen=True, kw_only=True):
+    """An event of CloudFormation, such as ``CREATE_COMPLETE`` of a resource."""
+
+    status: str
+    resource: str
+    type: str
+    physical_id: str = ""
+    reason: str = ""
+
+    @property
+    def ends_resource(self) -> bool:
+        """Whether the work on the resource, or on the stack, is over."""
+        return self.status.endswith(("_COMPLETE", "_FAILED", "_SKIPPED"))
+
+
+class StackChanges(Struct):
+    """Changes one stack. Each method raises TaskProfilerError with AWS's reason.
+
+    Attributes:
+        name: The stack's name.
+        open_client: Makes boto3's client of a service.
+        clock: Limits and paces the waiting.
+        on_event: Gets each event that ends the work on a resource.
+    """
+
+    name: str
+    open_client: OpenClient
+    clock: Clock
+    on_event: Callable[[StackEvent], None]
+    _seen: set[str] = set()
+
+    def prepare(
+        self, template_url: str, parameters: Sequence[Mapping[str, object]], *, is_new: bool
+    ) -> ChangeSet | None:
+        """Create a change set; None if nothing would change."""
+        cloudformation = self.open_client("cloudformation")
+        with self._errors("cannot be changed", "cloudformation:CreateChangeSet"):
+            created = cloudformation.create_change_set(
+                StackName=self.name,
+                ChangeSetName=f"task-profiler-{self.clock.wall_ns() // NS_PER_SECOND}",
+                ChangeSetType="CREATE" if is_new else "UPDATE",
+                TemplateURL=template_url,
+                Parameters=parameters,
+                Capabilities=_CAPABILITIES,
+                Description="task-profiler setup stack",
+            )
+        change_set = ChangeSet(arn=created["Id"], stack_id=created["StackId"], is_new=is_new, changes=())
+        try:
+            changes = self._changes(change_set.arn)
+        except BaseException:
+            self.discard(change_set)
+            raise
+        if changes is None:
+            self.discard(change_set)
+            return None
+        return replace(change_set, changes=changes)
+
+    def _changes(self, arn: str) -> tuple[Change, ...] | None:
+        """Wait for the change set, and read it; None if it is empty."""
+        page = self._until_created(arn)
+        if page["Status"] == "FAILED":
+            reason = page.get("StatusReason", "").rstrip(".")
+            if any(text in reason for text in _NO_CHANGES):
+                return None
+            raise TaskProfilerError(f"CloudFormation rejects the change of the stack {self.name}: {reason}.")
+        changes = [*_page_changes(page)]
+        while token := page.get("NextToken"):
+            page = self._describe(arn, NextToken=token)
+            changes += _page_changes(page)
+        return tuple(changes)
+
+    def _until_created(self, arn: str) -> Mapping[str, Any]:
+        for _ in self._polls(_MAX_CHANGE_SET_SECONDS):
+            page = self._describe(arn)
+            if page["Status"] in ("CREATE_COMPLETE", "FAILED"):
+                return page
+        raise TaskProfilerError(
+            f"CloudFormation has not calculated the changes of {self.name} in 5 minutes: try again."
+        )
+
+    def _describe(self, arn: str, **page: str) -> Mapping[str, Any]:
+        with self._errors("cannot be changed", "cloudformation:DescribeChangeSet"):
+            cloudformation = self.open_client("cloudformation")
+            return mapping(cloudformation.describe_change_set(ChangeSetName=arn, **page))
+
+    def discard(self, change_set: ChangeSet) -> None:
+        """Delete a change set that is not applied, and the empty stack that it made.
+
+        Somebody else may have applied another change set to the stack in the meantime, which then stays.
+        """
+        cloudformation = self.open_client("cloudformation")
+        with self._errors("keeps a change set", "cloudformation:DeleteChangeSet"):
+            cloudformation.delete_change_set(ChangeSetName=change_set.arn)
+        if change_set.is_new and read_state(self.open_client, change_set.stack_id).status == "REVIEW_IN_PROGRESS":
+            with self._errors("is left empty", "cloudformation:DeleteStack"):
+                cloudformation.delete_stack(StackName=change_set.stack_id)
+
+    def apply(self, change_set: ChangeSet) -> StackState:
+        """Apply a change set and follow it to the end."""
+        self._skip_events(change_set.stack_id)
+        with self._errors("cannot be changed", "cloudformation:ExecuteChangeSet"):
+            self.open_client("cloudformation").execute_change_set(ChangeSetName=change_set.arn)
+        end, failed, _ = self._follow(change_set.stack_id)
+        state = read_state(self.open_client, change_set.stack_id)
+        if end not in ("CREATE_COMPLETE", "UPDATE_COMPLETE"):
+            problem = obstacle(state) or (
+                f"The stack {self.name} could not be updated, and its previous version is active: remove the cause, "
+                "and run the command again."
+            )
+            raise TaskProfilerError(f"{problem.rstrip('.')}; cause: {_causes(failed)}.")
+        return state
+
+    def delete(self, stack_id: str) -> tuple[StackEvent, ...]:
+        """Delete the stack. Returns the events of the resources that stay."""
+        self._skip_events(stack_id)
+        with self._errors("cannot be deleted", "cloudformation:DeleteStack"):
+            self.open_client("cloudformation").delete_stack(StackName=stack_id)
+        end, failed, kept = self._follow(stack_id)
+        if end != "DELETE_COMPLETE":
+            raise TaskProfilerError(f"The stack {self.name} could not be deleted ({end}): {_causes(failed)}.")
+        return kept
+
+    def _follow(self, stack_id: str) -> tuple[str, list[StackEvent], tuple[StackEvent, ...]]:
+        """Wait for the end. Returns the stack's last status, the failed events, and the events of resources that stay.
+
+        The stack's own state is not read, because for a moment it may still be the state before the change.
+        """
+        failed: list[StackEvent] = []
+        kept: list[StackEvent] = []
+        for _ in self._polls(_MAX_STACK_SECONDS):
+            for event in self._new_events(stack_id):
+                if not event.ends_resource:
+                    continue
+                self.on_event(event)
+                if event.type == _STACK_TYPE and event.physical_id == stack_id:
+                    return event.status, failed, tuple(kept)
+                if event.status.endswith("_FAILED"):
+                    failed.append(event)
+                elif event.status == "DELETE_SKIPPED":
+                    kept.append(event)
+        raise TaskProfilerError(
+            f"CloudFormation is still changing the stack {self.name} after an hour: run the command again later."
+        )
+
+    def _new_events(self, stack_id: str) -> Iterator[StackEvent]:
+        """The events that were not returned before, oldest first."""
+        new: list[Mapping[str, Any]] = []
+        with self._errors("cannot be followed", "cloudformation:DescribeStackEvents"):
+            paginator = self.open_client("cloudformation").get_paginator("describe_stack_events")
+            for page in paginator.paginate(StackName=stack_id):
+                unseen = [event for event in page["StackEvents"] if event["EventId"] not in self._seen]
+                new += unseen
+                if len(unseen) < len(page["StackEvents"]):  # the newest come first
+                    break
+        self._seen.update(event["EventId"] for event in new)
+        for event in reversed(new):
+            yield StackEvent(
+                status=event["ResourceStatus"],
+                resource=event["LogicalResourceId"],
+                type=event["ResourceType"],
+                physical_id=event.get("PhysicalResourceId", ""),
+                reason=" ".join(event.get("ResourceStatusReason", "").split()),
+            )
+
+    def _skip_events(self, stack_id: str) -> None:
+        for _ in self._new_events(stack_id):
+            pass
+
+    def _polls(self, max_seconds: float) -> Iterator[None]:
+        end_ns = self.clock.monotonic_ns() + round(max_seconds * NS_PER_SECOND)
+        while self.clock.monotonic_ns() < end_ns:
+            yield
+            self.clock.sleep(_POLL_SECONDS)
+
+    @contextmanager
+    def _errors(self, what: str, permission: str) -> Iterator[None]:
+        """As ``aws_errors``; CloudFormation's own errors are passed on unchanged."""
+        from botocore.exceptions import ClientError  # slow to import
+
+        with aws_errors(f"The stack {self.name} {what}", permission):
+            try:
+                yield
+            except ClientError as error:
+                details = error.response.get("Error", {})
+                if details.get("Code") == "ValidationError":
+                    reason = " ".join(str(details.get("Message")).split()).rstrip(".")
+                    raise TaskProfilerError(f"The stack {self.name} {what}: {reason}.") from error
+                raise
+
+
+def _page_changes(page: Mapping[str, Any]) -> Iterator[Change]:
+    for change in page.get("Changes", ()):
+        resource = change["ResourceChange"]
+        yield Change(
+            action=resource["Action"],
+            resource=resource["LogicalResourceId"],
+            type=resource["ResourceType"],
+            replacement=resource.get("Replacement"),
+        )
+
+
+def _causes(failed: Sequence[StackEvent]) -> str:
+    """The reasons that are not the consequence of another one."""
+    causes = [event for event in failed if "cancelled" not in event.reason][:_MAX_REASONS]
+    return "; ".join(f"{event.resource}: {event.reason.rstrip('.')}" for event in causes) or "its events have no reason"
+
+
+def remains(state: StackState, kept: Iterable[StackEvent]) -> Iterator[str]:
+    """The remaining resources, each with the command that deletes it.
+
+    Args:
+        state: The stack before its deletion.
+        kept: The events of the resources that the stack left.
+    """
+    where = f" --region {state.region}"
+    for event in kept:
+        delete = (
+            f": aws sqs delete-queue --queue-url {event.physical_id}{where}" if event.type == "AWS::SQS::Queue" else ""
+        )
+        yield f"{event.resource} ({event.physical_id if not delete else 'its messages may exist nowhere else'}){delete}"
+    bucket = state.parameters.get("CodeBucket")
+    if bucket:
+        yield f"code and templates: aws s3 rm --recursive s3://{bucket}/task-profiler/{where}"
+    for name, value in state.parameters.items():
+        if name.endswith("SecretId") and value:
+            parameter = value.removeprefix("ssm:")
+            command = f"secretsmanager delete-secret --secret-id {value}"
+            if parameter != value:
+                command = f"ssm delete-parameter --name {parameter}"
+            yield f"the secret {value}: aws {command}{where}"
+    if state.parameters.get("ElasticsearchUrl"):
+        prefix = state.parameters.get("IndexPrefix", "task")
+        address = state.parameters["ElasticsearchUrl"]
+        command = f"task-profiler kibana remove --elasticsearch {address} --prefix {prefix}"
+        yield f"indices, index templates and dashboards of {prefix} in {address}: {command}"
+    yield "the log groups of the batches and their monitors, with the reports"

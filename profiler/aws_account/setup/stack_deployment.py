@@ -1,0 +1,363 @@
+"""The deployment of the forwarder: code and template in a bucket, secrets by name, and the stack of both."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from profiler.aws_account.aws_errors import OpenClient, aws_errors
+from profiler.aws_account.monitor_log_groups import matching_log_groups
+from profiler.aws_account.setup.forwarder_zip import build_zip, fingerprint, forwarder_folder
+from profiler.aws_account.setup.stack_changes import ChangeSet, StackChanges
+from profiler.aws_account.setup.stack_template import (
+    StackTemplate,
+    changed_parameters,
+    check_groups,
+    check_pattern,
+    parse_parameters,
+    subscribes_groups,
+)
+from profiler.aws_account.stack_state import CODE_PREFIX, DEFAULT_STACK, StackState, obstacle, read_state
+from profiler.core.aws_clients import AwsClient, service_domain
+from profiler.core.aws_error_codes import error_status
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.version import __version__
+
+_TEMPLATE_PREFIX = "task-profiler/template-"
+_HASH_DIGITS = 16
+_CODE_PARAMETERS = ("CodeBucket", "CodeKey")
+# The secret of each parameter is STACK/NAME.
+_SECRETS = {"SlackSecretId": "slack", "ElasticsearchSecretId": "search", "OtlpSecretId": "otlp"}
+_SIGN_IN = frozenset({"api_key", "username", "password"})  # a new sign-in replaces the whole old one
+_US_EAST_1 = "us-east-1"  # the one Region that CreateBucket does not accept by name
+
+
+class StackRequest(Struct, frozen=True, kw_only=True):
+    """The requested deployment.
+
+    Attributes:
+        name: The stack.
+        bucket: The bucket for code and template; None: the stack's, else one of the account's own.
+        zip_file: The code; None: it is built.
+        parameters: ``Name=Value`` each.
+        settings: Values of parameters by name, from their own options.
+        secrets: The values of each secret, by the parameter that gets the secret's name.
+    """
+
+    name: str = DEFAULT_STACK
+    bucket: str | None = None
+    zip_file: str | None = None
+    parameters: tuple[str, ...] = ()
+    settings: Mapping[str, str] = {}
+    secrets: Mapping[str, dict[str, str]] = {}
+
+
+class StackPlan(Struct, frozen=True, kw_only=True):
+    """The effects of a deployment, computed without a change.
+
+    Attributes:
+        state: The stack now.
+        template: The template, with its subscriptions.
+        code_key: The key of the code in the bucket.
+        given: The values that are given now, by the parameter's name.
+        secrets: The values of each secret, by the secret's name.
+    """
+
+    state: StackState
+    template: StackTemplate
+    code_key: str
+    given: Mapping[str, str]
+    secrets: Mapping[str, dict[str, str]]
+
+    @property
+    def template_key(self) -> str:
+        """The key of the template in the bucket."""
+        digest = hashlib.sha256(self.template.text.encode()).hexdigest()
+        return f"{_TEMPLATE_PREFIX}{digest[:_HASH_DIGITS]}.yaml"
+
+    @property
+    def values(self) -> Mapping[str, str]:
+        """The value of each parameter after the deployment."""
+        return self.template.values(self.given, self.state.parameters)
+
+
+class CodeBucket:
+    """The bucket of code and template, in this account and Region. Methods raise TaskProfilerError with AWS's reason.
+
+    Every key contains a hash of the content, so that an object never changes and the bucket needs no versions. Older
+    objects stay: CloudFormation reads them when it undoes an update. Every call contains the account that must own the
+    bucket, because anybody can create a bucket with the name that is expected here.
+
+    Args:
+        name: The name.
+        account: The account that must own it.
+        open_client: Makes boto3's client of a service.
+    """
+
+    def __init__(self, name: str, account: str, open_client: OpenClient) -> None:
+        self.name = name
+        self._owner = {"Bucket": name, "ExpectedBucketOwner": account}
+        self._s3 = open_client("s3")
+        self._open = open_client
+
+    def exists(self) -> bool:
+        """Whether the bucket exists. Also raises if the bucket belongs to another account or Region."""
+        found = self._head("s3:ListBucket", self._s3.head_bucket)
+        region, here = found and found.get("BucketRegion"), self._s3.meta.region_name
+        if region is not None and region != here:
+            raise TaskProfilerError(f"The bucket {self.name} is in {region}: Lambda needs a --bucket in {here}.")
+        return found is not None
+
+    def create(self) -> None:
+        """Create the bucket. S3 makes every new bucket private and encrypted."""
+        region = self._s3.meta.region_name
+        where = {} if region == _US_EAST_1 else {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        with aws_errors(f"The bucket {self.name} cannot be created", "s3:CreateBucket"):
+            self._s3.create_bucket(Bucket=self.name, **where)
+
+    def has(self, key: str) -> bool:
+        """Whether an object is there."""
+        return self._head("s3:GetObject and s3:ListBucket", self._s3.head_object, Key=key) is not None
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write an object."""
+        with aws_errors(f"s3://{self.name}/{key} cannot be written", "s3:PutObject"):
+            self._s3.put_object(**self._owner, Key=key, Body=data)
+
+    def url(self, key: str) -> str:
+        """The address of an object, as CloudFormation takes a template's: not a VPC endpoint or FIPS endpoint of S3."""
+        s3 = self._s3.meta
+        endpoint = f"https://s3.{s3.region_name}.{service_domain(s3.partition)}"
+        if s3.endpoint_url == self._open("cloudformation").meta.endpoint_url:  # one emulator serves both
+            endpoint = s3.endpoint_url
+        return f"{endpoint}/{self.name}/{key}"
+
+    def _head(self, permission: str, call: Any, **arguments: str) -> dict[str, Any] | None:  # noqa: ANN401  boto3 has no types
+        """The answer; None if there is nothing. HEAD requests have no error code but the HTTP status."""
+        from botocore.exceptions import ClientError  # slow to import
+
+        with aws_errors(f"The bucket {self.name} cannot be used", permission):
+            try:
+                found: dict[str, Any] = call(**self._owner, **arguments)
+            except ClientError as error:
+                status = error_status(error)
+                if status == 404:  # noqa: PLR2004  not found
+                    return None
+                if status == 403:  # noqa: PLR2004  forbidden
+                    raise TaskProfilerError(
+                        f"The bucket {self.name} cannot be used: it belongs to another account, or AWS refused: name "
+                        f"another one with --bucket, or allow {permission}."
+                    ) from error
+                raise
+        return found
+
+
+class StackDeployment(Struct, frozen=True):
+    """Carries out a request. Each method raises TaskProfilerError.
+
+    Attributes:
+        request: The request.
+        open_client: Makes boto3's client of a service.
+        changes: Changes the stack.
+        on_step: Gets a sentence about each step.
+    """
+
+    request: StackRequest
+    open_client: OpenClient
+    changes: StackChanges
+    on_step: Callable[[str], None]
+
+    def plan(self) -> tuple[StackPlan, CodeBucket]:
+        """Read the stack and the account. Raises UsageError for a wrong parameter before anything is read."""
+        request = self.request
+        template = StackTemplate((forwarder_folder() / "template.yaml").read_text())
+        given = _given(request, template.names)
+        template.check_values(given)
+        code_key = _code_key(request.zip_file)
+        state = read_state(self.open_client, request.name)
+        problem = obstacle(state)
+        if problem is not None:
+            raise TaskProfilerError(problem)
+        secrets = {}
+        for parameter, values in request.secrets.items():
+            name = f"{request.name}/{_SECRETS[parameter]}"
+            present = given.get(parameter, state.parameters.get(parameter, ""))
+            if present not in ("", name):
+                raise TaskProfilerError(
+                    f"The stack {request.name} reads these settings from {present}: change them there, or add "
+                    f"--parameter {parameter}= to let it use {name}."
+                )
+            secrets[name] = values
+            given[parameter] = name
+        template = self._checked(template, given, state)
+        bucket = self._bucket(state)
+        given |= {"CodeBucket": bucket.name, "CodeKey": code_key}
+        plan = StackPlan(state=state, template=template, code_key=code_key, given=given, secrets=secrets)
+        return plan, bucket
+
+    def _checked(self, template: StackTemplate, given: dict[str, str], state: StackState) -> StackTemplate:
+        """Refuse values that would fail minutes later. Returns the template with the log groups' subscriptions."""
+        values = template.values(given, state.parameters)
+        template.check_rules(values)
+        check_pattern(values)
+        subscribes = subscribes_groups(values)
+        if values["Subscribe"] == "account":
+            return template
+        names = [name for name in values["LogGroups"].split(",") if name]
+        groups = matching_log_groups(self.open_client, names)
+        if "LogGroups" in given or list(groups) != names:
+            given["LogGroups"] = ",".join(groups)
+            template.check_values(given)
+            if subscribes:
+                check_groups(groups, self.open_client)
+        return template.with_subscriptions(groups)
+
+    def _bucket(self, state: StackState) -> CodeBucket:
+        sts = self.open_client("sts")
+        with aws_errors("The account cannot be read", "sts:GetCallerIdentity"):
+            account = sts.get_caller_identity()["Account"]
+        chosen = self.request.bucket or state.parameters.get("CodeBucket")
+        default = f"task-profiler-{account}-{sts.meta.region_name}"
+        bucket = CodeBucket(chosen or default, account, self.open_client)
+        if self.request.bucket is not None and not bucket.exists():
+            raise TaskProfilerError(f"There is no bucket {bucket.name}: create it, or leave --bucket out.")
+        return bucket
+
+    def describe(self, plan: StackPlan, bucket: CodeBucket) -> Iterator[str]:
+        """Describe the effects of the deployment in sentences."""
+        is_new, exists = plan.state.phase == "absent", bucket.exists()
+        yield f"would {'use' if exists else 'create'} the bucket {bucket.name}"
+        for key in (plan.code_key, plan.template_key):
+            verb = "is there already" if exists and bucket.has(key) else "would be uploaded"
+            yield f"s3://{bucket.name}/{key} {verb}"
+        for name in plan.secrets:
+            yield f"would store the secret {name}"
+        yield f"would {'create' if is_new else 'update'} the stack {plan.state.name} (now {_version(plan.state)})"
+        for name, value in plan.given.items():
+            if name not in _CODE_PARAMETERS:
+                yield f"  {name}={value}"
+        kept = len([name for name in plan.state.parameters if name not in plan.given])
+        if kept:
+            yield f"  {kept} other parameters keep their values"
+
+    def prepare(self, plan: StackPlan, bucket: CodeBucket) -> ChangeSet | None:
+        """Upload code and template, and create a change set; None if nothing would change."""
+        if not bucket.exists():
+            bucket.create()
+            self.on_step(f"created the bucket {bucket.name}")
+        if not bucket.has(plan.code_key):
+            bucket.put(plan.code_key, self._code())
+            self.on_step(f"uploaded s3://{bucket.name}/{plan.code_key}")
+        if not bucket.has(plan.template_key):
+            bucket.put(plan.template_key, plan.template.text.encode())
+            self.on_step(f"uploaded s3://{bucket.name}/{plan.template_key}")
+        parameters = changed_parameters(plan.template.names, plan.given, plan.state.parameters)
+        is_new = plan.state.phase == "absent"
+        return self.changes.prepare(bucket.url(plan.template_key), parameters, is_new=is_new)
+
+    def _code(self) -> bytes:
+        if self.request.zip_file is not None:
+            return _read_zip(self.request.zip_file)
+        self.on_step("building the forwarder's code with pip (about ten seconds)")
+        with tempfile.TemporaryDirectory(prefix="task-profiler-setup-") as folder:
+            path = Path(folder) / "forwarder.zip"
+            build_zip(path)
+            return path.read_bytes()
+
+    def store_secrets(self, plan: StackPlan) -> None:
+        """Store the secrets. Running functions read a changed one within five minutes."""
+        key_arn = plan.values["SecretsKeyArn"]
+        for name, values in plan.secrets.items():
+            self.on_step(f"{store_secret(self.open_client, name, values, key_arn)}: secret {name}")
+
+
+def _given(request: StackRequest, names: tuple[str, ...]) -> dict[str, str]:
+    given = parse_parameters(request.parameters, names)
+    for name in (*request.settings, *request.secrets):
+        if given.get(name):
+            raise UsageError(f"--parameter {name} and the option for it are both given: leave one out.")
+    return {**given, **request.settings}
+
+
+def _code_key(zip_file: str | None) -> str:
+    digest = fingerprint() if zip_file is None else hashlib.sha256(_read_zip(zip_file)).hexdigest()
+    return f"{CODE_PREFIX}{__version__}-{digest[:_HASH_DIGITS]}.zip"
+
+
+def _read_zip(path: str) -> bytes:
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"--zip {path} cannot be read ({error.strerror}): leave it out, and the zip is built."
+        ) from error
+    if not data.startswith(b"PK"):
+        raise UsageError(f"--zip {path} is not a zip file: use task-profiler-forwarder.zip of the release.")
+    return data
+
+
+def _version(state: StackState) -> str:
+    if state.phase == "absent":
+        return "absent"
+    return f"version {state.version}" if state.version else "of an unknown version"
+
+
+def store_secret(
+    open_client: OpenClient, name: str, values: dict[str, str], key_arn: str = ""
+) -> Literal["created", "updated", "unchanged", "restored"]:
+    """Store values in a secret's JSON object. Other values there stay, and so does the key of an existing secret.
+
+    Secrets Manager keeps the name of a deleted secret for 7 to 30 days. Such a secret is restored without its values.
+
+    Args:
+        open_client: Makes boto3's client of a service.
+        name: The secret's name.
+        values: The values.
+        key_arn: The KMS key of a new secret; empty: AWS's own key.
+
+    Raises:
+        TaskProfilerError: AWS refuses, or the secret is something else. The message contains no value.
+    """
+    client = open_client("secretsmanager")
+    actions = "secretsmanager:GetSecretValue, CreateSecret, PutSecretValue, RestoreSecret and TagResource"
+    if key_arn:
+        actions += f", and kms:GenerateDataKey and Decrypt with {key_arn}"
+    with aws_errors(f"The secret {name} cannot be stored", actions):
+        try:
+            present = _read(client, name)
+        except client.exceptions.InvalidRequestException:  # to this call, only because the secret is deleted
+            client.restore_secret(SecretId=name)
+            client.put_secret_value(SecretId=name, SecretString=json.dumps(values))
+            return "restored"
+        if present is None:
+            client.create_secret(
+                Name=name,
+                Description="Settings of Task Profiler's forwarder",
+                SecretString=json.dumps(values),
+                Tags=[{"Key": "application", "Value": "task-profiler"}],
+                **({"KmsKeyId": key_arn} if key_arn else {}),
+            )
+            return "created"
+        kept = {key: value for key, value in present.items() if not (key in _SIGN_IN and _SIGN_IN & values.keys())}
+        if kept | values == present:
+            return "unchanged"
+        client.put_secret_value(SecretId=name, SecretString=json.dumps(kept | values))
+        return "updated"
+
+
+def _read(client: AwsClient, name: str) -> dict[str, str] | None:
+    try:
+        text = client.get_secret_value(SecretId=name).get("SecretString", "")
+    except client.exceptions.ResourceNotFoundException:
+        return None
+    try:
+        present = json.loads(text)
+    except ValueError:
+        present = None
+    if not isinstance(present, dict):
+        raise TaskProfilerError(f"The secret {name} is not a JSON object: delete it, or store its settings by hand.")
+    return present

@@ -1,1 +1,0 @@
-"""Drawings of a run that several commands print: curves over time, and the bar of where the time went."""

@@ -1,0 +1,1 @@
+"""The commands' options and help. What a command does is imported when it runs: its help must be fast."""

@@ -1,0 +1,67 @@
+"""``task-profiler completion``: the script that lets a shell complete command lines, and what it completes."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem, ShellComplete, add_completion_class, get_completion_class
+
+PROGRAM = "task-profiler"
+# With this variable, the program answers the shell instead of running a command. It is click's own.
+VARIABLE = "_TASK_PROFILER_COMPLETE"
+_SHELLS = ("bash", "zsh", "fish")
+_ID_LENGTH = 8  # the length that history shows
+_MAX_NAMES = 50
+# Shells do not divide such a word, and no character in it needs quotes.
+_WORD = re.compile(r"[A-Za-z0-9_.+-]+")
+
+
+class _KeepsFiles(ShellComplete):
+    """Leaves names of files, which this program cannot complete, to the shell."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> "list[CompletionItem[Any]]":
+        return super().get_completions(args, incomplete) or [CompletionItem(incomplete, type="file")]
+
+
+def complete_file_names() -> None:
+    """Let the shells complete the names of files."""
+    for shell in _SHELLS:
+        base = get_completion_class(shell)
+        if base is not None and not issubclass(base, _KeepsFiles):
+            add_completion_class(type(base.__name__, (_KeepsFiles, base), {}), shell)
+
+
+def names_of_past_runs(
+    values: Mapping[str, Any], incomplete: str, *, families: bool, ids: bool
+) -> Iterator["CompletionItem[Any]"]:
+    """The families and the ids of runs in the local history, unless the options select another source."""
+    from profiler.core.clock import SystemClock  # only for completion in a shell, like the next imports
+    from profiler.core.errors import TaskProfilerError
+    from profiler.runs.history.history_file import history_path
+    from profiler.runs.history.run_database import HistoryStore
+
+    if any(values.get(source) for source in ("source", "url", "groups", "insights")):
+        return
+    try:
+        store = HistoryStore(history_path(values.get("history_file"), os.environ), SystemClock())
+        found_families, found_ids = store.names(incomplete, _MAX_NAMES)
+    except TaskProfilerError:
+        return
+    shown = _ID_LENGTH if len(incomplete) < _ID_LENGTH else None
+    names = [*(found_families if families else ()), *(one[:shown] for one in found_ids if ids)]
+    yield from (CompletionItem(name) for name in dict.fromkeys(names) if _WORD.fullmatch(name))
+
+
+@click.command("completion", epilog="Example: task-profiler completion bash > ~/.task-profiler.bash")
+@click.argument("shell", type=click.Choice(_SHELLS))
+@click.pass_context
+def command(context: click.Context, shell: str) -> None:
+    """Print the script that completes commands, options, families, runs and files in this shell.
+
+    Let the shell read it when it starts, as with eval "$(task-profiler completion bash)" in ~/.bashrc.
+    """
+    chosen = get_completion_class(shell)
+    if chosen is not None:
+        click.echo(chosen(context.find_root().command, {}, PROGRAM, VARIABLE).source(), nl=False)

@@ -1,0 +1,193 @@
+"""``task-profiler doctor``: diagnoses this container, a task definition or a deployed forwarder."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+
+from profiler.aws_account.doctor.findings import Finding
+from profiler.aws_account.doctor.task_checks import DoctorContext, Probes, diagnose
+from profiler.cli.options import SourceOptions, gathered, is_file_name
+from profiler.cli.printing import write_json_lines
+from profiler.cli.styled_text import Line, Span, line, terminal_width, wrapped, write_lines
+from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
+from profiler.collectors.nvidia import is_driver_present
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading
+from profiler.collectors.nvidia.nvml_library import load_binding
+from profiler.collectors.nvidia.nvml_source import NvmlSource
+from profiler.collectors.processes.discovery import pids_of, visible_devices
+from profiler.core.clock import Clock, SystemClock
+from profiler.core.errors import UsageError
+from profiler.core.threads import run_with_timeout
+from profiler.readers import Unavailable
+from profiler.readers.cgroup.container_group import find_container_cgroup
+from profiler.readers.linux.host import read_host
+from profiler.readers.linux.kernel_view import read_kernel_view
+from profiler.settings import endpoint_address, read_settings
+from profiler.sinks import DeliveryFailure, LogTarget
+from profiler.sinks.report_upload import CloudWatchLogsSink, Connect, LogsClient, connect
+
+_NETWORK_SECONDS = 15.0
+_DRIVER_SECONDS = 10.0
+_DRIVER_TIMEOUT = Unavailable(f"the driver did not answer within {_DRIVER_SECONDS:.0f} s")
+_LEVEL_STYLES = {"ok": ("ok", "green"), "note": ("note", "yellow"), "problem": ("PROBLEM", "red")}
+
+
+@gathered(SourceOptions, "options")
+def run_doctor(
+    *,
+    name: str | None,
+    as_json: bool,
+    seconds: float,
+    file: str | None,
+    family: str | None,
+    cluster: str | None,
+    stack: str | None,
+    ui_url: str | None,
+    options: SourceOptions,
+) -> None:
+    """Show what can be measured in this container and what to change in the task definition."""
+    file, family = _definition_of(name, file, family)
+    if sum(option is not None for option in (file, family, cluster, stack)) > 1:
+        raise UsageError("--task, --family, --cluster and --deployed are different checks: use one of them.")
+    if stack is None and (ui_url or (options.url and cluster is None)):
+        raise UsageError("--elasticsearch and --url belong to the forwarder: add --deployed STACK.")
+    clock = SystemClock()
+    if cluster is not None:
+        from profiler.cli.doctor.account_checks import check_cluster  # not in the monitor's container
+
+        sys.exit(check_cluster(cluster, options, clock, as_json=as_json))
+    region, profile = options.region, options.profile
+    if file is not None or family is not None:
+        from profiler.cli.doctor.account_checks import findings_of_family, findings_of_file  # as above
+
+        findings = findings_of_file(file) if file is not None else findings_of_family(family or "", region, profile)
+    elif stack is not None:
+        findings = _findings_of_deployment(stack, options, ui_url, clock)
+    else:
+
+        def connect_to(region_of_stream: str | None, on_failure: Callable[[str], None]) -> LogsClient:
+            return connect(region or region_of_stream, on_failure, profile=profile)
+
+        findings = diagnose(_doctor_context(os.environ, clock, seconds), _probes(os.environ, clock, connect_to))
+    problems = 0
+    for finding in findings:
+        problems += finding.level == "problem"
+        if as_json:
+            write_json_lines([finding])
+        else:
+            write_lines(_lines(finding, terminal_width()), os.environ)
+    sys.exit(1 if problems else 0)
+
+
+def _definition_of(name: str | None, file: str | None, family: str | None) -> tuple[str | None, str | None]:
+    """The file or the family of the argument, else of the options."""
+    if name is None:
+        return file, family
+    if file or family:
+        raise UsageError("FILE or FAMILY is given twice: omit the option.")
+    return (name, None) if is_file_name(name) else (None, name)
+
+
+def _findings_of_deployment(stack: str, options: SourceOptions, ui_url: str | None, clock: Clock) -> Iterator[Finding]:
+    """The findings about the stack, and about the cluster and the dashboards' server of the options."""
+    from profiler.aws_account.deployed_forwarder import DeployedStack  # not in the monitor's container
+    from profiler.aws_account.doctor.deployment_checks import deployment_findings
+    from profiler.cli.wiring.aws_options import open_clients, search_session
+
+    yield from deployment_findings(DeployedStack(stack, open_clients(options.region, options.profile), clock))
+    if options.url is None and ui_url is None:
+        return
+    from profiler.aws_account.doctor.deployment_checks import dashboard_findings, template_findings
+    from profiler.core.index_names import DEFAULT_PREFIX
+    from profiler.search_setup.dashboard_import import dashboard_objects, read_version  # requests
+    from profiler.search_setup.search_servers import ClusterServer, DashboardsServer
+    from profiler.search_setup.template_install import prefixed_name, setup_files
+    from profiler.search_setup.version_fit import fit_objects
+
+    prefix = options.prefix or DEFAULT_PREFIX
+    session = search_session(options)
+    if options.url is not None:
+        names = [prefixed_name(name, prefix) for name in setup_files().templates]
+        yield from template_findings(ClusterServer(options.url, session), names)
+    if ui_url is not None:
+        ui = DashboardsServer(ui_url, session)
+        version = read_version(ui)
+        yield from dashboard_findings(ui, fit_objects(dashboard_objects(version.flavour, prefix), version))
+
+
+def _lines(finding: Finding, width: int | None) -> Iterator[Line]:
+    word, colour = _LEVEL_STYLES[finding.level]
+    topic = f" {finding.topic:14} "
+    first, *more = wrapped(finding.text, width, first=" " * (len(f"{word:8}") + len(topic)))
+    yield line(Span(f"{word:8}", colour), topic, *first[1:])
+    yield from more
+    yield from wrapped(finding.advice or "", width, first=first[0].text)
+
+
+def _doctor_context(environment: Mapping[str, str], clock: Clock, seconds: float) -> DoctorContext | None:
+    if endpoint_address(environment) is None:
+        return None
+    from profiler.cli.wiring.task_endpoint import metadata_source  # only in ECS
+
+    settings = read_settings(environment)
+    source = metadata_source(settings.endpoint_address, settings.endpoint_version, settings.interval_seconds, clock)
+    return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=seconds)
+
+
+def _probes(environment: Mapping[str, str], clock: Clock, connect_to: Connect) -> Probes:
+    def read_gpus() -> DriverReading | Unavailable | None:
+        if not is_driver_present(environment.get("LD_LIBRARY_PATH"), os.path.exists):
+            return None
+        source = NvmlSource(load_binding, clock)
+        return run_with_timeout(_DRIVER_SECONDS, lambda: source.read(counters=False)) or _DRIVER_TIMEOUT
+
+    def may_put(target: LogTarget) -> DeliveryFailure | None:
+        sink = CloudWatchLogsSink(connect_to, clock)
+        timeout = DeliveryFailure(
+            f"CloudWatch Logs did not answer within {_NETWORK_SECONDS:.0f} s: the task needs a route to it."
+        )
+        answers = run_with_timeout(_NETWORK_SECONDS, lambda: (sink.check_permission(target),))
+        return timeout if answers is None else answers[0]
+
+    def read_tags() -> Mapping[str, str] | Unavailable:
+        from profiler.cli.wiring.task_endpoint import tag_lookup  # only in ECS
+
+        settings = read_settings(environment)
+        return tag_lookup(settings.endpoint_address, settings.endpoint_version, clock)()
+
+    return Probes(
+        read_gpus=read_gpus,
+        visible_devices=visible_devices,
+        count_processes=lambda docker_id: sum(1 for _ in pids_of(docker_id)),
+        kernel_view=lambda docker_id: read_kernel_view(next(pids_of(docker_id), None) if docker_id else None),
+        py_spy_version=lambda: _py_spy_version(clock),
+        can_read_cgroup=_can_read_cgroup,
+        find_neuron_monitor=lambda: find_neuron_monitor(environment.get("PATH")),
+        neuron_devices=neuron_devices,
+        may_put=may_put,
+        read_tags=read_tags,
+        read_host=read_host,
+    )
+
+
+def _py_spy_version(clock: Clock) -> str | None:
+    from profiler.collectors.stacks.py_spy import PySpy, find_py_spy  # only with call stacks
+
+    program = find_py_spy(os.environ.get("PATH"), sys.executable)
+    if program is None:
+        return None
+    py_spy = PySpy(program, clock.monotonic_ns)
+    py_spy.start()
+    try:
+        return py_spy.version
+    finally:
+        py_spy.close()
+
+
+def _can_read_cgroup(docker_id: str) -> bool:
+    for pid in pids_of(docker_id):
+        cgroup = find_container_cgroup(pid, docker_id)
+        if cgroup is not None:
+            cgroup.close()
+            return True
+    return False

@@ -1,0 +1,332 @@
+"""``task-profiler schedules``: what should have run, what came of it, and what is due next, as a table and as JSON."""
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.missed_reasons import MissedReasons
+from profiler.aws_account.scheduled_targets import AccountSchedules
+from profiler.aws_account.started_tasks import read_clusters
+from profiler.cli.options import SourceOptions, gathered
+from profiler.cli.printing import UNKNOWN, warn, write_json_lines
+from profiler.cli.styled_text import Column, Line, Span, sentences_about, table, table_width, write_lines
+from profiler.cli.wiring.aws_options import open_clients
+from profiler.cli.wiring.open_past_runs import open_source
+from profiler.core.clock import Clock, SystemClock
+from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
+from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_local, format_ms, local_zone, with_local_times
+from profiler.record.family_identity import FamilyKey, family_key, matches_any
+from profiler.record.units import format_count, format_duration
+from profiler.record.usual_duration import UsualDuration
+from profiler.runs.past_runs.families import UsualDurations
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, pattern_of
+from profiler.schedules.due_outcomes import CHANGED, TOO_OLD, JudgedSchedule, as_refused, judge_last
+from profiler.schedules.due_times import next_due, overlap_ahead
+from profiler.schedules.schedule_model import ClusterTasks, DueOutcome, DueTime, Schedule, StartedTask
+from profiler.schedules.task_matching import SKEW_NS, family_of_schedule
+
+_USUAL_NS = 14 * 86_400 * NS_PER_SECOND
+_GRACE_NS = 15 * 60 * NS_PER_SECOND  # as SCHEDULE_GRACE_MINUTES of the forwarder
+_MAX_PAST_NS = 32 * 86_400 * NS_PER_SECOND
+_MAX_PROBLEMS = 3
+_CHANGES_UNKNOWN = "CloudTrail, which shows changes of rules, cannot be read, so the rule may have been changed."
+# In the order of the rows.
+_STYLES: Mapping[DueOutcome, str] = {
+    "missed": "red",
+    "refused": "red",
+    "late": "yellow",
+    "overlapped": "yellow",
+    "unknown": "yellow",
+    "due": "",
+    "running": "cyan",
+    "ran": "green",
+    "none": "",
+    "disabled": "dim",
+}
+_ORDER = {outcome: place for place, outcome in enumerate(_STYLES)}
+
+
+@gathered(SourceOptions, "options")
+def list_schedules(*, names: tuple[str, ...], cluster: str | None, as_lines: bool, options: SourceOptions) -> None:
+    """List the schedules that start ECS tasks, and what became of them."""
+    clock = SystemClock()
+    has_past = options.source is not None or options.url is not None or bool(options.groups)
+    past = open_source(options, os.environ, clock) if has_past else None
+    open_client = open_clients(options.region, options.profile)
+    schedules = read_schedules(open_client, cluster, names)
+    now_ns = clock.wall_ns()
+    judged = judge_account(schedules, open_client, past if options.url is not None else None, clock, now_ns)
+    usual = _usual_durations(past, schedules, now_ns)
+    rows = [schedule_row(one, usual.of(family_key_of(one.schedule)), now_ns) for one in judged]
+    rows.sort(key=order_of)
+    if as_lines:
+        write_json_lines(row.as_json() for row in rows)
+    else:
+        write_lines(table_lines(rows, table_width()), os.environ)
+
+
+def _usual_durations(past: RunSource | None, schedules: Iterable[Schedule], now_ns: int) -> UsualDurations:
+    usual = UsualDurations(lambda: past, now_ns - _USUAL_NS)
+    try:
+        usual.read(map(family_key_of, schedules))
+    except TaskProfilerError as error:
+        warn(f"The usual durations are unknown. {error}")
+    return usual
+
+
+def read_schedules(open_client: OpenClient, cluster: str | None, families: Collection[str] = ()) -> list[Schedule]:
+    """The schedules that start tasks of these families in this cluster. An unreadable part is a warning.
+
+    Raises:
+        TaskProfilerError: there is none, or nothing can be read.
+    """
+    found = AccountSchedules(open_client("events"), open_client("scheduler")).read()
+    if found.problems and not found.schedules:
+        raise TaskProfilerError(found.problems[0])
+    for problem in found.problems[:_MAX_PROBLEMS]:
+        warn(problem)
+    if found.problems[_MAX_PROBLEMS:]:
+        warn(f"{format_count(len(found.problems) - _MAX_PROBLEMS, 'more schedule')} could not be read.")
+    schedules = [
+        one
+        for one in found.schedules
+        if cluster in (None, cluster_name(one.cluster_arn), one.cluster_arn)
+        and matches_any(family_of_schedule(one), families)
+    ]
+    if schedules:
+        return schedules
+    what = f" of {' or '.join(families)}" if families else ""
+    where = "" if cluster is None else f" in the cluster {cluster}"
+    check = "--region and --profile" if cluster is None else "--cluster, --region and --profile"
+    raise TaskProfilerError(f"No schedule and no rule of EventBridge starts an ECS task{what}{where}: check {check}.")
+
+
+def family_key_of(schedule: Schedule) -> FamilyKey:
+    """The family that a schedule starts, in the account and the Region of its cluster."""
+    arn = schedule.cluster_arn
+    return FamilyKey(family_of_schedule(schedule), arn_account(arn), arn_region(arn))
+
+
+def judge_account(
+    schedules: Sequence[Schedule], open_client: OpenClient, past: RunSource | None, clock: Clock, now_ns: int
+) -> list[JudgedSchedule]:
+    """Judge the last due time of each schedule.
+
+    ``past`` has past runs with ECS's events, for due times that ECS has forgotten. ``clock`` waits between two calls of
+    CloudTrail.
+    """
+    clusters = read_clusters(open_client("ecs"), {schedule.cluster_arn for schedule in schedules}, now_ns)
+    judged = judge_last(schedules, clusters, now_ns=now_ns, grace_ns=_GRACE_NS)
+    forgotten = [one for one in judged if any(due.reason == TOO_OLD for due in one.due_times)]
+    if forgotten and past is not None:
+        try:
+            judged = _judged_with_past(schedules, clusters, forgotten, past, now_ns)
+        except TaskProfilerError as error:
+            warn(f"Due times of more than an hour ago are unknown. {error}")
+    problems: set[str] = set()
+    reasons = MissedReasons(
+        lambda: open_client("cloudtrail"), lambda: open_client("sqs"), pause=clock.sleep, warn=problems.add
+    )
+    explained = [_with_reason(one, reasons, now_ns) for one in judged]
+    for problem in sorted(problems):
+        warn(problem)
+    return explained
+
+
+def _judged_with_past(
+    schedules: Sequence[Schedule],
+    clusters: dict[str, ClusterTasks],
+    forgotten: Iterable[JudgedSchedule],
+    source: RunSource,
+    now_ns: int,
+) -> list[JudgedSchedule]:
+    """Judge with the tasks of past runs, too."""
+    families = {family_key_of(one.schedule) for one in forgotten}
+    oldest_ns = min(due.due_ns for one in forgotten for due in one.due_times) - SKEW_NS
+    past = past_tasks(source, families, max(oldest_ns, now_ns - _MAX_PAST_NS))
+    known = {arn: {task_id(task.arn) for task in cluster.tasks or ()} for arn, cluster in clusters.items()}
+    merged = {}
+    for arn, cluster in clusters.items():
+        forgotten_tasks = [
+            task for task in past.get(cluster_name(arn) or "", ()) if task_id(task.arn) not in known[arn]
+        ]
+        merged[arn] = cluster if cluster.tasks is None else replace(cluster, tasks=(*cluster.tasks, *forgotten_tasks))
+    judged = judge_last(schedules, merged, now_ns=now_ns, grace_ns=_GRACE_NS)
+    return [
+        replace(
+            one,
+            due_times=tuple(_without_guess(due, known.get(one.schedule.cluster_arn, set())) for due in one.due_times),
+        )
+        for one in judged
+    ]
+
+
+def _without_guess(due: DueTime, known: set[str]) -> DueTime:
+    """A past run does not contain the creation time of its task, so it cannot prove that the task is late."""
+    if due.outcome == "late" and due.task is not None and task_id(due.task.arn) not in known:
+        return replace(due, outcome="unknown", reason=TOO_OLD, task=None)
+    return due
+
+
+def _with_reason(judged: JudgedSchedule, reasons: MissedReasons, now_ns: int) -> JudgedSchedule:
+    """Add AWS's reason to a missed due time. A due time before a change of its rule is unknown."""
+
+    def explained(due: DueTime) -> DueTime:
+        if due.outcome not in ("missed", "late"):
+            return due
+        was_changed = reasons.was_changed(judged.schedule, due.due_ns, now_ns)
+        if was_changed is not False:
+            return replace(due, outcome="unknown", reason=CHANGED if was_changed else _CHANGES_UNKNOWN)
+        return as_refused(due, reasons.find(judged.schedule, due.due_ns))
+
+    return replace(judged, due_times=tuple(map(explained, judged.due_times)))
+
+
+def past_tasks(source: RunSource, families: Collection[FamilyKey], since_ns: int) -> dict[str, list[StartedTask]]:
+    """The tasks of the families by the name of their cluster.
+
+    The start of a run replaces the creation of its task, which is earlier by the time that ECS needed.
+
+    Raises:
+        TaskProfilerError: The source cannot be read.
+    """
+    found: dict[str, dict[str, StartedTask]] = {}
+    patterns = tuple(sorted({pattern_of(family.name) for family in families}))
+    for run in source.runs(RunFilter(families=patterns, since_ns=since_ns)):
+        if family_key(run.report.record) not in families:
+            continue
+        cluster, task = run.report.record.cluster, _task(run)
+        if cluster is not None and task is not None:
+            found.setdefault(cluster, {})[task.arn] = task
+    return {cluster: list(tasks.values()) for cluster, tasks in found.items()}
+
+
+def _task(run: PastRun) -> StartedTask | None:
+    record = run.report.record
+    if run.event is None or run.event.started_by is None or record.family is None or not run.started_ns:
+        return None
+    duration_ms = record.metrics.duration_ms
+    return StartedTask(
+        arn=record.task_arn or record.task_id,
+        family=record.family,
+        started_by=run.event.started_by,
+        created_ns=run.started_ns,
+        started_ns=run.started_ns,
+        stopped_ns=run.started_ns + round((duration_ms or 0) * NS_PER_MS),
+        exit_code=record.exit_code,
+        stop_code=run.event.stop_code,
+        stopped_reason=run.event.stopped_reason,
+    )
+
+
+class ScheduleRow(Struct, frozen=True, kw_only=True):
+    """A schedule, the outcome of its last due time, and the next due time."""
+
+    schedule: Schedule
+    outcome: DueOutcome
+    reason: str | None = None
+    last_ns: int | None = None
+    next_ns: int | None = None
+    usual_ms: float | None = None
+    overlap: str | None = None
+
+    @property
+    def title(self) -> str:
+        """Its name, with its group unless that is the default one."""
+        group = "" if self.schedule.group == "default" else f"{self.schedule.group}/"
+        return group + self.schedule.name
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster."""
+        return cluster_name(self.schedule.cluster_arn) or UNKNOWN
+
+    def as_json(self) -> dict[str, Any]:
+        """The row as a JSON object."""
+        schedule = self.schedule
+        return {
+            "name": schedule.name,
+            "kind": schedule.kind,
+            "expression": schedule.expression,
+            "timeZone": schedule.time_zone,
+            "cluster": self.cluster,
+            "family": family_of_schedule(schedule),
+            "lastDue": _iso(self.last_ns),
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "nextDue": _iso(self.next_ns),
+            "usualDurationMs": None if self.usual_ms is None else round(self.usual_ms),
+            "overlap": self.overlap,
+        }
+
+
+def schedule_row(judged: JudgedSchedule, usual: UsualDuration | None, now_ns: int) -> ScheduleRow:
+    """The row of a schedule whose last due time was judged."""
+    schedule = judged.schedule
+    last = judged.due_times[-1] if judged.due_times else None
+    nothing: DueOutcome = "none" if schedule.is_enabled else "disabled"
+    row = ScheduleRow(
+        schedule=schedule,
+        outcome=nothing if last is None else last.outcome,
+        reason=None if last is None else last.reason,
+        last_ns=None if last is None else last.due_ns,
+        usual_ms=None if usual is None else usual.median_ms,
+    )
+    if judged.problem is not None:
+        return replace(row, outcome="unknown", reason=judged.problem)
+    if not schedule.is_enabled:
+        return row
+    overlap = None if usual is None else overlap_ahead(schedule, now_ns, usual.median_ms, usual.p95_ms)
+    return replace(row, next_ns=next_due(schedule, now_ns), overlap=overlap)
+
+
+def order_of(row: ScheduleRow) -> tuple[int, str, str]:
+    """The place of a row: rows that need attention come first."""
+    return _ORDER[row.outcome], row.title, row.cluster
+
+
+def table_lines(rows: Sequence[ScheduleRow], width: int | None) -> Iterator[Line]:
+    """One row per schedule, then the sentences about them."""
+    has_clusters = len({row.schedule.cluster_arn for row in rows}) > 1
+    has_usual = any(row.usual_ms is not None for row in rows)
+    columns = (
+        Column("Schedule", folds=True),
+        *([Column("Cluster", folds=True)] if has_clusters else ()),
+        Column("Expression", folds=True),
+        Column(f"Last due ({local_zone()})", folds=True),
+        Column("Outcome"),
+        Column("Next due", folds=True),
+        *([Column("Usual", is_right=True)] if has_usual else ()),
+    )
+    cells = (
+        (row.title, *([row.cluster] if has_clusters else ()), *_cells(row), *([_usual(row)] if has_usual else ()))
+        for row in rows
+    )
+    yield from table(columns, cells, width=width)
+    sentences = ((row.title, sentence) for row in rows for sentence in (row.reason, row.overlap) if sentence)
+    found = ((title, f"{with_local_times(sentence).rstrip('.')}.", "") for title, sentence in sentences)
+    yield from sentences_about(found, width)
+
+
+def _cells(row: ScheduleRow) -> tuple[str | Span, ...]:
+    return (
+        f"{row.schedule.expression} {row.schedule.time_zone}",
+        format_local(row.last_ns) or UNKNOWN,
+        Span(row.outcome, _STYLES[row.outcome]),
+        format_local(row.next_ns) or UNKNOWN,
+    )
+
+
+def _usual(row: ScheduleRow) -> Span:
+    return Span(
+        UNKNOWN if row.usual_ms is None else format_duration(row.usual_ms), "" if row.overlap is None else "yellow"
+    )
+
+
+def _iso(moment_ns: int | None) -> str | None:
+    return None if moment_ns is None else format_ms(moment_ns)

@@ -1,0 +1,297 @@
+"""``task-profiler setup``: from an installed wheel to an account that reports, in four steps, and their commands.
+
+``image`` builds the monitor's image and pushes it to Amazon ECR; ``stack`` deploys the forwarder by CloudFormation,
+updates it, and deletes it; ``redrive`` sends failed events again.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from profiler.aws_account.setup.image_repository import ImageRepository
+from profiler.cli.options import SignIn, gathered
+from profiler.cli.printing import NOT_APPLIED, warn, write_json_lines
+from profiler.cli.progress import progress_row
+from profiler.cli.styled_text import EMPTY, Line, Span, line, terminal_width, wrapped, write_lines
+from profiler.cli.wiring.aws_options import check_region, open_clients, search_session
+from profiler.core.clock import SystemClock
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.timestamps import NS_PER_MS
+from profiler.record.units import format_count
+
+if TYPE_CHECKING:
+    from profiler.aws_account.setup.setup_steps import SetupStep
+
+_STATES = {True: ("done", "green"), False: ("not done", "yellow"), None: ("unknown", "cyan")}
+_INDENT = " " * 22
+_GOES_ON = " \\"
+_FUNCTIONS = ("ForwardLogs", "TaskStopped")
+_PERMISSIONS = (
+    "sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage and ChangeMessageVisibility, lambda:InvokeFunction, "
+    "kinesis:GetShardIterator and GetRecords"
+)
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+
+
+def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None, profile: str | None) -> None:
+    """Print the steps, each when it is known."""
+    check_region(region, profile)
+    from profiler.aws_account.setup.setup_steps import SetupSteps  # not for redrive
+
+    with progress_row(os.environ) as show:
+        steps = SetupSteps(
+            open_clients(region, profile),
+            clusters,
+            {"region": region, "profile": profile},
+            lambda read, count: show(f"{read} of {count} families", read / count),
+        )
+        found = list(steps.read())
+    if as_json:
+        write_json_lines(found)
+        return
+    for number, step in enumerate(found, 1):
+        write_lines(_lines(number, step, terminal_width()), os.environ)
+    for sentence in steps.container_insights:
+        write_lines([EMPTY, *wrapped(sentence, terminal_width(), first="")], os.environ)
+
+
+def _lines(number: int, step: "SetupStep", width: int | None) -> Iterator[Line]:
+    word, colour = _STATES[step.is_done]
+    first, *more = wrapped(step.text, width, first=_INDENT)
+    yield line(f"{number} {step.name:10}", Span(f"{word:10}", colour), *first[1:])
+    yield from more
+    for words in () if step.is_done else step.commands:
+        has_spaces = any(" " in word for word in words)  # such a word stays whole
+        rows = wrapped(shlex.join(words), None if has_spaces else width and width - len(_GOES_ON), first=_INDENT)
+        yield from ((*row, Span(_GOES_ON)) for row in rows[:-1])
+        yield rows[-1]
+
+
+def redrive_events(
+    *, name: str, yes: bool, dry_run: bool, as_json: bool, region: str | None, profile: str | None
+) -> int:
+    """Send failed events to the forwarder's functions again, or count them."""
+    from profiler.aws_account.aws_errors import aws_errors
+    from profiler.aws_account.deployed_forwarder import DeployedStack
+    from profiler.aws_account.setup.dead_letters import count_events, redrive  # slow to import, as the next ones
+
+    open_client, clock = open_clients(region, profile), SystemClock()
+    outputs = DeployedStack(name, open_client, clock).stack().outputs
+    is_applied = yes and not dry_run
+    code, documents = 0, []
+    for title in _FUNCTIONS:
+        queue, function = (outputs.get(f"{title}{output}") for output in ("DeadLetterQueueUrl", "FunctionName"))
+        if queue is None or function is None:
+            continue
+        with aws_errors(f"The events for {function} were not all sent, and the rest is in the queue", _PERMISSIONS):
+            sqs, functions, kinesis = (open_client(service) for service in ("sqs", "lambda", "kinesis"))
+            if is_applied:
+                count, reasons = redrive(sqs, functions, kinesis, queue, function, now_ms=clock.wall_ns() / NS_PER_MS)
+            else:
+                count, reasons = count_events(sqs, queue), []
+        documents.append({"function": function, "isApplied": is_applied, "events": count, "refused": len(reasons)})
+        if not as_json:
+            events = format_count(count, "event")
+            click.echo(f"Sent {events} to {function} again." if is_applied else f"would send {events} to {function}")
+        for sentence in reasons:
+            warn(f"{sentence} It is still in the queue.")
+            code = 1
+    if as_json:
+        write_json_lines(documents)
+    elif not documents:
+        click.echo(f"The stack {name} has no dead-letter queue: nothing to send.")
+    elif not is_applied:
+        click.echo(NOT_APPLIED)
+    return code
+
+
+def build_image(
+    *,
+    options: tuple[str, ...],
+    repository: str,
+    tag: str,
+    platforms: tuple[str, ...],
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    region: str | None,
+    profile: str | None,
+) -> None:
+    """Build the monitor's image, push it to Amazon ECR, and print its URI."""
+    if not _TAG.fullmatch(tag):
+        raise UsageError(f"--tag {tag!r} is not an image tag: use letters, digits, '_', '.' and '-'.")
+    ecr = ImageRepository(open_clients(region, profile)("ecr"), repository)
+    uri = ecr.uri()
+    if uri is not None and ecr.has_tag(tag):
+        click.echo(f"In ECR already: {repository}:{tag}", err=True)
+    elif dry_run or not yes:
+        commands = [*_dry_run(ecr, uri, tag, platforms, options, profile)]
+        if as_json:
+            write_json_lines([{"isApplied": False, "commands": commands}])
+            return
+        click.echo("\n".join(commands))
+        click.echo(NOT_APPLIED, err=True)
+        return
+    else:
+        uri = _push(ecr, uri, tag, platforms, options)
+    for warning in ecr.warnings(tag):
+        warn(warning)
+    if as_json:
+        write_json_lines([{"isApplied": True, "image": f"{uri}:{tag}"}])
+    else:
+        click.echo(f"{uri}:{tag}")
+
+
+def _push(ecr: ImageRepository, uri: str | None, tag: str, platforms: tuple[str, ...], options: tuple[str, ...]) -> str:
+    """Build and push the image; returns the repository's URI."""
+    # subprocess, which an existing image does not need
+    from profiler.aws_account.setup.image_docker import Docker, build_context
+
+    docker = Docker(os.environ)
+    docker.check()
+    build = docker.plan(platforms, options)
+    if not build.platforms:
+        warn("Docker's plugin buildx is not installed, so the image is for this machine's processor only.")
+    login = ecr.login()
+    if uri is None:
+        uri = ecr.create()
+        click.echo(f"Created the ECR repository {ecr.name}", err=True)
+    with build_context() as context, docker.signed_in(login) as signed_in:
+        signed_in.build_and_push(build, f"{uri}:{tag}", str(context))
+    return uri
+
+
+def _dry_run(
+    ecr: ImageRepository,
+    uri: str | None,
+    tag: str,
+    platforms: tuple[str, ...],
+    options: tuple[str, ...],
+    profile: str | None,
+) -> Iterator[str]:
+    """The commands as a shell would run them. The build context of an installation does not exist before the build."""
+    from profiler.aws_account.setup.image_docker import PLATFORMS, Docker, ImageBuild, clone_folder  # as above
+
+    docker = Docker(os.environ)
+    try:
+        docker.check()
+    except TaskProfilerError as error:
+        warn(f"{error} The commands are those for a Docker with buildx.")
+        wanted = platforms or PLATFORMS
+        build = ImageBuild(platforms=wanted, needs_builder=len(wanted) > 1, options=options)
+    else:
+        build = docker.plan(platforms, options)
+    aws = ["--region", ecr.region, *(["--profile", profile] if profile else [])]
+    registry = ecr.login().registry
+    if uri is None:
+        words = ["--repository-name", ecr.name, "--image-tag-mutability", "IMMUTABLE"]
+        yield shlex.join(["aws", "ecr", "create-repository", *words, *aws])
+    password = shlex.join(["aws", "ecr", "get-login-password", *aws])
+    yield f"{password} | docker login --username AWS --password-stdin {registry}"
+    image = f"{uri or f'{registry}/{ecr.name}'}:{tag}"
+    for command in build.commands(image, str(clone_folder() or "CONTEXT")):
+        yield shlex.join(["docker", *command])
+
+
+@gathered(SignIn, "sign_in")
+def deploy_stack(
+    *,
+    name: str,
+    failure_webhook: str | None,
+    success_webhook: str | None,
+    url: str | None,
+    otlp_url: str | None,
+    otlp_headers: str | None,
+    groups: tuple[str, ...],
+    all_log_groups: bool,
+    parameters: tuple[str, ...],
+    bucket: str | None,
+    zip_file: str | None,
+    yes: bool,
+    dry_run: bool,
+    delete: bool,
+    as_json: bool,
+    sign_in: SignIn,
+) -> None:
+    """Deploy the forwarder by CloudFormation, or update it."""
+    from profiler.aws_account.setup.stack_deployment import StackRequest  # slow to import, like the next modules
+    from profiler.cli.setup.stack_output import Output, SearchCluster, deploy, remove
+
+    _check_bucket(bucket)
+    open_client = open_clients(sign_in.region, sign_in.profile)
+    output = Output(is_applied=yes and not dry_run, as_json=as_json)
+    if delete:
+        remove(name, open_client, output)
+        return
+    request = StackRequest(
+        name=name,
+        bucket=bucket,
+        zip_file=zip_file,
+        parameters=parameters,
+        settings=_settings(url, otlp_url, groups, all_log_groups=all_log_groups),
+        secrets=_secrets(failure_webhook, success_webhook, sign_in.api_key, sign_in.user, otlp_headers),
+    )
+    cluster = SearchCluster(url, search_session(sign_in)) if url else None
+    deploy(request, open_client, cluster, output)
+
+
+def _check_bucket(bucket: str | None) -> None:
+    if bucket is not None and not _BUCKET.fullmatch(bucket):
+        raise UsageError(
+            f"--bucket {bucket!r} is not a bucket's name: use 3 to 63 lower-case letters, digits, hyphens and dots."
+        )
+
+
+def _settings(
+    url: str | None, otlp_url: str | None, groups: tuple[str, ...], *, all_log_groups: bool
+) -> dict[str, str]:
+    settings = {}
+    if url is not None:
+        if "@" in url:
+            raise UsageError("--elasticsearch contains a password: give it as --user NAME:PASSWORD.")
+        settings["ElasticsearchUrl"] = url
+    if otlp_url is not None:
+        if "@" in otlp_url:
+            raise UsageError("--otlp contains a password: give it in --otlp-headers.")
+        settings["OtlpEndpoint"] = otlp_url
+    if groups:
+        settings["LogGroups"] = ",".join(groups)
+    if all_log_groups:
+        settings["Subscribe"] = "account"
+    return settings
+
+
+def _secrets(
+    failure_webhook: str | None,
+    success_webhook: str | None,
+    api_key: str | None,
+    user: str | None,
+    otlp_headers: str | None,
+) -> dict[str, dict[str, str]]:
+    """The values of each secret, by the parameter that gets its name. No message contains a value."""
+    webhooks = {"slack_failure_webhook_url": failure_webhook, "slack_success_webhook_url": success_webhook}
+    slack = {key: webhook for key, webhook in webhooks.items() if webhook}
+    if not all(re.fullmatch(r"https://[!-~]+", webhook) for webhook in slack.values()):
+        raise UsageError("A Slack webhook is not an address: it begins with https://, without spaces and line ends.")
+    if api_key and user:
+        raise UsageError("--api-key and --user are two ways to sign in: give one of them.")
+    if api_key or user:
+        from profiler.search_setup.search_servers import open_session  # requests
+
+        open_session(api_key, user, {})  # rejects invalid credentials
+    search = {"api_key": api_key} if api_key else {}
+    if user:
+        name, _, password = user.partition(":")
+        search = {"username": name, "password": password}
+    otlp = {"otlp_headers": otlp_headers} if otlp_headers else {}
+    if otlp_headers:
+        from profiler.otlp.otlp_settings import parse_headers  # rarely needed
+
+        parse_headers(otlp_headers, "--otlp-headers")
+    secrets = {"SlackSecretId": slack, "ElasticsearchSecretId": search, "OtlpSecretId": otlp}
+    return {parameter: values for parameter, values in secrets.items() if values}

@@ -1,0 +1,241 @@
+"""``task-profiler show``: one run in the terminal, with the batch's own log lines at its moments."""
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import tzinfo
+from typing import Any
+
+from msgspec import Struct
+
+from profiler.cli.options import SourceOptions, gathered
+from profiler.cli.printing import encodable, is_terminal, warned_notes, write_json_lines, write_out
+from profiler.cli.styled_text import ASCII, BLOCKS, EMPTY, INDENT, Line, Span, line, write_lines
+from profiler.cli.terminal.page_parts import MAX_WIDTH, View
+from profiler.cli.terminal.run_page import page_lines
+from profiler.cli.terminal.size_lines import find_advice
+from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS
+from profiler.cli.terminal.two_runs import Comparison, compare
+from profiler.cli.wiring.open_past_runs import (
+    open_source,
+    price_overrides,
+    run_filter,
+    source_of_advice,
+)
+from profiler.core.clock import SystemClock
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.timestamps import NS_PER_MS, local_time, parse_ns
+from profiler.record.family_identity import family_key
+from profiler.record.record_model import Record, Series, known_status
+from profiler.runs.past_runs.families import earlier_successes, last_success
+from profiler.runs.past_runs.moments import Moment, elapsed, find_moments
+from profiler.runs.past_runs.run_source import PastRun, RunFilter, RunSource, find_run, find_runs, no_stacks_sentence
+from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
+
+_LAST_SUCCESS = "last-success"
+_MIN_WIDTH = 60
+_PIPE_WIDTH = 80
+_BARS = BLOCKS.average + BLOCKS.p95 + BLOCKS.peak
+_SHOWN = f"{_BARS}{BLOCKS.limit}{BLOCKS.dot}{BLOCKS.at_least}{BLOCKS.arrow}▁{BLOCK_CHARACTERS}"
+_COMPARED_STATUSES = frozenset({"failure", "stopped", "unknown"})
+# The report, the call stacks and the notices are in the same stream.
+_OWN_LINES = '"type":"task.report"', '"type":"task.stacks"', '"type":"task.notice"'
+_MS_PER_SECOND = 1000
+# A stack trace follows the message of most runtimes.
+_SEARCHED_LINES = 200
+# A runtime has its own limits below the container's: a heap size, RLIMIT_AS, a nested cgroup. No measurement shows
+# them, so only the program's own message is evidence.
+_MESSAGES = re.compile(
+    r"\bMemoryError\b"  # Python
+    r"|\bjava\.lang\.OutOfMemoryError\b"
+    r"|\bJavaScript heap out of memory\b"  # Node.js
+    r"|\bstd::bad_alloc\b"  # C++
+    r"|\bSystem\.OutOfMemoryException\b"  # .NET
+    r"|\bNoMemoryError\b"  # Ruby
+    r"|\bruntime: out of memory\b"  # Go
+    r"|\bmemory allocation of \d+ bytes failed\b"  # Rust
+    r"|\bAllowed memory size of \d+ bytes exhausted\b"  # PHP
+    r"|\bcannot allocate vector of size\b"  # R
+    r"|\bCannot allocate memory\b"  # ENOMEM
+)
+
+
+# GetLogEvents of boto3's client.
+GetLogEvents = Callable[..., Mapping[str, Any]]
+
+
+@gathered(SourceOptions, "options")
+def show_run(
+    options: SourceOptions,
+    names: tuple[str, ...],
+    against: str | None,
+    log_count: int | None,
+    as_stacks: bool,
+    as_json: bool,
+) -> None:
+    """Show one run: verdict, resource usage, comparison, advice."""
+    if names[1:]:
+        raise UsageError(f"show is for one run: to compare two, write task-profiler compare {shlex.join(names[:2])}")
+    name = names[0] if names else None
+    if name == "" or against == "":
+        raise UsageError("The name of the run is empty: give a task ID or a family, or omit it.")
+    if as_stacks and not (against is None and log_count is None):
+        raise UsageError("--stacks shows nothing else: leave out --against and --logs.")
+    clock = SystemClock()
+    selection = run_filter(options, clock, run=name, reads_checkpoints=True)
+    source = open_source(options, os.environ, clock, keeps_stacks=as_stacks)
+    view = View(width=_width(), glyphs=BLOCKS if encodable(_SHOWN) else ASCII, now_ns=clock.wall_ns())
+    if as_stacks:
+        _show_stacks(source, selection, view, as_json=as_json)
+        return
+    if as_json:
+        with warned_notes(source):
+            runs = find_runs(source, selection)
+        write_out(b"".join(run.json_line() + b"\n" for run in runs))
+        return
+    prices = price_overrides(os.environ)
+    pages = []
+    with warned_notes(source):
+        for run in find_runs(source, selection):
+            series = _series(run, source)
+            comparison = _comparison(run, against, source, source_of_advice(options, source))
+            advice = find_advice(run, source_of_advice(options, source), prices)
+            pages.append((run.report.record, series, page_lines(run, view, series, comparison, advice)))
+    for number, (record, series, lines) in enumerate(pages):
+        write_lines([EMPTY, *lines] if number else lines, os.environ)
+        if log_count is not None:
+            _print_logs(record, series, log_count, options)
+
+
+def _show_stacks(source: RunSource, selection: RunFilter, view: View, *, as_json: bool) -> None:
+    """Show the stacks of each container that has some."""
+    with warned_notes(source):
+        runs = find_runs(source, selection)
+        found = [(run.report.record, stacks) for run in runs if (stacks := source.stacks(run.report)) is not None]
+    if not found:
+        raise TaskProfilerError(no_stacks_sentence(source, runs[0].report.record))
+    if as_json:
+        write_json_lines(stacks for _, stacks in found)
+        return
+    from profiler.cli.terminal.stacks_page import stacks_lines  # only for --stacks
+
+    for number, (record, stacks) in enumerate(found):
+        lines = stacks_lines(record, stacks, view.width, view.glyphs)
+        write_lines([EMPTY, *lines] if number else lines, os.environ)
+
+
+def _series(run: PastRun, source: RunSource) -> Series | None:
+    """The record's series, else one made from the run's checkpoints."""
+    record = run.report.record
+    if record.series is not None:
+        return record.series
+    return with_equal_steps(steps_of_checkpoints(run.checkpoints or source.checkpoints(run)), run.started_at)
+
+
+def _comparison(run: PastRun, against: str | None, source: RunSource, whole: RunSource | None) -> Comparison | None:
+    """The requested comparison; for a failed run, the comparison with its family's last success.
+
+    ``whole`` is the source to read more successes from; None: that is too expensive.
+    """
+    if against is None and known_status(run.report.record) not in _COMPARED_STATUSES:
+        return None
+    earlier = None if whole is None else earlier_successes(run, whole)
+    if against is not None and against != _LAST_SUCCESS:
+        other = find_run(source, RunFilter(run=against), run.report.record.container.name)
+        return compare(run, other, "run", is_complete=True, earlier=earlier)
+    success = last_success(run, source)
+    if success is not None:
+        return compare(run, success, "last success", is_complete=against is not None, earlier=earlier)
+    family = family_key(run.report.record)
+    return Comparison(other=None, name=f"earlier success of {family.name} in {source.place}")
+
+
+def _width() -> int:
+    """The columns of the terminal, within limits; 80 in a pipe."""
+    columns = shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns if is_terminal() else _PIPE_WIDTH
+    return min(max(columns, _MIN_WIDTH), MAX_WIDTH)
+
+
+def _print_logs(record: Record, series: Series | None, count: int, options: SourceOptions) -> None:
+    if record.launch_type == "LOCAL" and record.log_group is None:
+        raise TaskProfilerError("The output of local runs is not kept: use --logs for batches in ECS.")
+    from profiler.aws_account.aws_errors import aws_errors  # boto3 is only for --logs
+    from profiler.cli.wiring.aws_options import aws_client
+
+    moments = find_moments(record, series)
+    what = f"The log of {record.task_id} cannot be read"
+    gone = (
+        f"{record.log_group} has no stream {record.log_stream}: check the retention of the group, --region and "
+        "--profile."
+    )
+    with aws_errors(what, f"logs:GetLogEvents on {record.log_group}", not_found=gone):
+        client = aws_client("logs", record.region if options.region is None else options.region, options.profile)
+        lines = [EMPTY, *log_lines(client.get_log_events, record, moments, count, None)]
+    write_lines(lines, os.environ)
+
+
+class _Place(Struct, frozen=True, kw_only=True):
+    title: str
+    until_ms: int
+    min_lines: int = 0
+
+
+def log_lines(
+    get_log_events: GetLogEvents, record: Record, moments: Sequence[Moment], count: int, zone: tzinfo | None
+) -> Iterator[Line]:
+    """The last ``count`` lines before each moment, and before the end. No line is repeated.
+
+    At the end, the last message of a runtime that ran out of memory, if one of these lines, or of the last lines
+    before the end, is one.
+
+    Raises TaskProfilerError if the run has no log stream.
+    """
+    if record.log_group is None or record.log_stream is None:
+        raise TaskProfilerError("The record contains no log stream: --logs needs a batch that logs with awslogs.")
+    yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))
+    shown: set[str] = set()
+    read: list[str] = []
+    for place in _places(record, moments):
+        response = get_log_events(
+            logGroupName=record.log_group,
+            logStreamName=record.log_stream,
+            endTime=place.until_ms + 1,
+            limit=max(count + len(_OWN_LINES), place.min_lines),
+            startFromHead=False,
+        )
+        events = [event for event in response["events"] if not any(own in event["message"] for own in _OWN_LINES)]
+        read += [event["message"] for event in events]
+        events = events[-count:]
+        yield EMPTY
+        yield line(Span(f"{INDENT}{place.title}", "dim"), "" if events else "  no lines before it")
+        for event in events:
+            text = event["message"].rstrip("\n")
+            key = f"{event['timestamp']} {text}"
+            if key not in shown:
+                shown.add(key)
+                at = local_time(event["timestamp"] * NS_PER_MS, zone)
+                yield line(INDENT, Span(f"{at:%H:%M:%S} ", "dim"), text)
+    message = out_of_memory_message(read)
+    if message is not None:
+        yield EMPTY
+        yield line(Span("The program reported that it ran out of memory: ", "warning"), message)
+
+
+def _places(record: Record, moments: Sequence[Moment]) -> Iterator[_Place]:
+    started_ns = parse_ns(record.started_at)
+    if started_ns is not None:
+        for moment in moments:
+            title = f"before {elapsed(moment.start_ms)}: {moment.text}"
+            yield _Place(title=title, until_ms=started_ns // NS_PER_MS + round(moment.start_ms))
+    finished_ns = parse_ns(record.finished_at)
+    if finished_ns is not None:
+        until_ms = finished_ns // NS_PER_MS + _MS_PER_SECOND
+        yield _Place(title="before the end", until_ms=until_ms, min_lines=_SEARCHED_LINES)
+
+
+def out_of_memory_message(lines: Iterable[str]) -> str | None:
+    """The last line in which a runtime reports that it ran out of memory; None without one."""
+    messages = [text.strip() for text in lines if _MESSAGES.search(text)]
+    return messages[-1] if messages else None

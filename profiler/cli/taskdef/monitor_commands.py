@@ -1,0 +1,355 @@
+"""``task-profiler taskdef add-monitor`` and ``remove-monitor``: task definitions in files and in Amazon ECS."""
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+import click
+from msgspec.structs import replace
+
+from profiler.aws_account.aws_errors import OpenClient
+from profiler.aws_account.rollout import Rollout, RolloutRequest
+from profiler.aws_account.rollout_plan import PlanChange, PlannedFamily, plan_addition, plan_removal
+from profiler.aws_account.setup.image_repository import has_default_image
+from profiler.cli.options import gathered, is_file_name
+from profiler.cli.printing import UNKNOWN, warn, write_json_lines
+from profiler.cli.progress import progress_row
+from profiler.cli.styled_text import Column, Line, render_lines, table, table_width, write_lines
+from profiler.cli.taskdef.definition_output import change_files
+from profiler.cli.wiring.aws_options import open_clients, region_of_environment
+from profiler.core.ecs_terms import CONTAINER_VARIABLE, MONITOR_REPOSITORY, ReportStream
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.version import __version__
+from profiler.settings import read_settings
+from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor_to
+from profiler.task_definitions.container_snippets import ContainerFormat, ContainerRequest, container_text
+from profiler.task_definitions.containers import LOG_GROUP_VARIABLE
+from profiler.task_definitions.definition_json import ChangedDefinition
+from profiler.task_definitions.monitor_container import STACKS_VARIABLE, StacksAccess
+from profiler.task_definitions.permissions import policy
+from profiler.task_definitions.remove_monitor import remove_monitor
+
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_PREFIX = "TASK_PROFILER_"
+_ENDPOINT = {"ECS_CONTAINER_METADATA_URI_V4": "http://169.254.170.2/v4/unknown"}
+_OPTIONS = {CONTAINER_VARIABLE: "--container", LOG_GROUP_VARIABLE: "--log-group", STACKS_VARIABLE: "--stacks"}
+_TITLES = ("FAMILY", "BATCH", "STARTED BY", "ACTION", "NOTES")
+
+
+@gathered(RolloutRequest, "request")
+def add_monitor(
+    *,
+    names: tuple[str, ...],
+    request: RolloutRequest,
+    container: str | None,
+    image: str | None,
+    log_group: str | None,
+    report_stream: ReportStream | None,
+    shared_pids: bool,
+    stacks: StacksAccess | None,
+    settings: tuple[str, ...],
+    out: str | None,
+    in_place: bool,
+    as_json: bool,
+    region: str | None,
+    profile: str | None,
+) -> int:
+    """Add the monitor container to the task definition in FILE, and print the new definition."""
+    files, request = files_and_request(names, request)
+    check_destination(request, has_files=bool(files), in_place=in_place, out=out, as_json=as_json)
+    for name, value in (("--image", image), ("--log-group", log_group)):
+        if value is not None and not value.strip():
+            raise UsageError(f"{name} is empty: give it a value or omit the option.")
+    options = AddMonitorOptions(
+        container=container,
+        image=image,
+        shared_pids=shared_pids,
+        stacks=stacks,
+        log_group=log_group,
+        report_stream=report_stream,
+        region=region_of_environment(region),
+        settings=parse_settings(settings),
+    )
+    if files:
+        change_files(
+            files,
+            lambda definition, arn, region: add_monitor_to(definition, options, revision_arn=arn, stack_region=region),
+            out=out,
+            in_place=in_place,
+        )
+        return 0
+    open_client = open_clients(region, profile)
+
+    def check_plan(planned: tuple[PlannedFamily, ...]) -> None:
+        if image is None:
+            check_default_image(planned, open_client, must_exist=request.register)
+
+    return roll_out(
+        request,
+        lambda family, document, started_by: plan_addition(family, document, options, started_by),
+        open_client,
+        image=image,
+        as_json=as_json,
+        names_starters=True,
+        check_plan=check_plan,
+    )
+
+
+@gathered(RolloutRequest, "request")
+def remove_monitor_from(
+    *,
+    names: tuple[str, ...],
+    request: RolloutRequest,
+    image: str | None,
+    out: str | None,
+    in_place: bool,
+    as_json: bool,
+    region: str | None,
+    profile: str | None,
+) -> int:
+    """Remove the monitor container from the task definition in FILE, and print the definition without it."""
+    files, request = files_and_request(names, request)
+    check_destination(request, has_files=bool(files), in_place=in_place, out=out, as_json=as_json)
+    if files:
+        change_files(files, lambda definition, *_: _remove(definition, image), out=out, in_place=in_place)
+        return 0
+    return roll_out(
+        request,
+        lambda family, document, _: plan_removal(family, document, image),
+        open_clients(region, profile),
+        image=image,
+        as_json=as_json,
+    )
+
+
+@gathered(ContainerRequest, "request")
+def print_container(*, output_format: ContainerFormat, request: ContainerRequest) -> None:
+    """Print the monitor's container definition, to paste into a definition that is kept in code."""
+    required = {"--container": request.container, "--image": request.image, "--stream-prefix": request.stream_prefix}
+    for name, value in required.items():
+        if not value.strip():
+            raise UsageError(f"{name} is empty: give it a value or omit the option.")
+    complete = replace(
+        request,
+        log_group=request.log_group or f"/ecs/{request.container}",
+        region=region_of_environment(request.region),
+        report_stream=request.report_stream or "batch",
+    )
+    if request.stacks is not None and output_format != "cdk":
+        warn("Set pidMode to task in the task definition, too, because the monitor must see the batch's processes.")
+    click.echo(container_text(complete, output_format), nl=False)
+
+
+def _remove(definition: Mapping[str, object], image: str | None) -> ChangedDefinition:
+    removed = remove_monitor(definition, image)
+    return removed if removed.had_monitor else replace(removed, notes=("There is no monitor: nothing was removed.",))
+
+
+class _AskedVariables(dict[str, str]):
+    """An environment that remembers the requested names."""
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        super().__init__(variables)
+        self.asked: set[str] = set()
+
+    def get(self, key: str, default: str = "") -> str:  # type: ignore[override]
+        self.asked.add(key)
+        return super().get(key, default)
+
+
+def parse_settings(texts: tuple[str, ...]) -> dict[str, str]:
+    """The variables by their names. Raises UsageError for a mistake in a name or a value."""
+    settings: dict[str, str] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not sign or _NAME.fullmatch(name) is None:
+            raise UsageError(f"--setting {text!r} is not NAME=VALUE: write a variable's name, =, and its value.")
+        if name in settings:
+            raise UsageError(f"--setting {name} is given twice: use one value.")
+        if name in _OPTIONS:
+            raise UsageError(f"--setting cannot set {name}, which requires further changes: use {_OPTIONS[name]}.")
+        _check(name, value)
+        settings[name] = value
+    return settings
+
+
+def _check(name: str, value: str) -> None:
+    """Refuse a setting that the monitor does not know, or a value that it would not accept."""
+    environment = _AskedVariables({**_ENDPOINT, name: value})
+    problems = read_settings(environment).problems
+    if name.startswith(_PREFIX) and name not in environment.asked:
+        raise UsageError(f"--setting {name}: the monitor has no such setting, so check its name in docs/monitor.md.")
+    if problems:
+        raise UsageError(f"--setting {problems[0]}: correct the value.")
+
+
+def check_default_image(planned: Iterable[PlannedFamily], open_client: OpenClient, *, must_exist: bool) -> None:
+    """Look for the image in ECR if a monitor is to be added; an existing monitor keeps its image.
+
+    Raises:
+        TaskProfilerError: The image is missing and must exist. Otherwise there is a warning.
+    """
+    if not any(family.action == "add monitor" for family in planned):
+        return
+    image = f"{MONITOR_REPOSITORY}:{__version__}"
+    try:
+        is_there = has_default_image(open_client)
+    except TaskProfilerError as error:
+        warn(f"It is unknown whether the monitor's image {image} is in ECR. {error}")
+        return
+    if is_there:
+        return
+    advice = (
+        f"ECR has no image {image}, without which the tasks do not start: run task-profiler setup image, or name "
+        "another image with --image."
+    )
+    if must_exist:
+        raise TaskProfilerError(advice)
+    warn(advice)
+
+
+def files_and_request(names: Sequence[str], request: RolloutRequest) -> tuple[tuple[str, ...], RolloutRequest]:
+    """The files of the arguments FILE|FAMILY, and the request with their families."""
+    files = tuple(name for name in names if is_file_name(name))
+    families = (name for name in names if name not in files)
+    return files, replace(request, globs=(*families, *request.globs))
+
+
+def check_destination(
+    request: RolloutRequest, *, has_files: bool, in_place: bool, out: str | None, as_json: bool
+) -> None:
+    """Refuse options that contradict each other. Raises UsageError."""
+    is_account = bool(request.globs or request.clusters)
+    if has_files == is_account or "" in (*request.globs, *request.clusters):
+        raise UsageError("Task definitions are missing: give a FILE (- is standard input), a FAMILY or --cluster NAME.")
+    if is_account and (in_place or out is not None):
+        raise UsageError("--in-place and -o write files: with --family or --cluster, use --register.")
+    needs_account = request.register or request.print_policy or request.attach_policy or request.services
+    needs_account = needs_account or request.scheduled or request.update_schedules
+    if not is_account and needs_account:
+        raise UsageError(
+            "--register, --update-schedules, --scheduled, --services, --policy and --attach-policy need --family or "
+            "--cluster: a file has no revision to compare with."
+        )
+    if has_files and as_json:
+        raise UsageError("--json prints the plan for families of ECS: the definition in a FILE is printed as it is.")
+    if request.update_schedules and not request.register:
+        raise UsageError("--update-schedules needs --register: without it, the plan lists the pinned schedules.")
+
+
+def roll_out(
+    request: RolloutRequest,
+    plan_change: PlanChange,
+    open_client: OpenClient,
+    *,
+    image: str | None,
+    as_json: bool,
+    names_starters: bool = False,
+    check_plan: Callable[[tuple[PlannedFamily, ...]], object] = len,
+) -> int:
+    """Print the plan of an account's families, and carry it out as requested. Returns the exit code.
+
+    Raises:
+        TaskProfilerError: if the families cannot be listed, if none is found, or from ``check_plan``, which is called
+            before anything is changed.
+    """
+    rollout = Rollout(
+        open_client,
+        request,
+        plan_change,
+        image=image,
+        names_starters=names_starters,
+        on_step=partial(click.echo, err=as_json),
+        on_problem=warn,
+    )
+    families = rollout.families()
+    planned = _with_progress("Reading task definitions", rollout.plan(families), len(families))
+    _print_plan(planned, prints_policy=request.print_policy, as_json=as_json, names_starters=names_starters)
+    check_plan(planned)
+    policies = tuple(rollout.policies(planned))
+    for policy_note in filter(None, (one.note for one in policies)):
+        warn(policy_note)
+    attaches = request.attach_policy and (request.register or request.yes)
+    if attaches:
+        rollout.attach_policies(policies)
+    elif request.attach_policy:
+        warn("No policy was attached: --yes attaches it without a new revision, --register with one.")
+    if request.register:
+        planned, before = _with_progress("Registering", rollout.register(planned), len(planned)), planned
+        if attaches:
+            changed = [new for new, old in zip(planned, before, strict=True) if new.document != old.document]
+            rollout.attach_policies(rollout.policies(changed))
+    pins = sum(len(family.pinned) for family in planned)
+    if pins and not request.update_schedules:
+        targets = sum(target.family in families for target in rollout.targets)
+        warn(
+            f"{pins} of {targets} schedules and rules are pinned to another revision, which they go on starting: "
+            "--register --update-schedules moves them."
+        )
+    rollout.counts["failed"] += sum(family.action == "failed" for family in planned)
+    if request.register or attaches:
+        _print_summary(planned, rollout.counts)
+    return 1 if rollout.counts["failed"] or rollout.counts["unmatched"] else 0
+
+
+def _with_progress(title: str, steps: Iterable[PlannedFamily], count: int) -> tuple[PlannedFamily, ...]:
+    """Take the steps, and show their progress on the terminal."""
+    done: list[PlannedFamily] = []
+    with progress_row(os.environ) as show:
+        show(title, 0)
+        for step in steps:
+            done.append(step)
+            show(title, len(done) / count)
+    return tuple(done)
+
+
+def _print_plan(planned: Sequence[PlannedFamily], *, prints_policy: bool, as_json: bool, names_starters: bool) -> None:
+    if prints_policy:  # to standard output, for a program
+        plan = _plan_table(planned, None, names_starters=names_starters)
+        click.echo(render_lines(plan, is_coloured=False, encoding="utf-8"), err=True, nl=False)
+        _print_policy(planned)
+    elif as_json:
+        names = ("family", "batch", "startedBy", "action", "notes")
+        rows = ((one.family, one.batch, one.started_by, one.action, one.notes) for one in planned)
+        write_json_lines(dict(zip(names, row, strict=True)) for row in rows)
+    else:
+        write_lines(_plan_table(planned, table_width(), names_starters=names_starters), os.environ)
+
+
+def _plan_table(planned: Sequence[PlannedFamily], width: int | None, *, names_starters: bool) -> list[Line]:
+    """The plan as a table of ``width`` columns; None: no limit."""
+    rows = [
+        (one.family, one.batch or UNKNOWN, ", ".join(one.started_by) or UNKNOWN, one.action, " ".join(one.notes))
+        for one in planned
+    ]
+    kept = [index for index, title in enumerate(_TITLES) if names_starters or title != "STARTED BY"]
+    columns = tuple(Column(_TITLES[index], folds=True) for index in kept)
+    return table(columns, ([row[index] for index in kept] for row in rows), width=width)
+
+
+def _print_policy(planned: Sequence[PlannedFamily]) -> None:
+    """Print the policy that all planned families need. Raises TaskProfilerError if they need none."""
+    streams = frozenset[str]().union(*(family.streams for family in planned))
+    if not streams:
+        raise TaskProfilerError(
+            "No selected family needs a permission, because no report is written to a batch's log stream: see the plan."
+        )
+    click.echo(json.dumps(policy(streams), indent=2))
+
+
+def _print_summary(planned: Sequence[PlannedFamily], counts: Counter[str]) -> None:
+    actions = Counter(family.action for family in planned)
+    parts = {
+        "registered": counts["registered"],
+        "schedules moved": counts["moved"],
+        "schedules skipped": counts["skipped"],
+        "policies attached": counts["attached"],
+        "unchanged": actions["up to date"] + actions["no monitor"],
+        "skipped": actions["skipped"],
+        "refused": actions["refused"],
+        "failed": counts["failed"],
+    }
+    warn(f"{len(planned)} families: " + ", ".join(f"{count} {what}" for what, count in parts.items() if count) + ".")

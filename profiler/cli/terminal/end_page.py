@@ -1,0 +1,411 @@
+"""The end of ``run`` on a terminal: what happened, what the command used, where its time went, and what to do.
+
+Nothing is wrapped into more lines than the page has, and no number is cut: a narrow terminal gets shorter texts.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.cli.printing import STDERR, encodable
+from profiler.cli.styled_text import (
+    ASCII,
+    BLOCKS,
+    INDENT,
+    RESET,
+    Glyphs,
+    Line,
+    Span,
+    is_coloured,
+    line,
+    render_lines,
+    shorten,
+    wrapped,
+)
+from profiler.cli.terminal.change_line import change_spans
+from profiler.cli.terminal.next_step import next_step
+from profiler.cli.terminal.page_parts import LABEL_WIDTH, MAX_WIDTH, View, io_text, peak_text
+from profiler.cli.terminal.run_curves import CPU, GPU, MEMORY, Curve, run_curves, use_style
+from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS, longest_waits, short_legend, time_bar, wait_name
+from profiler.core.text import columns_of, printable
+from profiler.core.timestamps import local_time, with_local_times
+from profiler.record.activity_model import WaitTarget
+from profiler.record.hardware import gpu_totals, neuron_totals
+from profiler.record.record_model import Metrics, Record, Report, Series, known_status
+from profiler.record.run_outcome import SIGKILL_EXIT_CODE
+from profiler.record.units import MIB, format_duration, format_memory, format_percent, format_vcpu
+from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
+
+MAX_LINES = 8
+# Below _LEAST_WIDTH columns, long texts are cut.
+_LEAST_WIDTH = 40
+_LABEL_WIDTH = LABEL_WIDTH - 1
+_CURVE_SHARE = 0.36
+_MIN_CURVE, _MAX_CURVE = 12, 60
+_ID_LENGTH = 8
+# A longer text is cut.
+_MAX_WRAPPED = 3
+_PERCENT = 100
+# A peak this much above every reading was shorter than the time between two readings.
+_SPIKE, _MIN_SPIKE_MB = 1.25, 10
+_MIN_IO_BYTES = MIB
+_MS_PER_SECOND = 1000
+_PIPE_WIDTH = 80
+_FILE_ENCODING = "utf-8"
+_SHOWN = f"{BLOCKS.dot}{BLOCKS.limit}{BLOCKS.separator}{BLOCKS.arrow}{BLOCKS.at_least}{BLOCKS.times}▁{BLOCK_CHARACTERS}"
+
+
+class EndView(View, frozen=True, kw_only=True):
+    """The settings of the end page.
+
+    Attributes:
+        max_lines: How many lines there may be.
+        history: The options by which ``show`` finds the run in the history, usually none; None: it is in no history.
+        printed: Warnings that were printed before.
+    """
+
+    max_lines: int = MAX_LINES
+    history: Sequence[str] | None = ()
+    printed: Sequence[str] = ()
+
+
+class _Part(Struct, frozen=True):
+    """Lines of the page. Those with the highest rank are left out first."""
+
+    rank: int
+    lines: tuple[Line, ...]
+
+
+def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[Line]:
+    """Draw the end of a run. ``earlier`` are comparable successes of its family, the newest first."""
+    record, columns = report.record, view.width
+    view = replace(view, width=max(columns, _LEAST_WIDTH))
+    verdict = verdict_of(PastRun(report=report), view.now_ns)
+    pointer = _command("show", record.task_id[:_ID_LENGTH], view) if _has_curves(record.series) else ""
+    head = _head(verdict, record, pointer, view)
+    has_pointer = any(pointer in span.text for row in head for span in row)
+    waits = [] if record.time_breakdown is None else longest_waits(record.time_breakdown)
+    # With options the sentence would be too long.
+    recommend = "" if view.history else _command("recommend", record.family or "", view)
+    advice = next_step(record, waits, view.glyphs, recommend)
+    parts = [
+        _Part(0, head),
+        _Part(1, _evidence(verdict, record, view)),
+        _Part(4, _warning(record, view)),
+        *_usage(record, view),
+        _Part(6, () if advice is not None and advice.names_wait else _labelled("waits", _waits(waits, view), view)),
+        _Part(7, _labelled("I/O", _io(record.metrics, view.glyphs), view)),
+        _Part(5, _change(record, earlier, view)),
+        _Part(3, () if advice is None else _wrapped("advice", advice.text, view)),
+        _Part(8, () if has_pointer else _labelled("more", pointer, view)),
+    ]
+    return [_cut(row, columns, view.glyphs) for row in _fitting(parts, view.max_lines)]
+
+
+def _command(name: str, argument: str, view: EndView) -> str:
+    """A command for more about the run; "" for a run that is in no history, or if it does not fit on a line."""
+    command = "" if view.history is None else f"task-profiler {name} {shlex.join((argument, *view.history))}"
+    return command if len(INDENT) + _LABEL_WIDTH + len(command) <= view.width else ""
+
+
+def _fitting(parts: Sequence[_Part], max_lines: int) -> list[Line]:
+    """The lines in their order; the highest ranks are left out if there are too many lines."""
+    shown: set[int] = set()
+    for place in sorted(range(len(parts)), key=lambda place: parts[place].rank):
+        if len(parts[place].lines) <= max_lines:
+            max_lines -= len(parts[place].lines)
+            shown.add(place)
+    return [row for place, part in enumerate(parts) if place in shown for row in part.lines]
+
+
+def _cut(row: Line, columns: int, glyphs: Glyphs) -> Line:
+    """The line without the part that the terminal would wrap."""
+    if columns_of("".join(span.text for span in row)) <= columns:
+        return row
+    left = columns - len(glyphs.ellipsis)
+    spans: list[Span] = []
+    for span in row:
+        text = span.text
+        while text and columns_of(text) > left:
+            text = text[:-1]
+        left -= columns_of(text)
+        spans.append(Span(text, span.style))
+        if text != span.text:
+            break
+    return (*spans, Span(glyphs.ellipsis))
+
+
+def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tuple[Line, ...]:
+    """The verdict, and other facts that fit on its line: memory of a run without a curve, CPU time, how to see more."""
+    dot = view.glyphs.dot
+    text = printable(verdict.text.removesuffix("."))
+    first, *more = _rows(text, f"{dot} ", view, verdict.tone)[:_MAX_WRAPPED]
+    room = view.width - columns_of(f"{dot} {text}")
+    facts = _facts(record, room, view.glyphs)
+    room -= len(facts)
+    end = Span(pointer.rjust(room) if pointer and len(pointer) < room - 1 else "", "dim")
+    return (line(Span(first[0].text, verdict.tone), *first[1:], facts, end), *more)
+
+
+def run_line(report: Report, view: EndView) -> Line:
+    """One of several runs: the verdict, how to see more, and other facts that fit on the line."""
+    record = replace(report.record, series=None)  # without a curve, the memory peak is a fact
+    verdict = verdict_of(PastRun(report=report), view.now_ns)
+    pointer = _command("show", record.task_id[:_ID_LENGTH], view)
+    room = view.width - (len(pointer) + 2 if pointer else 0)
+    text = shorten(printable(f"{view.glyphs.dot} {verdict.text.removesuffix('.')}"), room, view.glyphs)
+    facts = _facts(record, room - columns_of(text), view.glyphs)
+    end = pointer.rjust(view.width - columns_of(text) - len(facts)) if pointer else ""
+    return line(Span(text, verdict.tone), facts, Span(end, "dim"))
+
+
+def _facts(record: Record, room: int, glyphs: Glyphs) -> str:
+    """The memory peak of a run without a curve, and the CPU time, as far as there is room."""
+    facts = ""
+    for texts in (_peak_alone(record, glyphs), _cpu_time(record.metrics)):
+        added = (glyphs.separator + text for text in texts)
+        facts += next((text for text in added if len(facts) + len(text) <= room), "")
+    return facts
+
+
+def _evidence(verdict: Verdict, record: Record, view: EndView) -> tuple[Line, ...]:
+    """The evidence of the verdict, if it is not obvious."""
+    is_kill = record.likely_out_of_memory or record.exit_code == SIGKILL_EXIT_CODE
+    if verdict.evidence is None or not (is_kill or known_status(record) in ("stopped", "unknown")):
+        return ()
+    return _rows(verdict.evidence, INDENT, view)[:_MAX_WRAPPED]
+
+
+def _cpu_time(metrics: Metrics) -> tuple[str, ...]:
+    seconds = metrics.cpu_seconds
+    return () if seconds is None else (f"{format_duration(seconds * _MS_PER_SECOND)} of CPU time",)
+
+
+def _peak_alone(record: Record, glyphs: Glyphs) -> tuple[str, ...]:
+    """The memory peak of a run that was too short for a curve."""
+    metrics = record.metrics
+    if metrics.max_memory_used_mb is None or _has_curves(record.series):
+        return ()
+    peak = f"memory peak {peak_text(metrics, glyphs)}"
+    return (f"{peak} of {format_memory(metrics.memory_size_mb)}", peak) if metrics.memory_size_mb else (peak,)
+
+
+def _has_curves(series: Series | None) -> bool:
+    columns = () if series is None else (series.vcpu_used, series.memory_used_mb)
+    return any(value is not None for column in columns for value in column or ())
+
+
+def _warning(record: Record, view: EndView) -> tuple[Line, ...]:
+    known = () if record.monitor is None else record.monitor.warnings
+    warnings = [warning for warning in known if warning not in view.printed]
+    more = f" (and {len(warnings) - 1} more)" if len(warnings) > 1 else ""
+    if not warnings:
+        return ()
+    text = with_local_times(warnings[0], view.zone)
+    zone = "" if text == warnings[0] else f" Times are {local_time(view.now_ns, view.zone):%Z}."
+    return _wrapped("warning", text + zone + more, view)
+
+
+def _usage(record: Record, view: EndView) -> Iterator[_Part]:
+    """The curves with their limits, and the bar of the time below them."""
+    available = view.width - len(INDENT) - _LABEL_WIDTH - 1
+    curve_width = min(max(int(available * _CURVE_SHARE), _MIN_CURVE), _MAX_CURVE)
+    room = available - curve_width
+    rows = [
+        (curve, next((text for text in texts if len(text) <= room), shorten(texts[-1], room, view.glyphs)))
+        for curve, texts in _curves(record, view.glyphs)
+    ]
+    times = record.time_breakdown
+    legend = () if times is None else short_legend(times, room, view.glyphs)
+    longest = max((*(len(text) for _, text in rows), sum(len(span.text) for span in legend)), default=0)
+    curve_width = min(available - longest, _MAX_CURVE)
+    for number, (curve, text) in enumerate(rows):
+        drawn = f"{curve.drawn(curve_width, view.glyphs)} "
+        style = use_style(curve.label, is_near_limit=curve.is_near_limit)
+        yield _Part(2 + (number > 1), (line(_label(curve.label, "bold"), Span(drawn, style), text),))
+    if times is not None and legend:
+        bar = time_bar(times, curve_width, view.glyphs)
+        yield _Part(4, (line(_label("Time", "bold"), *bar, " ", *legend),))
+
+
+def _curves(record: Record, glyphs: Glyphs) -> Iterator[tuple[Curve, Sequence[str]]]:
+    """The curves, each with its texts, from the longest to the shortest."""
+    for curve in () if record.series is None else run_curves(record, record.series):
+        if curve.label == CPU:
+            yield curve, _cpu_texts(curve, record.metrics, glyphs)
+        elif curve.label == MEMORY:
+            yield curve, _memory_texts(curve, record.metrics, glyphs)
+        else:
+            totals = gpu_totals(record.gpus) if curve.label == GPU else neuron_totals(record.neuron)
+            average = None if totals is None else totals.utilization_percent.avg
+            yield curve, _with_average(curve.limit_text(glyphs), average, format_percent)
+
+
+def _cpu_texts(curve: Curve, metrics: Metrics, glyphs: Glyphs) -> tuple[str, ...]:
+    top = curve.limit_text(glyphs)
+    if curve.is_to_limit:
+        top = top.replace(glyphs.limit, f"{glyphs.limit} limit")
+    average = None if metrics.vcpu_used is None else metrics.vcpu_used.avg
+    return _with_average(top, average, lambda vcpu: format_vcpu(vcpu).removesuffix(" vCPU"))
+
+
+def _with_average(top: str, average: float | None, format_value: Callable[[float], str]) -> tuple[str, ...]:
+    return (top,) if average is None else (f"{top}, average {format_value(average)}", top)
+
+
+def _memory_texts(curve: Curve, metrics: Metrics, glyphs: Glyphs) -> tuple[str, ...]:
+    """The peak, its share of the limit, and the value at the top of the curve."""
+    peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
+    if peak_mb is None:
+        return (curve.limit_text(glyphs),)
+    peak = peak_text(metrics, glyphs)
+    share = "" if not size_mb or peak_mb < size_mb / _PERCENT else format_percent(_PERCENT * peak_mb / size_mb)
+    highest = max(curve.known, default=peak_mb)
+    spike = " (short spike)" if peak_mb > max(_SPIKE * highest, highest + _MIN_SPIKE_MB) else ""
+    if curve.is_to_limit and size_mb:
+        limit, text = format_memory(size_mb), f"peak {peak} ({share})"
+        return (
+            f"{glyphs.limit} limit {limit}, {text}{spike}",
+            f"{glyphs.limit} limit {limit}, {text}",
+            f"{glyphs.limit} {limit}, {text}",
+            f"{glyphs.limit} {limit}, peak {share}",
+        )
+    top = f"{glyphs.limit} peak {peak}"
+    of_size = f"{share and ', '}{share} of {format_memory(size_mb)}" if size_mb else ""
+    return (f"{top}{of_size}{spike}", f"{top}{of_size}", top)
+
+
+def _waits(waits: Sequence[WaitTarget], view: EndView) -> str:
+    return view.glyphs.separator.join(
+        f"{format_percent(min(wait.percent, _PERCENT))} {wait_name(wait)}" for wait in waits
+    )
+
+
+def _io(metrics: Metrics, glyphs: Glyphs) -> str:
+    """The amounts read from and written to disk, if they are worth a line."""
+    most = max(metrics.block_read_bytes or 0, metrics.block_write_bytes or 0)
+    return io_text(metrics, glyphs) if most >= _MIN_IO_BYTES else ""
+
+
+def _change(record: Record, earlier: Sequence[Record], view: EndView) -> tuple[Line, ...]:
+    width = view.width - len(INDENT) - _LABEL_WIDTH
+    spans = change_spans(record, earlier, view.now_ns, width, view.glyphs) if earlier else ()
+    return (line(_label("change", "dim"), *spans),) if spans else ()
+
+
+def _label(label: str, style: str) -> Span:
+    return Span(f"{INDENT}{label:<{_LABEL_WIDTH}}", style)
+
+
+def _labelled(label: str, text: str, view: EndView) -> tuple[Line, ...]:
+    """One line, cut if it is too long; none without a text."""
+    room = view.width - len(INDENT) - _LABEL_WIDTH
+    return (line(_label(label, "dim"), shorten(printable(text), room, view.glyphs)),) if text else ()
+
+
+def _wrapped(label: str, text: str, view: EndView) -> tuple[Line, ...]:
+    rows = _rows(text, f"{INDENT}{label:<{_LABEL_WIDTH}}", view)
+    if not rows:
+        return ()
+    first = line(_label(label, "dim"), *rows[0][1:])
+    if len(rows) <= _MAX_WRAPPED:
+        return first, *rows[1:]
+    rest = " ".join("".join(span.text for span in row).strip() for row in rows[_MAX_WRAPPED - 1 :])
+    return first, *rows[1 : _MAX_WRAPPED - 1], *_labelled("", rest, view)
+
+
+def _rows(text: str, first: str, view: EndView, style: str = "") -> tuple[Line, ...]:
+    """The wrapped text; a word that is longer than a line is cut."""
+    text, room = printable(text), view.width - len(first)
+    # Wrapping counts characters, of which some take two columns.
+    width = view.width - columns_of(text) + len(text)
+    rows = wrapped(text, width, first=first, style=style)
+    return tuple(line(row[0], Span(shorten(row[1].text, room, view.glyphs), style)) for row in rows)
+
+
+def printed_end(
+    report: Report,
+    earlier: Sequence[Record],
+    environment: Mapping[str, str],
+    now_ns: int,
+    *,
+    is_file: bool,
+    is_one_line: bool,
+    history: Sequence[str] | None,
+    printed: Sequence[str],
+) -> bytes:
+    """Draw the end of a run.
+
+    Args:
+        report: The run.
+        earlier: The successes that the run can be compared with, the newest first.
+        environment: NO_COLOR, FORCE_COLOR and TERM are read.
+        now_ns: The time now.
+        is_file: Whether it is for a file, else for standard error.
+        is_one_line: Whether a line is enough, because more runs follow.
+        history: The options by which other commands find the run; None: it is in no history.
+        printed: Warnings that are on standard error already.
+    """
+    encoding = _FILE_ENCODING if is_file else (sys.stderr.encoding if sys.stderr else None) or _FILE_ENCODING
+    is_colourful = not is_file and is_coloured(environment, STDERR)
+    # The command may have left the cursor within a line, and a colour: the end begins on its own line.
+    before = b"" if is_file else RESET.encode() * is_colourful + b"\n"
+    view = EndView(
+        width=_PIPE_WIDTH if is_file else _stderr_width(),
+        glyphs=BLOCKS if encodable(_SHOWN, encoding) else ASCII,
+        now_ns=now_ns,
+        max_lines=MAX_LINES - before.count(b"\n"),
+        history=history,
+        printed=() if is_file else printed,
+    )
+    if is_one_line:
+        row = render_lines([run_line(report, view)], is_coloured=is_colourful, encoding=encoding)
+        return before.removesuffix(b"\n") + row
+    lines = end_lines(report, earlier, view)
+    return before + render_lines(lines, is_coloured=is_colourful, encoding=encoding)
+
+
+def printed_summary(sentence: str, *, is_file: bool) -> bytes:
+    """The sentence after several runs, below an empty line."""
+    rows = wrapped(sentence, _PIPE_WIDTH if is_file else _stderr_width(), first="")
+    return b"\n" + render_lines(rows, is_coloured=False, encoding=_FILE_ENCODING) if rows else b""
+
+
+def _stderr_width() -> int:
+    """The used columns of the terminal; 80 in a pipe, and on a terminal without a size."""
+    try:
+        columns = os.get_terminal_size(STDERR).columns
+    except OSError:
+        columns = 0
+    return min(columns or _PIPE_WIDTH, MAX_WIDTH)
+
+
+def summary_sentence(successes: Sequence[Metrics]) -> str:
+    """The median and the range of duration, memory peak and CPU time; "" of less than two runs."""
+    if len(successes) < 2:  # noqa: PLR2004
+        return ""
+    duration = _median_and_range([metrics.duration_ms for metrics in successes], format_duration)
+    memory = _median_and_range([metrics.max_memory_used_mb for metrics in successes], format_memory)
+    seconds = [metrics.cpu_seconds for metrics in successes if metrics.cpu_seconds is not None]
+    cpu = _median_and_range([_MS_PER_SECOND * one for one in seconds], format_duration)
+    parts = (duration, memory and f"memory peak {memory}", cpu and f"CPU time {cpu}")
+    known = ", ".join(part for part in parts if part)
+    return known and f"Median of {len(successes)} runs: {known}."
+
+
+def _median_and_range(values: Sequence[float | None], format_value: Callable[[float], str]) -> str:
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return ""
+    from profiler.sizing.trend import median  # only after several runs
+
+    least, most = format_value(known[0]), format_value(known[-1])
+    if least == most:
+        return format_value(known[0])
+    (number, _, unit), (_, _, last_unit) = least.partition(" "), most.partition(" ")
+    return f"{format_value(median(known))} ({number if unit == last_unit else least} to {most})"

@@ -1,0 +1,152 @@
+"""One line of advice for the end of a run. Each follows from numbers of the record."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec import Struct
+
+from profiler.cli.styled_text import Glyphs
+from profiler.cli.terminal.run_curves import NEAR_LIMIT
+from profiler.cli.terminal.time_bar import time_parts
+from profiler.record.activity_model import WaitTarget
+from profiler.record.gpu_idle import gpu_advice
+from profiler.record.hardware import idle_advice
+from profiler.record.record_model import Metrics, Record, known_status
+from profiler.record.units import (
+    format_count,
+    format_duration,
+    format_memory,
+    format_percent,
+    format_range,
+    format_task_size,
+    format_vcpu,
+)
+from profiler.record.worth_a_word import is_long_cpu_wait, wait_in_words
+
+_MIN_SATURATED_PERCENT = 30
+_MIN_ADVICE_PERCENT = 30
+_ONE_CPU = (0.9, 1.05)
+_MS_PER_SECOND = 1000
+# A shorter run is little evidence for a size.
+_MIN_SIZED_MS = 1000
+_OTHER = "other"
+_FIRST_WAIT = 2  # of the parts of the time, after those on a CPU and waiting for one
+
+
+class NextStep(Struct, frozen=True):
+    """The advice. ``names_wait``: the advice contains the longest wait."""
+
+    text: str
+    names_wait: bool = False
+
+
+def next_step(record: Record, waits: Sequence[WaitTarget], glyphs: Glyphs, recommend: str) -> NextStep | None:
+    """The most useful advice that the record supports, or None.
+
+    ``recommend`` is the command for a size; "" without one.
+    """
+    metrics = record.metrics
+    if record.likely_out_of_memory:
+        return NextStep(_more_memory(record, recommend))
+    if known_status(record) != "success":
+        return None
+    texts: tuple[Callable[[], str | None], ...] = (
+        lambda: idle_advice(record.gpus),
+        lambda: _near_limit(metrics),
+        lambda: next(gpu_advice(record), None),
+        lambda: _saturated(metrics, glyphs),
+        lambda: _waited_for_cpu(record),
+    )
+    for text in texts:
+        found = text()
+        if found is not None:
+            return NextStep(found)
+    wait = next((one for one in waits if one.kind != _OTHER and one.percent >= _MIN_ADVICE_PERCENT), None)
+    if wait is not None:
+        percent, target = wait.percent, f"{wait.target} ({wait.kind})"
+        # A target is not shown if the run waited longer for something without a target.
+        larger = max(_waits(record), default=(0.0, ""))
+        if larger[0] > percent and larger[1] != wait.kind:
+            percent, target = larger[0], wait_in_words(larger[1])
+        return NextStep(
+            f"{format_percent(min(percent, 100))} of the time it waited for {target}: more CPU or memory would "
+            "not help there.",
+            names_wait=percent == wait.percent,
+        )
+    rest = _one_cpu(metrics) or _enough(record, recommend)
+    return None if rest is None else NextStep(rest)
+
+
+def _waits(record: Record) -> Iterator[tuple[float, str]]:
+    """The kinds of waits, except the wait for a CPU, with their shares of the time."""
+    if record.time_breakdown is not None:
+        for kind, percent in time_parts(record.time_breakdown)[_FIRST_WAIT:]:
+            if percent is not None and kind != _OTHER:
+                yield percent, kind
+
+
+def _more_memory(record: Record, recommend: str) -> str:
+    """The size that ``recommend`` gives, if it is larger than the size that was too small."""
+    size_mb = record.metrics.memory_size_mb
+    recommended_mb = None if record.recommendation is None else record.recommendation.memory_mb
+    if recommended_mb is not None and recommended_mb > (size_mb or 0):
+        memory = f"{format_memory(recommended_mb)} of memory{recommend and f' ({recommend})'}"
+    else:
+        memory = f"more memory than {format_memory(size_mb)}" if size_mb else "more memory"
+    return f"give it {memory} or process less data at a time."
+
+
+def _near_limit(metrics: Metrics) -> str | None:
+    peak_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
+    if peak_mb is None or not size_mb or peak_mb < NEAR_LIMIT * size_mb:
+        return None
+    left = f"only {format_memory(size_mb - peak_mb)} of" if peak_mb < size_mb else "no"
+    return f"{left} memory was left: with a little more data it would be killed."
+
+
+def _saturated(metrics: Metrics, glyphs: Glyphs) -> str | None:
+    percent, vcpu, threads = metrics.vcpu_saturated_percent, metrics.vcpu_size, metrics.max_pids
+    if percent is None or not vcpu or percent < _MIN_SATURATED_PERCENT:
+        return None
+    used = f"it used all of its CPU ({format_vcpu(vcpu)}) for {format_percent(min(percent, 100))} of the time"
+    if threads is not None and 0 < threads <= vcpu:
+        return f"{used}, but with at most {format_count(threads, 'thread')}: more CPUs would hardly help."
+    least = 1 - min(percent, 100) / 100 / 2
+    return f"{used}: with {format_vcpu(2 * vcpu)} it would take {format_range(least, 1)}{glyphs.times} as long."
+
+
+def _waited_for_cpu(record: Record) -> str | None:
+    if not is_long_cpu_wait(record):
+        return None
+    metrics = record.metrics
+    waited_ms = (metrics.cpu_wait_seconds or 0) * _MS_PER_SECOND
+    waited = f"its threads waited {format_duration(waited_ms)} in total for a CPU"
+    if metrics.max_pids and metrics.vcpu_size and metrics.max_pids > metrics.vcpu_size:
+        threads = format_count(metrics.max_pids, "thread")
+        return f"{waited}: up to {threads} shared {format_vcpu(metrics.vcpu_size)}, perhaps with other programs."
+    return f"{waited}: other programs used the CPUs, or it works in short bursts."
+
+
+def _one_cpu(metrics: Metrics) -> str | None:
+    used, size = metrics.vcpu_used, metrics.vcpu_size
+    least, most = _ONE_CPU
+    if used is None or used.avg is None or used.p95 is None or not size or size < 2:  # noqa: PLR2004
+        return None
+    if used.avg < least or used.p95 > most:
+        return None
+    return f"it kept one of {size:g} CPUs busy: more CPUs help only if it works in parallel."
+
+
+def may_name_size(record: Record) -> bool:
+    """Whether the advice can be a size."""
+    is_long = (record.metrics.duration_ms or 0) >= _MIN_SIZED_MS
+    is_compared = record.likely_out_of_memory or (is_long and record.task_size is None)
+    return is_compared and record.recommendation is not None
+
+
+def _enough(record: Record, recommend: str) -> str | None:
+    """The size that the run would have needed as a task; a run of a task has a size to compare with."""
+    recommended = record.recommendation
+    if recommended is None or not may_name_size(record):
+        return None
+    size = format_task_size(recommended.vcpu, recommended.memory_mb)
+    return size and f"{size} would have been enough{recommend and f' ({recommend})'}."

@@ -1,0 +1,94 @@
+"""What the pages of a run share: the terminal, labelled lines, the choice of lines that fit, and texts."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, tzinfo
+
+from msgspec import Struct
+
+from profiler.cli.styled_text import INDENT, Glyphs, Line, Span, line, separated, wrapped
+from profiler.core.timestamps import local_time, parse_ns
+from profiler.record.record_model import Metrics
+from profiler.record.units import AT_LEAST, MIB, format_count, format_memory, format_peak
+
+MAX_WIDTH = 120
+LABEL_WIDTH = 9
+
+
+class View(Struct, frozen=True, kw_only=True):
+    """The settings of a page: the width and the characters of the terminal, the time now, and the time zone."""
+
+    width: int
+    glyphs: Glyphs
+    now_ns: int
+    zone: tzinfo | None = None
+
+
+def labelled(label: str, text: str, view: View) -> Iterator[Line]:
+    """A text after its label, on several lines if necessary; nothing without a text."""
+    if text:
+        rows = wrapped(text, view.width, first=f"{INDENT}{label:<{LABEL_WIDTH}}")
+        for number, row in enumerate(rows):
+            yield line(Span(row[0].text, "dim"), *row[1:]) if number == 0 else row
+
+
+def local(text: str | None, view: View) -> datetime | None:
+    """A moment of a record in the time zone of the page."""
+    moment_ns = parse_ns(text)
+    return None if moment_ns is None else local_time(moment_ns, view.zone)
+
+
+class Section(Struct, frozen=True, kw_only=True):
+    """Lines that belong together.
+
+    If the page is too long, the sections with the highest ``rank`` lose their last lines first, all but ``min_lines``.
+    """
+
+    lines: tuple[Line, ...]
+    rank: int = 0
+    min_lines: int = 1
+
+
+def arrange(sections: Sequence[Section], max_lines: int) -> list[Line]:
+    """Put the sections below each other, with an empty line between them, in at most ``max_lines`` lines.
+
+    If lines were left out, the last line has their number.
+    """
+    shown = [section for section in sections if section.lines]
+    count = sum(len(section.lines) for section in shown)
+    if _height(shown) <= max_lines:
+        return separated(section.lines for section in shown)
+    while shown and _height(shown) > max_lines - 1:
+        last = max(range(len(shown)), key=lambda number: (shown[number].rank, number))
+        section = shown[last]
+        if len(section.lines) > section.min_lines:
+            shown[last] = Section(lines=section.lines[:-1], rank=section.rank, min_lines=section.min_lines)
+        else:
+            del shown[last]
+    left_out = count - sum(len(section.lines) for section in shown)
+    return [
+        *separated(section.lines for section in shown),
+        line(Span(f"{INDENT}{format_count(left_out, 'line')} omitted: --json prints everything.", "dim")),
+    ]
+
+
+def _height(sections: Sequence[Section]) -> int:
+    return sum(len(section.lines) for section in sections) + max(len(sections) - 1, 0)
+
+
+def peak_text(metrics: Metrics, glyphs: Glyphs) -> str:
+    """The peak of the memory; "" if it is unknown."""
+    if metrics.max_memory_used_mb is None:
+        return ""
+    return format_peak(metrics.max_memory_used_mb, metrics.memory_peak_source).replace(AT_LEAST, glyphs.at_least)
+
+
+def io_text(metrics: Metrics, glyphs: Glyphs) -> str:
+    """The bytes read and written, received and sent, as far as they were measured."""
+    groups = (
+        (("read", metrics.block_read_bytes), ("wrote", metrics.block_write_bytes)),
+        (("received", metrics.network_rx_bytes), ("sent", metrics.network_tx_bytes)),
+    )
+    texts = (
+        ", ".join(f"{verb} {format_memory(size / MIB)}" for verb, size in group if size is not None) for group in groups
+    )
+    return glyphs.separator.join(filter(None, texts))

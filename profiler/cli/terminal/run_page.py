@@ -1,0 +1,411 @@
+"""One run as a page of at most 40 lines: verdict, facts, usage, series with moments, comparison, advice."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec import Struct
+
+from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, line, shorten, wrapped
+from profiler.cli.terminal.page_parts import LABEL_WIDTH, Section, View, arrange, io_text, labelled, local, peak_text
+from profiler.cli.terminal.run_curves import CPU, MEMORY, NEAR_LIMIT, run_curves, use_style
+from profiler.cli.terminal.size_lines import advice_texts, what_if_texts
+from profiler.cli.terminal.time_bar import time_lines
+from profiler.cli.terminal.two_runs import Comparison, compared_lines
+from profiler.core.timestamps import with_local_times
+from profiler.record.gpu_idle import gpu_idle_texts
+from profiler.record.hardware import GpuTotals, gpu_totals, neuron_totals, short_processor_name
+from profiler.record.record_model import (
+    Distribution,
+    Number,
+    Process,
+    Record,
+    Series,
+    TaskSize,
+    is_sampled_each_minute,
+    known_status,
+)
+from profiler.record.spot_price import ON_DEMAND_PRICE, is_on_spot
+from profiler.record.units import (
+    format_count,
+    format_duration,
+    format_memory,
+    format_percent,
+    format_task_size,
+    format_usd,
+    format_vcpu,
+)
+from profiler.runs.past_runs.moments import Moment, find_moments, series_length_ms
+from profiler.runs.past_runs.run_source import PastRun, TaskEvent
+from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
+from profiler.sizing.advice import Advice
+
+MAX_LINES = 40
+_BAR_WIDTH = 20
+_VALUE_WIDTH = 9
+_ID_LENGTH = 12
+_SHORT_ID_LENGTH = 8
+_PERCENT = 100
+_MAX_PROCESSES = 3
+_MAX_GPUS = 4
+_MAX_WARNINGS = 3
+_MAX_NOTICES = 8
+_MAX_NUMBERED = 9  # on the axis, where each number has one character
+_NO_DISTRIBUTION = Distribution()
+
+
+def page_lines(
+    run: PastRun, view: View, series: Series | None, comparison: Comparison | None, advice: Advice | None
+) -> list[Line]:
+    """Draw the page of a run.
+
+    Args:
+        run: The run.
+        view: The terminal.
+        series: The time series; None: the run has none.
+        comparison: The run to compare with; None: no comparison. A complete one comes on top of the 40 lines.
+        advice: The recommended size; None: unknown.
+    """
+    record = run.report.record
+    moments = find_moments(record, series)
+    sections = (
+        Section(lines=tuple(_head(verdict_of(run, view.now_ns), view)), min_lines=1),
+        Section(lines=tuple(_facts(record, run.event, view)), min_lines=1),
+        Section(lines=tuple(_usage(record, view)), rank=1),
+        Section(lines=(*time_lines(record, view.width, view.glyphs), *_gpu_use(record, view)), rank=2),
+        Section(lines=tuple(_series(record, series, moments, view)), rank=2),
+        Section(lines=tuple(_others(record, view)), rank=5),
+        Section(lines=tuple(compared_lines(record, comparison, view)), rank=4),
+        Section(lines=tuple(_advice(record, advice, view)), rank=3),
+    )
+    # The user requested a complete comparison, so it is never cut.
+    extra = len(comparison.rows) if comparison is not None and comparison.is_complete else 0
+    return arrange(sections, MAX_LINES + extra)
+
+
+def _head(verdict: Verdict, view: View) -> Iterator[Line]:
+    first, *more = wrapped(verdict.text, view.width, first=f"{view.glyphs.dot} ", style=verdict.tone)
+    yield line(Span(first[0].text, verdict.tone), *first[1:])
+    yield from more
+    if verdict.evidence is not None:
+        yield from wrapped(verdict.evidence, view.width)
+
+
+def _facts(record: Record, event: TaskEvent | None, view: View) -> Iterator[Line]:
+    separator = view.glyphs.separator
+    size, metrics = record.task_size, record.metrics
+    limits = TaskSize(vcpu=metrics.vcpu_size, memory_mb=metrics.memory_size_mb) if size is None else size
+    launch = " ".join(word for word in (_launch_type(record), record.cpu_architecture) if word)
+    identity = (
+        record.task_id[:_ID_LENGTH],
+        f"container {record.container.name}" if record.task_arn else "",
+        f"cluster {record.cluster}" if record.cluster else "",
+        *(f"{name} {value}" for name, value in _labels(record) if not record.cluster),
+    )
+    yield from labelled("run", separator.join(part for part in identity if part), view)
+    others = () if event is None else (("retry of", event.retry_of), ("retried as", event.retried_as))
+    retries = (f"{name} {task_id[:_SHORT_ID_LENGTH]}" for name, task_id in others if task_id)
+    yield from labelled("retry", separator.join(retries), view)
+    yield from labelled("when", _when(record, view), view)
+    place = record.availability_zone or record.region
+    size_text = format_task_size(limits.vcpu, limits.memory_mb)
+    parts = (size_text, _devices(record, view.glyphs), launch, _processor(record), place)
+    yield from labelled("size", separator.join(part for part in parts if part), view)
+    if is_sampled_each_minute(record):
+        yield from labelled("source", "Container Insights, sampled each minute: shorter peaks were not seen", view)
+    yield from labelled("cost", _cost(record, view.glyphs), view)
+    yield from labelled("notices", separator.join(_notices(record, view)), view)
+
+
+def _notices(record: Record, view: View) -> Iterator[str]:
+    """The notices that the monitor wrote while the batch ran, each with its time."""
+    for notice in record.notices[:_MAX_NOTICES]:
+        at = local(notice.at, view)
+        yield notice.kind if at is None else f"{notice.kind} at {at:%H:%M:%S}"
+
+
+def _labels(record: Record) -> Iterator[tuple[str, str]]:
+    """The labels of a local run, without the user: host and commit differ between runs."""
+    for name, value in (record.labels or {}).items():
+        if name == "gitCommit":
+            yield "commit", value[:_ID_LENGTH]
+        elif name != "user":
+            yield name, value
+
+
+def _processor(record: Record) -> str | None:
+    model = None if record.processor is None else record.processor.model
+    return model and short_processor_name(model)
+
+
+def _devices(record: Record, glyphs: Glyphs) -> str:
+    names = {gpu.name or "GPU" for gpu in record.gpus}
+    if names:
+        return f"{len(record.gpus)}{glyphs.times} {names.pop() if len(names) == 1 else 'GPU'}"
+    return "" if record.neuron is None else format_count(len(record.neuron.cores), "NeuronCore")
+
+
+def _launch_type(record: Record) -> str:
+    words = {
+        "FARGATE": "Fargate",
+        "MANAGED_INSTANCES": "Managed Instances",
+        "LOCAL": "this machine" if not record.task_arn else "ECS",
+    }
+    return words.get(record.launch_type or "", record.launch_type or "")
+
+
+def _when(record: Record, view: View) -> str:
+    started = local(record.started_at, view)
+    if started is None:
+        return ""
+    finished = local(record.finished_at, view)
+    text = f"{started:%a %Y-%m-%d %H:%M:%S}"
+    if finished is not None:
+        day = "" if finished.date() == started.date() else f"{finished:%a %Y-%m-%d }"
+        text += f" {view.glyphs.arrow} {day}{finished:%H:%M:%S}"
+    text += f" {started:%Z}"
+    metrics = record.metrics
+    if metrics.duration_ms is not None:
+        text += f"{view.glyphs.separator}{format_duration(metrics.duration_ms)}"
+    if metrics.init_duration_ms is not None:
+        text += f" + {format_duration(metrics.init_duration_ms)} start-up"
+    return text
+
+
+def _cost(record: Record, glyphs: Glyphs) -> str:
+    """The cost. Only the task's event shows Spot: without it, the text contains the price."""
+    if record.cost is None or record.cost.usd is None:
+        return ""
+    billed_ms = record.metrics.billed_duration_ms
+    usd = format_usd(record.cost.usd)
+    spot = is_on_spot(record.cost)
+    listed = not spot and (record.cost.price_basis or "").endswith(ON_DEMAND_PRICE)
+    parts = (
+        f"{glyphs.at_least} {usd} (Spot)" if spot else usd,
+        "" if billed_ms is None else f" for {format_duration(billed_ms)} billed",
+        f", {ON_DEMAND_PRICE}" if listed else "",
+    )
+    return "".join(parts)
+
+
+class _Bar(Struct, frozen=True, kw_only=True):
+    """A row of the usage table: average, 95th percentile and peak, and the size that is the full bar."""
+
+    label: str
+    values: tuple[float | None, float | None, float | None]
+    size: float | None
+    format_value: Callable[[float], str]
+    note: str
+    peak_text: str = ""
+
+    @property
+    def shares(self) -> list[float | None]:
+        """The values in percent of the size."""
+        return [None if value is None or not self.size else _PERCENT * value / self.size for value in self.values]
+
+    @property
+    def texts(self) -> list[str]:
+        """The values for people; an unknown one is a dash."""
+        texts = ["-" if value is None else self.format_value(value) for value in self.values]
+        return [*texts[:-1], self.peak_text or texts[-1]]
+
+
+def _usage(record: Record, view: View) -> Iterator[Line]:
+    bars = tuple(_bars(record, view.glyphs))
+    if not bars:
+        if record.sampling is not None and record.sampling.samples == 0:
+            what = (
+                "No sample was taken" if known_status(record) == "unknown" else "The run ended before its first sample"
+            )
+            text = f"{what}: CPU and memory were not measured."
+            yield from wrapped(text, view.width, style="dim")
+        return
+    head = "".join(f"{name:>{_VALUE_WIDTH}}" for name in ("average", "95 %", "peak"))
+    yield line(Span(f"{' ' * (len(INDENT) + LABEL_WIDTH + _BAR_WIDTH)}{head}", "dim"))
+    for bar in bars:
+        texts = "".join(f"{text:>{_VALUE_WIDTH}}" for text in bar.texts)
+        room = view.width - len(INDENT) - LABEL_WIDTH - _BAR_WIDTH - len(texts) - 2
+        yield line(
+            Span(f"{INDENT}{shorten(bar.label, LABEL_WIDTH - 1, view.glyphs):<{LABEL_WIDTH}}", "bold"),
+            *_drawn(bar, view.glyphs),
+            texts,
+            Span(f"  {bar.note}" if len(bar.note) <= room else "", "dim"),
+        )
+
+
+def _drawn(bar: _Bar, glyphs: Glyphs) -> Iterator[Span]:
+    """The bar: filled up to the average, lighter up to the 95th percentile, and lightest up to the peak."""
+    if not bar.size:
+        yield Span(" " * _BAR_WIDTH)
+        return
+    done, shares = 0, bar.shares
+    style = use_style(bar.label, is_near_limit=(shares[-1] or 0) >= _PERCENT * NEAR_LIMIT)
+    for share, character in zip(shares, (glyphs.average, glyphs.p95, glyphs.peak), strict=True):
+        cells = done if share is None else max(done, _cells(share))
+        yield Span(character * (cells - done), style)
+        done = cells
+    yield Span(glyphs.rest * (_BAR_WIDTH - done), "dim")
+
+
+def _cells(share: float) -> int:
+    """The cells of a share; any use at all has one cell, and only a full use has all."""
+    if share <= 0:
+        return 0
+    cells = int(min(share, _PERCENT) / _PERCENT * _BAR_WIDTH + 0.5)
+    return min(max(cells, 1), _BAR_WIDTH if share >= _PERCENT - 1 else _BAR_WIDTH - 1)
+
+
+def _bars(record: Record, glyphs: Glyphs) -> Iterator[_Bar]:
+    metrics = record.metrics
+    cpu, size = metrics.vcpu_used, metrics.vcpu_size
+    if cpu is not None:
+        note = _of(size, format_vcpu)
+        yield _Bar(label=CPU, values=(cpu.avg, cpu.p95, cpu.max), size=size, format_value=_plain, note=note)
+    memory = metrics.memory_used_mb or _NO_DISTRIBUTION
+    peak_mb, size = metrics.max_memory_used_mb, metrics.memory_size_mb
+    if peak_mb is not None or memory.avg is not None:
+        yield _Bar(
+            label=MEMORY,
+            values=(memory.avg, memory.p95, memory.max if peak_mb is None else peak_mb),
+            size=size,
+            format_value=format_memory,
+            note=_of(size, format_memory),
+            peak_text=peak_text(metrics, glyphs),
+        )
+    yield from _device_bars(record)
+
+
+def _of(size: Number | None, format_value: Callable[[float], str]) -> str:
+    return "" if size is None else f"of {format_value(size)}"
+
+
+def _plain(value: float) -> str:
+    return format_vcpu(value).removesuffix(" vCPU")
+
+
+def _device_bars(record: Record) -> Iterator[_Bar]:
+    for gpu in record.gpus[:_MAX_GPUS] if len(record.gpus) <= _MAX_GPUS else ():
+        use = gpu.utilization_percent or _NO_DISTRIBUTION
+        memory = gpu.memory_used_mb or _NO_DISTRIBUTION
+        number = "" if gpu.index is None else f" {gpu.index}"
+        yield _percent_bar(f"GPU{number}", use, _of_memory(memory.max, gpu.memory_size_mb))
+    if len(record.gpus) > _MAX_GPUS:
+        gpus = gpu_totals(record.gpus)
+        if gpus is not None:
+            note = f"{format_count(len(record.gpus), 'GPU')} together"
+            yield _percent_bar("GPUs", gpus.utilization_percent, note)
+    neuron = neuron_totals(record.neuron)
+    if neuron is not None and record.neuron is not None:
+        memory_note = _of_memory(neuron.device_memory_used_mb.max, record.neuron.device_memory_size_mb)
+        yield _percent_bar("Neuron", neuron.utilization_percent, memory_note)
+
+
+def _percent_bar(label: str, use: Distribution, note: str) -> _Bar:
+    values = use.avg, use.p95, use.max
+    return _Bar(label=label, values=values, size=_PERCENT, format_value=format_percent, note=note)
+
+
+def _of_memory(used_mb: float | None, size_mb: Number | None) -> str:
+    if used_mb is None:
+        return ""
+    return format_memory(used_mb) + (f" of {format_memory(size_mb)}" if size_mb else "")
+
+
+def _series(record: Record, series: Series | None, moments: Sequence[Moment], view: View) -> Iterator[Line]:
+    """The curves with their axis, and the moments."""
+    if series is not None:
+        yield from _curves(record, series, moments, view)
+    for number, moment in enumerate(moments, start=1):
+        text = moment.text
+        for mark in ("arrow", "ellipsis", "at_least"):
+            text = text.replace(getattr(BLOCKS, mark), getattr(view.glyphs, mark))
+        yield from wrapped(text, view.width, first=f"{' ' * (len(INDENT) + LABEL_WIDTH)}{number} ")
+
+
+def _curves(record: Record, series: Series, moments: Sequence[Moment], view: View) -> Iterator[Line]:
+    """The curves over the width of the terminal, and the axis with the numbers of the moments."""
+    shown = run_curves(record, series)
+    if not shown:
+        return
+    names = [curve.limit_text(view.glyphs) for curve in shown]
+    end = format_duration(series_length_ms(record, series))
+    width = max(view.width - len(INDENT) - LABEL_WIDTH - max(map(len, (*names, end))) - 1, 20)
+    for curve, name in zip(shown, names, strict=True):
+        drawn = curve.drawn(width, view.glyphs)
+        yield line(Span(f"{INDENT}{curve.label:<{LABEL_WIDTH}}", "bold"), f"{drawn:<{width}} ", Span(name, "dim"))
+    yield _axis(series_length_ms(record, series), moments, width)
+
+
+def _axis(length_ms: float, moments: Sequence[Moment], width: int) -> Line:
+    """The time axis: 0, the length of the run, and between them the number of each moment where it begins."""
+    cells = [" "] * width
+    for number, moment in reversed(list(enumerate(moments[:_MAX_NUMBERED], start=1))):
+        place = min(int(moment.start_ms / max(length_ms, 1) * width), width - 1)
+        while place + 1 < width and cells[place] != " ":
+            place += 1
+        cells[place] = str(number)
+    if cells[0] == " ":
+        cells[0] = "0"
+    return line(" " * (len(INDENT) + LABEL_WIDTH), Span(f"{''.join(cells)} {format_duration(length_ms)}", "dim"))
+
+
+def _gpu_use(record: Record, view: View) -> Iterator[Line]:
+    """The idle time of the GPUs with its price, and the mean use of their multiprocessors."""
+    sentence, *rest = (*gpu_idle_texts(record),) or ("",)
+    active = (gpu_totals(record.gpus) or GpuTotals()).sm_active_percent.avg
+    if active is not None:
+        rest.append(f"SM active {format_percent(active)}")
+    yield from labelled("GPU", sentence, view)
+    yield from labelled("" if sentence else "GPU", view.glyphs.separator.join(rest), view)
+
+
+def _others(record: Record, view: View) -> Iterator[Line]:
+    kills = record.memory_kills
+    if kills is not None:
+        named = ", ".join(
+            process.name
+            + ("" if process.max_memory_used_mb is None else f" at {format_memory(process.max_memory_used_mb)}")
+            for process in kills.processes
+        )
+        text = f"{kills.count} {'process' if kills.count == 1 else 'processes'} by the kernel, for lack of memory"
+        yield from labelled("killed", text + (f": {named}" if named else ""), view)
+    yield from labelled("I/O", io_text(record.metrics, view.glyphs), view)
+    yield from labelled("largest", _processes(record, view.glyphs), view)
+    yield from labelled("stacks", _stacks(record), view)
+    for warning in () if record.monitor is None else record.monitor.warnings[:_MAX_WARNINGS]:
+        yield from labelled("warning", with_local_times(warning, view.zone), view)
+
+
+def _stacks(record: Record) -> str:
+    if record.stacks is None or not record.stacks.samples:
+        return ""
+    return f"{format_count(record.stacks.samples, 'sample')}: --stacks shows the functions"
+
+
+def _processes(record: Record, glyphs: Glyphs) -> str:
+    texts = []
+    for process in record.processes[:_MAX_PROCESSES]:
+        count = "" if process.count in (None, 1) else f" {glyphs.times}{process.count}"
+        values = (
+            _process_memory(process),
+            None if process.cpu_seconds is None else f"{format_duration(process.cpu_seconds * 1000)} of CPU",
+        )
+        known = ", ".join(value for value in values if value)
+        texts.append(f"{process.name}{count}" + (f" ({known})" if known else ""))
+    return glyphs.separator.join(texts)
+
+
+def _process_memory(process: Process) -> str | None:
+    """The peak memory of a process name, and how many processes held it if others have the name too."""
+    if process.max_memory_used_mb is None:
+        return None
+    holders = process.max_memory_used_processes or 1
+    together = "" if process.count in (None, holders) else f" in {holders} of them"
+    return format_memory(process.max_memory_used_mb) + together
+
+
+def _advice(record: Record, advice: Advice | None, view: View) -> Iterator[Line]:
+    for label, texts in (
+        ("what if", what_if_texts(advice, record, view.glyphs)),
+        ("advice", advice_texts(advice, record)),
+    ):
+        for number, text in enumerate(texts):
+            yield from labelled(label if number == 0 else "", text, view)

@@ -1,0 +1,89 @@
+"""What other sizes would take and cost, and the advice, in a few lines."""
+
+from collections.abc import Iterator
+
+from profiler.cli.styled_text import Glyphs
+from profiler.record.gpu_idle import gpu_advice
+from profiler.record.hardware import visible_cpus_advice, visible_memory_advice
+from profiler.record.record_model import Record
+from profiler.record.units import format_percent, format_range, format_task_size, format_vcpu
+from profiler.runs.past_runs.families import family_evidence
+from profiler.runs.past_runs.run_source import PastRun, RunSource
+from profiler.sizing.advice import Advice, advise
+from profiler.sizing.choose_size import Policy
+from profiler.sizing.duration_factors import MIN_SLOWER_FACTOR, SAME_DURATION, DurationFactor, smaller_vcpus
+from profiler.sizing.evidence import Evidence
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.what_if import SizeOption
+
+_MAX_SMALLER_SIZES = 2
+_MAX_REASONS = 2
+_MIN_PERCENT = 0.5
+
+
+def find_advice(run: PastRun, source: RunSource | None, price_overrides: PriceOverrides) -> Advice | None:
+    """Recommend a size from the last 50 runs of the family, as ``recommend`` does; without ``source``, from this run.
+
+    None if no such run was measured.
+    """
+    evidence = family_evidence(run, source)
+    return None if evidence is None else advise(evidence, Policy(), price_overrides, brief=True)
+
+
+def what_if_texts(advice: Advice | None, record: Record, glyphs: Glyphs) -> Iterator[str]:
+    """The duration and the cost of a run with less vCPU: the two next smaller sizes."""
+    if advice is None or not advice.evidence.has_cpu:
+        return
+    evidence, options = advice.evidence, advice.choice.options
+    current_vcpu = evidence.current_vcpu
+    if options:
+        smaller = [option for option in options if current_vcpu is not None and option.size.vcpu < current_vcpu]
+        yield from (_option_text(option, glyphs) for option in reversed(smaller[-_MAX_SMALLER_SIZES:]))
+    elif evidence.slowdowns is not None:
+        limit = current_vcpu or record.metrics.vcpu_size or 0
+        vcpus = [vcpu for vcpu in smaller_vcpus(current_vcpu) if vcpu < limit][-_MAX_SMALLER_SIZES:]
+        factors = [evidence.slowdowns.get(vcpu, SAME_DURATION) for vcpu in vcpus]
+        texts = [
+            f"{format_vcpu(vcpu)}: {_factor_text(factor, glyphs)}" for vcpu, factor in zip(vcpus, factors, strict=True)
+        ]
+        yield glyphs.separator.join(reversed(texts))
+
+
+def _option_text(option: SizeOption, glyphs: Glyphs) -> str:
+    name = format_task_size(option.size.vcpu, option.size.memory_mb)
+    if option.factor is None:
+        return f"{name}: slower, but by an unknown factor"
+    return f"{name}: {_factor_text(option.factor, glyphs)}{_saving_text(option.saving_percent)}"
+
+
+def _factor_text(factor: DurationFactor, glyphs: Glyphs) -> str:
+    if factor.max < MIN_SLOWER_FACTOR:
+        return "not slower"
+    return f"{format_range(factor.min, factor.max)}{glyphs.times} as long"
+
+
+def _saving_text(percent: float | None) -> str:
+    """The saving at the upper bound of the duration."""
+    if percent is None or abs(percent) < _MIN_PERCENT:
+        return ""
+    return f", saves {format_percent(percent)}" if percent > 0 else f", costs {format_percent(-percent)} more"
+
+
+def advice_texts(advice: Advice | None, record: Record) -> Iterator[str]:
+    """The recommended size with the runs that it was calculated from, its reasons, GPUs and unseen limits."""
+    if advice is not None:
+        choice = advice.choice
+        size = format_task_size(choice.size.vcpu, choice.size.memory_mb)
+        basis = f"(based on {_runs_text(advice.evidence)})"
+        if choice.is_right and advice.risk is None and choice.current is not None:
+            yield f"keep {format_task_size(choice.current.vcpu, choice.current.memory_mb)} {basis}"
+        else:
+            yield f"{size}{_saving_text(choice.saving_percent)} {basis}"
+            yield from advice.reasons[1 : _MAX_REASONS + 1]
+    texts = (*gpu_advice(record), visible_memory_advice(record), visible_cpus_advice(record))
+    yield from (text for text in texts if text is not None)
+
+
+def _runs_text(evidence: Evidence) -> str:
+    runs = evidence.runs + evidence.out_of_memory_unmeasured
+    return "this run" if runs == 1 else f"{runs} runs"

@@ -1,0 +1,195 @@
+"""The call stacks of a run as text: the tree of its functions, the functions that ran most, and the moments."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from profiler.cli.styled_text import INDENT, Column, Glyphs, Line, Span, line, separated, shorten, table, wrapped
+from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.activity_model import WAITING_SUFFIX, StackFunction, StackMoment, Stacks, StacksLine
+from profiler.record.bounded_json_line import MAX_FRAMES, MAX_FUNCTIONS, MAX_MOMENTS
+from profiler.record.record_model import Record
+from profiler.record.units import format_count, format_percent
+from profiler.runs.past_runs.moments import elapsed
+from profiler.runs.past_runs.sampled_functions import MIN_SAMPLES, frame_of, frames_of
+
+_SEPARATOR = ";"
+# Functions in fewer stacks are left out. If the tree has too many lines, the limit rises.
+_MIN_SHARES = (0.01, 0.02, 0.05, 0.1)
+_MAX_TREE_LINES = 80
+# If at least this many functions of Python and of packages follow each other, only their number is shown.
+_MIN_FOLDED = 3
+_MAX_DEPTH = 1000
+_SHARE_WIDTH = 7
+_MIN_TEXT_WIDTH = 30
+_NO_STACKS = Stacks(source="")
+
+
+class Node:
+    """A function in the tree, with the number of stacks in which it was called this way."""
+
+    def __init__(self, text: str, *, is_own: bool = False) -> None:
+        self.text = text
+        self.is_own = is_own
+        self.count = 0
+        self.below: dict[str, Node] = {}
+
+    @property
+    def waits(self) -> bool:
+        """Whether its thread was not on a CPU."""
+        return self.text.endswith(WAITING_SUFFIX)
+
+
+def function_tree(stacks: StacksLine) -> Node:
+    """Add up the stacks of all steps, from the outermost function on. A function that calls itself is one node."""
+    root = Node("")
+    for step in stacks.steps:
+        for folded, count in step.stacks.items():
+            if count > 0:
+                _add(root, folded, count, stacks.own_files)
+    return root
+
+
+def _add(root: Node, folded: str, count: int, own_files: Collection[str] | None) -> None:
+    functions = folded.removesuffix(WAITING_SUFFIX).split(_SEPARATOR)[:_MAX_DEPTH]
+    *outer, last = [name for place, name in enumerate(functions) if place == 0 or functions[place - 1] != name]
+    node = root
+    node.count += count
+    for name in (*outer, last + WAITING_SUFFIX if folded.endswith(WAITING_SUFFIX) else last):
+        if name not in node.below:
+            is_own = frame_of(name.removesuffix(WAITING_SUFFIX), own_files).is_own
+            node.below[name] = Node(name, is_own=is_own)
+        node = node.below[name]
+        node.count += count
+
+
+def stacks_lines(record: Record, stacks: StacksLine, width: int, glyphs: Glyphs) -> list[Line]:
+    """All data on the stacks of a run."""
+    root, known = function_tree(stacks), record.stacks or _NO_STACKS
+    source = f" by {known.source}" if known.source else ""
+    title = f"{record.family or record.container.name} {record.task_id}: {format_count(root.count, 'stack')}{source}"
+    return separated(
+        (
+            wrapped(title, width, first="", style="bold"),
+            _tree(root, width, glyphs),
+            _most_run(known.top[:MAX_FUNCTIONS], known.samples, width),
+            *(_moment(moment, record, width, glyphs) for moment in known.moments[:MAX_MOMENTS]),
+        )
+    )
+
+
+def _tree(root: Node, width: int, glyphs: Glyphs) -> list[Line]:
+    for share in _MIN_SHARES:
+        rows = list(_branches(root, root.count * share, width, glyphs))
+        if len(rows) <= _MAX_TREE_LINES:
+            break
+    head = f"Functions in {format_percent(100 * share)} of the stacks or more, each below its caller"
+    if len(rows) > _MAX_TREE_LINES:
+        left_out = format_count(len(rows) - _MAX_TREE_LINES, "line")
+        rows[_MAX_TREE_LINES:] = [line(Span(f"{left_out} omitted: --json prints everything.", "dim"))]
+    return [*wrapped(head, width, first="", style="bold"), *rows] if rows else rows
+
+
+def _branches(root: Node, min_count: float, width: int, glyphs: Glyphs) -> Iterator[Line]:
+    """Each function below its caller, and further to the right as long as there is room."""
+    max_indents = (width - _SHARE_WIDTH - _MIN_TEXT_WIDTH) // len(INDENT)
+
+    def row(count: int, span: Span, indents: int) -> Line:
+        start = f"{100 * count / root.count:>3.0f} %  {INDENT * min(indents, max_indents)}"
+        name = span.text.removesuffix(WAITING_SUFFIX)
+        suffix = WAITING_SUFFIX if span.text.endswith(WAITING_SUFFIX) else ""  # the suffix stays when the name is cut
+        return line(start, Span(shorten(name, width - len(start) - len(suffix), glyphs) + suffix, span.style))
+
+    pending: list[tuple[Node | Span, int, int]] = [(root, root.count, 0)]
+    while pending:
+        node, count, indents = pending.pop()
+        if isinstance(node, Span):
+            yield row(count, node, indents)
+            continue
+        chain = _chain(node)
+        if node is not root:
+            for span in _folded(chain, glyphs):
+                yield row(count, span, indents)
+                indents += 1
+        below = sorted(chain[-1].below.values(), key=lambda child: (-child.count, child.text))
+        shown = [child for child in below if child.count >= min_count]
+        rest = below[len(shown) :]
+        if rest:
+            more = Span(f"{glyphs.ellipsis} {len(rest)} more", "dim")
+            pending.append((more, sum(child.count for child in rest), indents))
+        pending += [(child, child.count, indents) for child in reversed(shown)]
+
+
+def _chain(node: Node) -> list[Node]:
+    """The function and the functions below it, as long as each always called one other."""
+    chain = [node]
+    while node.text and len(node.below) == 1 and next(iter(node.below.values())).count == node.count:
+        node = next(iter(node.below.values()))
+        chain.append(node)
+    return chain
+
+
+def _folded(chain: Sequence[Node], glyphs: Glyphs) -> Iterator[Span]:
+    """The functions of a chain. A longer row of functions that are not the user's is shown as a number."""
+    foreign: list[Node] = []
+    for place, node in enumerate(chain):
+        is_last = place == len(chain) - 1
+        if not node.is_own and not is_last:
+            foreign.append(node)
+            continue
+        if len(foreign) >= _MIN_FOLDED:
+            yield Span(f"{glyphs.ellipsis} {len(foreign)} calls in Python and packages", "dim")
+        else:
+            yield from (Span(one.text) for one in foreign)
+        foreign = []
+        yield Span(node.text, "cyan" if node.waits else "bold" if node.is_own else "")
+
+
+def _most_run(functions: Sequence[StackFunction], samples: int | None, width: int) -> Iterator[Line]:
+    """The functions that ran most, by their names in the record."""
+    if not functions:
+        return
+    title = "Share of the stacks of running threads"
+    if samples is not None and samples < MIN_SAMPLES:
+        title += f" in only {format_count(samples, 'sample')}: a matter of chance"
+    yield from wrapped(title, width, first="", style="bold")
+    columns = (
+        Column("itself", is_right=True),
+        Column("with calls", is_right=True),
+        Column("function", folds=True),
+        Column("file", folds=True),
+    )
+    rows = [
+        (
+            _percent_text(one.self_percent),
+            _percent_text(one.total_percent),
+            one.function,
+            one.file + ("" if one.line is None else f":{one.line}"),
+        )
+        for one in functions
+    ]
+    yield from table(columns, rows, width=width)
+
+
+def _percent_text(value: float | None) -> str:
+    return "-" if value is None else format_percent(value)
+
+
+_MOMENTS = {
+    "memory": "What ran while the memory rose",
+    "idle": "Where it was idle",
+    "saturated": "What ran while all vCPUs were in use",
+}
+
+
+def _moment(moment: StackMoment, record: Record, width: int, glyphs: Glyphs) -> Iterator[Line]:
+    """A moment with its whole stack."""
+    started_ns = parse_ns(record.started_at)
+    from_ns, to_ns = parse_ns(moment.from_at), parse_ns(moment.to_at)
+    title = _MOMENTS.get(moment.kind, moment.kind)
+    if started_ns is not None and from_ns is not None and to_ns is not None:
+        start_ms, end_ms = ((one_ns - started_ns) / NS_PER_MS for one_ns in (from_ns, to_ns))
+        title += f" from {elapsed(max(start_ms, 0))} to {elapsed(max(end_ms, 0))}"
+    if moment.percent is not None and moment.samples:
+        title += f", this stack in {format_percent(moment.percent)} of {format_count(moment.samples, 'sample')}"
+    yield from wrapped(title, width, first="", style="bold")
+    for text, frame in list(zip(moment.stack, frames_of(moment), strict=True))[-MAX_FRAMES:]:
+        yield line(INDENT, Span(shorten(text, width - len(INDENT), glyphs), "bold" if frame.is_own else ""))

@@ -1,0 +1,231 @@
+"""Two runs number by number, with the change in percent."""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from profiler.cli.styled_text import BLOCKS, INDENT, Glyphs, Line, Span, line, wrapped
+from profiler.cli.terminal.page_parts import View, local
+from profiler.cli.terminal.time_bar import time_parts
+from profiler.record.hardware import processor_difference
+from profiler.record.metric_catalogue import Unit, reader, view_of
+from profiler.record.record_model import Number, Record, known_peak_source
+from profiler.record.units import format_change, format_value
+from profiler.runs.comparison.usual_values import FEW_RUNS, MIN_RUNS, MIN_SHARE, usual_range
+from profiler.runs.past_runs.run_source import PastRun
+
+_NAME_WIDTH = 20
+_ID_LENGTH = 12
+_VALUE_WIDTH = 12
+_MIN_POINTS = 10
+# The first parts of the time, which the kernel counts.
+_CPU_PARTS = 2
+_MAX_ROWS = 6
+# These numbers are shown whenever they changed, even if others changed more.
+_IMPORTANT = frozenset({"revision", "image", "duration", "memory peak"})
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One number of both runs.
+
+    ``change`` is the text of ``change_percent``, which is None if one is unknown, if the other run's is 0, or if both
+    read the same. ``change_points`` is the difference of two shares of the time, in percentage points.
+    """
+
+    name: str
+    this: str
+    other: str
+    change: str = ""
+    change_percent: float | None = None
+    change_points: float | None = None
+    is_changed: bool = True
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """The comparison with another run.
+
+    Attributes:
+        other: The other run; None if there is none.
+        name: The role of the other run, such as ``last success``.
+        rows: The numbers that one of the runs has.
+        is_complete: Whether to show all numbers, not only those that changed.
+        has_few: Whether fewer than five runs of the family are known, so that a change in percent means little.
+    """
+
+    other: PastRun | None
+    name: str
+    rows: tuple[Row, ...] = ()
+    is_complete: bool = False
+    has_few: bool = False
+
+
+def compare(
+    run: PastRun, other: PastRun, name: str, *, is_complete: bool, earlier: Sequence[Record] | None = None
+) -> Comparison:
+    """Compare a run with another one.
+
+    Without ``is_complete``, a number has changed if it is beyond what is usual for the ``earlier`` successes (None:
+    unknown).
+    """
+    this, that = run.report.record, other.report.record
+    usual = () if is_complete else earlier or ()
+    of_metrics = (_row(*metric, this, that, usual) for metric in _METRICS)
+    rows = (*_size_rows(this, that), *(row for row in of_metrics if row is not None), *_time_rows(this, that))
+    has_few = not is_complete if earlier is None else len(earlier) < MIN_RUNS
+    return Comparison(other=other, name=name, rows=rows, is_complete=is_complete, has_few=has_few)
+
+
+def peak_note(this: Record, that: Record) -> str | None:
+    """A sentence if one memory peak is the kernel's and the other was sampled; None else."""
+    sources = known_peak_source(this.metrics), known_peak_source(that.metrics)
+    if None in sources or sources[0] == sources[1]:
+        return None
+    exact, sampled = ("this", "that") if sources[0] == "kernel" else ("that", "this")
+    return f"The peak of {exact} run is the kernel's; that of {sampled} run was sampled and may have been higher."
+
+
+def changed_rows(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The numbers that changed by at least 5 %: the important ones and the largest changes, in the usual order.
+
+    The parts of the time that changed come first, because they explain the others.
+    """
+    changed = [row for row in rows if row.is_changed]
+    numbers = [row for row in changed if row.change_points is None]
+    first = sorted(numbers, key=lambda row: (row.name not in _IMPORTANT, -abs(row.change_percent or 0)))[:_MAX_ROWS]
+    return tuple(row for row in changed if row in first or row.change_points is not None)
+
+
+def compared_lines(record: Record, comparison: Comparison | None, view: View) -> Iterator[Line]:
+    """The comparison below a title, and the reasons why its numbers are hard to compare."""
+    if comparison is None:
+        return
+    if comparison.other is None:
+        yield from wrapped(f"No {comparison.name} to compare with.", view.width, style="dim")
+        return
+    other = comparison.other.report.record
+    when = local(other.started_at, view)
+    started = "" if when is None else f" of {when:%a %Y-%m-%d %H:%M}"
+    yield from wrapped(
+        f"Compared with the {comparison.name}{started} ({other.task_id[:_ID_LENGTH]}):", view.width, style="bold"
+    )
+    rows = comparison.rows if comparison.is_complete else changed_rows(comparison.rows)
+    if not rows:
+        text = "No number differs by 5 % and by more than usual."
+        yield line(Span(f"{INDENT}{text}", "dim"))
+    yield from _table(rows, view.glyphs, has_few=comparison.has_few)
+    note = peak_note(record, other)
+    if note is not None and any(row.name == "memory peak" for row in rows):
+        yield from wrapped(note, view.width)
+    difference = processor_difference(record, other, f"the {comparison.name}")
+    if difference is not None:
+        yield from wrapped(f"This run {difference}.", view.width)
+
+
+def _table(rows: Sequence[Row], glyphs: Glyphs, *, has_few: bool = False) -> Iterator[Line]:
+    """Draw the numbers as a table; with ``has_few``, not how much they changed."""
+    if not rows:
+        return
+    last = f"  ({FEW_RUNS})" if has_few else f"{'change':>{_VALUE_WIDTH}}"
+    head = f"{'this run':>{_VALUE_WIDTH}}{'that run':>{_VALUE_WIDTH}}{last}"
+    yield line(Span(f"{INDENT}{'':<{_NAME_WIDTH}}{head}", "dim"))
+    for row in rows:
+        change = "" if has_few else row.change.replace(BLOCKS.times, glyphs.times)
+        values = f"{row.this:>{_VALUE_WIDTH}}{row.other:>{_VALUE_WIDTH}}"
+        style = "bold" if row.is_changed else ""
+        yield line(Span(f"{INDENT}{row.name:<{_NAME_WIDTH}}", "dim"), values, Span(f"{change:>{_VALUE_WIDTH}}", style))
+
+
+def _row(name: str, unit: Unit, path: str, this: Record, that: Record, earlier: Sequence[Record]) -> Row | None:
+    get = reader(path)
+    new, old = get(view_of(this)), get(view_of(that))
+    if new is None and old is None:
+        return None
+    is_peak = path == _PEAK  # a peak that was measured in another way does not show the usual range
+    usual = usual_range(get(view_of(one)) for one in earlier if not is_peak or peak_note(this, one) is None)
+    this_text, other_text = _text(new, unit), _text(old, unit)
+    percent = None if new is None or not old or this_text == other_text else 100 * (new - old) / old
+    change = ""
+    if new is not None and old is not None and (usual or not earlier):  # else fewer than five runs have the number
+        change = format_change(new, old, lambda value: _text(value, unit))
+    return Row(
+        name=name,
+        this=this_text,
+        other=other_text,
+        change=change,
+        change_percent=percent,
+        is_changed=(
+            this_text != other_text
+            if percent is None
+            else abs(percent) >= 100 * MIN_SHARE and (usual is None or new is None or not usual.holds(new))
+        ),
+    )
+
+
+def _size_rows(this: Record, that: Record) -> Iterator[Row]:
+    """The revision and the image, if they differ."""
+    new_image, old_image = _image(this), _image(that)
+    part = 0 if new_image[0] != old_image[0] else 1
+    digests = new_image[1], old_image[1]
+    is_same_image = None not in digests and digests[0] == digests[1]
+    for name, new, old in (
+        ("revision", this.revision, that.revision),
+        ("image", *((None, None) if is_same_image else (new_image[part], old_image[part]))),
+    ):
+        if new != old and (new or old):
+            yield Row(name=name, this=new or "-", other=old or "-")
+
+
+def _time_rows(this: Record, that: Record) -> Iterator[Row]:
+    """The parts of the time whose shares differ much.
+
+    If the two runs have different levels, only the CPU parts are compared, because the other parts depend on the level.
+    """
+    if this.time_breakdown is None or that.time_breakdown is None:
+        return
+    pairs = list(zip(time_parts(this.time_breakdown), time_parts(that.time_breakdown), strict=True))
+    are_same_kinds = all((new is None) == (old is None) for (_, new), (_, old) in pairs)
+    for (name, new), (_, old) in pairs if are_same_kinds else pairs[:_CPU_PARTS]:
+        if new is not None and old is not None and abs(new - old) >= _MIN_POINTS:
+            this_text, other_text = _text(new, "%"), _text(old, "%")
+            points = f"{new - old:+.0f} points"
+            yield Row(name=f"time {name}", this=this_text, other=other_text, change=points, change_points=new - old)
+
+
+def _image(record: Record) -> tuple[str | None, str | None]:
+    """The tag of the image, and the beginning of its digest."""
+    name, _, digest = (record.container.image or "").rpartition("/")[2].partition("@")
+    tag = name.rpartition(":")[2] if ":" in name else None
+    return tag, (record.container.image_digest or digest).rpartition(":")[2][: _VALUE_WIDTH - 2] or None
+
+
+def _text(value: Number | None, unit: Unit) -> str:
+    if value is None:
+        return "-"
+    return format_value(value, unit).removesuffix(" vCPU")
+
+
+# The name of each number, its unit, and its path in the view of a record.
+_PEAK = "metrics.max_memory_used_mb"
+_METRICS: tuple[tuple[str, Unit, str], ...] = (
+    ("duration", "ms", "metrics.duration_ms"),
+    ("pull and start", "ms", "metrics.init_duration_ms"),
+    ("cost", "USD", "cost.usd"),
+    ("vCPU size", "vCPU", "metrics.vcpu_size"),
+    ("CPU time", "s", "metrics.cpu_seconds"),
+    ("vCPU average", "vCPU", "metrics.vcpu_used.avg"),
+    ("vCPU 95 %", "vCPU", "metrics.vcpu_used.p95"),
+    ("all vCPU in use", "%", "metrics.vcpu_saturated_percent"),
+    ("memory size", "MB", "metrics.memory_size_mb"),
+    ("memory average", "MB", "metrics.memory_used_mb.avg"),
+    ("memory peak", "MB", _PEAK),
+    ("read", "bytes", "metrics.block_read_bytes"),
+    ("written", "bytes", "metrics.block_write_bytes"),
+    ("received", "bytes", "metrics.network_rx_bytes"),
+    ("sent", "bytes", "metrics.network_tx_bytes"),
+    ("processes", "count", "metrics.max_pids"),
+    ("GPU average", "%", "gpus.utilization_percent.avg"),
+    ("SM active average", "%", "gpus.sm_active_percent.avg"),
+    ("GPU idle", "%", "record.gpu_idle.percent"),
+    ("GPU memory peak", "MB", "gpus.memory_used_mb.max"),
+    ("NeuronCore average", "%", "neuron.utilization_percent.avg"),
+)

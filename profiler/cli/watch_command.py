@@ -1,0 +1,361 @@
+"""``task-profiler watch``: the tasks that run now, as lines for the terminal and as JSON."""
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+
+from profiler.aws_account.running_tasks.cluster_tasks import RunningTasks
+from profiler.aws_account.running_tasks.running_runs import FollowedLogs, LocalRuns, RunningRun, RunningRuns
+from profiler.aws_account.running_tasks.watched_tasks import WatchedRun, WatchedTasks
+from profiler.cli.options import (
+    SourceOptions,
+    gathered,
+)
+from profiler.cli.printing import (
+    STDOUT,
+    UNKNOWN,
+    encodable,
+    is_terminal,
+    stdout_encoding,
+    warn,
+    write_json_lines,
+    write_out,
+)
+from profiler.cli.styled_text import (
+    ASCII,
+    BLOCKS,
+    MIN_COLUMNS,
+    OUTCOME_STYLES,
+    Column,
+    Glyphs,
+    Line,
+    Span,
+    is_coloured,
+    line,
+    render_lines,
+    table,
+    table_width,
+    wrapped,
+    write_lines,
+)
+from profiler.cli.wiring.aws_options import check_region, open_clients
+from profiler.cli.wiring.open_past_runs import log_groups, open_pages, open_source
+from profiler.core.clock import Clock, SystemClock
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.family_identity import family_key, place_columns
+from profiler.record.record_model import Report, known_status, outcome
+from profiler.record.run_outcome import PREDICATES
+from profiler.record.units import format_count, format_duration, format_memory, format_vcpu
+from profiler.runs.past_runs.families import UsualDurations
+from profiler.runs.past_runs.run_source import RunFilter, RunSource
+
+# FilterLogEvents is called at most once in this many seconds for each log group.
+_SECONDS_BETWEEN_READS = 15
+_SIGNAL_BASE = 128
+
+# The alternate screen without a cursor, and back to the rows and the cursor from before.
+_ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[?25h\x1b[?1049l"
+_HOME, _CLEAR_REST_OF_LINE, _CLEAR_BELOW = b"\x1b[H", b"\x1b[K", b"\x1b[J"
+_NS_PER_DAY = 86_400 * NS_PER_SECOND
+_ID_LENGTH = 8
+# A terminal with at least this many columns has room for long bars.
+_WIDE = 110
+_BAR_WIDTH, _SHORT_BAR_WIDTH = 20, 8
+_FIRST_COLUMNS = (Column("Run"), Column("Family", folds=True))
+_COLUMNS = (
+    Column("Time", is_right=True),
+    Column("Of p95"),
+    Column("Median", is_right=True),
+    Column("p95", is_right=True),
+    Column("vCPU", is_right=True),
+    Column("Memory", is_right=True),
+    Column("", folds=True),
+)
+
+
+@gathered(SourceOptions, "options")
+def watch_runs(
+    name: str | None, options: SourceOptions, cluster: str | None, days: int, once: bool, as_json: bool
+) -> None:
+    """Show what runs now: time, CPU, memory, notifications."""
+    if name == "":
+        raise UsageError("The name is empty: give a family or a task ID, or omit it.")
+    if options.groups and cluster is not None:
+        raise UsageError("Name either log groups (--log-group GROUP) or a cluster (--cluster NAME).")
+    is_local = cluster is None and not options.groups
+    if not is_local:
+        check_region(options.region, options.profile)  # on a terminal, errors are shown, and AWS is asked again
+    clock = SystemClock()
+    watched = open_watched_tasks(name, options, cluster, days, os.environ, clock, is_local=is_local)
+    place = "This machine" if is_local else cluster or " and ".join(options.groups)
+    if as_json or once or not is_terminal() or os.environ.get("TERM") == "dumb":
+        _print_once(watched, place, name, as_json=as_json)
+        return
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, frame: sys.exit(_SIGNAL_BASE + number))  # noqa: ARG005  signal's signature
+    with alternate_screen():
+        _watch(watched, partial(_draw, watched, place, name=name), clock)
+
+
+def _print_once(watched: WatchedTasks, place: str, name: str | None, *, as_json: bool) -> None:
+    problems = watched.refresh()
+    runs = watched.runs()
+    if problems and not runs:
+        raise TaskProfilerError(problems[0])
+    for sentence in (*problems, *watched.read_usual()):
+        warn(sentence)
+    runs = watched.runs()
+    if as_json:
+        write_json_lines(map(run_document, runs))
+    else:
+        lines = watch_lines(runs, place, name=name, width=table_width(), height=None, glyphs=_glyphs())
+        write_lines(lines, os.environ)
+
+
+def _watch(watched: WatchedTasks, show: Callable[[Sequence[str]], None], clock: Clock) -> None:
+    """Read and draw until a signal. An unreadable part is shown as a sentence, and is read again."""
+    show(("Reading what runs now …",))
+    while True:
+        problems = watched.refresh()
+        if watched.lacks_usual:
+            show((*problems, "Reading the usual durations …"))
+            problems += watched.read_usual()
+        for _ in range(_SECONDS_BETWEEN_READS):
+            show(problems)
+            clock.sleep(1)
+
+
+def _draw(watched: WatchedTasks, place: str, sentences: Sequence[str], *, name: str | None = None) -> None:
+    columns, rows = screen_size()
+    below = [row for sentence in sentences for row in wrapped(sentence, columns, first="")][: rows // 3]
+    height = max(rows - len(below), 1)
+    runs = watched.runs()
+    lines = [line(Span(place, "bold"))]  # without a run and with a sentence, the running tasks are unknown
+    if runs or not sentences:
+        width = max(columns, MIN_COLUMNS)
+        lines = watch_lines(runs, place, name=name, width=width, height=height, glyphs=_glyphs())
+    draw([*lines, *below], is_coloured=is_coloured(os.environ))
+
+
+def _glyphs() -> Glyphs:
+    return BLOCKS if encodable(BLOCKS.average + BLOCKS.rest + BLOCKS.ellipsis) else ASCII
+
+
+@contextmanager
+def alternate_screen() -> Iterator[None]:
+    """Show the alternate screen of standard output during the block, however the block ends or is suspended."""
+    try:
+        signal.signal(signal.SIGTSTP, _suspend)
+        write_out(_ENTER)
+        yield
+    finally:
+        with suppress(OSError):  # the terminal was closed
+            os.write(STDOUT, _LEAVE)
+
+
+def _suspend(number: int, _frame: object) -> None:
+    """Give the screen back until the shell continues the program."""
+    write_out(_LEAVE)
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    signal.signal(number, _suspend)
+    write_out(_ENTER)
+
+
+def screen_size() -> tuple[int, int]:
+    """The columns and the rows of the terminal at this moment."""
+    size = shutil.get_terminal_size()
+    return size.columns, size.lines
+
+
+def draw(lines: Sequence[Line], *, is_coloured: bool) -> None:
+    """Show the lines from the top, cut to the size of the terminal."""
+    columns, rows = screen_size()
+    cut = [cut_line(line, columns) for line in lines[:rows]]
+    text = render_lines(cut, is_coloured=is_coloured, encoding=stdout_encoding())
+    drawn = text.removesuffix(b"\n").replace(b"\n", _CLEAR_REST_OF_LINE + b"\r\n")
+    write_out(_HOME + drawn + _CLEAR_REST_OF_LINE + _CLEAR_BELOW)
+
+
+def cut_line(line: Line, columns: int) -> Line:
+    """The beginning of a line."""
+    spans = []
+    for span in line:
+        spans.append(Span(span.text[:columns], span.style))
+        columns -= len(spans[-1].text)
+    return tuple(span for span in spans if span.text)
+
+
+def open_watched_tasks(
+    name: str | None,
+    options: SourceOptions,
+    cluster: str | None,
+    days: int,
+    environment: Mapping[str, str],
+    clock: Clock,
+    *,
+    is_local: bool,
+) -> WatchedTasks:
+    """Open the reader of the running tasks of the log groups or the cluster; with ``is_local``, of the local runs.
+
+    ``days``: how far back past runs are read.
+    """
+
+    def running_here() -> Iterator[Report]:
+        running = open_source(SourceOptions(), environment, clock).running(RunFilter(run=name))
+        return (run.report for run in running)
+
+    def past_runs() -> RunSource | None:
+        selected = replace(options, groups=() if options.url is not None else watched.groups)
+        if selected.url is None and not selected.groups and not is_local:
+            return None
+        return open_source(selected, without_progress, clock)
+
+    # A row with the progress would be in the table.
+    without_progress = {**environment, "TERM": "dumb"}
+    clients = open_clients(options.region, options.profile)
+    watched = WatchedTasks(
+        collected=LocalRuns(running_here) if is_local else RunningRuns(RunFilter(run=name)),
+        logs=FollowedLogs(open_pages(options), clock),
+        usual=UsualDurations(past_runs if days else None, max(clock.wall_ns() - days * _NS_PER_DAY, 0)),
+        log_groups=log_groups(options),
+        cluster=None if cluster is None else RunningTasks(clients, cluster, with_services=name is not None),
+        clock=clock,
+    )
+    return watched
+
+
+def run_document(watched: WatchedRun) -> dict[str, object]:
+    """The document of ``--json``; what is unknown is null."""
+    run, usual = watched.run, watched.usual
+    record = run.report.record
+    usual_ms = usual and {"medianMs": round(usual.median_ms), "p95Ms": round(usual.p95_ms), "runs": usual.runs}
+    return {
+        "taskId": record.task_id,
+        "container": record.container.name or None,
+        "cluster": record.cluster,
+        "family": record.family,
+        "status": known_status(record),
+        "startedAt": record.started_at,
+        "elapsedMs": None if watched.elapsed_ms is None else round(watched.elapsed_ms),
+        "usual": usual_ms,
+        "vcpuUsed": _vcpu_used(run),
+        "vcpuSize": record.metrics.vcpu_size,
+        "memoryUsedMB": _memory_used_mb(run),
+        "memorySizeMB": record.metrics.memory_size_mb,
+        "notices": [{"kind": one.kind, "at": one.at, "message": one.message} for one in run.notices],
+    }
+
+
+def _vcpu_used(run: RunningRun) -> float | None:
+    """The mean of the newest checkpoint's interval."""
+    used = run.interval.vcpu_used
+    return None if used is None else used.avg
+
+
+def _memory_used_mb(run: RunningRun) -> float | None:
+    """The highest reading in the newest checkpoint's interval."""
+    used = run.interval.memory_used_mb
+    return None if used is None else used.avg if used.max is None else used.max
+
+
+def watch_lines(
+    runs: Sequence[WatchedRun],
+    place: str,
+    *,
+    name: str | None = None,
+    width: int | None,
+    height: int | None,
+    glyphs: Glyphs,
+) -> list[Line]:
+    """A title, the table, and the notices.
+
+    ``height``: the rows that there are for the lines; other runs are only counted. None: no limit, as for ``width``.
+    ``name`` is the family or task that was searched; None: all runs.
+    """
+    running = sum(watched.run.is_running for watched in runs)
+    nothing = "nothing runs" if name is None else f"nothing runs that matches {name!r}"
+    title = line(Span(f"{place}: {f'{running} running' if running else nothing}", "bold"))
+    if not runs:
+        return [title]
+    count = len(runs) if height is None else max(height - 3 - min(_notices(runs), height // 3), 1)
+    rows = _table(runs[:count], width, glyphs)
+    while height is not None and len(rows) > height - 2 and count > 1:  # rows that are folded
+        count -= 1
+        rows = _table(runs[:count], width, glyphs)
+    shown, left = runs[:count], len(runs[count:])
+    more = [line(Span(f"{glyphs.ellipsis} and {format_count(left, 'more task')}", "dim"))] if left else []
+    lines = [title, *rows, *more]
+    for watched in shown:
+        record = watched.run.report.record
+        name = f"{record.task_id[:_ID_LENGTH]} {family_key(record).name}"
+        for notice in watched.run.notices:
+            if notice.message is not None:
+                text = f"{name}, {notice.kind}: {notice.message}"
+                lines += wrapped(text, width or _WIDE, first="! ", style="yellow")
+    return lines[:height]
+
+
+def _notices(runs: Iterable[WatchedRun]) -> int:
+    return sum(len(watched.run.notices) for watched in runs)
+
+
+def _table(runs: Sequence[WatchedRun], width: int | None, glyphs: Glyphs) -> list[Line]:
+    keys = [family_key(watched.run.report.record) for watched in runs]
+    places = place_columns(keys)
+    is_wide = width is None or width >= _WIDE
+    columns = (*_FIRST_COLUMNS, *(Column(name) for name, _ in places), *_COLUMNS)
+    rows = (
+        (
+            watched.run.report.record.task_id[:_ID_LENGTH],
+            key.name or UNKNOWN,
+            *(get(key) or UNKNOWN for _, get in places),
+            *_cells(watched, _BAR_WIDTH if is_wide else _SHORT_BAR_WIDTH, glyphs),
+        )
+        for watched, key in zip(runs, keys, strict=True)
+    )
+    return table(columns, rows, gap=2 if is_wide else 1, width=width)
+
+
+def _cells(watched: WatchedRun, bar_width: int, glyphs: Glyphs) -> Iterator[str | Span]:
+    run, usual = watched.run, watched.usual
+    metrics = run.report.record.metrics
+    yield UNKNOWN if watched.elapsed_ms is None else format_duration(watched.elapsed_ms)
+    yield _bar(watched, bar_width, glyphs)
+    yield UNKNOWN if usual is None else format_duration(usual.median_ms)
+    yield UNKNOWN if usual is None else format_duration(usual.p95_ms)
+    yield _of_size(_vcpu_used(run), metrics.vcpu_size, lambda value: format_vcpu(value).removesuffix(" vCPU"))
+    yield _of_size(_memory_used_mb(run), metrics.memory_size_mb, format_memory)
+    yield _state(run)
+
+
+def _bar(watched: WatchedRun, width: int, glyphs: Glyphs) -> Span | str:
+    """The elapsed time up to the 95th percentile: green up to the median, and red after the 95th percentile."""
+    usual, elapsed_ms = watched.usual, watched.elapsed_ms
+    if usual is None or elapsed_ms is None or not usual.p95_ms:
+        return UNKNOWN
+    filled = min(int(width * elapsed_ms / usual.p95_ms), width)
+    colour = "red" if elapsed_ms > usual.p95_ms else "yellow" if elapsed_ms > usual.median_ms else "green"
+    return Span(glyphs.average * filled + glyphs.rest * (width - filled), colour)
+
+
+def _of_size(used: float | None, size: float | None, format_value: Callable[[float], str]) -> str:
+    """``0.4 / 2`` or ``2.5 / 4 GB``: a unit that both have is written once."""
+    texts = [UNKNOWN if value is None else format_value(value) for value in (used, size)]
+    unit = texts[1].partition(" ")[2]
+    return f"{texts[0].removesuffix(f' {unit}') if unit else texts[0]} / {texts[1]}"
+
+
+def _state(run: RunningRun) -> Span | str:
+    record = run.report.record
+    if not run.is_running:
+        code = f" ({record.exit_code})" if record.exit_code else ""
+        return Span(f"{PREDICATES[known_status(record)]}{code}", OUTCOME_STYLES.get(outcome(record), ""))
+    silent = () if run.silent_ms is None else (f"last seen {format_duration(run.silent_ms)} ago",)
+    return Span(", ".join((*(notice.kind for notice in run.notices), *silent)), "yellow")

@@ -1,0 +1,58 @@
+"""Messages of an SQS queue that are read while they stay in it.
+
+A read hides messages: without that, every read of a queue could return the same ten. The end of the reading shows
+them again, and if that fails, the end of the visibility timeout.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from profiler.core.aws_clients import AwsClient
+
+MESSAGES_PER_CALL = 10
+# A long poll asks all servers of the queue. A short one asks a few, and may find nothing in a queue with messages.
+LONG_POLL_SECONDS = 1
+
+
+class HiddenMessages:
+    """Reads a queue, and knows the messages that it has hidden."""
+
+    def __init__(self, sqs: AwsClient, url: str) -> None:
+        self._sqs = sqs
+        self._url = url
+        self._receipts: dict[str, str] = {}
+
+    def receive(self, **options: Any) -> list[dict[str, Any]]:  # noqa: ANN401  boto3's own
+        """Read up to ten messages that are visible; none: no message is."""
+        messages: list[dict[str, Any]] = self._sqs.receive_message(
+            QueueUrl=self._url, MaxNumberOfMessages=MESSAGES_PER_CALL, WaitTimeSeconds=LONG_POLL_SECONDS, **options
+        ).get("Messages", [])
+        self._receipts |= {message["MessageId"]: message["ReceiptHandle"] for message in messages}
+        return messages
+
+    def delete(self, message: dict[str, Any]) -> None:
+        """Delete a message from the queue."""
+        self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])
+        del self._receipts[message["MessageId"]]
+
+    def show(self) -> None:
+        """Make all messages visible that are not deleted. SQS's response names those that are visible already."""
+        entries = [
+            {"Id": str(number), "ReceiptHandle": receipt, "VisibilityTimeout": 0}
+            for number, receipt in enumerate(self._receipts.values())
+        ]
+        for start in range(0, len(entries), MESSAGES_PER_CALL):
+            self._sqs.change_message_visibility_batch(
+                QueueUrl=self._url, Entries=entries[start : start + MESSAGES_PER_CALL]
+            )
+
+
+@contextmanager
+def hidden_messages(sqs: AwsClient, url: str) -> Iterator[HiddenMessages]:
+    """Read a queue. Afterwards, what was not deleted is visible at once, for alarms and other readers."""
+    messages = HiddenMessages(sqs, url)
+    try:
+        yield messages
+    finally:
+        messages.show()

@@ -1,0 +1,361 @@
+"""The search documents of reports and checkpoints, and of notices of running tasks and of schedules.
+
+A run's document has the fields of ``profiler/record/search_document_fields.py``. Notices are in their own index
+(``kibana/index-templates/task-notices.json``), with the names of the fields in the documents of reports.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from profiler.core.ecs_terms import cluster_name
+from profiler.core.index_names import IndexKind
+from profiler.core.json_fields import mapping
+from profiler.core.timestamps import NS_PER_MS, format_datetime, parse_datetime, subtract_ms
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.run_links import links_of_notice, links_of_report, links_of_schedule_notice
+from profiler.forwarder.task_lines import InvalidReport, replace_lone_surrogates
+from profiler.record.metric_catalogue import RunView, view_of
+from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
+from profiler.record.record_model import Report
+from profiler.record.search_document_fields import FIELDS, DocumentField
+from profiler.record.spot_price import FARGATE_SPOT, on_spot, spot_fraction
+
+Fields: TypeAlias = dict[str, Any]
+_Getter: TypeAlias = Callable[[RunView], Any]
+# Name, and either a getter or the members of an object.
+_FieldTree: TypeAlias = "tuple[tuple[str, _Getter | None, _FieldTree], ...]"
+
+UNKNOWN = "unknown"
+# The statuses of an event that replace a report's status.
+KNOWN_END_STATUSES = frozenset({"success", "failure", "stopped"})
+# The fields of a run's end: the event's value, else the report's.
+END_FIELDS = ("status", "exit_code")
+# The fields that only the task's event provides.
+_EVENT_FIELDS = (
+    *("stop_code", "stop_category", "stopped_reason", "started_by", "out_of_memory", "capacity_provider"),
+    *("retry_of", "retried_as"),
+)
+_CHECKPOINT = "task.checkpoint"
+# Elasticsearch and OpenSearch reject a whole bulk request if one id in it is longer.
+MAX_ID_BYTES = 512
+_KIND = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}", re.ASCII)
+_MAX_SHOWN_LENGTH = 40
+
+
+class Stored(Struct, frozen=True, kw_only=True):
+    """A run's document in the search cluster: its fields of ``STORED_FIELDS``, and the version to write under."""
+
+    fields: Mapping[str, Any]
+    seq_no: int
+    primary_term: int
+
+    @property
+    def has_report(self) -> bool:
+        """Whether its numbers come from a report."""
+        return mapping(self.fields.get("task")).get("complete") is True
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """One document to write. The ``id`` makes repeated writes idempotent.
+
+    Attributes:
+        index: The index.
+        id: The document's id.
+        fields: The fields to set in an existing document.
+        upsert: The fields of a new document; None: ``fields``.
+        is_report: Whether an existing document must be read first, because the task's event may have written it.
+        stored: The existing document, after it is read.
+        spot_fraction: The cost on Fargate Spot, which only the task's event shows, as a fraction of the run's cost.
+        notice: The notice to send, if the document is a notice's.
+    """
+
+    index: str
+    id: str
+    fields: Mapping[str, Any]
+    upsert: Mapping[str, Any] | None = None
+    is_report: bool = False
+    stored: Stored | None = None
+    spot_fraction: float = 1.0
+    notice: NoticeLine | None = None
+
+    @property
+    def initial_fields(self) -> Mapping[str, Any]:
+        """The fields of a new document."""
+        return self.fields if self.upsert is None else self.upsert
+
+
+def report_document(report: Report, text: str, settings: ForwarderSettings) -> Document | InvalidReport:
+    """The document of a report or checkpoint.
+
+    The index covers the month or day in which the image pull started: all writers of a run use it.
+
+    Args:
+        report: The report or checkpoint.
+        text: Its line, which the document contains. Only lone surrogates are replaced, by U+FFFD.
+        settings: How indices are named, and the address for the link to the run's dashboard.
+
+    Returns:
+        The document, or the reason why there is none: a time that is not valid, or an id that is too long.
+    """
+    record = report.record
+    written = parse_datetime(report.time)
+    if written is None:
+        return InvalidReport(f"The report's time {report.time[:40]!r} is not an RFC 3339 time between 1970 and 2200.")
+    is_checkpoint = report.type == _CHECKPOINT
+    started = parse_datetime(record.started_at)
+    began = written if started is None else subtract_ms(started, record.metrics.init_duration_ms)
+    kind: IndexKind = "checkpoints" if is_checkpoint else "reports"
+    document_id = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
+    if len(document_id.encode()) > MAX_ID_BYTES:
+        return InvalidReport(f"Task id and container name together exceed {MAX_ID_BYTES} bytes.")
+    fields = _fields(report, written, text, is_checkpoint=is_checkpoint)
+    if links := drop_empty(links_of_report(report, settings.kibana_url).document_fields()):
+        fields["links"] = links
+    return Document(
+        index=settings.index(kind, began),
+        id=document_id,
+        fields=fields,
+        is_report=not is_checkpoint,
+        spot_fraction=spot_fraction(record.cost),
+    )
+
+
+def completed_fields(document: Document, stored: Stored) -> Fields:
+    """The fields of a report, merged with the fields that the task's event has already written into the document.
+
+    The event's status replaces the report's, unless it is unknown.
+    """
+    task, event = mapping(stored.fields.get("task")), mapping(stored.fields.get("event"))
+    kept = {name: task[name] for name in (*_EVENT_FIELDS, "exit_code") if task.get(name) is not None}
+    fields = merge_fields(document.fields, cost_fields(document, task.get("capacity_provider")))
+    if task.get("status") not in KNOWN_END_STATUSES:
+        return merge_fields(fields, {"task": kept})
+    return merge_fields(
+        fields, {"task": {**kept, "status": task["status"]}, "event": {"outcome": event.get("outcome")}}
+    )
+
+
+def cost_fields(document: Document, capacity_provider: object) -> Fields:
+    """The cost of a report's run on Fargate Spot; empty on another capacity provider, and without a cost."""
+    cost = document.fields.get("cost")
+    if not cost or capacity_provider != FARGATE_SPOT:
+        return {}
+    return {"cost": {name: on_spot(usd, document.spot_fraction) for name, usd in cost.items()}}
+
+
+def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool) -> Fields:
+    record = report.record
+    finished = parse_datetime(record.finished_at)
+    duration_ms = record.metrics.duration_ms
+    record_fields = _read_fields(_FIELD_TREE, view_of(record))
+    event = {
+        "kind": "metric",
+        "dataset": report.type,
+        "outcome": event_outcome(record.status),
+        "duration": None if duration_ms is None else round(duration_ms * NS_PER_MS),
+        **record_fields.pop("event", {}),
+    }
+    fields = {
+        "@timestamp": format_datetime(written if is_checkpoint or finished is None else finished),
+        "event": drop_empty(event),
+        **record_fields,
+        "record": replace_lone_surrogates(text),
+    }
+    if not is_checkpoint:
+        fields["task"]["complete"] = True
+    return fields
+
+
+def event_outcome(status: str) -> str:
+    """``event.outcome`` as the Elastic Common Schema allows it: success, failure or unknown."""
+    return status if status in {"success", "failure"} else UNKNOWN
+
+
+def _field_tree(fields: Iterable[DocumentField]) -> _FieldTree:
+    """Arrange the getters in nested objects, like the values in the document."""
+    nested: Fields = {}
+    for field in fields:
+        if field.get is not None:
+            *objects, name = field.name.split(".")
+            node = nested
+            for part in objects:
+                node = node.setdefault(part, {})
+            node[name] = _time_getter(field.get) if field.index_type == "date" else field.get
+    return _nodes(nested)
+
+
+def _nodes(nested: Fields) -> _FieldTree:
+    """Getters and objects apart from each other: `_read_fields` then needs no checks of types."""
+    return tuple(
+        (name, None, _nodes(node)) if isinstance(node, dict) else (name, node, ()) for name, node in nested.items()
+    )
+
+
+def _time_getter(get: _Getter) -> _Getter:
+    return lambda run: format_known_moment(parse_datetime(get(run)))
+
+
+def _read_fields(tree: _FieldTree, run: RunView) -> Fields:
+    """The values that the record has, in nested objects; objects without a value are left out."""
+    fields: Fields = {}
+    for name, get, members in tree:
+        value = _read_fields(members, run) or None if get is None else get(run)
+        if value is not None:
+            fields[name] = value
+    return fields
+
+
+def format_known_moment(moment: datetime | None) -> str | None:
+    """RFC 3339 in UTC with milliseconds; None for None."""
+    return None if moment is None else format_datetime(moment)
+
+
+def drop_empty(fields: Fields) -> Fields:
+    """Leave out absent values, and objects that are empty as a result."""
+    kept: Fields = {}
+    for name, value in fields.items():
+        rest = drop_empty(value) if isinstance(value, dict) else value
+        if rest is not None and rest != {}:
+            kept[name] = rest
+    return kept
+
+
+def merge_fields(*parts: Mapping[str, Any]) -> Fields:
+    """Objects merged at every level; later parts win."""
+    merged: Fields = {}
+    for part in parts:
+        for name, value in part.items():
+            present = merged.get(name)
+            if isinstance(present, dict) and isinstance(value, dict):
+                merged[name] = merge_fields(present, value)
+            else:
+                merged[name] = value
+    return merged
+
+
+# The fields that a report needs of an existing document.
+STORED_FIELDS = ("task.complete", *(f"task.{name}" for name in (*END_FIELDS, *_EVENT_FIELDS)), "event.outcome")
+_FIELD_TREE = _field_tree(FIELDS)
+
+
+def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) -> Document | InvalidReport:
+    """The document of a notice of a running task. Its id consists of the run's id and the kind.
+
+    Args:
+        line: The notice.
+        text: Its line, which the document contains.
+        settings: See ``report_document``.
+
+    Returns:
+        The document, or the reason why there is none: a time or a kind that is not valid, or an id that is too long.
+    """
+    record, notice = line.record, line.notice
+    document_id = f"{record.task_id}/{record.container.name}/{notice.kind}"
+    if len(document_id.encode()) > MAX_ID_BYTES:
+        return InvalidReport(
+            f"Task id, container name and kind of the notification together exceed {MAX_ID_BYTES} bytes."
+        )
+    fields = {
+        "notice": {
+            "kind": notice.kind,
+            "message": notice.message,
+            "since": format_known_moment(parse_datetime(notice.since)),
+        },
+        "cloud": _cloud(record.account_id, record.region),
+        "orchestrator": _orchestrator(record.cluster),
+        "service": {"name": record.family},
+        "container": {"name": record.container.name},
+        "aws": {"cloudwatch": {"log_group": record.log_group, "log_stream": record.log_stream}},
+        "task": {
+            "id": record.task_id,
+            "arn": record.task_arn,
+            "family": record.family,
+            "revision": record.revision,
+        },
+        "links": links_of_notice(line, settings.kibana_url).document_fields(),
+    }
+    return _document(line, text, document_id, fields, settings)
+
+
+def schedule_notice_document(
+    line: ScheduleNoticeLine, text: str, settings: ForwarderSettings
+) -> Document | InvalidReport:
+    """The document of a notice of a schedule. Its id consists of the schedule, the due time and the kind.
+
+    See ``notice_document``.
+    """
+    schedule, notice = line.schedule, line.notice
+    document_id = schedule_notice_id(line)
+    if len(document_id.encode()) > MAX_ID_BYTES:
+        from hashlib import sha256  # loads OpenSSL, and is seldom needed
+
+        document_id = sha256(document_id.encode()).hexdigest()
+    fields = {
+        "notice": {
+            "kind": notice.kind,
+            "message": notice.message,
+            "due_at": format_known_moment(parse_datetime(notice.due_at)),
+            "reason": notice.reason,
+        },
+        "cloud": _cloud(line.account_id, line.region),
+        "orchestrator": _orchestrator(line.cluster),
+        "service": {"name": line.family},
+        "task": {"id": notice.task_id, "family": line.family},
+        "links": links_of_schedule_notice(line, settings.kibana_url).document_fields(),
+        "schedule": {
+            "kind": schedule.kind,
+            "name": schedule.name,
+            "group": schedule.group,
+            "expression": schedule.expression,
+            "time_zone": schedule.time_zone,
+        },
+    }
+    return _document(line, text, document_id, fields, settings)
+
+
+def schedule_notice_id(line: ScheduleNoticeLine) -> str:
+    """The schedule, the due time (the task of a notice without one), and the kind of the notice."""
+    schedule, notice = line.schedule, line.notice
+    subject = notice.due_at or notice.task_id or ""
+    return "/".join((schedule.kind, schedule.group or "", schedule.name, subject, notice.kind))
+
+
+def _document(
+    line: NoticeLine | ScheduleNoticeLine,
+    text: str,
+    document_id: str,
+    fields: Fields,
+    settings: ForwarderSettings,
+) -> Document | InvalidReport:
+    written = parse_datetime(line.time)
+    if written is None:
+        return InvalidReport(
+            f"The notification's time {line.time[:_MAX_SHOWN_LENGTH]!r} is not an RFC 3339 time between 1970 and 2200."
+        )
+    if _KIND.fullmatch(line.notice.kind) is None:
+        return InvalidReport(f"The notification's kind {line.notice.kind[:_MAX_SHOWN_LENGTH]!r} is not a word.")
+    notice = line if isinstance(line, NoticeLine) else None
+    event = {"kind": "alert", "dataset": "schedule.notice" if notice is None else "task.notice"}
+    return Document(
+        index=settings.index("notices", written),
+        id=document_id,
+        fields={
+            "@timestamp": format_datetime(written),
+            "event": event,
+            **drop_empty(fields),
+            "record": replace_lone_surrogates(text),
+        },
+        notice=notice,
+    )
+
+
+def _cloud(account_id: str | None, region: str | None) -> Fields:
+    return {"provider": "aws", "account": {"id": account_id}, "region": region}
+
+
+def _orchestrator(cluster: str | None) -> Fields:
+    return {"type": "ecs", "cluster": {"name": cluster_name(cluster)}}

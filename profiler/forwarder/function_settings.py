@@ -1,0 +1,357 @@
+"""The settings of the functions, from the environment, and the secrets that settings name."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.aws_clients import bounded_config
+from profiler.core.index_names import IndexKind, IndexPeriod, index_name
+from profiler.forwarder.delivery_errors import SettingsError
+from profiler.record.family_identity import matches_any
+
+if TYPE_CHECKING:  # only an export imports it
+    from profiler.otlp.otlp_settings import Targets
+
+Engine = Literal["elasticsearch", "opensearch"]
+# The subjects that NOTIFY selects: ended tasks by their outcome, and notices of tasks that run.
+Subject = Literal["success", "failure", "running"]
+
+_ENGINES: dict[str, Engine] = {"elasticsearch": "elasticsearch", "opensearch": "opensearch"}
+_PERIODS: dict[str, IndexPeriod] = {"month": "month", "day": "day"}
+_SUBJECTS: dict[str, Subject] = {"success": "success", "failure": "failure", "running": "running"}
+ALL_SUBJECTS = frozenset(_SUBJECTS.values())
+_DEFAULT_WAIT_SECONDS = 20.0
+_MAX_WAIT_SECONDS = 600.0
+_MAX_LOG_LINES = 20
+DEFAULT_GRACE_MINUTES = 15
+_MAX_GRACE_MINUTES = 45
+_DEFAULT_RETRY_MEMORY_MB = 61_440
+_MAX_RETRY_MEMORY_MB = 1_048_576
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+# Valid on both engines at the start of an index name.
+_PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
+_SECRET_CACHE_SECONDS = 300
+_PARAMETER_PREFIX = "ssm:"
+_EXPORT_ADDRESSES = (
+    "OTLP_ENDPOINT",
+    "OTLP_TRACES_ENDPOINT",
+    "OTLP_LOGS_ENDPOINT",
+    "OTLP_METRICS_ENDPOINT",
+)
+_EXPORT_SETTINGS = (
+    *_EXPORT_ADDRESSES,
+    "OTLP_HEADERS",
+    "OTLP_PROTOCOL",
+)
+
+
+class Credentials(Struct, frozen=True, kw_only=True):
+    """The credentials for the search cluster; without any value: no authentication. ``repr`` hides the values."""
+
+    api_key: str | None = None
+    username: str | None = None
+    password: str | None = None
+    aws: bool = False
+
+    @property
+    def basic(self) -> tuple[str, str] | None:
+        """User name and password."""
+        if self.username is None or self.password is None:
+            return None
+        return self.username, self.password
+
+    def __repr__(self) -> str:
+        """The kind of sign-in, without its secrets."""
+        kind = "api key" if self.api_key else "basic" if self.basic else "aws" if self.aws else "none"
+        return f"Credentials({kind})"
+
+
+class ForwarderSettings(Struct, frozen=True, kw_only=True):
+    """The settings of the search cluster and of ``forward_logs``. ``secret_id`` is the credentials' secret."""
+
+    url: str | None = None
+    engine: Engine = "elasticsearch"
+    credentials: Credentials = Credentials()
+    secret_id: str | None = None
+    region: str | None = None
+    index_prefix: str = "task"
+    index_period: IndexPeriod = "month"
+    forward_log_lines: bool = False
+    failed_items_queue_url: str | None = None
+    kibana_url: str | None = None
+
+    def index(self, kind: IndexKind, moment: datetime) -> str:
+        """The name of the index for a document of this kind and moment (UTC)."""
+        return index_name(kind, moment, prefix=self.index_prefix, period=self.index_period)
+
+
+class NoticeSettings(Struct, frozen=True, kw_only=True):
+    """The settings of notices: which tasks get one, its content and channels, and the wait for a report.
+
+    ``subjects`` select the notifications: a failure is every end but a success, and a schedule that did not run.
+    ``log_lines`` is how many lines of the batch's log the notice of a failure shows. ``unusual_as_failures`` treats a
+    success that is unlike its family as a failure.
+    """
+
+    subjects: frozenset[Subject] = ALL_SUBJECTS
+    families: tuple[str, ...] = ()
+    services: bool = False
+    unusual_as_failures: bool = False
+    report_wait_seconds: float = _DEFAULT_WAIT_SECONDS
+    kibana_url: str | None = None
+    idempotency_table: str | None = None
+    event_bus_name: str | None = None
+    log_lines: int = 0
+
+    def selects(self, subject: Subject, family: str) -> bool:
+        """Whether NOTIFY and NOTIFY_FAMILIES select this."""
+        return subject in self.subjects and matches_any(family, self.families)
+
+
+def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
+    """Read the settings of notices.
+
+    They are separate from the search cluster's, so that invalid settings of one do not affect the other.
+
+    Raises:
+        SettingsError: the message has the variable, never its value.
+    """
+    return NoticeSettings(
+        subjects=_subjects(_words(environment.get("NOTIFY", ""))),
+        families=_words(environment.get("NOTIFY_FAMILIES", "")),
+        services=_boolean(environment, "NOTIFY_SERVICES"),
+        unusual_as_failures=_boolean(environment, "NOTIFY_UNUSUAL"),
+        report_wait_seconds=_number(
+            environment, "REPORT_WAIT_SECONDS", _DEFAULT_WAIT_SECONDS, (0, _MAX_WAIT_SECONDS), "seconds"
+        ),
+        kibana_url=_kibana_url(environment),
+        idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,
+        event_bus_name=environment.get("EVENT_BUS_NAME", "").strip() or None,
+        log_lines=_log_lines(environment.get("NOTIFY_LOG_LINES", "").strip()),
+    )
+
+
+class RetrySettings(Struct, frozen=True, kw_only=True):
+    """The families, as globs, of which a run that was killed for memory is started again, and its largest memory."""
+
+    families: tuple[str, ...] = ()
+    max_memory_mb: float = _DEFAULT_RETRY_MEMORY_MB
+
+
+def read_retry_settings(environment: Mapping[str, str]) -> RetrySettings:
+    """Read which runs are started again. Raises SettingsError: the message has the variable."""
+    limits = 0, _MAX_RETRY_MEMORY_MB
+    return RetrySettings(
+        families=_words(environment.get("RETRY_OUT_OF_MEMORY", "")),
+        max_memory_mb=_number(environment, "RETRY_MAX_MEMORY_MB", _DEFAULT_RETRY_MEMORY_MB, limits, "MiB"),
+    )
+
+
+def read_grace_minutes(environment: Mapping[str, str]) -> float:
+    """Read how long after its due time, or its window, a run without a started task is missed.
+
+    ECS shows a stopped task for an hour, so a longer grace time could not be judged.
+
+    Raises:
+        SettingsError: the message has the variable.
+    """
+    limits = 1, _MAX_GRACE_MINUTES
+    return _number(environment, "SCHEDULE_GRACE_MINUTES", DEFAULT_GRACE_MINUTES, limits, "minutes")
+
+
+def _kibana_url(environment: Mapping[str, str]) -> str | None:
+    return environment.get("KIBANA_URL", "").strip().rstrip("/") or None
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def _subjects(words: Sequence[str]) -> frozenset[Subject]:
+    named = {word.lower() for word in words}
+    if not named <= {"all", *_SUBJECTS}:
+        raise SettingsError("NOTIFY must be all, or a list of success, failure and running, separated by commas.")
+    return ALL_SUBJECTS if "all" in named or not named else frozenset(_SUBJECTS[word] for word in named)
+
+
+def _log_lines(text: str) -> int:
+    count = int(text or "0") if re.fullmatch(r"\d{0,3}", text, re.ASCII) else -1
+    if not 0 <= count <= _MAX_LOG_LINES:
+        raise SettingsError(f"NOTIFY_LOG_LINES must be a number from 0 to {_MAX_LOG_LINES}.")
+    return count
+
+
+def _boolean(environment: Mapping[str, str], name: str) -> bool:
+    value = environment.get(name, "").strip().lower() or "false"
+    if value not in _BOOLEANS:
+        raise SettingsError(f"{name} must be true or false.")
+    return _BOOLEANS[value]
+
+
+def _number(environment: Mapping[str, str], name: str, default: float, limits: tuple[float, float], unit: str) -> float:
+    text = environment.get(name, "").strip()
+    if not text:
+        return default
+    lowest, highest = limits
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1
+    if not lowest <= number <= highest:
+        raise SettingsError(f"{name} must be a number of {unit} from {lowest:.0f} to {highest:.0f}.")
+    return number
+
+
+def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
+    """Read the settings of the search cluster and of ``forward_logs``.
+
+    Raises:
+        SettingsError: the message has the variable, never its value.
+    """
+
+    def text(name: str) -> str | None:
+        return environment.get(name, "").strip() or None
+
+    engine = text("SEARCH_ENGINE") or "elasticsearch"
+    if engine not in _ENGINES:
+        raise SettingsError("SEARCH_ENGINE must be elasticsearch or opensearch.")
+    prefix = text("INDEX_PREFIX") or "task"
+    if not _PREFIX.fullmatch(prefix):
+        raise SettingsError(
+            "INDEX_PREFIX cannot be the start of an index name: use lower-case letters, digits, '_', '-' and '.'."
+        )
+    period = (text("INDEX_PERIOD") or "month").lower()
+    if period not in _PERIODS:
+        raise SettingsError("INDEX_PERIOD must be month or day.")
+    credentials = Credentials(
+        api_key=text("ELASTICSEARCH_API_KEY"),
+        username=text("ELASTICSEARCH_USERNAME"),
+        password=text("ELASTICSEARCH_PASSWORD"),
+        aws=_boolean(environment, "OPENSEARCH_AWS_AUTH"),
+    )
+    if (credentials.username is None) != (credentials.password is None):
+        raise SettingsError(
+            "Only one of ELASTICSEARCH_USERNAME and ELASTICSEARCH_PASSWORD is set: set both or neither."
+        )
+    if credentials.aws and engine != "opensearch":
+        raise SettingsError("OPENSEARCH_AWS_AUTH works with OpenSearch only: set SEARCH_ENGINE=opensearch.")
+    return ForwarderSettings(
+        url=text("ELASTICSEARCH_URL"),
+        engine=_ENGINES[engine],
+        credentials=credentials,
+        secret_id=text("ELASTICSEARCH_SECRET_ID"),
+        region=text("AWS_REGION") or text("AWS_DEFAULT_REGION"),
+        index_prefix=prefix,
+        index_period=_PERIODS[period],
+        forward_log_lines=_boolean(environment, "FORWARD_LOG_LINES"),
+        failed_items_queue_url=text("FAILED_ITEMS_QUEUE_URL"),
+        kibana_url=_kibana_url(environment),
+    )
+
+
+class _Secret(Struct):
+    api_key: str | None = None
+    username: str | None = None
+    password: str | None = None
+
+
+class _ExportSecret(Struct):
+    otlp_headers: str | None = None
+
+
+def exports_runs(environment: Mapping[str, str]) -> bool:
+    """Whether ended runs are exported: an address is set."""
+    return any(environment.get(name, "").strip() for name in _EXPORT_ADDRESSES)
+
+
+def read_export_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> "Targets":
+    """Read the targets of the export of ended runs, and the headers in the secret of ``OTLP_SECRET_ID``.
+
+    Raises:
+        SettingsError: the message has the variable or the secret, never a value.
+    """
+    from profiler.core.errors import UsageError
+    from profiler.otlp.otlp_settings import parse_headers, read_targets
+
+    values = {name: environment.get(name, "").strip() for name in _EXPORT_SETTINGS}
+    secret_id = environment.get("OTLP_SECRET_ID", "").strip()
+    signs_for_aws = _boolean(environment, "OTLP_AWS_AUTH")
+    try:
+        if secret_id and not values["OTLP_HEADERS"]:
+            values["OTLP_HEADERS"] = _export_headers(secret_id, fetch)
+            parse_headers(values["OTLP_HEADERS"], f"otlp_headers of the secret {secret_id}")
+        targets = read_targets(values, signs_for_aws=signs_for_aws)
+    except UsageError as error:
+        raise SettingsError(str(error)) from None
+    logs = targets.get("logs")
+    if not signs_for_aws or logs is None or any(name.lower() == "x-aws-log-group" for name, _ in logs.headers):
+        return targets
+    # CloudWatch Logs accepts log records only for a log stream; the function may write into its own.
+    own = (
+        ("x-aws-log-group", environment.get("AWS_LAMBDA_LOG_GROUP_NAME", "")),
+        ("x-aws-log-stream", environment.get("AWS_LAMBDA_LOG_STREAM_NAME", "")),
+    )
+    return {**targets, "logs": replace(logs, headers=(*logs.headers, *own))}
+
+
+def _export_headers(secret_id: str, fetch: Callable[[str], str]) -> str:
+    try:
+        headers = msgspec.json.decode(fetch(secret_id), type=_ExportSecret).otlp_headers
+    except (msgspec.DecodeError, UnicodeError):
+        headers = None
+    if not headers:
+        # Not "from": the decoder's message may quote the secret.
+        raise SettingsError(f"The secret {secret_id} is not JSON with otlp_headers.") from None
+    return headers
+
+
+def fetch_secret(name: str) -> str:
+    """Fetch the text of a Secrets Manager secret, or of a Parameter Store parameter for ``ssm:NAME``.
+
+    Raises:
+        SettingsError: the message has the secret, never its content.
+    """
+    from aws_lambda_powertools.utilities import parameters  # slow to import, and needed only for secrets
+    from aws_lambda_powertools.utilities.parameters.constants import DEFAULT_PROVIDERS
+
+    try:
+        if name.startswith(_PARAMETER_PREFIX):
+            parameter = name.removeprefix(_PARAMETER_PREFIX)
+            if "ssm" not in DEFAULT_PROVIDERS:
+                DEFAULT_PROVIDERS["ssm"] = parameters.SSMProvider(boto_config=bounded_config())
+            return str(parameters.get_parameter(parameter, decrypt=True, max_age=_SECRET_CACHE_SECONDS))
+        if "secrets" not in DEFAULT_PROVIDERS:
+            DEFAULT_PROVIDERS["secrets"] = parameters.SecretsProvider(boto_config=bounded_config())
+        secret: str | bytes = parameters.get_secret(name, max_age=_SECRET_CACHE_SECONDS)
+        return secret.decode() if isinstance(secret, bytes) else secret
+    except parameters.GetParameterError as error:
+        raise SettingsError(
+            f"The secret {name} cannot be read ({type(error.__cause__ or error).__name__}): "
+            "check its name and that the function's role may read it."
+        ) from error
+
+
+def read_credentials(name: str, fetch: Callable[[str], str]) -> Credentials:
+    """Read the credentials in a secret: JSON with ``api_key``, or with ``username`` and ``password``.
+
+    An empty value counts as unset.
+
+    Raises:
+        SettingsError: the message has the secret, never its content.
+    """
+    try:
+        secret = msgspec.json.decode(fetch(name), type=_Secret)
+    except (msgspec.DecodeError, UnicodeError):
+        # Not "from": the decoder's message may quote the secret.
+        raise SettingsError(f"The secret {name} is not JSON with api_key, or username and password.") from None
+    credentials = Credentials(
+        api_key=secret.api_key or None, username=secret.username or None, password=secret.password or None
+    )
+    if credentials.api_key is None and credentials.basic is None:
+        raise SettingsError(f"The secret {name} contains neither api_key, nor username and password.")
+    return credentials

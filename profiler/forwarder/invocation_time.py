@@ -1,0 +1,120 @@
+"""One Lambda invocation: its remaining time, retries until its deadline, and the log levels of the libraries."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from msgspec import Struct
+
+# Reserved at the end of an invocation for the failure store and the response.
+RESERVED_SECONDS = 3.0
+_MIN_REQUEST_SECONDS = 1.0
+_MAX_DOUBLINGS = 10
+_MS_PER_SECOND = 1000
+_LIBRARY_LEVELS = {
+    "boto3": logging.INFO,
+    "botocore": logging.INFO,
+    "urllib3": logging.INFO,
+    "elastic_transport": logging.INFO,
+    "elasticsearch": logging.INFO,
+    "opensearch": logging.INFO,
+    "opensearchpy.trace": logging.WARNING,
+}
+
+
+def configure_library_logging() -> None:
+    """Stop libraries from logging what they send and receive: secrets from AWS, signatures, documents.
+
+    They log these at level DEBUG (one of them at INFO), and a function's log level is the level of the root logger,
+    which applies to all of them. A logger with its own level keeps it.
+    """
+    for name, level in _LIBRARY_LEVELS.items():
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(level)
+
+
+class Context(Protocol):
+    """The part of Lambda's context object that is used here."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Return the milliseconds until Lambda ends the invocation."""
+        ...
+
+
+class TimeBudget(Protocol):
+    """The time that is left for some work, and a way to wait."""
+
+    def remaining_seconds(self) -> float:
+        """Return the remaining seconds; negative after the deadline."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class InvocationTime:
+    """The remaining time of one invocation, without a part that is reserved for other work."""
+
+    def __init__(self, context: Context, reserved_seconds: float = 0) -> None:
+        self._context = context
+        self._reserved_seconds = reserved_seconds
+
+    def remaining_seconds(self) -> float:
+        """Return the remaining seconds; negative after the deadline."""
+        return self._context.get_remaining_time_in_millis() / _MS_PER_SECOND - self._reserved_seconds
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+
+def sleep_before_deadline(budget: TimeBudget, seconds: float, *, reserved_seconds: float) -> bool:
+    """Wait, but only if ``reserved_seconds`` are left afterwards. Returns False, without waiting, if not."""
+    if budget.remaining_seconds() - seconds < reserved_seconds:
+        return False
+    budget.sleep(seconds)
+    return True
+
+
+class RetryBackoff(Struct):
+    """Retries of one operation until the deadline: request timeouts, and pauses that grow exponentially with jitter.
+
+    Attributes:
+        budget: the time for all attempts; the last ``RESERVED_SECONDS`` are not used.
+        jitter: returns a number from 0 to 1, which spreads the pauses between half and all of their length.
+        initial_seconds: half of the first pause without jitter; every further pause is twice as long.
+        max_seconds: the longest pause.
+        max_request_seconds: the longest timeout of a request.
+    """
+
+    budget: TimeBudget
+    jitter: Callable[[], float]
+    initial_seconds: float
+    max_seconds: float
+    max_request_seconds: float
+    _failures: int = 0
+
+    def request_timeout_seconds(self) -> float | None:
+        """Return the timeout of the next request; None if there is not enough time for a request."""
+        left_seconds = self.budget.remaining_seconds() - RESERVED_SECONDS
+        return None if left_seconds < _MIN_REQUEST_SECONDS else min(left_seconds, self.max_request_seconds)
+
+    def wait(self, *, min_seconds: float = 0.0) -> bool:
+        """Wait after a failed attempt, at least ``min_seconds``.
+
+        Returns:
+            False, without waiting, if there is not enough time for another request.
+        """
+        self._failures += 1
+        longest_seconds = min(self.initial_seconds * 2.0 ** min(self._failures, _MAX_DOUBLINGS), self.max_seconds)
+        pause_seconds = max(longest_seconds * (0.5 + self.jitter() / 2), min_seconds)
+        return sleep_before_deadline(
+            self.budget, pause_seconds, reserved_seconds=RESERVED_SECONDS + _MIN_REQUEST_SECONDS
+        )
+
+    def reset(self) -> None:
+        """Start with the shortest pause again, after an attempt that succeeded."""
+        self._failures = 0

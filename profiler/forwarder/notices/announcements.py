@@ -1,0 +1,268 @@
+"""A notification's content, and its posting to each channel, once."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.aws_clients import bounded_config
+from profiler.core.timestamps import format_datetime
+from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, InProgressError
+from profiler.forwarder.documents import schedule_notice_id
+from profiler.forwarder.run_links import RunLinks, links_of_report, links_of_stopped_task
+from profiler.forwarder.task.find_report import ReportLine
+from profiler.forwarder.task.task_containers import LogStream
+from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
+from profiler.record.record_model import Cost, Metrics, Number, Record
+from profiler.record.task_end import Outcome
+from profiler.record.task_event import StoppedTask
+
+_S = TypeVar("_S", bound=Struct)
+_Result = TypeVar("_Result", bool, str)
+ChannelKind = Literal["success", "failure"]
+# Runs the work at most once for a key: (key, work).
+Idempotently = Callable[[str, Callable[[], bool]], bool]
+
+_RETENTION_SECONDS = 7 * 24 * 60 * 60
+_KEY_ATTRIBUTE, _EXPIRY_ATTRIBUTE = "id", "expiration"
+
+
+class UnusualMeasure(Struct, frozen=True, kw_only=True):
+    """A metric of the record in which a success lies far outside its family, and the median of the family's runs."""
+
+    metric: str
+    value: Number
+    usual: Number
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    """The run compared with recent runs of its family: the duration in words, and whether it took notably longer.
+
+    ``unusual`` are the measures of a success that did much less or much more than its family usually does.
+    """
+
+    text: str
+    is_slow: bool = False
+    unusual: tuple[UnusualMeasure, ...] = ()
+
+
+class MemoryRetry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A sentence about the retry of a run that was killed for memory, and the ids of the other task if it has one.
+
+    ``retried_as`` is the task that was started again; ``retry_of`` is the task of which this one is the retry.
+    """
+
+    sentence: str
+    retried_as: str | None = None
+    retry_of: str | None = None
+
+
+class EndedTask(Struct, frozen=True, kw_only=True):
+    """One stopped task.
+
+    ``container`` is the name of the batch container; ``report_line`` is its report or checkpoint, and ``log`` is its
+    log stream. ``labels`` are its Docker labels. ``log_lines`` are the last lines of the batch, the newest one last.
+    ``comparison`` is None if there are too few recent runs of the family. ``retry`` is None without a retry.
+    """
+
+    task: StoppedTask
+    outcome: Outcome
+    container: str | None = None
+    report_line: ReportLine | None = None
+    log: LogStream | None = None
+    labels: Mapping[str, str] = {}
+    log_lines: tuple[str, ...] = ()
+    comparison: Comparison | None = None
+    retry: MemoryRetry | None = None
+
+    @property
+    def family(self) -> str:
+        """The family of the task definition."""
+        return self.task.family or "unknown"
+
+    @property
+    def record(self) -> Record | None:
+        """The record of the report or checkpoint."""
+        return None if self.report_line is None else self.report_line.report.record
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics of the record, with the duration of the run. Only a report has the billed duration."""
+        metrics = Metrics() if self.record is None else self.record.metrics
+        billed_ms = metrics.billed_duration_ms if self.is_complete else None
+        return replace(metrics, duration_ms=self.duration_ms, billed_duration_ms=billed_ms)
+
+    @property
+    def cost(self) -> Cost | None:
+        """The cost of the run, which only a report has."""
+        return self.record.cost if self.record is not None and self.is_complete else None
+
+    @property
+    def went_wrong(self) -> bool:
+        """Whether the run failed or took notably longer than its family's recent runs."""
+        return self.outcome.status == "failure" or (self.comparison is not None and self.comparison.is_slow)
+
+    @property
+    def unusual(self) -> tuple[UnusualMeasure, ...]:
+        """The measures in which a success lies far outside its family."""
+        return () if self.comparison is None else self.comparison.unusual
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is a report of the whole run, not a checkpoint or the event alone."""
+        return self.report_line is not None and self.report_line.is_final
+
+    @property
+    def duration_ms(self) -> float | None:
+        """The duration of the run: the report's; the event's without one, and for a run that was stopped."""
+        reported = None
+        if self.record is not None and self.is_complete and self.record.status != "stopped":
+            reported = self.record.metrics.duration_ms
+        return self.task.duration_ms if reported is None else reported
+
+    @property
+    def reason(self) -> str | None:
+        """The text from ECS; None for a success, unless memory ran out."""
+        is_plain_success = self.outcome.status == "success" and not self.outcome.out_of_memory
+        return None if is_plain_success else self.outcome.reason
+
+    @property
+    def finished_at(self) -> str | None:
+        """The end of the run: the report's, else the event's."""
+        ended = self.task.execution_stopped_at or self.task.stopped_at
+        reported = self.record.finished_at if self.record is not None and self.is_complete else None
+        return reported or (None if ended is None else format_datetime(ended))
+
+    def links(self, kibana_url: str | None) -> RunLinks:
+        """The addresses of the run: its report's, as in the document; else the event's."""
+        of_event = links_of_stopped_task(self.task, self.log, kibana_url)
+        if self.report_line is None or not self.is_complete:
+            return of_event
+        return completed(links_of_report(self.report_line.report, kibana_url), of_event)
+
+
+def completed(value: _S, other: _S) -> _S:
+    """Return the value with the fields of the other where its own are unknown."""
+    unknown = [name for name in value.__struct_fields__ if getattr(value, name) is None]
+    return replace(value, **{name: getattr(other, name) for name in unknown})
+
+
+Announcement: TypeAlias = EndedTask | NoticeLine | ScheduleNoticeLine
+
+
+class NoticeChannel(Protocol):
+    """Announces stopped tasks, and notices of running tasks and of schedules.
+
+    A new channel is a class with these members, that ``configured_channels`` adds to its list.
+    """
+
+    @property
+    def name(self) -> str:
+        """A part of the idempotency key: never change it."""
+        ...
+
+    @property
+    def is_selective(self) -> bool:
+        """Whether NOTIFY, NOTIFY_FAMILIES and NOTIFY_SERVICES select the tasks; False: all tasks."""
+        ...
+
+    def accepts(self, kind: ChannelKind) -> bool:
+        """Whether the channel is configured for successes, or for everything else. Raises SettingsError."""
+        ...
+
+    def post(self, announcement: Announcement, kind: ChannelKind) -> None:
+        """Post the announcement. Raises DeliveryError if it was not accepted; Lambda must retry the event."""
+        ...
+
+
+def announce(
+    channels: Sequence[NoticeChannel],
+    announcement: Announcement,
+    kind: ChannelKind,
+    once: Idempotently,
+    errors: list[ForwarderError],
+) -> tuple[str, ...]:
+    """Post the announcement to each channel that accepts its kind, at most once for each channel.
+
+    A channel that fails does not prevent the others: its error is added to ``errors``.
+
+    Returns:
+        The names of the channels that have the announcement, now or since an earlier invocation.
+    """
+    posted = []
+    for channel in channels:
+        try:
+            if channel.accepts(kind):
+                once(f"{announcement_key(announcement)}#{channel.name}", _posting(channel, announcement, kind))
+                posted.append(channel.name)
+        except ForwarderError as error:
+            errors.append(error)
+    return tuple(posted)
+
+
+def announcement_key(announcement: Announcement) -> str:
+    """Return the key of an announcement: a task's end, a kind of notice of a run, or the outcome of a due time.
+
+    Keys are stored for days: never change them.
+    """
+    if isinstance(announcement, EndedTask):
+        return announcement.task.arn
+    notice = announcement.notice
+    if isinstance(announcement, NoticeLine):
+        record = announcement.record
+        return f"{record.task_arn or record.task_id}#{record.container.name}#{notice.kind}"
+    return f"schedule#{schedule_notice_id(announcement)}"
+
+
+def _posting(channel: NoticeChannel, announcement: Announcement, kind: ChannelKind) -> Callable[[], bool]:
+    def post() -> bool:
+        channel.post(announcement, kind)
+        return True
+
+    return post
+
+
+def run_idempotently(
+    table: str | None,
+    context: Any,  # noqa: ANN401  Lambda's context
+    key: str,
+    work: Callable[[], _Result],
+) -> _Result:
+    """Run ``work`` unless it succeeded before for this key; return its result, now or of the earlier run.
+
+    Args:
+        table: the DynamoDB table that stores the results for seven days; None: the work runs each time.
+        context: Lambda's context; Powertools derives the time limit of a running attempt from it.
+        key: the key in the table.
+        work: an error that it raises releases the key, so that a retry runs it again.
+
+    Raises:
+        InProgressError: another invocation is running the work.
+        DeliveryError: the table cannot be used.
+    """
+    if table is None:
+        return work()
+    from aws_lambda_powertools.utilities import idempotency  # slow to import, and needed only with a table
+    from aws_lambda_powertools.utilities.idempotency import exceptions
+
+    layer = idempotency.DynamoDBPersistenceLayer(
+        table_name=table, key_attr=_KEY_ATTRIBUTE, expiry_attr=_EXPIRY_ATTRIBUTE, boto_config=bounded_config()
+    )
+    config = idempotency.IdempotencyConfig(expires_after_seconds=_RETENTION_SECONDS, lambda_context=context)
+
+    def run_work(*, notice_key: str) -> _Result:
+        assert notice_key == key  # noqa: S101  Powertools reads the key from the argument
+        return work()
+
+    try:
+        guarded: Callable[..., _Result] = idempotency.idempotent_function(
+            run_work, data_keyword_argument="notice_key", persistence_store=layer, config=config
+        )
+        return guarded(notice_key=key)
+    except exceptions.IdempotencyAlreadyInProgressError as error:
+        raise InProgressError("Another invocation is posting this task's notification.") from error
+    except exceptions.IdempotencyPersistenceLayerError as error:
+        raise DeliveryError(
+            f"The table {table} cannot be used: check IDEMPOTENCY_TABLE and that the function's role may write to it."
+        ) from error

@@ -1,0 +1,287 @@
+"""Ended runs and notices as data for other programs: details of EventBridge events, and the ``task.ended`` line."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from profiler.core.ecs_terms import cluster_name
+from profiler.core.text import on_one_line
+from profiler.core.timestamps import format_datetime
+from profiler.forwarder.notices import value_formats
+from profiler.forwarder.notices.announcements import Announcement, EndedTask, UnusualMeasure
+from profiler.forwarder.run_links import RunLinks, links_of_notice, links_of_schedule_notice
+from profiler.record.activity_model import TimeBreakdown
+from profiler.record.notice_model import (
+    Notice,
+    NoticedSchedule,
+    NoticeLine,
+    ScheduleNotice,
+    ScheduleNoticeLine,
+)
+from profiler.record.record_model import Cost, Metrics, Recommendation
+from profiler.record.run_outcome import PREDICATES, EndStatus, StopCategory, describe_exit_code
+
+LINE_TYPE = "task.ended"
+# The limit of a text. The texts of these fields may be longer.
+_MAX_LENGTH = 400
+_MAX_LENGTHS = dict.fromkeys(("text", "message", "reason", "stopped_reason"), 1024)
+_MAX_URL_LENGTH = 2048
+_MAX_ITEMS = 5
+_MAX_SIZES = 16
+_MAX_SIZE_LENGTH = 64
+_MAX_TARGETS = 3
+# Other control characters become spaces in every text.
+_ESCAPED_IN_JSON = str.maketrans({'"': "'", "\\": "/"})
+_RUN_PREDICATES = {
+    "stuck": "seems to be stuck",
+    "overdue": "runs longer than expected",
+    "memory": "is running out of memory",
+    "disk": "is running out of disk space",
+}
+_SCHEDULE_PREDICATES = {
+    "missed": "did not run",
+    "late": "started late",
+    "overlapped": "started while its previous run was running",
+    "slow": "takes longer than usual",
+}
+_MAX_MINUTES = 60 * 24 * 365
+_UNKNOWN = "unknown"
+_Data = TypeVar("_Data", bound=Struct)
+
+
+class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """One ended run. What is unknown is left out.
+
+    ``text`` is one sentence about the run, or two: the second contains what a failed or slow run waited for most of the
+    time. It contains no quotation mark, backslash or control character: the input transformers of EventBridge insert
+    texts as they are, so that these would break the JSON of a template. ``container`` is the name of the batch
+    container. ``stopCategory`` is the cause of the end, ``stoppedReason`` the text from ECS. ``metrics``, ``cost`` and
+    ``recommendation`` come from the run's report; without a report, ``metrics`` has the numbers of the last checkpoint,
+    or only the duration, and ``cost`` is left out. ``timeBreakdown`` comes from the report or the checkpoint, with at
+    most three targets. ``unusual`` are the metrics in which a success lies far outside its family, with the median of
+    the family's recent successes.
+    """
+
+    text: str
+    task_id: str
+    task_arn: str | None = None
+    cluster: str | None = None
+    family: str
+    revision: str | None = None
+    container: str | None = None
+    status: EndStatus
+    stop_category: StopCategory
+    stopped_reason: str | None = None
+    exit_code: int | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    metrics: Metrics | None = None
+    time_breakdown: TimeBreakdown | None = None
+    cost: Cost | None = None
+    recommendation: Recommendation | None = None
+    unusual: tuple[UnusualMeasure, ...] = ()
+    links: RunLinks | None = None
+
+
+class EndedLine(EndedRun, frozen=True, kw_only=True, tag_field="type", tag=LINE_TYPE):
+    """The same run as a line of the function's log."""
+
+
+class BusEvent(Struct, frozen=True, kw_only=True):
+    """The content of an event: its type, its detail, and the task that is its resource."""
+
+    detail_type: str
+    detail: Struct
+    task_arn: str | None = None
+
+
+def bus_event(announcement: Announcement, *, kibana_url: str | None) -> BusEvent:
+    """Return the event of an announcement."""
+    if isinstance(announcement, EndedTask):
+        run = ended_run(announcement, kibana_url=kibana_url)
+        return BusEvent(detail_type="Task Run Ended", detail=run, task_arn=announcement.task.arn)
+    if isinstance(announcement, NoticeLine):
+        notice = run_notice(announcement, kibana_url=kibana_url)
+        return BusEvent(detail_type="Task Run Notice", detail=notice, task_arn=notice.task_arn)
+    return BusEvent(detail_type="Schedule Notice", detail=schedule_notice(announcement, kibana_url=kibana_url))
+
+
+def ended_run(notice: EndedTask, *, kibana_url: str | None) -> EndedRun:
+    """Return the run of a notice, with all texts truncated; its JSON is smaller than 32 KB."""
+    started_at = notice.task.started_at
+    run = EndedRun(
+        text=_sentence(notice),
+        task_id=notice.task.id,
+        task_arn=notice.task.arn,
+        cluster=notice.task.cluster,
+        family=notice.family,
+        revision=notice.task.revision,
+        container=notice.container,
+        status=notice.outcome.status,
+        stop_category=notice.outcome.category,
+        stopped_reason=notice.reason or None,
+        exit_code=notice.outcome.exit_code,
+        started_at=None if started_at is None else format_datetime(started_at),
+        finished_at=notice.finished_at,
+        metrics=None if notice.metrics == Metrics() else notice.metrics,
+        time_breakdown=_time_breakdown(notice),
+        cost=notice.cost,
+        recommendation=None if notice.record is None else notice.record.recommendation,
+        unusual=notice.unusual,
+        links=notice.links(kibana_url),
+    )
+    return _bounded(run)
+
+
+def _sentence(notice: EndedTask) -> str:
+    """Return a sentence such as "nightly:5 failed with exit code 1: out of disk.", and one about its longest wait."""
+    revision = notice.task.revision
+    name = notice.family if revision is None else f"{notice.family}:{revision}"
+    code = value_formats.known(describe_exit_code, notice.outcome.exit_code or None)
+    exit_code = "" if code is None else f" with exit code {code}"
+    reason = f": {notice.reason.strip().rstrip('.')}" if notice.reason else ""
+    unusual, wait = value_formats.unusual(notice), value_formats.longest_wait(notice)
+    predicate = PREDICATES[notice.outcome.status] if unusual is None else f"ended with success, but {unusual}"
+    more = (wait, None if notice.retry is None else notice.retry.sentence)
+    return " ".join([f"{name} {predicate}{exit_code}{reason}.", *(sentence for sentence in more if sentence)])
+
+
+def _time_breakdown(notice: EndedTask) -> TimeBreakdown | None:
+    breakdown = None if notice.record is None else notice.record.time_breakdown
+    return None if breakdown is None else replace(breakdown, waiting_for=breakdown.waiting_for[:_MAX_TARGETS])
+
+
+def _bounded(data: _Data) -> _Data:
+    """Return the data with each text truncated and embeddable, and without the ends of long lists."""
+    return replace(
+        data,
+        **{
+            name: _bounded_value(getattr(data, name), _MAX_LENGTHS.get(name, _MAX_LENGTH))
+            for name in data.__struct_fields__
+        },
+    )
+
+
+def _bounded_value(value: object, max_length: int) -> object:
+    if isinstance(value, str):
+        return _embeddable(value, max_length)
+    if isinstance(value, RunLinks):
+        return _known_links(value)
+    if isinstance(value, Struct):
+        return _bounded(value)
+    if isinstance(value, tuple):
+        return tuple(_bounded_value(item, max_length) for item in value[:_MAX_ITEMS])
+    if isinstance(value, Mapping):
+        return {name: item for name, item in list(value.items())[:_MAX_SIZES] if len(name) <= _MAX_SIZE_LENGTH}
+    return value
+
+
+def _embeddable(text: str, max_length: int) -> str:
+    """Return the text on one line, truncated, and without the characters that need an escape in JSON."""
+    return on_one_line(text[:max_length].translate(_ESCAPED_IN_JSON)).strip()
+
+
+def _known_links(links: RunLinks) -> RunLinks | None:
+    """Return the addresses without those that are too long; None if nothing is left."""
+    too_long = {name: None for name, url in asdict(links).items() if url is not None and len(url) > _MAX_URL_LENGTH}
+    known = replace(links, **too_long)
+    return None if known == RunLinks() else known
+
+
+class RunNotice(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A notice of a running task. What is unknown is left out.
+
+    ``text`` is what the run does, and the notice's sentence with the numbers. No text has a quotation mark, backslash
+    or control character: input transformers insert texts as they are. ``notice.kind`` is
+    ``stuck``, ``overdue``, ``memory``, ``disk``, or one that a newer monitor knows; ``notice.since`` is the time from
+    which on its condition was met. ``container`` is the name of the batch container. ``metrics`` are those so far.
+    """
+
+    text: str
+    task_id: str
+    task_arn: str | None = None
+    cluster: str | None = None
+    family: str
+    revision: str | None = None
+    container: str | None = None
+    notice: Notice
+    started_at: str | None = None
+    metrics: Metrics | None = None
+    links: RunLinks | None = None
+
+
+class ScheduleNoticeDetail(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """A notice of a schedule. What is unknown is left out.
+
+    ``text`` is the notice's sentence, with the limits of ``text`` in an ended run. ``notice.kind`` is ``missed``,
+    ``late``, ``overlapped``, ``slow``, or one that a newer function knows; ``notice.dueAt`` is the due time,
+    ``notice.taskId`` the task concerned. ``schedule.kind`` is ``schedule`` or ``rule``; ``schedule.group`` is the
+    schedule group or the event bus.
+    """
+
+    text: str
+    schedule: NoticedSchedule
+    notice: ScheduleNotice
+    cluster: str | None = None
+    family: str | None = None
+    links: RunLinks | None = None
+
+
+# The types of the details that have a JSON Schema in docs/, and its title, by the name of its file.
+DETAILS: Mapping[str, tuple[type[Struct], str]] = {
+    "task-run-ended": (EndedRun, "Detail of the event Task Run Ended"),
+    "task-run-notice": (RunNotice, "Detail of the event Task Run Notice"),
+    "schedule-notice": (ScheduleNoticeDetail, "Detail of the event Schedule Notice"),
+}
+
+
+def run_notice(line: NoticeLine, *, kibana_url: str | None) -> RunNotice:
+    """Return the event's detail, with all texts truncated; its JSON is smaller than 32 KB."""
+    record = line.record
+    notice = RunNotice(
+        text=f"{run_title(line)}. {line.notice.message}",
+        task_id=record.task_id,
+        task_arn=record.task_arn,
+        cluster=cluster_name(record.cluster),
+        family=record.family or _UNKNOWN,
+        revision=record.revision,
+        container=record.container.name,
+        notice=line.notice,
+        started_at=record.started_at,
+        metrics=record.metrics,
+        links=links_of_notice(line, kibana_url),
+    )
+    return _bounded(notice)
+
+
+def schedule_notice(line: ScheduleNoticeLine, *, kibana_url: str | None) -> ScheduleNoticeDetail:
+    """Return the event's detail, with all texts truncated; its JSON is smaller than 32 KB."""
+    notice = ScheduleNoticeDetail(
+        text=line.notice.message or schedule_title(line),
+        schedule=line.schedule,
+        notice=line.notice,
+        cluster=cluster_name(line.cluster),
+        family=line.family,
+        links=links_of_schedule_notice(line, kibana_url),
+    )
+    return _bounded(notice)
+
+
+def run_title(line: NoticeLine) -> str:
+    """Return the notice in short, such as "nightly-etl:5 has been stuck for 30 minutes"; the texts are not escaped."""
+    record, notice = line.record, line.notice
+    name = record.family or _UNKNOWN
+    if record.revision:
+        name = f"{name}:{record.revision}"
+    minutes = None if notice.evidence is None else notice.evidence.minutes
+    if notice.kind == "stuck" and minutes is not None and 0 < minutes <= _MAX_MINUTES:
+        return f"{name} has been stuck for {minutes:.0f} minutes"
+    return f"{name} {_RUN_PREDICATES.get(notice.kind, f'has a notification of kind {notice.kind}')}"
+
+
+def schedule_title(line: ScheduleNoticeLine) -> str:
+    """Return the outcome of the schedule, such as "nightly-etl did not run"; the texts are not escaped."""
+    kind = line.notice.kind
+    return f"{line.schedule.name} {_SCHEDULE_PREDICATES.get(kind, f'has a notification of kind {kind}')}"

@@ -1,0 +1,203 @@
+"""Compares a run with the recent successful runs of its family: its duration, its processor, and how much it did.
+
+A batch that does nothing can end with exit code 0. Such a success differs from its family in several measures.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.ecs_terms import arn_account
+from profiler.core.json_fields import Json, mapping, mappings, number, text
+from profiler.forwarder.delivery_errors import SearchClusterError
+from profiler.forwarder.notices.announcements import Comparison, EndedTask, UnusualMeasure
+from profiler.forwarder.search_cluster.interface import SearchCluster, terms
+from profiler.record.hardware import processor_difference
+from profiler.record.record_model import Processor, Record
+from profiler.record.units import MIB, as_number
+
+COMPARISON_SECONDS = 5.0
+# A value that occurs once in a month of daily runs, or once in a day of hourly runs, is usual.
+MAX_RUNS = 40
+MIN_RUNS = 8
+_MAX_DURATIONS = 20
+_MIN_DURATIONS = 5
+_NOTABLE_RATIO = 1.5
+_MIN_UNUSUAL = 2
+_MAX_DEVIATIONS = 6
+_MIN_RATIO = 3
+_MIN_RATIO_TO_ALL = 2
+# Each measure, its JSON name in the record, and an amount: values far below it count as equal.
+_MEASURES: Mapping[str, tuple[str, float]] = {
+    "duration_ms": ("durationMs", 1000),
+    "cpu_seconds": ("cpuSeconds", 0.1),
+    "block_read_bytes": ("blockReadBytes", MIB),
+    "block_write_bytes": ("blockWriteBytes", MIB),
+}
+_FIELDS = (
+    "usage.duration_ms",
+    "usage.cpu.seconds",
+    "usage.block.read_bytes",
+    "usage.block.write_bytes",
+    "task.complete",
+    "orchestrator.cluster.name",
+    "host.cpu.model",
+)
+
+# The values of a run by the names of ``_MEASURES``; None if unknown.
+Measures = Mapping[str, float | None]
+
+
+class _Run(Struct, frozen=True, kw_only=True):
+    """An earlier run. ``measures`` is empty without a complete report."""
+
+    cluster: Json
+    processor: str | None
+    duration_ms: float | None
+    measures: Measures
+
+
+def compare(
+    cluster: SearchCluster, notice: EndedTask, *, prefix: str, timeout_seconds: float = COMPARISON_SECONDS
+) -> Comparison | None:
+    """Compare the run with the family's recent successful runs, which one search returns.
+
+    The family's runs are the runs in the same account and Region. If there are enough of them, only runs in the same
+    ECS cluster count. If the processor differs from the latest run's, the text contains both.
+
+    Returns:
+        None without a duration, with fewer than 5 runs, or if the search cluster does not respond in time.
+    """
+    duration_ms = notice.duration_ms
+    if duration_ms is None or duration_ms <= 0:
+        return None
+    try:
+        response = cluster.search(f"{prefix}-reports-*", _recent_runs_query(notice), timeout_seconds)
+    except SearchClusterError:
+        return None
+    runs = [_run(mapping(hit.get("_source"))) for hit in mappings(mapping(response.get("hits")).get("hits"))]
+    timed = [run for run in runs[:_MAX_DURATIONS] if run.duration_ms is not None]
+    durations = [run.duration_ms or 0 for run in _in_cluster(timed, notice.task.cluster, _MIN_DURATIONS)]
+    if len(durations) < _MIN_DURATIONS:
+        return None
+    ratio = duration_ms / median(durations)
+    sentences = (_sentence(ratio, len(durations)), _processor_sentence(notice.record, runs[0].processor))
+    return Comparison(
+        text=" ".join(filter(None, sentences)),
+        is_slow=ratio >= _NOTABLE_RATIO,
+        unusual=_unusual_measures(notice, runs),
+    )
+
+
+def _recent_runs_query(notice: EndedTask) -> dict[str, object]:
+    """Build the query for the newest successful runs of the family; those in the same ECS cluster come first."""
+    values = {
+        "task.family": notice.family,
+        "task.status": "success",
+        "cloud.account.id": arn_account(notice.task.arn),
+        "cloud.region": notice.task.region,
+    }
+    query: dict[str, object] = {
+        "filter": terms(values),
+        "must_not": [{"term": {"task.id": notice.task.id}}],
+    }
+    if notice.task.cluster is not None:
+        query["should"] = [{"constant_score": {"filter": {"term": {"orchestrator.cluster.name": notice.task.cluster}}}}]
+    return {
+        "size": MAX_RUNS,
+        "_source": list(_FIELDS),
+        "query": {"bool": query},
+        "sort": [{"_score": {"order": "desc"}}, {"@timestamp": {"order": "desc", "unmapped_type": "date"}}],
+    }
+
+
+def _run(source: Mapping[str, Json]) -> _Run:
+    usage = mapping(source.get("usage"))
+    block = mapping(usage.get("block"))
+    duration_ms = number(usage.get("duration_ms"))
+    measures = {
+        "duration_ms": duration_ms,
+        "cpu_seconds": _amount(mapping(usage.get("cpu")).get("seconds")),
+        "block_read_bytes": _amount(block.get("read_bytes")),
+        "block_write_bytes": _amount(block.get("write_bytes")),
+    }
+    return _Run(
+        cluster=mapping(mapping(source.get("orchestrator")).get("cluster")).get("name"),
+        processor=text(mapping(mapping(source.get("host")).get("cpu")).get("model")),
+        duration_ms=duration_ms,
+        measures=measures if mapping(source.get("task")).get("complete") is True else {},
+    )
+
+
+def _amount(value: Json) -> float | None:
+    return 0.0 if value == 0 else number(value)
+
+
+def _in_cluster(runs: Sequence[_Run], ecs_cluster: str | None, enough: int) -> Sequence[_Run]:
+    """Return the runs in the ECS cluster if there are enough of them, else all."""
+    same = [run for run in runs if run.cluster == ecs_cluster]
+    return same if len(same) >= enough else runs
+
+
+def _unusual_measures(notice: EndedTask, runs: Sequence[_Run]) -> tuple[UnusualMeasure, ...]:
+    """Compare the work of a success. The numbers of a checkpoint cover only a part of the run and are not compared."""
+    if notice.outcome.status != "success" or not notice.is_complete:
+        return ()
+    own = {name: _amount(getattr(notice.metrics, name)) for name in _MEASURES}
+    complete = [run for run in runs if run.measures]
+    return find_unusual(own, [run.measures for run in _in_cluster(complete, notice.task.cluster, MIN_RUNS)])
+
+
+def find_unusual(own: Measures, earlier: Sequence[Measures]) -> tuple[UnusualMeasure, ...]:
+    """Return the measures in which a run lies far outside the earlier ones; none if it is only one measure.
+
+    Such a value lies beyond median ± 6 × MAD (median absolute deviation) of the logarithms, and is below a third or
+    above three times the median. Many families have a larger run, for example once a week. Therefore, it must also be
+    below half or above twice of all earlier values. Only the latest one does not count, so that a second unusual run
+    in a row is found as well.
+
+    Args:
+        own: the measures of the run.
+        earlier: the measures of the earlier runs, the latest first.
+    """
+    found = []
+    for name, (json_name, small) in _MEASURES.items():
+        value = own.get(name)
+        values = [amount for run in earlier if (amount := run.get(name)) is not None]
+        if value is None or len(values) < MIN_RUNS:
+            continue
+        usual = median(values)
+        if _is_far(value, usual, values, small):
+            found.append(UnusualMeasure(metric=json_name, value=as_number(value) or 0, usual=as_number(usual) or 0))
+    return tuple(found) if len(found) >= _MIN_UNUSUAL else ()
+
+
+def _is_far(value: float, usual: float, earlier: Sequence[float], small: float) -> bool:
+    level, usual_level, *levels = (math.log(amount + small) for amount in (value, usual, *earlier))
+    middle = median(levels)
+    deviation = median(abs(other - middle) for other in levels)
+    beyond_all = level - max(levels[1:]) if level > usual_level else min(levels[1:]) - level
+    return (
+        abs(level - middle) > _MAX_DEVIATIONS * deviation
+        and abs(level - usual_level) > math.log(_MIN_RATIO)
+        and beyond_all > math.log(_MIN_RATIO_TO_ALL)
+    )
+
+
+def _processor_sentence(record: Record | None, model: str | None) -> str | None:
+    if record is None or model is None:
+        return None
+    other = replace(record, processor=Processor(model=model))
+    difference = processor_difference(record, other, "the last success")
+    return None if difference is None else f"It {difference}."
+
+
+def _sentence(ratio: float, runs: int) -> str:
+    if ratio >= _NOTABLE_RATIO:
+        return f"{ratio:.1f}× longer than the median of the last {runs} successful runs."
+    if ratio <= 1 / _NOTABLE_RATIO:
+        return f"{1 / ratio:.1f}× shorter than the median of the last {runs} successful runs."
+    return f"About as long as the median of the last {runs} successful runs."

@@ -1,0 +1,429 @@
+"""Builds the Slack messages of ended tasks and of notices: blocks within Slack's limits, of escaped texts."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from profiler.core.ecs_terms import cluster_name
+from profiler.core.text import as_sentence, on_one_line
+from profiler.core.timestamps import parse_datetime
+from profiler.forwarder.notices import value_formats
+from profiler.forwarder.notices.announcements import Announcement, EndedTask
+from profiler.forwarder.notices.event_details import run_title, schedule_title
+from profiler.forwarder.run_links import RunLinks, links_of_notice, links_of_schedule_notice
+from profiler.record.gpu_idle import gpu_idle_texts
+from profiler.record.hardware import gpu_totals, neuron_totals, visible_memory_advice
+from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
+from profiler.record.record_model import Distribution, MemoryKills, Metrics, Record, TaskSize
+from profiler.record.run_outcome import describe_exit_code
+from profiler.record.sparkline import LEAST_MB, LEAST_VCPU
+from profiler.record.spot_price import is_on_spot
+from profiler.record.units import format_duration, format_memory, format_usd, format_vcpu
+
+JsonObject = dict[str, Any]
+
+ELLIPSIS = "…"
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_FIRST_SUPPLEMENTARY = "\U00010000"
+# Slack's limits; Slack refuses a longer message (invalid_blocks).
+MAX_HEADER_LENGTH = 150
+MAX_SECTION_LENGTH = 3000
+MAX_URL_LENGTH = 3000
+# Limits for readability.
+MAX_NAME_LENGTH = 120
+MAX_SENTENCE_LENGTH = 400
+MAX_VALUE_LENGTH = 60
+_TAB_WIDTH = 4
+_BUTTONS = {"log_stream": "Log stream", "ecs_task": "ECS task", "kibana": "Kibana"}
+# A text is truncated to this length before it is sanitized, which bounds the time for it.
+_MAX_INPUT_LENGTH = 20_000
+_MAX_REVISION_LENGTH = 30
+_MAX_REASON_LENGTH = 1000
+_MAX_NAMES = 5
+_MAX_PROCESSES = 3
+_MAX_REASONS = 5
+_MAX_LOG_LINE_LENGTH = 300
+_LOG_TITLE, _CODE_FENCE = "*Last lines of the log*", "```"
+
+_NOT_MEASURED = Distribution()
+_SIGN = "⚠️ "
+_MAX_MESSAGE_LENGTH = 1000
+_MAX_FALLBACK_LENGTH = 400
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class SlackMessage(Struct, frozen=True, kw_only=True):
+    """A message to Slack. Notifications and screen readers use ``text`` instead of the blocks."""
+
+    text: str
+    blocks: list[JsonObject]
+
+
+def escape_text(text: str, max_length: int) -> str:
+    """Return ``text`` on one line, escaped, truncated to ``max_length`` UTF-16 units, but never within an entity."""
+    return _cut(" ".join(on_one_line(text[:_MAX_INPUT_LENGTH]).split()), max_length)
+
+
+def code_line(text: str, max_length: int) -> str:
+    """Return one line for a code block, with its indentation, escaped and truncated as by ``escape_text``.
+
+    A backtick, three of which would end the block, becomes an apostrophe.
+    """
+    return _cut(on_one_line(text[:_MAX_INPUT_LENGTH].expandtabs(_TAB_WIDTH)).rstrip().replace("`", "'"), max_length)
+
+
+def _cut(clean: str, max_length: int) -> str:
+    """Return the printable text escaped, truncated to ``max_length`` UTF-16 units, but never within an entity."""
+    if _escaped_length(clean) <= max_length:
+        return clean.translate(_ESCAPES)
+    left = max_length - len(ELLIPSIS)
+    for end, character in enumerate(clean):
+        left -= _escaped_length(character)
+        if left < 0:
+            return clean[:end].rstrip().translate(_ESCAPES) + ELLIPSIS
+    return clean.translate(_ESCAPES)
+
+
+def plain_text(text: str) -> JsonObject:
+    """Return a text object without formatting; ``:words:`` do not become emoji."""
+    return {"type": "plain_text", "text": text, "emoji": False}
+
+
+def mrkdwn(text: str) -> JsonObject:
+    """Return a text object with formatting, in which Slack does not turn addresses and names into links."""
+    return {"type": "mrkdwn", "text": text, "verbatim": True}
+
+
+def utf16_length(text: str) -> int:
+    """Return the length in UTF-16 units. Slack's unit is not documented; this is the larger of the two possible."""
+    return len(text) + sum(character >= _FIRST_SUPPLEMENTARY for character in text)
+
+
+def _escaped_length(text: str) -> int:
+    """Return the length in UTF-16 units after escaping."""
+    return utf16_length(text.translate(_ESCAPES))
+
+
+def buttons(links: RunLinks) -> JsonObject | None:
+    """Return a button for each known address."""
+    elements = [
+        {"type": "button", "action_id": action, "text": plain_text(_BUTTONS[action]), "url": url}
+        for action, url in asdict(links).items()
+        if url is not None and len(url) <= MAX_URL_LENGTH
+    ]
+    return {"type": "actions", "elements": elements} if elements else None
+
+
+def section(lines: Iterable[str], *, formatted: bool = False) -> JsonObject | None:
+    """Return a section with the lines that are not empty; a line that does not fit is left out."""
+    text = ""
+    for line in lines:
+        longer = f"{text}\n{line}" if text and line else text + line
+        if utf16_length(longer) <= MAX_SECTION_LENGTH:
+            text = longer
+    if not text:
+        return None
+    return {"type": "section", "text": mrkdwn(text) if formatted else plain_text(text)}
+
+
+def value_fields(named: Iterable[tuple[str, str | None]]) -> JsonObject | None:
+    """Return a section with the values that are known, each below its name."""
+    fields = [mrkdwn(f"*{name}*\n{short(value)}") for name, value in named if value]
+    return {"type": "section", "fields": fields} if fields else None
+
+
+def names_in_a_row(named: Iterable[tuple[str, str | None]]) -> str:
+    """Return the known names in a row, each after its label."""
+    texts = ((name, escape_text(value or "", MAX_NAME_LENGTH)) for name, value in named)
+    return "  ·  ".join(f"{name} {text}".strip() for name, text in texts if text)
+
+
+def context(text: str) -> JsonObject | None:
+    """Return a context block; None without text."""
+    return {"type": "context", "elements": [plain_text(text)]} if text else None
+
+
+def short(value: str | None) -> str:
+    """Return a value for a field, escaped and truncated."""
+    return escape_text(value or "", MAX_VALUE_LENGTH)
+
+
+def message_of(announcement: Announcement, *, kibana_url: str | None) -> SlackMessage:
+    """Build the message of an announcement. Never raises, because an error here would lose the notice."""
+    if isinstance(announcement, EndedTask):
+        return ended_task_message(announcement, kibana_url=kibana_url)
+    if isinstance(announcement, NoticeLine):
+        return run_notice_message(announcement, kibana_url=kibana_url)
+    return schedule_notice_message(announcement, kibana_url=kibana_url)
+
+
+def ended_task_message(notice: EndedTask, *, kibana_url: str | None) -> SlackMessage:
+    """Build the message of one stopped task."""
+    blocks = (
+        {"type": "header", "text": plain_text(_title(notice))},
+        context(_location(notice)),
+        _fields(notice),
+        section(usage_lines(notice.metrics, notice.record), formatted=True),
+        section(_cause_lines(notice)),
+        _log(notice.log_lines),
+        section(_advice(notice)),
+        section(_why(notice)),
+        context(_note(notice)),
+        buttons(notice.links(kibana_url)),
+    )
+    return SlackMessage(text=_fallback(notice), blocks=[block for block in blocks if block is not None])
+
+
+def _title(notice: EndedTask) -> str:
+    revision = "" if notice.task.revision is None else f":{notice.task.revision}"
+    tail = escape_text(revision, _MAX_REVISION_LENGTH)
+    head = f"{value_formats.title(notice)} · "
+    return head + escape_text(notice.family, MAX_HEADER_LENGTH - utf16_length(head) - utf16_length(tail)) + tail
+
+
+def _fallback(notice: EndedTask) -> str:
+    duration, outcome = value_formats.known(format_duration, notice.duration_ms), notice.outcome
+    parts = (
+        _title(notice),
+        None if duration is None else f"after {duration}",
+        None
+        if outcome.exit_code is None
+        else f"exit code {short(value_formats.known(describe_exit_code, outcome.exit_code))}",
+        "out of memory" if outcome.category == "oom" else None,
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def _location(notice: EndedTask) -> str:
+    named = (
+        ("cluster", notice.task.cluster),
+        ("", notice.task.region),
+        ("task", notice.task.id),
+        ("container", notice.container),
+    )
+    return names_in_a_row(named)
+
+
+def _fields(notice: EndedTask) -> JsonObject | None:
+    started = notice.task.started_at
+    named = (
+        ("Duration", value_formats.known(format_duration, notice.duration_ms)),
+        ("Billed", _billed(notice)),
+        ("Exit code", value_formats.known(describe_exit_code, notice.outcome.exit_code)),
+        ("Started", None if started is None else f"{started:%Y-%m-%d %H:%M:%S} UTC"),
+    )
+    return value_fields(named)
+
+
+def _billed(notice: EndedTask) -> str:
+    cost = value_formats.known(format_usd, None if notice.cost is None else notice.cost.usd)
+    is_least = is_on_spot(notice.cost)
+    parts = (
+        value_formats.known(format_duration, notice.metrics.billed_duration_ms),
+        None if cost is None else f"{'≥ ' if is_least else ''}{cost}{' (Spot)' if is_least else ''}",
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def usage_lines(metrics: Metrics, record: Record | None) -> list[str]:
+    """Return the run's usage of CPU, memory and accelerators, as far as known."""
+    cpu = metrics.cpu_utilization_percent or _NOT_MEASURED
+    memory = metrics.memory_utilization_percent or _NOT_MEASURED
+    cpu_used = value_formats.usage(cpu.avg, cpu.max, size=value_formats.known(format_vcpu, metrics.vcpu_size))
+    memory_used = value_formats.usage(
+        memory.avg,
+        memory.max,
+        peak=value_formats.peak(metrics),
+        size=value_formats.known(format_memory, metrics.memory_size_mb),
+    )
+    series = None if record is None else record.series
+    return [
+        f"*CPU*  {cpu_used}" if cpu_used else "",
+        _code("" if series is None else value_formats.series(series.vcpu_used or (), metrics.vcpu_size, LEAST_VCPU)),
+        f"*Memory*  {memory_used}" if memory_used else "",
+        _code(
+            ""
+            if series is None
+            else value_formats.series(series.memory_used_mb or (), metrics.memory_size_mb, LEAST_MB)
+        ),
+        *([] if record is None else [*_accelerators(record), _largest_processes(record)]),
+    ]
+
+
+def _accelerators(record: Record) -> Iterator[str]:
+    gpus, neuron = gpu_totals(record.gpus), neuron_totals(record.neuron)
+    if gpus is not None and gpus.count:
+        yield value_formats.accelerators(gpus.count, gpus.utilization_percent, gpus.memory_used_mb.max, "GPU")
+    if neuron is not None and neuron.cores:
+        peak_mb = neuron.device_memory_used_mb.max
+        yield value_formats.accelerators(neuron.cores, neuron.utilization_percent, peak_mb, "Neuron core")
+
+
+def _largest_processes(record: Record) -> str:
+    """Return the largest processes. A single process is the batch itself, whose memory is already shown."""
+    if len(record.processes) == 1 and record.processes[0].count in {None, 1}:
+        return ""
+    largest = sorted(record.processes, key=lambda process: -(process.max_memory_used_mb or 0))[:_MAX_PROCESSES]
+    shown = (value_formats.process(process, escape_text(process.name, MAX_NAME_LENGTH)) for process in largest)
+    text = ", ".join(process for process in shown if process)
+    return f"*Largest processes*  {text}" if text else ""
+
+
+def _code(text: str) -> str:
+    """Return the text in a monospaced font."""
+    return f"`{text}`" if text else ""
+
+
+def _log(lines: Sequence[str]) -> JsonObject | None:
+    """Return a code block with the newest lines that fit into a section."""
+    shown: list[str] = []
+    left = MAX_SECTION_LENGTH - len(f"{_LOG_TITLE}\n{_CODE_FENCE}\n{_CODE_FENCE}")
+    for line in reversed(lines):
+        text = code_line(line, _MAX_LOG_LINE_LENGTH)
+        left -= utf16_length(text) + 1
+        if left < 0:
+            break
+        shown.insert(0, text)
+    text = "\n".join(shown)
+    return section([f"{_LOG_TITLE}\n{_CODE_FENCE}\n{text}\n{_CODE_FENCE}"], formatted=True) if text.strip() else None
+
+
+def _cause_lines(notice: EndedTask) -> list[str]:
+    outcome = notice.outcome
+    unusual = value_formats.unusual(notice)
+    lines = [None if unusual is None else f"Success, but {unusual}.", value_formats.cause(outcome)]
+    if outcome.category == "oom":
+        lines += [value_formats.memory_at_oom(notice)]
+    if outcome.status == "failure" and notice.record is not None:
+        seen = visible_memory_advice(notice.record, is_out_of_memory=outcome.category == "oom")
+        lines += [seen and as_sentence(seen)]
+    kills = None if notice.record is None else notice.record.memory_kills
+    if kills is not None and kills.count > 0:
+        lines += [_killed(kills)]
+    if outcome.status != "success" and notice.reason:
+        reason = escape_text(notice.reason, _MAX_REASON_LENGTH)
+        lines += [f"Reason from ECS: {reason}" if reason else None]
+    if notice.retry is not None:
+        lines += [escape_text(notice.retry.sentence, MAX_SENTENCE_LENGTH)]
+    return [line for line in lines if line]
+
+
+def _killed(kills: MemoryKills) -> str:
+    """A line about killed child processes, a frequent cause of failures that ECS does not report."""
+    names = dict.fromkeys(escape_text(process.name, MAX_NAME_LENGTH) for process in kills.processes[:_MAX_NAMES])
+    text = ", ".join(name for name in names if name)
+    number = "one" if kills.count == 1 else kills.count
+    return f"The kernel killed {number} of the run's processes because memory ran out{f': {text}' if text else ''}."
+
+
+def _advice(notice: EndedTask) -> list[str]:
+    record = notice.record
+    if record is None or record.recommendation is None:
+        return []
+    size, advice = value_formats.new_size(record), record.recommendation
+    if size is not None and _contradicts_out_of_memory(notice, size):
+        return []
+    reasons = (escape_text(reason, MAX_SENTENCE_LENGTH) for reason in advice.reasons[:_MAX_REASONS])
+    suggested = None if size is None else value_formats.suggested_size(size, advice.saving_percent)
+    return [suggested or "", *(f"• {reason}" for reason in reasons if reason)]
+
+
+def _why(notice: EndedTask) -> list[str]:
+    comparison = None if notice.comparison is None else notice.comparison.text
+    idle = () if notice.record is None else map(as_sentence, gpu_idle_texts(notice.record))
+    sentences = (comparison, value_formats.longest_wait(notice), *idle)
+    return [escape_text(sentence, MAX_SENTENCE_LENGTH) for sentence in sentences if sentence]
+
+
+def _contradicts_out_of_memory(notice: EndedTask, size: TaskSize) -> bool:
+    """Whether the size gives no more memory to a run that ran out of memory: its numbers are from before the end."""
+    limit, memory = notice.metrics.memory_size_mb, size.memory_mb
+    return notice.outcome.category == "oom" and limit is not None and memory is not None and memory <= limit
+
+
+def _note(notice: EndedTask) -> str:
+    if notice.is_complete:
+        return ""
+    if notice.record is not None and _is_measured(notice.record):
+        return "There is no report: these numbers come from the last checkpoint."
+    return "There is no report: these numbers come from ECS alone."
+
+
+def _is_measured(record: Record) -> bool:
+    metrics = record.metrics
+    cpu = metrics.cpu_utilization_percent or _NOT_MEASURED
+    memory = metrics.memory_utilization_percent or _NOT_MEASURED
+    values = (cpu.avg, cpu.max, memory.avg, memory.max, metrics.max_memory_used_mb)
+    return any(value is not None for value in values) or any(_accelerators(record))
+
+
+def run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMessage:
+    """Build the message of a notice of a running task."""
+    record, notice = line.record, line.notice
+    location = (
+        ("cluster", cluster_name(record.cluster)),
+        ("", record.region),
+        ("task", record.task_id),
+        ("container", record.container.name),
+    )
+    values = (
+        ("Running for", value_formats.known(format_duration, _elapsed_ms(line))),
+        ("Since", _moment(notice.since)),
+        ("Started", _moment(record.started_at)),
+    )
+    return _message(
+        run_title(line),
+        notice.message,
+        context(names_in_a_row(location)),
+        section([escape_text(notice.message, _MAX_MESSAGE_LENGTH)]),
+        value_fields(values),
+        section(usage_lines(record.metrics, record), formatted=True),
+        buttons(links_of_notice(line, kibana_url)),
+    )
+
+
+def schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None) -> SlackMessage:
+    """Build the message of a notice of a schedule."""
+    schedule, notice = line.schedule, line.notice
+    name = schedule.name if schedule.group is None else f"{schedule.group}/{schedule.name}"
+    location = (
+        ("cluster", cluster_name(line.cluster)),
+        ("", line.region),
+        ("family", line.family),
+        ("rule" if schedule.kind == "rule" else "schedule", name),
+        ("task", notice.task_id),
+    )
+    is_said = notice.reason is None or notice.reason.rstrip(".") in notice.message
+    sentences = [notice.message] if is_said else [notice.message, f"Reason: {notice.reason}"]
+    expression = f"{schedule.expression or ''} {schedule.time_zone or ''}".strip()
+    return _message(
+        schedule_title(line),
+        notice.message,
+        context(names_in_a_row(location)),
+        section([escape_text(sentence, _MAX_MESSAGE_LENGTH) for sentence in sentences]),
+        value_fields((("Due", _moment(notice.due_at)), ("Schedule", expression))),
+        buttons(links_of_schedule_notice(line, kibana_url)),
+    )
+
+
+def _message(title: str, sentence: str, *blocks: JsonObject | None) -> SlackMessage:
+    header = _SIGN + escape_text(title, MAX_HEADER_LENGTH - utf16_length(_SIGN))
+    return SlackMessage(
+        text=f"{header}: {escape_text(sentence, _MAX_FALLBACK_LENGTH)}",
+        blocks=[{"type": "header", "text": plain_text(header)}, *(block for block in blocks if block is not None)],
+    )
+
+
+def _elapsed_ms(line: NoticeLine) -> float | None:
+    if line.record.metrics.duration_ms is not None:
+        return line.record.metrics.duration_ms
+    started, written = parse_datetime(line.record.started_at), parse_datetime(line.time)
+    return None if started is None or written is None else (written - started) / _MILLISECOND
+
+
+def _moment(text: str | None) -> str | None:
+    moment = parse_datetime(text)
+    return None if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,294 @@
+"""Sends messages to Slack within the remaining time of an invocation, to the targets that the settings name.
+
+slack_sdk makes the requests and supports the usual proxy variables. Its retry handlers are not used, because they sleep
+without knowing when the invocation ends. Failures that may be temporary (429, 5xx, no connection, no response in time)
+are retried. Slack may have accepted a request that timed out, so a notice can be posted twice, but it is never lost.
+For a message that Slack refuses, a NoticeError names the setting.
+
+slack_sdk writes addresses with their secrets to its log and its errors. Its log is therefore disabled, and no text of
+its errors is passed on. It is imported with the first message: it is slow to import, and not always needed.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from http.client import HTTPException, InvalidURL
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from profiler.forwarder.delivery_errors import NoticeError, SettingsError
+from profiler.forwarder.invocation_time import RetryBackoff, TimeBudget
+from profiler.forwarder.notices.announcements import ChannelKind
+from profiler.forwarder.notices.slack_messages import SlackMessage
+
+_TOKEN_SETTING = "SLACK_BOT_TOKEN"  # noqa: S105  the name of a setting
+_MAX_REQUEST_SECONDS = 10.0
+_INITIAL_BACKOFF_SECONDS = 0.5
+_MAX_BACKOFF_SECONDS = 8.0
+_OK = 200
+_TOO_MANY_REQUESTS = 429
+_SERVER_ERRORS = range(500, 600)
+_RETRYABLE_CODES = {
+    "ratelimited",
+    "rate_limited",
+    "internal_error",
+    "fatal_error",
+    "service_unavailable",
+    "request_timeout",
+}
+# Slack's error codes. Any other text is not shown, because it may quote the request.
+_ERROR_CODE = re.compile(r"[a-z][a-z_]{1,60}", re.ASCII)
+
+_WEBHOOK_GONE = "create a new webhook and set {setting} to its address"
+_WEBHOOK_HINTS = {
+    "no_service": _WEBHOOK_GONE,
+    "no_service_id": _WEBHOOK_GONE,
+    "no_active_hooks": _WEBHOOK_GONE,
+    "no_team": _WEBHOOK_GONE,
+    "team_disabled": _WEBHOOK_GONE,
+    "invalid_token": _WEBHOOK_GONE,
+    "channel_is_archived": "its channel is archived; create a webhook for another channel and set {setting} to it",
+    "channel_not_found": "its channel does not exist; create a webhook for another channel and set {setting} to it",
+    "action_prohibited": "the workspace's administrators forbid it; ask them, or set {setting} to another webhook",
+    "posting_to_general_channel_denied": "it may not post to #general; set {setting} to another channel's webhook",
+}
+_BAD_TOKEN = "set {token} to the token of a bot that is installed (xoxb-…)"  # noqa: S105  not a token
+_BOT_HINTS = {
+    "channel_not_found": "set {setting} to the id of a channel that the bot of {token} can see",
+    "not_in_channel": "invite the bot of {token} to the channel of {setting}",
+    "is_archived": "the channel of {setting} is archived; set it to another channel",
+    "restricted_action": "the bot of {token} may not post to the channel of {setting}",
+    "missing_scope": "give the bot of {token} the scope chat:write and install it again",
+    "invalid_auth": _BAD_TOKEN,
+    "not_authed": _BAD_TOKEN,
+    "account_inactive": _BAD_TOKEN,
+    "token_revoked": _BAD_TOKEN,
+    "token_expired": _BAD_TOKEN,
+    "not_allowed_token_type": _BAD_TOKEN,
+}
+_INVALID_MESSAGE_CODES = {"invalid_blocks", "invalid_blocks_format", "invalid_payload", "no_text", "msg_too_long"}
+_BUG_HINT = "the notification itself is invalid, not {setting}; please report this as a bug of task-profiler"
+
+
+class SlackWebhook(Struct, frozen=True, kw_only=True):
+    """An incoming webhook. ``setting`` is the name of the setting with the address."""
+
+    url: str
+    setting: str
+
+    def __repr__(self) -> str:
+        """The name of the setting; the address is a secret."""
+        return f"SlackWebhook({self.setting})"
+
+
+class SlackBot(Struct, frozen=True, kw_only=True):
+    """A bot that posts to a channel. ``base_url`` includes ``/api/``; None: Slack's own."""
+
+    token: str
+    channel: str
+    channel_setting: str
+    base_url: str | None = None
+
+    def __repr__(self) -> str:
+        """The name of the channel's setting; the token is a secret."""
+        return f"SlackBot({self.channel_setting})"
+
+
+SlackTarget = SlackWebhook | SlackBot
+
+
+KINDS: tuple[ChannelKind, ...] = ("success", "failure")
+_SETTINGS = (
+    "SLACK_SUCCESS_WEBHOOK_URL",
+    "SLACK_FAILURE_WEBHOOK_URL",
+    "SLACK_BOT_TOKEN",
+    "SLACK_SUCCESS_CHANNEL",
+    "SLACK_FAILURE_CHANNEL",
+)
+
+
+def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> Mapping[ChannelKind, SlackTarget]:
+    """Return the target of each kind of notice that is configured.
+
+    ``SLACK_SECRET_ID`` names a secret (``ssm:NAME``: a parameter) with the same names in lower case. A value in the
+    environment takes precedence.
+
+    Raises:
+        SettingsError: names the setting, never its value.
+    """
+    values = {name: environment.get(name, "").strip() for name in _SETTINGS}
+    secret_id = environment.get("SLACK_SECRET_ID", "").strip()
+    if secret_id:
+        secret = _secret(secret_id, fetch)
+        values = {name: value or secret.get(name.lower(), "") for name, value in values.items()}
+    base_url = environment.get("SLACK_BASE_URL", "").strip() or None
+    targets = {kind: _target(kind.upper(), values, base_url) for kind in KINDS}
+    return {kind: target for kind, target in targets.items() if target is not None}
+
+
+def _target(kind: str, values: Mapping[str, str], base_url: str | None) -> SlackTarget | None:
+    webhook, channel = f"SLACK_{kind}_WEBHOOK_URL", f"SLACK_{kind}_CHANNEL"
+    if values[webhook]:
+        return SlackWebhook(url=values[webhook], setting=webhook)
+    if values["SLACK_BOT_TOKEN"] and values[channel]:
+        return SlackBot(
+            token=values["SLACK_BOT_TOKEN"], channel=values[channel], channel_setting=channel, base_url=base_url
+        )
+    if values[channel]:
+        raise SettingsError(f"{channel} is set without SLACK_BOT_TOKEN: set both, or {webhook}.")
+    return None
+
+
+def _secret(name: str, fetch: Callable[[str], str]) -> Mapping[str, str]:
+    """Return the values of Slack's settings in the secret. Null counts as unset, and other names are ignored."""
+    try:
+        secret = msgspec.json.decode(fetch(name), type=dict[str, object])
+        values = {key: secret.get(key) for key in map(str.lower, _SETTINGS)}
+        texts = msgspec.convert(values, type=dict[str, str | int | float | None])
+    except (msgspec.DecodeError, UnicodeError):
+        # Not "from": the decoder's message may quote the secret.
+        raise SettingsError(f"The secret {name} is not a JSON object with Slack's settings as strings.") from None
+    return {key: str(value).strip() for key, value in texts.items() if value is not None}
+
+
+class _Failure(Struct, frozen=True, kw_only=True):
+    """Why Slack did not accept a message. ``status`` None: no response."""
+
+    status: int | None = None
+    code: str | None = None
+    retry_after_seconds: float = 0.0
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether the same request can succeed later."""
+        if self.status is None or self.status == _TOO_MANY_REQUESTS or self.status in _SERVER_ERRORS:
+            return True
+        return self.status == _OK and self.code in _RETRYABLE_CODES
+
+    def __str__(self) -> str:
+        if self.status is None:
+            return self.code or "no answer"
+        return self.code if self.status == _OK and self.code else f"HTTP {self.status}{_code_suffix(self.code)}"
+
+
+def send(target: SlackTarget, message: SlackMessage, budget: TimeBudget, jitter: Callable[[], float]) -> None:
+    """Send a message within the invocation's time.
+
+    Args:
+        target: a webhook, or a bot's channel.
+        message: the message.
+        budget: the time for all requests and retries.
+        jitter: returns a number from 0 to 1, which spreads the pauses between retries.
+
+    Raises:
+        NoticeError: Slack did not accept the message.
+    """
+    backoff = RetryBackoff(
+        budget,
+        jitter,
+        initial_seconds=_INITIAL_BACKOFF_SECONDS,
+        max_seconds=_MAX_BACKOFF_SECONDS,
+        max_request_seconds=_MAX_REQUEST_SECONDS,
+    )
+    while True:
+        timeout_seconds = backoff.request_timeout_seconds()
+        if timeout_seconds is None:
+            raise NoticeError(
+                "The invocation ran out of time before the notification was sent: raise the function's timeout."
+            )
+        failure = _attempt(target, message, int(timeout_seconds))
+        if failure is None:
+            return
+        if not failure.is_retryable:
+            raise NoticeError(_rejection_message(target, failure))
+        if not backoff.wait(min_seconds=failure.retry_after_seconds):
+            raise NoticeError(
+                f"Slack accepted no notification through {_setting(target)} before the invocation ran out of "
+                f"time ({failure}): Lambda retries; if the error persists, check the function's network route to "
+                "Slack and raise its timeout."
+            )
+
+
+def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+    try:
+        if isinstance(target, SlackWebhook):
+            return _send_by_webhook(target, message, timeout_seconds)
+        return _send_by_bot(target, message, timeout_seconds)
+    except InvalidURL:
+        return _Failure(status=0)
+    except (OSError, HTTPException) as error:  # from urllib and http.client
+        return _Failure(code=f"no answer ({type(error).__name__})")
+    except Exception:  # noqa: BLE001  slack_sdk, for an invalid address, token or response; may quote it
+        return _Failure(status=0)
+
+
+def _send_by_webhook(target: SlackWebhook, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+    from slack_sdk.webhook import WebhookClient  # see the module's docstring
+
+    client = WebhookClient(target.url, timeout=timeout_seconds, logger=_null_logger(), retry_handlers=[])
+    response = client.send(text=message.text, blocks=message.blocks, unfurl_links=False, unfurl_media=False)
+    body = response.body.strip()
+    if response.status_code == _OK and body == "ok":
+        return None
+    return _failure(response.status_code, body, response.headers)
+
+
+def _send_by_bot(target: SlackBot, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+    from slack_sdk.errors import SlackApiError  # see the module's docstring
+    from slack_sdk.web import WebClient
+
+    client = WebClient(
+        target.token,
+        base_url=target.base_url or WebClient.BASE_URL,
+        timeout=timeout_seconds,
+        logger=_null_logger(),
+        retry_handlers=[],
+    )
+    try:
+        client.chat_postMessage(
+            channel=target.channel, text=message.text, blocks=message.blocks, unfurl_links=False, unfurl_media=False
+        )
+    except SlackApiError as error:
+        response = error.response
+        return _failure(response.status_code, response.data.get("error"), response.headers)
+    return None
+
+
+def _null_logger() -> logging.Logger:
+    """Return a logger outside the logger hierarchy, so that no handler of Lambda or Powertools receives its lines."""
+    return logging.Logger("slack", level=logging.CRITICAL + 1)  # noqa: LOG001  see above
+
+
+def _failure(status: int, code: object, headers: Mapping[str, Any]) -> _Failure:
+    shown = code if isinstance(code, str) and _ERROR_CODE.fullmatch(code) else None
+    return _Failure(status=status, code=shown, retry_after_seconds=_retry_after(headers))
+
+
+def _retry_after(headers: Mapping[str, Any]) -> float:
+    """Return the whole seconds in the header, 0 without one."""
+    values = [str(value) for name, value in headers.items() if name.lower() == "retry-after"]
+    text = values[0].strip() if values else ""
+    return float(text) if text.isdecimal() else 0.0
+
+
+def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
+    """Return a sentence that names the setting to check."""
+    code = failure.code or ""
+    if code in _INVALID_MESSAGE_CODES:
+        hint = _BUG_HINT
+    elif isinstance(target, SlackBot):
+        hint = _BOT_HINTS.get(code, "check {token}, {setting} and SLACK_BASE_URL")
+    else:
+        hint = _WEBHOOK_HINTS.get(code, "check that {setting} is the address of an incoming webhook")
+    cause = f" ({failure})" if failure.status else ""
+    return f"Slack rejected the notification{cause}: {hint.format(setting=_setting(target), token=_TOKEN_SETTING)}."
+
+
+def _setting(target: SlackTarget) -> str:
+    return target.channel_setting if isinstance(target, SlackBot) else target.setting
+
+
+def _code_suffix(code: str | None) -> str:
+    return f" {code}" if code else ""

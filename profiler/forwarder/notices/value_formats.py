@@ -1,0 +1,194 @@
+"""Formats the numbers and causes of a notice. A value that is unknown is None."""
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import TypeVar
+
+from profiler.forwarder.notices.announcements import EndedTask
+from profiler.record.activity_model import TimeBreakdown
+from profiler.record.record_model import Distribution, Metrics, Process, Record, TaskSize
+from profiler.record.run_outcome import EndStatus, describe_cause
+from profiler.record.sparkline import GAP, curve_top, sparkline
+from profiler.record.task_end import Outcome
+from profiler.record.units import (
+    MIB,
+    format_duration,
+    format_memory,
+    format_peak,
+    format_percent,
+    format_task_size,
+)
+from profiler.record.worth_a_word import MIN_COVERED_PERCENT, PAST_WAITS
+
+_Value = TypeVar("_Value")
+
+TITLES: dict[EndStatus, str] = {
+    "success": "✅ Success",
+    "failure": "❌ Failure",
+    "stopped": "⏹️ Stopped",
+    "unknown": "❔ Ended, outcome unknown",
+}
+_UNUSUAL_TITLE = "⚠️ Success, but unlike its family"
+_OOM_BUT_SUCCESS = (
+    "A process in the container was killed because memory ran out, but the container exited successfully."
+)
+_BAR_CELLS = 10
+_SPARKLINE_WIDTH = 40
+_MIN_SPARKLINE_VALUES = 3
+_NO_BREAK_SPACE = "\N{NO-BREAK SPACE}"
+_WHOLE_PERCENT = 100
+_HALF_PERCENT = 50
+_MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
+    "durationMs": ("took {} (usually {})", format_duration),
+    "cpuSeconds": ("used {} of CPU time (usually {})", lambda seconds: format_duration(seconds * 1000)),
+    "blockReadBytes": ("read {} (usually {})", lambda count: format_memory(count / MIB)),
+    "blockWriteBytes": ("wrote {} (usually {})", lambda count: format_memory(count / MIB)),
+}
+# Each sample covers an interval: with fewer samples, the shares are rough.
+_MIN_INTERVALS = 10
+_IDLE_BELOW_PERCENT = 1
+
+
+def title(notice: EndedTask) -> str:
+    """Return the outcome in words, with a symbol."""
+    return _UNUSUAL_TITLE if notice.unusual else TITLES[notice.outcome.status]
+
+
+def known(show: Callable[[_Value], str], value: _Value | None) -> str | None:
+    """Format a value; None if it is unknown."""
+    return None if value is None else show(value)
+
+
+def peak(metrics: Metrics) -> str | None:
+    """Format the peak of the memory; None if it is unknown."""
+    return known(lambda peak_mb: format_peak(peak_mb, metrics.memory_peak_source), metrics.max_memory_used_mb)
+
+
+def bar(percent: float) -> str:
+    """Draw a bar of ten cells: ``▰▰▰▰▱▱▱▱▱▱`` for 42 %."""
+    filled = round(min(percent, _WHOLE_PERCENT) / _WHOLE_PERCENT * _BAR_CELLS)
+    return "▰" * filled + "▱" * (_BAR_CELLS - filled)
+
+
+def usage(average: float | None, maximum: float | None, *, peak: str | None = None, size: str | None = None) -> str:
+    """Return a bar, the average and the peak in percent, as far as known. ``peak`` is the peak with its unit."""
+    peak_text = peak if maximum is None else f"{format_percent(maximum)}{f' ({peak})' if peak else ''}"
+    parts = [
+        None if average is None else f"{format_percent(average)} avg",
+        None if peak_text is None else f"peak {peak_text}",
+    ]
+    text = ", ".join(part for part in parts if part)
+    if not text:
+        return ""
+    shown = maximum if average is None else average
+    drawn = "" if shown is None else f"{bar(shown)}  "
+    return f"{drawn}{text}{f' of {size}' if size else ''}"
+
+
+def series(values: Sequence[float | None], size: float | None, least: float) -> str:
+    """Draw a series on the scale of the terminal's curves; empty with fewer than three measured values.
+
+    Slack would cut spaces at both ends off, so a gap is drawn as a space that does not break.
+    """
+    measured = [value for value in values if value is not None]
+    if len(measured) < _MIN_SPARKLINE_VALUES:
+        return ""
+    top, _ = curve_top(max(measured), size, least)
+    return sparkline(values, width=_SPARKLINE_WIDTH, top=top).replace(GAP, _NO_BREAK_SPACE)
+
+
+def process(used: Process, name: str) -> str | None:
+    """Return the processes of a name with their memory peak; ``name`` is their escaped name. None without a peak."""
+    highest = known(format_memory, used.max_memory_used_mb)
+    if highest is None or not name:
+        return None
+    number = 1 if used.count is None else max(used.count, 1)
+    holders = used.max_memory_used_processes or 1
+    together = "" if number == holders else f" in {holders} of them"
+    return f"{name} ({'' if number == 1 else f'{number}×, '}peak {highest}{together})"
+
+
+def accelerators(count: int, utilization: Distribution, peak_mb: float | None, name: str) -> str:
+    """Return the use of all GPUs or Neuron cores together, with a clear statement if they were idle."""
+    peak_memory = None if peak_mb is None else f"peak memory {format_memory(peak_mb)}"
+    busiest = utilization.avg if utilization.max is None else utilization.max
+    if busiest is not None and busiest < _IDLE_BELOW_PERCENT:
+        text = f"{bar(busiest)}  idle throughout: allocated and billed, but not used"
+    else:
+        text = usage(utilization.avg, utilization.max)
+    parts = "; ".join(part for part in (text, peak_memory) if part)
+    return f"*{count} {name}{'' if count == 1 else 's'}*  {parts or 'use unknown'}"
+
+
+def cause(outcome: Outcome) -> str | None:
+    """Return a sentence on why the task stopped."""
+    if outcome.status == "success":
+        return _OOM_BUT_SUCCESS if outcome.category == "oom" else None
+    sentence = describe_cause(outcome.category, outcome.exit_code)
+    return None if sentence is None else f"{sentence}."
+
+
+def unusual(notice: EndedTask) -> str | None:
+    """Return how a success differs from its family: "unlike its family: read 0 MB (usually 2.1 GB)"; None if not."""
+    words = ((*_MEASURES[measure.metric], measure) for measure in notice.unusual)
+    measures = ", ".join(
+        sentence.format(shown(measure.value), shown(measure.usual)) for sentence, shown, measure in words
+    )
+    return f"unlike its family: {measures}" if measures else None
+
+
+def longest_wait(notice: EndedTask) -> str | None:
+    """Return a sentence on the longest part of a failed or slow run's time, if that was not work on a CPU.
+
+    It also names the target with the longest share. None if no known part took over half of the time, and if the
+    samples do not show that: a run that was seen for a shorter share, or for fewer than ten sampling intervals.
+    """
+    record = notice.record
+    if record is None or record.time_breakdown is None or not notice.went_wrong:
+        return None
+    breakdown = record.time_breakdown
+    shares = {kind: getattr(breakdown, f"{kind}_percent") or 0 for kind in PAST_WAITS}
+    kind, percent = max(shares.items(), key=itemgetter(1))
+    if not _HALF_PERCENT < percent <= _WHOLE_PERCENT or not _is_well_sampled(record, breakdown, percent):
+        return None
+    targets = {
+        target.target: target.percent for target in breakdown.waiting_for if target.kind == kind and target.percent
+    }
+    name = max(targets, key=targets.__getitem__, default=None)
+    longest = "" if name is None else f", {format_percent(targets[name])} for {name}"
+    return f"{format_percent(percent)} of the time it {PAST_WAITS[kind]}{longest}."
+
+
+def _is_well_sampled(record: Record, breakdown: TimeBreakdown, percent: float) -> bool:
+    covered = breakdown.covered_percent
+    interval_ms = None if record.sampling is None else record.sampling.interval_ms
+    is_long = interval_ms is None or (record.metrics.duration_ms or 0) >= _MIN_INTERVALS * interval_ms
+    # The time that no sample covers counts as other time, so no part is longer than the covered time.
+    return is_long and (covered is None or covered >= min(percent, MIN_COVERED_PERCENT))
+
+
+def memory_at_oom(notice: EndedTask) -> str | None:
+    """Return the memory peak and limit of a run that ran out of memory, as far as known."""
+    highest, limit = peak(notice.metrics), known(format_memory, notice.metrics.memory_size_mb)
+    parts = [None if highest is None else f"measured peak {highest}", None if limit is None else f"limit {limit}"]
+    text = ", ".join(part for part in parts if part)
+    return f"Memory: {text}." if text else None
+
+
+def new_size(record: Record) -> TaskSize | None:
+    """Return the recommended size; None without one, or if the task has it already."""
+    advice = record.recommendation
+    size = None if advice is None else TaskSize(vcpu=advice.vcpu, memory_mb=advice.memory_mb)
+    return None if size == record.task_size else size
+
+
+def suggested_size(size: TaskSize, saving_percent: float | None) -> str | None:
+    """Return the size to try next and the saving, which is negative if the size costs more."""
+    text = format_task_size(size.vcpu, size.memory_mb)
+    return f"Suggested size: {text}{_saving(saving_percent)}." if text else None
+
+
+def _saving(percent: float | None) -> str:
+    if percent is None or abs(percent) < 1:
+        return ""
+    return f" (saves {format_percent(percent)})" if percent > 0 else f" (costs {format_percent(-percent)} more)"

@@ -1,0 +1,176 @@
+"""Exports each ended run to OpenTelemetry backends, once and after all other outputs, which it never fails."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.errors import UsageError
+from profiler.core.timestamps import format_datetime, parse_ns
+from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, InProgressError
+from profiler.forwarder.notices.announcements import EndedTask, Idempotently, completed
+from profiler.forwarder.search_cluster.document_delivery import Failure, KeepFailures
+from profiler.forwarder.task.task_containers import batch_container
+from profiler.otlp.otlp_export import OtlpExporter, export_in_time
+from profiler.otlp.otlp_settings import Targets
+from profiler.otlp.run_signals import ExportedRun, signals_of
+from profiler.record.record_model import Container, Record
+
+# A part of the idempotency key: never change it.
+_NAME = "otlp"
+_UNKNOWN = "unknown"
+_MIN_SECONDS = 0.5
+
+
+class RunExport(Struct, frozen=True):
+    """Exports ended runs. Rejected runs are in the log, and in the failure queue if there is one.
+
+    A signal that the backend does not take at all is in the log alone, once: its runs would fill the queue.
+
+    Attributes:
+        targets: reads the targets; it may raise SettingsError.
+        exporter: sends the signals.
+        keep: keeps the record of a run that was not exported; None without a failure queue.
+        warn: logs a sentence.
+        now_ns: returns the time.
+        warned: the warnings about signals that other invocations have logged.
+    """
+
+    targets: Callable[[], Targets]
+    exporter: OtlpExporter
+    keep: KeepFailures | None
+    warn: Callable[[str], None]
+    now_ns: Callable[[], int]
+    warned: set[str]
+
+    def export(self, ended: EndedTask, once: Idempotently, left_seconds: Callable[[], float]) -> None:
+        """Export the run in at most the time that is left. It never raises: the other outputs are done."""
+        try:
+            self._export_once(ended, once, left_seconds)
+        except Exception as error:  # noqa: BLE001  see above
+            self.warn(f"The run of task {ended.task.id} was not exported. {_sentence(error)}")
+
+    def _export_once(self, ended: EndedTask, once: Idempotently, left_seconds: Callable[[], float]) -> None:
+        run = exported_run(ended, self.now_ns())
+        is_begun = False
+
+        def work() -> bool:
+            nonlocal is_begun
+            is_begun = True
+            reason = self._export(run, left_seconds())
+            if reason is not None and self.exporter.lacks_signals:
+                self._warn_once(f"All runs are exported without a part. {reason}")
+            elif reason is not None:
+                self._store(run, reason)
+            return True
+
+        try:
+            once(f"{ended.task.arn}#{_NAME}", work)
+        except InProgressError:
+            return
+        except Exception as error:
+            if is_begun:
+                raise
+            self._store(run, _sentence(error))  # only the export may need the table: Lambda may not retry the event
+
+    def _export(self, run: ExportedRun, max_seconds: float) -> str | None:
+        """Export the run; returns why it was not accepted."""
+        if max_seconds < _MIN_SECONDS:
+            return "The invocation had no time left."
+        return export_in_time(lambda: (self._read_targets(), signals_of(run)), self.exporter, max_seconds)
+
+    def _store(self, run: ExportedRun, reason: str) -> None:
+        if self.keep is None:
+            raise DeliveryError(reason)  # another invocation for this event tries again
+        try:
+            self.keep([Failure(msgspec.to_builtins(run.record), reason)])
+        except ForwarderError as error:
+            raise DeliveryError(f"{reason} {error}") from error
+        task_id = run.record.task_id
+        self.warn(f"The run of task {task_id} was not exported: the failure queue keeps its record. {reason}")
+
+    def _warn_once(self, sentence: str) -> None:
+        if sentence not in self.warned:
+            self.warned.add(sentence)
+            self.warn(sentence)
+
+    def _read_targets(self) -> Targets:
+        try:
+            return self.targets()
+        except ForwarderError as error:
+            raise UsageError(str(error)) from error
+
+
+def _sentence(error: Exception) -> str:
+    return str(error) if isinstance(error, ForwarderError) else f"The export failed ({type(error).__name__})."
+
+
+def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
+    """Return the run of a task: its report or checkpoint with the event's data on the task and its end."""
+    task = ended.task
+    return ExportedRun(
+        record=_record(ended),
+        line=ended.report_line.text if ended.report_line is not None and ended.is_complete else None,
+        pull_started_ns=_nanoseconds(task.pull_started_at),
+        pull_stopped_ns=_nanoseconds(task.pull_stopped_at),
+        reason=ended.reason,
+        stop_category=ended.outcome.category,
+        is_complete=ended.is_complete,
+        context=ended.labels,
+        observed_ns=now_ns,
+    )
+
+
+def _record(ended: EndedTask) -> Record:
+    """The record to export. The event's verdict takes precedence, and a checkpoint has no cost, as in a run's event."""
+    described, outcome = _event_record(ended), ended.outcome
+    record = described
+    if ended.record is not None:
+        container = completed(ended.record.container, described.container)
+        record = replace(completed(ended.record, described), container=container)
+    is_known = outcome.status != _UNKNOWN
+    return replace(
+        record,
+        status=outcome.status if is_known or not ended.is_complete else record.status,
+        exit_code=outcome.exit_code if outcome.exit_code is not None else record.exit_code,
+        likely_out_of_memory=outcome.out_of_memory or record.likely_out_of_memory,
+        finished_at=ended.finished_at,
+        cost=ended.cost,
+        metrics=ended.metrics,
+    )
+
+
+def _event_record(ended: EndedTask) -> Record:
+    """Return the event's data as a record."""
+    task, log = ended.task, ended.log
+    batch = batch_container(task, ended.container)
+    container = Container(name="")
+    if batch is not None:
+        container = Container(
+            name=batch.name,
+            id=batch.runtime_id,
+            arn=batch.arn,
+            image=batch.image,
+            image_digest=batch.image_digest,
+        )
+    return Record(
+        task_id=task.id,
+        task_arn=task.arn,
+        cluster=task.cluster,
+        family=task.family,
+        revision=task.revision,
+        region=task.region,
+        account_id=task.account_id,
+        availability_zone=task.availability_zone,
+        launch_type=task.launch_type,
+        container=container,
+        log_group=None if log is None else log.group,
+        log_stream=None if log is None else log.stream,
+        started_at=None if task.started_at is None else format_datetime(task.started_at),
+    )
+
+
+def _nanoseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else parse_ns(format_datetime(moment))

@@ -1,0 +1,177 @@
+"""The addresses of a run: its log stream and task in the AWS console, and its dashboard. An unknown address is None.
+
+Documents, notifications and events take the addresses of a run from the same function, so that all of them open the
+same time range.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from urllib.parse import quote, urlsplit
+from uuid import NAMESPACE_URL, uuid5
+
+from msgspec import Struct
+
+from profiler.core.ecs_terms import cluster_name
+from profiler.core.text import on_one_line
+from profiler.core.timestamps import parse_datetime
+from profiler.forwarder.task.task_containers import LogStream
+from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
+from profiler.record.record_model import Record, Report
+from profiler.record.task_event import StoppedTask
+
+TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
+"""The id of the dashboard "Task run" in Kibana."""
+
+_REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}", re.ASCII)
+# The AWS partitions with a console on the public internet. Isolated partitions (iso) do not have one.
+_CONSOLE_DOMAINS = {
+    "cn-": "console.amazonaws.cn",
+    "us-gov-": "console.amazonaws-us-gov.com",
+    "eusc-": "console.amazonaws-eusc.eu",
+}
+_ISOLATED = re.compile(r"-iso[a-z]?-", re.ASCII)
+_URL_SAFE_CHARACTERS = ":/?#[]@!$&'()*+,;=%~"
+_MARGIN = timedelta(minutes=5)
+_CHECKPOINT = "task.checkpoint"
+
+
+class RunLinks(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Addresses of the run: its log stream and its task in the AWS console, and its dashboard in Kibana."""
+
+    log_stream: str | None = None
+    ecs_task: str | None = None
+    kibana: str | None = None
+
+    def document_fields(self) -> dict[str, str | None]:
+        """The same addresses by the names of a document's fields."""
+        return {"run": self.kibana, "logs": self.log_stream, "task": self.ecs_task}
+
+
+def links_of_report(report: Report, kibana_url: str | None) -> RunLinks:
+    """The addresses of the run of a report or checkpoint."""
+    record, written = report.record, parse_datetime(report.time)
+    ended = None if report.type == _CHECKPOINT else parse_datetime(record.finished_at) or written
+    started = parse_datetime(record.started_at) or ended or written
+    return _links_of_record(record, started, ended, kibana_url)
+
+
+def links_of_notice(line: NoticeLine, kibana_url: str | None) -> RunLinks:
+    """The addresses of a run in progress."""
+    started = parse_datetime(line.record.started_at) or parse_datetime(line.time)
+    return _links_of_record(line.record, started, None, kibana_url)
+
+
+def links_of_schedule_notice(line: ScheduleNoticeLine, kibana_url: str | None) -> RunLinks:
+    """The addresses of the task that the notice is about. Only its id is known; there may be no task."""
+    task_id = line.notice.task_id or ""
+    return RunLinks(
+        ecs_task=ecs_task(line.region, cluster_name(line.cluster), task_id),
+        kibana=kibana_task(kibana_url, task_id, parse_datetime(line.notice.due_at)),
+    )
+
+
+def links_of_stopped_task(task: StoppedTask, log: LogStream | None, kibana_url: str | None) -> RunLinks:
+    """The addresses of a run that left no report."""
+    ended = task.execution_stopped_at or task.stopped_at
+    return RunLinks(
+        log_stream=None if log is None else log_stream(task.region, log.group, log.stream),
+        ecs_task=ecs_task(task.region, task.cluster, task.id),
+        kibana=kibana_task(kibana_url, task.id, task.started_at or task.created_at or ended, ended),
+    )
+
+
+def _links_of_record(
+    record: Record, started: datetime | None, ended: datetime | None, kibana_url: str | None
+) -> RunLinks:
+    return RunLinks(
+        log_stream=log_stream(record.region, record.log_group, record.log_stream),
+        ecs_task=ecs_task(record.region, cluster_name(record.cluster), record.task_id),
+        kibana=kibana_task(kibana_url, record.task_id, started, ended),
+    )
+
+
+def log_stream(region: str | None, group: str | None, stream: str | None) -> str | None:
+    """Return the address of a log stream in the CloudWatch console."""
+    console = _console_url(region)
+    if console is None or not group or not stream:
+        return None
+    place = f"log-groups/log-group/{_encoded_twice(group)}/log-events/{_encoded_twice(stream)}"
+    return f"{console}/cloudwatch/home?region={region}#logsV2:{place}"
+
+
+def ecs_task(region: str | None, cluster: str | None, task_id: str) -> str | None:
+    """Return the address of the task in the ECS console, which shows a task for about an hour after it stopped."""
+    console = _console_url(region)
+    if console is None or not cluster or not task_id:
+        return None
+    task = f"clusters/{_encoded_once(cluster)}/tasks/{_encoded_once(task_id)}"
+    return f"{console}/ecs/v2/{task}/configuration?region={region}"
+
+
+def kibana_task(
+    kibana_url: str | None, task_id: str, started: datetime | None, ended: datetime | None = None
+) -> str | None:
+    """Return the address of the dashboard "Task run" for one task, in Kibana and in OpenSearch Dashboards.
+
+    The address contains a time range, which is the run's own with a margin, so that the run fills the charts. It begins
+    30 days ago if the start is unknown, and ends now if the end is unknown.
+    """
+    base = _valid_url(kibana_url)
+    if base is None or not task_id:
+        return None
+    period = f"_g=(time:(from:{_moment(started, -_MARGIN) or _rison('now-30d')},to:{_moment(ended, _MARGIN) or 'now'}))"
+    query = f"task.id:{_kql(task_id)}"
+    filtered = f"_a=(query:(language:kuery,query:{_rison(query)}))"
+    return f"{base}/app/dashboards#/view/{TASK_RUN_DASHBOARD_ID}?{period}&{filtered}"
+
+
+def _moment(moment: datetime | None, margin: timedelta) -> str | None:
+    """Return the moment with its margin; None if it is unknown or outside the calendar."""
+    if moment is None:
+        return None
+    try:
+        return f"'{(moment.astimezone(UTC) + margin).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z'"
+    except OverflowError:
+        return None
+
+
+@lru_cache
+def _console_url(region: str | None) -> str | None:
+    if region is None or not _REGION.fullmatch(region) or _ISOLATED.search(region):
+        return None
+    domains = (domain for prefix, domain in _CONSOLE_DOMAINS.items() if region.startswith(prefix))
+    return f"https://{region}.{next(domains, 'console.aws.amazon.com')}"
+
+
+def _encoded_once(text: str) -> str:
+    return quote(on_one_line(text), safe="")
+
+
+def _encoded_twice(text: str) -> str:
+    """Encode a name as the CloudWatch console does after the ``#``: percent-encoded twice, with ``$`` for ``%``."""
+    return _encoded_once(text).replace("%", "$25")
+
+
+def _kql(text: str) -> str:
+    """Return a phrase of Kibana's query language."""
+    escaped = on_one_line(text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _rison(text: str) -> str:
+    """Return a percent-encoded string of Rison, the notation of Kibana's addresses."""
+    escaped = text.replace("!", "!!").replace("'", "!'")
+    return f"'{quote(escaped, safe='!:')}'".replace("%27", "'")
+
+
+@lru_cache
+def _valid_url(text: str | None) -> str | None:
+    """Return the address, percent-encoded, if Slack accepts it for a button; else None."""
+    address = quote(on_one_line(text or "").strip(), safe=_URL_SAFE_CHARACTERS).rstrip("/")
+    try:
+        parts = urlsplit(address)
+        usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
+    except ValueError:
+        return None
+    return address if usable else None

@@ -1,0 +1,359 @@
+"""Watches schedules: alerts to due times that started no task, and to tasks that are late, overlap or are slow.
+
+Every invocation looks at the last day again, so that the next one repeats what failed. One part that cannot be read
+does not hide the others: the errors are raised after all of them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.aws_account.missed_reasons import MissedReasons
+from profiler.aws_account.scheduled_targets import FoundSchedules
+from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
+from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, ReadError
+from profiler.forwarder.function_settings import NoticeSettings, Subject
+from profiler.forwarder.notices.announcements import Idempotently, NoticeChannel, announce, announcement_key
+from profiler.forwarder.search_cluster.family_runs import FamilyDurations
+from profiler.record.notice_model import NoticedSchedule, ScheduleNotice, ScheduleNoticeKind, ScheduleNoticeLine
+from profiler.record.units import format_duration
+from profiler.record.usual_duration import UsualDuration
+from profiler.schedules.due_outcomes import JudgedSchedule, judge_schedules
+from profiler.schedules.due_times import ScheduleExpressionError, last_due
+from profiler.schedules.schedule_model import ClusterTasks, DueTime, Schedule, StartedTask
+from profiler.schedules.task_matching import SKEW_NS, did_start, family_of_schedule
+from profiler.schedules.watch_memory import RuleMemory
+
+_NS_PER_MINUTE = 60 * NS_PER_SECOND
+_SLOW: ScheduleNoticeKind = "slow"
+# The outcomes of due times that are notices.
+_KINDS: Mapping[str, ScheduleNoticeKind] = {"missed": "missed", "late": "late", "overlapped": "overlapped"}
+# EventBridge retries for a day at most, so a task can be so late.
+_JUDGED_NS = 25 * 60 * _NS_PER_MINUTE
+_SLOW_RATIO = 1.5
+_MAX_ERRORS = 5
+
+# Adds the reason, if AWS returns one; None: no notification is needed.
+Complete = Callable[[ScheduleNoticeLine], ScheduleNoticeLine | None]
+
+
+class ScheduleAnnouncer(Struct, frozen=True):
+    """Announces notices of schedules, each at most once.
+
+    Attributes:
+        settings: which notices are sent.
+        channels: the channels.
+        once: posts a notice only once for a key.
+        store: indexes or prints the line of every notice. It raises ForwarderError.
+        finished: the keys for which this process need not ask the table. It grows with each new notice.
+    """
+
+    settings: NoticeSettings
+    channels: Sequence[NoticeChannel]
+    once: Idempotently
+    store: Callable[[ScheduleNoticeLine], None]
+    finished: set[str]
+
+    def announce(self, line: ScheduleNoticeLine, complete: Complete) -> bool:
+        """Complete the line, send and store it. Returns False if that was done before, or if it needs no notification.
+
+        Raises:
+            ForwarderError: a channel failed, and all were tried. The next call repeats only what failed.
+        """
+        key = f"{announcement_key(line)}#whole"
+        if key in self.finished:
+            return False
+        announced: list[ScheduleNoticeLine] = []
+
+        def work() -> bool:
+            whole = complete(line)
+            if whole is not None:
+                self._announce(whole)
+                announced.append(whole)
+            return whole is not None
+
+        self.once(key, work)
+        self.finished.add(key)
+        return bool(announced)
+
+    def _announce(self, line: ScheduleNoticeLine) -> None:
+        errors: list[ForwarderError] = []
+        subject: Subject = "running" if line.notice.kind == _SLOW else "failure"
+        is_selected = self.settings.selects(subject, line.family or "")
+        channels = [channel for channel in self.channels if is_selected or not channel.is_selective]
+        announce(channels, line, "failure", self.once, errors)
+        try:
+            self.once(f"{announcement_key(line)}#stored", lambda: self._stored(line))
+        except ForwarderError as error:
+            errors.append(error)
+        if errors:
+            raise DeliveryError(" ".join(str(error) for error in errors)) from errors[0]
+
+    def _stored(self, line: ScheduleNoticeLine) -> bool:
+        self.store(line)
+        return True
+
+
+def _due_line(
+    schedule: Schedule, due: DueTime, kind: ScheduleNoticeKind, *, now_ns: int, grace_ns: int
+) -> ScheduleNoticeLine:
+    """The line of a due time without a task, with a late one, or with the previous one still running."""
+    day, _, _ = format_ms(due.due_ns).partition("T")
+    sentence = f"{schedule.name} was due on {day} at {_clock(due.due_ns)}"
+    if kind == "missed":
+        until_ns = due.due_ns + schedule.window_minutes * _NS_PER_MINUTE + grace_ns
+        sentence += f", and no task had started by {_clock(until_ns)}"
+    message = " ".join(filter(None, (f"{sentence}.", due.reason)))
+    return _line(schedule, kind, message, due_ns=due.due_ns, task=due.task, now_ns=now_ns)
+
+
+def _slow_line(
+    schedule: Schedule, task: StartedTask, usual: UsualDuration, *, elapsed_ms: float, now_ns: int
+) -> ScheduleNoticeLine:
+    """The line of a task that is slower than nearly all earlier ones."""
+    message = (
+        f"{schedule.name} has been running for {format_duration(elapsed_ms)}. 95 % of its family's last {usual.runs} "
+        f"successes took at most {format_duration(usual.p95_ms)}."
+    )
+    return _line(schedule, _SLOW, message, due_ns=_due_of(schedule, task), task=task, now_ns=now_ns)
+
+
+def _line(
+    schedule: Schedule,
+    kind: ScheduleNoticeKind,
+    message: str,
+    *,
+    due_ns: int | None,
+    task: StartedTask | None,
+    now_ns: int,
+) -> ScheduleNoticeLine:
+    return ScheduleNoticeLine(
+        time=format_ms(now_ns),
+        notice=ScheduleNotice(
+            kind=kind,
+            message=message,
+            due_at=None if due_ns is None else format_ms(due_ns),
+            task_id=None if task is None else task_id(task.arn),
+        ),
+        schedule=NoticedSchedule(
+            kind=schedule.kind,
+            name=schedule.name,
+            group=schedule.group,
+            expression=schedule.expression,
+            time_zone=schedule.time_zone,
+        ),
+        cluster=cluster_name(schedule.cluster_arn),
+        family=family_of_schedule(schedule),
+        region=arn_region(schedule.cluster_arn),
+        account_id=arn_account(schedule.cluster_arn),
+    )
+
+
+def _clock(moment_ns: int) -> str:
+    """The time of day, to the minute."""
+    minute_ns = moment_ns // _NS_PER_MINUTE * _NS_PER_MINUTE
+    return f"{format_ms(minute_ns).partition('T')[2].removesuffix(':00.000Z')} UTC"
+
+
+class Account(Struct, frozen=True, kw_only=True):
+    """The functions that read from AWS.
+
+    Attributes:
+        schedules: Reads the schedules and rules.
+        tasks: Reads the tasks of the cluster with this ARN, at this time.
+        remember: Adds the tasks that earlier invocations have read, which ECS may have forgotten.
+        rules: The rules that earlier invocations have read.
+        reasons: Finds out why a run was missed.
+        usual: Reads the usual durations of families in the account and Region of an ARN; None without a search cluster.
+    """
+
+    schedules: Callable[[], FoundSchedules]
+    tasks: Callable[[str, int], ClusterTasks]
+    remember: Callable[[Mapping[str, ClusterTasks]], Mapping[str, ClusterTasks]]
+    rules: RuleMemory
+    reasons: MissedReasons
+    usual: Callable[[Collection[str], str], FamilyDurations] | None = None
+
+
+class WatchCounts(Struct, frozen=True, kw_only=True):
+    """How many schedules there are, how many have unknown due times, and the new notices of each kind."""
+
+    schedules: int = 0
+    unknown: int = 0
+    missed: int = 0
+    late: int = 0
+    overlapped: int = 0
+    slow: int = 0
+
+
+class ScheduleWatch(Struct, frozen=True):
+    """Looks at all schedules once.
+
+    Attributes:
+        account: reads from AWS and from the search cluster.
+        announcer: sends the notifications.
+        grace_minutes: the time after a due time, or its window, at which a missing task is missed.
+        now_ns: the time.
+        may_read: whether there is time to read another cluster.
+        may_announce: whether there is time for another notice.
+    """
+
+    account: Account
+    announcer: ScheduleAnnouncer
+    grace_minutes: float
+    now_ns: Callable[[], int]
+    may_read: Callable[[], bool] = lambda: True
+    may_announce: Callable[[], bool] = lambda: True
+
+    @property
+    def _grace_ns(self) -> int:
+        return round(self.grace_minutes * _NS_PER_MINUTE)
+
+    def look(self) -> WatchCounts:
+        """Judge the due times of the last day and alert to what is new, as soon as all schedules are read.
+
+        Raises:
+            ForwarderError: a part could not be read or sent, and all others were.
+        """
+        now_ns = self.now_ns()
+        found = self.account.schedules()
+        self.account.rules.add(found.schedules, now_ns)
+        errors: list[Exception] = [ReadError(problem) for problem in found.problems]
+        if found.unread:
+            # Tasks are matched with all schedules. The next invocation continues, and looks at the same day.
+            if errors:
+                raise _joined(errors) from errors[0]
+            return WatchCounts(schedules=len(found.schedules) + found.unread, unknown=found.unread)
+        clusters = self._clusters(found.schedules, now_ns, errors)
+        longest_ns = max((schedule.window_minutes for schedule in found.schedules), default=0) * _NS_PER_MINUTE
+        since_ns = now_ns - _JUDGED_NS - longest_ns
+        judged = judge_schedules(found.schedules, clusters, now_ns=now_ns, since_ns=since_ns, grace_ns=self._grace_ns)
+        counts: Counter[str] = Counter()
+        for line, complete in self._notices(judged, clusters, now_ns, errors):
+            if not self.may_announce():
+                errors.append(
+                    DeliveryError(
+                        "The invocation ran out of time before all notifications were sent: the next one continues."
+                    )
+                )
+                break
+            try:
+                counts[line.notice.kind] += self.announcer.announce(line, complete)
+            except ForwarderError as error:
+                errors.append(error)
+        if errors:
+            raise _joined(errors) from errors[0]
+        unknown = sum(one.problem is not None for one in judged)
+        return WatchCounts(schedules=len(found.schedules), unknown=unknown, **counts)
+
+    def _clusters(
+        self, schedules: Iterable[Schedule], now_ns: int, errors: list[Exception]
+    ) -> Mapping[str, ClusterTasks]:
+        clusters: dict[str, ClusterTasks] = {}
+        for arn in sorted({schedule.cluster_arn for schedule in schedules if schedule.is_enabled}):
+            if not self.may_read():
+                errors.append(
+                    ReadError(
+                        "The invocation ran out of time before all clusters were read: increase the function's timeout."
+                    )
+                )
+                break
+            clusters[arn] = self.account.tasks(arn, now_ns)
+            problem = clusters[arn].problem
+            if problem is not None:
+                errors.append(ReadError(problem))
+        return self.account.remember(clusters)
+
+    def _notices(
+        self,
+        judged: Sequence[JudgedSchedule],
+        clusters: Mapping[str, ClusterTasks],
+        now_ns: int,
+        errors: list[Exception],
+    ) -> Iterator[tuple[ScheduleNoticeLine, Complete]]:
+        """All notices, also those sent before. The notices of slow tasks need a search, and come last."""
+        for one in judged:
+            for due in one.due_times:
+                schedule, rules, kind = one.schedule, self.account.rules, _KINDS.get(due.outcome)
+                is_known = rules.was_seen_before(schedule, due.due_ns) or rules.is_settled(schedule, now_ns)
+                if kind is not None and (is_known or kind == "overlapped"):
+                    complete = partial(self._completed, schedule, due, now_ns)
+                    yield _due_line(schedule, due, kind, now_ns=now_ns, grace_ns=self._grace_ns), complete
+        try:
+            for line in self._slow([one.schedule for one in judged], clusters, now_ns):
+                yield line, _unchanged
+        except ForwarderError as error:
+            errors.append(error)
+
+    def _completed(
+        self, schedule: Schedule, due: DueTime, now_ns: int, line: ScheduleNoticeLine
+    ) -> ScheduleNoticeLine | None:
+        """The line of a missed run with AWS's reason, if there is one.
+
+        None if its rule was changed after the due time. For a rule that is new here, only CloudTrail shows the change.
+        """
+        rules, reasons = self.account.rules, self.account.reasons
+        if due.outcome != "overlapped" and not rules.was_seen_before(schedule, due.due_ns):
+            was_changed = reasons.was_changed(schedule, due.due_ns, now_ns)
+            if was_changed is None:
+                raise ReadError(
+                    f"CloudTrail cannot be read, so it is unknown whether {schedule.name} was {due.outcome}."
+                )
+            if was_changed:
+                return None
+        reason = reasons.find(schedule, due.due_ns) if due.outcome == "missed" else None
+        if reason is None:
+            return line
+        return replace(line, notice=replace(line.notice, reason=reason, message=f"{line.notice.message} {reason}"))
+
+    def _slow(
+        self, schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks], now_ns: int
+    ) -> Iterator[ScheduleNoticeLine]:
+        running = list(_running(schedules, clusters))
+        if self.account.usual is None or not running:
+            return
+        families = {family_of_schedule(schedule) for schedule, _ in running}
+        usual = self.account.usual(families, running[0][0].cluster_arn)
+        for schedule, task in running:
+            duration = usual.get((family_of_schedule(schedule), cluster_name(schedule.cluster_arn) or ""))
+            elapsed_ms = (now_ns - (task.started_ns or now_ns)) / NS_PER_MS
+            if duration is not None and elapsed_ms > _SLOW_RATIO * duration.p95_ms:
+                yield _slow_line(schedule, task, duration, elapsed_ms=elapsed_ms, now_ns=now_ns)
+
+
+def _running(
+    schedules: Iterable[Schedule], clusters: Mapping[str, ClusterTasks]
+) -> Iterator[tuple[Schedule, StartedTask]]:
+    """The running tasks that schedules started, each with one of the schedules that can have started it."""
+    by_family: dict[tuple[str, str], list[Schedule]] = {}
+    for schedule in schedules:
+        by_family.setdefault((schedule.cluster_arn, family_of_schedule(schedule)), []).append(schedule)
+    for arn, cluster in clusters.items():
+        for task in cluster.tasks or ():
+            if task.stopped_ns is None and task.started_ns is not None:
+                starters = (one for one in by_family.get((arn, task.family), ()) if did_start(one, task))
+                starter = next(starters, None)
+                if starter is not None:
+                    yield starter, task
+
+
+def _due_of(schedule: Schedule, task: StartedTask) -> int | None:
+    try:
+        return last_due(schedule, task.created_ns + SKEW_NS)
+    except ScheduleExpressionError:
+        return None
+
+
+def _unchanged(line: ScheduleNoticeLine) -> ScheduleNoticeLine:
+    return line
+
+
+def _joined(errors: Sequence[Exception]) -> ForwarderError:
+    """One error of the kind of the first one, with the sentences of the first ones."""
+    kind = ReadError if isinstance(errors[0], ReadError) else DeliveryError
+    more = f" There are {len(errors) - _MAX_ERRORS} more errors." if len(errors) > _MAX_ERRORS else ""
+    return kind(" ".join(str(error) for error in errors[:_MAX_ERRORS]) + more)

@@ -1,0 +1,290 @@
+"""Delivers documents to the search cluster, and keeps those that it can never index."""
+
+import json
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
+from profiler.forwarder.documents import Document
+from profiler.forwarder.invocation_time import RetryBackoff, TimeBudget
+from profiler.forwarder.search_cluster.interface import ItemResult, SearchCluster
+
+_T = TypeVar("_T")
+# A queue may accept 1 MiB, but those that were made before 2025 accept 256 KiB.
+MAX_MESSAGE_BYTES = 256 * 1024
+# The limits of one SendMessageBatch: messages, and bytes of all of them.
+_MAX_BATCH_MESSAGES, _MAX_BATCH_BYTES = 10, 1024 * 1024
+_MAX_REASON_LENGTH = 1000
+_MAX_LOGGED_REASON_LENGTH = 300
+_MAX_LOGGED_REASONS = 10
+# This also matches in a line that is cut, or is not valid JSON.
+_TASK_ID = re.compile(r'"taskId"\s*:\s*"([^"\\]{1,100})"')
+# SQS refuses a message with U+FFFE or U+FFFF: see the API reference of SendMessage.
+_SQS_ESCAPES = ((b"\xef\xbf\xbe", b"\\ufffe"), (b"\xef\xbf\xbf", b"\\uffff"))
+# The largest bulk request. AWS's smallest instances accept 10 MiB; a batch is halved if the cluster refuses it.
+MAX_DOCUMENTS_PER_REQUEST = 1000
+MAX_REQUEST_BYTES = 5 * 1024 * 1024
+
+_MAX_REQUEST_SECONDS = 30.0
+_INITIAL_BACKOFF_SECONDS = 0.2
+_MAX_BACKOFF_SECONDS = 5.0
+_NO_REASON = "without a reason"
+
+
+class Failure(Struct, frozen=True):
+    """A document, or a line that should become one, and why it cannot be indexed."""
+
+    document: object
+    reason: str
+
+    @property
+    def task_id(self) -> str | None:
+        """The id of the task in the document or line; None without one."""
+        if isinstance(self.document, str):
+            match = _TASK_ID.search(self.document)
+            return None if match is None else match.group(1)
+        document_id = self.document.get("id") if isinstance(self.document, dict) else None
+        return document_id.partition("/")[0] if isinstance(document_id, str) and "/" in document_id else None
+
+
+# Keeps all failures. Raises DeliveryError if one was not kept.
+KeepFailures = Callable[[Sequence[Failure]], None]
+
+
+def divide(sized: Iterable[tuple[_T, int]], *, max_items: int, max_bytes: int) -> Iterator[list[_T]]:
+    """Divide items, each with its size, into batches within both limits. A larger item is alone in its batch."""
+    batch: list[_T] = []
+    batch_bytes = 0
+    for item, size in sized:
+        if batch and (len(batch) == max_items or batch_bytes + size > max_bytes):
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append(item)
+        batch_bytes += size
+    if batch:
+        yield batch
+
+
+def send_failures(queue_url: str, sqs: Any, failures: Sequence[Failure]) -> None:  # noqa: ANN401  boto3 has no types
+    """Send one message for each failure to an SQS queue, truncated to the size that SQS accepts.
+
+    Raises:
+        DeliveryError: the queue did not accept a message.
+    """
+    from botocore.exceptions import BotoCoreError, ClientError  # in Lambda's runtime
+
+    for bodies in _message_batches(failures):
+        entries = [{"Id": str(number), "MessageBody": body} for number, body in enumerate(bodies)]
+        try:
+            response = sqs.send_message_batch(QueueUrl=queue_url, Entries=entries)
+        except (BotoCoreError, ClientError) as error:
+            raise _queue_error(type(error).__name__) from error
+        if response.get("Failed"):
+            raise _queue_error(str(response["Failed"][0].get("Code")))
+
+
+def _queue_error(code: str) -> DeliveryError:
+    return DeliveryError(
+        f"The failure queue did not accept a message ({code}): "
+        "check FAILED_ITEMS_QUEUE_URL and that the function's role may send to it."
+    )
+
+
+def _message_batches(failures: Iterable[Failure]) -> Iterator[list[str]]:
+    """Yield the bodies of messages that one request may contain together."""
+    bodies = map(message_body, failures)
+    return divide(
+        ((body, len(body.encode())) for body in bodies), max_items=_MAX_BATCH_MESSAGES, max_bytes=_MAX_BATCH_BYTES
+    )
+
+
+def log_failures(log: Callable[[Mapping[str, object]], None], failures: Sequence[Failure]) -> None:
+    """Log one line for each failure: the task and the reason, without the document's content."""
+    for failure in failures:
+        line = {"level": "error", "event": "A document cannot be indexed.", "task": failure.task_id}
+        log({**line, "reason": failure.reason[:_MAX_LOGGED_REASON_LENGTH]})
+
+
+def log_failure_count(log: Callable[[Mapping[str, object]], None], failures: Sequence[Failure]) -> None:
+    """Log the number of failures and their reasons, without the content of the documents."""
+    reasons = sorted({failure.reason[:_MAX_LOGGED_REASON_LENGTH] for failure in failures})
+    line = {"level": "error", "event": "Documents cannot be indexed.", "count": len(failures)}
+    log({**line, "reasons": reasons[:_MAX_LOGGED_REASONS]})
+
+
+def message_body(failure: Failure) -> str:
+    """Return ``{"document": …, "reason": …}`` of at most 256 KB; a larger document becomes truncated text."""
+    body = _encode(failure)
+    return (body if len(body) <= MAX_MESSAGE_BYTES else _truncated_body(failure)).decode()
+
+
+def _encode(failure: Failure) -> bytes:
+    """Encode as JSON, with escapes for the characters that SQS refuses."""
+    body = _json({"document": failure.document, "reason": failure.reason})
+    return reduce(lambda body, pair: body.replace(*pair), _SQS_ESCAPES, body)
+
+
+def _json(value: object) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except (OverflowError, UnicodeEncodeError):
+        # The standard library writes numbers of any length, and escapes lone surrogates.
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _truncated_body(failure: Failure) -> bytes:
+    """Encode the longest part that fits. A character takes one to six bytes in JSON, so the length is searched."""
+    text = failure.document if isinstance(failure.document, str) else _json(failure.document).decode()
+    reason = f"{failure.reason[:_MAX_REASON_LENGTH]} (the document is truncated)"
+
+    def body(length: int) -> bytes:
+        return _encode(Failure(text[:length], reason))
+
+    lengths = range(min(len(text), MAX_MESSAGE_BYTES) + 1)
+    return body(bisect_right(lengths, MAX_MESSAGE_BYTES, key=lambda length: len(body(length))) - 1)
+
+
+class DeliveryResult(Struct, frozen=True, kw_only=True):
+    """The number of indexed documents, and the documents that the cluster will never accept."""
+
+    indexed: int
+    rejected: tuple[Failure, ...] = ()
+
+
+# Writes all documents. Raises DeliveryError if some were not written and a later attempt can succeed.
+DeliverDocuments = Callable[[Sequence[Document]], DeliveryResult]
+
+
+def deliver(
+    cluster: SearchCluster, budget: TimeBudget, jitter: Callable[[], float], documents: Sequence[Document]
+) -> DeliveryResult:
+    """Write all documents to the search cluster.
+
+    Args:
+        cluster: the search cluster.
+        budget: the time for all requests and retries.
+        jitter: returns a number from 0 to 1, which spreads the pauses between retries.
+        documents: the documents to write.
+
+    Raises:
+        DeliveryError: some documents were not written, and a later attempt can succeed.
+    """
+    backoff = RetryBackoff(
+        budget,
+        jitter,
+        initial_seconds=_INITIAL_BACKOFF_SECONDS,
+        max_seconds=_MAX_BACKOFF_SECONDS,
+        max_request_seconds=_MAX_REQUEST_SECONDS,
+    )
+    indexed = 0
+    rejected: list[Failure] = []
+    fault: str | None = None
+    pending = _batches(documents, rejected)
+    while pending:
+        batch = pending.pop()
+        try:
+            results = cluster.bulk(batch, _request_timeout_seconds(backoff))
+        except SearchClusterError as error:
+            if error.is_too_large:
+                pending += _split(batch, rejected, str(error))
+                continue
+            if not error.is_retryable:
+                raise
+            _wait(backoff, str(error))
+            pending.append(batch)
+            continue
+        fault = fault or next((result.reason or _NO_REASON for result in results if result.is_index_fault), None)
+        rejected += _rejected(batch, results)
+        existing = _documents_to_complete(batch, results)
+        retried = _documents_to_retry(batch, results)
+        indexed += sum(not result.is_failed for result in results) - len(existing)
+        pending += [existing] if existing else []
+        if retried:
+            _wait(backoff, next(result.reason or "" for result in results if result.is_retryable))
+            pending.append(retried)
+        else:
+            backoff.reset()
+    if fault is not None:
+        raise DeliveryError(
+            f"The search cluster did not accept some documents ({fault}); the others are written: give the "
+            "forwarder's user the privileges index and auto_configure on the indices, and remove the block, "
+            "limit or fault that the cluster names."
+        )
+    return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
+
+
+def _batches(documents: Sequence[Document], rejected: list[Failure]) -> list[list[Document]]:
+    """Divide the documents into as few requests as their sizes allow.
+
+    A document that is not valid as JSON is added to ``rejected``.
+    """
+    sized: list[tuple[Document, int]] = []
+    for document in documents:
+        try:
+            size = len(msgspec.json.encode((document.id, document.fields, document.upsert)))
+        except (OverflowError, UnicodeEncodeError) as error:
+            rejected.append(Failure(_as_json(document), f"The document cannot be written as JSON: {error}"))
+        else:
+            sized.append((document, size))
+    return list(divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES))
+
+
+def _request_timeout_seconds(backoff: RetryBackoff) -> float:
+    seconds = backoff.request_timeout_seconds()
+    if seconds is None:
+        raise DeliveryError(
+            "The invocation ran out of time before all documents were written: raise the function's timeout."
+        )
+    return seconds
+
+
+def _wait(backoff: RetryBackoff, reason: str) -> None:
+    if not backoff.wait():
+        raise DeliveryError(f"The cluster accepted no documents before the invocation ran out of time: {reason}")
+
+
+def _split(batch: list[Document], rejected: list[Failure], reason: str) -> list[list[Document]]:
+    """Split a batch that is too large into two; a single document that is too large is added to ``rejected``."""
+    if len(batch) == 1:
+        rejected.append(Failure(_as_json(batch[0]), reason))
+        return []
+    middle = len(batch) // 2
+    return [batch[middle:], batch[:middle]]
+
+
+def _rejected(batch: list[Document], results: list[ItemResult]) -> list[Failure]:
+    """Return the documents that the cluster will never accept."""
+    return [
+        Failure(_as_json(document), result.reason or f"HTTP {result.status}")
+        for document, result in zip(batch, results, strict=True)
+        if result.is_poison
+    ]
+
+
+def _documents_to_complete(batch: list[Document], results: list[ItemResult]) -> list[Document]:
+    """Return the reports whose run has a document already, which was not changed, each with that document."""
+    return [
+        replace(document, stored=result.stored)
+        for document, result in zip(batch, results, strict=True)
+        if document.is_report and document.stored is None and result.stored is not None
+    ]
+
+
+def _documents_to_retry(batch: list[Document], results: list[ItemResult]) -> list[Document]:
+    """Return the documents to write again; a report whose document was changed meanwhile reads it again."""
+    return [
+        replace(document, stored=None) if result.is_conflict else document
+        for document, result in zip(batch, results, strict=True)
+        if result.is_retryable
+    ]
+
+
+def _as_json(document: Document) -> dict[str, object]:
+    return {"index": document.index, "id": document.id, "fields": document.initial_fields}

@@ -1,0 +1,216 @@
+"""The interface to a search cluster: sign-in, one bulk request of upserts, and one result for each document."""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.aws_signature import NO_SERVERLESS, is_serverless
+from profiler.core.json_fields import mapping, text
+from profiler.forwarder.delivery_errors import SettingsError
+from profiler.forwarder.documents import STORED_FIELDS, Document, Stored, completed_fields
+from profiler.forwarder.function_settings import Credentials
+
+_SCHEMES = ("https://", "http://")
+_INVALID_URL = "ELASTICSEARCH_URL is not the address of a cluster: set it to one like https://search.example.com:9200."
+_MAX_RETRIES_ON_CONFLICT = 5
+_RETRYABLE_ITEM_STATUSES = frozenset({409, 429, 502, 503, 504})
+# The cluster will never accept a document with these statuses. Any other status is a failure of the index or the
+# cluster.
+_POISON_STATUSES = frozenset({400, 413})
+# Answered with HTTP 400 too. The first one: the cluster has its maximum number of shards.
+_INDEX_ERRORS = frozenset({"validation_exception", "index_closed_exception", "cluster_block_exception"})
+_MIN_FAILURE_STATUS = 300
+_CONFLICT = 409
+_NO_CHANGE = "noop"
+_MAX_REASON_LENGTH = 500
+# The engines' names of errors, such as security_exception.
+_ERROR_CODE = re.compile(r"[a-z][a-z_]{1,99}", re.ASCII)
+
+
+def terms(values: Mapping[str, str | None]) -> list[dict[str, object]]:
+    """The filters of a query for documents with these values; None: any value."""
+    return [{"term": {field: value}} for field, value in values.items() if value is not None]
+
+
+class ItemResult(Struct, frozen=True, kw_only=True):
+    """The result of writing one document: the HTTP status and, if it failed, the cluster's reason and its error's type.
+
+    ``stored`` is the document that the cluster had before, if it was asked for and nothing was written.
+    """
+
+    status: int
+    reason: str | None = None
+    error: str | None = None
+    stored: Stored | None = None
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the document was not written."""
+        return self.status >= _MIN_FAILURE_STATUS
+
+    @property
+    def is_conflict(self) -> bool:
+        """Whether another request wrote the same document."""
+        return self.status == _CONFLICT
+
+    @property
+    def is_retryable(self) -> bool:
+        """Whether writing again can succeed: the cluster is busy, or another request wrote the same document."""
+        return self.status in _RETRYABLE_ITEM_STATUSES
+
+    @property
+    def is_poison(self) -> bool:
+        """Whether the cluster will never accept the document."""
+        return self.status in _POISON_STATUSES and self.error not in _INDEX_ERRORS
+
+    @property
+    def is_index_fault(self) -> bool:
+        """Whether the cause is the index or the cluster, not the document: a permission, a block, a limit, a fault."""
+        return self.is_failed and not (self.is_retryable or self.is_poison)
+
+
+class SearchCluster(Protocol):
+    """Elasticsearch or OpenSearch."""
+
+    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+        """Search once and return the response as JSON. Raises SearchClusterError."""
+        ...
+
+    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
+        """Read the source of a document, which may have been written a moment ago; None if it does not exist.
+
+        Raises SearchClusterError.
+        """
+        ...
+
+    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+        """Write documents as upserts in one request. Returns a result for each document, in order.
+
+        Raises SearchClusterError if the whole request failed.
+        """
+        ...
+
+
+def authorization(credentials: Credentials) -> dict[str, str]:
+    """Return the HTTP header for an API key or, without one, for a user name and password; else no header.
+
+    Raises:
+        SettingsError: the key cannot be a header's value; the clients would quote it in their errors.
+    """
+    key = credentials.api_key
+    if key is not None:
+        if not (key.isascii() and key.isprintable()):
+            raise SettingsError(
+                "ELASTICSEARCH_API_KEY, or api_key in the secret of ELASTICSEARCH_SECRET_ID, contains a line break or "
+                "another character that is invalid in an API key: set it to the encoded key alone."
+            )
+        return {"authorization": f"ApiKey {key}"}
+    if credentials.basic is not None:
+        return {"authorization": "Basic " + b64encode(":".join(credentials.basic).encode()).decode()}
+    return {}
+
+
+@contextmanager
+def checked_url(url: str) -> Iterator[None]:
+    """Raise SettingsError for an invalid address, including one that a client refuses within this context.
+
+    An address without a scheme is invalid: one client would send the password unencrypted, the other refuses it.
+    """
+    if not url.lower().startswith(_SCHEMES):
+        raise SettingsError(_INVALID_URL)
+    if is_serverless(url):
+        raise SettingsError(f"ELASTICSEARCH_URL is not usable. {NO_SERVERLESS}")
+    try:
+        yield
+    except (TypeError, ValueError):
+        # Not "from": the client's error may quote the address, which may contain a password.
+        raise SettingsError(_INVALID_URL) from None
+
+
+def bulk_lines(documents: Sequence[Document]) -> list[str]:
+    """Return the lines of a bulk request, without scripts.
+
+    A document is an update: its fields are set, all others are kept. A report is written if the document does not exist
+    yet, else the request changes nothing and returns the stored document, which the update API may return without the
+    privilege to read. Once it is known, the report completes it, or replaces what came from the event alone. The
+    version in the request makes it fail if another writer came first.
+    """
+    return [msgspec.json.encode(line).decode() for document in documents for line in _bulk_item(document)]
+
+
+def _bulk_item(document: Document) -> tuple[Mapping[str, object], Mapping[str, object]]:
+    place: dict[str, object] = {"_index": document.index, "_id": document.id}
+    stored = document.stored
+    if stored is not None:
+        versioned = {**place, "if_seq_no": stored.seq_no, "if_primary_term": stored.primary_term}
+        fields = completed_fields(document, stored)
+        if stored.has_report:
+            return {"update": versioned}, {"doc": fields}
+        return {"index": versioned}, fields
+    action = {"update": {**place, "retry_on_conflict": _MAX_RETRIES_ON_CONFLICT}}
+    if document.is_report:
+        return action, {"doc": {}, "upsert": document.initial_fields, "_source": STORED_FIELDS}
+    insertion = {"doc_as_upsert": True} if document.upsert is None else {"upsert": document.upsert}
+    return action, {"doc": document.fields, **insertion}
+
+
+def bulk_results(response: object, count: int) -> list[ItemResult]:
+    """Return the results in the response to a bulk request. Raises ValueError without a result for each document."""
+    items = response.get("items") if isinstance(response, dict) else None
+    if not isinstance(items, list) or len(items) != count:
+        raise ValueError(f"the response does not contain a result for each of {count} documents")
+    return [_result(item) for item in items]
+
+
+def document_source(response: object) -> Mapping[str, object] | None:
+    """Return the source of the only document in the response to a multi-get; None if it does not exist."""
+    documents = response.get("docs") if isinstance(response, dict) else None
+    document = documents[0] if isinstance(documents, list) and documents else None
+    source = document.get("_source") if isinstance(document, dict) and document.get("found") is True else None
+    return source if isinstance(source, dict) else None
+
+
+def rejection_message(engine: str, status: int | None, error: object) -> str:
+    """Return a sentence about a whole request that was refused.
+
+    It contains the engine's error code. Any other text may come from a proxy and may quote the request with its
+    credentials, so it is left out.
+    """
+    code = f": {error}" if isinstance(error, str) and _ERROR_CODE.fullmatch(error) else ""
+    return f"{engine} answered HTTP {status}{code}."
+
+
+def _result(item: object) -> ItemResult:
+    outcome = next(iter(item.values()), None) if isinstance(item, dict) else None
+    if not isinstance(outcome, dict) or not isinstance(outcome.get("status"), int):
+        raise ValueError("the response contains a result without a status")  # noqa: TRY004  a value of foreign JSON
+    error = outcome.get("error")
+    return ItemResult(
+        status=outcome["status"],
+        reason=None if error is None else _reason(error),
+        error=text(mapping(error).get("type")),
+        stored=_stored(outcome) if outcome.get("result") == _NO_CHANGE else None,
+    )
+
+
+def _stored(outcome: Mapping[str, object]) -> Stored | None:
+    """Return the document in the result of an update that changed nothing; None if it was not asked for."""
+    document = mapping(outcome.get("get"))
+    fields, seq_no, primary_term = (document.get(name) for name in ("_source", "_seq_no", "_primary_term"))
+    if not (isinstance(fields, dict) and isinstance(seq_no, int) and isinstance(primary_term, int)):
+        return None
+    return Stored(fields=fields, seq_no=seq_no, primary_term=primary_term)
+
+
+def _reason(error: object) -> str:
+    """Return the cluster's reason with its causes, which contain the field."""
+    parts: list[str] = []
+    while isinstance(error, dict):
+        parts.append(f"{error.get('type')}: {error.get('reason')}")
+        error = error.get("caused_by")
+    return ", because ".join(parts or [str(error)])[:_MAX_REASON_LENGTH]

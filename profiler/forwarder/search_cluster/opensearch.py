@@ -1,0 +1,92 @@
+"""OpenSearch and Amazon OpenSearch Service, through opensearch-py."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import opensearchpy
+
+from profiler.core.aws_clients import open_session
+from profiler.core.aws_signature import AwsSignature
+from profiler.forwarder.delivery_errors import SearchClusterError, SettingsError
+from profiler.forwarder.documents import Document
+from profiler.forwarder.function_settings import Credentials
+from profiler.forwarder.search_cluster.interface import (
+    ItemResult,
+    authorization,
+    bulk_lines,
+    bulk_results,
+    checked_url,
+    document_source,
+    rejection_message,
+)
+
+
+class OpenSearchCluster:
+    """opensearch-py without its own retries: ``deliver`` retries, within the remaining time."""
+
+    def __init__(self, url: str, credentials: Credentials, region: str | None) -> None:
+        headers = authorization(credentials)
+        with checked_url(url):
+            self._client = opensearchpy.OpenSearch(
+                hosts=[_without_user(url) if headers else url],
+                http_auth=_signature(region) if credentials.aws and not headers else None,
+                headers=headers,
+                connection_class=opensearchpy.RequestsHttpConnection,
+                max_retries=0,
+                retry_on_timeout=False,
+                retry_on_status=(),
+                http_compress=True,
+            )
+
+    def bulk(self, documents: Sequence[Document], timeout_seconds: float) -> list[ItemResult]:
+        """See ``SearchCluster``."""
+        body = "\n".join(bulk_lines(documents)) + "\n"
+        with _translate_errors():
+            response = self._client.bulk(body=body, params={"request_timeout": timeout_seconds})
+            return bulk_results(response, len(documents))
+
+    def search(self, index: str, body: Mapping[str, object], timeout_seconds: float) -> Mapping[str, object]:
+        """See ``SearchCluster``."""
+        with _translate_errors():
+            result: Mapping[str, object] = self._client.search(
+                index=index, body=dict(body), params={"request_timeout": timeout_seconds}
+            )
+            return result
+
+    def get(self, index: str, document_id: str, timeout_seconds: float) -> Mapping[str, object] | None:
+        """See ``SearchCluster``. A multi-get has the id in its body: no proxy or signature changes its slash."""
+        with _translate_errors():
+            body = {"ids": [document_id]}
+            return document_source(
+                self._client.mget(body=body, index=index, params={"request_timeout": timeout_seconds})
+            )
+
+
+def _without_user(url: str) -> str:
+    """Remove the user: opensearch-py prefers a user in the address to the header; Elasticsearch's client does not."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+@contextmanager
+def _translate_errors() -> Iterator[None]:
+    try:
+        yield
+    except opensearchpy.ConnectionError as error:
+        raise SearchClusterError(f"OpenSearch cannot be reached ({type(error).__name__}).", status=None) from error
+    except opensearchpy.TransportError as error:
+        status = error.status_code if isinstance(error.status_code, int) else None
+        # Not "from": the client's error contains the whole response.
+        raise SearchClusterError(rejection_message("OpenSearch", status, error.error), status=status) from None
+    except ValueError as error:
+        raise SearchClusterError(f"OpenSearch sent an invalid response: {error}.", status=0) from error
+
+
+def _signature(region: str | None) -> AwsSignature:
+    if region is None:
+        raise SettingsError("OPENSEARCH_AWS_AUTH needs a region: set AWS_REGION.")
+    credentials = open_session(region, None).get_credentials()
+    if credentials is None:
+        raise SettingsError("OPENSEARCH_AWS_AUTH finds no AWS credentials: give the function a role.")
+    return AwsSignature(credentials, region, "es")

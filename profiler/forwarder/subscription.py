@@ -1,0 +1,370 @@
+"""CloudWatch Logs subscription payloads: decodes them, classifies their lines, and delivers the documents."""
+
+import base64
+import binascii
+import gzip
+import io
+import json
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.ecs_terms import arn_account, task_id
+from profiler.core.json_fields import Json, text
+from profiler.core.timestamps import format_datetime
+from profiler.forwarder.delivery_errors import ForwarderError, PayloadError, attempt, raise_errors
+from profiler.forwarder.documents import MAX_ID_BYTES, Document, notice_document, report_document
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments, DeliveryResult, Failure, KeepFailures
+from profiler.forwarder.task_lines import InvalidReport, has_stacks, read_line, read_notice, replace_lone_surrogates
+from profiler.forwarder.task_notices import TaskNotices
+from profiler.record.notice_model import NoticeLine
+from profiler.record.record_model import Record
+
+MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
+# The limit of the messages that are held as documents at a time. The fields of a short line need more memory than its
+# text: each line counts as a kilobyte more.
+_MAX_HELD_BYTES = 5 * 1024 * 1024
+_DOCUMENT_BYTES = 1024
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # zlib detects which of the two formats it is
+_CONTROL_MESSAGE = "CONTROL_MESSAGE"
+# The name of a subscription filter that `task-profiler replay` writes into its events.
+_REPLAY = "task-profiler replay"
+# PREFIX/CONTAINER/TASK-ID, as awslogs names streams of ECS; the prefix may contain slashes. A task id is 32 hexadecimal
+# digits, in old accounts with dashes. Streams of Lambda functions and of other programs have the same number of parts.
+_TASK_STREAM = re.compile(
+    r".+/([A-Za-z0-9_-]{1,255})/([0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.DOTALL
+)
+_US_PER_MS = 1000
+_MS_PER_SECOND = 1000
+_MAX_TIMESTAMP_MS = 7_289_654_399_999  # the last millisecond of year 2200
+_MAX_SHOWN_LENGTH = 100
+
+
+class LogEvent(Struct, frozen=True):
+    """One line. ``timestamp`` is in milliseconds since 1970; ``id`` is text on AWS and a number on emulators."""
+
+    id: str | int | None = None
+    timestamp: int | None = None
+    message: str | None = None
+
+
+class Payload(Struct, frozen=True, rename="camel"):
+    """The lines of one log stream. ``owner`` is the account of the log group."""
+
+    message_type: str = ""
+    owner: str = ""
+    log_group: str = ""
+    log_stream: str = ""
+    log_events: tuple[LogEvent, ...] = ()
+    subscription_filters: tuple[str, ...] = ()
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether its lines were delivered before."""
+        return _REPLAY in self.subscription_filters
+
+    @property
+    def lines(self) -> tuple[LogEvent, ...]:
+        """The stream's lines. A control message, CloudWatch's health check, has no lines of the stream."""
+        return () if self.message_type == _CONTROL_MESSAGE else self.log_events
+
+
+# A payload, or a log event that is damaged.
+PayloadItem: TypeAlias = Payload | Failure
+
+
+class Counts(Struct, frozen=True, kw_only=True):
+    """How many lines were indexed, were skipped, and can never be indexed."""
+
+    indexed: int = 0
+    skipped: int = 0
+    failed: int = 0
+
+
+class LineForwarder(Struct):
+    """Indexes the lines of payloads, a bounded part of them at a time. Failures are kept, and notices are held.
+
+    Every method raises DeliveryError if the search cluster or the failure store did not accept everything. It is safe
+    to deliver the same payloads again: the documents have the same ids.
+    """
+
+    settings: ForwarderSettings
+    deliver: DeliverDocuments
+    keep_failures: KeepFailures
+    notices: TaskNotices | None = None
+    _documents: list[Document] = []
+    _failures: list[Failure] = []
+    _held_bytes: int = 0
+    _indexed: int = 0
+    _skipped: int = 0
+    _failed: int = 0
+
+    def add(self, item: PayloadItem, source: str | None = None) -> None:
+        """Forward the lines of a payload, or keep a damaged log event. ``source`` is the record that contains them."""
+        if isinstance(item, Failure):
+            self.keep(item)
+            return
+        for event in item.lines:
+            result = read_event(item, event, self.settings)
+            if isinstance(result, Document):
+                self._hold(len(event.message or ""))
+                self._documents.append(result)
+                if result.notice is not None and self.notices is not None and not item.is_replay:
+                    self.notices.add(result.notice, f"{item.log_group} {item.log_stream}", source)
+            elif isinstance(result, Failure):
+                self.keep(result)
+            else:
+                self._skipped += 1
+
+    def keep(self, failure: Failure) -> None:
+        """Keep a document or line that can never be indexed, after the documents before it are delivered."""
+        self._hold(len(failure.document) if isinstance(failure.document, str) else 0)
+        self._failures.append(failure)
+
+    def finish(self) -> Counts:
+        """Deliver the rest. Returns the counts of all lines."""
+        self._deliver()
+        return Counts(indexed=self._indexed, skipped=self._skipped, failed=self._failed)
+
+    def _hold(self, message_bytes: int) -> None:
+        """Make room for another message."""
+        added_bytes = message_bytes + _DOCUMENT_BYTES
+        if self._held_bytes + added_bytes > _MAX_HELD_BYTES:
+            self._deliver()
+        self._held_bytes += added_bytes
+
+    def _deliver(self) -> None:
+        delivered = self.deliver(self._documents) if self._documents else DeliveryResult(indexed=0)
+        failures = [*self._failures, *delivered.rejected]
+        if failures:
+            self.keep_failures(failures)
+        self._indexed += delivered.indexed
+        self._failed += len(failures)
+        self._documents, self._failures, self._held_bytes = [], [], 0
+
+
+def forward(
+    items: Sequence[PayloadItem],
+    settings: ForwarderSettings,
+    deliver: DeliverDocuments,
+    keep_failures: KeepFailures,
+    *,
+    notices: TaskNotices | None = None,
+) -> Counts:
+    """Index the lines of the payloads, then send the notices among them. See ``LineForwarder``.
+
+    Notices are sent even if the search cluster fails; errors are raised after both.
+    """
+    lines = LineForwarder(settings, deliver, keep_failures, notices)
+
+    def index() -> Counts:
+        for item in items:
+            lines.add(item)
+        return lines.finish()
+
+    errors: list[ForwarderError] = []
+    counts = attempt(index, errors)
+    if notices is not None:
+        notices.announce(errors)
+    raise_errors(errors)
+    return counts or Counts()
+
+
+def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | Failure | None:
+    """Return the document of a report or notice, with ``FORWARD_LOG_LINES`` of any line; None for a skipped line."""
+    document = _document(payload, event, settings)
+    if not isinstance(document, InvalidReport):
+        return document
+    return Failure(_as_json(payload, event) if event.message is None else event.message, document.reason)
+
+
+def _document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | InvalidReport | None:
+    if event.message is None:
+        return InvalidReport("The log event has no message.")
+    line = read_line(event.message) or read_notice(event.message)
+    if line is None:
+        is_indexed = settings.forward_log_lines and not has_stacks(event.message)
+        return log_line_document(payload, event, settings) if is_indexed else None
+    if isinstance(line, InvalidReport):
+        return line
+    foreign = _foreign_identity(payload, line.record)
+    if foreign is not None:
+        return foreign
+    if isinstance(line, NoticeLine):
+        return _foreign_arn(payload, line.record) or notice_document(line, event.message, settings)
+    return report_document(line, event.message, settings)
+
+
+def _foreign_identity(payload: Payload, record: Record) -> InvalidReport | None:
+    """The reason not to trust a report: the line of any program could overwrite the document of another run."""
+    if payload.owner and record.account_id and payload.owner != record.account_id:
+        return InvalidReport(
+            f"The report is not trusted: it contains account {record.account_id[:_MAX_SHOWN_LENGTH]}, but its log "
+            "group "
+            f"belongs to account {payload.owner[:_MAX_SHOWN_LENGTH]}."
+        )
+    task_stream = _TASK_STREAM.fullmatch(payload.log_stream)
+    if task_stream is not None and task_stream.group(2) != record.task_id:
+        return InvalidReport(
+            f"The report is not trusted: it contains task {record.task_id[:_MAX_SHOWN_LENGTH]}, but its log stream "
+            f"belongs to task {task_stream.group(2)}."
+        )
+    return None
+
+
+def _foreign_arn(payload: Payload, record: Record) -> InvalidReport | None:
+    """The reason not to trust a notice: under the ARN of another task, it would prevent the notices of that task."""
+    arn = record.task_arn
+    is_of_account = not payload.owner or arn_account(arn) == payload.owner
+    if arn is None or (is_of_account and task_id(arn) == record.task_id):
+        return None
+    return InvalidReport(
+        f"The notification is not trusted: its ARN {arn[:_MAX_SHOWN_LENGTH]} does not belong to its task and its log "
+        "group's account."
+    )
+
+
+def _as_json(payload: Payload, event: LogEvent) -> dict[str, object]:
+    return {"logGroup": payload.log_group, "logStream": payload.log_stream, **msgspec.to_builtins(event)}
+
+
+def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | InvalidReport:
+    """Return the document of one ordinary line, or the reason why there is none.
+
+    The document's id is the id of the log event, so that a repeated delivery writes the same document. A line without a
+    time has no document: a time that the forwarder chose would be wrong, and would change with each delivery.
+    """
+    if event.id in (None, "") or len(str(event.id).encode()) > MAX_ID_BYTES:
+        return InvalidReport(f"The log event has no id, or one of more than {MAX_ID_BYTES} bytes.")
+    if event.timestamp is None or not 0 <= event.timestamp <= _MAX_TIMESTAMP_MS:
+        return InvalidReport("The log event has no timestamp between 1970 and 2200.")
+    seconds, rest_ms = divmod(event.timestamp, _MS_PER_SECOND)
+    moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest_ms * _US_PER_MS)
+    fields: dict[str, object] = {
+        "@timestamp": format_datetime(moment),
+        "message": event.message,
+        "event": {"kind": "event", "dataset": "task.log"},
+        "cloud": {"provider": "aws"},
+        "aws": {"cloudwatch": {"log_group": payload.log_group, "log_stream": payload.log_stream}},
+    }
+    task_stream = _TASK_STREAM.fullmatch(payload.log_stream)
+    if task_stream is not None:
+        fields["task"] = {"id": task_stream.group(2)}
+        fields["container"] = {"name": task_stream.group(1)}
+    return Document(index=settings.index("logs", moment), id=str(event.id), fields=fields)
+
+
+def decode_event(event: object) -> tuple[PayloadItem, ...]:
+    """Decode the Lambda event of a subscription. See ``decode_data``.
+
+    Raises:
+        PayloadError: the event is not from a subscription, is damaged, or is larger than 64 MiB unpacked.
+    """
+    logs = event.get("awslogs") if isinstance(event, Mapping) else None
+    data = logs.get("data") if isinstance(logs, Mapping) else None
+    if not isinstance(data, str):
+        raise PayloadError(
+            "The event has neither awslogs.data nor Records: invoke this function from a CloudWatch Logs subscription "
+            "or a Kinesis data stream."
+        )
+    return decode_data(data)
+
+
+def decode_data(data: str) -> tuple[PayloadItem, ...]:
+    """Decode the base64 text in which CloudWatch Logs delivers log events.
+
+    A damaged log event does not affect the other ones: it becomes a ``Failure``.
+
+    Raises:
+        PayloadError: the whole text is damaged, or is larger than 64 MiB unpacked.
+    """
+    try:
+        compressed = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise PayloadError(f"The event's data is not base64 ({error}).") from error
+    unpacked = _unpack(compressed)
+    try:
+        return (msgspec.json.decode(unpacked, type=Payload),)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    # Bytes that are not UTF-8 become lone surrogates here, unlike the text's own, which are replaced before.
+    document = replace_lone_surrogates(unpacked.decode("utf-8", "surrogateescape"))
+    try:
+        return tuple(_read_document(json.loads(document)))
+    except (ValueError, RecursionError, PayloadError) as error:
+        reason = str(error).removesuffix(".")
+        raise PayloadError(f"The event's data is not a CloudWatch Logs document: {reason}.") from error
+
+
+def _unpack(compressed: bytes) -> bytes:
+    """Unpack all gzip members, or one zlib stream."""
+    decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
+    try:
+        unpacked = decompressor.decompress(compressed, MAX_PAYLOAD_BYTES + 1)
+        if decompressor.unused_data:  # more members; GzipFile reads them without a copy of the rest for each
+            unpacked = gzip.GzipFile(fileobj=io.BytesIO(compressed)).read(MAX_PAYLOAD_BYTES + 1)
+    except EOFError as error:
+        raise PayloadError("The event's data is incomplete: send it again.") from error
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise PayloadError(
+            f"The event's data is neither gzip nor zlib ({error}): send it from a subscription."
+        ) from error
+    if len(unpacked) > MAX_PAYLOAD_BYTES:
+        raise PayloadError(f"The event's data unpacks to more than {MAX_PAYLOAD_BYTES} bytes and is not read.")
+    if not decompressor.eof:
+        raise PayloadError("The event's data is incomplete: send it again.")
+    return unpacked
+
+
+def _read_document(document: Json) -> list[PayloadItem]:
+    """Return the damaged log events of a document, then its payload."""
+    events = document.get("logEvents", []) if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(events, list):
+        raise PayloadError("it has no list logEvents.")
+    message_type, owner, log_group, log_stream = (
+        _show_bytes(text(document.get(name)) or "") for name in ("messageType", "owner", "logGroup", "logStream")
+    )
+    log_events: list[LogEvent] = []
+    damaged: list[PayloadItem] = []
+    for event in events:
+        fields = event if isinstance(event, dict) else {}
+        message = fields.get("message")
+        if not isinstance(message, str):
+            damaged.append(Failure(_show_bytes(json.dumps(event)), "The log event has no message."))
+        elif not _is_unicode(message):
+            damaged.append(Failure(_show_bytes(message), "The line contains a byte that is not UTF-8."))
+        else:
+            log_events.append(LogEvent(_read_id(fields.get("id")), _read_timestamp(fields.get("timestamp")), message))
+    filters = document.get("subscriptionFilters")
+    named = tuple(_show_bytes(name) for name in filters if isinstance(name, str)) if isinstance(filters, list) else ()
+    payload = Payload(message_type, owner, log_group, log_stream, tuple(log_events), named)
+    return [payload] if message_type == _CONTROL_MESSAGE else [*damaged, payload]
+
+
+def _read_id(value: Json) -> str | int | None:
+    if isinstance(value, str):
+        return value if _is_unicode(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _read_timestamp(value: Json) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _show_bytes(value: str) -> str:
+    """Replace each byte that is not UTF-8 by a backslash escape with its number."""
+    return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

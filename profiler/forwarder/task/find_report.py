@@ -1,0 +1,293 @@
+"""Finds the report of a run in the search cluster or in CloudWatch Logs; without one, the last checkpoint."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from msgspec import Struct
+
+from profiler.core.aws_error_codes import ACCESS_DENIED, error_code, is_throttled
+from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError
+from profiler.forwarder.invocation_time import TimeBudget, sleep_before_deadline
+from profiler.forwarder.task.task_containers import LogStream
+from profiler.forwarder.task_lines import has_stacks, read_line, read_notice
+from profiler.record.record_model import Cost, Report
+
+# Reserved at the end of an invocation for the document and the notice; at most half of the time that is left.
+WAIT_RESERVED_SECONDS = 10.0
+_POLL_SECONDS = 2.0
+_NEWEST_LINES = 200
+# The limit for one stream. CloudWatch Logs may return any number of empty pages before the end.
+_MAX_PAGES = 100
+_MAX_CACHED_DEFINITIONS = 500
+# The error codes of ECS and CloudWatch Logs for resources that do not exist.
+_UNKNOWN_DEFINITION = frozenset({"ClientException", "InvalidParameterException"})
+_UNKNOWN_STREAM = frozenset({"ResourceNotFoundException", "InvalidParameterException"})
+# The report as one line of text, which a batch that is wrapped by ``run`` can print.
+_TEXT_REPORT = "REPORT TaskId: "
+_REPORT, _CHECKPOINT = "task.report", "task.checkpoint"
+
+Warn = Callable[[str], None]
+
+
+# Yields the pages of a log stream, the newest line first; none if the stream does not exist or may not be read. Each
+# page is a call. Raises DeliveryError if a later attempt can succeed.
+NewestPages = Callable[[LogStream], Iterator[Sequence[str]]]
+
+
+class ReportLine(Struct, frozen=True):
+    """A report or checkpoint, its line, and whether it is in the search cluster already."""
+
+    report: Report
+    text: str
+    is_indexed: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is the report of the whole run, not a checkpoint."""
+        return self.report.type == _REPORT
+
+
+# Looks for the report of one run in the search cluster; raises ForwarderError.
+FindIndexedReport = Callable[[], ReportLine | None]
+
+
+class ReportFinder:
+    """Finds the report of one task's run. ``container`` is the batch's name, None if it is unknown.
+
+    Log streams are read only as long as the document and the notice still have their time afterwards.
+
+    Attributes:
+        has_time: Whether all requested lines were read in time.
+    """
+
+    def __init__(self, newest_pages: NewestPages, budget: TimeBudget, task_id: str, container: str | None) -> None:
+        self._newest_pages = newest_pages
+        self._budget = budget
+        self._task_id = task_id
+        self._container = container
+        self._reserved_seconds = min(WAIT_RESERVED_SECONDS, budget.remaining_seconds() / 2)
+        self._slowest_read_seconds = 0.0
+        self.has_time = True
+
+    def find(
+        self,
+        batch: LogStream | None,
+        monitor: LogStream | None,
+        wait_seconds: float,
+        *,
+        find_indexed: FindIndexedReport | None = None,
+    ) -> ReportLine | None:
+        """Return the report from the search cluster, else from a log stream; else the last checkpoint.
+
+        The search cluster is queried for up to ``wait_seconds``, then the streams of the batch and the monitor are
+        read. Without a search cluster, or with one that does not respond, the streams are read repeatedly for that
+        time. The wait ends 10 seconds before the invocation.
+
+        Args:
+            batch: the batch's log stream; None if it is unknown.
+            monitor: the monitor's log stream; None if it is unknown.
+            wait_seconds: how long to wait for the report.
+            find_indexed: queries the search cluster once; None without one.
+
+        Raises:
+            DeliveryError: the last attempt to read the streams failed, and a later one can succeed.
+        """
+        wait = _Wait(self._budget, wait_seconds)
+        while find_indexed is not None:
+            try:
+                report = find_indexed()
+            except ForwarderError:
+                break  # writing to the search cluster reports the cause
+            if report is not None:
+                return report
+            if not wait.pause():
+                break
+        while True:
+            try:
+                report = self._last(batch, _REPORT) or self._last(monitor, _REPORT)
+            except DeliveryError:
+                if not wait.pause():
+                    raise
+                continue
+            if report is not None:
+                return report
+            if not wait.pause():
+                return self._last(monitor, _CHECKPOINT)
+
+    def task_cost(self, streams: Iterable[LogStream | None]) -> Cost | None:
+        """Return the cost of the task from the report of any of its containers; None if no stream has one.
+
+        Raises:
+            DeliveryError: a stream cannot be read.
+        """
+        reports = (report for stream in streams for report, _ in self._reports(stream))
+        return next((report.record.cost for report in reports if report.record.cost is not None), None)
+
+    def last_lines(self, stream: LogStream | None, count: int) -> tuple[str, ...]:
+        """Return the newest lines of a stream without Task Profiler's own, the newest last.
+
+        Raises:
+            DeliveryError: the stream cannot be read.
+        """
+        if stream is None or count < 1:
+            return ()
+        lines = (text for text in self._newest_lines(stream) if not _is_profiler_line(text))
+        return tuple(islice(lines, count))[::-1]
+
+    def _last(self, stream: LogStream | None, report_type: str) -> ReportLine | None:
+        for report, text in self._reports(stream, report_type):
+            if self._container in (None, report.record.container.name):
+                return ReportLine(report, text)
+        return None
+
+    def _reports(self, stream: LogStream | None, report_type: str = _REPORT) -> Iterator[tuple[Report, str]]:
+        """The reports or checkpoints of the task's containers and their lines, the newest one first."""
+        for text in () if stream is None else self._newest_lines(stream):
+            report = read_line(text)
+            if isinstance(report, Report) and (report.type, report.record.task_id) == (report_type, self._task_id):
+                yield report, text
+
+    def _newest_lines(self, stream: LogStream) -> Iterator[str]:
+        """Read pages while there is time for one that takes as long as the slowest one so far."""
+        pages = self._newest_pages(stream)
+        while True:
+            before_seconds = self._budget.remaining_seconds()
+            self.has_time = before_seconds - self._slowest_read_seconds >= self._reserved_seconds
+            page = next(pages, None) if self.has_time else None
+            if page is None:
+                return
+            read_seconds = before_seconds - self._budget.remaining_seconds()
+            self._slowest_read_seconds = max(self._slowest_read_seconds, read_seconds)
+            yield from page
+
+
+class _Wait:
+    """Pauses between attempts, until the time for all of them is used up."""
+
+    def __init__(self, budget: TimeBudget, seconds: float) -> None:
+        self._budget = budget
+        self._left_seconds = seconds
+
+    def pause(self) -> bool:
+        """Wait before another attempt. Returns False, without waiting, if the time does not suffice."""
+        seconds = min(_POLL_SECONDS, self._left_seconds)
+        if seconds <= 0 or not sleep_before_deadline(self._budget, seconds, reserved_seconds=WAIT_RESERVED_SECONDS):
+            return False
+        self._left_seconds -= seconds
+        return True
+
+
+def _is_profiler_line(text: str) -> bool:
+    return (
+        text.startswith(_TEXT_REPORT)
+        or has_stacks(text)
+        or any(read(text) is not None for read in (read_line, read_notice))
+    )
+
+
+class EcsDefinitions:
+    """Reads task definitions with ``ecs:DescribeTaskDefinition``. A revision never changes, so it is read once."""
+
+    def __init__(self, client: Any, warn: Warn) -> None:  # noqa: ANN401  boto3 creates the classes of its clients at run time
+        self._client = client
+        self._warn = warn
+        self._known: dict[str, Mapping[str, object]] = {}
+
+    def describe(self, arn: str, wait: Callable[[], bool] = lambda: False) -> Mapping[str, object] | None:
+        """Return the task definition; None, with a warning, if it does not exist or may not be read.
+
+        ECS allows some twenty calls a second, and the tasks of a new revision can stop by the hundred.
+
+        Args:
+            arn: the ARN of the revision.
+            wait: waits before a throttled call is repeated; returns False if no time is left for that.
+
+        Raises:
+            DeliveryError: a later attempt can succeed.
+        """
+        if arn not in self._known:
+            definition = self._read(arn, wait)
+            if definition is None:
+                return None
+            if len(self._known) >= _MAX_CACHED_DEFINITIONS:
+                self._known.clear()
+            self._known[arn] = definition
+        return self._known[arn]
+
+    def _read(self, arn: str, wait: Callable[[], bool]) -> Mapping[str, object] | None:
+        from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and forward_logs does not need it
+
+        try:
+            definition: Mapping[str, object] = self._client.describe_task_definition(taskDefinition=arn)[
+                "taskDefinition"
+            ]
+        except (ClientError, BotoCoreError) as error:
+            code = error_code(error)
+            if code in ACCESS_DENIED:
+                self._warn(f"The task definition {arn} cannot be read ({code}): allow ecs:DescribeTaskDefinition.")
+            elif code in _UNKNOWN_DEFINITION:
+                self._warn(f"The task definition {arn} no longer exists ({code}): its settings are not known.")
+            elif is_throttled(code) and wait():
+                return self._read(arn, wait)
+            else:
+                raise DeliveryError(
+                    f"ECS did not return the task definition {arn} ({code}): Lambda retries."
+                ) from error
+            return None
+        return definition
+
+
+class CloudWatchTail:
+    """Reads log streams with ``logs:GetLogEvents``. ``client_for`` returns the client of a region."""
+
+    def __init__(self, client_for: Callable[[str | None], Any], warn: Warn) -> None:
+        self._client_for = client_for
+        self._warn = warn
+        self._warned: str | None = None
+
+    def newest(self, stream: LogStream) -> Iterator[Sequence[str]]:
+        """See ``NewestPages``. A warning contains the name of a stream that cannot be read."""
+        token: str | None = None
+        left = _NEWEST_LINES
+        for _ in range(_MAX_PAGES):
+            page = self._page(stream, token)
+            lines = [str(event["message"]) for event in page.get("events", ())][-left:]
+            yield lines[::-1]
+            left -= len(lines)
+            # An empty page is not the end of the stream; the same token again is.
+            if left <= 0 or page.get("nextBackwardToken") in {None, token}:
+                return
+            token = page["nextBackwardToken"]
+
+    def _page(self, stream: LogStream, token: str | None) -> Mapping[str, Any]:
+        from botocore.exceptions import BotoCoreError, ClientError  # as above
+
+        position = {} if token is None else {"nextToken": token}
+        try:
+            page: Mapping[str, Any] = self._client_for(stream.region).get_log_events(
+                logGroupName=stream.group,
+                logStreamName=stream.stream,
+                limit=_NEWEST_LINES,
+                startFromHead=False,
+                **position,
+            )
+        except (ClientError, BotoCoreError) as error:
+            code = error_code(error)
+            if code in ACCESS_DENIED:
+                self._warn_once(f"Log group {stream.group} cannot be read ({code}): allow logs:GetLogEvents.")
+            elif code in _UNKNOWN_STREAM:
+                self._warn_once(f"The log stream {stream.stream} does not exist in {stream.group} ({code}).")
+            else:
+                raise DeliveryError(
+                    f"CloudWatch Logs did not return the log stream {stream.stream} of {stream.group} ({code}): "
+                    "Lambda retries."
+                ) from error
+            return {}
+        return page
+
+    def _warn_once(self, sentence: str) -> None:
+        """Warn, but not again for each attempt to read the same stream."""
+        if sentence != self._warned:
+            self._warn(sentence)
+        self._warned = sentence

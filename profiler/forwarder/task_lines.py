@@ -1,0 +1,87 @@
+"""Classifies the lines of a log stream: reports, notices, invalid ones, and lines of other programs."""
+
+import re
+from collections.abc import Callable, Container
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from profiler.record.activity_model import is_stacks_line
+from profiler.record.impossible_values import decode_leniently
+from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, decode_notice
+from profiler.record.record_model import Report, decode
+
+_TYPES = frozenset({"task.report", "task.checkpoint"})
+_TYPE_MARKERS = ('"task.report"', '"task.checkpoint"')
+_NOTICE = "task.notice"
+_MAX_REASON_LENGTH = 500
+_MAX_HEAD_LENGTH = 1024
+_SURROGATE_MARKERS = ("\\ud", "\\uD")
+# Each escape of a JSON text; the group is a surrogate that is not half of a pair.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL
+)
+
+_Line = TypeVar("_Line")
+
+
+class InvalidReport(Struct, frozen=True):
+    """A line that has the type of a report and cannot be decoded as one, and why."""
+
+    reason: str
+
+
+class _TypedLine(Struct):
+    type: object = None
+
+
+def replace_lone_surrogates(json_text: str) -> str:
+    """Replace each escaped surrogate that is not half of a pair by U+FFFD, because no UTF-8 text can contain it."""
+    if not any(marker in json_text for marker in _SURROGATE_MARKERS):
+        return json_text
+    return _ESCAPE.sub(lambda escape: "\\ufffd" if escape.group(1) else escape.group(), json_text)
+
+
+_type_decoder = msgspec.json.Decoder(_TypedLine)
+
+
+def read_line(message: str) -> Report | InvalidReport | None:
+    """Return the report in a line; None for any other line, such as the batch's own output."""
+    if not any(marker in message for marker in _TYPE_MARKERS):
+        return None
+    return _decode(message, _TYPES, decode, "report")
+
+
+def read_notice(message: str) -> NoticeLine | InvalidReport | None:
+    """Return the notice of a running task in a line; None for any other line."""
+    if f'"{_NOTICE}"' not in message:
+        return None
+    notice = _decode(message, frozenset({_NOTICE}), decode_notice, "notice")
+    return None if isinstance(notice, ScheduleNoticeLine) else notice
+
+
+def _decode(
+    message: str, types: Container[object], decode_line: Callable[[str], _Line], what: str
+) -> _Line | InvalidReport | None:
+    """Decode a line if it has one of the types; None if not."""
+    message = replace_lone_surrogates(message)
+    try:
+        line_type = decode_leniently(_type_decoder, message).type
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        # A truncated report. A log line that only quotes a report does not start with a brace.
+        return InvalidReport(_reason(error, what)) if message.lstrip().startswith("{") else None
+    try:
+        return decode_line(message) if isinstance(line_type, str) and line_type in types else None
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        return InvalidReport(_reason(error, what))
+
+
+def has_stacks(message: str) -> bool:
+    """Whether a line has the call stacks of a run: up to 200 KB that are neither indexed nor shown."""
+    head = message[:_MAX_HEAD_LENGTH]
+    return head.lstrip().startswith("{") and is_stacks_line(head.encode(errors="replace"))
+
+
+def _reason(error: Exception, what: str) -> str:
+    return f"The line is not a valid {what}: {error}"[:_MAX_REASON_LENGTH]

@@ -1,0 +1,275 @@
+"""Handles one stopped task: determines the outcome, completes the run's document, and posts a notice.
+
+A failure to write the document does not prevent the notice, and the other way round. Errors are raised after both
+attempts, so that Lambda retries the event.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, InProgressError, attempt, raise_errors
+from profiler.forwarder.documents import Document
+from profiler.forwarder.event_document import event_documents
+from profiler.forwarder.function_settings import ForwarderSettings, NoticeSettings, Subject
+from profiler.forwarder.notices.announcements import (
+    ChannelKind,
+    Comparison,
+    EndedTask,
+    Idempotently,
+    MemoryRetry,
+    NoticeChannel,
+    announce,
+)
+from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
+from profiler.forwarder.task.find_report import FindIndexedReport, ReportFinder, ReportLine
+from profiler.forwarder.task.task_containers import TaskContainers, docker_labels, identify_containers, judge
+from profiler.record.run_outcome import EndStatus
+from profiler.record.spot_price import FARGATE_SPOT, cost_on
+from profiler.record.task_event import EventContainer, StoppedTask
+
+_Errors = list[ForwarderError]
+_UNDECIDED = "It is not known yet whether the run is started again: Lambda retries the event."
+
+
+# Starts a run again that was killed for memory: (its end, its task definition). Raises ForwarderError.
+StartAgain = Callable[[EndedTask, Mapping[str, object] | None], MemoryRetry | None]
+# Returns the task definition of an ARN; None if it does not exist or may not be read. Raises DeliveryError.
+DescribeDefinition = Callable[[str], Mapping[str, object] | None]
+
+
+class Index(Struct, frozen=True, kw_only=True):
+    """The search cluster: writes documents, finds reports, and compares runs with recent ones of their family.
+
+    ``find`` returns the report of a task's batch; None if it is not there yet. It raises ForwarderError. ``compare``
+    returns None without a comparison.
+    """
+
+    settings: ForwarderSettings
+    deliver: DeliverDocuments
+    find: Callable[[StoppedTask, EventContainer], ReportLine | None] | None = None
+    compare: Callable[[EndedTask], Comparison | None] = lambda _notice: None
+
+
+class TaskStoppedResult(Struct, frozen=True, kw_only=True):
+    """The status of the task, whether its document was written, and the kind of the posted notice."""
+
+    status: EndStatus | None = None
+    indexed: bool = False
+    notified: ChannelKind | None = None
+
+
+class TaskStoppedHandler(Struct, frozen=True):
+    """Handles stopped tasks.
+
+    Attributes:
+        settings: reads the settings. This call and ``index`` may raise SettingsError.
+        describe: reads a task definition.
+        run_log: returns the finder of the report for a task and its batch container.
+        index: connects to the search cluster; returns None without one.
+        channels: returns the channels for notices.
+        once: returns the guard that posts a notice only once for a key.
+        export: exports the run after everything else; it raises nothing.
+        warn: logs a sentence.
+    """
+
+    settings: Callable[[], NoticeSettings]
+    describe: DescribeDefinition
+    run_log: Callable[[StoppedTask, str | None], ReportFinder]
+    index: Callable[[], Index | None]
+    channels: Callable[[NoticeSettings], Sequence[NoticeChannel]]
+    once: Callable[[NoticeSettings], Idempotently] = lambda _settings: lambda _key, work: work()
+    export: Callable[[EndedTask], None] = lambda _ended: None
+    warn: Callable[[str], None] = lambda _sentence: None
+
+    def handle(self, task: StoppedTask, start_again: StartAgain | None = None) -> TaskStoppedResult:
+        """Start a killed run again, if that is wanted; write the document; post the notice to every channel.
+
+        Raises:
+            ForwarderError: one of them failed, and all were tried; or AWS did not return what both need, and neither
+                was tried.
+        """
+        errors: _Errors = []
+        settings = attempt(self.settings, errors)
+        definition = None if task.definition_arn is None else self.describe(task.definition_arn)
+        identified = identify_containers(definition, task)
+        judgement = judge(task, identified)
+        if judgement.warning is not None:
+            self.warn(judgement.warning)
+        batch, outcome = judgement.batch, judgement.outcome
+        containers = replace(identified, batch=None if batch is None else batch.name)
+        index = attempt(self.index, errors)
+        run_log = self.run_log(task, containers.batch)
+        wait_seconds = (settings or NoticeSettings()).report_wait_seconds
+        find_indexed = _find_indexed(index, task, batch)
+        ended = EndedTask(
+            task=task,
+            outcome=outcome,
+            container=containers.batch,
+            report_line=self._find_report(run_log, task, containers, wait_seconds, find_indexed),
+            log=containers.batch_log,
+            labels=docker_labels(definition, containers.batch),
+        )
+        if start_again is not None:
+            ended = replace(ended, retry=_retry(ended, definition, start_again, errors))
+        indexed = index is not None and self._index(index, ended, batch, find_indexed, errors)
+        notified: ChannelKind | None = None
+        ended = notice = replace(ended, report_line=_priced(self._with_task_cost(ended, containers, run_log), task))
+        if settings is not None:
+            if should_notify(notice, settings, if_unusual=True):
+                if outcome.status == "failure":
+                    notice = self._with_log_lines(notice, run_log, settings.log_lines)
+                if index is not None:
+                    notice = _with_comparison(notice, index)
+            is_selected = should_notify(notice, settings)
+            notified = self._notify(notice, settings, errors, is_selected=is_selected)
+        self.export(ended)
+        raise_errors(errors)
+        return TaskStoppedResult(status=outcome.status, indexed=indexed, notified=notified)
+
+    def _find_report(
+        self,
+        run_log: ReportFinder,
+        task: StoppedTask,
+        containers: TaskContainers,
+        wait_seconds: float,
+        find_indexed: FindIndexedReport | None,
+    ) -> ReportLine | None:
+        seconds = wait_seconds if _is_report_expected(task, containers) else 0
+        found = run_log.find(containers.batch_log, containers.monitor_log, seconds, find_indexed=find_indexed)
+        if not run_log.has_time:
+            self.warn(
+                f"CloudWatch Logs responds slowly, so the report of task {task.id} was not looked for everywhere."
+            )
+        return found
+
+    def _with_task_cost(self, ended: EndedTask, containers: TaskContainers, run_log: ReportFinder) -> ReportLine | None:
+        """Return the report with the cost of the task, which only the last report of its containers contains.
+
+        It is for the notice and the export: the documents of a task have its cost once.
+        """
+        line = ended.report_line
+        if line is None or not line.is_final or line.report.record.cost is not None:
+            return line
+        record = line.report.record
+        others = [name for name in containers.reported if name != record.container.name]
+        streams = (*map(containers.logs.get, others), containers.monitor_log) if others else ()
+        cost = attempt(lambda: run_log.task_cost(streams), [])
+        return replace(line, report=replace(line.report, record=replace(record, cost=cost)))
+
+    def _with_log_lines(self, notice: EndedTask, run_log: ReportFinder, count: int) -> EndedTask:
+        """Add the last lines of the batch; if they cannot be read, the notice is posted without them."""
+        try:
+            return replace(notice, log_lines=run_log.last_lines(notice.log, count))
+        except ForwarderError as error:
+            self.warn(f"The notification of task {notice.task.id} has no log lines. {error}")
+            return notice
+
+    def _index(
+        self,
+        index: Index,
+        ended: EndedTask,
+        batch: EventContainer | None,
+        find_indexed: FindIndexedReport | None,
+        errors: _Errors,
+    ) -> bool:
+        """Write the documents. A report on Spot that came meanwhile gets its price, which only the event shows."""
+        is_indexed = self._write(index, ended, batch, errors)
+        is_on_spot = ended.task.capacity_provider == FARGATE_SPOT
+        if is_indexed and is_on_spot and not ended.is_complete and find_indexed is not None:
+            late = attempt(find_indexed, errors)
+            if late is not None:
+                self._write(index, replace(ended, report_line=late), batch, errors)
+        return is_indexed
+
+    def _write(self, index: Index, ended: EndedTask, batch: EventContainer | None, errors: _Errors) -> bool:
+        documents = event_documents(
+            ended.task,
+            batch,
+            ended.outcome,
+            ended.report_line,
+            index.settings,
+            log=ended.log,
+            retry=ended.retry,
+        )
+        if not documents:
+            self.warn(f"Task {ended.task.id} is not indexed: its batch container or all of its times are unknown.")
+            return False
+        return _deliver(index, documents, errors)
+
+    def _notify(
+        self, notice: EndedTask, settings: NoticeSettings, errors: _Errors, *, is_selected: bool
+    ) -> ChannelKind | None:
+        """Post the notice. Returns its kind if a channel that selects tasks has it."""
+        is_success = notice.outcome.status == "success" and not (settings.unusual_as_failures and notice.unusual)
+        kind: ChannelKind = "success" if is_success else "failure"
+        channels = [channel for channel in self.channels(settings) if is_selected or not channel.is_selective]
+        posted = announce(channels, notice, kind, self.once(settings), errors)
+        return kind if any(channel.is_selective and channel.name in posted for channel in channels) else None
+
+
+def _retry(
+    ended: EndedTask, definition: Mapping[str, object] | None, start_again: StartAgain, errors: _Errors
+) -> MemoryRetry | None:
+    """Start the run again. If that is not possible now, the notice says so: Lambda retries the event."""
+    failed: _Errors = []
+    retry = attempt(lambda: start_again(ended, definition), failed)
+    errors += failed
+    for error in failed:
+        if isinstance(error, InProgressError):
+            raise error  # the other invocation posts the notice
+        if isinstance(error, DeliveryError):
+            return MemoryRetry(sentence=_UNDECIDED)
+    return retry
+
+
+def _priced(line: ReportLine | None, task: StoppedTask) -> ReportLine | None:
+    """Return the line with the cost on the capacity provider of the task, which the monitor does not know."""
+    if line is None:
+        return None
+    record = line.report.record
+    return replace(
+        line, report=replace(line.report, record=replace(record, cost=cost_on(task.capacity_provider, record.cost)))
+    )
+
+
+def _is_report_expected(task: StoppedTask, containers: TaskContainers) -> bool:
+    """Whether to wait for a report: only if the task has a monitor, was started, and has a readable log stream."""
+    has_log = containers.batch_log is not None or containers.monitor_log is not None
+    return containers.monitor is not None and task.started_at is not None and has_log
+
+
+def _find_indexed(index: Index | None, task: StoppedTask, batch: EventContainer | None) -> FindIndexedReport | None:
+    """Return a function that queries the search cluster once; None without a search cluster or a batch."""
+    if index is None or index.find is None or batch is None:
+        return None
+    find = index.find
+    return lambda: find(task, batch)
+
+
+def _deliver(index: Index, documents: Sequence[Document], errors: _Errors) -> bool:
+    delivered = attempt(lambda: index.deliver(documents), errors)
+    if delivered is None:
+        return False
+    if delivered.rejected:
+        errors.append(DeliveryError(f"The cluster refused the task's document: {delivered.rejected[0].reason}"))
+    return delivered.indexed > 0
+
+
+def _with_comparison(notice: EndedTask, index: Index) -> EndedTask:
+    """Add the comparison; if it fails, the notice is posted without it."""
+    try:
+        comparison = index.compare(notice)
+    except ForwarderError:
+        return notice
+    return notice if comparison is None else replace(notice, comparison=comparison)
+
+
+def should_notify(notice: EndedTask, settings: NoticeSettings, *, if_unusual: bool = False) -> bool:
+    """Whether the settings select this task for a notice; with ``if_unusual``, also a success unlike its family."""
+    if notice.task.is_service_task and not settings.services:
+        return False
+    subject: Subject = "success" if notice.outcome.status == "success" else "failure"
+    is_failure = settings.unusual_as_failures and (if_unusual or bool(notice.unusual))
+    return settings.selects(subject, notice.family) or (is_failure and settings.selects("failure", notice.family))

@@ -1,0 +1,206 @@
+"""Snapshots: the readings at one moment. The main loop takes them, and the server's threads read them.
+
+Snapshots are immutable, so that threads can share them without a lock.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.aggregation.container_usage import ContainerUsage
+from profiler.aggregation.task_record import ResourceLimits, container_limits
+from profiler.collectors.collector import Collector
+from profiler.collectors.neuron.neuron_usage import LiveNeuron
+from profiler.collectors.nvidia.gpu_usage import LiveGpus
+from profiler.core.clock import Clock, Ticker
+from profiler.core.optional_math import max_known
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.monitor.task_sampler import TaskSampler
+from profiler.readers import Unavailable
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.ecs.task_metadata import TaskMetadata
+from profiler.readers.linux.host import InstanceReading, OwnUsage
+
+# ECS allows 10 containers in a task definition and adds a few of its own.
+MAX_CONTAINERS = 16
+# The name of the instance among the sources.
+INSTANCE = "instance"
+# A sample that is older belongs to a container without stats: agents refresh stats every 20 s at least.
+_MAX_SAMPLE_AGE_NS = 60 * NS_PER_SECOND
+_INSTANCE_PERIOD_NS = 10 * NS_PER_SECOND
+# A reading is shown for three intervals if no other follows: one or two missed ticks make no gap.
+_HOLD_INTERVALS = 3
+_MIN_HOLD_NS = 10 * NS_PER_SECOND
+
+
+class ContainerSnapshot(Struct, frozen=True, kw_only=True):
+    """The last sample of a container, and its limits."""
+
+    name: str
+    sample: ContainerSample
+    started_ns: int | None = None
+    vcpu_used: float | None = None
+    limits: ResourceLimits = ResourceLimits()
+    shares_network: bool = False
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """All readings at one moment.
+
+    Attributes:
+        valid_until_ns: The time from which on its readings are too old to be shown, by the monotonic clock.
+        sources: Whether each source answers. Readings of other sources are left out.
+        task_rx_bytes: The bytes received by the network that containers share; None without such a network.
+        task_tx_bytes: The bytes sent by it.
+    """
+
+    valid_until_ns: int
+    own_usage: OwnUsage
+    read_failures: int = 0
+    missed_ticks: int = 0
+    sources: Mapping[str, bool] = {}
+    task: TaskMetadata | None = None
+    containers: tuple[ContainerSnapshot, ...] = ()
+    task_rx_bytes: int | None = None
+    task_tx_bytes: int | None = None
+    gpus: LiveGpus | None = None
+    neuron: LiveNeuron | None = None
+    instance: InstanceReading | None = None
+
+    def at(self, now_ns: int) -> "Snapshot":
+        """The part that is still valid: of an old snapshot, the identity of the task and the monitor's counters."""
+        if now_ns <= self.valid_until_ns:
+            return self
+        return Snapshot(
+            valid_until_ns=self.valid_until_ns,
+            own_usage=self.own_usage,
+            read_failures=self.read_failures,
+            missed_ticks=self.missed_ticks,
+            sources=dict.fromkeys(self.sources, False),
+            task=self.task,
+        )
+
+
+class SnapshotBuilder:
+    """Takes snapshots of the main loop's readings.
+
+    Args:
+        read_instance: Reads the instance; called every 10 s at most, and only if the task runs on an instance.
+    """
+
+    def __init__(
+        self,
+        sampler: TaskSampler,
+        collectors: Sequence[Collector],
+        *,
+        ticker: Ticker,
+        clock: Clock,
+        read_own_usage: Callable[[], OwnUsage],
+        read_instance: Callable[[], InstanceReading | Unavailable],
+        interval_ns: int,
+    ) -> None:
+        self._sampler = sampler
+        self._collectors = collectors
+        self._ticker = ticker
+        self._clock = clock
+        self._read_own_usage = read_own_usage
+        self._read_instance = read_instance
+        self._hold_ns = max(_HOLD_INTERVALS * interval_ns, _MIN_HOLD_NS)
+        # By source: the number of its answers, and when that number last grew.
+        self._answers: dict[str, tuple[int, int]] = {}
+        self._task_rx_bytes: int | None = None
+        self._task_tx_bytes: int | None = None
+        self._instance: InstanceReading | None = None
+        self._instance_due_ns = 0
+
+    def take(self) -> Snapshot:
+        """Take a snapshot of the current readings."""
+        now_ns = self._clock.monotonic_ns()
+        sources: dict[str, bool] = {}
+        gpus, neuron = self._devices(sources, now_ns)
+        containers = tuple(self._containers(sources, now_ns))
+        has_task_network = any(container.shares_network for container in containers)
+        return Snapshot(
+            valid_until_ns=now_ns + self._hold_ns,
+            own_usage=self._read_own_usage(),
+            read_failures=self._sampler.failures,
+            missed_ticks=self._ticker.missed,
+            sources=sources,
+            task=self._sampler.task,
+            containers=containers,
+            task_rx_bytes=self._task_rx_bytes if has_task_network else None,
+            task_tx_bytes=self._task_tx_bytes if has_task_network else None,
+            gpus=gpus,
+            neuron=neuron,
+            instance=self._current_instance(sources, now_ns),
+        )
+
+    def _answers_now(self, name: str, answers: int, now_ns: int) -> bool:
+        """Whether the last of a source's ``answers`` is not older than the time for which a reading is shown."""
+        known, changed_ns = self._answers.get(name, (0, None))
+        if answers != known:
+            changed_ns = now_ns
+            self._answers[name] = answers, now_ns
+        return changed_ns is not None and now_ns - changed_ns <= self._hold_ns
+
+    def _devices(self, sources: dict[str, bool], now_ns: int) -> tuple[LiveGpus | None, LiveNeuron | None]:
+        gpus, neuron = None, None
+        for collector in self._collectors:
+            latest = collector.latest()
+            if latest is None:
+                if collector.name in self._answers:
+                    sources[collector.name] = False  # the collector has stopped
+                continue
+            answers = latest.readings if isinstance(latest, LiveGpus) else latest.reports
+            sources[collector.name] = self._answers_now(collector.name, answers, now_ns)
+            if not sources[collector.name]:
+                continue
+            if isinstance(latest, LiveGpus):
+                gpus = latest
+            else:
+                neuron = latest
+        return gpus, neuron
+
+    def _containers(self, sources: dict[str, bool], now_ns: int) -> Iterator[ContainerSnapshot]:
+        """The containers with a sample in the last reading of the stats."""
+        observed = self._sampler
+        name = observed.source_name
+        sources[name] = self._answers_now(name, observed.readings, now_ns)
+        if not sources[name] or observed.task is None or observed.last_reading is None:
+            return
+        count = 0
+        for container in observed.task.containers:
+            usage = observed.usages.get(container.name)
+            sample = None if usage is None or self._is_old(usage, now_ns) else usage.last_sample
+            if usage is None or sample is None or container.docker_id not in observed.last_reading.samples:
+                continue
+            if container.shares_network:
+                # The containers' samples have different times. The maximum never decreases, as counters must not.
+                self._task_rx_bytes = max_known(self._task_rx_bytes, sample.network_rx_bytes)
+                self._task_tx_bytes = max_known(self._task_tx_bytes, sample.network_tx_bytes)
+            yield ContainerSnapshot(
+                name=container.name,
+                sample=sample,
+                started_ns=container.started_ns,
+                vcpu_used=usage.vcpu_at_last_sample,
+                limits=container_limits(container, observed.task, usage, self._sampler.host),
+                shares_network=container.shares_network,
+            )
+            count += 1
+            if count == MAX_CONTAINERS:
+                return
+
+    def _is_old(self, usage: ContainerUsage, now_ns: int) -> bool:
+        max_age_ns = max(_MAX_SAMPLE_AGE_NS, self._hold_ns)
+        return usage.received_ns is None or now_ns - usage.received_ns > max_age_ns
+
+    def _current_instance(self, sources: dict[str, bool], now_ns: int) -> InstanceReading | None:
+        task = self._sampler.task
+        if task is None or not task.runs_on_instance:
+            return None
+        if now_ns >= self._instance_due_ns:
+            self._instance_due_ns = now_ns + _INSTANCE_PERIOD_NS
+            reading = self._read_instance()
+            self._instance = None if isinstance(reading, Unavailable) else reading
+        sources[INSTANCE] = self._instance is not None
+        return self._instance

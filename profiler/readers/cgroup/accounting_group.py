@@ -1,0 +1,328 @@
+"""A control group that is created to measure one command.
+
+:class:`AccountingCgroup` is the group: the command's process enters it, it is read while the command runs, and it is
+removed afterwards. In version 2, :func:`delegate_controller` enables the memory controller for it, if the group above
+belongs to this process alone.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
+from typing import NoReturn
+
+from profiler.core.files import dup_above_standard_streams, open_or_none
+from profiler.readers.cgroup.hierarchy import (
+    MEMORY_STAT,
+    UNIFIED,
+    CpuFile,
+    MemoryFiles,
+    MemoryReading,
+    parse_memory,
+    parse_number,
+    read_oom_kills,
+)
+from profiler.readers.linux import proc
+
+PROCS_FILE = "cgroup.procs"
+# In version 1. A process with one thread that writes here is moved at once (since Linux 5.5). If it writes to
+# cgroup.procs, the kernel first waits some 10 ms until no process of the machine forks or ends.
+_TASKS_FILE = "tasks"
+CALLING_PROCESS = b"0"
+# Remaining processes of the command may fork while they are moved. A process that is ending is not listed any
+# more, but keeps the group busy until its memory is freed.
+_MAX_REMOVE_ATTEMPTS = 20
+_RETRY_SECONDS = 0.005
+_SUBTREE_CONTROL = "cgroup.subtree_control"
+_CONTROLLERS = "cgroup.controllers"
+_DELEGATE_XATTRS = ("user.delegate", "trusted.delegate")  # systemd marks delegated groups with them
+_INIT_PID = 1
+
+Sleep = Callable[[float], None]
+
+
+class CgroupFilesystem:
+    """The kernel's cgroup file system, in which folders are groups."""
+
+    def make(self, folder: str) -> None:
+        os.mkdir(folder)
+
+    def remove(self, folder: str) -> None:
+        """Remove a group. The kernel refuses while processes or other groups are in it."""
+        os.rmdir(folder)
+
+
+class AccountingCgroup:
+    """A group and its open files.
+
+    This process holds a lock on the folder as long as it lives, which shows other profilers that the group is in use.
+    ``hierarchy`` and ``path`` are those in ``/proc/PID/cgroup``. ``cpu`` and ``memory`` are None if the kernel does not
+    count them in this group.
+
+    Raises:
+        OSError: if processes cannot enter the group.
+    """
+
+    def __init__(self, folder: str, hierarchy: str, path: str, cpu: CpuFile | None, memory: MemoryFiles | None) -> None:
+        self.folder = folder
+        self.hierarchy = hierarchy
+        self.path = path
+        self._lock_descriptor = try_lock(folder)  # first, because another profiler removes a group without a lock
+        try:
+            entrance = PROCS_FILE if hierarchy == UNIFIED else _TASKS_FILE
+            self._entrance_descriptor = _open(f"{folder}/{entrance}", os.O_WRONLY)
+        except OSError:
+            self._unlock()
+            raise
+        self._cpu_descriptor = None if cpu is None else open_or_none(f"{folder}/{cpu.name}")
+        self.cpu = None if self._cpu_descriptor is None else cpu
+        # The files stay open: the memory may be read 50 times a second.
+        self._usage_descriptor = None if memory is None else open_or_none(f"{folder}/{memory.usage}")
+        self._stat_descriptor = None if memory is None else open_or_none(f"{folder}/{MEMORY_STAT}")
+        self.memory = None if self._usage_descriptor is None else memory
+        self._peak_descriptor: int | None = None
+        self._can_reset_peak = False
+        if self.memory is not None:
+            self._open_peak_file(f"{folder}/{self.memory.peak}")
+
+    def _open_peak_file(self, path: str) -> None:
+        """Open the high-water mark. In version 2 it can be reset since Linux 6.12, for each open file separately."""
+        self._peak_descriptor = open_or_none(path, os.O_RDWR)
+        self._can_reset_peak = self._peak_descriptor is not None
+        if self._peak_descriptor is None:
+            self._peak_descriptor = open_or_none(path)
+
+    def set_memory_limit(self, limit_bytes: int) -> bool:
+        """Set a memory limit; returns False if the kernel refuses it."""
+        return self.memory is not None and try_write(f"{self.folder}/{self.memory.limit}", b"%d" % limit_bytes)
+
+    def enter(self) -> bool:
+        """Move the calling process, which has one thread, into the group; returns False if the kernel refuses it."""
+        return try_write_descriptor(self._entrance_descriptor, CALLING_PROCESS)
+
+    def reset_peak(self) -> None:
+        if self._peak_descriptor is not None and self.memory is not None and self._can_reset_peak:
+            try_write_descriptor(self._peak_descriptor, self.memory.reset)
+
+    def cpu_ns(self) -> int | None:
+        """The CPU time of all processes that ever ran in the group."""
+        if self.cpu is None or self._cpu_descriptor is None:
+            return None
+        return self.cpu.parse_ns(proc.reread(self._cpu_descriptor))
+
+    def memory_now(self) -> MemoryReading | None:
+        if self.memory is None or self._usage_descriptor is None or self._stat_descriptor is None:
+            return None
+        return parse_memory(proc.reread(self._usage_descriptor), proc.reread(self._stat_descriptor), self.memory)
+
+    def memory_peak_bytes(self) -> int | None:
+        """The kernel's high-water mark, page cache included."""
+        return None if self._peak_descriptor is None else parse_number(proc.reread(self._peak_descriptor))
+
+    def oom_kills(self) -> int | None:
+        """How many processes of the group the kernel has killed because memory ran out."""
+        return None if self.memory is None else read_oom_kills(self.folder, self.memory)
+
+    def remove(self, filesystem: CgroupFilesystem, sleep: Sleep) -> None:
+        """Remove the group; its remaining processes move to the group above. It stays if the kernel refuses."""
+        memory_descriptors = self._peak_descriptor, self._usage_descriptor, self._stat_descriptor
+        for descriptor in (self._entrance_descriptor, self._cpu_descriptor, *memory_descriptors):
+            if descriptor is not None:
+                os.close(descriptor)
+        for _ in range(_MAX_REMOVE_ATTEMPTS):
+            if try_remove(self.folder, filesystem):
+                break
+            if not move_processes(self.folder, os.path.dirname(self.folder)):
+                sleep(_RETRY_SECONDS)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock_descriptor is not None:
+            os.close(self._lock_descriptor)
+
+
+def member_pids(folder: str) -> tuple[bytes, ...]:
+    """The processes in a group, 0 for each outside of our pid namespace; empty if the group cannot be read."""
+    return tuple((proc.read(f"{folder}/{PROCS_FILE}") or b"").split())
+
+
+def move_processes(source: str, target: str) -> int:
+    """Move the processes of one group to another; returns how many the kernel has moved."""
+    # A 0 means a process of another pid namespace. Writing it would move this process.
+    return sum(try_write(f"{target}/{PROCS_FILE}", pid) for pid in member_pids(source) if pid != CALLING_PROCESS)
+
+
+def try_remove(folder: str, filesystem: CgroupFilesystem) -> bool:
+    """Remove a group; returns False if the kernel refuses it, such as for a group that is not empty."""
+    try:
+        filesystem.remove(folder)
+    except OSError:
+        return False
+    return True
+
+
+def try_lock(folder: str) -> int | None:
+    """Lock a folder; None if another process holds the lock or the folder cannot be opened.
+
+    The lock lasts until the returned descriptor is closed, which the kernel also does when the process ends.
+    """
+    descriptor = open_or_none(folder, os.O_RDONLY | os.O_DIRECTORY)
+    if descriptor is None:
+        return None
+    try:
+        flock(descriptor, LOCK_EX | LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def try_write(path: str, text: bytes) -> bool:
+    """Write to a file of a group; returns False if the kernel refuses it."""
+    try:
+        descriptor = _open(path, os.O_WRONLY)
+    except OSError:
+        return False
+    try:
+        return try_write_descriptor(descriptor, text)
+    finally:
+        os.close(descriptor)
+
+
+def try_write_descriptor(descriptor: int, text: bytes) -> bool:
+    """Write to an open file of a group; returns False if the kernel refuses it."""
+    try:
+        os.write(descriptor, text)
+    except OSError:
+        return False
+    return True
+
+
+def _open(path: str, flags: int) -> int:
+    return dup_above_standard_streams(os.open(path, flags))
+
+
+class CgroupDelegation:
+    """Moves this process to a leaf below its own group, which meanwhile enables a controller for the groups below it.
+
+    In version 2 a group that enables controllers below it must not contain processes itself: the kernel refuses
+    entrance to all others too (EBUSY). Therefore a helper process reverts the change if this process is killed.
+    """
+
+    def __init__(self, group: str, leaf: str, controller: str, filesystem: CgroupFilesystem) -> None:
+        self._group = group
+        self._leaf = leaf
+        self._controller = controller
+        self._filesystem = filesystem
+        self._helper: tuple[int, int] | None = None
+
+    def enable(self, *, with_helper: bool) -> bool:
+        """Move this process to the leaf and enable the controller; returns False if the kernel refuses it.
+
+        Args:
+            with_helper: Start the helper process. Not needed for the first process of a container, whose end is the end
+                of the group.
+        """
+        if not try_write(f"{self._leaf}/{PROCS_FILE}", CALLING_PROCESS):
+            return False
+        if with_helper and not self._start_helper():
+            return False
+        return try_write(f"{self._group}/{_SUBTREE_CONTROL}", f"+{self._controller}".encode())
+
+    def revert(self) -> None:
+        """Disable the controller and return to the group."""
+        self._end_helper()
+        self._undo()
+
+    def _undo(self) -> None:
+        try_write(f"{self._group}/{_SUBTREE_CONTROL}", f"-{self._controller}".encode())
+        try_write(f"{self._group}/{PROCS_FILE}", CALLING_PROCESS)
+        try_remove(self._leaf, self._filesystem)
+
+    def _start_helper(self) -> bool:
+        """Fork a process that waits for the end of this process, which closes the other end of the pipe."""
+        reader, writer = (dup_above_standard_streams(descriptor) for descriptor in os.pipe())
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(reader)
+            os.close(writer)
+            return False
+        if pid == 0:
+            self._help(reader)
+        os.close(reader)
+        self._helper = pid, writer
+        return True
+
+    def _help(self, reader: int) -> NoReturn:
+        """Undo the change when this process's parent has ended. The process holds no file of the parent meanwhile."""
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            os.setsid()  # signals of the terminal are not for this process
+            for descriptor in proc.all_pids("/proc/self/fd"):
+                if descriptor != reader:
+                    with suppress(OSError):
+                        os.close(descriptor)
+            os.read(reader, 1)
+            self._undo()
+        finally:
+            os._exit(0)
+
+    def _end_helper(self) -> None:
+        if self._helper is None:
+            return
+        (pid, writer), self._helper = self._helper, None
+        with suppress(ChildProcessError):  # the helper was killed, and reaped with the command's orphans
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.close(writer)
+
+
+def delegate_controller(
+    group: str, own_pid: int, name: str, controller: str, filesystem: CgroupFilesystem
+) -> CgroupDelegation | None:
+    """Move this process from its ``group`` to a leaf with this ``name``, and enable ``controller`` below the group.
+
+    Returns:
+        None if nothing was changed: the group does not belong to this process alone, it enables controllers already,
+        or the kernel refuses.
+    """
+    available = proc.read_text(f"{group}/{_CONTROLLERS}").split()
+    enabled = proc.read(f"{group}/{_SUBTREE_CONTROL}")
+    if controller not in available or enabled is None or enabled.split():
+        return None
+    if not _is_exclusive(group, own_pid):
+        return None
+    leaf = f"{group}/{name}"
+    try:
+        filesystem.make(leaf)
+    except OSError:
+        return None
+    delegation = CgroupDelegation(group, leaf, controller, filesystem)
+    if delegation.enable(with_helper=own_pid != _INIT_PID):
+        return delegation
+    delegation.revert()
+    return None
+
+
+def _is_exclusive(group: str, own_pid: int) -> bool:
+    if member_pids(group) != (b"%d" % own_pid,):
+        return False
+    try:
+        with os.scandir(group) as entries:
+            has_groups = any(entry.is_dir() for entry in entries)
+    except OSError:
+        return False
+    return not has_groups and (own_pid == _INIT_PID or _has_delegate_xattr(group))
+
+
+def _has_delegate_xattr(group: str) -> bool:
+    for name in _DELEGATE_XATTRS:
+        try:
+            if os.getxattr(group, name) == b"1":
+                return True
+        except OSError:
+            continue
+    return False

@@ -1,0 +1,43 @@
+"""What a run cost on Fargate Spot: a fraction of its on-demand price.
+
+Only ECS knows whether a task runs on Spot: the monitor's metadata endpoint does not. AWS changes Spot prices and has no
+list of them: its pricing page (2026-09) says "up to 70 % off", and copies of it show 30 % of the on-demand price in
+us-west-2 (2023), 33 % in eu-west-1 (2020) and 34 % in sa-east-1. So the fraction is the least that Spot costs.
+"""
+
+from typing import Final
+
+from profiler.record.record_model import Cost
+
+FARGATE_SPOT: Final = "FARGATE_SPOT"
+# How the settings of the user's own prices begin, as in a price basis.
+PRICE_SETTINGS: Final = "TASK_PROFILER_PRICE"
+# How the price basis of AWS's list prices ends.
+ON_DEMAND_PRICE: Final = "on-demand price"
+SPOT_FRACTION: Final = 0.3
+_USD_DIGITS: Final = 8
+
+
+def spot_fraction(cost: Cost | None) -> float:
+    """The price on Spot as a fraction of the cost; 1 if it was calculated with the user's own prices."""
+    is_own = cost is not None and PRICE_SETTINGS in (cost.price_basis or "")
+    return 1.0 if is_own else SPOT_FRACTION
+
+
+def cost_on(capacity_provider: str | None, cost: Cost | None) -> Cost | None:
+    """The cost of a run on this capacity provider, from the cost that the monitor calculated."""
+    fraction = spot_fraction(cost)
+    if cost is None or cost.usd is None or capacity_provider != FARGATE_SPOT or fraction == 1:
+        return cost
+    basis = f"at least, on {FARGATE_SPOT}: {fraction:.0%} of {cost.price_basis or f'the {ON_DEMAND_PRICE}'}"
+    return Cost(usd=on_spot(cost.usd, fraction), price_basis=basis)
+
+
+def is_on_spot(cost: Cost | None) -> bool:
+    """Whether it is a cost on Spot: the least that the run can have cost."""
+    return cost is not None and FARGATE_SPOT in (cost.price_basis or "")
+
+
+def on_spot(usd: float, fraction: float) -> float:
+    """An amount on Spot."""
+    return round(usd * fraction, _USD_DIGITS)

@@ -1,0 +1,78 @@
+"""When a wait, an idle time, or the use of all CPUs is worth a word: the limits of all outputs for people."""
+
+from profiler.record.record_model import Metrics, Record
+
+# A target that took less of the run's time is not listed.
+MIN_WAIT_PERCENT = 3
+# If less of the run was sampled, the share is shown.
+MIN_COVERED_PERCENT = 95
+# From this share of its vCPUs on, a run uses all of them, as in vcpuSaturatedPercent.
+SATURATED_SHARE = 0.95
+# A process that only looks now and then whether there is something to do uses less than the first of these. On a large
+# machine, a process that works uses less than 2 % of it: more than the second is work.
+QUIET_VCPU, _MAX_IDLE_VCPU = 0.01, 0.05
+_IDLE_SHARE = 0.02
+MIN_CPU_WAIT_PERCENT, _MIN_CPU_WAIT_SECONDS = 10, 0.1
+# From this share of the time on in which all vCPUs were used, a task counts as saturated.
+SATURATED_PERCENT = 5
+# From this share of the limit on, a memory peak is high.
+HIGH_USE_SHARE = 0.9
+# From this share of the run on, the idle time of the GPUs is worth advice.
+MIN_GPU_IDLE_PERCENT = 10
+_MS_PER_SECOND, _PERCENT = 1000, 100
+_WAIT_NAMES = {"lock": "a lock", "pipe": "a pipe", "child": "a child process", "sleep": "a timer", "disk": "the disk"}
+
+
+def wait_in_words(kind: str) -> str:
+    """What a wait without a target was for."""
+    return _WAIT_NAMES.get(kind, f"the {kind}")
+
+
+PAST_WAITS = {
+    "waiting_for_cpu": "waited for a CPU",
+    "sleep": "slept",
+    **{kind: f"waited for {wait_in_words(kind)}" for kind in ("disk", "network", "lock", "pipe", "child")},
+}
+"""Phrases for the parts of a run's time in which it was not on a CPU."""
+
+
+def idle_vcpu(vcpu_size: float | None) -> float:
+    """A run that uses at most these vCPUs is idle: 2 % of its size, but at least 0.01 and at most 0.05."""
+    if not vcpu_size or vcpu_size < 0:
+        return _MAX_IDLE_VCPU
+    return min(max(_IDLE_SHARE * vcpu_size, QUIET_VCPU), _MAX_IDLE_VCPU)
+
+
+def is_long_cpu_wait(record: Record) -> bool:
+    """Whether the threads waited for a CPU for so long that it counts.
+
+    That is a tenth of the time in which they could run, a tenth of the run, and 0.1 s.
+    """
+    percent = counted_cpu_wait(record)
+    return record.metrics.cpu_wait_seconds is not None and percent is not None and percent >= MIN_CPU_WAIT_PERCENT
+
+
+def counted_cpu_wait(record: Record) -> float | None:
+    """``cpu_wait_percent``; 0 if the wait was less than a tenth of the run, or than 0.1 s.
+
+    The waits of threads that wait at the same time add up. So where the time breakdown is known, the limit of a tenth
+    also holds for the part of the run that more CPUs could have saved: its own waits, and of its time on a CPU the
+    share that its threads waited.
+    """
+    metrics, times = record.metrics, record.time_breakdown
+    least_seconds = (metrics.duration_ms or 0) / _MS_PER_SECOND * MIN_CPU_WAIT_PERCENT / _PERCENT
+    waited, percent = metrics.cpu_wait_seconds, cpu_wait_percent(metrics)
+    if waited is not None and waited < max(_MIN_CPU_WAIT_SECONDS, least_seconds):
+        return 0
+    if times is not None and percent is not None and times.on_cpu_percent is not None:
+        savable = (times.waiting_for_cpu_percent or 0) + times.on_cpu_percent * percent / _PERCENT
+        return percent if savable >= MIN_CPU_WAIT_PERCENT else 0
+    return percent
+
+
+def cpu_wait_percent(metrics: Metrics) -> float | None:
+    """The wait for a CPU as a share of the time in which threads could run; a search document has only the sums."""
+    percent, waited, used = metrics.cpu_wait_percent, metrics.cpu_wait_seconds, metrics.cpu_seconds
+    if percent is None and waited is not None and used:
+        percent = _PERCENT * waited / (waited + used)
+    return percent if percent is not None and 0 <= percent <= _PERCENT else None

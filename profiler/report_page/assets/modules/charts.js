@@ -1,0 +1,38 @@
+// What charts share: the order of families, and the chart library.
+
+import { byId, element } from "#page/elements.js";
+import { familyOf } from "#page/run_values.js";
+import { grouped } from "#page/statistics.js";
+
+export const MAX_FAMILIES = 30;
+const PLOTLY_CONFIG = { displayModeBar: false, responsive: true, showTips: false, doubleClick: false };
+export const isNarrow = () => window.innerWidth <= 640;
+
+// The library is text until a run is opened: its evaluation takes longer than the whole overview.
+function plotly() {
+  if (!window.Plotly) byId("plotly").replaceWith(element("script", { textContent: byId("plotly").textContent }));
+  return window.Plotly;
+}
+
+export function drawPlot(place, traces, layout) {
+  place.style.minHeight = `${layout.height}px`;
+  // Plotly keeps the width of the first drawing, which differs on paper.
+  if (place.clientWidth) layout.width = place.clientWidth;
+  return plotly().react(place, traces, layout, PLOTLY_CONFIG);
+}
+
+/** Returns all families as [family, runs] in the order of rows: most runs first. */
+export const familiesInOrder = (runs) =>
+  [...grouped(runs, familyOf)].sort((a, b) => b[1].length - a[1].length || (a[0] < b[0] ? -1 : 1));
+
+/**
+ * Returns the families of a chart's runs as [family, runs], and the number of those that it leaves out.
+ *
+ * Every chart has the order of the selected runs.
+ */
+export function largestFamilies(runs, selectedRuns = runs) {
+  const ranks = new Map(familiesInOrder(selectedRuns).map(([family], rank) => [family, rank]));
+  const rankOf = ([family]) => ranks.get(family) ?? ranks.size;
+  const families = familiesInOrder(runs).sort((a, b) => rankOf(a) - rankOf(b));
+  return { families: families.slice(0, MAX_FAMILIES), left: Math.max(families.length - MAX_FAMILIES, 0) };
+}

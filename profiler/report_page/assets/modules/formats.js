@@ -1,0 +1,132 @@
+// Values as text. A value that was not measured is undefined and shown as "–". Durations, sizes and money are
+// formatted as in profiler/record/units.py; a browser test compares both.
+
+import { DAY, HOUR, MINUTE } from "#page/time_units.js";
+
+export const UNKNOWN = "–";
+export const isKnown = (value) => value !== undefined && value !== null;
+const twoDigits = (number) => String(number).padStart(2, "0");
+const roundHalfUp = (value) => Math.floor(value + 0.5);
+const scaled = (value, digits) => roundHalfUp(value * Number(`1e${digits}`));
+const asFixed = (value, digits) => (scaled(value, digits) / Number(`1e${digits}`)).toFixed(digits);
+const asDecimal = (value, digits) => {
+  const text = asFixed(value, digits);
+  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+};
+
+// The decimals with which a value that is not 0 reads at least `least` in its last digits.
+function firstDigit(value, digits, least = 1) {
+  let more = digits;
+  while (value > 0 && scaled(value, more) < least && more < 20) more += 1;
+  return more;
+}
+
+export function asDuration(ms) {
+  if (!isKnown(ms)) return UNKNOWN;
+  if (ms < 1000) return `${Math.floor(ms)} ms`;
+  const seconds = Math.floor(ms / 1000);
+  if (seconds < 60) return `${(Math.floor(ms / 100) / 10).toFixed(1)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}m ${twoDigits(seconds % 60)}s`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)}h ${twoDigits(Math.floor((seconds % 3600) / 60))}m`;
+  return `${Math.floor(seconds / 86400)}d ${twoDigits(Math.floor((seconds % 86400) / 3600))}h`;
+}
+
+/** Returns a time in a run, as exact as its steps: "1.25 s" where a step is 20 ms. */
+export function asMoment(ms, stepMs) {
+  if (ms < 1000 || ms >= MINUTE || stepMs >= 1000) return asDuration(ms);
+  const digits = stepMs >= 100 ? 1 : stepMs >= 10 ? 2 : 3;
+  return `${(Math.floor(ms / 10 ** (3 - digits)) / 10 ** digits).toFixed(digits)} s`;
+}
+
+const dayOf = (date) => [date.getFullYear(), date.getMonth() + 1, date.getDate()].map(twoDigits).join("-");
+
+/** Returns the local time, as exact as the steps: "2026-11-20 06:00:02", "2026-11-20 06:00:02.250". */
+export function asClock(ms, stepMs) {
+  const date = new Date(ms);
+  const time = [date.getHours(), date.getMinutes(), date.getSeconds()].map(twoDigits).join(":");
+  return `${dayOf(date)} ${stepMs >= 1000 ? time : `${time}.${String(date.getMilliseconds()).padStart(3, "0")}`}`;
+}
+
+export function asMemory(mb) {
+  if (!isKnown(mb)) return UNKNOWN;
+  const roundedMb = roundHalfUp(mb);
+  if (roundedMb >= 1024) return `${asDecimal(mb / 1024, 1)} GB`;
+  return `${mb < 10 ? asDecimal(mb, 1) : roundedMb} MB`;
+}
+
+/** Returns the peak of the memory; one that the kernel did not count may have been higher. */
+export const asPeak = (mb, by) => (isKnown(mb) && by !== "kernel" ? `≥${asMemory(mb)}` : asMemory(mb));
+
+export const asUsd = (usd) => (isKnown(usd) ? `$${asFixed(usd, firstDigit(usd, 2, 10))}` : UNKNOWN);
+export const asVcpuCount = (count) => (isKnown(count) ? asDecimal(count, firstDigit(count, 2)) : UNKNOWN);
+export const asVcpu = (count) => (isKnown(count) ? `${asVcpuCount(count)} vCPU` : UNKNOWN);
+
+export const asTaskSize = ({ vcpu, mb }) =>
+  [isKnown(vcpu) && asVcpu(vcpu), isKnown(mb) && asMemory(mb)].filter(Boolean).join(", ") || UNKNOWN;
+
+// Without a line break between a number and its unit.
+export const unbroken = (text) => text.replace(/(\d) /g, "$1\u00a0");
+export const asBytes = (bytes) => (isKnown(bytes) ? asMemory(bytes / 1048576) : UNKNOWN);
+export const asRate = (mbPerSecond) => (isKnown(mbPerSecond) ? `${Number(mbPerSecond.toPrecision(3))} MB/s` : UNKNOWN);
+export function asPercent(percent) {
+  if (!isKnown(percent)) return UNKNOWN;
+  const size = Math.abs(percent);
+  return `${percent < 0 ? "-" : ""}${asDecimal(size, size >= 1 ? 0 : firstDigit(size, 1))} %`;
+}
+
+/** Returns the change from the old value: "+10 %", "-3 %", "12×"; "=" if both read the same; "" if the old one is 0. */
+export function asChangeFrom(value, old, show) {
+  if (show(value) === show(old)) return "=";
+  if (!(old > 0)) return "";
+  const percent = (100 * (value - old)) / old;
+  if (percent >= 1000) return `${roundHalfUp(value / old)}×`;
+  const rounded = roundHalfUp(Math.abs(percent));
+  if (rounded === 100 && value > 0 && value < old) return `-${(Math.min(scaled(-percent, 1), 999) / 10).toFixed(1)} %`;
+  return rounded ? `${value < old ? "-" : "+"}${rounded} %` : "=";
+}
+
+// "saves 35 %" or "costs 100 % more": a negative saving is a cost.
+export function asChange(savingPercent) {
+  if (!isKnown(savingPercent)) return UNKNOWN;
+  const percent = Math.round(Math.abs(savingPercent));
+  if (!percent) return "costs the same";
+  return savingPercent > 0 ? `saves ${percent} %` : `costs ${percent} % more`;
+}
+
+export const asFactor = (min, max) => {
+  if (!isKnown(max)) return UNKNOWN;
+  const [least, most] = [min, max].map((factor) => asDecimal(factor, 2));
+  return least === most ? least : `${least} to ${most}`;
+};
+
+export const upperFirst = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+/** Returns a number of things: "1 run", "5 runs", "2 families". */
+export const asCount = (count, one, several = `${one}s`) => `${count} ${count === 1 ? one : several}`;
+export const asFamilies = (count) => asCount(count, "family", "families");
+
+/** Returns the local time: "2026-11-20 06:00". */
+export function asTime(ms) {
+  if (!isKnown(ms)) return UNKNOWN;
+  const date = new Date(ms);
+  return `${dayOf(date)} ${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}`;
+}
+
+// Replaces control characters, and characters that change the direction of writing, by escapes.
+export const escapeControls = (text) =>
+  String(text).replace(
+    /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}\p{Co}\p{Cs}]/gu,
+    (char) => `\\u{${char.codePointAt(0).toString(16)}}`,
+  );
+
+export const truncate = (text, maxLength) => {
+  const characters = [...escapeControls(text)];
+  return characters.length > maxLength ? `${characters.slice(0, maxLength - 1).join("")}…` : characters.join("");
+};
+
+// A width or an axis tick, which is a whole number of one unit: "500 ms", "10 s", "15m", "6h", "7d".
+export function asWholeDuration(ms) {
+  if (ms < 1000) return `${ms} ms`;
+  if (ms < MINUTE) return `${ms / 1000} s`;
+  return ms < HOUR ? `${ms / MINUTE}m` : ms < DAY ? `${ms / HOUR}h` : `${ms / DAY}d`;
+}

@@ -1,0 +1,116 @@
+// The table of families with their measured use and recommended size.
+
+import { MAX_FAMILIES } from "#page/charts.js";
+import { content } from "#page/content.js";
+import {
+  breakable,
+  button,
+  byId,
+  countCell,
+  element,
+  emptyNote,
+  NO_MATCH,
+  shortTable,
+  withBar,
+} from "#page/elements.js";
+import { asMemory, asPercent, asTaskSize, asVcpuCount, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
+import { isKilled } from "#page/outcomes.js";
+import { familyOf, shareOf } from "#page/run_values.js";
+import { grouped, known, max } from "#page/statistics.js";
+import { isOnPaper } from "#page/theme.js";
+import { adviceDetails, adviceOf, adviceText, isAtMost, monthlySaving } from "#page/what_if_table.js";
+
+// A recommendation is based on the family's last runs, independent of the filters.
+// Its button opens a row below, which has room for the table of sizes.
+function recommendedSize(advice) {
+  if (!advice) return UNKNOWN;
+  const toggle = button(
+    unbroken(asTaskSize(advice.size)),
+    () => {
+      const row = toggle.closest("tr");
+      const isOpen = toggle.getAttribute("aria-expanded") === "true";
+      toggle.setAttribute("aria-expanded", String(!isOpen));
+      if (isOpen) row.nextElementSibling.remove();
+      else
+        row.after(
+          element(
+            "tr",
+            { className: "opened" },
+            element("td", { colSpan: row.cells.length }, ...adviceDetails(advice)),
+          ),
+        );
+    },
+    { className: advice.changes ? "link size changes" : "link size", attributes: { "aria-expanded": "false" } },
+  );
+  return toggle;
+}
+
+function sizingRow([family, runs], everyRun) {
+  const [{ size, vcpuSize, taskSize }] = [...runs].sort((a, b) => (b.began ?? 0) - (a.began ?? 0));
+  const same = runs.filter((run) => run.size === size && run.vcpuSize === vcpuSize);
+  const peak = max(known(same, (run) => run.peak));
+  const vcpu = max(known(same, (run) => run.vcpuP95));
+  const advice = adviceOf(family);
+  return {
+    family,
+    runs: same.length,
+    size: taskSize ? { vcpu: taskSize[0], mb: taskSize[1] } : { vcpu: vcpuSize, mb: size },
+    peak,
+    vcpu,
+    memoryShare: shareOf(peak, size),
+    cpuShare: shareOf(vcpu, vcpuSize),
+    killed: same.filter(isKilled).length,
+    advice,
+    saving: advice && monthlySaving(advice),
+    change: adviceText(advice, everyRun.get(family)),
+  };
+}
+
+// Without a price, the saving is not known.
+const isUnpricedSaving = ({ current, size, changes, saving } = {}) =>
+  Boolean(changes && current && !isKnown(saving)) && isAtMost(size, current);
+
+const savingPercent = ({ advice }) => (advice?.changes && advice.saving > 0 ? advice.saving : 0);
+
+/** Sorts by saving: in money, in percent, unknown; then what is too small, then by the share of the memory. */
+export const bySaving = (a, b) =>
+  Math.max(b.saving ?? 0, 0) - Math.max(a.saving ?? 0, 0) ||
+  savingPercent(b) - savingPercent(a) ||
+  Number(isUnpricedSaving(b.advice)) - Number(isUnpricedSaving(a.advice)) ||
+  Number(isKnown(b.advice?.risk)) - Number(isKnown(a.advice?.risk)) ||
+  (b.memoryShare ?? -1) - (a.memoryShare ?? -1);
+
+const withShare = (text, percent) => (isKnown(percent) ? `${text} (${asPercent(percent)})` : text);
+
+export function drawSizing(runs) {
+  const sized = runs.filter((run) => run.outcome !== "running" && (isKnown(run.size) || isKnown(run.vcpuSize)));
+  const place = byId("sizing");
+  const everyRun = grouped(content.runs, familyOf); // the advice is independent of the filters
+  const rows = [...grouped(sized, familyOf)].map((family) => sizingRow(family, everyRun)).sort(bySaving);
+  if (!rows.length)
+    return place.replaceChildren(emptyNote(runs.length ? "No run in this selection has a known size." : NO_MATCH));
+  return place.replaceChildren(
+    ...shortTable(
+      [
+        { name: "Family", className: "family", show: (row) => breakable(row.family) },
+        { name: "Runs", className: "number wide", show: (row) => String(row.runs) },
+        { name: "Size", className: "wide size", show: (row) => unbroken(asTaskSize(row.size)) },
+        {
+          name: "Peak memory",
+          className: "number",
+          show: (row) => withBar(withShare(asMemory(row.peak), row.memoryShare), row.memoryShare, "memory"),
+        },
+        {
+          name: "vCPU, 95th percentile",
+          className: "number wide",
+          show: (row) => withBar(withShare(asVcpuCount(row.vcpu), row.cpuShare), row.cpuShare, "cpu"),
+        },
+        { name: "Out of memory", className: "number wide", show: (row) => countCell(row.killed, "oom") },
+        { name: "Right size", className: "advice", show: (row) => recommendedSize(row.advice) },
+        { name: "Change", className: "change", show: (row) => row.change },
+      ],
+      rows,
+      { label: "Right-sizing by family", most: isOnPaper() ? Infinity : MAX_FAMILIES },
+    ),
+  );
+}

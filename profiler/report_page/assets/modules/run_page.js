@@ -1,0 +1,243 @@
+// One run: verdict, charts with moments, numbers, processes, devices, sizes.
+
+import { comparisonChoice, comparisonTable, lastSuccess, peakNote, processorNote } from "#page/comparison.js";
+import { logStreamLink, taskLink } from "#page/console_links.js";
+import { content, hasSeries, isSibling, unpackSeries } from "#page/content.js";
+import { button, element, emptyNote, link, outcomeCell, table } from "#page/elements.js";
+import {
+  asBytes,
+  asDuration,
+  asMemory,
+  asPeak,
+  asPercent,
+  asTaskSize,
+  asTime,
+  asVcpuCount,
+  escapeControls,
+  isKnown,
+  UNKNOWN,
+  unbroken,
+  upperFirst,
+} from "#page/formats.js";
+import { RunChart } from "#page/run_chart.js";
+import { lengthOf } from "#page/run_figure.js";
+import { activityNote, flameGraph, stacksPart } from "#page/run_stacks.js";
+import { devices, kills, PROCESS_COLUMNS, section } from "#page/run_tables.js";
+import { costText, familyOf, shareOf } from "#page/run_values.js";
+import { timeLane } from "#page/time_lane.js";
+import { adviceDetails, adviceOf, runAdviceText } from "#page/what_if_table.js";
+
+function facts(run) {
+  const pairs = [
+    ["Started", isKnown(run.began) && asTime(run.began)],
+    ["Duration", asDuration(run.ms)],
+    ["Image pull and start", isKnown(run.init) && asDuration(run.init)],
+    ["Processor", run.processor],
+    ["Task size", run.taskSize && asTaskSize({ vcpu: run.taskSize[0], mb: run.taskSize[1] })],
+    ["Cost", costText([run]) && `${costText([run])}${run.spot ? " (Spot)" : ""}`],
+    ["vCPU size", isKnown(run.vcpuSize) && asVcpuCount(run.vcpuSize)],
+    [
+      "Average vCPU",
+      isKnown(run.vcpuAvg) && `${asVcpuCount(run.vcpuAvg)} (${asPercent(run.cpu)})`.replace(` (${UNKNOWN})`, ""),
+    ],
+    ["vCPU, 95th percentile", isKnown(run.vcpuP95) && asVcpuCount(run.vcpuP95)],
+    ["Peak vCPU", isKnown(run.vcpuMax) && asVcpuCount(run.vcpuMax)],
+    ["All vCPUs in use", isKnown(run.saturated) && `${asPercent(run.saturated)} of the time`],
+    ["CPU time", isKnown(run.cpuSeconds) && asDuration(run.cpuSeconds * 1000)],
+    ["Memory size", isKnown(run.size) && asMemory(run.size)],
+    ["Average memory", isKnown(run.memory) && asPercent(run.memory)],
+    ["Peak memory", isKnown(run.peak) && peakText(run)],
+    ["Read", isKnown(run.read) && asBytes(run.read)],
+    ["Written", isKnown(run.written) && asBytes(run.written)],
+    ["Received", isKnown(run.received) && asBytes(run.received)],
+    ["Sent", isKnown(run.sent) && asBytes(run.sent)],
+    ["Processes and threads, peak", isKnown(run.pids) && String(run.pids)],
+    ["Exit code", isKnown(run.exit) && String(run.exit)],
+    ["Account", run.account],
+    ["Region", run.region],
+    ["Cluster", run.cluster],
+    ["Launch type", run.launch],
+    ["Image", run.image],
+    ["Log group", run.logGroup],
+    ["Log stream", run.logStream],
+    ["Task id", run.id],
+  ].filter(([, value]) => isKnown(value) && value !== false && value !== "" && value !== UNKNOWN);
+  return element(
+    "dl",
+    { className: "facts" },
+    ...pairs.map(([name, value]) =>
+      element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: escapeControls(value) })),
+    ),
+  );
+}
+
+function peakText(run) {
+  const share = shareOf(run.peak, run.size);
+  const notes = [isKnown(share) && asPercent(share), run.peakBy].filter(Boolean).join(", ");
+  const peak = asPeak(run.peak, run.peakBy);
+  return notes ? `${peak} (${notes})` : peak;
+}
+
+function listSection(title, texts) {
+  return texts
+    ? [
+        section(
+          title,
+          element(
+            "ul",
+            { className: "plain" },
+            ...texts.map((text) => element("li", { textContent: escapeControls(text) })),
+          ),
+        ),
+      ]
+    : [];
+}
+
+function verdictOf(run) {
+  if (!run.verdict) return element("p", { className: "verdict" }, outcomeCell(run));
+  const [tone, text, evidence] = run.verdict;
+  return element(
+    "p",
+    { className: `verdict ${tone}` },
+    element("strong", { textContent: escapeControls(text) }),
+    ...(evidence ? [element("span", { textContent: ` ${escapeControls(evidence)}` })] : []),
+  );
+}
+
+function momentsOf(run, chart, flame) {
+  if (!run.moments) return [];
+  const item = ([, start, end, text]) => {
+    const words = unbroken(upperFirst(escapeControls(text)));
+    if (!chart && !flame) return element("li", { textContent: words });
+    const zoom = () => {
+      if (chart) {
+        const margin = Math.max((end - start) * 0.5, lengthOf(run) * 0.05);
+        chart.show([start - margin, end + margin]).then(() => chart.mark(end > start ? start + 1 : start));
+      }
+      if (end > start) flame?.show({ range: [start, end] });
+    };
+    return element("li", {}, button(words, zoom, { className: "link" }));
+  };
+  return [section("Moments", element("ul", { className: "plain" }, ...run.moments.map(item)))];
+}
+
+function sizePart(run) {
+  const advice = adviceOf(run.family);
+  if (!advice) return [];
+  return [
+    section(
+      "Right size of the family",
+      element("p", { className: "lead", textContent: runAdviceText(run, advice) }),
+      ...adviceDetails(advice),
+    ),
+  ];
+}
+
+// Each container of a task may have a report.
+function siblingsOf(run, linkTo) {
+  const others = content.onlyOne ? [] : content.runs.filter((other) => isSibling(other, run));
+  if (!others.length) return [];
+  return [
+    element(
+      "p",
+      { className: "note" },
+      element("span", { textContent: `Container ${escapeControls(run.container)}. Other reports of this task: ` }),
+      ...others.map((other) => linkTo(other, escapeControls(other.container))),
+    ),
+  ];
+}
+
+const NO_SERIES =
+  "This page has no time series for this run: none was recorded, or it did not fit. " +
+  "A page for one run has room: task-profiler report --run ID";
+
+let drawn;
+
+/**
+ * Draws a run.
+ *
+ * `other` is the run to compare with, null for none. `linkTo(run, text)` makes a link to another run of the page.
+ */
+export function drawRunPage(place, run, { other = lastSuccess(run), linkTo } = {}) {
+  const range = drawn?.run === run ? drawn.chart?.zoomed : undefined; // only the colours or the other run change
+  clearRunPage();
+  for (const one of [run, other]) if (one && hasSeries(one)) one.series ??= unpackSeries(content.series[one.row]);
+  const drawnOther = run.series && other?.series ? other : undefined;
+  const chart = run.series ? new RunChart(run, drawnOther, range) : undefined;
+  const flame = flameGraph(run, chart);
+  drawn = { place, run, other: other ?? null, linkTo, chart };
+  const choice = comparisonChoice(run, other, (chosen) => {
+    drawRunPage(place, run, { other: chosen, linkTo });
+    place.querySelector(".compare select")?.focus({ preventScroll: true });
+  });
+  place.replaceChildren(
+    headOf(run),
+    ...siblingsOf(run, linkTo),
+    verdictOf(run),
+    ...timeLane(run),
+    ...(chart ? [element("div", { className: "plot-block" }, ...choice, ...chart.elements)] : [emptyNote(NO_SERIES)]),
+    ...activityNote(run),
+    // Next to the flame graph, which shows a moment on a click.
+    ...(flame ? momentsOf(run, chart, flame) : []),
+    ...stacksPart(run, flame),
+    element(
+      "div",
+      { className: "parts" },
+      ...(flame ? [] : momentsOf(run, chart)),
+      ...(drawnOther
+        ? [
+            section(
+              `Compared with ${asTime(other.began)}`,
+              comparisonTable(run, other),
+              ...processorNote(run, other),
+              ...peakNote(run, other),
+              ...(linkTo ? [linkTo(other, "Open the other run")] : []),
+            ),
+          ]
+        : []),
+      ...listSection("Notices", run.notices),
+      ...listSection("Warnings", run.warnings),
+    ),
+    section("Numbers", facts(run)),
+    ...kills(run),
+    ...(run.processes ? [section("Processes", table(PROCESS_COLUMNS, run.processes, { label: "Processes" }))] : []),
+    ...devices(run),
+    ...sizePart(run),
+    element("div", { className: "parts" }, ...listSection("Labels", run.labels), ...listSection("Tags", run.tags)),
+  );
+  chart?.draw();
+}
+
+function headOf(run) {
+  const links = [
+    [logStreamLink(run), "Log stream"],
+    [taskLink(run), "ECS task"],
+  ].filter(([href]) => href);
+  return element(
+    "div",
+    { className: "run-head" },
+    element("h2", {
+      id: "run-title",
+      tabIndex: -1,
+      textContent: escapeControls(run.revision ? `${familyOf(run)}:${run.revision}` : familyOf(run)),
+    }),
+    element(
+      "p",
+      { className: "note" },
+      outcomeCell(run),
+      element("span", { textContent: asTime(run.began) }),
+      ...links.map(([href, text]) => link(href, text)),
+    ),
+  );
+}
+
+export function clearRunPage() {
+  drawn?.chart?.remove();
+  drawn?.place.replaceChildren();
+  drawn = undefined;
+}
+
+/** Draws the shown run again, in the colours of another theme. */
+export function redrawRunPage() {
+  if (drawn) drawRunPage(drawn.place, drawn.run, drawn);
+}

@@ -1,0 +1,107 @@
+// Tables of one run: processes, killed processes, GPUs and NeuronCores.
+
+import { element, table } from "#page/elements.js";
+import { asCount, asDuration, asMemory, asPercent, escapeControls, isKnown, UNKNOWN, unbroken } from "#page/formats.js";
+
+export const PROCESS_COLUMNS = [
+  {
+    name: "Process",
+    show: ([name, words]) =>
+      element(
+        "span",
+        {},
+        escapeControls(name),
+        ...(words ? [element("code", { textContent: escapeControls(words) })] : []),
+      ),
+  },
+  { name: "Number", className: "number wide", show: ([, , count]) => (isKnown(count) ? String(count) : UNKNOWN) },
+  {
+    name: "CPU time",
+    className: "number",
+    show: ([, , , seconds]) => asDuration(isKnown(seconds) ? seconds * 1000 : undefined),
+  },
+  {
+    name: "Peak memory",
+    className: "number",
+    show: ([, , count, , mb, held]) =>
+      isKnown(mb) && isKnown(count) && count !== (held || 1) ? `${asMemory(mb)} in ${held || 1} of them` : asMemory(mb),
+  },
+];
+
+const KILL_COLUMNS = [PROCESS_COLUMNS[0], { ...PROCESS_COLUMNS[3], name: "Memory when last seen" }];
+
+const GPU_COLUMNS = [
+  { name: "GPU", show: (gpu) => escapeControls(gpu.name) },
+  { name: "Average", className: "number", show: (gpu) => asPercent(gpu.percent) },
+  { name: "Peak", className: "number wide", show: (gpu) => asPercent(gpu.top) },
+  { name: "SM active", className: "number", show: (gpu) => asPercent(gpu.sm) },
+  { name: "Idle", className: "number", show: (gpu) => asPercent(gpu.idle) },
+  { name: "Peak memory", className: "number", show: (gpu) => asMemory(gpu.mb) },
+  { name: "Memory size", className: "number wide", show: (gpu) => asMemory(gpu.size) },
+  {
+    name: "Power",
+    className: "number wide",
+    show: (gpu) => (isKnown(gpu.watts) ? `${Math.round(gpu.watts)} W` : UNKNOWN),
+  },
+  {
+    name: "Peak temperature",
+    className: "number wide",
+    show: (gpu) => (isKnown(gpu.celsius) ? `${Math.round(gpu.celsius)} °C` : UNKNOWN),
+  },
+  { name: "Errors (Xid)", className: "wide", show: (gpu) => (gpu.xids ? gpu.xids.join(", ") : "none") },
+];
+
+export function section(title, ...children) {
+  return element("section", { className: "part" }, element("h3", { textContent: title }), ...children);
+}
+
+export function devices(run) {
+  const parts = [];
+  if (run.gpus) {
+    const notes = (run.gpuNotes ?? []).map((text) => element("p", { textContent: unbroken(escapeControls(text)) }));
+    parts.push(section("GPUs", ...notes, table(GPU_COLUMNS, run.gpus, { label: "GPUs" })));
+  }
+  if (run.neuron) {
+    const { cores = [], mb, size, completed, failed } = run.neuron;
+    const text = [
+      isKnown(mb) && `Device memory: ${asMemory(mb)}${isKnown(size) ? ` of ${asMemory(size)}` : ""}.`,
+      isKnown(completed) && `Executions: ${completed}.`,
+      failed > 0 && `Failed executions: ${failed}.`,
+    ]
+      .filter(Boolean)
+      .join(" ");
+    parts.push(
+      section(
+        "NeuronCores",
+        ...(text ? [element("p", { textContent: text })] : []),
+        ...(cores.length
+          ? [
+              table(
+                [
+                  { name: "NeuronCore", show: ([index]) => String(index) },
+                  { name: "Average", className: "number", show: ([, average]) => asPercent(average) },
+                  { name: "Peak", className: "number", show: ([, , top]) => asPercent(top) },
+                ],
+                cores,
+                { label: "NeuronCores" },
+              ),
+            ]
+          : []),
+      ),
+    );
+  }
+  return parts;
+}
+
+export function kills(run) {
+  if (!run.kills) return [];
+  const [count, processes] = run.kills;
+  const text = `The kernel killed ${asCount(count, "process", "processes")} because the memory was exhausted.`;
+  return [
+    section(
+      "Killed processes",
+      element("p", { textContent: text }),
+      ...(processes.length ? [table(KILL_COLUMNS, processes, { label: "Killed processes" })] : []),
+    ),
+  ];
+}

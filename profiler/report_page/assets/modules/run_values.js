@@ -1,0 +1,28 @@
+// Values derived from runs.
+
+import { asUsd, isKnown, UNKNOWN } from "#page/formats.js";
+import { total } from "#page/statistics.js";
+
+export const familyOf = (run) => run.family ?? UNKNOWN;
+
+// A task is paid once, however many of its containers have a report.
+export function usdByTask(runs) {
+  const usdOf = new Map();
+  for (const run of runs) if (isKnown(run.usd)) usdOf.set(run.id, Math.max(usdOf.get(run.id) ?? 0, run.usd));
+  return [...usdOf.values()];
+}
+
+/** Returns the part in percent of the whole. */
+export const shareOf = (part, whole) => (isKnown(part) && whole > 0 ? (100 * part) / whole : undefined);
+
+/** Whether so much of the memory is in use that it is worth a colour. A full CPU is in use, a full memory is a kill. */
+export const isHot = (percent, tone) => tone === "memory" && Math.round(percent) >= 90;
+
+/** Returns a cost: "≥ $0.12" on Spot, where only the least is known. */
+export const asCost = (usd, run) => (run?.spot ? `≥ ${asUsd(usd)}` : asUsd(usd));
+
+/** Returns what the runs cost; undefined without a known cost. */
+export function costText(runs) {
+  const usd = usdByTask(runs);
+  return usd.length ? asCost(total(usd), { spot: runs.some(({ spot }) => spot) }) : undefined;
+}

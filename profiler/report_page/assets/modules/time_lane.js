@@ -1,0 +1,93 @@
+// Where the time of a run went: one bar with a part for each kind, and what the run waited for.
+
+import { isNarrow } from "#page/charts.js";
+import { element, table } from "#page/elements.js";
+import { asDuration, asPercent, isKnown, truncate } from "#page/formats.js";
+import { section } from "#page/run_tables.js";
+import { total } from "#page/statistics.js";
+
+// In the order of profiler/report_page/page_activity.py.
+const PARTS = [
+  ["onCpu", "on a CPU"],
+  ["waitingForCpu", "waiting for a CPU"],
+  ["disk", "disk"],
+  ["network", "network"],
+  ["sleep", "sleep"],
+  ["lock", "lock"],
+  ["pipe", "pipe"],
+  ["child", "child process"],
+  ["other", "other"],
+];
+const NAME_OF = new Map(PARTS);
+const MIN_PART_PERCENT = 1;
+const MAX_TARGET_LENGTH = 160;
+const MAX_KIND_LENGTH = 20;
+
+const TARGET_COLUMNS = [
+  { name: "Waited for", className: "target", show: ([kind]) => truncate(NAME_OF.get(kind) ?? kind, MAX_KIND_LENGTH) },
+  {
+    name: "Target",
+    className: "target",
+    show: ([kind, target]) =>
+      kind === "other" && target === "other" ? "all other targets" : truncate(target, MAX_TARGET_LENGTH),
+  },
+  { name: "Share of the time", className: "number", show: ([, , percent]) => asPercent(percent) },
+];
+
+/** Returns the parts that are worth a name: { kind, name, percent }. Small ones count as other, as in a terminal. */
+export function partsOf(run) {
+  const parts = PARTS.map(([kind, name], at) => ({ kind, name, percent: run.time?.[at] ?? 0 }));
+  const other = parts.pop();
+  const isLarge = ({ percent }) => percent >= MIN_PART_PERCENT;
+  const rest = total(parts.filter((part) => !isLarge(part)).map(({ percent }) => percent));
+  return [...parts, { ...other, percent: other.percent + rest }].filter(isLarge);
+}
+
+function notesOf(run) {
+  const hasKinds = isKnown(run.time[3]);
+  return [
+    !hasKinds && "The monitor had no permission to see what kind of waiting the time in \u201cother\u201d was.",
+    isKnown(run.cpuWait) &&
+      `Threads waited ${asDuration(run.cpuWaitSeconds * 1000)} in all for a CPU, ` +
+        `${asPercent(run.cpuWait)} of the time in which they could have run.`,
+    isKnown(run.covered) && `Samples cover ${asPercent(run.covered)} of the run.`,
+  ].filter(Boolean);
+}
+
+/** Returns the section about the time, or nothing if it is not known. */
+export function timeLane(run) {
+  const parts = partsOf(run);
+  if (!parts.length) return [];
+  const tone = (kind) => ({ "--part": `var(--time-${kind})` });
+  // The list below the bar is its text.
+  const bar = element(
+    "div",
+    { className: "time-bar", attributes: { "aria-hidden": "true" } },
+    ...parts.map(({ kind, name, percent }) =>
+      element(
+        "span",
+        {
+          title: `${name} ${asPercent(percent)}`,
+          style: { "flex-grow": String(percent), ...tone(kind) },
+        },
+        ...(percent >= (isNarrow() ? 17 : 8) ? [element("i", { textContent: asPercent(percent) })] : []),
+      ),
+    ),
+  );
+  const list = element(
+    "ul",
+    { className: "legend" },
+    ...parts.map(({ kind, name, percent }) =>
+      element("li", { style: tone(kind) }, `${name} `, element("b", { textContent: asPercent(percent) })),
+    ),
+  );
+  return [
+    section(
+      "Time",
+      bar,
+      list,
+      ...(run.targets ? [table(TARGET_COLUMNS, run.targets, { label: "What the run waited for" })] : []),
+      ...notesOf(run).map((textContent) => element("p", { className: "note", textContent })),
+    ),
+  ];
+}

@@ -1,0 +1,101 @@
+"""The report page as one HTML document, with data, scripts and styles. It fetches nothing."""
+
+import base64
+import json
+from collections.abc import Mapping
+from html import escape
+from importlib import resources
+
+from msgspec import Struct
+
+from profiler.core.errors import TaskProfilerError
+from profiler.report_page.page_data import PageData
+
+# Modules import each other by these names: in the page by its import map, in Node by package.json.
+_MODULE_PREFIX = "#page/"
+_MAIN_MODULE = "main.js"
+# The modules are data: addresses in the import map. Plotly makes pictures of data: and blob: addresses.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data: blob:; "
+    "base-uri 'none'"
+)
+
+
+class Assets(Struct, frozen=True, kw_only=True):
+    """The parts of the page that do not depend on the data.
+
+    ``plotly`` and ``browser_check`` are scripts, ``modules`` are JavaScript modules by file name.
+    """
+
+    body: str
+    style: str
+    plotly: str
+    browser_check: str
+    modules: Mapping[str, str]
+
+
+def read_assets() -> Assets:
+    """Read the parts of the page from the installed package."""
+    folder = resources.files("profiler.report_page") / "assets"
+    try:
+        plotly = (folder / "plotly-basic.min.js").read_text("utf-8")
+    except FileNotFoundError as error:  # the container image of the monitor leaves it out
+        raise TaskProfilerError(
+            "The monitor's image lacks the chart library of the page: run this command where task-profiler is "
+            "installed with pip."
+        ) from error
+    return Assets(
+        body=(folder / "page.html").read_text("utf-8"),
+        style=(folder / "page.css").read_text("utf-8"),
+        plotly=plotly,
+        browser_check=(folder / "browser_check.js").read_text("utf-8"),
+        modules={file.name: file.read_text("utf-8") for file in (folder / "modules").iterdir()},
+    )
+
+
+def render_page(data: PageData, assets: Assets, *, title: str) -> str:
+    """Render the document around the data."""
+    return "\n".join(
+        (
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            '<meta name="color-scheme" content="light dark">',
+            '<meta name="referrer" content="no-referrer">',
+            f"<title>{escape(title)}</title>",
+            '<link rel="icon" href="data:,">',
+            f"<style>\n{assets.style}</style>",
+            "</head>",
+            "<body>",
+            assets.body,
+            f'<script type="importmap">{import_map(assets.modules)}</script>',
+            f'<script type="module">import "{_MODULE_PREFIX}{_MAIN_MODULE}";</script>',
+            f'<script type="application/gzip" id="task-data">{data.text}</script>',
+            f'<script type="application/gzip" id="task-series">{data.series}</script>',
+            f'<script type="text/plain" id="task-activity">{data.activity}</script>',
+            f"<script>{_escape_end_tag(assets.browser_check)}</script>",
+            f'<script type="text/plain" id="plotly">{_escape_end_tag(assets.plotly)}</script>',
+            "</body>",
+            "</html>",
+            "",
+        )
+    )
+
+
+def import_map(modules: Mapping[str, str]) -> str:
+    """Return the import map that holds all modules, so that a page needs no other file."""
+    return json.dumps({"imports": {_MODULE_PREFIX + name: _address(name, text) for name, text in modules.items()}})
+
+
+def _address(name: str, module: str) -> str:
+    """Return the module as a data: address. ``sourceURL`` is its name in the browser's developer tools."""
+    source = f"{module}//# sourceURL=page/{name}\n"
+    return f"data:text/javascript;base64,{base64.b64encode(source.encode()).decode('ascii')}"
+
+
+def _escape_end_tag(script: str) -> str:
+    r"""Write ``<\/script`` for the end tag, which scripts contain only in strings, where both mean the same."""
+    return script.replace("</script", "<\\/script")

@@ -1,0 +1,144 @@
+"""What the processes of a run did, for the report page: the time breakdown, the use by command, and the call stacks.
+
+The use by command and the stacks are long, and only an opened run shows them. Each run has its own compressed text,
+which the page reads when the run is opened.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from profiler.record.activity_model import StacksLine, TimeBreakdown
+from profiler.record.hardware import short_processor_name
+from profiler.record.record_model import Record, Report
+from profiler.record.worth_a_word import MIN_COVERED_PERCENT, is_long_cpu_wait
+from profiler.report_page.limited_gzip import compressed, to_json
+from profiler.report_page.page_series import finite_number, known_column
+
+StacksOf = Callable[[Report], StacksLine | None]
+
+# The newest runs have these texts, as long as all of them together are not longer.
+MAX_CHARACTERS = 1_500_000
+# To read the stacks of a run takes milliseconds in a local history, and a request to a log group.
+_MAX_RUNS_WITH_STACKS = 50
+_DIGITS = 3
+# Below that, nobody sees the line in the chart.
+_MIN_SHOWN_WAIT = 0.05
+
+
+def no_stacks(_report: Report) -> None:
+    """Return no stacks."""
+
+
+def activity_fields(record: Record) -> dict[str, Any]:
+    """Return the fields of an opened run: the parts of its time, and a summary of its stacks.
+
+    ``time`` are the percentages in the order of :class:`TimeBreakdown`. ``hasActivity``: the run has a text of
+    :func:`activity_texts` if the page has room for it.
+    """
+    breakdown, stacks, metrics, processor = record.time_breakdown, record.stacks, record.metrics, record.processor
+    covered = None if breakdown is None else breakdown.covered_percent
+    if covered is not None and covered >= MIN_COVERED_PERCENT:
+        covered = None
+    cpu_wait: dict[str, Any] = {}
+    if is_long_cpu_wait(record):
+        cpu_wait = {"cpuWaitSeconds": metrics.cpu_wait_seconds, "cpuWait": metrics.cpu_wait_percent}
+    fields = {
+        "time": None if breakdown is None else _parts(breakdown),
+        "targets": None
+        if breakdown is None
+        else [[one.kind, one.target, finite_number(one.percent)] for one in breakdown.waiting_for] or None,
+        "covered": covered,
+        **cpu_wait,
+        "processor": short_processor_name(processor.model) if processor and processor.model else None,
+        "hasActivity": has_activity(record) or None,
+        "stackSource": None if stacks is None else stacks.source,
+        "samples": None if stacks is None else stacks.samples,
+        "functions": None
+        if stacks is None
+        else [
+            [one.function, one.file, one.line, finite_number(one.self_percent), finite_number(one.total_percent)]
+            for one in stacks.top
+        ]
+        or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def has_activity(record: Record) -> bool:
+    """Whether the run has processes over time or call stacks."""
+    return record.stacks is not None or bool(record.series and record.series.processes)
+
+
+def activity_texts(records: Iterable[Report], stacks_of: StacksOf, max_characters: int) -> str:
+    """A line for each run, newest first: its processes' activity, or nothing. Lines at the end can be missing."""
+    lines, left, stacks_left = [], min(max_characters, MAX_CHARACTERS), _MAX_RUNS_WITH_STACKS
+    for report in records:
+        if left <= 0:
+            break
+        line = ""
+        if has_activity(report.record):
+            has_stacks = report.record.stacks is not None and stacks_left > 0
+            stacks_left -= has_stacks
+            line = _activity_text(report.record, stacks_of(report) if has_stacks else None, left)
+        left -= len(line) + 1
+        lines.append(line)
+    return "\n".join(lines).rstrip("\n")
+
+
+def _activity_text(record: Record, stacks: StacksLine | None, max_characters: int) -> str:
+    """The text with the stacks, without them if it is too long, or an empty one."""
+    processes = _processes(record)
+    steps = _steps(stacks)
+    for content in ({**processes, **steps}, processes):
+        text = compressed(to_json(content)) if content else ""
+        if len(text) < max_characters:
+            return text
+    return ""
+
+
+def _processes(record: Record) -> dict[str, Any]:
+    """The steps as in ``series_columns``, threads waiting for a CPU, and vCPU and MB of each command."""
+    series = record.series
+    if series is None:
+        return {}
+    wait = known_column(series.cpu_wait, _DIGITS)
+    processes = [
+        (one.command, known_column(one.vcpu_used, _DIGITS), known_column(one.memory_used_mb, _DIGITS))
+        for one in series.processes
+    ]
+    length = max(len(column or ()) for column in (wait, *(column for _, *both in processes for column in both)))
+    if not length:
+        return {}
+    end_ms = min(length * series.step_ms, record.metrics.duration_ms or math.inf)
+    found: dict[str, Any] = {"steps": [length, series.step_ms, round(max(end_ms, (length - 1) * series.step_ms))]}
+    if known := [one for one in processes if one[1] or one[2]]:
+        found["processes"] = known
+    if max((value for value in wait or () if value is not None), default=0) >= _MIN_SHOWN_WAIT:
+        found["wait"] = wait
+    return found
+
+
+def _steps(stacks: StacksLine | None) -> dict[str, Any]:
+    """Offset and length in ms of each step, and how often each stack was seen in it."""
+    steps = [
+        (step.offset_ms, step.duration_ms, {stack: count for stack, count in step.stacks.items() if count > 0})
+        for step in (stacks.steps if stacks else ())
+    ]
+    return {"stacks": steps} if any(counts for _, _, counts in steps) else {}
+
+
+def _parts(breakdown: TimeBreakdown) -> list[float | None] | None:
+    percents = (
+        breakdown.on_cpu_percent,
+        breakdown.waiting_for_cpu_percent,
+        breakdown.disk_percent,
+        breakdown.network_percent,
+        breakdown.sleep_percent,
+        breakdown.lock_percent,
+        breakdown.pipe_percent,
+        breakdown.child_percent,
+        breakdown.other_percent,
+    )
+    parts = [finite_number(percent) for percent in percents]
+    return parts if any(parts) else None

@@ -1,0 +1,202 @@
+"""The data of the report page: JSON, compressed by gzip, as base64. The time series are a separate text.
+
+What the processes did is a text for each run, of the newest runs as far as there is room.
+
+The page must stay below 8 MB. If the data does not fit, details of runs and time series are left out first, then
+the oldest runs.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from profiler.core.ecs_terms import cluster_name
+from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.family_identity import FamilyKey, family_key, family_labels
+from profiler.record.notice_model import ScheduleNoticeLine
+from profiler.record.record_model import TaskSize
+from profiler.record.sparkline import LEAST_MB, LEAST_VCPU, MIN_SHARE_OF_LIMIT
+from profiler.report_page.limited_gzip import array_of, compressed, first_that_fit, to_json
+from profiler.report_page.page_activity import StacksOf, activity_texts, no_stacks
+from profiler.report_page.page_series import Run, digits_of_values, finite_number, series_columns
+from profiler.report_page.run_fields import run_details, run_fields, without_none
+from profiler.runs.past_runs.families import evidence_of_past_runs
+from profiler.runs.past_runs.sampled_functions import MIN_SAMPLES
+from profiler.runs.past_runs.schedule_notices import due_ns, family_of_notice
+from profiler.sizing.advice import Advice, advise
+from profiler.sizing.choose_size import Policy
+from profiler.sizing.evidence import Evidence
+from profiler.sizing.on_fargate import cost_on_fargate
+from profiler.sizing.prices import PriceOverrides
+from profiler.sizing.what_if import SizeOption, runs_per_month
+
+# The plotly library, the page's own scripts and its styles take another 1.5 MB.
+MAX_BYTES = 6_200_000
+_SCALE = {"nearLimit": MIN_SHARE_OF_LIMIT, "vcpu": LEAST_VCPU, "mb": LEAST_MB, "minSamples": MIN_SAMPLES}
+_SIZING_SHARE = 0.1
+_NOTICES_SHARE = 0.05
+# The time series get the other half of the space that the runs leave.
+_DETAILS_SHARE = 0.5
+# The counts of omitted items, and names.
+_END_BYTES = 200
+
+
+class PageData(Struct, frozen=True, kw_only=True):
+    """The texts, the number of runs in them, and how many of these lack details such as labels and processes."""
+
+    text: str
+    series: str
+    activity: str
+    runs: int
+    without_details: int
+
+
+def build_page_data(
+    runs: Sequence[Run],
+    *,
+    generated_at: str,
+    version: str,
+    only_one: bool = False,
+    price_overrides: PriceOverrides | None = None,
+    on_fargate: str | None = None,
+    evidence: Iterable[Evidence | None] | None = None,
+    stacks_of: StacksOf = no_stacks,
+    notices: Sequence[ScheduleNoticeLine] = (),
+    max_bytes: int = MAX_BYTES,
+) -> PageData:
+    """Build the data of the page.
+
+    Args:
+        runs: The runs, newest first.
+        generated_at: Time of the page, ISO 8601.
+        version: Version of the profiler.
+        only_one: Whether the page shows the first run alone; the others are only for comparison.
+        price_overrides: Prices from the settings.
+        on_fargate: The Region in which runs outside Fargate count as if they had run on Fargate; None: they do not.
+        evidence: The evidence of the families for their sizes; None: the evidence of the runs.
+        stacks_of: Reads the call stacks of a run.
+        notices: Notices about due times of schedules, newest first.
+        max_bytes: Limit on the length of all texts.
+    """
+    now_ns, overrides = parse_ns(generated_at) or 0, price_overrides or PriceOverrides()
+    keys = [family_key(run.record) for run in runs]
+    noticed = _families_of(notices, dict.fromkeys(keys))
+    labels = family_labels([*keys, *noticed])
+    of_runs = evidence_of_past_runs((run.past for run in runs), on_fargate) if evidence is None else evidence
+    sizing = size_rows(of_runs, labels, overrides)
+    fields = (
+        run_fields(run, labels[key], cost_on_fargate(run.record, on_fargate, overrides))
+        for run, key in zip(runs, keys, strict=True)
+    )
+    about = {"version": version, "generatedAt": generated_at, "onlyOne": only_one, "onFargate": on_fargate}
+    start = to_json({"scale": _SCALE, **about})[:-1]
+    room = max_bytes - _END_BYTES - len(compressed(start))
+    sizes, room = first_that_fit(sizing, room, share=_SIZING_SHARE)
+    noticed_labels = (labels[key] for key in noticed)
+    missed, room = first_that_fit(map(_notice_fields, notices, noticed_labels), room, share=_NOTICES_SHARE)
+    rows, room = first_that_fit(fields, room, at_least=1)
+    shown = runs[: len(rows)]
+    details, _ = first_that_fit((run_details(run, now_ns) for run in shown), room, share=_DETAILS_SHARE)
+    left_out = to_json({"runs": len(runs) - len(shown), "details": len(shown) - len(details)})
+    text = compressed(
+        f'{start},"sizing":{array_of(sizes)},"notices":{array_of(missed)},"runs":{array_of(rows)},'
+        f'"details":{array_of(details, len(shown))},"leftOut":{left_out}}}'
+    )
+    packed = _packed_series(shown, max_bytes - len(text))
+    opened = [run.past.report for run in (shown[:1] if only_one else shown)]
+    return PageData(
+        text=text,
+        series=packed,
+        activity=activity_texts(opened, stacks_of, max_bytes - len(text) - len(packed)),
+        runs=len(shown),
+        without_details=len(shown) - len(details),
+    )
+
+
+def _packed_series(runs: Sequence[Run], max_bytes: int) -> str:
+    digits = digits_of_values(len(runs))
+    series = (series_columns(run.steps, digits) or None for run in runs)
+    texts, _ = first_that_fit(series, max_bytes - _END_BYTES)
+    return compressed(array_of(texts, len(runs)))
+
+
+def _families_of(notices: Iterable[ScheduleNoticeLine], known: Collection[FamilyKey]) -> list[FamilyKey]:
+    """The families of the notices. A run that does not know its account or Region is of the same family."""
+    return [_family_among(known, family_of_notice(line)) for line in notices]
+
+
+def _family_among(known: Collection[FamilyKey], family: FamilyKey) -> FamilyKey:
+    wanted = (family.account_id, family.region)
+    agreeing = (
+        key
+        for key in known
+        if key.name == family.name
+        and all(None in pair or pair[0] == pair[1] for pair in zip(wanted, (key.account_id, key.region), strict=True))
+    )
+    return family if family in known else next(agreeing, family)
+
+
+def _notice_fields(line: ScheduleNoticeLine, family: str) -> dict[str, Any]:
+    """The fields that select notices, with the same names as the fields of runs."""
+    at_ns = due_ns(line)
+    return without_none(
+        {
+            "family": family,
+            "account": line.account_id,
+            "region": line.region,
+            "cluster": cluster_name(line.cluster),
+            "outcome": line.notice.kind,
+            "began": None if at_ns is None else at_ns // NS_PER_MS,
+            "text": line.notice.message,
+        }
+    )
+
+
+def size_rows(
+    evidences: Iterable[Evidence | None], labels: Mapping[FamilyKey, str], price_overrides: PriceOverrides
+) -> Iterator[dict[str, Any]]:
+    """Recommend a size for each family, those with the most runs first."""
+    measured = [evidence for evidence in evidences if evidence is not None]
+    measured.sort(key=lambda evidence: (-evidence.runs, evidence.family.order))
+    for evidence in measured:
+        yield _row(labels[evidence.family], advise(evidence, Policy(), price_overrides))
+
+
+def _row(label: str, advice: Advice) -> dict[str, Any]:
+    choice = advice.choice
+    return without_none(
+        {
+            "family": label,
+            "current": None if choice.current is None or choice.current == TaskSize() else _size(choice.current),
+            "size": _size(choice.size),
+            "changes": choice.changes,
+            "fits": choice.is_right and advice.risk is None,
+            "saving": choice.saving_percent,
+            "risk": advice.risk,
+            "runsPerMonth": finite_number(runs_per_month(advice.evidence)),
+            "maxSlowdown": finite_number(choice.policy.max_slowdown_percent),
+            "options": [_option(option) for option in choice.options] or None,
+            "reasons": list(advice.reasons),
+        }
+    )
+
+
+def _size(size: TaskSize) -> dict[str, Any]:
+    return without_none({"vcpu": size.vcpu, "mb": size.memory_mb})
+
+
+def _option(option: SizeOption) -> dict[str, Any]:
+    factor = option.factor
+    return without_none(
+        {
+            "vcpu": finite_number(option.size.vcpu),
+            "mb": finite_number(option.size.memory_mb),
+            "min": None if factor is None else finite_number(factor.min),
+            "max": None if factor is None else finite_number(factor.max),
+            "usd": finite_number(option.usd_per_run),
+            "saving": option.saving_percent,
+            "holdsMemory": option.holds_memory,
+            "acceptable": option.acceptable,
+        }
+    )

@@ -1,0 +1,136 @@
+"""Time series of the report page as columns of numbers."""
+
+import math
+import string
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from profiler.record.record_model import Number, Record
+from profiler.record.units import MIB
+from profiler.runs.past_runs.run_source import PastRun
+from profiler.runs.step_series import Column, StepSeries
+
+# More steps than a chart has pixels, and more than a browser should hold.
+MAX_STEPS = 240_000
+_MAX_STEPS_PER_RUN = 600
+_MIN_STEPS_PER_RUN = 60
+# Up to this number of runs a page has room for a fourth digit.
+_MAX_FINE_RUNS = 500
+_FINE_DIGITS, _COARSE_DIGITS = 4, 3
+_MS_PER_SECOND = 1000
+# Further digits are only floating-point noise, and would make the page larger.
+_NOISE_DIGITS = 12
+_COURSE_PARTS, _MIN_COURSE_VALUES = 24, 2
+_DIGITS = string.digits + string.ascii_lowercase
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """One run of the page, and its time series if known."""
+
+    past: PastRun
+    steps: StepSeries = StepSeries()
+
+    @property
+    def record(self) -> Record:
+        """The record of the report, or of the last checkpoint."""
+        return self.past.report.record
+
+
+def steps_per_run(runs: int) -> int:
+    """Return the maximum number of steps in the time series of each of ``runs`` runs."""
+    return max(_MIN_STEPS_PER_RUN, min(_MAX_STEPS_PER_RUN, MAX_STEPS // max(runs, 1)))
+
+
+def digits_of_values(runs: int) -> int:
+    """Return the number of significant digits in the time series of a page of ``runs`` runs."""
+    return _FINE_DIGITS if runs <= _MAX_FINE_RUNS else _COARSE_DIGITS
+
+
+def series_columns(steps: StepSeries, digits: int) -> dict[str, Column]:
+    """The columns that the page draws, without empty ones; no column without any measurement.
+
+    The columns are vCPU, MB of memory, MB read and written per second, percent and MB of the GPUs, percent of the
+    NeuronCores. The times are in ``ms``, the end of each step in ms after the start. Equal steps are ``steps``: their
+    number, their length in ms, and the end of the last one. ``unpackRuns`` in content.js reads it.
+    """
+    ends_ms = steps.ends_ms
+    measured: dict[str, Column] = {
+        "vcpu": steps.vcpu_used,
+        "mb": steps.memory_mb,
+        "read": _rates(ends_ms, steps.block_read_bytes),
+        "written": _rates(ends_ms, steps.block_write_bytes),
+        "gpu": steps.gpu_percent,
+        "gpuMb": steps.gpu_memory_mb,
+        "neuron": steps.neuron_percent,
+    }
+    known = {name: _rounded(column, digits) for name, column in measured.items() if not _is_empty(column)}
+    return {**_times(ends_ms), **known} if known else {}
+
+
+def memory_course(steps: StepSeries) -> str | None:
+    """Return the highest memory of each of 24 equal parts of the run; None if less than two values are known.
+
+    A character is a digit to the base 36, of which the highest is the run's peak; "-" is a part without a measurement.
+    """
+    column = steps.memory_mb
+    known = [value for value in column if value is not None]
+    end_ms = steps.ends_ms[-1] if steps.ends_ms else 0
+    peak_mb = max(known, default=0)
+    if len(known) < _MIN_COURSE_VALUES or end_ms <= 0 or not peak_mb:
+        return None
+    parts: list[list[float]] = [[] for _ in range(_COURSE_PARTS)]
+    start = 0
+    for at_ms, value in zip(steps.ends_ms, column, strict=True):
+        end = max(at_ms * _COURSE_PARTS, start)
+        if value is not None:
+            for part in parts[start // end_ms : -(-end // end_ms)]:
+                part.append(value)
+        start = end
+    top = len(_DIGITS) - 1
+    return "".join([_DIGITS[round(top * (max(part) / peak_mb))] if part else "-" for part in parts])
+
+
+def known_column(column: Column | None, digits: int) -> Column | None:
+    """Round the values of a column; None for a column without any value."""
+    return None if column is None or _is_empty(column) else _rounded(column, digits)
+
+
+def _times(ends_ms: Sequence[int]) -> Mapping[str, Column]:
+    length_ms = ends_ms[0]
+    if len(ends_ms) > 1 and list(ends_ms[:-1]) == [number * length_ms for number in range(1, len(ends_ms))]:
+        return {"steps": [len(ends_ms), length_ms, ends_ms[-1]]}
+    return {"ms": ends_ms}
+
+
+def _rounded(column: Column, digits: int) -> Column:
+    form = f"%.{digits}g"
+    return [None if value is None else float(form % value) for value in column]
+
+
+def _is_empty(column: Sequence[float | None]) -> bool:
+    return column.count(None) == len(column)
+
+
+def _rates(ends_ms: Sequence[int], growths_bytes: Sequence[int | None]) -> Column:
+    """MB per second, over the time since the last step whose bytes are known; empty if none is known."""
+    if _is_empty(growths_bytes):
+        return []
+    rates: list[float | None] = []
+    last_known_ms = 0
+    for end_ms, growth_bytes in zip(ends_ms, growths_bytes, strict=True):
+        length_ms = end_ms - last_known_ms
+        if growth_bytes is None or length_ms <= 0:
+            rates.append(None)
+            continue
+        last_known_ms = end_ms
+        rates.append(growth_bytes / MIB * _MS_PER_SECOND / length_ms)
+    return rates
+
+
+def finite_number(value: Number | None) -> Number | None:
+    """Drop the noise. None for None, NaN and infinity."""
+    if value is None or not math.isfinite(value):
+        return None
+    rounded = round(value, _NOISE_DIGITS)
+    return int(rounded) if rounded == int(rounded) else rounded

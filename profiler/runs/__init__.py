@@ -1,0 +1,1 @@
+"""Runs of the past: their sources, their comparison, and the history of this machine."""

@@ -1,0 +1,73 @@
+"""The metrics of a run that are compared between two sets of runs."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec import Struct
+
+from profiler.record.record_model import Record
+from profiler.runs.comparison.median_change import MedianChange, median_change
+
+
+class ComparedMetric(Struct, frozen=True):
+    """A metric: its name in JSON, its name for a person, its unit, and how to read it from a record."""
+
+    name: str
+    title: str
+    unit: str
+    read: Callable[[Record], float | None]
+
+
+def _memory_average_mb(record: Record) -> float | None:
+    memory_mb = record.metrics.memory_used_mb
+    return None if memory_mb is None else memory_mb.avg
+
+
+def _cost_usd(record: Record) -> float | None:
+    return None if record.cost is None else record.cost.usd
+
+
+COMPARED_METRICS = (
+    ComparedMetric("durationMs", "duration", "ms", lambda record: record.metrics.duration_ms),
+    ComparedMetric("cpuSeconds", "CPU time", "s", lambda record: record.metrics.cpu_seconds),
+    ComparedMetric("maxMemoryUsedMB", "memory peak", "MB", lambda record: record.metrics.max_memory_used_mb),
+    ComparedMetric("memoryAverageMB", "memory average", "MB", _memory_average_mb),
+    ComparedMetric("blockReadBytes", "read", "bytes", lambda record: record.metrics.block_read_bytes),
+    ComparedMetric("blockWriteBytes", "written", "bytes", lambda record: record.metrics.block_write_bytes),
+    ComparedMetric("costUsd", "cost", "USD", _cost_usd),
+)
+
+
+class MetricChange(Struct, frozen=True, kw_only=True):
+    """The change of a metric between two sets.
+
+    ``known_a`` is the number of runs of the first set that have the metric; ``known_b`` alike.
+    """
+
+    metric: ComparedMetric
+    change: MedianChange
+    known_a: int
+    known_b: int
+
+
+def is_measured(record: Record) -> bool:
+    """Whether a run has any of the metrics."""
+    return any(metric.read(record) is not None for metric in COMPARED_METRICS)
+
+
+def compare_metrics(
+    a: Sequence[Record], b: Sequence[Record], metrics: Sequence[ComparedMetric] = COMPARED_METRICS
+) -> tuple[MetricChange, ...]:
+    """Compare the runs ``b`` with the runs ``a``, metric by metric."""
+    changes = []
+    for metric in metrics:
+        known_a, known_b = (list(_known(metric, records)) for records in (a, b))
+        changes.append(
+            MetricChange(
+                metric=metric, change=median_change(known_a, known_b), known_a=len(known_a), known_b=len(known_b)
+            )
+        )
+    return tuple(changes)
+
+
+def _known(metric: ComparedMetric, records: Sequence[Record]) -> Iterator[float]:
+    return (value for record in records if (value := metric.read(record)) is not None)

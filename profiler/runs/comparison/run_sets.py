@@ -1,0 +1,259 @@
+"""Two sets of past runs, each selected by a text.
+
+A text is ``NAME``, ``NAME@REVISION`` or ``NAME@LABEL=VALUE``, and means the newest successes of a family; or it is the
+ids of runs of any status, joined by commas. A family takes precedence. Names and values may have any character: the
+text of a family's run is compared with the whole text.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.record.family_identity import FamilyKey, family_key
+from profiler.record.record_model import Cost, Record, Report, known_status
+from profiler.record.units import format_count
+from profiler.runs.comparison.compared_metrics import is_measured
+from profiler.runs.past_runs.families import final_report
+from profiler.runs.past_runs.run_source import (
+    PastRun,
+    RunFilter,
+    RunSource,
+    find_run,
+    pattern_of,
+    run_key,
+    with_task_cost,
+)
+
+_MAX_LISTED = 5
+_NOT_COUNTED = {"failure": "failed", "stopped": "stopped"}
+_UNFINISHED, _UNKNOWN, _NOT_MEASURED = "unfinished", "with an unknown result", "not measured"
+
+
+class RunSet(Struct, frozen=True, kw_only=True):
+    """A set of runs.
+
+    Attributes:
+        text: The text that selects it.
+        reports: The reports of its runs.
+        left_out: How many runs do not count, by the reason.
+        has_more: Whether older runs exist than the newest ones that count.
+    """
+
+    text: str
+    reports: tuple[Report, ...]
+    left_out: tuple[tuple[str, int], ...] = ()
+    has_more: bool = False
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The records of its runs."""
+        return tuple(report.record for report in self.reports)
+
+    @property
+    def left_out_text(self) -> str:
+        """The runs that were left out, such as ``2 failed, 1 unfinished``; empty without any."""
+        older = [f"all but the newest {len(self.reports)}"] if self.has_more else []
+        return ", ".join([f"{count} {reason}" for reason, count in self.left_out] + older)
+
+
+class SetSelection(Struct, frozen=True, kw_only=True):
+    """The selection that both sets share.
+
+    ``last`` is the number of successes of a family that count. ``container`` is the name of the container; None: the
+    container of the runs, which must be one.
+    """
+
+    runs: RunFilter
+    last: int
+    container: str | None = None
+
+
+def read_run_sets(
+    source: RunSource, texts: tuple[str, str], selection: SetSelection
+) -> tuple[tuple[RunSet, RunSet], Sequence[str]]:
+    """Read both sets. Also returns sentences about their limits.
+
+    Raises:
+        TaskProfilerError: if the source cannot be read, or has no run of a set.
+        UsageError: if a text does not name one set of comparable runs.
+    """
+    if texts[0] == texts[1]:
+        raise UsageError(f"A and B are both {texts[0]}: name two sets of runs.")
+    families = [[_FamilyRuns(name, suffix, selection) for name, suffix in _splits(text)] for text in texts]
+    _read_families(source, families, selection.runs)
+    found = [next((runs for runs in readings if runs.found), None) for readings in families]
+    _check_one_place([runs for runs in found if runs is not None])
+    a, b = (
+        _set_of_ids(source, text, readings, selection) if runs is None else runs.as_set(text, source)
+        for text, runs, readings in zip(texts, found, families, strict=True)
+    )
+    return (a, b), _overlap(a, b)
+
+
+def _splits(text: str) -> Iterator[tuple[str, str | None]]:
+    """The ways to parse a text: as a name, and as a name before each ``@``, the longest name first."""
+    yield text, None
+    end = text.rfind("@")
+    while end > 0:
+        yield text[:end], text[end + 1 :]
+        end = text.rfind("@", 0, end)
+
+
+class _FamilyRuns:
+    """Collects the newest runs of a family, or its runs with one revision or label. One way to parse a text."""
+
+    def __init__(self, name: str, suffix: str | None, selection: SetSelection) -> None:
+        self.name = name
+        self.suffix = suffix
+        self.others: dict[str, None] = {}  # revisions and labels of the family's other runs, the newest first
+        self.other_containers: dict[str, None] = {}
+        self.found: dict[tuple[str, str, str], FamilyKey] = {}
+        self.is_full = False
+        self._selection = selection
+        self._reports: list[Report] = []
+        self._left_out: Counter[str] = Counter()
+        self._costs: dict[str, Cost] = {}  # keyed by the task's id
+
+    def add(self, run: PastRun) -> None:
+        """Add a run if it belongs to the set and the set is not full."""
+        record, key, family = run.report.record, run_key(run.report), family_key(run.report.record)
+        if self.is_full or family.name != self.name or key in self.found:
+            return
+        if record.cost is not None:
+            self._costs[record.task_id] = record.cost
+        if self._selection.container not in (None, record.container.name):
+            self.other_containers[record.container.name] = None
+            return
+        if self.suffix is not None:
+            names = [*([record.revision] if record.revision else ()), *_label_texts(record)]
+            if self.suffix not in names:
+                self.others.update(dict.fromkeys(names))
+                return
+        report, reason = _counted(run)
+        if report is not None and len(self._reports) == self._selection.last:
+            self.is_full = True
+            return
+        self.found[key] = family
+        if report is not None:
+            self._reports.append(_without_course(report))
+        else:
+            self._left_out[reason] += 1
+
+    def as_set(self, text: str, source: RunSource) -> RunSet:
+        """The set. Raises TaskProfilerError if no run counts, UsageError for runs of several containers."""
+        left_out = tuple(sorted(self._left_out.items()))
+        reports = tuple(with_task_cost(report, self._costs) for report in self._reports)
+        found = RunSet(text=text, reports=reports, left_out=left_out, has_more=self.is_full)
+        if not self._reports:
+            raise TaskProfilerError(
+                f"{text} has no successful run in {source.place} ({found.left_out_text}): give run ids to compare runs "
+                "with any result."
+            )
+        containers = sorted({record.container.name for record in found.records})
+        if len(containers) > 1:
+            raise UsageError(
+                f"{text} has runs of {len(containers)} containers ({_listed(containers)}): choose one with --container."
+            )
+        return found
+
+
+def _counted(run: PastRun) -> tuple[Report | None, str]:
+    """The report of a run that counts in a family's set, else the reason why it does not."""
+    report = final_report(run)
+    status = known_status(run.report.record)
+    if report is None or status == "running":
+        return None, _UNFINISHED
+    if status != "success":
+        return None, _NOT_COUNTED.get(status, _UNKNOWN)
+    return (report, "") if is_measured(report.record) else (None, _NOT_MEASURED)
+
+
+def _without_course(report: Report) -> Report:
+    """The report without its large parts: thousands of reports may be in memory."""
+    return replace(report, record=replace(report.record, series=None, stacks=None, processes=()))
+
+
+def _label_texts(record: Record) -> Iterator[str]:
+    return (f"{name}={value}" for name, value in (record.labels or {}).items())
+
+
+def _read_families(source: RunSource, families: Sequence[Sequence[_FamilyRuns]], selection: RunFilter) -> None:
+    """Read the runs of all families once, until each set is full."""
+    everyone = [runs for readings in families for runs in readings]
+    patterns = tuple(sorted({pattern_of(runs.name) for runs in everyone}))
+    for run in source.runs(replace(selection, families=patterns)):
+        for runs in everyone:
+            runs.add(run)
+        if all(any(runs.is_full for runs in readings) for readings in families):
+            break
+
+
+def _check_one_place(found: Sequence[_FamilyRuns]) -> None:
+    """Refuse a name that means several families."""
+    for name in dict.fromkeys(runs.name for runs in found):
+        families = {family for runs in found if runs.name == name for family in runs.found.values()}
+        accounts = sorted({family.account_id or "unknown" for family in families})
+        regions = sorted({family.region or "unknown" for family in families})
+        places = [
+            (f"accounts ({_listed(accounts)})", "--account") if len(accounts) > 1 else None,
+            (f"Regions ({_listed(regions)})", "--task-region") if len(regions) > 1 else None,
+        ]
+        several = [place for place in places if place is not None]
+        if several:
+            raise UsageError(
+                f"{name} is a family in several {' and '.join(text for text, _ in several)}: choose one with "
+                f"{' and '.join(option for _, option in several)}, or name runs by their ids."
+            )
+
+
+def _set_of_ids(source: RunSource, text: str, readings: Sequence[_FamilyRuns], selection: SetSelection) -> RunSet:
+    """The set of the runs whose ids, or the beginnings of them, are in the text."""
+    for runs in readings:
+        if runs.others:
+            raise TaskProfilerError(
+                f"No run of {runs.name} in {source.place} has the revision or label {runs.suffix!r}: its runs have "
+                f"{_listed(_similar(runs.suffix or '', runs.others))}."
+            )
+        if runs.other_containers:
+            raise TaskProfilerError(
+                f"No run of {runs.name} in {source.place} is of the container {selection.container}: its runs have "
+                f"{_listed(list(runs.other_containers))}."
+            )
+    reports: dict[tuple[str, str, str], Report] = {}
+    for part in map(str.strip, text.split(",")):
+        if not part:
+            raise UsageError(f"{text!r} has an empty run id: name a family, or run ids joined by commas.")
+        run = find_run(source, replace(selection.runs, run=part, reads_checkpoints=True), selection.container)
+        record = run.report.record
+        if not f"{record.task_id}/{record.container.name}".startswith(part):
+            raise UsageError(f"{part} is not the id of a run: name one family, or run ids joined by commas.")
+        report = final_report(run)
+        if report is None:
+            raise TaskProfilerError(f"The run {record.task_id} has no report yet: compare it when it has ended.")
+        reports[run_key(report)] = _without_course(report)
+    return RunSet(text=text, reports=tuple(reports.values()))
+
+
+def _similar(suffix: str, others: Iterable[str]) -> Sequence[str]:
+    """The values of the same label if the text has a label, else the revisions; all of them if none is left."""
+    label, sign, _ = suffix.partition("=")
+    similar = [other for other in others if (other.startswith(f"{label}=") if sign else "=" not in other)]
+    return similar or list(others)
+
+
+def _overlap(a: RunSet, b: RunSet) -> Sequence[str]:
+    keys_a, keys_b = ({run_key(report) for report in one.reports} for one in (a, b))
+    if keys_a == keys_b:
+        raise UsageError(f"{a.text} and {b.text} are the same {format_count(len(keys_a), 'run')}: name two sets.")
+    common = len(keys_a & keys_b)
+    if not common:
+        return ()
+    are = f"{format_count(common, 'run')} {'is' if common == 1 else 'are'}"
+    return (f"{are} in both sets, which makes a difference look smaller than it is.",)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")

@@ -1,0 +1,29 @@
+"""The history's file. The help of commands shows it, so this module imports nothing slow."""
+
+from collections.abc import Mapping
+
+from profiler.core.errors import TaskProfilerError, UsageError
+
+
+def history_path(option: str | None, environment: Mapping[str, str]) -> str:
+    """The history's file: ``option`` (``--history``), else TASK_PROFILER_HISTORY, else below the XDG data folder.
+
+    Raises:
+        TaskProfilerError: if none of them, nor HOME, is set.
+    """
+    if option is not None:
+        if not option:
+            raise UsageError("--history is empty: name a file or leave the option out.")
+        return option
+    named = environment.get("TASK_PROFILER_HISTORY")
+    if named:
+        return named
+    # The XDG base directory specification requires that relative paths are ignored.
+    data, home = environment.get("XDG_DATA_HOME", ""), environment.get("HOME", "")
+    if not data.startswith("/"):
+        if not home.startswith("/"):
+            raise TaskProfilerError(
+                "The history has no place because HOME is not set: name a file by --history or TASK_PROFILER_HISTORY."
+            )
+        data = f"{home}/.local/share"
+    return f"{data.rstrip('/')}/task-profiler/history.sqlite3"

@@ -1,0 +1,177 @@
+"""Adds a run to the history. Determines how many runs it keeps.
+
+While the run lasts, it is stored in its own file (:mod:`profiler.runs.history.runs_in_progress`) every 1 to 60 s.
+
+sqlite3 is imported only when the run is added: it would delay the start of every command. Paths are texts, because
+pathlib is slow to import.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from profiler.aggregation.time_series import RunSeries
+from profiler.core.clock import Clock
+from profiler.core.errors import TaskProfilerError
+from profiler.core.threads import BackgroundCall
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.bounded_json_line import encode_line
+from profiler.record.record_model import Report
+from profiler.runs.history.history_file import history_path
+from profiler.runs.history.runs_in_progress import RunJournal, WrittenRun, running_folder
+from profiler.runs.step_series import Point, encode_points, points_of
+
+if TYPE_CHECKING:
+    from profiler.runs.history.run_database import HistoryStore
+
+_T = TypeVar("_T")
+
+DEFAULT_RUNS = 10_000
+# The steps of a stored time series.
+MAX_STEPS = 10_000
+_MAX_DIGITS = 9
+# A killed profiler loses at most a tenth of the run, and at most a minute. Writing 10,000 points takes some 30 ms.
+_MAX_LOST_SHARE = 0.1
+_MIN_PAUSE_NS, _MAX_PAUSE_NS = NS_PER_SECOND, 60 * NS_PER_SECOND
+# The end of a run waits at most this long for a write in progress.
+_MAX_WRITE_SECONDS = 0.5
+# The report waits at most this long for the last runs of its family.
+_MAX_SEARCH_SECONDS = 0.25
+_RUNS_VARIABLE = "TASK_PROFILER_HISTORY_RUNS"
+
+
+def runs_to_keep(environment: Mapping[str, str]) -> tuple[int, str | None]:
+    """How many runs the history keeps (0: no history), and a sentence if the setting is invalid."""
+    text = environment.get(_RUNS_VARIABLE, "").strip()
+    if not text:
+        return DEFAULT_RUNS, None
+    if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS:
+        return int(text), None
+    return (
+        DEFAULT_RUNS,
+        f"{_RUNS_VARIABLE} must be a whole number of at most {_MAX_DIGITS} digits; {DEFAULT_RUNS} runs are kept.",
+    )
+
+
+class HistoryRecorder:
+    """Records one run in the history."""
+
+    def __init__(self, option: str | None, environment: Mapping[str, str], clock: Clock) -> None:
+        self._option = option
+        self._environment = environment
+        self._clock = clock
+        self._journal: RunJournal | None = None
+        self._journal_call: BackgroundCall[bool] | None = None
+        self._journal_began_ns: int | None = None
+        self._journal_due_ns: int | None = 0
+        self._search_seconds = 0.0
+
+    def keep_so_far(self, build_so_far: Callable[[], tuple[Report, RunSeries | None]]) -> None:
+        """Write down the report and the series of the run so far, if this is due: this process may be killed.
+
+        A thread writes, because a file system may hang. A failure has no effect: the end adds the run to the history.
+        """
+        now_ns = self._clock.monotonic_ns()
+        if self._journal_due_ns is None or now_ns < self._journal_due_ns or self._is_writing():
+            return
+        if self._journal_began_ns is None:
+            self._journal_began_ns = now_ns
+        pause_ns = round((now_ns - self._journal_began_ns) * _MAX_LOST_SHARE)
+        self._journal_due_ns = now_ns + min(max(pause_ns, _MIN_PAUSE_NS), _MAX_PAUSE_NS)
+        try:
+            report, series = build_so_far()
+            series = None if series is None else series.copy()  # the thread reads the copy
+            line = encode_line(report)
+        except Exception:  # noqa: BLE001  whatever is wrong here, the command goes on, and the end has its own report
+            self._journal_due_ns = None
+            return
+        if self._journal is None:
+            try:
+                folder = running_folder(history_path(self._option, self._environment))
+            except TaskProfilerError:
+                folder = ""
+            if not folder or runs_to_keep(self._environment)[0] == 0:
+                self._journal_due_ns = None
+                return
+            self._journal = RunJournal(folder, report.record.task_id)
+        journal = self._journal
+        self._journal_call = BackgroundCall(
+            lambda: _write(journal, line, report, series), self._clock, _MAX_WRITE_SECONDS
+        )
+
+    @property
+    def keeps_runs(self) -> bool:
+        """Whether the history keeps any runs."""
+        return runs_to_keep(self._environment)[0] > 0
+
+    def search(self, find: "Callable[[str, HistoryStore], _T]") -> "Callable[[], _T | None]":
+        """Search the history, in a thread: ``find`` takes its path and its runs. Call the result to wait, but briefly.
+
+        Whatever goes wrong, nothing is found: the run is reported without a comparison.
+        """
+        began_ns = self._clock.monotonic_ns()
+        call = BackgroundCall(lambda: self._found(find), self._clock, _MAX_SEARCH_SECONDS)
+
+        def wait() -> _T | None:
+            found = call.result()
+            self._search_seconds = (self._clock.monotonic_ns() - began_ns) / NS_PER_SECOND
+            return found
+
+        return wait
+
+    def _found(self, find: "Callable[[str, HistoryStore], _T]") -> _T | None:
+        with suppress(TaskProfilerError, ImportError):  # adding the run reports what is wrong
+            from profiler.runs.history.run_database import HistoryStore  # see the module's docstring
+
+            path = history_path(self._option, self._environment)
+            return find(path, HistoryStore(path, self._clock, max_wait_seconds=_MAX_SEARCH_SECONDS))
+        return None
+
+    def add(
+        self, line: bytes, report: Report, series: RunSeries | None, stacks_line: bytes | None = None
+    ) -> tuple[str, ...]:
+        """Add the run. Returns sentences about failures; a failure affects only the entry."""
+        max_runs, warning = runs_to_keep(self._environment)
+        failure = self._add_to_history(line, report, series, max_runs, stacks_line) if max_runs else None
+        missing = None if failure is None else f"This run is not in the history. {failure}"
+        self._end_journal()
+        return tuple(sentence for sentence in (warning, missing) if sentence is not None)
+
+    def _add_to_history(
+        self, line: bytes, report: Report, series: RunSeries | None, max_runs: int, stacks_line: bytes | None
+    ) -> str | None:
+        try:
+            path = history_path(self._option, self._environment)
+            from profiler.runs.history.run_database import (  # see the module's docstring
+                LOCK_TIMEOUT_SECONDS,
+                HistoryStore,
+            )
+
+            # The search has used a part of the time.
+            store = HistoryStore(path, self._clock, max_wait_seconds=LOCK_TIMEOUT_SECONDS - self._search_seconds)
+            store.add(line, report, _points(report, series), max_runs=max_runs, stacks_line=stacks_line)
+        except TaskProfilerError as error:
+            return str(error)
+        except ImportError as error:
+            return f"This Python has no SQLite ({error}): use --no-history, or another Python."
+        store.add_abandoned_runs()
+        return None
+
+    def _is_writing(self) -> bool:
+        return self._journal_call is not None and self._journal_call.result_so_far() is None
+
+    def _end_journal(self) -> None:
+        """Remove the file. If its thread hangs, the next profiler does so: the run is in the history already."""
+        if self._journal is not None and self._journal_call is not None and self._journal_call.result():
+            with suppress(OSError):
+                self._journal.remove()
+
+
+def _points(report: Report, series: RunSeries | None) -> tuple[Point, ...]:
+    return () if series is None else points_of(series, report.record.metrics.duration_ms)
+
+
+def _write(journal: RunJournal, line: bytes, report: Report, series: RunSeries | None) -> bool:
+    with suppress(OSError):
+        journal.write(WrittenRun(line, encode_points(_points(report, series))))
+    return True

@@ -1,0 +1,460 @@
+"""The local history: past runs in an SQLite database, each with its record line and its time series.
+
+:class:`HistoryDatabase` opens the file, which may be shared, missing, locked, corrupt, or written by a newer version.
+:class:`HistoryStore` adds and reads runs.
+"""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.clock import Clock
+from profiler.core.errors import TaskProfilerError
+from profiler.core.files import create_private_folders
+from profiler.core.text import without_surrogates
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, parse_ns
+from profiler.record.activity_model import StacksLine, decode_stacks
+from profiler.record.record_model import Distribution, Interval, Report, decode
+from profiler.record.units import span_ms
+from profiler.runs.history.runs_in_progress import abandoned_runs, living_runs, running_folder
+from profiler.runs.step_series import Point, StepSeries, decode_points, encode_points
+
+FilePath = str | os.PathLike[str]
+
+LOCK_TIMEOUT_SECONDS = 5
+_APPLICATION_ID = 0x5450_4846  # "TPHF": distinguishes our files from databases of other programs
+_VERSION = 2  # of the schema
+_SCHEMA = (
+    f"PRAGMA application_id = {_APPLICATION_ID}",
+    f"PRAGMA user_version = {_VERSION}",
+    """CREATE TABLE run (
+        id INTEGER PRIMARY KEY,
+        task_id TEXT NOT NULL,
+        started_at TEXT NOT NULL,
+        family TEXT,
+        status TEXT NOT NULL,
+        record TEXT NOT NULL,
+        points TEXT NOT NULL,
+        stacks BLOB,
+        UNIQUE (task_id, started_at)
+    )""",
+    "CREATE INDEX run_by_start ON run (started_at)",
+    # Runs without stacks are not in the index.
+    "CREATE INDEX run_with_stacks ON run (started_at) WHERE stacks IS NOT NULL",
+)
+# The newest runs with stacks keep them. A line of 200 KB takes some 20 KB.
+MAX_RUNS_WITH_STACKS = 1000
+# The longest line of call stacks has 200 KB; a damaged one could be of any length.
+_MAX_STACKS_BYTES = 16 * 2**20
+# Runs are read in pages, so that a slow reader (a pager) does not lock the file.
+_PAGE_SIZE = 200
+_FIRST_CURSOR = ("~", 0)  # This text sorts after every time.
+# No index has the family. The bound keeps the search short, because the user waits for it.
+_LAST_SUCCESSES = """SELECT CAST(record AS BLOB) FROM run WHERE family = ? AND status = 'success' AND started_at < ?
+    AND started_at >= coalesce((SELECT started_at FROM run ORDER BY started_at DESC LIMIT 1 OFFSET 2000), '')
+    ORDER BY started_at DESC, id DESC"""
+_PRIMARY_CODE_MASK = 0xFF
+_CORRUPT_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_LOCKED_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_INACCESSIBLE_CODES = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM})
+
+
+class HistoryDatabase:
+    """Opens the history's file. Every failure is a TaskProfilerError with a remedy.
+
+    ``max_wait_seconds`` limits the wait for the locks of other processes, in total for one transaction.
+    """
+
+    def __init__(self, path: FilePath, clock: Clock, max_wait_seconds: float = LOCK_TIMEOUT_SECONDS) -> None:
+        self._path = os.fspath(path)
+        self._clock = clock
+        self._max_wait_ns = round(max_wait_seconds * NS_PER_SECOND)
+
+    @contextmanager
+    def write_transaction(self) -> Iterator[sqlite3.Connection]:
+        """A write transaction. Creates a missing file."""
+        deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
+        with self._as_profiler_errors():
+            _create_private(self._path)
+            with self._connect() as connection:
+                self._begin_write(connection, deadline_ns)
+                yield connection
+                self._set_busy_timeout(deadline_ns, connection)
+                connection.execute("COMMIT")
+
+    @contextmanager
+    def open_for_reading(self) -> Iterator[sqlite3.Connection | None]:
+        """The open file, or None if it is missing or empty."""
+        deadline_ns = self._clock.monotonic_ns() + self._max_wait_ns
+        with self._as_profiler_errors():
+            if _is_missing(self._path):
+                yield None
+                return
+            with self._connect() as connection:
+                self._set_busy_timeout(deadline_ns, connection)
+                connection.execute("BEGIN")  # one snapshot: another process may be creating the file
+                is_new = self._is_new(connection)
+                connection.execute("COMMIT")
+                yield None if is_new else connection
+
+    @contextmanager
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        if not stat.S_ISREG(os.stat(self._path).st_mode):
+            raise TaskProfilerError(f"{self._path} is not a file: name another with --history.")
+        # SQLite never takes an absolute path for a URI or one of its special names.
+        with closing(sqlite3.connect(os.path.join(os.getcwd(), self._path), isolation_level=None)) as connection:
+            yield connection
+
+    def _begin_write(self, connection: sqlite3.Connection, deadline_ns: int) -> None:
+        """Acquire the write lock, and create the tables. Closing the connection without a commit undoes everything."""
+        self._set_busy_timeout(deadline_ns, connection)
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _SCHEMA if self._is_new(connection) else ():
+            connection.execute(statement)
+
+    def _is_new(self, connection: sqlite3.Connection) -> bool:
+        """Whether the file is empty. Raises for files of other programs and of newer versions."""
+        # SQLite treats a file of a few bytes as empty, and pads an incomplete last page.
+        if os.stat(self._path).st_size % _query_int(connection, "PRAGMA page_size"):
+            raise TaskProfilerError(f"{self._path} {_describe_corruption('it ends in the middle of a page')}")
+        version = _query_int(connection, "PRAGMA user_version")
+        ours = _query_int(connection, "PRAGMA application_id") == _APPLICATION_ID and version > 0
+        if not ours and (version != 0 or _query_int(connection, "SELECT count(*) FROM sqlite_master")):
+            raise TaskProfilerError(
+                f"{self._path} is another program's database and was left untouched: name another file with --history."
+            )
+        if version > _VERSION:
+            raise TaskProfilerError(
+                f"{self._path} was written by a newer Task Profiler (its format is {version}, this one knows "
+                f"{_VERSION}) and was left untouched: update Task Profiler, or name another file with "
+                "--history."
+            )
+        return version == 0
+
+    def _set_busy_timeout(self, deadline_ns: int, connection: sqlite3.Connection) -> None:
+        """Limit the wait for the next lock to the time left: SQLite's timeout applies to each lock separately."""
+        rest_ms = max(deadline_ns - self._clock.monotonic_ns(), 0) // NS_PER_MS
+        connection.execute(f"PRAGMA busy_timeout = {rest_ms}")
+
+    @contextmanager
+    def _as_profiler_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise TaskProfilerError(f"{self._path} {_describe_error(error)}") from error
+        except OSError as error:
+            raise TaskProfilerError(
+                f"{self._path} cannot be opened ({error.strerror or error}): make its folder writable, or name another "
+                "file with --history."
+            ) from error
+
+
+def _is_missing(path: str) -> bool:
+    """Whether nothing has this name. A dangling link exists; a folder without search permission raises OSError."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    return False
+
+
+def _create_private(path: str) -> None:
+    """Create the file and missing folders, accessible for this user only."""
+    create_private_folders(os.path.dirname(os.path.join(os.getcwd(), path)))
+    with suppress(FileExistsError):
+        # Only a missing file is opened: closing a file that SQLite has open in this process would release its locks.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _query_int(connection: sqlite3.Connection, question: str) -> int:
+    return int(connection.execute(question).fetchone()[0])
+
+
+def _describe_corruption(how: str) -> str:
+    return (
+        f"is damaged or not a history ({how}) and was left untouched: move it away, and the next run creates a new one."
+    )
+
+
+def _describe_error(error: sqlite3.Error) -> str:
+    code = getattr(error, "sqlite_errorcode", None)  # errors of the Python module itself have no code
+    primary = None if code is None else code & _PRIMARY_CODE_MASK
+    if primary in _CORRUPT_CODES:
+        return _describe_corruption(str(error))
+    if primary in _LOCKED_CODES:
+        return f"was kept locked by another process for {LOCK_TIMEOUT_SECONDS} s: end that process, or try again later."
+    if primary in _INACCESSIBLE_CODES:
+        return (
+            f"cannot be opened or written ({error}): make it and its folder writable, or name another with --history."
+        )
+    if primary == sqlite3.SQLITE_FULL:
+        return f"cannot grow ({error}): make room, or name a file elsewhere with --history."
+    return f"cannot be used ({error}): name another file with --history."
+
+
+class StoredRun(Struct, frozen=True, kw_only=True):
+    """A past run: its record line as it was printed, and the decoded report."""
+
+    line: bytes
+    report: Report
+
+
+class HistoryStore(HistoryDatabase):
+    """The runs of one history file. ``unreadable_count`` counts the lines that ``runs`` has skipped so far."""
+
+    unreadable_count = 0
+
+    def add(
+        self, line: bytes, report: Report, points: Iterable[Point], *, max_runs: int, stacks_line: bytes | None = None
+    ) -> None:
+        """Add a run and delete the oldest ones beyond ``max_runs``. A run that is stored already is not added again.
+
+        Args:
+            line: The run as it was printed.
+            report: The run that was encoded. To decode the line would take a tenth of the time of a short ``run``.
+            points: The time series.
+            max_runs: How many runs are kept.
+            stacks_line: The line of the run's call stacks. Only the newest 1,000 runs that have one keep it.
+
+        Raises:
+            TaskProfilerError: if the file cannot be written.
+        """
+        self._add(StoredRun(line=line, report=report), encode_points(points), max_runs, stacks_line)
+
+    def add_abandoned_runs(self) -> None:
+        """Add the runs of killed profilers, as far as they were written down. A failure leaves them for later."""
+        for run in abandoned_runs(running_folder(self._path)):
+            so_far = run.so_far
+            report = None if so_far is None else _report(so_far.line)
+            with suppress(TaskProfilerError):
+                if so_far is not None and report is not None:
+                    self._add(StoredRun(line=so_far.line, report=report), so_far.points, max_runs=None)
+                run.remove()
+
+    def _add(self, run: StoredRun, points: bytes, max_runs: int | None, stacks_line: bytes | None = None) -> None:
+        record = run.report.record
+        row = (
+            record.task_id,
+            _start(run.report),
+            record.family,
+            record.status,
+            run.line.decode(),
+            points.decode(errors="replace"),
+            None if stacks_line is None else _compressed(stacks_line),
+        )
+        with self.write_transaction() as connection:
+            connection.execute(
+                "INSERT INTO run (task_id, started_at, family, status, record, points, stacks)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (task_id, started_at) DO NOTHING",
+                row,
+            )
+            if stacks_line is not None:
+                connection.execute(
+                    "UPDATE run SET stacks = NULL WHERE id IN (SELECT id FROM run WHERE stacks IS NOT NULL"
+                    " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
+                    (MAX_RUNS_WITH_STACKS,),
+                )
+            if max_runs is not None:
+                connection.execute(
+                    "DELETE FROM run WHERE id IN (SELECT id FROM run"
+                    " WHERE id <> (SELECT id FROM run WHERE task_id = ? AND started_at = ?)"
+                    " ORDER BY started_at DESC, id DESC LIMIT -1 OFFSET ?)",
+                    (*row[:2], max_runs - 1),
+                )
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """Delete runs by their ids, or the beginnings of their ids. Returns how many were deleted.
+
+        Raises:
+            TaskProfilerError: if one of them is unknown or ambiguous; then none is deleted.
+        """
+        count = 0
+        if _is_missing(self._path):
+            raise TaskProfilerError(f"There is no history {self._path}: nothing was deleted.")
+        with self.write_transaction() as connection:
+            for text in map(without_surrogates, ids):
+                query = "SELECT DISTINCT task_id FROM run WHERE instr(task_id, ?) = 1 ORDER BY task_id <> ? LIMIT 2"
+                found = [name for (name,) in connection.execute(query, (text, text))] if text else []
+                if not found:
+                    raise TaskProfilerError(f"No run {text!r} in {self._path}: nothing was deleted.")
+                if len(found) > 1 and found[0] != text:
+                    raise TaskProfilerError(
+                        f"The ids of several runs in {self._path} begin with {text!r}: give more of the id. Nothing "
+                        "was deleted."
+                    )
+                count += connection.execute("DELETE FROM run WHERE task_id = ?", found[:1]).rowcount
+        return count
+
+    def runs(
+        self,
+        *,
+        families: Sequence[str] = (),
+        statuses: Sequence[str] = (),
+        since: str | None = None,
+        until: str | None = None,
+        run: str | None = None,
+    ) -> Iterator[StoredRun]:
+        """Past runs, newest first. A missing file has no runs.
+
+        Args:
+            families: Shell patterns of the families; empty: all.
+            statuses: The statuses; empty: all.
+            since: The first start, in the format of ``startedAt``.
+            until: The time before which the last run started, in the same format.
+            run: The beginning of the task id with or without ``/CONTAINER``, which is ignored, or a shell pattern of
+                the family.
+
+        Raises:
+            TaskProfilerError: if the file cannot be read.
+        """
+        condition, words = _condition(families, statuses, since, until, run)
+        # SQLite cannot compare bytes that are not UTF-8, and no text in the history has any.
+        values = tuple(map(without_surrogates, words))
+        query = (
+            "SELECT started_at, id, CAST(record AS BLOB) FROM run"  # noqa: S608  made of constants
+            f" WHERE (started_at, id) < (?, ?){condition} ORDER BY started_at DESC, id DESC LIMIT {_PAGE_SIZE}"
+        )
+        with self.open_for_reading() as connection:
+            last: tuple[str, int] = _FIRST_CURSOR
+            while connection is not None:
+                page = connection.execute(query, (*last, *values)).fetchall()
+                for _, _, line in page:
+                    report = _report(line)
+                    if report is None:
+                        self.unreadable_count += 1
+                    else:
+                        yield StoredRun(line=line, report=report)
+                if len(page) < _PAGE_SIZE:
+                    return
+                last = page[-1][:2]
+
+    def running(self) -> Iterator[Report]:
+        """The runs in progress on this machine that are not stored yet, as checkpoints."""
+        for run in living_runs(running_folder(self._path)):
+            report = _report(run.line)
+            if report is not None and self._column("status", report) is None:
+                yield _checkpoint(report, self._clock.wall_ns())
+
+    def names(self, beginning: str, most: int) -> tuple[list[str], list[str]]:
+        """The families and the ids of runs with this beginning: the newest, at most ``most`` of each."""
+        queries = (
+            "SELECT family FROM run WHERE instr(family, ?) = 1 GROUP BY family ORDER BY max(started_at) DESC LIMIT ?",
+            "SELECT task_id FROM run WHERE instr(task_id, ?) = 1 ORDER BY started_at DESC LIMIT ?",
+        )
+        with self.open_for_reading() as connection:
+            if connection is None:
+                return [], []
+            families, ids = ([row[0] for row in connection.execute(query, (beginning, most))] for query in queries)
+        return families, ids
+
+    def last_successes(self, family: str, before: str) -> Iterator[Report]:
+        """The successes of a family that started before a time, newest first, among the newest 2,000 runs.
+
+        Raises:
+            TaskProfilerError: if the file cannot be read.
+        """
+        with self.open_for_reading() as connection:
+            for (line,) in () if connection is None else connection.execute(_LAST_SUCCESSES, (family, before)):
+                report = _report(line)
+                if report is not None:
+                    yield report
+
+    def steps(self, reports: Iterable[Report]) -> Iterator[StepSeries]:
+        """The time series of each run; empty if the run has none or is not stored (any more)."""
+        for text in self._columns("points", reports):
+            try:
+                yield StepSeries() if text is None else decode_points(text)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                yield StepSeries()
+
+    def stacks(self, report: Report) -> StacksLine | None:
+        """The call stacks of a run; None if the run has none (any more), or if they are damaged."""
+        compressed = self._column("stacks", report)
+        return None if compressed is None else _decompressed(compressed)
+
+    def _column(self, name: str, report: Report) -> bytes | None:
+        (text,) = self._columns(name, [report])
+        return text
+
+    def _columns(self, name: str, reports: Iterable[Report]) -> Iterator[bytes | None]:
+        """The column of each run; None if it has none."""
+        query = f"SELECT CAST({name} AS BLOB) FROM run WHERE task_id = ? AND started_at = ?"  # noqa: S608  our own names
+        with self.open_for_reading() as connection:
+            for report in reports:
+                found = connection and connection.execute(query, (report.record.task_id, _start(report))).fetchone()
+                yield found[0] if found else None
+
+
+def _compressed(text: bytes) -> bytes:
+    import zlib  # most runs have no stacks
+
+    return zlib.compress(text)
+
+
+def _decompressed(compressed: bytes) -> StacksLine | None:
+    import zlib
+
+    try:
+        return decode_stacks(zlib.decompressobj().decompress(compressed, _MAX_STACKS_BYTES))
+    except zlib.error:
+        return None
+
+
+def _start(report: Report) -> str:
+    """The start in UTC with milliseconds (RFC 3339), so that the text order is the time order."""
+    return report.record.started_at or report.time
+
+
+def _checkpoint(report: Report, now_ns: int) -> Report:
+    """The run of a killed profiler, as far as it was written down, as a checkpoint."""
+    record = report.record
+    monitor = record.monitor and replace(record.monitor, warnings=record.monitor.warnings[:-1])  # "was killed"
+    metrics = replace(record.metrics, duration_ms=span_ms(parse_ns(record.started_at), now_ns))
+    columns = (None, None) if record.series is None else (record.series.vcpu_used, record.series.memory_used_mb)
+    vcpu_used, memory_used_mb = map(_newest, columns)
+    interval = Interval(vcpu_used=vcpu_used, memory_used_mb=memory_used_mb)
+    record = replace(record, status="running", finished_at=None, monitor=monitor, metrics=metrics, interval=interval)
+    return replace(report, type="task.checkpoint", record=record)
+
+
+def _newest(values: Sequence[float | None] | None) -> Distribution | None:
+    """The last known value of a time series."""
+    value = next((value for value in reversed(values or ()) if value is not None), None)
+    return None if value is None else Distribution(avg=value)
+
+
+def _report(line: bytes) -> Report | None:
+    try:
+        return decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _condition(
+    families: Sequence[str], statuses: Sequence[str], since: str | None, until: str | None, run: str | None
+) -> tuple[str, tuple[str, ...]]:
+    patterns = tuple(map(_glob, families))
+    parts = (
+        ("family GLOB ?", patterns),
+        ("status = ?", tuple(statuses)),
+        ("started_at >= ?", () if since is None else (since,)),
+        ("started_at < ?", () if until is None else (until,)),
+    )
+    text = "".join(f" AND ({' OR '.join([part] * len(values))})" for part, values in parts if values)
+    parameters = tuple(value for _, values in parts for value in values)
+    if run is not None:
+        text += " AND (instr(task_id, ?) = 1 OR family GLOB ?)"
+        # The part after the slash is a container, which is not a column.
+        parameters = (*parameters, run.partition("/")[0], _glob(run))
+    return text, parameters
+
+
+def _glob(pattern: str) -> str:
+    """A shell pattern for SQLite, which negates a character set with ^, the shell with !."""
+    return pattern.replace("[!", "[^")

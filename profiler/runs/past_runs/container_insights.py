@@ -1,0 +1,260 @@
+"""The runs that Container Insights saw, read from CloudWatch Logs by FilterLogEvents alone.
+
+A cluster's performance log group has one event a task and minute, and one for each container. Where somebody set them
+up, a second group has ECS's events of the tasks: their ends. An event of a task is written after its minute, so all
+minutes of a task that started at some time are later; they are read once, in stretches side by side.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Lock
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.aws_error_codes import ACCESS_DENIED, error_code
+from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_MS, format_local, local_zone
+from profiler.record.task_event import StoppedTask, parse_stopped_task
+from profiler.record.units import MIB, format_count, format_memory
+from profiler.runs.past_runs.log_group_runs import ReadPages
+from profiler.runs.past_runs.minute_record import (
+    MINUTE_MS,
+    Minute,
+    PerformanceEvent,
+    SeenTask,
+    run_of_minutes,
+    unseen_task,
+)
+from profiler.runs.past_runs.run_source import (
+    OpenProgress,
+    PastRun,
+    RunFilter,
+    RunSource,
+    newest_first,
+    no_progress,
+)
+from profiler.sizing.prices import PriceOverrides
+
+DEFAULT_DAYS = 14
+_DAY_MS = 86_400_000
+_TASKS, _CONTAINERS = '{ $.Type = "Task" }', '{ $.Type = "Container" }'
+_STOPPED = '{ $.detail.lastStatus = "STOPPED" }'
+# AWS allows five to ten calls a second, and a call takes some tenths of a second.
+_READERS = 4
+_NOT_FOUND = "ResourceNotFoundException"
+_RETENTION_DAYS = (3, 5, 7, 14, 30, 60, 90, 180, 365, 1827, 3653)
+# Numbers may be encoded as texts.
+_decoder = msgspec.json.Decoder(PerformanceEvent, strict=False)
+_minute_decoder = msgspec.json.Decoder(Minute, strict=False)
+
+
+class InsightsSelection(Struct, frozen=True, kw_only=True):
+    """The clusters to read, the earliest start of a run (``since_ns``), and whether tasks of services count.
+
+    ``missing`` are sentences about clusters that were not found.
+    """
+
+    clusters: tuple[str, ...]
+    since_ns: int
+    now_ns: int
+    with_services: bool = False
+    prices: PriceOverrides = PriceOverrides()
+    missing: tuple[str, ...] = ()
+
+
+class ContainerInsightsRuns(RunSource):
+    """The tasks in the performance log events of some clusters.
+
+    ``read_pages`` reads the pages of FilterLogEvents, and may be called by several threads. ``open_progress`` shows the
+    number of runs and the share of the time that was read.
+    """
+
+    remedy = "use an earlier --since, or check whether tasks ran there"
+    stacks_remedy = "Container Insights has none, so add the monitor"
+
+    def __init__(
+        self, read_pages: ReadPages, selected: InsightsSelection, open_progress: OpenProgress = no_progress
+    ) -> None:
+        self._read_pages = read_pages
+        self._selected = selected
+        self._open_progress = open_progress
+        self._lock = Lock()
+        self._notes = list(selected.missing)
+        self._tasks: dict[tuple[str, str], SeenTask] = {}
+        self._ends: dict[tuple[str, str], StoppedTask] = {}
+        self._containers: dict[tuple[str, ...], dict[str, str | None]] = {}
+        self._services: set[str] = set()
+        self._oldest_ms: dict[str, float] = {}
+        self._bytes = self._unreadable = 0
+        self._runs: list[PastRun] | None = None
+        self._unseen: list[PastRun] = []
+        self._unseen_selected: list[PastRun] = []
+        self.place = f"Container Insights of {' and '.join(selected.clusters)}"
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences about missing and unreadable parts, and about the number of selected runs without values."""
+        short = sum((run.report.record.metrics.duration_ms or 0) < MINUTE_MS for run in self._unseen_selected)
+        counts = (
+            (self._unreadable, "event", "could not be read"),
+            (short, "run", "shorter than a minute have no values"),
+            (len(self._unseen_selected) - short, "run", "have no values"),
+        )
+        texts = (f"{format_count(count, noun)} {text}" for count, noun, text in counts if count)
+        return (*self._notes, *(f"{self.place}: {text}." for text in texts))
+
+    def runs(self, selection: RunFilter) -> Iterator[PastRun]:
+        """Yield the matching runs. The whole group is read first, because the minutes of a task are spread over it."""
+        if self._runs is None:
+            self._read()
+            self.reading = self._reading()
+            self._runs = self._built()
+        self._unseen_selected = [run for run in self._unseen if selection.matches(run.report)]
+        yield from (run for run in self._runs if selection.matches(run.report))
+
+    def _reading(self) -> str:
+        since_ms = self._selected.since_ns // NS_PER_MS
+        days = -(-(self._selected.now_ns // NS_PER_MS - since_ms) // _DAY_MS)
+        kept = next((legal for legal in _RETENTION_DAYS if legal >= days), _RETENTION_DAYS[-1])
+        texts = [f"Container Insights: {format_memory(self._bytes / MIB)} read by FilterLogEvents, which is free"]
+        for cluster, oldest_ms in sorted(self._oldest_ms.items()):
+            text = f"{cluster} back to {format_local(int(oldest_ms) * NS_PER_MS)} {local_zone()}"
+            if oldest_ms - since_ms > _DAY_MS:
+                text += (
+                    " (to keep the events for longer: aws logs put-retention-policy --log-group-name "
+                    f"{performance_group(cluster)} --retention-in-days {kept})"
+                )
+            texts.append(text)
+        return f"{'; '.join(texts)}."
+
+    def _read(self) -> None:
+        off = []
+        with self._open_progress() as show:
+            for cluster in self._selected.clusters:
+                if self._read_group(performance_group(cluster), _TASKS, partial(self._add_event, cluster), show):
+                    self._read_ends(cluster, show)
+                    self._read_containers(cluster)
+                else:
+                    off.append(f"Container Insights is off for {cluster}: turn it on, or check the name and --region.")
+        if len(off) == len(self._selected.clusters):
+            raise TaskProfilerError(" ".join((*self._notes, *off)))
+        self._notes += off
+
+    def _read_ends(self, cluster: str, show: Callable[[int, float], None]) -> None:
+        """The events of stopped tasks. Without them, the ends are unknown."""
+        try:
+            self._read_group(f"/aws/events/ecs/containerinsights/{cluster}/performance", _STOPPED, self._add_end, show)
+        except TaskProfilerError as error:
+            if _code(error) not in ACCESS_DENIED:
+                raise
+            self._notes.append(f"{error} How the runs of {cluster} ended is unknown.")
+
+    def _read_group(
+        self, group: str, pattern: str, add: Callable[[str], None], show: Callable[[int, float], None]
+    ) -> bool:
+        """Read a log group from the selected time to now; False if it does not exist."""
+        now_ms = self._selected.now_ns // NS_PER_MS
+        starts = range(self._selected.since_ns // NS_PER_MS, now_ms + 1, _DAY_MS)
+
+        def read(start_ms: int) -> None:
+            end_ms = min(start_ms + _DAY_MS - 1, now_ms)
+            pages = self._read_pages(logGroupName=group, startTime=start_ms, endTime=end_ms, filterPattern=pattern)
+            for page in pages:  # an empty page is not the last one
+                with self._lock:
+                    for event in page["events"]:
+                        add(event["message"])
+
+        try:
+            with ThreadPoolExecutor(_READERS, thread_name_prefix="log-group") as pool:
+                for done, _ in enumerate(pool.map(read, starts), 1):
+                    show(len(self._tasks), done / len(starts))
+        except TaskProfilerError as error:
+            if _code(error) != _NOT_FOUND:
+                raise
+            return False
+        return True
+
+    def _read_containers(self, cluster: str) -> None:
+        """The containers of each revision, from the events of one task's last minute, which cover other tasks, too."""
+        for key, task in self._tasks.items():
+            revision, at_ms = _revision_of(task), int(task.event.timestamp)
+            if task.cluster != cluster or revision in self._containers or key in self._ends:
+                continue
+            self._containers[revision] = {}  # if the event is lost, the search is not repeated
+            for page in self._read_pages(
+                logGroupName=performance_group(cluster), startTime=at_ms, endTime=at_ms, filterPattern=_CONTAINERS
+            ):
+                for event in page["events"]:
+                    self._add_event(cluster, event["message"])
+
+    def _add_event(self, cluster: str, message: str) -> None:
+        """Keep an event of a task or a container. An implementation of CloudWatch Logs may ignore the pattern."""
+        self._bytes += len(message)
+        if '"Task"' not in message and '"Container"' not in message:
+            return
+        try:
+            event, minute = _decoder.decode(message), _minute_decoder.decode(message)
+            is_possible = 0 < event.timestamp <= self._selected.now_ns / NS_PER_MS + _DAY_MS
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            is_possible = False
+        if not is_possible:
+            self._unreadable += 1
+            return
+        if event.type == "Container" and event.container_name:
+            containers = self._containers.setdefault(_revision_of(SeenTask(cluster, event)), {})
+            containers[event.container_name] = event.image
+        if event.type != "Task":
+            return
+        self._oldest_ms[cluster] = min(event.timestamp, self._oldest_ms.get(cluster, event.timestamp))
+        if event.service_name and not self._selected.with_services:
+            self._services.add(event.task_id)
+        elif event.started_at is None or event.started_at * NS_PER_MS >= self._selected.since_ns:
+            self._tasks.setdefault((cluster, event.task_id), SeenTask(cluster, event)).add(event, minute)
+
+    def _add_end(self, message: str) -> None:
+        self._bytes += len(message)
+        try:
+            end = parse_stopped_task(msgspec.json.decode(message))
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            end = None
+        if end is not None and end.started_at is not None:
+            self._ends[end.cluster or "", end.id] = end
+
+    def _built(self) -> list[PastRun]:
+        """The runs, newest first. Raises TaskProfilerError if only tasks of services ran."""
+        found: dict[bool, list[PastRun]] = {True: [], False: []}
+        for key in {**self._tasks, **self._ends}:
+            end = self._ends.get(key)
+            if end is not None and end.is_service_task and not self._selected.with_services:
+                self._services.add(end.id)
+            task = self._tasks.get(key) or (None if end is None else unseen_task(end))
+            if task is None or key[1] in self._services:
+                continue
+            images = self._containers.get(_revision_of(task), {})
+            run = run_of_minutes(task, end, images, self._selected.prices)
+            if run is not None and run.started_ns >= self._selected.since_ns:
+                found[bool(task.minutes)].append(run)
+        self._tasks.clear()
+        if not found[True] and self._services:
+            raise TaskProfilerError(
+                f"{self.place} has only {format_count(len(self._services), 'task')} of services: --services includes "
+                "them."
+            )
+        self._unseen = found[False]
+        return newest_first(found[True])
+
+
+def performance_group(cluster: str) -> str:
+    """The log group of a cluster's performance log events."""
+    return f"/aws/ecs/containerinsights/{cluster}/performance"
+
+
+def _revision_of(task: SeenTask) -> tuple[str, ...]:
+    return task.cluster, task.event.task_definition_family or "", str(task.event.task_definition_revision)
+
+
+def _code(error: TaskProfilerError) -> str:
+    """The code in AWS's answer that caused the error."""
+    return error_code(error.__cause__) if isinstance(error.__cause__, Exception) else ""

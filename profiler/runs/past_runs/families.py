@@ -1,0 +1,164 @@
+"""The evidence for a size recommendation and the usual duration, by family, from any source of past runs."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.record.family_identity import FamilyKey, family_key
+from profiler.record.record_model import Metrics, Record, Report, decode
+from profiler.record.units import format_count
+from profiler.record.usual_duration import MAX_RUNS_OF_A_FAMILY, UsualDuration, usual_duration
+from profiler.runs.past_runs.run_source import CHECKPOINT, PastRun, RunFilter, RunSource, pattern_of
+from profiler.sizing.evidence import LAST_RUNS, Evidence, Families
+
+
+class FoundFamilies(Struct, frozen=True, kw_only=True):
+    """The families in order with the evidence of their last runs (None: not measured); sentences about omissions."""
+
+    families: Mapping[FamilyKey, Evidence | None]
+    notes: Sequence[str]
+
+
+def read_families(source: RunSource, selection: RunFilter, last: int, on_fargate: str | None = None) -> FoundFamilies:
+    """The families of the matching runs, each with the evidence of its ``last`` newest matching runs.
+
+    With ``on_fargate``, a Region, runs outside Fargate count as if they had run on Fargate there.
+
+    Raises:
+        TaskProfilerError: if the source cannot be read.
+    """
+    families = Families(last, on_fargate)
+    unfinished = _add_runs(families, source, selection, last)
+    note = f"{source.place}: skipped {format_count(unfinished, 'run')} with checkpoints but no report."
+    return FoundFamilies(
+        families=families.evidence(),
+        notes=(*source.notes, *([note] if unfinished else ())),
+    )
+
+
+def family_evidence(run: PastRun, source: RunSource | None, on_fargate: str | None = None) -> Evidence | None:
+    """The evidence of a run's family, as :func:`read_families` returns it; without ``source``, of this run alone.
+
+    The source need not have the run yet. None if no run of the family was measured.
+    """
+    family = family_key(run.report.record)
+    families = Families(LAST_RUNS, on_fargate)
+    _add(families, run)
+    if source is not None:
+        _add_runs(families, source, RunFilter(family=family), LAST_RUNS)
+    return families.evidence().get(family)
+
+
+def evidence_of_past_runs(runs: Iterable[PastRun], on_fargate: str | None = None) -> Iterable[Evidence | None]:
+    """The evidence of each family of these runs; None if none of its runs was measured."""
+    families = Families(LAST_RUNS, on_fargate)
+    for run in runs:
+        _add(families, run)
+    return families.evidence().values()
+
+
+def _add_runs(families: Families, source: RunSource, selection: RunFilter, last: int) -> int:
+    """Add at least the ``last`` newest matching runs of each family; returns the number of unfinished runs."""
+    unfinished = count = oldest_ns = 0
+    for run in source.last_runs(selection, last):
+        if selection.selects_one_family and count >= last and run.started_ns < oldest_ns:
+            break
+        if not _add(families, run):
+            unfinished += 1
+            continue
+        count, oldest_ns = count + 1, run.started_ns if count < last else oldest_ns
+    return unfinished
+
+
+def _add(families: Families, run: PastRun) -> bool:
+    """Add a run that has ended; returns False if it goes on. A task that never started does not count as a last run."""
+    report = final_report(run)
+    if report is not None and (run.line is not None or report.record.started_at is not None):
+        families.add(report)
+    return report is not None
+
+
+def final_report(run: PastRun) -> Report | None:
+    """The report of an ended run; None for a run that has only checkpoints and whose end is not known.
+
+    If ECS's event brought the end of such a run, its numbers count if it ran out of memory. The status in the line of a
+    checkpoint does not show an end: it can be a word of a newer version.
+    """
+    report = run.report
+    if report.type != CHECKPOINT:
+        return report
+    record = report.record
+    line_status = record.status if run.line is None else decode(run.line).record.status
+    if run.event is None and record.status == line_status:
+        return None
+    if not record.likely_out_of_memory:
+        record = replace(record, metrics=Metrics(), containers=())
+    return replace(report, type="task.report", record=record)
+
+
+def earlier_successes(run: PastRun, source: RunSource) -> tuple[Record, ...]:
+    """The newest successes of the run's family that started before the run."""
+    return tuple(one.report.record for one in islice(source.runs(_earlier_successes(run)), LAST_RUNS))
+
+
+def _earlier_successes(run: PastRun) -> RunFilter:
+    return RunFilter(family=family_key(run.report.record), statuses=("success",), until_ns=run.started_ns)
+
+
+def last_success(run: PastRun, source: RunSource) -> PastRun | None:
+    """The newest success of the run's family that started before the run; one in the same ECS cluster is preferred."""
+    anywhere = _earlier_successes(run)
+    cluster = run.report.record.cluster
+    in_cluster = None if cluster is None else next(source.runs(replace(anywhere, clusters=(cluster,))), None)
+    return in_cluster or next(source.runs(anywhere), None)
+
+
+class UsualDurations:
+    """Reads the last successes of families, each family once.
+
+    ``open_source`` opens the past runs; None, or a source that is None: no usual duration is known. Runs count that
+    started at ``since_ns`` or later.
+    """
+
+    def __init__(self, open_source: Callable[[], RunSource | None] | None, since_ns: int) -> None:
+        self._open_source = open_source
+        self._since_ns = since_ns
+        self._known: dict[FamilyKey, UsualDuration | None] = {}
+
+    def of(self, family: FamilyKey) -> UsualDuration | None:
+        """The usual duration of a family, as far as it was read."""
+        return self._known.get(family)
+
+    def lacks(self, families: Iterable[FamilyKey]) -> tuple[FamilyKey, ...]:
+        """The families that were not read yet."""
+        return tuple(
+            {family: None for family in families if self._open_source is not None and family not in self._known}
+        )
+
+    def read(self, families: Iterable[FamilyKey]) -> None:
+        """Read the families that were not read yet. Raises TaskProfilerError, and does not try them again."""
+        missing = self.lacks(families)
+        if self._open_source is None or not missing:
+            return
+        self._known.update(dict.fromkeys(missing))
+        source = self._open_source()
+        if source is not None:
+            self._known.update(self._read_from(source, missing))
+
+    def _read_from(self, source: RunSource, families: tuple[FamilyKey, ...]) -> dict[FamilyKey, UsualDuration | None]:
+        durations: dict[FamilyKey, list[float]] = {family: [] for family in families}
+        names = tuple(sorted({pattern_of(family.name) for family in families}))
+        selection = RunFilter(families=names, statuses=("success",), since_ns=self._since_ns)
+        wanted = len(durations)
+        for run in source.last_runs(selection, MAX_RUNS_OF_A_FAMILY):
+            record = run.report.record
+            of_family = durations.get(family_key(record))
+            if of_family is None or len(of_family) == MAX_RUNS_OF_A_FAMILY or record.metrics.duration_ms is None:
+                continue
+            of_family.append(record.metrics.duration_ms)
+            wanted -= len(of_family) == MAX_RUNS_OF_A_FAMILY
+            if not wanted:
+                break
+        return {family: usual_duration(of_family) for family, of_family in durations.items()}

@@ -1,0 +1,244 @@
+"""The runs in log groups of CloudWatch Logs, read by FilterLogEvents, which has no limit on the number of lines.
+
+A report is written when its run has ended, so a line is never older than the start of its run. The groups are read
+from now back to the past, one stretch of time after the other: whoever needs only the newest runs stops early.
+https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_FilterLogEvents.html
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.activity_model import StacksLine, decode_stacks
+from profiler.record.notice_model import ScheduleNoticeLine
+from profiler.record.record_model import Report
+from profiler.record.units import format_count
+from profiler.runs.past_runs.run_source import (
+    OpenProgress,
+    PastRun,
+    RunFilter,
+    RunLine,
+    RunSource,
+    group_lines,
+    newest_first,
+    no_progress,
+    run_key,
+    run_line,
+)
+from profiler.runs.past_runs.schedule_notices import NOTICE_MARKER, read_notice, select_notices
+
+DEFAULT_DAYS = 30
+_MS_PER_DAY = 86_400_000
+# The first stretch is short, because most questions are about the last night.
+_FIRST_STRETCH_MS = _MS_PER_DAY
+_STRETCH_FACTOR = 4
+# CloudWatch accepts lines up to two hours ahead of its clock.
+_CLOCK_SKEW_MS = 2 * 3_600_000
+_REPORT_MARKER = '"task.report"'
+_CHECKPOINT_MARKER = '"task.checkpoint"'
+_STACKS_MARKER = '"task.stacks"'
+# The line of call stacks is written after the end of the batch, by the same clock, and uploaded with the report.
+_BEFORE_END_MS, _AFTER_REPORT_MS = 10_000, 60_000
+_MAX_NAMED = 3
+_MAX_PATTERN_LENGTH = 1024
+_NAME = re.compile(r"\w+", re.ASCII)
+
+# Yields the pages of FilterLogEvents for the parameters that boto3 takes.
+ReadPages = Callable[..., Iterator[Mapping[str, Any]]]
+
+
+class LogGroupRuns(RunSource):
+    """The runs whose reports are in the log groups.
+
+    ``read_pages`` reads the pages of FilterLogEvents; its errors are not caught. ``open_progress`` shows the number of
+    runs and the share of the time that was read. ``keeps_notices``: notices about schedules are read with the runs.
+    """
+
+    remedy = "use an earlier --since, or name the batches' log group, where the monitor writes its reports"
+
+    stacks_remedy = "check the retention of the batch's log stream, where their line is before the report"
+
+    def __init__(
+        self,
+        read_pages: ReadPages,
+        groups: Sequence[str],
+        now_ns: int,
+        open_progress: OpenProgress = no_progress,
+        *,
+        keeps_notices: bool = False,
+    ) -> None:
+        self._notices: list[ScheduleNoticeLine] | None = [] if keeps_notices else None
+        self._read_pages = read_pages
+        self._groups = groups
+        self._now_ms = now_ns // NS_PER_MS
+        self._open_progress = open_progress
+        self._unreadable = 0
+        self._limit: str | None = None
+        few = len(groups) <= _MAX_NAMED
+        self.place = " and ".join(groups) if few else f"{groups[0]} and {len(groups) - 1} other log groups"
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """The limit of the time, and the number of lines that could not be read."""
+        lines = f"{self.place}: skipped {format_count(self._unreadable, 'report')} that could not be read."
+        return tuple(note for note in (self._limit, lines if self._unreadable else None) if note)
+
+    def runs(self, selection: RunFilter) -> Iterator[PastRun]:
+        """Yield the matching runs. Without a time to start from, the last 30 days are read, and a note is printed."""
+        start_ms = self._start_ms(selection)
+        pending: list[PastRun] = []
+        seen: set[tuple[str, str, str]] = set()
+        end_ms, length_ms = self._now_ms + _CLOCK_SKEW_MS, _FIRST_STRETCH_MS
+        with self._open_progress() as show:
+            while end_ms > start_ms:
+                begin_ms = max(end_ms - length_ms, start_ms)
+                pending += self._stretch(begin_ms, end_ms, selection, seen)
+                show(len(seen), (self._now_ms - begin_ms) / max(self._now_ms - start_ms, 1))
+                # A run in an older stretch ended before begin_ms, so it also started before it.
+                is_last = begin_ms == start_ms
+                yield from newest_first(run for run in pending if is_last or run.started_ns >= begin_ms * NS_PER_MS)
+                pending = [run for run in pending if run.started_ns < begin_ms * NS_PER_MS]
+                end_ms, length_ms = begin_ms, length_ms * _STRETCH_FACTOR
+
+    def schedule_notices(self, selection: RunFilter) -> Sequence[ScheduleNoticeLine]:
+        """The notices in the time that was read so far."""
+        return select_notices(self._notices or (), selection)
+
+    def stacks(self, report: Report) -> StacksLine | None:
+        """The call stacks in the run's log stream, read around the end of the run; of several, the last ones."""
+        record = report.record
+        places: list[dict[str, object]] = [{"logGroupName": group} for group in self._groups]
+        if record.log_group in self._groups and record.log_stream is not None:
+            # The stacks are in the monitor's stream if the monitor prints the report: see TASK_PROFILER_REPORT_STREAM.
+            places.insert(0, {"logGroupName": record.log_group, "logStreamNames": [record.log_stream]})
+        return next(filter(None, (self._last_stacks(report, place) for place in places)), None)
+
+    def _last_stacks(self, report: Report, place: Mapping[str, object]) -> StacksLine | None:
+        record = report.record
+        found: StacksLine | None = None
+        for message in self._messages_at_end(report, place):
+            # An implementation of CloudWatch Logs may ignore the filter pattern.
+            line = decode_stacks(message.encode(errors="replace")) if _STACKS_MARKER in message else None
+            if line is not None and (line.task_id, line.container) == (record.task_id, record.container.name):
+                found = line
+        return found
+
+    def _messages_at_end(self, report: Report, place: Mapping[str, object]) -> Iterator[str]:
+        record = report.record
+        ends_ns = [end_ns for end_ns in map(parse_ns, (record.finished_at, report.time)) if end_ns is not None]
+        if not ends_ns:
+            return
+        pages = self._read_pages(
+            startTime=max(min(ends_ns) // NS_PER_MS - _BEFORE_END_MS, 0),
+            endTime=max(ends_ns) // NS_PER_MS + _AFTER_REPORT_MS,
+            filterPattern=_stacks_pattern(record.task_id),
+            **place,
+        )
+        for page in pages:
+            for event in page["events"]:
+                yield event["message"]
+
+    def _start_ms(self, selection: RunFilter) -> int:
+        if selection.since_ns is not None:
+            return selection.since_ns // NS_PER_MS
+        start_ms = self._now_ms - DEFAULT_DAYS * _MS_PER_DAY
+        self._limit = (
+            f"{self.place}: only the last {DEFAULT_DAYS} days were read: use --since TIME to read further back."
+        )
+        return start_ms
+
+    def _stretch(
+        self, start_ms: int, end_ms: int, selection: RunFilter, seen: set[tuple[str, str, str]]
+    ) -> Iterator[PastRun]:
+        pattern = filter_pattern(selection, with_notices=self._notices is not None)
+        lines = [
+            line
+            for group in self._groups
+            for page in self._read_pages(
+                logGroupName=group, startTime=start_ms, endTime=end_ms - 1, filterPattern=pattern
+            )
+            for event in page["events"]
+            if (line := self._line(event["message"], selection)) is not None
+        ]
+        invalid: list[RunLine] = []
+        for run_lines in group_lines(lines):
+            key = run_key(run_lines.head)
+            if key in seen:
+                continue
+            seen.add(key)
+            run = run_lines.decoded(invalid) if selection.matches(run_lines.head) else None
+            if run is not None and selection.matches(run.report):
+                yield run
+        self._unreadable += len(invalid)
+
+    def _line(self, message: str, selection: RunFilter) -> RunLine | None:
+        """Decode a line. An implementation of CloudWatch Logs may ignore the filter pattern."""
+        is_wanted = _REPORT_MARKER in message or (selection.reads_checkpoints and _CHECKPOINT_MARKER in message)
+        if not is_wanted or not message.lstrip().startswith("{"):
+            self._keep_notice(message)
+            return None
+        try:
+            return run_line(message.strip().encode(errors="replace"))
+        except (msgspec.DecodeError, RecursionError):
+            self._unreadable += 1
+            return None
+
+    def _keep_notice(self, message: str) -> None:
+        if self._notices is not None and NOTICE_MARKER in message:
+            notice = read_notice(message.strip().encode(errors="replace"))
+            if isinstance(notice, ScheduleNoticeLine):
+                self._notices.append(notice)
+
+
+def filter_pattern(selection: RunFilter, *, with_notices: bool = False) -> str:
+    """The filter pattern for the lines of the matching runs, and for all notices about schedules if they are wanted.
+
+    The pattern may match more: filter the result again. Patterns with other wildcards than ``*``, and names of tags
+    with special characters, are not part of it.
+    """
+    kinds = '"task.*"' if selection.reads_checkpoints and selection.run is not None else '"task.report"'
+    conditions = [f"$.type = {kinds}"]
+    for field, values in (
+        ("family", selection.family_patterns),
+        ("cluster", selection.clusters),
+        ("accountId", selection.known_accounts),
+        ("region", selection.known_regions),
+    ):
+        if values and all(map(_is_simple, values)):
+            conditions.append(_any_of(f"$.record.{field} = {_quoted(value)}" for value in values))
+    for name, value in selection.tags:
+        if _NAME.fullmatch(name) and _is_simple(value):
+            conditions.append(f"$.record.tags.{name} = {_quoted(value)}")
+    if selection.statuses and "unknown" not in selection.statuses:
+        conditions.append(_any_of(f"$.record.status = {_quoted(status)}" for status in selection.statuses))
+    if selection.run is not None and _is_simple(selection.run):
+        by_id = f"$.record.taskId = {_quoted(selection.run.partition('/')[0].rstrip('*') + '*')}"
+        conditions.append(_any_of((by_id, f"$.record.family = {_quoted(selection.run)}")))
+    notices = f" || ($.type = {NOTICE_MARKER})" if with_notices else ""
+    for wanted in (" && ".join(conditions), conditions[0]):
+        pattern = f"{{ ({wanted}){notices} }}" if notices else f"{{ {wanted} }}"
+        if len(pattern) <= _MAX_PATTERN_LENGTH:
+            break
+    return pattern
+
+
+def _stacks_pattern(task_id: str) -> str:
+    of_task = f" && $.taskId = {_quoted(task_id)}" if _is_simple(task_id) else ""
+    return f'{{ $.type = "task.stacks"{of_task} }}'
+
+
+def _any_of(conditions: Iterable[str]) -> str:
+    listed = list(conditions)
+    return listed[0] if len(listed) == 1 else f"({' || '.join(listed)})"
+
+
+def _is_simple(text: str) -> bool:
+    """Whether CloudWatch reads the text as the shell does: its only wildcard is ``*``."""
+    return bool(text) and not any(character in '?["\\' or not character.isprintable() for character in text)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'

@@ -1,0 +1,202 @@
+"""Notable moments of a run in its time series: the memory peak, stretches with all CPUs in use, idle stretches.
+
+The call stacks that were sampled in such moments show what ran. Everything here is computed from the record alone. A
+step without a measurement ends every stretch: a gap is neither idle nor busy.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import median
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.record_model import Record, Series
+from profiler.record.units import format_duration, format_memory, format_peak, format_percent, format_vcpu
+from profiler.record.worth_a_word import SATURATED_SHARE, idle_vcpu
+from profiler.runs.past_runs.sampled_functions import SampledStack, peer_waited_for, sampled_stacks
+
+MomentKind = Literal["memory-peak", "memory", "saturated", "idle"]
+
+MIN_STRETCH_STEPS = 3
+_MAX_STRETCHES = 2
+# A peak is notable if it is this much above the median, or this near to the limit.
+_PEAK_ABOVE_MEDIAN = 1.25
+_PEAK_NEAR_LIMIT = 0.9
+# Samples have seen a peak that is at most this much above the highest of them.
+_MISSED_PEAK = 1.01
+_MS_PER_SECOND = 1000
+_MS_PER_MINUTE = 60_000
+_ZERO_REST = (" 00s", " 00m", " 00h")
+
+
+class Moment(Struct, frozen=True, kw_only=True):
+    """A moment or a stretch.
+
+    Its times are in milliseconds after the start of the run; those of a moment are the same.
+    """
+
+    kind: MomentKind
+    start_ms: float
+    end_ms: float
+    text: str
+
+
+def find_moments(record: Record, series: Series | None = None) -> tuple[Moment, ...]:
+    """Find the moments of a run in the order of time: at most one peak, two stretches of each kind, and five stacks."""
+    series = series or record.series
+    moments: tuple[Moment, ...] = ()
+    if series is not None:
+        run = _Run(record, series)
+        moments = (*_memory_peak(run), *_stretches(run, "saturated"), *_stretches(run, "idle"))
+    moments = tuple(_with_stacks(moments, record))
+    return tuple(sorted(moments, key=lambda moment: (moment.start_ms, moment.kind)))
+
+
+def elapsed(milliseconds: float) -> str:
+    """Format a time after the start: ``+430ms``, ``+9.7s``, ``+3m``, ``+19m 06s``."""
+    if 0 < milliseconds < _MS_PER_SECOND:
+        return f"+{int(milliseconds)}ms"
+    if milliseconds < _MS_PER_MINUTE:
+        return f"+{int(milliseconds / 100) / 10:g}s"
+    text = format_duration(milliseconds)
+    for rest in _ZERO_REST:
+        text = text.removesuffix(rest)
+    return f"+{text}"
+
+
+def series_length_ms(record: Record, series: Series) -> float:
+    """The length of the run as far as the series covers it."""
+    length = max(len(column or ()) for column in _columns(series)) * series.step_ms
+    duration_ms = record.metrics.duration_ms
+    return min(length, duration_ms) if duration_ms else length
+
+
+class _Run:
+    """The values of a run that the moments are found in."""
+
+    def __init__(self, record: Record, series: Series) -> None:
+        self.metrics = record.metrics
+        self.step_ms = float(series.step_ms)
+        self.length_ms = series_length_ms(record, series)
+        self.started_ns = parse_ns(record.started_at or series.started_at)
+        self.memory_mb = tuple(series.memory_used_mb or ())
+        self.vcpu_size = record.metrics.vcpu_size
+        self.vcpu_used = tuple(series.vcpu_used or ()) if self.vcpu_size and self.vcpu_size > 0 else ()
+
+    def at_ms(self, step: int) -> float:
+        """The beginning of a step, never after the end of the run."""
+        return min(step * self.step_ms, self.length_ms)
+
+
+def _columns(series: Series) -> tuple[Sequence[float | None] | None, ...]:
+    return (series.vcpu_used, series.memory_used_mb, series.gpu_utilization_percent, series.neuron_utilization_percent)
+
+
+def _memory_peak(run: _Run) -> Iterator[Moment]:
+    known = [value for value in run.memory_mb if value is not None]
+    peak_mb = run.metrics.max_memory_used_mb
+    if not known or peak_mb is None:
+        return
+    highest, size_mb = max(known), run.metrics.memory_size_mb
+    is_near_limit = bool(size_mb) and peak_mb >= _PEAK_NEAR_LIMIT * (size_mb or 0)
+    if not is_near_limit and highest < _PEAK_ABOVE_MEDIAN * median(known):
+        return
+    highest_ms = run.at_ms(run.memory_mb.index(highest))
+    at_ms = _time_of_highest_reading(run)
+    share = f", {format_percent(100 * peak_mb / size_mb)} of {format_memory(size_mb)}" if size_mb else ""
+    if at_ms is None and run.metrics.memory_peak_source == "kernel" and peak_mb > _MISSED_PEAK * highest:
+        # The kernel counts a peak between two samples, without its time.
+        text = f"memory peak {format_memory(peak_mb)} between samples (kernel){share}; highest sample "
+        text += f"{format_memory(highest)} at {elapsed(highest_ms)}"
+    else:
+        highest_ms = highest_ms if at_ms is None else at_ms
+        text = f"memory peak {format_peak(peak_mb, run.metrics.memory_peak_source)} at {elapsed(highest_ms)}{share}"
+    yield Moment(kind="memory-peak", start_ms=highest_ms, end_ms=highest_ms, text=text)
+
+
+def _time_of_highest_reading(run: _Run) -> float | None:
+    at_ns = parse_ns(run.metrics.max_memory_used_at)
+    if at_ns is None or run.started_ns is None:
+        return None
+    at_ms = (at_ns - run.started_ns) / NS_PER_MS
+    return at_ms if 0 <= at_ms <= run.length_ms else None
+
+
+def _stretches(run: _Run, kind: Literal["saturated", "idle"]) -> Iterator[Moment]:
+    """Yield the longest stretches of one kind."""
+    size = run.vcpu_size or 0
+    busy, idle = SATURATED_SHARE * size, idle_vcpu(size)
+    matches: Callable[[float], bool] = (
+        (lambda vcpu: vcpu >= busy) if kind == "saturated" else (lambda vcpu: vcpu <= idle)
+    )
+    known = [vcpu for vcpu in run.vcpu_used if vcpu is not None]
+    if not known or not matches(max(known) if kind == "saturated" else min(known)):
+        return
+    longest_first = sorted(_runs_of_steps(run.vcpu_used, matches), key=lambda steps: steps[0] - steps[1])
+    for first, after in longest_first[:_MAX_STRETCHES]:
+        start_ms, end_ms = run.at_ms(first), run.at_ms(after)
+        if end_ms <= start_ms:
+            continue
+        until = "the end" if end_ms >= run.length_ms else elapsed(end_ms)
+        during = f"from {elapsed(start_ms)} to {until}"
+        share = 100 * (end_ms - start_ms) / run.length_ms
+        text = (
+            f"used all of its {format_vcpu(run.vcpu_size or 0)} {during}, {format_percent(share)} of the run"
+            if kind == "saturated"
+            else f"idle {during}"
+        )
+        yield Moment(kind=kind, start_ms=start_ms, end_ms=end_ms, text=text)
+
+
+def _runs_of_steps(values: Sequence[float | None], matches: Callable[[float], bool]) -> Iterator[tuple[int, int]]:
+    """Yield the first step, and the step after the last one, of each stretch of at least three matching steps."""
+    first: int | None = None
+    for step, value in enumerate((*values, None)):
+        if value is not None and matches(value):
+            first = step if first is None else first
+            continue
+        if first is not None and step - first >= MIN_STRETCH_STEPS:
+            yield first, step
+        first = None
+
+
+def _with_stacks(moments: Iterable[Moment], record: Record) -> Iterator[Moment]:
+    """The moments with their functions, and separate moments for all other stacks."""
+    stacks = list(sampled_stacks(record))
+    for moment in moments:
+        inside = [stack for stack in stacks if _is_in(stack, moment)]
+        # If one stretch has several stacks, the first belongs to the stretch.
+        for stack in [one for one in inside if one.functions == inside[0].functions]:
+            stacks.remove(stack)
+        yield _described(moment, inside[0], record) if inside else moment
+    for stack in stacks:
+        yield from _stack_moment(stack, record)
+
+
+def _is_in(stack: SampledStack, moment: Moment) -> bool:
+    return stack.kind == moment.kind and stack.start_ms < moment.end_ms and moment.start_ms < stack.end_ms
+
+
+def _stack_moment(stack: SampledStack, record: Record) -> Iterator[Moment]:
+    """A separate moment for a stack; no moment for a kind of a newer version."""
+    during = f"from {elapsed(stack.start_ms)} to {elapsed(stack.end_ms)}"
+    vcpu = record.metrics.vcpu_size
+    texts: Mapping[str, tuple[MomentKind, str]] = {
+        "memory": ("memory", f"memory rose {during} while {stack.functions} ran{stack.share}"),
+        "idle": ("idle", f"idle {during}"),
+        "saturated": ("saturated", f"used {f'all of its {format_vcpu(vcpu)}' if vcpu else 'all vCPUs'} {during}"),
+    }
+    if stack.kind in texts:
+        kind, text = texts[stack.kind]
+        moment = Moment(kind=kind, start_ms=stack.start_ms, end_ms=stack.end_ms, text=text)
+        yield moment if kind == "memory" else _described(moment, stack, record)
+
+
+def _described(moment: Moment, stack: SampledStack, record: Record) -> Moment:
+    """The moment with its functions."""
+    length_ms = moment.end_ms - moment.start_ms
+    peer = peer_waited_for(record, stack, length_ms) if moment.kind == "idle" else None
+    waited = "" if peer is None else f", waiting for {peer}"
+    return replace(moment, text=f"{moment.text}: {stack.functions}{stack.share}{waited}")

@@ -1,0 +1,420 @@
+"""Past runs and where they come from: one interface for history, files, the search cluster and CloudWatch Logs."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from fnmatch import fnmatchcase
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from profiler.core.ecs_terms import MONITOR_NAME
+from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_SECOND, format_local, local_zone, parse_ns
+from profiler.record.activity_model import StacksLine
+from profiler.record.family_identity import FamilyKey, family_key, matches_any
+from profiler.record.impossible_values import decode_leniently
+from profiler.record.record_model import Cost, Record, Report, ReportHead, decode, encode, known_status
+
+if TYPE_CHECKING:
+    from profiler.record.notice_model import ScheduleNoticeLine
+
+CHECKPOINT = "task.checkpoint"
+_WILDCARDS = frozenset("*?[")
+_MAX_CANDIDATES = 5
+# The containers of one task start within this time of each other.
+_MAX_START_DISTANCE_NS = 86_400 * NS_PER_SECOND
+
+
+class TaskEvent(Struct, frozen=True, kw_only=True):
+    """ECS's data on the end of a task."""
+
+    stop_code: str | None = None
+    stop_category: str | None = None
+    stopped_reason: str | None = None
+    started_by: str | None = None
+    out_of_memory: bool | None = None
+    retry_of: str | None = None
+    retried_as: str | None = None
+
+
+class PastRun(Struct, frozen=True, kw_only=True):
+    """One run.
+
+    Attributes:
+        report: The report, or the last checkpoint of a run without a report. Its status is the one to show: where ECS's
+            event corrected the status, it differs from the status in ``line``.
+        line: The record line; None if the run left no record.
+        checkpoints: The checkpoints that the source has at hand, in no particular order.
+        event: ECS's data on the end; None if unknown.
+    """
+
+    report: Report
+    line: bytes | None = None
+    checkpoints: tuple[Report, ...] = ()
+    event: TaskEvent | None = None
+
+    @property
+    def started_at(self) -> str:
+        """The start, or the time of the line if the start is unknown."""
+        return self.report.record.started_at or self.report.time
+
+    @property
+    def started_ns(self) -> int:
+        """The start in nanoseconds since 1970; 0 if no time of the run can be parsed."""
+        return start_ns(self.report)
+
+    def json_line(self) -> bytes:
+        """The record line; for a run without a record, a line with all known values."""
+        return encode(self.report) if self.line is None else self.line
+
+
+def run_key(report: Report | ReportHead) -> tuple[str, str, str]:
+    """The identity of a report's run: task, container, start."""
+    record = report.record
+    return record.task_id, record.container.name, record.started_at or ""
+
+
+def start_ns(report: Report | ReportHead) -> int:
+    """The start of a report's run in nanoseconds since 1970; 0 if no time of the report can be parsed."""
+    return parse_ns(report.record.started_at) or parse_ns(report.time) or 0
+
+
+def is_pattern(family: str) -> bool:
+    """Whether the name has wildcards."""
+    return bool(_WILDCARDS & set(family))
+
+
+def pattern_of(family: str) -> str:
+    """The pattern that matches this family alone: a family's name may have the characters of wildcards."""
+    return "".join(f"[{char}]" if char in _WILDCARDS else char for char in family)
+
+
+class RunFilter(Struct, frozen=True, kw_only=True):
+    """Which runs to read. Empty conditions match every run.
+
+    Attributes:
+        families: Shell patterns; the name of a run's family matches one of them.
+        family: The only family. It replaces ``families``, ``accounts`` and ``regions``.
+        clusters: Names of clusters; a run is in one of them.
+        accounts: Ids of AWS accounts; a run's task is in one of them. ``regions`` alike.
+        tags: Names and values; a run has all of them.
+        statuses: Statuses; a run has one of them.
+        since_ns: Start time of the first run.
+        until_ns: Start time before which the last run started.
+        run: The beginning of ``TASK-ID/CONTAINER``, or a family or a pattern of families.
+        reads_checkpoints: Also read runs that have only checkpoints, where that is expensive, and those in progress.
+    """
+
+    families: tuple[str, ...] = ()
+    family: FamilyKey | None = None
+    clusters: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+    regions: tuple[str, ...] = ()
+    tags: tuple[tuple[str, str], ...] = ()
+    statuses: tuple[str, ...] = ()
+    since_ns: int | None = None
+    until_ns: int | None = None
+    run: str | None = None
+    reads_checkpoints: bool = False
+
+    def matches(self, report: Report | ReportHead) -> bool:
+        """Whether the report's run matches all conditions."""
+        record, family = report.record, family_key(report.record)
+        return (
+            self.matches_family(family)
+            and (not self.clusters or record.cluster in self.clusters)
+            and all((record.tags or {}).get(name) == value for name, value in self.tags)
+            and (not self.statuses or known_status(record) in self.statuses)
+            and self._matches_time(report)
+            and (
+                self.run is None
+                or f"{record.task_id}/{record.container.name}".startswith(self.run)
+                or fnmatchcase(family.name, self.run)
+            )
+        )
+
+    def matches_family(self, family: FamilyKey) -> bool:
+        """Whether the conditions on the family, its account and its Region hold."""
+        return (
+            matches_any(family.name, self.families)
+            and self.family in (None, family)
+            and (not self.accounts or family.account_id in self.accounts)
+            and (not self.regions or family.region in self.regions)
+        )
+
+    def _matches_time(self, report: Report | ReportHead) -> bool:
+        if self.since_ns is None and self.until_ns is None:
+            return True
+        started_ns = start_ns(report)
+        return (self.since_ns is None or started_ns >= self.since_ns) and (
+            self.until_ns is None or started_ns < self.until_ns
+        )
+
+    @property
+    def selects_one_family(self) -> bool:
+        """Whether all matching runs are of one family."""
+        is_one_name = len(self.families) == 1 and not is_pattern(self.families[0])
+        return self.family is not None or (is_one_name and len(self.accounts) == 1 and len(self.regions) == 1)
+
+    @property
+    def family_patterns(self) -> tuple[str, ...]:
+        """The patterns of the families' names, for a source that can select by them."""
+        return self.families if self.family is None else (pattern_of(self.family.name),)
+
+    @property
+    def known_accounts(self) -> tuple[str, ...]:
+        """The accounts to select by, as far as they are known; :meth:`matches` selects exactly."""
+        return self.accounts if self.family is None else _known(self.family.account_id)
+
+    @property
+    def known_regions(self) -> tuple[str, ...]:
+        """The Regions to select by, as far as they are known; :meth:`matches` selects exactly."""
+        return self.regions if self.family is None else _known(self.family.region)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every run matches."""
+        return self == RunFilter(reads_checkpoints=self.reads_checkpoints)
+
+
+def _known(value: str | None) -> tuple[str, ...]:
+    return () if value is None else (value,)
+
+
+class RunSource(ABC):
+    """A source of past runs.
+
+    Attributes:
+        place: The name of the source in a sentence.
+        remedy: The advice if the source has no run.
+        stacks_remedy: The advice if the source lacks the call stacks of a run that had some.
+        reading: A sentence about the amount and the cost of the reading, after the runs; None: the source has none.
+    """
+
+    place: str
+    remedy: str
+    reading: str | None = None
+    stacks_remedy = "add the line of type task.stacks, which is before the report in the batch's log stream"
+
+    @property
+    @abstractmethod
+    def notes(self) -> Sequence[str]:
+        """Sentences about limits and omissions so far; complete after the last run was read."""
+
+    @abstractmethod
+    def runs(self, selection: RunFilter) -> Iterator[PastRun]:
+        """Yield the matching runs, newest start first. Raises TaskProfilerError if the source cannot be read."""
+
+    def running(self, selection: RunFilter) -> Sequence[PastRun]:  # noqa: ARG002  for sources that know them
+        """The matching runs in progress, newest start first; empty if the source does not know them."""
+        return ()
+
+    def last_runs(self, selection: RunFilter, last: int) -> Iterator[PastRun]:  # noqa: ARG002  for sources that can use it
+        """Yield the matching runs, at least the ``last`` newest ones of each family that have ended.
+
+        They are for recommendations of sizes: the time series, the call stacks and the time breakdown may be missing.
+        """
+        return self.runs(selection)
+
+    def checkpoints(self, run: PastRun) -> tuple[Report, ...]:
+        """The checkpoints of one run, as far as the source has them."""
+        return run.checkpoints
+
+    def stacks(self, report: Report) -> StacksLine | None:  # noqa: ARG002  for sources that have them
+        """The call stacks of a run over time; None if the source does not have them."""
+        return None
+
+    def schedule_notices(self, selection: RunFilter) -> Sequence["ScheduleNoticeLine"]:  # noqa: ARG002  as above
+        """The notices about due times of schedules, after the runs were read; empty if the source has none."""
+        return ()
+
+
+# While a long read lasts: shows the number of runs, and the share that was read (0: unknown).
+OpenProgress = Callable[[], AbstractContextManager[Callable[[int, float], None]]]
+
+
+def no_progress() -> AbstractContextManager[Callable[[int, float], None]]:
+    """Show no progress."""
+    return nullcontext(lambda runs, share: None)  # noqa: ARG005  as OpenProgress
+
+
+class RunLine(Struct, frozen=True):
+    """A record line, the head of its report, and its number in a file."""
+
+    line: bytes
+    head: ReportHead
+    number: int = 0
+
+
+@cache
+def _head_decoder() -> msgspec.json.Decoder[ReportHead]:
+    """The decoder, which is slow to make: it is not for the end of ``run``."""
+    return msgspec.json.Decoder(ReportHead)
+
+
+def run_line(line: bytes, number: int = 0) -> RunLine:
+    """Decode the head of a record line. Raises msgspec.DecodeError, UnicodeDecodeError or RecursionError."""
+    return RunLine(line, decode_leniently(_head_decoder(), line), number)
+
+
+class RunLines(Struct, frozen=True):
+    """The lines of one run, the one that counts first: reports before checkpoints, later lines before earlier ones."""
+
+    lines: tuple[RunLine, ...]
+
+    @property
+    def head(self) -> ReportHead:
+        """The head of the line that counts."""
+        return self.lines[0].head
+
+    def decoded(self, invalid: list[RunLine]) -> PastRun | None:
+        """Decode the run. Invalid lines are added to ``invalid``; None without a valid line."""
+        chosen: tuple[RunLine, Report] | None = None
+        checkpoints: list[Report] = []
+        for line in self.lines:
+            if chosen is not None and line.head.type != CHECKPOINT:
+                continue
+            try:
+                report = decode(line.line)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                invalid.append(line)
+                continue
+            chosen = chosen or (line, report)
+            if report.type == CHECKPOINT:
+                checkpoints.append(report)
+        return chosen and PastRun(report=chosen[1], line=chosen[0].line, checkpoints=tuple(checkpoints))
+
+
+def group_lines(lines: Iterable[RunLine]) -> list[RunLines]:
+    """Group record lines by run, newest run first; runs whose time cannot be parsed come last."""
+    groups: dict[tuple[str, str, str], list[RunLine]] = {}
+    for line in lines:
+        groups.setdefault(run_key(line.head), []).append(line)
+    runs = [
+        RunLines(tuple(group) if len(group) == 1 else tuple(sorted(group, key=_precedence)[::-1]))
+        for group in groups.values()
+    ]
+    return sorted(runs, key=lambda run: start_ns(run.head), reverse=True)
+
+
+def newest_first(runs: Iterable[PastRun]) -> list[PastRun]:
+    """Sort by start, newest first. Runs whose time cannot be parsed come last."""
+    return sorted(runs, key=lambda run: run.started_ns, reverse=True)
+
+
+def _precedence(line: RunLine) -> tuple[bool, int]:
+    return line.head.type != CHECKPOINT, parse_ns(line.head.time) or 0
+
+
+def find_runs(source: RunSource, selection: RunFilter) -> tuple[PastRun, ...]:
+    """Find the runs of one task, one for each container with a report: the newest task that matches, or the named one.
+
+    ``selection.run`` is a family or a pattern of families (its newest task), the beginning of one task id, or
+    ``TASK-ID/CONTAINER``. A family takes precedence. Each has the cost of the task, which one report contains.
+
+    Raises:
+        TaskProfilerError: if no run matches, or several task ids begin with ``selection.run``.
+    """
+    run = _find_run(source, selection)
+    record = run.report.record
+    if all(other.name == MONITOR_NAME for other in record.containers):
+        return (run,)
+    near = RunFilter(
+        run=record.task_id,
+        family=family_key(run.report.record),
+        since_ns=max(run.started_ns - _MAX_START_DISTANCE_NS, 0),
+        until_ns=run.started_ns + _MAX_START_DISTANCE_NS,
+        reads_checkpoints=selection.reads_checkpoints,
+    )
+    by_container = {record.container.name: run}
+    for other in source.runs(near):
+        if other.report.record.task_id == record.task_id:
+            by_container.setdefault(other.report.record.container.name, other)
+    records = (one.report.record for one in by_container.values())
+    costs = {one.task_id: one.cost for one in records if one.cost is not None}
+    is_named = (selection.run or "").startswith(f"{record.task_id}/")
+    found = (run,) if is_named else tuple(by_container.values())
+    return tuple(replace(one, report=with_task_cost(one.report, costs)) for one in found)
+
+
+def with_task_cost(report: Report, costs: Mapping[str, Cost]) -> Report:
+    """The report with the cost of its task. Of several containers of a task, only the last report contains the cost."""
+    record = report.record
+    cost = costs.get(record.task_id)
+    return report if record.cost is not None or cost is None else replace(report, record=replace(record, cost=cost))
+
+
+def find_run(source: RunSource, selection: RunFilter, container: str | None = None) -> PastRun:
+    """Find one run. ``container`` selects one of several containers of its task.
+
+    Raises:
+        TaskProfilerError: if no run matches, or several.
+    """
+    runs = find_runs(source, selection)
+    named = [run for run in runs if run.report.record.container.name == container]
+    if len(runs) == 1 or named:
+        return (named or runs)[0]
+    names = " or ".join(sorted(f"{run.report.record.task_id}/{run.report.record.container.name}" for run in runs))
+    raise TaskProfilerError(f"The task has reports of {len(runs)} containers: name one of them, {names}.")
+
+
+def _find_run(source: RunSource, selection: RunFilter) -> PastRun:
+    similar: list[PastRun] = []
+    for run in source.runs(selection):
+        record = run.report.record
+        identities = (record.task_id, f"{record.task_id}/{record.container.name}")
+        if selection.run is None or selection.run in identities or _is_in_family(run, selection.run):
+            return run
+        similar.append(run)
+    ids = {run.report.record.task_id for run in similar}
+    if len(ids) == 1:
+        return similar[0]
+    if ids:
+        raise TaskProfilerError(
+            f"The ids of {len(ids)} runs in {source.place} begin with {selection.run!r}: give more of the id "
+            f"({_candidates(similar)})."
+        )
+    raise TaskProfilerError(no_run_sentence(source, selection))
+
+
+def _candidates(runs: Iterable[PastRun]) -> str:
+    """The ids of the newest runs, with their families and starts."""
+    named = ((run.report.record, format_local(run.started_ns)) for run in runs)
+    texts = {record.task_id: f"{family_key(record).name} {start}" for record, start in named}
+    shown = [f"{task_id} {text}" for task_id, text in islice(texts.items(), _MAX_CANDIDATES)]
+    return f"{', '.join(shown + ['…'] * (len(texts) > _MAX_CANDIDATES))}; times in {local_zone()}"
+
+
+def _is_in_family(run: PastRun, pattern: str) -> bool:
+    return fnmatchcase(family_key(run.report.record).name, pattern)
+
+
+def no_run_sentence(source: RunSource, selection: RunFilter) -> str:
+    """Say that no run was found and what to do."""
+    list_runs = "list the runs with task-profiler history and the same source."
+    if selection.run is not None:
+        return f"No run or family {selection.run!r} in {source.place}: {list_runs}"
+    if (
+        selection == RunFilter(families=selection.families, reads_checkpoints=selection.reads_checkpoints)
+        and selection.families
+    ):
+        return f"No run of {', '.join(selection.families)} in {source.place}: {list_runs}"
+    if not selection.is_empty:
+        return f"No run in {source.place} matches: use fewer filters."
+    return f"No runs in {source.place}: {source.remedy}."
+
+
+def no_stacks_sentence(source: RunSource, record: Record) -> str:
+    """Say that the source does not have the call stacks of a run, and what to do."""
+    run = f"{family_key(record).name} {record.task_id}"
+    if record.stacks is None:
+        return (
+            f"{run} has no call stacks: set TASK_PROFILER_STACKS=on for its monitor, or run the command with "
+            "task-profiler run --stacks."
+        )
+    return f"{source.place} has no call stacks of {run}: {source.stacks_remedy}."

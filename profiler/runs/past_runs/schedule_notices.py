@@ -1,0 +1,63 @@
+"""Notices about due times of schedules, from any source of past runs: nothing ran, or too late, or two at a time."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from profiler.core.ecs_terms import cluster_name
+from profiler.core.timestamps import parse_ns
+from profiler.record.family_identity import FamilyKey
+from profiler.record.notice_model import AnyNoticeLine, ScheduleNoticeLine, decode_notice
+from profiler.runs.past_runs.run_source import RunFilter
+
+MAX_NOTICES = 1_000
+NOTICE_MARKER = '"schedule.notice"'
+
+
+def read_notice(line: bytes) -> AnyNoticeLine | None:
+    """Decode a line; None if it is not a notice."""
+    if b'.notice"' not in line:
+        return None
+    try:
+        return decode_notice(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def family_of_notice(line: ScheduleNoticeLine) -> FamilyKey:
+    """The family that the schedule starts; it has the name of the schedule if the family is unknown."""
+    return FamilyKey(line.family or line.schedule.name, line.account_id or None, line.region or None)
+
+
+def due_ns(line: ScheduleNoticeLine) -> int | None:
+    """The due time; None for a notice about something else, such as a task that takes long."""
+    return parse_ns(line.notice.due_at)
+
+
+def select_notices(lines: Iterable[ScheduleNoticeLine], selection: RunFilter) -> tuple[ScheduleNoticeLine, ...]:
+    """The newest notices about due times that the filter selects, each once, the latest due time first.
+
+    A run that did not start has neither tags nor a status.
+    """
+    if selection.tags or selection.statuses or selection.run is not None:
+        return ()
+    found = {_identity(line): line for line in lines if _matches(line, selection)}
+    return tuple(sorted(found.values(), key=lambda line: due_ns(line) or 0, reverse=True)[:MAX_NOTICES])
+
+
+def _identity(line: ScheduleNoticeLine) -> tuple[object, ...]:
+    """A line that was delivered twice is one notice. A rule may start several families."""
+    schedule, notice = line.schedule, line.notice
+    place = line.account_id, line.region, line.cluster, line.family
+    return *place, schedule.kind, schedule.group, schedule.name, notice.kind, notice.due_at
+
+
+def _matches(line: ScheduleNoticeLine, selection: RunFilter) -> bool:
+    family, at_ns = family_of_notice(line), due_ns(line)
+    return (
+        at_ns is not None
+        and selection.matches_family(family)
+        and (not selection.clusters or cluster_name(line.cluster) in selection.clusters)
+        and (selection.since_ns is None or at_ns >= selection.since_ns)
+        and (selection.until_ns is None or at_ns < selection.until_ns)
+    )

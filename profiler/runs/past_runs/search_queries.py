@@ -1,0 +1,213 @@
+"""Queries for Elasticsearch and OpenSearch: conditions, a filter of runs, the search, and the last runs of families.
+
+A search finds the families and the start of the oldest of their last runs. Its result is the conditions of a second
+search, which reads these runs, page by page.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
+from urllib.parse import quote
+
+from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_MS
+from profiler.record.family_identity import FamilyKey
+from profiler.record.run_outcome import Status
+from profiler.runs.past_runs.run_source import RunFilter
+from profiler.search_setup.template_install import SearchServer
+
+JsonObject = dict[str, Any]
+FAMILY = "task.family"
+CLUSTER = "orchestrator.cluster.name"
+ACCOUNT = "cloud.account.id"
+REGION = "cloud.region"
+START = "event.start"
+STATUS = "task.status"
+_STOPPED = "stopped"
+_UNKNOWN = "unknown"
+_SIGN_IN_STATUSES = frozenset({401, 403})
+# Both engines refuse a response of more than 65,535 buckets.
+_MAX_BUCKETS = 20_000
+# The families in one search, each with up to five conditions: the engines refuse a query of more than 1,024.
+_MAX_FAMILIES = 100
+# A page has room for this share of runs that started at the same time as the oldest of the last ones.
+_PAGE_SHARE = 0.9
+_EMPTY: Mapping[str, Any] = {}
+
+
+def term(field: str, value: object) -> JsonObject:
+    """The field has this value."""
+    return {"term": {field: value}}
+
+
+def exists(field: str) -> JsonObject:
+    """The field has a value."""
+    return {"exists": {"field": field}}
+
+
+def any_of(conditions: Sequence[JsonObject]) -> JsonObject:
+    """One of the conditions holds."""
+    return {"bool": {"should": list(conditions), "minimum_should_match": 1}}
+
+
+def none_of(conditions: Sequence[JsonObject]) -> JsonObject:
+    """None of the conditions holds."""
+    return {"bool": {"must_not": list(conditions)}}
+
+
+def matches_pattern(field: str, pattern: str) -> JsonObject:
+    """The field matches a shell pattern. A set of characters becomes ``?``: filter the result again."""
+    if not any(character in pattern for character in "*?["):
+        return term(field, pattern)
+    text, rest = "", pattern
+    while rest:
+        character, rest = rest[0], rest[1:]
+        end = rest.find("]", 2 if rest.startswith(("!]", "^]")) else 1) if character == "[" else -1
+        if end >= 0:
+            text, rest = text + "?", rest[end + 1 :]
+        else:
+            text += character if character in "*?" else f"\\{character}" if character == "\\" else character
+    return {"wildcard": {field: {"value": text}}}
+
+
+def filter_conditions(selection: RunFilter, time_field: str) -> list[JsonObject]:
+    """The conditions of a filter, without its ``run``. The result must be filtered by family again."""
+    conditions: list[JsonObject] = []
+    time: JsonObject = {"format": "epoch_millis"}
+    if selection.since_ns is not None:
+        time["gte"] = -(-selection.since_ns // NS_PER_MS)
+    if selection.until_ns is not None:
+        time["lt"] = -(-selection.until_ns // NS_PER_MS)
+    if len(time) > 1:
+        conditions.append({"range": {time_field: time}})
+    if selection.family_patterns:
+        conditions.append(any_of([matches_pattern(FAMILY, family) for family in selection.family_patterns]))
+    named = ((CLUSTER, selection.clusters), (ACCOUNT, selection.known_accounts), (REGION, selection.known_regions))
+    conditions += [{"terms": {field: list(values)}} for field, values in named if values]
+    conditions += [term("tags", f"{name}={value}") for name, value in selection.tags]
+    if selection.statuses:
+        conditions.append(_has_status(selection.statuses))
+    return conditions
+
+
+def _has_status(statuses: Sequence[str]) -> JsonObject:
+    """The run has one of the statuses.
+
+    A stopped run's document has no status until ECS's event arrives. A word that only a newer version knows is
+    ``unknown``.
+    """
+    conditions: list[JsonObject] = [{"terms": {STATUS: list(statuses)}}]
+    if _STOPPED in statuses:
+        conditions.append(none_of([exists(STATUS)]))
+    if _UNKNOWN in statuses:
+        conditions.append({"bool": {"filter": [exists(STATUS)], "must_not": [{"terms": {STATUS: get_args(Status)}}]}})
+    return any_of(conditions)
+
+
+def indices_path(prefix: str, kind: str) -> str:
+    """The path of a search in all indices of a kind. There may be no such index."""
+    return f"/{quote(prefix)}-{kind}-*/_search?ignore_unavailable=true&allow_no_indices=true"
+
+
+def reports_place(prefix: str) -> str:
+    """The name of the reports' indices in a sentence."""
+    return f"the indices {prefix}-reports-*"
+
+
+REMEDY = "check URL and --prefix, and that the forwarder works"
+
+
+def search(server: SearchServer, path: str, query: object) -> Mapping[str, Any]:
+    """Search, and return the body of the response.
+
+    Raises TaskProfilerError if the search cluster rejects the search, or if something else answers.
+    """
+    response = server.request("POST", path, query)
+    body = response.body if isinstance(response.body, dict) else {}
+    hits = body.get("hits")
+    rows = hits.get("hits") if isinstance(hits, dict) else None
+    if response.ok and isinstance(rows, list) and all(isinstance(row, dict) for row in rows):
+        return body
+    if not response.ok and ("error" in body or response.status in _SIGN_IN_STATUSES):
+        raise TaskProfilerError(
+            f"{response.address} rejected the search (HTTP {response.status}: {_reason(body)}): check URL, sign-in "
+            "and --prefix, and that the index templates are installed ('task-profiler kibana import')."
+        )
+    raise TaskProfilerError(
+        f"{response.address} did not answer as Elasticsearch or OpenSearch does (HTTP {response.status}): check the "
+        "address, and that no proxy or sign-in page answers instead."
+    )
+
+
+def _reason(body: Mapping[str, Any]) -> str:
+    error = body.get("error")
+    causes = error.get("root_cause") if isinstance(error, dict) else None
+    if isinstance(causes, list) and causes and isinstance(causes[0], dict):
+        return str(causes[0].get("reason"))
+    return str(error or "no reason given")
+
+
+def last_run_conditions(
+    server: SearchServer, prefix: str, selection: RunFilter, last: int, page_size: int
+) -> Iterator[Sequence[JsonObject]]:
+    """Yield, for some families after the others, the conditions of a search for their last runs.
+
+    Each search finds few enough runs for one page: a further page would find all of them again.
+
+    Raises TaskProfilerError if the search cluster fails or rejects a query.
+    """
+    path = indices_path(prefix, "reports")
+    step = max(1, min(_MAX_FAMILIES, round(_PAGE_SHARE * page_size) // last))
+    size = max(1, _MAX_BUCKETS // (last + 1))
+    after: Mapping[str, Any] | None = None
+    while True:
+        query = _windows_query(selection, last, size, after)
+        page = (search(server, path, query).get("aggregations") or _EMPTY).get("families", _EMPTY)
+        buckets = page.get("buckets", ())
+        conditions = [_in_window(bucket) for bucket in buckets if _is_selected(bucket, selection)]
+        for first in range(0, len(conditions), step):
+            yield [any_of(conditions[first : first + step]), *filter_conditions(selection, START)]
+        after = page.get("after_key")
+        if after is None or len(buckets) < size:
+            return
+
+
+def _windows_query(selection: RunFilter, last: int, size: int, after: Mapping[str, Any] | None) -> JsonObject:
+    """Build the query for a page of families, with the start times of their last runs.
+
+    The query matches too much for patterns with sets of characters: filter the result. ``after`` is ``after_key`` of
+    the previous page.
+    """
+    conditions = [exists(FAMILY), exists(START), *filter_conditions(selection, START)]
+    fields = (("name", FAMILY), ("account", ACCOUNT), ("region", REGION))
+    composite: JsonObject = {
+        "size": size,
+        "sources": [{name: {"terms": {"field": field, "missing_bucket": True}}} for name, field in fields],
+    }
+    if after is not None:
+        composite["after"] = dict(after)
+    starts = {"terms": {"field": START, "size": last, "order": {"_key": "desc"}}}
+    return {
+        "size": 0,
+        "track_total_hits": False,
+        "query": {"bool": {"filter": conditions}},
+        "aggs": {"families": {"composite": composite, "aggs": {"starts": starts}}},
+    }
+
+
+def _is_selected(bucket: Mapping[str, Any], selection: RunFilter) -> bool:
+    """Whether the filter selects the family, and any run of it has a start."""
+    return bool(bucket["starts"]["buckets"]) and selection.matches_family(_family(bucket))
+
+
+def _in_window(bucket: Mapping[str, Any]) -> JsonObject:
+    """The condition that a run is of the family, and not older than the oldest of its last runs."""
+    key = _family(bucket)
+    values = ((FAMILY, key.name), (ACCOUNT, key.account_id), (REGION, key.region))
+    start = {"gte": int(bucket["starts"]["buckets"][-1]["key"]), "format": "epoch_millis"}
+    same = [none_of([exists(field)]) if value is None else term(field, value) for field, value in values]
+    return {"bool": {"filter": [*same, {"range": {START: start}}]}}
+
+
+def _family(bucket: Mapping[str, Any]) -> FamilyKey:
+    key = bucket["key"]
+    return FamilyKey(str(key["name"]), key["account"], key["region"])

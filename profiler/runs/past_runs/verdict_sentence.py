@@ -1,0 +1,171 @@
+"""What happened to a run, in one sentence, with the evidence in another."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.record_model import Metrics, Record, is_sampled_each_minute, known_status
+from profiler.record.run_outcome import describe_cause, describe_exit_code
+from profiler.record.units import format_duration, format_memory, format_percent
+from profiler.runs.past_runs.run_source import CHECKPOINT, PastRun, TaskEvent
+
+Tone = Literal["good", "bad", "warning", "neutral"]
+
+# A running batch writes a checkpoint per minute. After a longer silence the batch is lost, or its report is elsewhere.
+_SILENT_MS = 10 * 60_000
+_LOCAL = "LOCAL"
+_NO_EVENT = TaskEvent()
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """The verdict on a run.
+
+    ``evidence`` is None if the first sentence contains it.
+    """
+
+    text: str
+    evidence: str | None = None
+    tone: Tone
+
+
+def verdict_of(run: PastRun, now_ns: int) -> Verdict:
+    """Say what happened to a run."""
+    record, event = run.report.record, run.event or _NO_EVENT
+    name = _name(record)
+    status = known_status(record)
+    if status == "running":
+        return _running(run, name, now_ns)
+    if record.likely_out_of_memory:
+        return _out_of_memory(record, event, name)
+    if status == "success":
+        return Verdict(text=f"{name} succeeded{_duration(record, ' in ')}.", tone="good")
+    if status == "failure":
+        return _failure(run, event, name)
+    if status == "stopped":
+        return Verdict(text=f"{name} was stopped{_after(record)}.", evidence=_stop(record, event), tone="warning")
+    # The command may have run on when its profiler was killed, and the task after its last minute.
+    may_run = record.launch_type == _LOCAL or (is_sampled_each_minute(record) and record.finished_at is None)
+    text = f"The result of {name} is unknown." if may_run else f"{name} ended{_after(record)} with an unknown result."
+    return Verdict(text=text, evidence=_lost(run), tone="warning")
+
+
+def _running(run: PastRun, name: str, now_ns: int) -> Verdict:
+    seen_ns = parse_ns(run.report.time)
+    silent_ms = 0 if seen_ns is None else (now_ns - seen_ns) / NS_PER_MS
+    if silent_ms < _SILENT_MS:
+        return Verdict(
+            text=f"{name} is running{_duration(run.report.record, ', for ', ' so far')}.",
+            evidence="This is its last checkpoint: the numbers are not final.",
+            tone="neutral",
+        )
+    return Verdict(
+        text=f"{name} was running when it was last seen, {format_duration(silent_ms)} ago.",
+        evidence="Only checkpoints were found, and no report: the task was lost, or its report is in another place.",
+        tone="warning",
+    )
+
+
+def _out_of_memory(record: Record, event: TaskEvent, name: str) -> Verdict:
+    metrics = record.metrics
+    if known_status(record) == "success":
+        kills = record.memory_kills
+        count = "a process" if kills is None or kills.count == 1 else f"{kills.count} processes"
+        return Verdict(
+            text=f"{name} succeeded{_duration(record, ' in ')}, but ran out of memory.",
+            evidence=f"The kernel killed {count} for lack of memory: the result may be incomplete.",
+            tone="warning",
+        )
+    if event.out_of_memory and event.stopped_reason:
+        evidence = f"ECS reported: {event.stopped_reason.rstrip('.')}."
+    elif is_sampled_each_minute(record):
+        evidence = "ECS reported an OutOfMemoryError."
+    elif record.out_of_memory_evidence == "kernel-counter" or record.memory_kills is not None:
+        evidence = f"The kernel counted the kill{_at_peak(metrics)}."
+    else:
+        evidence = f"It was killed{_at_peak(metrics)}{_exit_in_brackets(record)}. No stop was requested."
+    return Verdict(text=f"{name} ran out of memory{_after(record)}.", evidence=evidence, tone="bad")
+
+
+def _failure(run: PastRun, event: TaskEvent, name: str) -> Verdict:
+    record = run.report.record
+    cause = _cause(event)
+    if record.exit_code is None:
+        text = f"{name} did not start." if record.started_at is None else f"{name} failed{_after(record)}."
+        return Verdict(text=text, evidence=cause or _lost(run), tone="bad")
+    if record.likely_out_of_memory is False and cause is None:
+        cause = _limit_not_reached(record.metrics)
+    return Verdict(
+        text=f"{name} failed with exit code {describe_exit_code(record.exit_code)}{_after(record)}.",
+        evidence=cause,
+        tone="bad",
+    )
+
+
+def _stop(record: Record, event: TaskEvent) -> str:
+    known = _cause(event)
+    if known is not None:
+        return known
+    if record.exit_code is None:
+        return "The task was stopped before the batch ended; the exit code was not seen."
+    if record.launch_type == _LOCAL:
+        return f"A signal asked it to stop, and it ended with exit code {describe_exit_code(record.exit_code)}."
+    return f"The task was stopped before the batch ended, with exit code {record.exit_code}."
+
+
+def _cause(event: TaskEvent) -> str | None:
+    """The cause in words and ECS's own reason."""
+    words = None if event.stop_category == "oom" else describe_cause(event.stop_category)
+    reason = (event.stopped_reason or "").rstrip(".")
+    if words and reason:
+        return f"{words}: {reason}."
+    return f"ECS reported: {reason}." if reason else f"{words}." if words else None
+
+
+def _lost(run: PastRun) -> str | None:
+    if is_sampled_each_minute(run.report.record):
+        is_ended = run.report.record.finished_at is not None
+        return "ECS reported no exit code." if is_ended else "Container Insights does not record how a task ends."
+    if run.line is None:
+        return "The run left no report: only what ECS reported is known."
+    if run.report.type == CHECKPOINT:
+        return "The run left no report: the numbers come from its last checkpoint."
+    if run.report.record.launch_type == _LOCAL:
+        return "The profiler did not see the end of the command."
+    return "The monitor did not see the end of the batch."
+
+
+def _limit_not_reached(metrics: Metrics) -> str | None:
+    """A sentence on the measurement. A runtime can end at its own lower limit, such as a heap size."""
+    used_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
+    if used_mb is None or not size_mb:
+        return None
+    share = "1 %" if used_mb < size_mb / 100 else format_percent(100 * used_mb / size_mb)
+    return f"The memory limit was not reached: at most {share} of {format_memory(size_mb)} was used."
+
+
+def _name(record: Record) -> str:
+    family = record.family or record.container.name or "The run"
+    return family if record.revision is None else f"{family}:{record.revision}"
+
+
+def _duration(record: Record, before: str, after: str = "") -> str:
+    """The run's duration between two texts; nothing if it is unknown."""
+    duration_ms = record.metrics.duration_ms
+    return "" if duration_ms is None else f"{before}{format_duration(duration_ms)}{after}"
+
+
+def _after(record: Record) -> str:
+    return _duration(record, " after ")
+
+
+def _at_peak(metrics: Metrics) -> str:
+    used_mb, size_mb = metrics.max_memory_used_mb, metrics.memory_size_mb
+    if used_mb is None:
+        return ""
+    of_size = f" of its {format_memory(size_mb)} ({format_percent(100 * used_mb / size_mb)})" if size_mb else ""
+    return f" at {format_memory(used_mb)}{of_size}"
+
+
+def _exit_in_brackets(record: Record) -> str:
+    return "" if record.exit_code is None else f", exit code {describe_exit_code(record.exit_code)}"

@@ -1,0 +1,274 @@
+"""The time series of a past run in columns, with steps of any length: from the history, the record or checkpoints.
+
+The history keeps it as JSON, one row for each step. The report page draws it. Moments and the curves of ``show`` need
+equal steps.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from operator import mul
+from typing import Any, TypeGuard
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from profiler.aggregation.statistics import MonotonicCounter
+from profiler.aggregation.time_series import RunSeries
+from profiler.core.optional_math import max_known, sum_known
+from profiler.core.timestamps import NS_PER_MS, parse_ns
+from profiler.record.record_model import Interval, Record, Report, Series
+from profiler.record.units import MIB, VCPU_DIGITS
+
+_GPU_DIGITS = 2
+# The fields of the first version are always written. Later fields are omitted from the end while they are None.
+_MIN_ROW_LENGTH = 3
+_MAX_EQUAL_STEPS = 1000
+
+Column = Sequence[float | None]
+
+
+class StepSeries(Struct, frozen=True, kw_only=True):
+    """The measurements of each step, which ends ``ends_ms`` after the start. An empty column was not measured.
+
+    CPU, GPU and Neuron utilization are means, memory is the maximum. Bytes are counted since the last step whose bytes
+    are known.
+    """
+
+    ends_ms: Sequence[int] = ()
+    vcpu_used: Column = ()
+    memory_mb: Column = ()
+    block_read_bytes: Sequence[int | None] = ()
+    block_write_bytes: Sequence[int | None] = ()
+    gpu_percent: Column = ()
+    gpu_memory_mb: Column = ()
+    neuron_percent: Column = ()
+
+
+class Point(Struct, frozen=True, kw_only=True, array_like=True):
+    """The usage in one step as the history keeps it. ``gpu_memory_bytes`` is the memory of all GPUs together.
+
+    The fields are stored in this order. A new field comes last, with None as its default.
+    """
+
+    elapsed_ms: int
+    vcpu_used: float | None
+    memory_used_bytes: int | None
+    block_read_bytes: int | None = None
+    block_write_bytes: int | None = None
+    gpu_percent: float | None = None
+    gpu_memory_bytes: int | None = None
+
+
+_encoder = msgspec.json.Encoder()
+
+
+@cache
+def _decoder() -> msgspec.json.Decoder[tuple[Point, ...]]:
+    """The decoder. It is slow to make, so it is not made during a measured run."""
+    return msgspec.json.Decoder(tuple[Point, ...])
+
+
+def encode_points(points: Iterable[Point]) -> bytes:
+    """Points as JSON, such as ``[[1000,0.5,1048576],[2000,null,1048576,4096,0]]``."""
+    return _encoder.encode([_row(point) for point in points])
+
+
+def _row(point: Point) -> tuple[float | int | None, ...]:
+    row: tuple[float | int | None, ...] = astuple(point)
+    length = len(row)
+    while length > _MIN_ROW_LENGTH and row[length - 1] is None:
+        length -= 1
+    return row[:length]
+
+
+def points_of(series: RunSeries, duration_ms: float | None) -> tuple[Point, ...]:
+    """The points of a run; the last one ends with the run, if its duration is known."""
+    points, before_ms = [], 0.0
+    for end_ns, vcpu_used, memory_bytes, read_bytes, write_bytes, gpu_percent, gpus_bytes in series.steps():
+        end_ms = end_ns / NS_PER_MS
+        known_end_ms = end_ms if duration_ms is None else min(end_ms, max(duration_ms, before_ms))
+        points.append(
+            Point(
+                elapsed_ms=round(known_end_ms),
+                vcpu_used=None if vcpu_used is None else round(vcpu_used, VCPU_DIGITS),
+                memory_used_bytes=memory_bytes,
+                block_read_bytes=read_bytes,
+                block_write_bytes=write_bytes,
+                gpu_percent=None if gpu_percent is None else round(gpu_percent, _GPU_DIGITS),
+                gpu_memory_bytes=None if gpus_bytes is None else round(gpus_bytes),
+            )
+        )
+        before_ms = end_ms
+    return tuple(points)
+
+
+def decode_points(text: bytes) -> StepSeries:
+    """The series in the history's JSON. Raises ``msgspec.DecodeError`` if the text has another format."""
+    points = _decoder().decode(text)
+    return StepSeries(
+        ends_ms=[point.elapsed_ms for point in points],
+        vcpu_used=[point.vcpu_used for point in points],
+        memory_mb=[_megabytes(point.memory_used_bytes) for point in points],
+        block_read_bytes=[point.block_read_bytes for point in points],
+        block_write_bytes=[point.block_write_bytes for point in points],
+        gpu_percent=[point.gpu_percent for point in points],
+        gpu_memory_mb=[_megabytes(point.gpu_memory_bytes) for point in points],
+    )
+
+
+def _megabytes(size_bytes: int | None) -> float | None:
+    return None if size_bytes is None else size_bytes / MIB
+
+
+def steps_of_record(record: Record) -> StepSeries:
+    """The time series of the record. The devices' utilization is there, and no bytes."""
+    series = record.series
+    if series is None:
+        return StepSeries()
+    columns = {
+        "vcpu_used": series.vcpu_used or (),
+        "memory_mb": series.memory_used_mb or (),
+        "gpu_percent": series.gpu_utilization_percent or (),
+        "neuron_percent": series.neuron_utilization_percent or (),
+    }
+    length = max(map(len, columns.values()))
+    end_ms, step_ms = record.metrics.duration_ms or math.inf, series.step_ms
+    ends_ms = [(number + 1) * step_ms for number in range(length)]
+    padded: dict[str, Any] = {
+        name: (*values, *(None,) * (length - len(values))) for name, values in columns.items() if values
+    }
+    return StepSeries(
+        ends_ms=[
+            round(after_ms if after_ms <= end_ms else max(end_ms, number * step_ms))
+            for number, after_ms in enumerate(ends_ms)
+        ],
+        **padded,
+    )
+
+
+def steps_of_checkpoints(checkpoints: Iterable[Report]) -> StepSeries:
+    """The intervals of a run's checkpoints, in the order of time. Those without valid times are left out.
+
+    A time without a checkpoint, for example of a monitor that was restarted, is a step without measurements.
+    Read and written bytes are differences of the checkpoints' totals. GPUs are left out: a checkpoint has their means
+    over the whole run so far, not over its interval.
+    """
+    by_time: dict[int, Report] = {}
+    for checkpoint in checkpoints:
+        elapsed_ms = _elapsed_ms(checkpoint, (checkpoint.record.interval or Interval()).finished_at or checkpoint.time)
+        if elapsed_ms is not None:
+            by_time[elapsed_ms] = checkpoint
+    read_bytes, write_bytes = MonotonicCounter(), MonotonicCounter()
+    ends_ms: list[int] = []
+    vcpu: list[float | None] = []
+    memory: list[float | None] = []
+    read: list[int | None] = []
+    written: list[int | None] = []
+    for elapsed_ms, checkpoint in sorted(by_time.items(), key=lambda item: item[0]):
+        metrics, interval = checkpoint.record.metrics, checkpoint.record.interval or Interval()
+        begun_ms = _elapsed_ms(checkpoint, interval.started_at)
+        if begun_ms is not None and (ends_ms[-1] if ends_ms else 0) < begun_ms < elapsed_ms:
+            ends_ms.append(begun_ms)
+            for column in (vcpu, memory, read, written):
+                column.append(None)
+        used = interval.memory_used_mb
+        ends_ms.append(elapsed_ms)
+        vcpu.append(_vcpu_used(interval, metrics.vcpu_size))
+        memory.append(None if used is None else used.max if used.max is not None else used.avg)
+        read.append(_growth(read_bytes, metrics.block_read_bytes))
+        written.append(_growth(write_bytes, metrics.block_write_bytes))
+    return StepSeries(
+        ends_ms=ends_ms, vcpu_used=vcpu, memory_mb=memory, block_read_bytes=read, block_write_bytes=written
+    )
+
+
+def _elapsed_ms(checkpoint: Report, time: str | None) -> int | None:
+    """A time in milliseconds after the run's start."""
+    start_ns, at_ns = parse_ns(checkpoint.record.started_at), parse_ns(time)
+    if start_ns is None or at_ns is None or at_ns < start_ns:
+        return None
+    return (at_ns - start_ns) // NS_PER_MS
+
+
+def _vcpu_used(interval: Interval, vcpu_size: float | None) -> float | None:
+    if interval.vcpu_used is not None and interval.vcpu_used.avg is not None:
+        return interval.vcpu_used.avg
+    percent = interval.cpu_utilization_percent
+    return None if percent is None or percent.avg is None or vcpu_size is None else percent.avg * vcpu_size / 100
+
+
+def _growth(counter: MonotonicCounter, total_bytes: int | None) -> int | None:
+    """The growth since the last known total, which is 0 at the start of the container."""
+    if total_bytes is None:
+        return None
+    growth_bytes = counter.add(total_bytes)
+    return total_bytes if growth_bytes is None else growth_bytes
+
+
+def with_equal_steps(steps: StepSeries, started_at: str) -> Series | None:
+    """CPU and memory in equal steps, the shortest of the series; None without steps. Holes stay holes."""
+    ends_ms = (0, *steps.ends_ms)
+    if ends_ms[-1] <= 0:
+        return None
+    lengths_ms = [end - start for start, end in pairwise(ends_ms) if end > start]
+    step_ms = max(min(lengths_ms), ends_ms[-1] // _MAX_EQUAL_STEPS, 1)
+    length = -(-ends_ms[-1] // step_ms)
+    vcpu: list[float | None] = [None] * length
+    memory: list[float | None] = [None] * length
+    unknown: Column = (None,) * len(steps.ends_ms)
+    values = zip(steps.vcpu_used or unknown, steps.memory_mb or unknown, strict=True)
+    for (start_ms, end_ms), (vcpu_used, memory_mb) in zip(pairwise(ends_ms), values, strict=True):
+        for number in range(start_ms // step_ms, min(-(-end_ms // step_ms), length)):
+            vcpu[number] = vcpu_used
+            memory[number] = max_known(memory[number], memory_mb)
+    return Series(started_at=started_at, step_ms=step_ms, vcpu_used=tuple(vcpu), memory_used_mb=tuple(memory))
+
+
+def downsample(steps: StepSeries, max_steps: int) -> StepSeries:
+    """Merge neighbouring steps to at most ``max_steps``: averages, maximum of memory, sum of bytes."""
+    count = len(steps.ends_ms)
+    size = -(-count // max_steps)
+    if size <= 1:
+        return steps
+    parts = [slice(first, first + size) for first in range(0, count, size)]
+    lengths_ms = [max(end - start, 0) for start, end in pairwise((0, *steps.ends_ms))]
+    merged: dict[str, Any] = {
+        name: [merge(column[part], lengths_ms[part]) for part in parts]
+        for name, merge in _MERGES.items()
+        if (column := getattr(steps, name)) and column.count(None) < count
+    }
+    return StepSeries(ends_ms=[steps.ends_ms[part][-1] for part in parts], **merged)
+
+
+def _all_known(values: Column) -> TypeGuard[Sequence[float]]:
+    return None not in values
+
+
+def _average(values: Column, lengths_ms: Sequence[int]) -> float | None:
+    if not _all_known(values):
+        known = [(value, length) for value, length in zip(values, lengths_ms, strict=True) if value is not None]
+        return _average([value for value, _ in known], [length for _, length in known])
+    total_ms = sum(lengths_ms)
+    return sum(map(mul, values, lengths_ms)) / total_ms if total_ms else None
+
+
+def _largest(values: Column, _: Sequence[int]) -> float | None:
+    return max(values) if _all_known(values) else max_known(*values)
+
+
+def _sum(values: Column, _: Sequence[int]) -> float | None:
+    return sum(values) if _all_known(values) else sum_known(*values)
+
+
+_MERGES: Mapping[str, Callable[[Column, Sequence[int]], float | None]] = {
+    "vcpu_used": _average,
+    "memory_mb": _largest,
+    "block_read_bytes": _sum,
+    "block_write_bytes": _sum,
+    "gpu_percent": _average,
+    "gpu_memory_mb": _largest,
+    "neuron_percent": _average,
+}

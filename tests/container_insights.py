@@ -1,0 +1,180 @@
+"""Container Insights: what ECS writes of a task each minute and at its end, and CloudWatch Logs that returns it."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+from profiler.core.timestamps import NS_PER_MS, format_ms
+from tests.http_server import FakeHttpServer
+
+ACCOUNT, REGION = "111122223333", "us-east-1"
+MINUTE_MS = 60_000
+_KINDS = re.compile(r'\$\.(?:detail\.)?(Type|lastStatus) = "(\w+)"')
+
+
+def performance(cluster: str = "jobs") -> str:
+    """The group of the performance log events."""
+    return f"/aws/ecs/containerinsights/{cluster}/performance"
+
+
+def lifecycle(cluster: str = "jobs") -> str:
+    """The group of ECS's events."""
+    return f"/aws/events/ecs/containerinsights/{cluster}/performance"
+
+
+def task_minute(
+    end_ms: int,
+    started_ms: int,
+    *,
+    cpu: float = 512,
+    memory: float = 1000,
+    size: tuple[int, int] = (1024, 4096),
+    **own: Any,
+) -> dict[str, Any]:
+    """The event of a task on Fargate for the minute that ends at ``end_ms``, with the fields that AWS documents.
+
+    ``own`` replaces fields; None leaves them out.
+    """
+    event = {
+        "Version": "0",
+        "Type": "Task",
+        "TaskId": "0123456789abcdef0123456789abcdef",
+        "TaskDefinitionFamily": "nightly-etl",
+        "TaskDefinitionRevision": "26",
+        "ClusterName": "jobs",
+        "AccountID": ACCOUNT,
+        "Region": REGION,
+        "AvailabilityZone": f"{REGION}a",
+        "KnownStatus": "RUNNING",
+        "LaunchType": "FARGATE",
+        "PullStartedAt": started_ms - 20_000,
+        "PullStoppedAt": started_ms - 2_000,
+        "CreatedAt": started_ms - 40_000,
+        "StartedAt": started_ms,
+        "Timestamp": end_ms,
+        "CpuUtilized": cpu,
+        "CpuReserved": float(size[0]),
+        "MemoryUtilized": memory,
+        "MemoryReserved": size[1],
+        "StorageReadBytes": 1_000 * (end_ms - started_ms),
+        "StorageWriteBytes": 0,
+        "NetworkRxBytes": 600,
+        "NetworkRxPackets": 3_125_725,
+        "NetworkTxBytes": 60,
+        "NetworkTxPackets": 3_039_639,
+        "EphemeralStorageUtilized": 1.07,
+        "EphemeralStorageReserved": 21.47,
+    }
+    return {name: value for name, value in (event | own).items() if value is not None}
+
+
+def container_minute(of: Mapping[str, Any], name: str = "batch", image: str = "etl:26") -> dict[str, Any]:
+    """The event of a container of a task for the same minute."""
+    kept = ("TaskId", "TaskDefinitionFamily", "TaskDefinitionRevision", "ServiceName", "ClusterName", "Timestamp")
+    shared = {field: of[field] for field in kept if field in of}
+    return {"Type": "Container", "ContainerName": name, "Image": image, **shared, "CpuUtilized": 1, "MemoryUtilized": 1}
+
+
+def minutes(started_ms: int, count: int, **own: Any) -> list[dict[str, Any]]:
+    """The events of a task and its batch at the ``count`` whole minutes after its start."""
+    first_ms = (started_ms // MINUTE_MS + 1) * MINUTE_MS
+    tasks = [task_minute(first_ms + number * MINUTE_MS, started_ms, **own) for number in range(count)]
+    return [event for task in tasks for event in (task, container_minute(task))]
+
+
+def stopped(
+    of: Mapping[str, Any], finished_ms: int, *containers: Mapping[str, Any], architecture: str = "x86_64", **own: Any
+) -> dict[str, Any]:
+    """The event of a stopped task, as EventBridge has it; by default its batch exited with 0."""
+    cluster, task = of["ClusterName"], of["TaskId"]
+    batch = {"name": "batch", "image": "etl:26", "lastStatus": "STOPPED", "exitCode": 0}
+    arn = f"arn:aws:ecs:{REGION}:{ACCOUNT}"
+    family = f"{of['TaskDefinitionFamily']}:{of['TaskDefinitionRevision']}"
+    detail = {
+        "taskArn": f"{arn}:task/{cluster}/{task}",
+        "clusterArn": f"{arn}:cluster/{cluster}",
+        "taskDefinitionArn": f"{arn}:task-definition/{family}",
+        "attributes": [{"name": "ecs.cpu-architecture", "value": architecture}],
+        "lastStatus": "STOPPED",
+        "desiredStatus": "STOPPED",
+        "launchType": "FARGATE",
+        "group": f"family:{family}",
+        "startedBy": "chronos-schedule/nightly",
+        "stopCode": "EssentialContainerExited",
+        "stoppedReason": "Essential container in task exited",
+        "startedAt": format_ms(of["StartedAt"] * NS_PER_MS),
+        "executionStoppedAt": format_ms(finished_ms * NS_PER_MS),
+        "stoppedAt": format_ms((finished_ms + 20_000) * NS_PER_MS),
+        "containers": [*containers] or [batch],
+    }
+    kept = {name: value for name, value in (detail | own).items() if value is not None}
+    return {"detail-type": "ECS Task State Change", "account": ACCOUNT, "region": REGION, "detail": kept}
+
+
+class PlayedLogs(FakeHttpServer):
+    """FilterLogEvents and ListClusters. Each page has few events, and every other page is empty.
+
+    Attributes:
+        groups: The events of each log group with their times. Other groups do not exist.
+        refused: The groups that may not be read.
+        throttled: The groups whose reading is throttled after the first page.
+        operations: What was called.
+    """
+
+    def __init__(self, *clusters: str) -> None:
+        super().__init__()
+        self.clusters = clusters
+        self.groups: dict[str, list[tuple[int, str]]] = {}
+        self.refused: set[str] = set()
+        self.throttled: set[str] = set()
+        self.operations: set[str] = set()
+        self.page_size = 40
+
+    def put(self, group: str, events: Sequence[Mapping[str, Any] | str], at_ms: int = 0) -> None:
+        """Add events: at ``at_ms``, else at their own time."""
+        for event in events:
+            text = event if isinstance(event, str) else json.dumps(event)
+            moment = at_ms if isinstance(event, str) else int(event.get("Timestamp", at_ms))
+            self.groups.setdefault(group, []).append((moment, text))
+
+    def environment(self) -> dict[str, str]:
+        """The variables with which boto3 reaches this server."""
+        keys = {"AWS_ACCESS_KEY_ID": "testing", "AWS_SECRET_ACCESS_KEY": "testing"}
+        return keys | {"AWS_ENDPOINT_URL": self.url, "AWS_REGION": REGION, "TZ": "UTC", "AWS_MAX_ATTEMPTS": "3"}
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        """Answer as the services do."""
+        operation = request.headers["X-Amz-Target"].rpartition(".")[2]
+        self.operations.add(operation)
+        if operation == "ListClusters":
+            arns = [f"arn:aws:ecs:{REGION}:{ACCOUNT}:cluster/{cluster}" for cluster in self.clusters]
+            return _answered(200, {"clusterArns": arns})
+        if operation != "FilterLogEvents":
+            return _answered(400, {"__type": "AccessDeniedException", "message": f"not allowed: {operation}"})
+        asked = json.loads(body)
+        group, (token, _, kind) = asked["logGroupName"], asked.get("nextToken", "0/full").partition("/")
+        for code, groups in (
+            ("AccessDeniedException", self.refused),
+            ("ResourceNotFoundException", {group} - {*self.groups}),
+        ):
+            if group in groups:
+                return _answered(400, {"__type": code, "message": "The specified log group cannot be read."})
+        if group in self.throttled and token != "0":
+            return _answered(400, {"__type": "ThrottlingException", "message": "Rate exceeded"})
+        conditions = [f'"{name}": "{value}"' for name, value in _KINDS.findall(asked.get("filterPattern", ""))]
+        found = [
+            {"timestamp": moment, "message": text, "logStreamName": "FargateTelemetry-2681"}
+            for moment, text in sorted(self.groups[group])
+            if asked["startTime"] <= moment <= asked["endTime"] and all(one in text for one in conditions)
+        ]
+        if kind == "full":
+            return _answered(200, {"events": [], "nextToken": f"{token}/events"})
+        end = int(token) + self.page_size
+        more = {"nextToken": f"{end}/full"} if end < len(found) else {}
+        return _answered(200, {"events": found[int(token) : end], **more})
+
+
+def _answered(status: int, document: Mapping[str, Any]) -> tuple[int, dict[str, str], bytes]:
+    return status, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(document).encode()

@@ -1,0 +1,237 @@
+"""``--container-insights``: what the reading commands make of the events that CloudWatch Logs returns."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from profiler.record.record_model import Record, decode
+from tests.command_line import run_here
+from tests.container_insights import MINUTE_MS, PlayedLogs, container_minute, lifecycle, minutes, performance, stopped
+
+# Half a minute into a minute, some hours ago.
+START_MS = (time.time_ns() // 60_000_000_000 - 300) * MINUTE_MS + 30_000
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def logs() -> Iterator[PlayedLogs]:
+    logs = PlayedLogs("jobs", "jobs-old", "web")
+    yield logs
+    logs.close()
+
+
+def run(logs: PlayedLogs, *words: str, cluster: str = "jobs") -> Any:
+    return run_here(logs.environment(), *words, "--container-insights", cluster)
+
+
+def records(logs: PlayedLogs, *words: str) -> list[Record]:
+    done = run(logs, "history", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    return [decode(line).record for line in done.stdout.splitlines()]
+
+
+def test_a_task_becomes_a_run(logs: PlayedLogs) -> None:
+    """Half a minute of the first minute, a lost one, one that came twice, numbers that are texts."""
+    events = minutes(START_MS, 12, cpu=512)
+    lost = {4, 5}
+    events[8] |= {"CpuUtilized": "1024", "MemoryUtilized": "3000"}
+    events[0] |= {"CpuUtilized": -1, "LaunchType": None}
+    logs.put(performance(), [event for place, event in enumerate(events) if place not in lost])
+    logs.put(performance(), [events[8], '{"Type": "Task"', "Task"], START_MS)
+    logs.put(performance(), [events[0] | {"Timestamp": 1e18}, events[0] | {"Timestamp": 0}])
+    (found,) = records(logs)
+    assert (found.family, found.revision, found.container.name, found.cluster) == ("nightly-etl", "26", "batch", "jobs")
+    assert (found.status, found.finished_at, found.likely_out_of_memory) == ("unknown", None, None)
+    metrics = found.metrics
+    assert metrics.duration_ms == 12 * MINUTE_MS
+    assert metrics.cpu_seconds == 9 * 30 + 60  # without the first half minute and the lost minute
+    assert (metrics.max_memory_used_mb, metrics.memory_size_mb, metrics.vcpu_size) == (3000, 4096, 1)
+    assert metrics.network_rx_bytes == 600 * (30 + 10 * 60)
+    assert metrics.block_read_bytes == 1_000 * (11 * MINUTE_MS + 30_000)
+    assert (metrics.ephemeral_storage_size_mb, metrics.init_duration_ms) == (20480, 20_000)
+    assert metrics.vcpu_saturated_percent == round(100 / 10, 3)
+    assert metrics.slowdown_at_vcpu is not None
+    assert found.series is not None
+    assert found.series.step_ms == MINUTE_MS
+    assert found.series.vcpu_used == (None, 0.5, None, 0.5, 1.0, *[0.5] * 7)
+    assert found.series.memory_used_mb == (1000, 1000, None, 1000, 3000, *[1000] * 7)
+    assert found.sampling is not None
+    assert (found.sampling.interval_ms, found.sampling.sources) == (MINUTE_MS, ("container-insights",))
+    assert found.cost is not None
+    assert "X86_64 (assumed)" in (found.cost.price_basis or "")
+    assert found.recommendation is not None
+    assert logs.operations == {"FilterLogEvents"}
+
+
+def test_an_event_of_ecs_brings_the_end(logs: PlayedLogs) -> None:
+    events = minutes(START_MS, 3)
+    killed = {"name": "batch", "exitCode": 137, "reason": "OutOfMemoryError: Container killed due to memory usage"}
+    monitor = {"name": "task-monitor", "exitCode": 0}
+    logs.put(performance(), events)
+    end = stopped(
+        events[0], START_MS + 100_000, killed, monitor, architecture="arm64", capacityProviderName="FARGATE_SPOT"
+    )
+    logs.put(lifecycle(), [end, end | {"detail": end["detail"] | {"lastStatus": "RUNNING"}}], START_MS + 120_000)
+    (found,) = records(logs)
+    assert (found.status, found.exit_code, found.likely_out_of_memory) == ("failure", 137, True)
+    assert (found.metrics.duration_ms, found.metrics.billed_duration_ms) == (100_000, 120_000)
+    assert found.metrics.cpu_seconds == 50  # the last event's minute began before the end
+    assert found.cpu_architecture == "ARM64"
+    assert found.cost is not None
+    assert "assumed" not in (found.cost.price_basis or "")
+    assert "FARGATE_SPOT" in (found.cost.price_basis or "")
+    shown = run(logs, "show", found.task_id[:8])
+    assert "ran out of memory after 1m 40s" in shown.stdout
+    assert "ECS reported: OutOfMemoryError" in shown.stdout
+    assert "sampled each minute" in shown.stdout
+
+
+def test_an_unknown_end_is_called_so(logs: PlayedLogs) -> None:
+    logs.put(performance(), minutes(START_MS, 12, LaunchType=None))
+    shown = run(logs, "show").stdout
+    assert "The result of nightly-etl:26 is unknown.\n  Container Insights does not record how a task ends." in shown
+    assert "monitor" not in shown
+    assert "cost" not in shown
+
+
+def test_several_containers_and_137_alone(logs: PlayedLogs) -> None:
+    """Neither is the batch: the family names the run, and an exit code is no reason."""
+    events = minutes(START_MS, 3)
+    others = [container_minute(event, name) for event in events[::2] for name in ("helper", "task-monitor")]
+    logs.put(performance(), [*events, *others])
+    assert records(logs)[0].container.name == "nightly-etl"
+    both = ({"name": "batch", "exitCode": 137}, {"name": "helper", "exitCode": 1})
+    logs.put(lifecycle(), [stopped(events[0], START_MS + 100_000, *both)], START_MS + 120_000)
+    (found,) = records(logs)
+    assert (found.container.name, found.status, found.exit_code) == ("nightly-etl", "failure", 1)
+    assert found.likely_out_of_memory is None
+
+
+def test_a_run_is_chosen_by_its_start_and_read_as_a_whole(logs: PlayedLogs) -> None:
+    for number in range(3):
+        start_ms = START_MS - number * DAY_MS
+        logs.put(performance(), minutes(start_ms, 30, TaskId=f"{number}" * 32))
+    until = ("--until", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_MS // 1000 + 60)))
+    whole = records(logs, "--since", "3d", *until)
+    assert [one.metrics.duration_ms for one in whole] == [30 * MINUTE_MS] * 3
+    since = ("--since", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(START_MS // 1000 - DAY_MS // 1000 + 60)))
+    assert [one.task_id[0] for one in records(logs, *since)] == ["0"]
+
+
+def test_tasks_of_services_count_only_on_request(logs: PlayedLogs) -> None:
+    logs.put(performance(), minutes(START_MS, 12, TaskId="a" * 32, ServiceName="api"))
+    grouped = minutes(START_MS, 12, TaskId="b" * 32)
+    logs.put(performance(), grouped)
+    logs.put(lifecycle(), [stopped(grouped[0], START_MS + 700_000, group="service:api")], START_MS + 700_000)
+    done = run(logs, "recommend")
+    assert done.returncode == 1
+    assert "Container Insights of jobs has only 2 tasks of services: --services includes them." in done.stderr
+    assert len(records(logs, "--services")) == 2
+    assert run_here({}, "history", "--services").returncode == 2
+
+
+def test_runs_that_no_minute_caught_are_counted(logs: PlayedLogs) -> None:
+    logs.put(performance(), minutes(START_MS, 12))
+    short = [stopped(minutes(START_MS, 1, TaskId=f"{number:032}")[0], START_MS + 20_000) for number in range(4)]
+    short[2]["detail"]["group"] = "service:api"
+    del short[3]["detail"]["startedAt"]
+    logs.put(lifecycle(), short, START_MS + 60_000)
+    done = run(logs, "recommend")
+    assert "Container Insights of jobs: 2 runs shorter than a minute have no values." in done.stderr
+    assert "no values" not in run(logs, "recommend", "other").stderr
+
+
+def test_clusters_by_names_and_globs(logs: PlayedLogs) -> None:
+    logs.put(performance(), minutes(START_MS, 12))
+    done = run_here(
+        logs.environment(), "recommend", *(word for name in ("job*", "x*") for word in ("--container-insights", name))
+    )
+    assert done.returncode == 0
+    assert "No ECS cluster matches 'x*'" in done.stderr
+    assert "Container Insights is off for jobs-old: " in done.stderr
+    assert logs.operations == {"FilterLogEvents", "ListClusters"}
+    for glob, sentence in (("x*", "No ECS cluster matches 'x*'"), ("web", "Container Insights is off for web")):
+        done = run(logs, "history", cluster=glob)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert sentence in done.stderr
+
+
+def test_what_may_not_be_read(logs: PlayedLogs) -> None:
+    logs.page_size = 5
+    events = minutes(START_MS, 12)
+    logs.put(performance(), events)
+    logs.put(lifecycle(), [stopped(events[0], START_MS + 700_000)], START_MS + 700_000)
+    logs.refused = {lifecycle()}
+    done = run(logs, "history")
+    assert done.returncode == 0
+    assert f"{lifecycle()} cannot be read: AWS refused" in done.stderr
+    assert "How the runs of jobs ended is unknown." in done.stderr
+    logs.throttled = {performance()}
+    done = run(logs, "history")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "too many calls" in done.stderr
+    logs.refused = {performance()}
+    assert "allow logs:FilterLogEvents" in run(logs, "recommend").stderr
+
+
+def test_what_was_read_and_how_far_back_it_goes(logs: PlayedLogs) -> None:
+    logs.put(performance(), minutes(START_MS, 12))
+    done = run(logs, "recommend")
+    assert " read by FilterLogEvents, which is free; jobs back to " in done.stderr
+    retention = f"aws logs put-retention-policy --log-group-name {performance()} --retention-in-days 14"
+    assert retention in done.stderr
+    assert "retention" not in run(logs, "recommend", "--since", "12h").stderr
+    assert "retention" not in run(logs, "history").stderr
+
+
+def advice(logs: PlayedLogs, *words: str) -> dict[str, Any]:
+    done = run(logs, "recommend", "nightly-etl", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_advice_knows_that_minutes_hide_peaks(logs: PlayedLogs) -> None:
+    """1400 MB: 2 GB would hold 1.2 × as much, and not 1.5 ×."""
+    logs.put(performance(), minutes(START_MS, 12, memory=1400, size=(1024, 4096)))
+    found = advice(logs)
+    assert found["recommended"] == {"vcpu": 1, "memoryMB": 3072}
+    assert found["evidence"]["statsPeriodMs"] == MINUTE_MS
+    assert any("sampled each minute" in reason and "50 %" in reason for reason in found["reasons"])
+    assert advice(logs, "--memory-margin", "10")["recommended"] == {"vcpu": 1, "memoryMB": 3072}
+    assert advice(logs, "--memory-margin", "120")["recommended"] == {"vcpu": 1, "memoryMB": 4096}
+    table = run(logs, "recommend").stdout
+    assert table.startswith("Container Insights: runs were sampled each minute.")
+
+
+def test_runs_below_ten_minutes_keep_their_memory(logs: PlayedLogs) -> None:
+    logs.put(performance(), minutes(START_MS, 9, memory=100))
+    found = advice(logs)
+    assert found["recommended"]["memoryMB"] == 4096
+    assert any("10 minutes" in reason for reason in found["reasons"])
+    logs.put(performance(), minutes(START_MS - DAY_MS, 10, memory=50, TaskId="b" * 32))
+    found = advice(logs)
+    assert found["recommended"] == {"vcpu": 1, "memoryMB": 2048}
+    assert found["evidence"]["peakMB"] == 100
+    assert not any("10 minutes" in reason for reason in found["reasons"])
+
+
+def test_lines_in_a_file_give_the_same_advice(logs: PlayedLogs, tmp_path: Any) -> None:
+    for number in range(3):
+        logs.put(performance(), minutes(START_MS - number * DAY_MS, 9 + number, memory=1400, TaskId=f"{number}" * 32))
+    lines = run(logs, "history", "--json").stdout
+    (tmp_path / "runs.jsonl").write_text(lines)
+    done = run_here({}, "recommend", "nightly-etl", "--json", "--from", str(tmp_path / "runs.jsonl"))
+    assert json.loads(done.stdout) == advice(logs)
+
+
+@pytest.mark.parametrize("words", [("report", "-o", "-"), ("compare", "0", "1", "--json")])
+def test_the_other_commands_read_them_too(logs: PlayedLogs, words: tuple[str, ...]) -> None:
+    for number in range(2):
+        logs.put(performance(), minutes(START_MS - number * DAY_MS, 12, TaskId=f"{number}" * 32))
+    done = run(logs, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout

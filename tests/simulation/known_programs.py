@@ -1,0 +1,347 @@
+"""Programs whose phases are known, for the comparison with the time breakdown and the call stacks.
+
+    python known_programs.py TRUTH_FILE SERVER_PORT DISK_FILE PHASE:SECONDS …
+
+The file alone is the program: it uses only the standard library. A phase is one function. After each phase the program
+appends a JSON line to ``TRUTH_FILE``: when the phase began and ended, the CPU time of its processes, the time that they
+waited for a CPU, and, as a second witness, that for which the kernel saw any thread of the machine wait for one. The
+server at ``SERVER_PORT`` of the loopback interface (known_runs.py) answers after the number of seconds that
+it receives. ``DISK_FILE`` is read past the page cache.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import mmap
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+_BLOCK_BYTES = 1 << 19
+_MIN_GRAIN_SECONDS, _MAX_GRAIN_SECONDS = 0.02, 0.08
+_GROWTH_BYTES, _GROWTH_PAUSE_SECONDS = 1 << 20, 0.1
+_HOLD_SECONDS = 600
+_FIRST_OWN_ARGUMENT = 4
+_WORKERS, _WORKER_SECONDS = 32, 0.005
+_PRESSURE_FILE = Path("/proc/pressure/cpu")
+_START_TICKS = 19  # in /proc/self/stat, counted from the state
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the phases use: the port of the server, and the file that is read."""
+
+    port: int
+    disk_file: str
+
+
+# Runs for the seconds; returns the nanoseconds that other threads and processes of the phase waited for a CPU.
+Phase = Callable[[float, Surroundings], int]
+
+
+def cpu_wait_ns() -> int:
+    """How long the calling thread has waited for a CPU."""
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1])
+
+
+def _pressure_seconds() -> float | None:
+    """How long some thread of the machine has waited for a CPU, as the kernel counts it; None if it does not."""
+    if not _PRESSURE_FILE.exists():
+        return None
+    some, _, _ = _PRESSURE_FILE.read_text().partition("\n")
+    return int(some.rpartition("total=")[2]) / 1e6
+
+
+def _cpu_seconds() -> float:
+    usage = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(used.ru_utime + used.ru_stime for used in usage)
+
+
+def _spin(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        sum(range(1000))
+
+
+def compute(seconds: float, _: Surroundings) -> int:
+    """One thread computes."""
+    _spin(seconds)
+    return 0
+
+
+def compute_half(seconds: float, _: Surroundings) -> int:
+    """Half the time one thread computes, half the time it sleeps. A period would coincide with that of the samples."""
+    until, randomness = time.monotonic() + seconds, random.Random(1)
+    while time.monotonic() < until:
+        _spin(randomness.uniform(_MIN_GRAIN_SECONDS, _MAX_GRAIN_SECONDS))
+        time.sleep(randomness.uniform(_MIN_GRAIN_SECONDS, _MAX_GRAIN_SECONDS))
+    return 0
+
+
+def _ask(seconds: float, port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.settimeout(None)
+    connection.sendall(f"{seconds}\n".encode())
+    return connection
+
+
+def receive(seconds: float, surroundings: Surroundings) -> int:
+    """Wait in recv for an answer."""
+    with _ask(seconds, surroundings.port) as connection:
+        connection.recv(1)
+    return 0
+
+
+def receive_with_timeout(seconds: float, surroundings: Surroundings) -> int:
+    """Wait in poll for an answer, as every client with a timeout does."""
+    with _ask(seconds, surroundings.port) as connection:
+        connection.settimeout(_HOLD_SECONDS)
+        connection.recv(1)
+    return 0
+
+
+def receive_in_event_loop(seconds: float, surroundings: Surroundings) -> int:
+    """Wait in epoll for an answer."""
+
+    async def read() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", surroundings.port)
+        writer.write(f"{seconds}\n".encode())
+        await reader.read(1)
+        writer.close()
+
+    asyncio.run(read())
+    return 0
+
+
+def read_disk(seconds: float, surroundings: Surroundings) -> int:
+    """Read blocks past the page cache."""
+    descriptor = os.open(surroundings.disk_file, os.O_RDONLY | os.O_DIRECT)
+    blocks = os.fstat(descriptor).st_size // _BLOCK_BYTES
+    until = time.monotonic() + seconds
+    with mmap.mmap(-1, _BLOCK_BYTES) as buffer:
+        for number in itertools.count():
+            os.preadv(descriptor, [buffer], number % blocks * _BLOCK_BYTES)
+            if time.monotonic() >= until:
+                break
+    os.close(descriptor)
+    return 0
+
+
+def wait_for_lock(seconds: float, _: Surroundings) -> int:
+    """Wait for a lock that nothing releases."""
+    lock = threading.Lock()
+    lock.acquire()
+    lock.acquire(timeout=seconds)
+    return 0
+
+
+def sleep(seconds: float, _: Surroundings) -> int:
+    """Sleep."""
+    time.sleep(seconds)
+    return 0
+
+
+class _AlarmError(Exception):
+    pass
+
+
+def _raise_alarm(*_: object) -> None:
+    raise _AlarmError
+
+
+def read_pipe(seconds: float, _: Surroundings) -> int:
+    """Wait for a pipe into which nothing writes."""
+    reader, writer = os.pipe()
+    signal.signal(signal.SIGALRM, _raise_alarm)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    with contextlib.suppress(_AlarmError):
+        os.read(reader, 1)
+    os.close(reader)
+    os.close(writer)
+    return 0
+
+
+def pause(seconds: float, _: Surroundings) -> int:
+    """Wait for a signal, which counts as other."""
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.pause()
+    return 0
+
+
+def run_child(seconds: float, surroundings: Surroundings) -> int:
+    """Wait for a program that shows no known kind."""
+    command = [sys.executable, __file__, os.devnull, str(surroundings.port), surroundings.disk_file, f"pause:{seconds}"]
+    subprocess.run(command, check=True)
+    return 0
+
+
+def _in_thread(phase: Phase, seconds: float, surroundings: Surroundings, waits: list[int]) -> threading.Thread:
+    def work() -> None:
+        phase(seconds, surroundings)
+        waits.append(cpu_wait_ns())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def threads_of_many_kinds(seconds: float, surroundings: Surroundings) -> int:
+    """A thread receives, one sleeps, one waits for a lock, and the main thread for all of them."""
+    waits: list[int] = []
+    phases = (receive, sleep, wait_for_lock)
+    for thread in [_in_thread(phase, seconds, surroundings, waits) for phase in phases]:
+        thread.join()
+    return sum(waits)
+
+
+def _in_processes(works: Sequence[Callable[[], object]]) -> list[Any]:
+    """Run each in a process of its own. Returns what they return."""
+    reader, writer = os.pipe()
+    children = []
+    for work in works:
+        pid = os.fork()
+        if pid == 0:
+            os.write(writer, f"{json.dumps(work())}\n".encode())
+            os._exit(0)
+        children.append(pid)
+    for pid in children:
+        os.waitpid(pid, 0)
+    os.close(writer)
+    with os.fdopen(reader) as lines:
+        return [json.loads(line) for line in lines]
+
+
+def _phases_in_processes(phases: Sequence[Phase], seconds: float, surroundings: Surroundings) -> int:
+    def work(phase: Phase) -> int:
+        phase(seconds, surroundings)
+        return cpu_wait_ns()
+
+    return sum(_in_processes([partial(work, phase) for phase in phases]))
+
+
+def processes_of_many_kinds(seconds: float, surroundings: Surroundings) -> int:
+    """A process receives, one sleeps, one waits for a signal, and their parent for all of them."""
+    return _phases_in_processes((receive, sleep, pause), seconds, surroundings)
+
+
+def sleeping_processes(seconds: float, surroundings: Surroundings) -> int:
+    """Eight processes sleep; their parent waits for them."""
+    return _phases_in_processes((sleep,) * 8, seconds, surroundings)
+
+
+def computing_process(seconds: float, surroundings: Surroundings) -> int:
+    """A process computes and one receives."""
+    return _phases_in_processes((compute, receive), seconds, surroundings)
+
+
+def _herd(threads: int, seconds: float, _: Surroundings) -> int:
+    """Threads that wake together once a second. The time until the last of them runs, less their CPU time, is waited.
+
+    They pass on Python's lock only when they sleep: threads that wait for it would wake again and again.
+    """
+    sys.setswitchinterval(_HOLD_SECONDS)
+    began, cpu_before = time.monotonic(), _cpu_seconds()
+    late: dict[int, float] = {}
+
+    def work() -> None:
+        for number in range(1, int(seconds)):
+            time.sleep(max(began + number - time.monotonic(), 0))
+            late[number] = max(late.get(number, 0), time.monotonic() - began - number)
+
+    started = [threading.Thread(target=work) for _ in range(threads)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+    _sleep_until(began + seconds)
+    return max(round(1e9 * (sum(late.values()) - _cpu_seconds() + cpu_before)), 0)
+
+
+def _sleep_until(moment: float) -> None:
+    time.sleep(max(moment - time.monotonic(), 0))
+
+
+def _compute_together(began: float, seconds: float) -> list[int]:
+    waits = []
+    for number in range(1, int(seconds)):
+        _sleep_until(began + number)
+        before_ns, until = cpu_wait_ns(), time.process_time() + _WORKER_SECONDS
+        while time.process_time() < until:
+            sum(range(1000))
+        waits.append(cpu_wait_ns() - before_ns)
+    return waits
+
+
+def pool_of_32(seconds: float, _: Surroundings) -> int:
+    """32 processes compute together for a moment once a second. In each, the longest wait of a process counts."""
+    began = time.monotonic()
+    waits_of_all = _in_processes([partial(_compute_together, began, seconds)] * _WORKERS)
+    _sleep_until(began + seconds)
+    return sum(map(max, zip(*waits_of_all, strict=True)))
+
+
+def grow(_: float, __: Surroundings) -> int:
+    """Use more memory until something kills the process."""
+    kept = []
+    while True:
+        kept.append(b"x" * _GROWTH_BYTES)
+        time.sleep(_GROWTH_PAUSE_SECONDS)
+
+
+_FUNCTIONS: tuple[Phase, ...] = (
+    *(compute, compute_half, receive, receive_with_timeout, receive_in_event_loop, read_disk, wait_for_lock, sleep),
+    *(read_pipe, pause, run_child, threads_of_many_kinds, processes_of_many_kinds, sleeping_processes),
+    *(computing_process, pool_of_32, grow),
+)
+PHASES: dict[str, Phase] = {
+    **{phase.__name__: phase for phase in _FUNCTIONS},
+    **{f"herd_{threads}": partial(_herd, threads) for threads in (128, 300, 600, 2400)},
+}
+
+
+def _start() -> dict[str, object]:
+    """The time from the start of the process until now as a phase of its own."""
+    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[_START_TICKS])
+    age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - round(1e9 * ticks / os.sysconf("SC_CLK_TCK"))
+    now_ns, times = time.time_ns(), {"cpu_seconds": _cpu_seconds(), "wait_seconds": cpu_wait_ns() / 1e9}
+    return {"phase": "start", "began_ns": now_ns - age_ns, "ended_ns": now_ns, **times}
+
+
+def main() -> None:
+    """Run the phases one after the other."""
+    surroundings = Surroundings(int(sys.argv[2]), sys.argv[3])
+    with Path(sys.argv[1]).open("a") as truth:
+        print(json.dumps(_start()), file=truth, flush=True)
+        for argument in sys.argv[_FIRST_OWN_ARGUMENT:]:
+            name, _, seconds = argument.partition(":")
+            before = time.time_ns(), _cpu_seconds(), cpu_wait_ns()
+            pressure_seconds = _pressure_seconds()
+            print(json.dumps({"began": name, "at_ns": before[0]}), file=truth, flush=True)
+            others_wait_ns = PHASES[name](float(seconds), surroundings)
+            phase = {
+                "phase": name,
+                "began_ns": before[0],
+                "ended_ns": time.time_ns(),
+                "cpu_seconds": _cpu_seconds() - before[1],
+                "wait_seconds": (cpu_wait_ns() - before[2] + others_wait_ns) / 1e9,
+            }
+            if pressure_seconds is not None:
+                phase["pressure_seconds"] = (_pressure_seconds() or 0) - pressure_seconds
+            print(json.dumps(phase), file=truth, flush=True)
+
+
+if __name__ == "__main__":
+    main()

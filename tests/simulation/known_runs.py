@@ -1,0 +1,297 @@
+"""Runs the programs of known_programs.py: by ``task-profiler run``, and beside a monitor.
+
+The monitor watches a simulated task whose batch is the program. With root's capabilities, the monitor sees what
+``SYS_PTRACE`` shows; without any, what every container sees.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import socketserver
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from profiler.core.clock import SystemClock
+from profiler.record.activity_model import StacksLine, decode_stacks
+from profiler.record.record_model import Record, Report, decode
+from profiler.runs.history.run_database import HistoryStore
+from tests.aws import fake_aws
+from tests.task_endpoint import GROUP, STREAM, Task, served
+
+_PROGRAM = Path(__file__).with_name("known_programs.py")
+_PROFILER = (sys.executable, "-m", "profiler")
+_WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")
+_DISK_FILE_BYTES = 8 << 20
+_DISK_BYTES_PER_SECOND = 2 << 20
+_PERIOD_US = 100_000
+_MAX_CPU_SHARES = 262144
+_MAX_SECONDS = 600
+# The monitor starts meanwhile, in a wait that counts as ``other``, as does the time before its first sample.
+_FIRST_PHASE = "pause:6"
+_CGROUPS = Path("/sys/fs/cgroup")
+_CONTROLLERS = ("cpu", "memory", "blkio", "pids")
+_HEAD_BYTES = 200  # of a line: its type
+
+Mode = Literal["run", "monitor", "monitor without SYS_PTRACE"]
+MODES: tuple[Mode, ...] = ("run", "monitor", "monitor without SYS_PTRACE")
+
+
+class PhaseTruth(Struct, frozen=True, kw_only=True):
+    """A phase as the program itself measured it."""
+
+    phase: str
+    began_ns: int
+    ended_ns: int
+    cpu_seconds: float
+    wait_seconds: float
+    pressure_seconds: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The duration."""
+        return (self.ended_ns - self.began_ns) / 1e9
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """The limits of a program's control group."""
+
+    cpus: float | None = None
+    memory_mib: int | None = None
+    has_slow_disk: bool = False
+
+    @property
+    def are_any(self) -> bool:
+        """Whether the program needs a control group."""
+        return self != Limits()
+
+
+class Observation(Struct, frozen=True, kw_only=True):
+    """A run of a program: what it says, what was measured, and how long its control group was throttled."""
+
+    phases: tuple[PhaseTruth, ...]
+    record: Record
+    stacks: StacksLine | None = None
+    throttled_seconds: float | None = None
+    port: int
+    disk_file: str
+
+
+class _OwnTask(Task):
+    """A task whose container ids, and so control groups, no other program on this machine has."""
+
+    def __init__(self) -> None:
+        self._random_id = secrets.token_hex(24)
+        super().__init__(2)
+
+    def docker_id(self, name: str) -> str:
+        return f"{self._random_id}{self.names.index(name):016x}"
+
+
+class _Answers(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        time.sleep(float(self.request.recv(64)))
+        self.request.sendall(b".")
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = True
+    daemon_threads = True
+
+
+@contextlib.contextmanager
+def answering_server() -> Iterator[int]:
+    """Serve on a free port of the loopback interface; answers after the number of seconds that a client sends."""
+    with _Server(("127.0.0.1", 0), _Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+@contextlib.contextmanager
+def control_group(limits: Limits, name: str, disk_file: Path) -> Iterator[tuple[Path, ...]]:
+    """A control group with limits in each of version 1's hierarchies."""
+    folders = {name_: _CGROUPS / name_ / name for name_ in _CONTROLLERS}
+    try:
+        for folder in folders.values():
+            folder.mkdir(exist_ok=True)
+        if limits.cpus is not None:
+            (folders["cpu"] / "cpu.cfs_quota_us").write_text(str(round(limits.cpus * _PERIOD_US)))
+            # So that the program waits for its quota and hardly for other programs.
+            (folders["cpu"] / "cpu.shares").write_text(str(_MAX_CPU_SHARES))
+        if limits.memory_mib is not None:
+            (folders["memory"] / "memory.limit_in_bytes").write_text(str(limits.memory_mib << 20))
+        if limits.has_slow_disk:
+            device = disk_file.stat().st_dev
+            limit = f"{os.major(device)}:{os.minor(device)} {_DISK_BYTES_PER_SECOND}"
+            (folders["blkio"] / "blkio.throttle.read_bps_device").write_text(limit)
+        yield tuple(folders.values())
+    finally:
+        for folder in folders.values():
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def can_limit() -> bool:
+    """Whether this machine has the control groups that the scenarios with limits use (version 1, root)."""
+    return os.geteuid() == 0 and all((_CGROUPS / name / "cgroup.procs").exists() for name in _CONTROLLERS)
+
+
+def _throttled_seconds(folders: Sequence[Path]) -> float:
+    rows = dict(line.split() for line in (folders[0] / "cpu.stat").read_text().splitlines())
+    return int(rows["throttled_time"]) / 1e9
+
+
+def _inside(folders: Sequence[Path], command: Sequence[str]) -> list[str]:
+    """The command that enters control groups and becomes another command."""
+    if not folders:
+        return list(command)
+    enter = "".join(f"echo $$ > {folder}/cgroup.procs && " for folder in folders)
+    return ["sh", "-c", f'{enter}exec "$@"', "sh", *command]
+
+
+@contextlib.contextmanager
+def _neighbour(*, is_wanted: bool) -> Iterator[tuple[str, ...]]:
+    """A process outside of the batch that computes on one CPU. Yields the prefix that binds a command to this CPU."""
+    if not is_wanted:
+        yield ()
+        return
+    bind = ("taskset", "--cpu-list", "0")
+    with subprocess.Popen([*bind, sys.executable, "-c", "while True: pass"]) as process:
+        try:
+            yield bind
+        finally:
+            process.kill()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """A program with its surroundings, ready to be run."""
+
+    task: Task
+    program: tuple[str, ...]
+    bind: tuple[str, ...]
+    folders: tuple[Path, ...]
+    folder: Path
+    interval_seconds: float
+
+    def by_run(self) -> tuple[Record, StacksLine | None]:
+        """Run the program by ``task-profiler run``.
+
+        The profiler shares the memory limit, which it reads. If it shared the CPU limit, the group would be throttled
+        for its sake, too.
+        """
+        own = [folder for folder in self.folders if folder.parent.name == "memory"]
+        others = [folder for folder in self.folders if folder not in own]
+        output, history = self.folder / "report.json", self.folder / "history.sqlite3"
+        options = ["--interval", str(self.interval_seconds), "--output", str(output), "--history", str(history)]
+        command = [*_PROFILER, "run", *options, "--stacks", "--", *_inside(others, [*self.bind, *self.program])]
+        subprocess.run(_inside(own, command), check=False, timeout=_MAX_SECONDS)
+        report = _report(output.read_bytes().splitlines())
+        return report.record, HistoryStore(history, SystemClock()).stacks(report)
+
+    def by_monitor(self, *, is_privileged: bool) -> tuple[Record, StacksLine | None]:
+        """Run the program beside a monitor that watches it."""
+        task = self.task
+        task_group = control_group(Limits(), task.docker_id("batch"), self.folder)
+        settings = {
+            "TASK_PROFILER_CONTAINER": "batch",
+            "TASK_PROFILER_INTERVAL_SECONDS": str(self.interval_seconds),
+            "TASK_PROFILER_STACKS": "on",
+        }
+        with contextlib.ExitStack() as stack:
+            aws = stack.enter_context(fake_aws())
+            aws.create_log_group(GROUP)
+            aws.create_log_stream(GROUP, STREAM)
+            address = stack.enter_context(served(task)).address
+            folders = self.folders or stack.enter_context(task_group)
+            task.started = time.time()
+            batch = subprocess.Popen(_inside(folders, [*self.bind, *self.program]))
+            monitor = subprocess.Popen(
+                [*(() if is_privileged else _WITHOUT_CAPABILITIES), *_PROFILER, "monitor"],
+                env={**aws.environment(), **settings, "ECS_CONTAINER_METADATA_URI_V4": address},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            batch.wait(_MAX_SECONDS)
+            task.ended = time.time()
+            monitor.wait(_MAX_SECONDS)
+            lines = [event.message.encode() for event in aws.events(GROUP, STREAM)]
+        stacks = [decode_stacks(line) for line in lines if b'"task.stacks"' in line[:_HEAD_BYTES]]
+        return _report(lines).record, stacks[-1] if stacks else None
+
+
+def _report(lines: Sequence[bytes]) -> Report:
+    reports = [line for line in lines if b'"task.report"' in line[:_HEAD_BYTES]]
+    if not reports:
+        raise AssertionError(f"The profiler wrote no report, but {lines!r}.")
+    return decode(reports[-1])
+
+
+def read_truth(path: Path) -> tuple[PhaseTruth, ...]:
+    """The phases that a program has written; a phase in which it was killed ends now."""
+    phases: list[PhaseTruth] = []
+    began: tuple[str, int] | None = None
+    for line in path.read_text().splitlines():
+        document = json.loads(line)
+        if "began" in document:
+            began = document["began"], document["at_ns"]
+        else:
+            phases.append(msgspec.convert(document, PhaseTruth))
+            began = None
+    if began is not None:
+        name, at_ns = began
+        phases.append(PhaseTruth(phase=name, began_ns=at_ns, ended_ns=time.time_ns(), cpu_seconds=0, wait_seconds=0))
+    return tuple(phases)
+
+
+def observe(
+    phases: Sequence[str],
+    mode: Mode,
+    *,
+    limits: Limits,
+    has_neighbour: bool,
+    interval_seconds: float,
+) -> Observation:
+    """Run a program in one of the ways, and read its truth."""
+    with contextlib.ExitStack() as stack:
+        # Not in /tmp, which may be in memory.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="known-program-", dir="/var/tmp")))
+        disk_file, truth = folder / "disk", folder / "truth.jsonl"
+        disk_file.write_bytes(os.urandom(_DISK_FILE_BYTES))
+        os.sync()
+        task = _OwnTask()
+        groups = (
+            stack.enter_context(control_group(limits, task.docker_id("batch"), disk_file)) if limits.are_any else ()
+        )
+        port = stack.enter_context(answering_server())
+        first = () if mode == "run" else (_FIRST_PHASE,)
+        execution = Execution(
+            task=task,
+            program=(sys.executable, str(_PROGRAM), str(truth), str(port), str(disk_file), *first, *phases),
+            bind=stack.enter_context(_neighbour(is_wanted=has_neighbour)),
+            folders=groups,
+            folder=folder,
+            interval_seconds=interval_seconds,
+        )
+        before = _throttled_seconds(groups) if groups else 0
+        is_run, is_privileged = mode == "run", mode == "monitor"
+        record, stacks = execution.by_run() if is_run else execution.by_monitor(is_privileged=is_privileged)
+        return Observation(
+            phases=read_truth(truth),
+            record=record,
+            stacks=stacks,
+            throttled_seconds=_throttled_seconds(groups) - before if groups else None,
+            port=port,
+            disk_file=str(disk_file),
+        )

@@ -1,0 +1,145 @@
+"""Which runs pass on their retry, over generated families whose memory is steady, grows, has two sorts, or leaks.
+
+A family's memory is known to the generator alone. Every event comes twice, and in a random order; the runs go through
+the decision and the request of the retry, and the answers of AWS are those of ``FakeAws``. The same seed gives the same
+families.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from profiler.forwarder.delivery_errors import DeliveryError
+from profiler.forwarder.notices.announcements import EndedTask
+from profiler.sizing.fargate import LEGAL_SIZES, Size
+from tests.unit.forwarder.test_memory_retry import FakeSearch, World
+from tests.unit.forwarder.test_retry_plan import KILLED, ended
+
+_RUNS = 60
+_FAMILIES = 40
+_LARGEST_MB = 61_440
+# A leak in which no memory is ever enough: it is not counted as a run that could pass.
+_ENDLESS_MB = 10**9
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """The memory that a run needs, and the exit code that it has if it is not killed."""
+
+    need_mb: float
+    exit_code: int = 0
+
+
+def steady(rng: Random, size_mb: float) -> Iterator[Run]:
+    """Most runs fit; each needs a little more or less."""
+    while True:
+        yield Run(need_mb=size_mb * rng.gauss(0.88, 0.07), exit_code=rng.choices([0, 1, 137, 143], [94, 3, 2, 1])[0])
+
+
+def growing(rng: Random, size_mb: float) -> Iterator[Run]:
+    """The input grows by one percent a run."""
+    need_mb = size_mb * 0.75
+    while True:
+        need_mb *= 1 + rng.uniform(0, 0.014)
+        yield Run(need_mb=need_mb * rng.gauss(1, 0.03))
+
+
+def two_sorts(rng: Random, size_mb: float) -> Iterator[Run]:
+    """One run in ten is the month's, which needs up to twice the memory."""
+    large = rng.uniform(1.05, 1.9)
+    while True:
+        yield Run(need_mb=size_mb * (large if rng.random() < 0.1 else 0.6) * rng.gauss(1, 0.04))
+
+
+def leaking(rng: Random, size_mb: float) -> Iterator[Run]:
+    """A bug in some input takes all memory there is."""
+    while True:
+        is_leak = rng.random() < 0.05
+        yield Run(need_mb=_ENDLESS_MB if is_leak else size_mb * rng.gauss(0.6, 0.05))
+
+
+SHAPES: dict[str, Callable[[Random, float], Iterator[Run]]] = {
+    "steady": steady,
+    "growing": growing,
+    "two sorts": two_sorts,
+    "leak": leaking,
+}
+
+
+def task_of(run: Run, size: Size, task_id: str, started_by: str = "chronos-schedule/nightly") -> EndedTask:
+    """The end of a run at a size."""
+    is_killed = run.need_mb > size.memory_mb
+    reason, code = (KILLED, 137) if is_killed else (None, run.exit_code)
+    return ended(
+        taskArn=f"arn:aws:ecs:us-west-2:111122223333:task/jobs/{task_id}",
+        startedBy=started_by,
+        containers=[{"name": "batch", "exitCode": code, "reason": reason}],
+        cpu=str(round(size.vcpu * 1024)),
+        memory=str(round(size.memory_mb)),
+    )
+
+
+def family(shape: str, seed: int) -> Counter[str]:
+    """Run a family, and count its killed runs, and those that pass on their retry."""
+    rng, counts = Random(f"{shape} {seed}"), Counter[str]()
+    size = rng.choice([one for one in LEGAL_SIZES if one.memory_mb <= _LARGEST_MB / 4])
+    search = FakeSearch()
+    world = World(search)
+    if rng.random() < 0.5:
+        world.kept = None  # without the table, the token alone guards
+    runs, peak_mb = SHAPES[shape](rng, size.memory_mb), 0.0
+    for number in range(_RUNS):
+        run, task_id = next(runs), f"{seed:08x}{number:024x}"
+        is_killed = run.need_mb > size.memory_mb
+        search.answer = {"aggregations": {"peak": {"value": peak_mb or None}}}
+        before = len(world.aws.tasks)
+        first = task_of(run, size, task_id)
+        for event in rng.sample([first, first, task_of(Run(need_mb=1, exit_code=1), size, "f" * 32)], 3):
+            if rng.random() < 0.2:
+                operation = rng.choice(["ListSchedules", "GetSchedule", "RunTask"])
+                world.aws.errors[operation] = [(400, "ThrottlingException", "Rate exceeded")]
+            try:
+                world.handle(event)
+            except DeliveryError:
+                world.handle(event)
+            world.aws.errors.clear()
+        assert len(world.aws.tasks) - before == is_killed, "killed runs are started once, and no others"
+        if not is_killed:
+            peak_mb = max(peak_mb, run.need_mb) if run.exit_code == 0 else peak_mb
+            continue
+        request, _ = list(world.aws.tasks.values())[-1]
+        passed = retry_passes(world, run, request, task_id)
+        counts["killed"] += run.need_mb != _ENDLESS_MB
+        counts["endless"] += run.need_mb == _ENDLESS_MB
+        counts["passed"] += passed
+        assert not (passed and run.need_mb == _ENDLESS_MB)
+        peak_mb = max(peak_mb, run.need_mb) if passed and run.exit_code == 0 else peak_mb
+    return counts
+
+
+def retry_passes(world: World, run: Run, request: dict[str, Any], task_id: str) -> bool:
+    """Run the retry as it was requested, and return whether its memory suffices. Its own end starts nothing."""
+    size = Size(int(request["overrides"]["cpu"]) / 1024, int(request["overrides"]["memory"]))
+    assert size in LEGAL_SIZES
+    count = len(world.aws.tasks)
+    for _ in range(2):
+        world.handle(task_of(run, size, f"e{task_id[1:]}", request["startedBy"]))
+    assert len(world.aws.tasks) == count
+    return run.need_mb <= size.memory_mb
+
+
+@pytest.mark.slow
+def test_nine_of_ten_killed_runs_pass_on_their_retry() -> None:
+    totals = Counter[str]()
+    for shape in SHAPES:
+        for seed in range(_FAMILIES // len(SHAPES)):
+            counts = family(shape, seed)
+            totals += counts
+            totals[f"{shape}: killed"] += counts["killed"]
+            totals[f"{shape}: passed"] += counts["passed"]
+    assert totals["killed"] >= 100, totals
+    assert totals["passed"] >= 0.9 * totals["killed"], totals
+    assert totals["endless"] >= 10, "they were started again once, too"

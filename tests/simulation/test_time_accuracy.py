@@ -1,0 +1,199 @@
+"""The time breakdown and the call stacks of programs whose phases are known (`make bench-why`).
+
+The programs (known_programs.py) write down themselves when each phase began and ended, how much CPU time it used and
+how long it waited for a CPU. Each program runs by ``task-profiler run``, beside a monitor with ``SYS_PTRACE`` and
+beside one without. The rest of a phase's time belongs to the phase's kind. Two more witnesses of the wait for a CPU are
+the kernel's pressure (PSI) and the time for which a limited control group was throttled.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from profiler.core.timestamps import parse_ns
+from profiler.record.activity_model import WAITING_SUFFIX, StacksLine, TimeBreakdown, WaitKind
+from tests.simulation import known_programs
+from tests.simulation.known_runs import (
+    MODES,
+    Limits,
+    Mode,
+    Observation,
+    PhaseTruth,
+    answering_server,
+    can_limit,
+    observe,
+    read_truth,
+)
+
+_MAX_POINTS = 3.0
+_MIN_RIGHT_PERCENT = 95.0
+_MAX_WAIT_DIFFERENCE_PERCENT = 3.0
+_PROGRAM_FILE = " (known_programs.py)"
+_QUICK_DIVISOR = 4 if os.environ.get("QUICK") else 1
+_HERDS = (128, 300, 600, 2400)
+
+# What a phase waits for, where it is not on a CPU.
+_KINDS: dict[str, WaitKind] = {
+    **dict.fromkeys(("start", "compute", "pause"), "other"),
+    **dict.fromkeys(("receive", "receive_with_timeout", "receive_in_event_loop"), "network"),
+    **dict.fromkeys(("threads_of_many_kinds", "processes_of_many_kinds", "computing_process"), "network"),
+    **dict.fromkeys(("sleep", "compute_half", "sleeping_processes", "pool_of_32", "grow"), "sleep"),
+    **dict.fromkeys((f"herd_{threads}" for threads in _HERDS), "sleep"),
+    "read_disk": "disk",
+    "wait_for_lock": "lock",
+    "read_pipe": "pipe",
+    "run_child": "child",
+}
+# The innermost of a program's own functions in a phase, where that is not the phase itself.
+_OWN_FUNCTIONS = {
+    "compute": {"compute", "_spin"},
+    "compute_half": {"compute_half", "_spin"},
+    "receive": {"receive", "_ask"},
+    "receive_with_timeout": {"receive_with_timeout", "_ask"},
+    "receive_in_event_loop": {"receive_in_event_loop", "read"},
+    "run_child": {"run_child", "pause"},
+    "threads_of_many_kinds": {"threads_of_many_kinds", "receive", "sleep", "wait_for_lock"},
+    "processes_of_many_kinds": {"_in_processes", "receive", "sleep", "pause"},
+    "sleeping_processes": {"_in_processes", "sleep"},
+    "computing_process": {"_in_processes", "_spin", "compute", "receive"},
+    **{f"herd_{threads}": {"_herd", "work"} for threads in _HERDS},
+    "pool_of_32": {"pool_of_32", "_in_processes", "_compute_together", "_sleep_until"},
+}
+_PARTS = ("onCpu", "waitingForCpu", "disk", "network", "sleep", "lock", "pipe", "child", "other")
+_KNOWN_WITHOUT_PRIVILEGES = frozenset({"disk", "other"})
+
+
+class Scenario(Struct, frozen=True, kw_only=True):
+    """A program, and the surroundings that it needs. ``phases`` are names and their share of the duration."""
+
+    phases: Mapping[str, float]
+    seconds: float
+    limits: Limits = Limits()
+    has_neighbour: bool = False
+    modes: tuple[Mode, ...] = MODES
+
+    def arguments(self) -> list[str]:
+        """The phases with their durations, as the program expects them."""
+        unit_seconds = self.seconds / _QUICK_DIVISOR / sum(self.phases.values())
+        return [f"{name}:{unit_seconds * share:.3f}" for name, share in self.phases.items()]
+
+
+_ONE_PROCESS = (
+    *("compute", "receive", "receive_with_timeout", "receive_in_event_loop", "wait_for_lock", "sleep", "read_pipe"),
+    *("run_child", "compute_half"),
+)
+_MANY = ("threads_of_many_kinds", "processes_of_many_kinds", "sleeping_processes", "computing_process")
+_SCENARIOS = {
+    "one process": Scenario(phases=dict.fromkeys(_ONE_PROCESS, 1), seconds=60),
+    "threads and processes": Scenario(phases=dict.fromkeys(_MANY, 1), seconds=40),
+    **{
+        f"{threads} threads that wake together": Scenario(phases={f"herd_{threads}": 1}, seconds=40)
+        for threads in _HERDS
+    },
+    "pool of 32 processes": Scenario(phases={"pool_of_32": 1}, seconds=30),
+    "slow disk": Scenario(phases={"read_disk": 2, "sleep": 1}, limits=Limits(has_slow_disk=True), seconds=30),
+    "CPU limit": Scenario(phases={"compute": 3, "receive": 1}, limits=Limits(cpus=0.25), seconds=40),
+    "busy neighbour": Scenario(phases={"compute": 2, "sleep": 1}, has_neighbour=True, seconds=30),
+    "growth until SIGKILL": Scenario(phases={"grow": 1}, limits=Limits(memory_mib=400), modes=("run",), seconds=30),
+}
+
+
+def true_parts(phases: Sequence[PhaseTruth], *, sees_calls: bool) -> dict[str, float]:
+    """The parts of a program's wall time in percent, as the record defines them."""
+    spent = dict.fromkeys(_PARTS, 0.0)
+    for phase in phases:
+        on_cpu = min(phase.seconds, phase.cpu_seconds)
+        waiting = min(phase.seconds - on_cpu, phase.wait_seconds)
+        kind = _KINDS[phase.phase]
+        spent["onCpu"] += on_cpu
+        spent["waitingForCpu"] += waiting
+        spent[kind if sees_calls or kind in _KNOWN_WITHOUT_PRIVILEGES else "other"] += phase.seconds - on_cpu - waiting
+    total = sum(spent.values())
+    return {part: 100 * value / total for part, value in spent.items()}
+
+
+def said_parts(breakdown: TimeBreakdown) -> dict[str, float]:
+    """The parts of the record in percent."""
+    fields = msgspec.to_builtins(breakdown)
+    return {part: fields.get(f"{part}Percent", 0) for part in _PARTS}
+
+
+def right_samples(phases: Sequence[PhaseTruth], started_ns: int, line: StacksLine) -> tuple[int, int]:
+    """The number of samples that name a function of their time, and the number of all samples."""
+    right = everything = 0
+    for step in line.steps:
+        from_ns = started_ns + step.offset_ms * 1_000_000
+        to_ns = from_ns + step.duration_ms * 1_000_000
+        running = [phase for phase in phases if phase.began_ns < to_ns and phase.ended_ns > from_ns]
+        expected = {name for phase in running for name in _OWN_FUNCTIONS.get(phase.phase, {phase.phase})}
+        for stack, count in step.stacks.items():
+            frames = stack.removesuffix(WAITING_SUFFIX).split(";")
+            own = [frame.removesuffix(_PROGRAM_FILE) for frame in frames if frame.endswith(_PROGRAM_FILE)]
+            everything += count
+            right += count * bool(own and own[-1] in expected)
+    return right, everything
+
+
+def problems(seen: Observation, *, sees_calls: bool) -> list[str]:
+    """What the record says otherwise than the program and the kernel."""
+    breakdown, found = seen.record.time_breakdown, []
+    assert breakdown is not None
+    said, truth = said_parts(breakdown), true_parts(seen.phases, sees_calls=sees_calls)
+    differences = {part: said[part] - truth[part] for part in _PARTS}
+    shown = (f"{part} {said[part]:.1f} ({truth[part]:.1f})" for part in _PARTS if said[part] or truth[part])
+    sys.stdout.write("; ".join(shown) + "\n")
+    if max(map(abs, differences.values())) > _MAX_POINTS:
+        found.append(f"differences of the parts in points: {differences}")
+    known = [phase for phase in seen.phases if phase.pressure_seconds is not None]
+    if known:
+        pressure = 100 * sum(phase.pressure_seconds or 0 for phase in known) / sum(phase.seconds for phase in known)
+        if said["waitingForCpu"] > pressure + _MAX_POINTS:
+            found.append(f"{said['waitingForCpu']:.1f} % wait for a CPU, where the kernel saw {pressure:.1f} %")
+    waited, throttled = seen.record.metrics.cpu_wait_seconds, seen.throttled_seconds
+    if waited is not None and throttled and 100 * abs(waited - throttled) > _MAX_WAIT_DIFFERENCE_PERCENT * throttled:
+        found.append(f"{waited:.2f} s wait for a CPU, and throttled for {throttled:.2f} s")
+    targets = {target.target for target in breakdown.waiting_for}
+    if sees_calls and truth["network"] + truth["disk"] and not targets & {f"127.0.0.1:{seen.port}", seen.disk_file}:
+        found.append(f"the target of the network or the disk is missing: {targets}")
+    return found
+
+
+@pytest.mark.accuracy
+@pytest.mark.parametrize("mode", MODES)
+def test_the_record_says_what_the_programs_did(mode: Mode) -> None:
+    found: dict[str, list[str]] = {}
+    right = everything = 0
+    for name, scenario in _SCENARIOS.items():
+        if mode not in scenario.modes or (not can_limit() and (mode != "run" or scenario.limits != Limits())):
+            continue  # limits and the monitor's group need root and version 1 of the control groups
+        sys.stdout.write(f"\n{name}, {mode}\n")
+        limits, neighbour = scenario.limits, scenario.has_neighbour
+        interval = 1 / _QUICK_DIVISOR
+        seen = observe(scenario.arguments(), mode, limits=limits, has_neighbour=neighbour, interval_seconds=interval)
+        if wrong := problems(seen, sees_calls=mode != "monitor without SYS_PTRACE"):
+            found[name] = wrong
+        started_ns = parse_ns(seen.record.started_at)
+        if seen.stacks is not None and started_ns is not None:
+            counts = right_samples(seen.phases, started_ns, seen.stacks)
+            sys.stdout.write(f"{counts[0]} of {counts[1]} stack samples name the right function\n")
+            right, everything = right + counts[0], everything + counts[1]
+    assert found == {}
+    assert 100 * right >= _MIN_RIGHT_PERCENT * everything
+
+
+@pytest.mark.slow
+def test_each_phase_runs_and_writes_its_truth(tmp_path: Path) -> None:
+    assert _KINDS.keys() == known_programs.PHASES.keys() | {"start"}
+    truth, disk_file = tmp_path / "truth", tmp_path / "disk"
+    disk_file.write_bytes(bytes(1 << 20))
+    names = [name for name in known_programs.PHASES if name not in ("grow", "read_disk")]  # tmpfs may have no O_DIRECT
+    with answering_server() as port:
+        program = [sys.executable, known_programs.__file__, str(truth), str(port), str(disk_file)]
+        subprocess.run([*program, *(f"{name}:0.02" for name in names)], check=True, timeout=120)
+    assert [written.phase for written in read_truth(truth)] == ["start", *names]

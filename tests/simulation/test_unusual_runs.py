@@ -1,0 +1,175 @@
+"""Generated families of runs, and the successes that the forwarder announces as unlike their family.
+
+No run of these families is unusual, so each announcement is a false alarm. The measures of a run are its duration, CPU
+seconds, and bytes read and written. All of them follow the amount of the run's work, which has log-normal noise, and
+each has noise of its own. Some families do not read or write at all. The comparison begins with a family's 9th run.
+
+After every 10th run, the next one is also compared as if it had gone wrong: it did nothing, it did a part of the work,
+or ten times as much. The share of these that are announced is the recall.
+"""
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+
+from profiler.forwarder.notices.family_comparison import MAX_RUNS, MIN_RUNS, Measures, find_unusual
+
+SEED: Final = 20261121
+MAX_FALSE_ALARMS: Final = 2
+_INJECTED_EVERY: Final = 10
+_NOISES: Final = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5)
+_OWN_NOISES: Final = (0.01, 0.05, 0.1, 0.2)
+_READS_SHARE = _WRITES_SHARE = 0.8
+_MAX_GROWTH: Final = math.log(1e4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """How the work of a family changes from run to run.
+
+    ``growth`` is the largest change per run. Every ``period``-th run does up to 30 times as much or as little work, and
+    each run does so with a probability of up to ``other_share``. With ``is_unforeseen``, the first of these runs comes
+    after the comparison begins, and its announcement cannot be avoided.
+    """
+
+    name: str
+    growth: float = 0.0
+    period: int = 0
+    other_share: float = 0.0
+    is_unforeseen: bool = False
+
+
+KINDS: Final = (
+    Kind(name="steady"),
+    Kind(name="growing", growth=0.05),
+    Kind(name="shrinking", growth=-0.03),
+    Kind(name="weekly larger or smaller run", period=7),
+    Kind(name="weekly and growing", period=7, growth=0.05),
+    Kind(name="monthly larger or smaller run", period=30, is_unforeseen=True),
+    Kind(name="two sorts of runs at random", other_share=0.5),
+    Kind(name="two sorts of runs, weekly, and growing", other_share=0.5, period=7, growth=0.05),
+)
+INJECTED: Final[Mapping[str, float]] = {
+    "nothing": 0,
+    "nothing, the second time in a row": 0,
+    "a tenth of the work": 0.1,
+    "a quarter of the work": 0.25,
+    "half of the work": 0.5,
+    "10 times the work": 10,
+}
+
+
+class Family:
+    """A family of runs whose measures are drawn from a random number generator."""
+
+    def __init__(self, kind: Kind, rng: random.Random) -> None:
+        duration_ms = _between(rng, 10_000, 3 * 3_600_000)
+        self._usual = {
+            "duration_ms": duration_ms,
+            "cpu_seconds": duration_ms / 1000 * _between(rng, 0.02, 4),
+            "block_read_bytes": _between(rng, 1e6, 2e10) if rng.random() < _READS_SHARE else 0,
+            "block_write_bytes": _between(rng, 1e6, 2e10) if rng.random() < _WRITES_SHARE else 0,
+        }
+        self._rng = rng
+        self._noise, self._own_noise = rng.choice(_NOISES), rng.choice(_OWN_NOISES)
+        self._growth = math.log(1 + rng.uniform(0, kind.growth)) if kind.growth else 0.0
+        self._period = kind.period
+        self._phase = rng.randrange(kind.period) if kind.period else 0
+        self._other = _between(rng, 2, 30) ** rng.choice((1, -1))
+        self._other_share = rng.uniform(0.05, kind.other_share) if kind.other_share else 0.0
+
+    def runs(self, count: int) -> Iterator[dict[str, float]]:
+        """Yield the measures of each run."""
+        for number in range(count):
+            work = self._rng.gauss(0, self._noise) + max(-_MAX_GROWTH, min(_MAX_GROWTH, self._growth * number))
+            is_periodic = self._period > 0 and number % self._period == self._phase
+            if is_periodic or self._rng.random() < self._other_share:
+                work += math.log(self._other)
+            yield {
+                name: usual * math.exp(work + self._rng.gauss(0, self._own_noise))
+                for name, usual in self._usual.items()
+            }
+
+
+def _between(rng: random.Random, low: float, high: float) -> float:
+    """Draw a number whose logarithm is uniformly distributed."""
+    return math.exp(rng.uniform(math.log(low), math.log(high)))
+
+
+@dataclass
+class Counts:
+    """The number of compared runs, the false alarms among them, and of each injected run all and the announced ones."""
+
+    runs: int = 0
+    false_alarms: int = 0
+    injected: dict[str, int] = field(default_factory=lambda: dict.fromkeys(INJECTED, 0))
+    announced: dict[str, int] = field(default_factory=lambda: dict.fromkeys(INJECTED, 0))
+
+    @property
+    def per_thousand(self) -> float:
+        """The false alarms per 1,000 runs."""
+        return 1000 * self.false_alarms / self.runs
+
+    def recall_percent(self, name: str) -> float:
+        """The announced share of an injected run."""
+        return 100 * self.announced[name] / self.injected[name]
+
+
+def count_alarms(kind: Kind, *, families: int, runs: int) -> Counts:
+    """Compare the runs of several families of one kind."""
+    rng, counts = random.Random(f"{SEED} {kind.name}"), Counts()
+    for _ in range(families):
+        earlier: list[Measures] = []
+        for number, run in enumerate(Family(kind, rng).runs(runs)):
+            if number >= MIN_RUNS:
+                counts.runs += 1
+                counts.false_alarms += bool(find_unusual(run, earlier))
+                if number % _INJECTED_EVERY == 0:
+                    _inject(run, earlier, rng, counts)
+            earlier = [run, *earlier[: MAX_RUNS - 1]]
+    return counts
+
+
+def _inject(run: Measures, earlier: Sequence[Measures], rng: random.Random, counts: Counts) -> None:
+    for name, factor in INJECTED.items():
+        is_repeated = name.endswith("in a row")
+        before = [_nothing(run, rng), *earlier] if is_repeated else earlier
+        wrong = {measure: (value or 0) * factor for measure, value in run.items()} if factor else _nothing(run, rng)
+        counts.injected[name] += 1
+        counts.announced[name] += bool(find_unusual(wrong, before[:MAX_RUNS]))
+
+
+def _nothing(run: Measures, rng: random.Random) -> Measures:
+    """A run that only starts an interpreter, finds no work, and ends."""
+    nothing = {
+        "duration_ms": rng.uniform(500, 5000),
+        "cpu_seconds": rng.uniform(0.05, 1),
+        "block_read_bytes": rng.uniform(0, 2e7),
+        "block_write_bytes": 0,
+    }
+    return {name: min(nothing[name], value or 0) for name, value in run.items()}
+
+
+BOUNDED = [kind for kind in KINDS if not kind.is_unforeseen]
+
+
+def test_few_usual_runs_are_announced() -> None:
+    counted = [count_alarms(kind, families=6, runs=80) for kind in BOUNDED]
+    assert sum(counts.per_thousand for counts in counted) / len(counted) <= MAX_FALSE_ALARMS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", BOUNDED, ids=lambda kind: kind.name)
+def test_few_usual_runs_of_each_kind_are_announced(kind: Kind) -> None:
+    assert count_alarms(kind, families=100, runs=200).per_thousand <= MAX_FALSE_ALARMS
+
+
+def test_most_runs_that_did_nothing_are_announced_and_no_half_run() -> None:
+    counts = count_alarms(Kind(name="steady"), families=6, runs=80)
+    recall = {name: counts.recall_percent(name) for name in INJECTED}
+    assert min(recall["nothing"], recall["nothing, the second time in a row"], recall["10 times the work"]) > 85
+    assert recall["half of the work"] < 10

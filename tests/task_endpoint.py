@@ -1,0 +1,212 @@
+"""A simulated task metadata endpoint: N containers whose counters increase with the clock.
+
+    python -m tests.task_endpoint CONTAINERS [PERIOD]
+
+The program prints the address of the endpoint and serves until stdin is closed. The line ``end`` on stdin ends the
+batch container with exit code 0. The documents have the size of real ones (about 3 kB per container, cgroup v1).
+The stats are new with each request, or every PERIOD seconds (10 on Fargate).
+"""
+
+import contextlib
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Generic, TypeVar
+
+TASK_ID = "0123456789abcdef0123456789abcdef"
+# Where the batch logs.
+GROUP = "/ecs/bench"
+STREAM = f"ecs/batch/{TASK_ID}"
+_KERNEL_MEMORY_KEYS = [
+    "active_anon",
+    "active_file",
+    "cache",
+    "dirty",
+    "inactive_anon",
+    "inactive_file",
+    "mapped_file",
+    "pgfault",
+    "pgmajfault",
+    "pgpgin",
+    "pgpgout",
+    "rss",
+    "rss_huge",
+    "unevictable",
+    "writeback",
+]
+
+
+class Task:
+    """The documents of a task with a monitor, a batch and other containers.
+
+    The stats are refreshed every ``stats_period_seconds``, or with each request if that is 0.
+    """
+
+    def __init__(self, containers: int, network_mode: str = "bridge", stats_period_seconds: float = 0) -> None:
+        self.names = ["task-monitor", "batch", *(f"other-{index}" for index in range(containers - 2))]
+        self.network_mode = network_mode
+        self.stats_period_seconds = stats_period_seconds
+        self.started = time.time()
+        self.ended: float | None = None
+        self.stats_reads = 0
+
+    def container(self, name: str) -> dict[str, object]:
+        has_ended = name == "batch" and self.ended is not None
+        document: dict[str, object] = {
+            "DockerId": self.docker_id(name),
+            "Name": name,
+            "DockerName": name,
+            "Image": "example/image:1",
+            "ImageID": "sha256:" + "0" * 64,
+            "Labels": {"com.amazonaws.ecs.cluster": "bench", "com.amazonaws.ecs.container-name": name},
+            "DesiredStatus": "RUNNING",
+            "KnownStatus": "STOPPED" if has_ended else "RUNNING",
+            "Limits": {"CPU": 256, "Memory": 512},
+            "CreatedAt": timestamp(self.started),
+            "StartedAt": timestamp(self.started),
+            "Type": "NORMAL",
+            "LogDriver": "awslogs",
+            "LogOptions": {
+                "awslogs-group": GROUP,
+                "awslogs-region": "us-east-1",
+                "awslogs-stream": f"ecs/{name}/{TASK_ID}",
+            },
+            "Networks": [{"NetworkMode": self.network_mode, "IPv4Addresses": ["172.17.0.2"]}],
+        }
+        if has_ended and self.ended is not None:
+            document.update(ExitCode=0, FinishedAt=timestamp(self.ended))
+        return document
+
+    def docker_id(self, name: str) -> str:
+        return f"{self.names.index(name):064x}"
+
+    def task(self) -> dict[str, object]:
+        return {
+            "Cluster": "bench",
+            "TaskARN": f"arn:aws:ecs:us-east-1:123456789012:task/bench/{TASK_ID}",  # the account of moto
+            "Family": "bench",
+            "Revision": "1",
+            "DesiredStatus": "RUNNING" if self.ended is None else "STOPPED",
+            "KnownStatus": "RUNNING",
+            "Limits": {"CPU": 1, "Memory": 2048},
+            "PullStartedAt": timestamp(self.started - 10),
+            "AvailabilityZone": "us-east-1a",
+            "LaunchType": "EC2",
+            "Containers": [self.container(name) for name in self.names],
+        }
+
+    def task_with_tags(self) -> dict[str, object]:
+        return {**self.task(), "TaskTags": {"team": "data"}, "ContainerInstanceTags": {"rack": "1"}}
+
+    def stats(self) -> dict[str, object]:
+        self.stats_reads += 1
+        return {
+            self.docker_id(name): {} if name == "batch" and self.ended is not None else self._sample(name)
+            for name in self.names
+        }
+
+    def _sample(self, name: str) -> dict[str, object]:
+        now = time.time()
+        if self.stats_period_seconds:
+            now -= (now - self.started) % self.stats_period_seconds
+        cpu = {"total_usage": int((now - self.started) * 4e8), "percpu_usage": [1, 2], "usage_in_kernelmode": 3}
+        memory = {key: 1_000_000 + index for index, key in enumerate(_KERNEL_MEMORY_KEYS)}
+        blocks = [
+            {"major": 259, "minor": minor, "op": op, "value": 4096}
+            for minor in (0, 1)
+            for op in ("Read", "Write", "Sync", "Async", "Discard", "Total")
+        ]
+        return {
+            "read": timestamp(now),
+            "preread": timestamp(now - 1),
+            "pids_stats": {"current": 3},
+            "blkio_stats": {"io_service_bytes_recursive": blocks, "io_serviced_recursive": blocks},
+            "num_procs": 0,
+            "storage_stats": {},
+            "cpu_stats": {"cpu_usage": cpu, "system_cpu_usage": 1, "online_cpus": 2},
+            "precpu_stats": {"cpu_usage": cpu, "system_cpu_usage": 1, "online_cpus": 2},
+            "memory_stats": {
+                "usage": 150_000_000 + int(now * 1e6) % 50_000_000,
+                "max_usage": 210_000_000,
+                "stats": {**memory, **{f"total_{key}": value for key, value in memory.items()}},
+                "limit": 536870912,
+            },
+            "name": name,
+            "id": self.docker_id(name),
+            "networks": {"eth0": {"rx_bytes": int(now) % 10**9, "tx_bytes": 5, "rx_packets": 1, "tx_packets": 1}},
+        }
+
+
+def serve(task: Task) -> ThreadingHTTPServer:
+    """Start an endpoint in a thread, on a free port of the loopback interface."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def do_GET(self) -> None:
+            documents = {
+                "/v4/own": lambda: task.container("task-monitor"),
+                "/v4/own/task": task.task,
+                "/v4/own/taskWithTags": task.task_with_tags,
+            }
+            document = documents.get(self.path, task.stats)()
+            body = json.dumps(document).encode()
+            head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+            head += f"Date: {self.date_time_string()}\r\nContent-Length: {len(body)}\r\n\r\n"
+            self.wfile.write(head.encode() + body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+T = TypeVar("T", bound=Task)
+
+
+@dataclass(frozen=True)
+class Served(Generic[T]):
+    """A task, and the address at which its monitor asks for it."""
+
+    task: T
+    address: str
+
+
+@contextlib.contextmanager
+def served(task: T) -> Iterator[Served[T]]:
+    """Serve a task for the length of the block."""
+    server = serve(task)
+    try:
+        yield Served(task, f"http://127.0.0.1:{server.server_address[1]}/v4/own")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def timestamp(seconds: float) -> str:
+    """A time as the endpoint writes it."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def main() -> None:
+    """Serve until stdin is closed."""
+    task = Task(int(sys.argv[1]), stats_period_seconds=float(sys.argv[2]) if len(sys.argv) > 2 else 0)
+    server = serve(task)
+    sys.stdout.write(f"http://127.0.0.1:{server.server_address[1]}/v4/own\n")
+    sys.stdout.flush()
+    for line in sys.stdin:
+        if line.strip() == "end":
+            task.ended = time.time()
+    server.shutdown()
+
+
+if __name__ == "__main__":
+    main()

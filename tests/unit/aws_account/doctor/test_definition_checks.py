@@ -1,0 +1,202 @@
+"""The findings about a task definition before its first run."""
+
+from typing import Any
+
+import pytest
+
+from profiler.aws_account.doctor.definition_checks import definition_findings, schedule_findings
+from profiler.aws_account.doctor.findings import Finding
+from profiler.aws_account.scheduled_targets import ScheduledTarget
+from profiler.task_definitions.add_monitor import AddMonitorOptions, add_monitor
+from tests.sidecars import awslogs, definitions_with_sidecars
+
+IMAGE = "team/task-profiler:1"
+LOGS = awslogs("/ecs/etl", region="us-west-2")
+BATCH: dict[str, Any] = {"name": "etl", "image": "etl:26", "logConfiguration": LOGS}
+ROLE = "arn:aws:iam::111122223333:role/jobs"
+
+
+def definition(*containers: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {"family": "etl", "memory": "2048", "taskRoleArn": ROLE, "containerDefinitions": list(containers), **fields}
+
+
+def with_monitor(given: dict[str, Any], **options: Any) -> Any:
+    added = add_monitor(given, AddMonitorOptions(image=IMAGE, **options), default_image=IMAGE).definition
+    return {**added, "containerDefinitions": [dict(one) for one in added["containerDefinitions"]]}  # type: ignore[attr-defined]
+
+
+def findings(given: dict[str, Any]) -> list[Finding]:
+    return list(definition_findings(given, "task-profiler taskdef add-monitor etl.json", default_image=IMAGE))
+
+
+def problems(given: dict[str, Any]) -> list[Finding]:
+    return [one for one in findings(given) if one.level == "problem"]
+
+
+def test_what_add_monitor_made_has_no_problem() -> None:
+    found = findings(with_monitor(definition(BATCH), shared_pids=True))
+    assert [(one.topic, one.level) for one in found] == [
+        ("monitor", "ok"),
+        ("batch", "ok"),
+        ("memory limit", "ok"),
+        ("processes", "ok"),
+        ("level", "note"),
+        ("log stream", "ok"),
+    ]
+    assert found[-1].text == "The report goes to the batch's stream: /ecs/etl, stream ecs/etl/TASK_ID."
+
+
+def changed(given: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    """The definition with other fields of its monitor."""
+    *others, monitor = given["containerDefinitions"]
+    return {**given, "containerDefinitions": [*others, {**monitor, **fields}]}
+
+
+MONITORED = with_monitor(definition(BATCH))
+STACKS = with_monitor(definition(BATCH), stacks="on")
+WINDOWS = {"runtimePlatform": {"operatingSystemFamily": "WINDOWS_SERVER_2022_CORE"}}
+WRAPPED = {**BATCH, "entryPoint": ["task-profiler", "run", "--", "python", "etl.py"]}
+ADD_ALL = {"capabilities": {"add": ["ALL"]}}
+SETTINGS = [
+    {"name": "TASK_PROFILER_INTERVAL_SECONDS", "value": "often"},
+    {"name": "TASK_PROFILER_CONTAINER", "value": "other"},
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "topic", "level", "words"),
+    [
+        (definition(BATCH), "monitor", "problem", "Add it: task-profiler taskdef add-monitor etl.json."),
+        (definition(BATCH, **WINDOWS), "monitor", "problem", "WINDOWS"),
+        (definition(WRAPPED), "monitor", "ok", "etl"),
+        (definition(BATCH, {"name": "task-monitor", "image": "other:1"}), "monitor", "problem", "not Task Profiler's"),
+        (changed(MONITORED, essential=True), "monitor", "note", "essential changes from True to False"),
+        (MONITORED, "processes", "note", "not visible"),
+        (with_monitor(definition(BATCH, pidMode="task")), "processes", "ok", "will be visible"),
+        ({**MONITORED, "taskRoleArn": ""}, "log stream", "problem", "no taskRoleArn"),
+        ({**MONITORED, "networkMode": "none"}, "log stream", "problem", "networkMode is none"),
+        (changed(MONITORED, environment=SETTINGS), "settings", "problem", "TASK_PROFILER_INTERVAL_SECONDS"),
+        (changed(MONITORED, environment=SETTINGS), "batch", "problem", "other"),
+        (changed(MONITORED, image="task-profiler:1"), "monitor", "problem", "ECS looks for it in Docker Hub"),
+        (with_monitor(definition(BATCH), stacks="moments"), "level", "ok", "level 2"),
+        (with_monitor(definition(BATCH), stacks="moments"), "call stacks", "ok", "TASK_PROFILER_STACKS is moments."),
+        (changed(STACKS, user="65532"), "call stacks", "problem", "may not read"),
+        (changed(STACKS, linuxParameters={"capabilities": {"drop": ["ALL"]}}), "level", "note", "level 1"),
+        (changed(STACKS, linuxParameters={}, privileged=True), "level", "ok", "level 2"),
+        (changed(STACKS, linuxParameters=ADD_ALL, user="root"), "call stacks", "ok", "STACKS is on"),
+        ({**STACKS, "pidMode": None}, "level", "note", "no time breakdown"),
+        ({**STACKS, "pidMode": None}, "call stacks", "problem", "may not read"),
+    ],
+)
+def test_each_finding_has_its_level_and_says_what_to_change(
+    given: dict[str, Any], topic: str, level: str, words: str
+) -> None:
+    found = [one for one in findings(given) if (one.topic, one.level) == (topic, level)]
+    assert [one for one in found if words in f"{one.text} {one.advice}"]
+
+
+@pytest.mark.parametrize("options", [{"stacks": "off"}, {"report_stream": "monitor"}])
+def test_what_needs_no_role_or_shows_no_stacks_is_no_problem(options: dict[str, Any]) -> None:
+    given = definition(BATCH, **({"taskRoleArn": ""} if "report_stream" in options else {}))
+    assert problems(with_monitor(given, **options)) == []
+
+
+ON_FARGATE = {"requiresCompatibilities": ["FARGATE"], "cpu": "256", "executionRoleArn": ROLE}
+
+
+def without_option(given: dict[str, Any], name: str) -> dict[str, Any]:
+    """The definition with log configurations that lack an option."""
+    for container in given["containerDefinitions"]:
+        logs = container["logConfiguration"]
+        options = {option: value for option, value in logs["options"].items() if option != name}
+        container["logConfiguration"] = {**logs, "options": options}
+    return given
+
+
+def test_fargate_needs_an_execution_role_for_logs_and_images() -> None:
+    given = with_monitor(definition(BATCH, **ON_FARGATE))
+    assert problems(given) == []
+    del given["executionRoleArn"]
+    (found,) = problems(given)
+    assert (found.topic, found.text) == (
+        "execution role",
+        "There is no execution role, which Fargate needs for the log driver awslogs and for images in Amazon ECR.",
+    )
+    assert problems(with_monitor(definition(BATCH))) == []  # on an instance, the role of the instance does it
+
+
+def test_fargate_needs_the_region_of_the_logs() -> None:
+    given = without_option(with_monitor(definition(BATCH, **ON_FARGATE)), "awslogs-region")
+    assert [one.text for one in problems(given)] == [
+        f"The log configuration of {name} has no awslogs-region, which Fargate needs."
+        for name in ("etl", "task-monitor")
+    ]
+    assert problems(without_option(with_monitor(definition(BATCH)), "awslogs-region")) == []
+
+
+@pytest.mark.parametrize("kind", definitions_with_sidecars())
+def test_a_task_with_a_sidecar_has_one_batch_and_no_problem(kind: str) -> None:
+    given = with_monitor(definitions_with_sidecars()[kind], container="etl", region="us-east-1")
+    assert problems(given) == []
+    (batch,) = [one.text for one in findings(given) if one.topic == "batch"]
+    assert batch == "The batch is the container etl."
+
+
+@pytest.mark.parametrize(("image", "notes"), [(IMAGE, 1), (f"{IMAGE}-arm64", 0)])
+@pytest.mark.parametrize("has_monitor", [True, False])
+def test_arm64_is_noted_whether_or_not_a_monitor_is_there(image: str, notes: int, *, has_monitor: bool) -> None:
+    arm = definition(BATCH, runtimePlatform={"cpuArchitecture": "ARM64"})
+    given: Any = arm
+    if has_monitor:
+        given = add_monitor(arm, AddMonitorOptions(image=image), default_image="").definition
+    found = list(definition_findings(given, "add", default_image=image))
+    assert [one.level for one in found if "ARM64" in one.text] == ["note"] * notes
+
+
+def pinned(given: dict[str, Any], revision: str = "etl:1") -> list[Finding]:
+    arn = f"arn:aws:ecs:us-east-1:111122223333:task-definition/{revision}"
+    rule = ScheduledTarget(kind="rule", name="nightly", group="default", cluster_arn="", definition_arn=arn, content={})
+    return list(schedule_findings(with_monitor(definition(BATCH)), "etl:2", [(rule, given)], "task-profiler move"))
+
+
+def test_a_schedule_that_starts_a_revision_without_the_monitor_is_a_problem() -> None:
+    (found,) = pinned(definition(BATCH))
+    assert (found.topic, found.level, found.advice) == ("schedules", "problem", "Move it: task-profiler move.")
+    assert found.text == "The rule nightly is pinned to etl:1, which has no monitor, so its runs have no report."
+    (other,) = pinned(definition({**BATCH, "image": "etl:25"}))
+    assert other.level == "problem"
+    assert other.advice == "Move it yourself, because etl:1 differs from etl:2 by more than the monitor."
+    (foreign,) = pinned(definition(BATCH, {"name": "task-monitor", "image": "other:1"}))
+    assert foreign.level == "problem"
+
+
+def test_a_schedule_that_starts_a_revision_with_the_monitor_is_none() -> None:
+    (same,) = pinned(with_monitor(definition(BATCH)), "etl:2")
+    assert (same.level, same.text) == ("ok", "The rule nightly starts etl:2.")
+    (older,) = pinned(with_monitor(definition({**BATCH, "image": "etl:25"})))
+    assert (older.level, older.text) == ("note", "The rule nightly is pinned to etl:1, and does not start etl:2.")
+
+
+def test_a_stream_that_is_not_known_is_a_problem_and_an_own_stream_is_none() -> None:
+    routed = {**BATCH, "logConfiguration": {"logDriver": "awsfirelens"}}
+    given = with_monitor(definition(routed, taskRoleArn=""), region="us-west-2")
+    assert problems(given) == []
+    (own,) = [one for one in findings(given) if one.topic == "log stream"]
+    assert own.text == "The report goes to the monitor's own stream: /ecs/etl, stream ecs/task-monitor/TASK_ID."
+    given["taskRoleArn"] = ROLE
+    given["containerDefinitions"][-1]["environment"] = []
+    assert "its log stream is unknown" in problems(given)[0].text
+
+
+@pytest.mark.parametrize(
+    ("batch", "topic", "removed"),
+    [
+        ({"resourceRequirements": [{"type": "GPU", "value": "1"}]}, "GPUs", "environment"),
+        ({"linuxParameters": {"devices": [{"hostPath": "/dev/neuron0"}]}}, "Neuron", "linuxParameters"),
+    ],
+)
+def test_devices_that_the_monitor_cannot_see_are_a_problem(batch: dict[str, Any], topic: str, removed: str) -> None:
+    given = with_monitor(definition({**BATCH, **batch}))
+    assert [one.level for one in findings(given) if one.topic == topic] == ["ok"]
+    del given["containerDefinitions"][-1][removed]
+    assert [one.level for one in findings(given) if one.topic == topic] == ["problem"]

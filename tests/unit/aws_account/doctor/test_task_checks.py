@@ -1,0 +1,320 @@
+"""What the doctor finds, in tasks of all kinds."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.aws_account.doctor.findings import Finding, ok
+from profiler.aws_account.doctor.task_checks import (
+    DoctorContext,
+    Probes,
+    call_stacks_finding,
+    diagnose,
+    kernel_finding,
+)
+from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
+from profiler.readers import Unavailable
+from profiler.readers.ecs.container_stats import StatsReading
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.host import Host
+from profiler.readers.linux.kernel_view import KernelView
+from profiler.settings import MonitorSettings, read_settings
+from profiler.sinks import DeliveryFailure
+from tests.fakes import START_NS, FakeClock, FakeTaskSource, sample, seconds, stats
+
+MIB = 1024 * 1024
+SETTINGS = MonitorSettings(endpoint_address="http://x", endpoint_version=4)
+OWN = ContainerMetadata(name="task-monitor", docker_id="m", memory_limit_bytes=128 * MIB)
+BATCH = ContainerMetadata(
+    name="batch",
+    docker_id="b",
+    memory_limit_bytes=1024 * MIB,
+    log_driver="awslogs",
+    log_options={"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/batch/0123", "awslogs-region": "eu-west-1"},
+)
+TASK = TaskMetadata(
+    arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
+    family="etl",
+    revision="26",
+    launch_type="FARGATE",
+    memory_limit_bytes=2048 * MIB,
+    containers=(BATCH, OWN),
+)
+GPU = GpuFacts(uuid="GPU-a", index=0, name="NVIDIA A10G")
+VIEW = KernelView(schedstat=True, system_calls=True, pressure=True, ptrace_scope=None, cgroup_version=2)
+HEALTHY = Probes(
+    read_gpus=lambda: None,
+    visible_devices=lambda _: None,
+    count_processes=lambda _: 3,
+    can_read_cgroup=lambda _: True,
+    kernel_view=lambda _: VIEW,
+    py_spy_version=lambda: "py-spy 0.4.3",
+    find_neuron_monitor=lambda: None,
+    neuron_devices=lambda: (),
+    may_put=lambda _: None,
+)
+
+
+def refreshed_every(step_seconds: float, clock: FakeClock) -> StatsReading:
+    at = clock.now_ns // seconds(step_seconds) * seconds(step_seconds)
+    return stats({"b": sample(START_NS + at, 1.0, MIB)})
+
+
+def context(
+    task: TaskMetadata | Unavailable = TASK,
+    *,
+    own: ContainerMetadata | Unavailable = OWN,
+    settings: MonitorSettings = SETTINGS,
+    step_seconds: float = 1,
+    reading: StatsReading | Unavailable | None = None,
+) -> DoctorContext:
+    clock = FakeClock()
+    source = FakeTaskSource(clock, lambda _: task, lambda _: reading or refreshed_every(step_seconds, clock), own)
+    return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=25)
+
+
+def found(one: DoctorContext | None, probes: Probes = HEALTHY) -> dict[str, list[Finding]]:
+    by_topic: dict[str, list[Finding]] = {}
+    for finding in diagnose(one, probes):
+        by_topic.setdefault(finding.topic, []).append(finding)
+    return by_topic
+
+
+def only(findings: dict[str, list[Finding]], topic: str) -> Finding:
+    (finding,) = findings[topic]
+    return finding
+
+
+def test_a_healthy_task_has_no_problem() -> None:
+    findings = found(context())
+    assert {topic: [finding.level for finding in group] for topic, group in findings.items()} == {
+        "task metadata": ["ok"],
+        "batch": ["ok"],
+        "memory limit": ["ok"],
+        "processes": ["ok"],
+        "level": ["ok"],
+        "kernel": ["ok"],
+        "GPUs": ["note"],
+        "Neuron": ["note"],
+        "log stream": ["ok"],
+        "stats": ["ok"],
+    }
+    assert only(findings, "task metadata").text == "Version 4 answers: task 0123 of etl:26 on FARGATE."
+    assert only(findings, "log stream").text == "The monitor may write the report to /ecs/jobs, stream ecs/batch/0123."
+    assert only(findings, "memory limit").text == "The batch may use 1 GB, its own limit."
+
+
+@pytest.mark.parametrize(
+    ("own_limit", "limits", "text"),
+    [
+        (None, (0.5, 2048), "Programs see 23.5 GB and 2 CPUs; the task may use 2 GB and 0.5 vCPU."),
+        (None, (2, 2048), "Programs see 23.5 GB; the task may use 2 GB."),
+        (1024, (0.5, 2048), "Programs see 2 CPUs; the task may use 0.5 vCPU."),
+        (None, (0.5, 20_480), "Programs see 2 CPUs; the task may use 0.5 vCPU."),
+        (2048, (2, 2048), None),  # programs see the container's limit
+        (None, (2, 20_480), None),
+        (None, (None, None), None),
+    ],
+)
+def test_limits_that_programs_do_not_see_are_named_with_the_remedy(
+    own_limit: int | None, limits: tuple[float | None, int | None], text: str | None
+) -> None:
+    vcpu, memory_mb = limits
+    batch = replace(BATCH, memory_limit_bytes=own_limit and own_limit * MIB)
+    task = replace(TASK, vcpu_limit=vcpu, memory_limit_bytes=memory_mb and memory_mb * MIB, containers=(batch, OWN))
+    host = Host(memory_bytes=24_064 * MIB, vcpu=2)
+    findings = found(context(task), replace(HEALTHY, read_host=lambda: host)).get("visible size", [])
+    advice = "Set the number of workers in the batch."
+    if text is not None and "GB" in text:
+        advice = 'Set "memory" for the container of the batch, or -Xmx/max_old_space_size/workers in the batch.'
+    assert [(one.level, one.text, one.advice) for one in findings] == ([] if text is None else [("note", text, advice)])
+
+
+def test_outside_of_ecs_nothing_is_said_about_a_task_definition() -> None:
+    assert list(found(None)) == ["task metadata", "kernel"]
+    (gpus,) = found(None, replace(HEALTHY, read_gpus=lambda: Unavailable("no GPU")))["GPUs"]
+    assert (gpus.level, gpus.advice) == ("problem", None)
+
+
+def task_with(batch: ContainerMetadata, **fields: object) -> DoctorContext:
+    return context(replace(TASK, containers=(batch, OWN), **fields))
+
+
+UNLIMITED = replace(BATCH, memory_limit_bytes=None)
+REFUSED = DeliveryFailure("The task role may not write to log group /ecs/jobs: allow logs:PutLogEvents on it.")
+TAGS = context(settings=replace(SETTINGS, tags=True))
+NEURON_MONITOR = "/opt/aws/neuron/bin/neuron-monitor"
+NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
+
+
+@pytest.mark.parametrize(
+    ("topic", "level", "words", "given", "probes"),
+    [
+        ("task metadata", "note", ("task-profiler run -- CMD",), None, {}),
+        ("task metadata", "problem", ("HTTP 500",), context(Unavailable("HTTP 500")), {}),
+        (
+            "task metadata",
+            "note",
+            ("TASK_PROFILER_LOG_GROUP",),
+            context(settings=replace(SETTINGS, endpoint_version=3)),
+            {},
+        ),
+        ("memory limit", "ok", ("2 GB, the task's",), task_with(UNLIMITED), {}),
+        ("memory limit", "note", ("Neither",), task_with(UNLIMITED, memory_limit_bytes=None), {}),
+        ("own limit", "note", ('"memory": 128',), context(own=replace(OWN, memory_limit_bytes=None)), {}),
+        ("processes", "note", NO_PROCESSES, context(), {"count_processes": lambda _: 0}),
+        ("processes", "note", ("sampled", "SYS_PTRACE"), context(), {"can_read_cgroup": lambda _: False}),
+        ("stats", "note", (), replace(context(), max_seconds=0), {}),
+        ("stats", "problem", ("timed out",), context(reading=Unavailable("timed out")), {}),
+        ("stats", "problem", (), context(reading=stats({})), {}),
+        ("log stream", "problem", ("splunk",), task_with(replace(BATCH, log_driver="splunk", log_options={})), {}),
+        ("log stream", "problem", (REFUSED.reason,), context(), {"may_put": lambda _: REFUSED}),
+        ("GPUs", "problem", ("NVIDIA_VISIBLE_DEVICES=all",), context(), {"read_gpus": lambda: Unavailable("no GPU")}),
+        *(
+            (
+                "Neuron",
+                level,
+                (),
+                context(),
+                {"find_neuron_monitor": lambda found=found: found, "neuron_devices": lambda seen=seen: seen},
+            )
+            for found, seen, level in (
+                (NEURON_MONITOR, ("/dev/neuron0",), "ok"),
+                (NEURON_MONITOR, (), "problem"),
+                (None, ("/dev/neuron0",), "problem"),
+                (None, (), "note"),
+            )
+        ),
+        ("tags", "ok", ("team, stage",), TAGS, {"read_tags": lambda: {"team": "data", "stage": ""}}),
+        ("tags", "note", ("the task has none", "ecs:ListTagsForResource"), TAGS, {"read_tags": dict}),
+        ("tags", "problem", ("HTTP 403",), TAGS, {"read_tags": lambda: Unavailable("/taskWithTags: HTTP 403")}),
+        (
+            "call stacks",
+            "problem",
+            ("py-spy",),
+            context(settings=replace(SETTINGS, stacks="on")),
+            {"py_spy_version": lambda: None},
+        ),
+    ],
+)
+def test_each_finding_has_its_level_and_says_what_to_change(
+    topic: str, level: str, words: tuple[str, ...], given: DoctorContext | None, probes: dict[str, Any]
+) -> None:
+    findings = found(given, replace(HEALTHY, **probes))
+    finding = only(findings, topic)
+    assert finding.level == level
+    assert [word for word in words if word not in f"{finding.text} {finding.advice}"] == []
+    assert ("tags" in findings) is (topic == "tags")
+
+
+def test_every_problem_has_an_advice() -> None:
+    probes = replace(HEALTHY, count_processes=lambda _: 0, may_put=lambda _: DeliveryFailure("It may not."))
+    two = replace(TASK, containers=(BATCH, replace(BATCH, name="other", docker_id="o"), OWN))
+    for findings in (found(None), found(context(two), probes), found(context(Unavailable("HTTP 500")))):
+        for group in findings.values():
+            for finding in group:
+                assert finding.advice or finding.level != "problem"
+
+
+def test_an_endpoint_that_does_not_respond_ends_the_checks_of_the_task() -> None:
+    assert "batch" not in found(context(Unavailable("HTTP 500")))
+
+
+def test_bad_settings_are_problems_one_by_one() -> None:
+    environment = {
+        "ECS_CONTAINER_METADATA_URI_V4": "http://x",
+        "TASK_PROFILER_GPU": "maybe",
+        "TASK_PROFILER_STOP_SECONDS": "soon",
+    }
+    findings = found(context(settings=read_settings(environment)))["settings"]
+    assert [finding.level for finding in findings] == ["problem", "problem"]
+
+
+def test_several_candidates_are_a_problem_and_each_is_checked() -> None:
+    other = replace(BATCH, name="other", docker_id="o")
+    findings = found(context(replace(TASK, containers=(BATCH, other, OWN))))
+    assert only(findings, "batch").level == "problem"
+    assert "batch, other" in only(findings, "batch").text
+    assert len(findings["log stream"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "level", "text"),
+    [(1, "ok", "every 1.0 s"), (10, "note", "every 10.0 s"), (60, "note", "not refreshed within")],
+)
+def test_how_often_the_stats_move(step_seconds: float, level: str, text: str) -> None:
+    one = context(step_seconds=step_seconds)
+    finding = only(found(one), "stats")
+    assert (finding.level, text in finding.text) == (level, True)
+    assert one.clock.monotonic_ns() <= seconds(26)
+
+
+@pytest.mark.parametrize(
+    ("driver", "place"), [("awslogs", "/ecs/jobs, stream ecs/task-monitor/0123"), ("awsfirelens", "the log driver")]
+)
+def test_the_monitors_own_stream_is_named_and_no_permission_is_probed(driver: str, place: str) -> None:
+    options = {"awslogs-group": "/ecs/jobs", "awslogs-stream": "ecs/task-monitor/0123"}
+    own = replace(OWN, log_driver=driver, log_options=options)
+    given = replace(SETTINGS, report_stream="monitor")
+    probes = replace(HEALTHY, may_put=lambda target: pytest.fail(f"probed {target}"))
+    finding = only(found(context(own=own, settings=given), probes), "log stream")
+    assert (finding.level, "the monitor's own stream" in finding.text, place in finding.text) == ("ok", True, True)
+
+
+def gpus(*facts: GpuFacts) -> DriverReading:
+    return DriverReading(samples=tuple(GpuSample(facts=one) for one in facts))
+
+
+def test_the_gpus_and_those_of_the_batch_are_named() -> None:
+    probes = replace(HEALTHY, read_gpus=lambda: gpus(GPU))
+    findings = found(context(), probes)
+    assert only(findings, "GPUs").text == "GPU 0: NVIDIA A10G (GPU-a)."
+    assert only(findings, "batch's GPUs").level == "note"
+    findings = found(context(), replace(probes, visible_devices=lambda _: "GPU-a"))
+    assert only(findings, "batch's GPUs").text == "GPUs of the batch: GPU-a."
+    findings = found(context(), replace(probes, visible_devices=lambda _: "all"))
+    assert only(findings, "batch's GPUs").text == "All GPUs belong to the batch."
+    chosen = replace(SETTINGS, accelerators=replace(SETTINGS.accelerators, gpu_uuids=("GPU-a",)))
+    assert only(found(context(settings=chosen), probes), "batch's GPUs").level == "ok"
+
+
+def test_without_the_right_to_trace_it_is_level_1_and_stacks_are_a_problem() -> None:
+    probes = replace(HEALTHY, kernel_view=lambda _: replace(VIEW, system_calls=False))
+    findings = found(context(settings=replace(SETTINGS, stacks="moments")), probes)
+    assert "level 1" in findings["level"][0].text
+    assert findings["call stacks"][0].level == "problem"
+
+
+def test_this_process_is_not_taken_for_the_batch() -> None:
+    asked: list[str | None] = []
+
+    def kernel_view(docker_id: str | None) -> KernelView:
+        asked.append(docker_id)
+        return VIEW
+
+    findings = found(context(), replace(HEALTHY, kernel_view=kernel_view, count_processes=lambda _: 0))
+    assert asked == [None]
+    assert "no time breakdown" in findings["level"][0].text
+    assert "call stacks" not in findings
+
+
+KERNEL = KernelView(schedstat=True, system_calls=True, pressure=True, ptrace_scope=1, cgroup_version=2)
+
+
+def test_call_stacks_that_can_be_read_name_their_reader_if_it_is_known() -> None:
+    named = call_stacks_finding("on", may_trace=True, py_spy="py-spy 0.4.3")
+    assert named == ok("call stacks", "TASK_PROFILER_STACKS is on, and py-spy 0.4.3 reads the call stacks.")
+    assert call_stacks_finding("on", may_trace=True, py_spy="").text == "TASK_PROFILER_STACKS is on."
+
+
+def test_the_kernel_is_described_in_few_words() -> None:
+    assert kernel_finding(KERNEL) == ok(
+        "kernel",
+        "The kernel counts the time that processes wait for a CPU (schedstat). "
+        "PSI: yes. Yama's ptrace_scope: 1. Control groups: version 2.",
+    )
+    bare = replace(KERNEL, schedstat=False, pressure=False, ptrace_scope=None, cgroup_version=None)
+    found = kernel_finding(bare)
+    assert (found.level, "does not count" in found.text) == ("note", True)
+    assert found.text.endswith("PSI: no. Yama's ptrace_scope: none. Control groups: none.")

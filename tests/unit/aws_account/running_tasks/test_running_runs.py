@@ -1,0 +1,137 @@
+"""Which runs go on, from the lines of their monitors and from ECS."""
+
+import random
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.aws_account.running_tasks.running_runs import RunningRuns
+from profiler.core.timestamps import NS_PER_SECOND
+from profiler.record.record_model import Interval, RaisedNotice, Report
+from profiler.runs.past_runs.run_source import RunFilter
+from tests.fakes import START_NS
+from tests.running import MESSAGE, MINUTE_NS, checkpoint_at, ended, notice_text, text
+
+NOW_NS = START_NS
+
+
+def runs_of(*messages: str, selection: RunFilter | None = None) -> RunningRuns:
+    runs = RunningRuns(selection or RunFilter())
+    for message in messages:
+        runs.add(message)
+    return runs
+
+
+def test_a_run_goes_on_if_its_newest_line_is_a_young_checkpoint() -> None:
+    newest = checkpoint_at(NOW_NS)
+    lines = [text(checkpoint_at(NOW_NS, age_seconds=80)), text(newest), text(checkpoint_at(NOW_NS, age_seconds=140))]
+    (run,) = runs_of(*lines).refresh(NOW_NS)
+    assert run.report.time == newest.time
+    assert run.elapsed_ms(NOW_NS) == 600_000
+    assert run.elapsed_ms(NOW_NS + 5 * NS_PER_SECOND) == 605_000
+    assert (run.is_running, run.silent_ms) == (True, None)
+
+
+def test_other_lines_are_ignored() -> None:
+    lines = ("hello", '{"type":"task.checkpoint"', '{"type":"task.notice"}', '{"message":"\\"task.report\\""}', "[" * 9)
+    assert runs_of(*lines).refresh(NOW_NS) == ()
+
+
+def test_a_run_without_a_line_for_ten_minutes_is_not_shown_and_before_that_its_age_is() -> None:
+    runs = runs_of(text(checkpoint_at(NOW_NS)))
+    (late,) = runs.refresh(NOW_NS + 4 * MINUTE_NS)
+    assert late.silent_ms == 260_000
+    assert runs.refresh(NOW_NS + 10 * MINUTE_NS) == ()
+
+
+def test_rare_checkpoints_are_not_silence() -> None:
+    (run,) = runs_of(text(checkpoint_at(NOW_NS, 60, period_minutes=15, age_seconds=14 * 60))).refresh(NOW_NS)
+    assert run.silent_ms is None
+
+
+def test_an_ended_run_is_shown_once_if_it_was_seen_running() -> None:
+    line = checkpoint_at(NOW_NS)
+    runs = runs_of(text(line))
+    assert len(runs.refresh(NOW_NS)) == 1
+    runs.add(text(ended(line, "failure", 3)))
+    (run,) = runs.refresh(NOW_NS + NS_PER_SECOND)
+    assert (run.is_running, run.report.record.exit_code) == (False, 3)
+    assert run.elapsed_ms(NOW_NS + 9 * MINUTE_NS) == line.record.metrics.duration_ms
+    runs.add(text(line))  # read again
+    assert runs.refresh(NOW_NS + 2 * NS_PER_SECOND) == ()
+    assert runs_of(text(line), text(ended(line))).refresh(NOW_NS) == ()
+
+
+def test_notices_have_the_text_of_their_line_and_a_checkpoint_counts_more_than_their_record() -> None:
+    line = checkpoint_at(NOW_NS)
+    messages = [notice_text(line), text(line), notice_text(line, "memory")]
+    for order in (messages, messages[::-1]):
+        (run,) = runs_of(*order).refresh(NOW_NS)
+        assert {(one.kind, one.message) for one in run.notices} == {("stuck", MESSAGE), ("memory", MESSAGE)}
+        assert run.interval.vcpu_used is not None
+    (only_notice,) = runs_of(notice_text(line)).refresh(NOW_NS)
+    assert (only_notice.interval, only_notice.silent_ms) == (Interval(), None)
+
+
+def test_a_notice_that_only_the_checkpoint_names_has_no_text() -> None:
+    raised = RaisedNotice(kind="overdue", at="2025-11-20T00:40:00.000Z")
+    (run,) = runs_of(text(checkpoint_at(NOW_NS, notices=(raised,)))).refresh(NOW_NS)
+    assert [(one.kind, one.at, one.message) for one in run.notices] == [("overdue", raised.at, None)]
+
+
+@pytest.mark.parametrize(("name", "count"), [("night*", 1), ("task-0", 1), ("task-9", 0), ("hourly", 0)])
+def test_a_name_selects_runs(name: str, count: int) -> None:
+    assert len(runs_of(text(checkpoint_at(NOW_NS)), selection=RunFilter(run=name)).refresh(NOW_NS)) == count
+
+
+def test_a_clock_that_is_behind_makes_no_negative_time() -> None:
+    line = checkpoint_at(NOW_NS, minutes=2)
+    (run,) = runs_of(text(line)).refresh(NOW_NS - 5 * MINUTE_NS)
+    assert run.elapsed_ms(NOW_NS - 5 * MINUTE_NS) == line.record.metrics.duration_ms
+
+
+def task(line: Report, status: str = "running", container: str = "batch") -> Report:
+    record = replace(
+        line.record, status=status, interval=None, container=replace(line.record.container, name=container)
+    )
+    return replace(line, record=record)
+
+
+def test_ecs_says_which_tasks_run_and_the_lines_what_they_use() -> None:
+    line = checkpoint_at(NOW_NS, age_seconds=3000, minutes=80)
+    other = task(checkpoint_at(NOW_NS, task_id="plain"))
+    runs = runs_of(text(line), text(checkpoint_at(NOW_NS, task_id="elsewhere")))
+    found = runs.refresh(NOW_NS, (task(line), other))
+    assert [run.report for run in found] == [line, other]
+    assert found[0].silent_ms == 3_000_000
+    gone, left = runs.refresh(NOW_NS, (task(line, "stopped"), other))[::-1]
+    assert (gone.is_running, gone.report.record.status, left.report) == (False, "stopped", other)
+    assert gone.interval == line.record.interval
+    assert len(runs.refresh(NOW_NS, (other,))) == 1
+
+
+def test_the_report_of_a_task_that_ecs_has_not_stopped_yet_is_its_end() -> None:
+    line = checkpoint_at(NOW_NS)
+    runs = runs_of(text(line))
+    runs.refresh(NOW_NS, (task(line),))
+    runs.add(text(ended(line)))
+    (run,) = runs.refresh(NOW_NS, (task(line),))
+    assert run.report.record.status == "success"
+    assert runs.refresh(NOW_NS, (task(line, "stopped"),)) == ()
+
+
+def test_any_order_of_lines_gives_the_same_runs() -> None:
+    lines = [text(checkpoint_at(NOW_NS, age_seconds=20 + 60 * n, task_id=f"t{n % 3}")) for n in range(9)]
+    lines += [notice_text(checkpoint_at(NOW_NS, task_id="t1")), text(ended(checkpoint_at(NOW_NS, task_id="t2")))]
+    expected = {run.key: run for run in runs_of(*lines).refresh(NOW_NS)}
+    assert {key[0] for key in expected} == {"t0", "t1"}
+    shuffled = random.Random(1)
+    for _ in range(20):
+        shuffled.shuffle(lines)
+        assert {run.key: run for run in runs_of(*lines, *lines).refresh(NOW_NS)} == expected
+
+
+def test_what_has_ended_is_forgotten() -> None:
+    runs = runs_of(text(checkpoint_at(NOW_NS)), notice_text(checkpoint_at(NOW_NS)))
+    runs.refresh(NOW_NS + 100 * MINUTE_NS)
+    assert (runs._newest, runs._notices) == ({}, {})

@@ -1,0 +1,155 @@
+"""Log groups that are read again and again, and what is shown of them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from profiler.aws_account.running_tasks.running_runs import PATTERN, FollowedLogs, RunningRuns
+from profiler.aws_account.running_tasks.watched_tasks import WatchedTasks
+from profiler.core.errors import TaskProfilerError
+from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms, parse_ns
+from profiler.record.record_model import RaisedNotice
+from profiler.runs.past_runs.families import UsualDurations
+from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from tests.fakes import START_NS, FakeClock
+from tests.run_sources import ListedRuns
+from tests.running import MESSAGE, checkpoint_at, ended, notice_text, text
+from tests.runs import report
+
+GROUP, MISSING = "/ecs/jobs", "/ecs/none"
+
+
+class FakeLogs:
+    """Plays FilterLogEvents without its pattern, and keeps the requests."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[int, str]] = []
+        self.requests: list[Mapping[str, Any]] = []
+
+    def put(self, at_ns: int, message: str) -> None:
+        self.events.append((at_ns // NS_PER_MS, message))
+
+    def pages(self, **parameters: Any) -> Iterator[Mapping[str, Any]]:
+        self.requests.append(parameters)
+        if parameters["logGroupName"] == MISSING:
+            raise TaskProfilerError(f"{MISSING} cannot be read: allow logs:FilterLogEvents on the log group.")
+        start_ms, end_ms = parameters["startTime"], parameters.get("endTime", 2**62)
+        for at_ms, message in self.events:
+            if start_ms <= at_ms <= end_ms:
+                yield {"events": [{"timestamp": at_ms, "message": message}]}
+
+
+@pytest.fixture
+def logs() -> FakeLogs:
+    return FakeLogs()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def watched_tasks(logs: FakeLogs, clock: FakeClock, *groups: str, past: Any = None) -> WatchedTasks:
+    usual = UsualDurations(past, 0)
+    followed, runs = FollowedLogs(logs.pages, clock), RunningRuns(RunFilter())
+    return WatchedTasks(collected=runs, logs=followed, usual=usual, log_groups=groups or (GROUP,), clock=clock)
+
+
+def test_the_first_read_is_ten_minutes_and_later_ones_are_what_is_new(logs: FakeLogs, clock: FakeClock) -> None:
+    watched = watched_tasks(logs, clock)
+    start_ms = START_NS // NS_PER_MS
+    logs.put(START_NS - 20 * NS_PER_SECOND, text(checkpoint_at(START_NS)))
+    for _ in range(3):
+        assert watched.refresh() == ()
+        clock.advance(15)
+    assert [one["startTime"] - start_ms for one in logs.requests] == [-600_000, -140_000, -140_000]
+    assert {one["filterPattern"] for one in logs.requests} == {PATTERN}
+    assert len(watched.runs()) == 1
+    clock.advance(3600)
+    watched.refresh()
+    assert logs.requests[-1]["startTime"] == clock.wall_ns() // NS_PER_MS - 600_000
+    assert watched.runs() == ()
+
+
+def test_the_time_goes_on_between_two_reads(logs: FakeLogs, clock: FakeClock) -> None:
+    watched = watched_tasks(logs, clock)
+    logs.put(START_NS, text(checkpoint_at(START_NS)))
+    watched.refresh()
+    clock.advance(7)
+    assert [one.elapsed_ms for one in watched.runs()] == [607_000]
+    assert len(logs.requests) == 1
+
+
+def test_a_group_that_cannot_be_read_is_a_sentence_and_the_others_are_read(logs: FakeLogs, clock: FakeClock) -> None:
+    watched = watched_tasks(logs, clock, MISSING, GROUP)
+    logs.put(START_NS, text(checkpoint_at(START_NS)))
+    (problem,) = watched.refresh()
+    assert problem.startswith(f"{MISSING} cannot be read")
+    assert len(watched.runs()) == 1
+
+
+def test_the_largest_share_of_the_usual_duration_is_first_and_what_has_ended_before_it(
+    logs: FakeLogs, clock: FakeClock
+) -> None:
+    past = [report(n, metrics={"duration_ms": 600_000}) for n in range(3)]
+    past += [report(n, family="long", metrics={"duration_ms": 6_000_000}) for n in range(3)]
+    watched = watched_tasks(logs, clock, past=lambda: ListedRuns(PastRun(report=one) for one in past))
+    lines = [
+        checkpoint_at(START_NS, 5, task_id="half"),
+        checkpoint_at(START_NS, 60, task_id="new", family="new"),
+        checkpoint_at(START_NS, 20, task_id="fifth", family="long"),
+        checkpoint_at(START_NS, 20, task_id="double"),
+    ]
+    for line in lines:
+        logs.put(START_NS, text(line))
+    watched.refresh()
+    assert watched.lacks_usual
+    assert watched.read_usual() == ()
+    assert not watched.lacks_usual
+    shown = [(one.run.report.record.task_id, one.share) for one in watched.runs()]
+    assert shown == [("double", 2.0), ("half", 0.5), ("fifth", 0.2), ("new", None)]
+    logs.put(START_NS, text(ended(lines[0])))
+    watched.refresh()
+    assert [one.run.report.record.task_id for one in watched.runs()] == ["half", "double", "fifth", "new"]
+
+
+def test_past_runs_that_cannot_be_read_are_a_sentence_once(logs: FakeLogs, clock: FakeClock) -> None:
+    def refused() -> Any:
+        raise TaskProfilerError("Refused.")
+
+    watched = watched_tasks(logs, clock, past=refused)
+    logs.put(START_NS, text(checkpoint_at(START_NS)))
+    watched.refresh()
+    assert watched.read_usual() == ("The usual durations are unknown. Refused.",)
+    assert not watched.lacks_usual
+    assert watched.runs()[0].usual is None
+
+
+def test_the_text_of_an_old_notice_is_looked_for_once(logs: FakeLogs, clock: FakeClock) -> None:
+    at_ns = START_NS - 7200 * NS_PER_SECOND
+    raised = tuple(RaisedNotice(kind=kind, at=format_ms(at_ns)) for kind in ("stuck", "disk"))
+    line = checkpoint_at(START_NS, 200, notices=raised)
+    logs.put(START_NS, text(line))
+    logs.put(at_ns, notice_text(checkpoint_at(at_ns, 80, age_seconds=0, started_at=line.record.started_at)))
+    watched = watched_tasks(logs, clock)
+    for _ in range(2):
+        watched.refresh()
+        (run,) = watched.runs()
+        assert {one.kind: one.message for one in run.run.notices} == {"stuck": MESSAGE, "disk": None}
+        assert run.run.report.time == line.time
+    assert len(logs.requests) == 3
+    assert logs.requests[1]["startTime"] == (parse_ns(raised[0].at) or 0) // NS_PER_MS - 60_000
+
+
+def test_a_clock_that_is_ahead_misses_nothing(logs: FakeLogs, clock: FakeClock) -> None:
+    aws_ns = START_NS
+    clock.advance(300)
+    watched = watched_tasks(logs, clock)
+    for minute in range(20):
+        at_ns = aws_ns + minute * 60 * NS_PER_SECOND
+        line = checkpoint_at(at_ns, minute + 1, age_seconds=0)
+        logs.put(at_ns, text(line))
+        watched.refresh()
+        assert watched.runs()[0].run.report.time == line.time
+        clock.advance(60)

@@ -1,0 +1,79 @@
+"""The steps of a setup where AWS refuses, or where the stack is neither there nor absent."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+import profiler
+from profiler.aws_account.setup.setup_steps import SetupStep, SetupSteps
+from tests.fake_cloudformation import STACK_ID
+
+KEY = "task-profiler/forwarder-{}-0123456789abcdef.zip"
+
+
+def refuse(**_: object) -> None:
+    raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "AnyOperation")
+
+
+class Refusing:
+    """A client of an account where nothing is allowed."""
+
+    meta = SimpleNamespace(region_name="eu-west-1")
+
+    def __getattr__(self, _name: str) -> Any:
+        return refuse
+
+    def get_paginator(self, _name: str) -> Any:
+        return SimpleNamespace(paginate=refuse)
+
+
+def steps(stack: dict[str, Any] | None = None) -> list[SetupStep]:
+    cloudformation: Any = Refusing()
+    if stack is not None:
+        described = {"StackName": "task-profiler", "StackId": STACK_ID, **stack}
+        cloudformation.describe_stacks = lambda **_: {"Stacks": [described]}
+    clients = {"cloudformation": cloudformation}
+    options = {"region": "eu-west-1", "profile": None}
+    return list(SetupSteps(lambda name: clients.get(name, Refusing()), (), options, lambda *_: None).read())
+
+
+def test_what_aws_refuses_is_unknown_and_says_what_to_allow() -> None:
+    found = steps()
+    assert [step.is_done for step in found] == [None] * 4
+    assert [("allow" in step.text) for step in found] == [True, True, True, False]
+    assert found[1].commands == (("task-profiler", "setup", "stack", "--region", "eu-west-1"),)
+    assert "NAME" in found[2].commands[0]
+
+
+@pytest.mark.parametrize(
+    ("status", "version", "is_done"),
+    [
+        ("CREATE_COMPLETE", profiler.__version__, True),
+        ("UPDATE_COMPLETE", "0.0.1", False),
+        ("UPDATE_IN_PROGRESS", profiler.__version__, None),
+        ("ROLLBACK_COMPLETE", profiler.__version__, False),
+        ("REVIEW_IN_PROGRESS", profiler.__version__, False),
+    ],
+)
+def test_a_stack_counts_when_it_is_deployed_with_this_version(
+    status: str, version: str, *, is_done: bool | None
+) -> None:
+    values = {"CodeKey": KEY.format(version), "SlackSecretId": "slack"}
+    parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in values.items()]
+    assert steps({"StackStatus": status, "Parameters": parameters})[1].is_done is is_done
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        ({"Notify": "all", "TaskStopped": "true"}, ("--slack-failure-webhook", "@webhook.txt")),
+        ({"ElasticsearchUrl": "https://search", "Subscribe": "groups", "LogGroups": ""}, ("--all-log-groups",)),
+    ],
+)
+def test_a_stack_that_does_nothing_is_not_done(values: dict[str, str], options: tuple[str, ...]) -> None:
+    parameters = [{"ParameterKey": name, "ParameterValue": value} for name, value in values.items()]
+    step = steps({"StackStatus": "CREATE_COMPLETE", "Parameters": parameters})[1]
+    assert step.is_done is False
+    assert step.commands == (("task-profiler", "setup", "stack", *options, "--region", "eu-west-1"),)

@@ -1,0 +1,182 @@
+"""Change sets: empty, rejected, in pages; applied, failed, deleted; and what an hour is."""
+
+import pytest
+
+from profiler.aws_account.setup.stack_changes import Change, StackChanges, StackEvent
+from profiler.core.errors import TaskProfilerError
+from tests.fake_cloudformation import CHANGE_SET, STACK_ID, FakeCloudFormation, of_stack
+from tests.fakes import FakeClock
+
+URL = "https://s3.eu-west-1.amazonaws.com/code/template.yaml"
+NO_CHANGES = "The submitted information didn't contain changes. Submit different information to create a change set."
+
+
+def resource_change(action: str, resource: str, replacement: str | None = None) -> dict[str, object]:
+    change = {"Action": action, "LogicalResourceId": resource, "ResourceType": "AWS::SQS::Queue"}
+    return {"Type": "Resource", "ResourceChange": change | ({"Replacement": replacement} if replacement else {})}
+
+
+def changes_of(aws: FakeCloudFormation) -> tuple[StackChanges, list[StackEvent], FakeClock]:
+    events: list[StackEvent] = []
+    clock = FakeClock()
+    return StackChanges("tp", aws, clock, events.append), events, clock
+
+
+def test_a_change_set_is_read_page_by_page_once_it_is_there() -> None:
+    aws = FakeCloudFormation(polls=["CREATE_PENDING", "CREATE_IN_PROGRESS"])
+    aws.change_set_pages = [
+        {"Status": "CREATE_COMPLETE", "Changes": [resource_change("Add", "A")]},
+        {"Status": "CREATE_COMPLETE", "Changes": [resource_change("Modify", "B", "Conditional")]},
+    ]
+    changes, _, clock = changes_of(aws)
+    parameters = [{"ParameterKey": "Notify", "UsePreviousValue": True}]
+    prepared = changes.prepare(URL, parameters, is_new=False)
+    assert prepared is not None
+    assert prepared.changes == (
+        Change(action="Add", resource="A", type="AWS::SQS::Queue"),
+        Change(action="Modify", resource="B", type="AWS::SQS::Queue", replacement="Conditional"),
+    )
+    (asked,) = aws.calls("CreateChangeSet")
+    assert asked["ChangeSetType"] == "UPDATE"
+    assert asked["Parameters"] == parameters
+    assert asked["Capabilities"] == ["CAPABILITY_IAM"]
+    assert clock.now_ns > 0
+    assert not aws.calls("DeleteChangeSet")
+
+
+def test_no_changes_leave_nothing_behind() -> None:
+    aws = FakeCloudFormation(change_set_pages=[{"Status": "FAILED", "StatusReason": NO_CHANGES}])
+    changes, _, _ = changes_of(aws)
+    assert changes.prepare(URL, [], is_new=False) is None
+    assert aws.calls("DeleteChangeSet") == [{"ChangeSetName": CHANGE_SET}]
+    assert not aws.calls("DeleteStack")
+
+
+@pytest.mark.parametrize(("status", "deletes"), [("REVIEW_IN_PROGRESS", True), ("CREATE_IN_PROGRESS", False)])
+def test_a_rejected_change_set_leaves_neither_itself_nor_the_empty_stack(status: str, *, deletes: bool) -> None:
+    """Somebody else may have applied another change set to the new stack."""
+    aws = FakeCloudFormation(change_set_pages=[{"Status": "FAILED", "StatusReason": "Transform failed."}])
+    aws.stack = {"StackStatus": status}
+    changes, _, _ = changes_of(aws)
+    with pytest.raises(
+        TaskProfilerError, match=r"^CloudFormation rejects the change of the stack tp: Transform failed\.$"
+    ):
+        changes.prepare(URL, [], is_new=True)
+    assert aws.calls("DeleteChangeSet")
+    assert aws.calls("DeleteStack") == [{"StackName": STACK_ID}] * deletes
+
+
+def test_a_change_set_that_is_never_there_ends_the_wait() -> None:
+    aws = FakeCloudFormation(polls=["CREATE_IN_PROGRESS"] * 1000)
+    changes, _, clock = changes_of(aws)
+    with pytest.raises(TaskProfilerError, match="in 5 minutes: try again"):
+        changes.prepare(URL, [], is_new=False)
+    assert clock.now_ns == 300 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("refusal", "said"),
+    [
+        (("ValidationError", "Template error: x"), r"^The stack tp cannot be changed: Template error: x\.$"),
+        (
+            ("AccessDenied", "no"),
+            r"^The stack tp cannot be changed: AWS refused .*: allow cloudformation:CreateChangeSet",
+        ),
+        (("InsufficientCapabilitiesException", "y"), "InsufficientCapabilitiesException"),
+        (("ExpiredToken", "z"), "the credentials have expired"),
+    ],
+)
+def test_what_aws_refuses_is_one_sentence(refusal: tuple[str, str], said: str) -> None:
+    changes, _, _ = changes_of(FakeCloudFormation(refuses={"CreateChangeSet": refusal}))
+    with pytest.raises(TaskProfilerError, match=said) as error:
+        changes.prepare(URL, [], is_new=False)
+    assert "\n" not in str(error.value)
+
+
+def applied(aws: FakeCloudFormation, *, is_new: bool = False) -> tuple[list[str], StackChanges]:
+    changes, events, _ = changes_of(aws)
+    prepared = changes.prepare(URL, [], is_new=is_new)
+    assert prepared is not None
+    assert changes.apply(prepared).phase == "ready"
+    return [f"{event.status} {event.resource}" for event in events], changes
+
+
+def test_only_the_events_of_this_change_are_followed_to_its_end() -> None:
+    """An update's cleanup is still part of it."""
+    aws = FakeCloudFormation(stack={"StackStatus": "UPDATE_COMPLETE", "StackId": STACK_ID})
+    aws.add_events([("CREATE_COMPLETE", f"Old{number}") for number in range(4)] + [of_stack("CREATE_COMPLETE")])
+    aws.happens = [
+        [],
+        [of_stack("UPDATE_IN_PROGRESS"), ("UPDATE_IN_PROGRESS", "A"), ("UPDATE_COMPLETE", "A")],
+        [("CREATE_COMPLETE", f"New{number}") for number in range(4)],
+        [of_stack("UPDATE_COMPLETE_CLEANUP_IN_PROGRESS"), ("DELETE_COMPLETE", "B"), of_stack("UPDATE_COMPLETE")],
+    ]
+    seen, _ = applied(aws)
+    assert seen == [
+        "UPDATE_COMPLETE A",
+        *(f"CREATE_COMPLETE New{number}" for number in range(4)),
+        "DELETE_COMPLETE B",
+        "UPDATE_COMPLETE tp",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("is_new", "end", "said"),
+    [
+        (
+            True,
+            "ROLLBACK_COMPLETE",
+            r"setup stack --name tp --region eu-west-1 --delete\), and .*; cause: Table: name taken; Role: denied\.$",
+        ),
+        (
+            False,
+            "UPDATE_ROLLBACK_COMPLETE",
+            "^The stack tp could not be updated, and its previous version is active: .*; cause: Table: name taken",
+        ),
+        (
+            False,
+            "UPDATE_ROLLBACK_FAILED",
+            "continue-update-rollback --stack-name tp --region eu-west-1, and run the command again; cause: Table",
+        ),
+    ],
+)
+def test_a_failure_is_explained_by_its_causes(*, is_new: bool, end: str, said: str) -> None:
+    aws = FakeCloudFormation(stack={"StackStatus": end})
+    aws.happens = [
+        [
+            ("CREATE_FAILED", "Table", "AWS::DynamoDB::Table", "name taken"),
+            ("CREATE_FAILED", "Role", "AWS::IAM::Role", "denied."),
+            ("CREATE_FAILED", "Other", "AWS::SQS::Queue", "Resource creation cancelled"),
+        ],
+        [of_stack(end)],
+    ]
+    changes, _, _ = changes_of(aws)
+    prepared = changes.prepare(URL, [], is_new=is_new)
+    assert prepared is not None
+    with pytest.raises(TaskProfilerError, match=said):
+        changes.apply(prepared)
+
+
+def test_a_stack_that_does_not_end_ends_the_wait() -> None:
+    changes, _, clock = changes_of(FakeCloudFormation())
+    prepared = changes.prepare(URL, [], is_new=False)
+    assert prepared is not None
+    with pytest.raises(TaskProfilerError, match="still changing the stack tp after an hour"):
+        changes.apply(prepared)
+    assert clock.now_ns == 3600 * 10**9
+
+
+def test_deleting_returns_what_stays() -> None:
+    aws = FakeCloudFormation()
+    aws.happens = [[("DELETE_SKIPPED", "Queue"), ("DELETE_COMPLETE", "Role")], [of_stack("DELETE_COMPLETE")]]
+    changes, _, _ = changes_of(aws)
+    (kept,) = changes.delete(STACK_ID)
+    assert (kept.resource, kept.physical_id) == ("Queue", "physical-Queue")
+
+
+def test_a_failed_deletion_is_explained() -> None:
+    aws = FakeCloudFormation()
+    aws.happens = [[("DELETE_FAILED", "Role", "AWS::IAM::Role", "in use"), of_stack("DELETE_FAILED")]]
+    changes, _, _ = changes_of(aws)
+    with pytest.raises(TaskProfilerError, match=r"could not be deleted \(DELETE_FAILED\): Role: in use\.$"):
+        changes.delete(STACK_ID)

@@ -1,0 +1,140 @@
+"""``setup stack``: its search cluster, and secrets from the command line, a file or standard input."""
+
+import io
+import json
+import re
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import click
+import pytest
+import requests
+
+from profiler.aws_account.setup.stack_deployment import StackRequest
+from profiler.cli.commands.setup import stack
+from profiler.cli.setup.stack_output import SearchCluster
+from profiler.core.errors import TaskProfilerError, UsageError
+from tests.http_server import FakeHttpServer
+
+
+class Cluster(FakeHttpServer):
+    """OpenSearch that is empty and takes everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.put: list[str] = []
+        self.rejects_with: int | None = None
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        if request.command == "PUT" and self.rejects_with is not None:
+            return self.rejects_with, {"Content-Type": "application/json"}, b'{"error": {"reason": "same priority"}}'
+        if request.command == "PUT":
+            self.put.append(request.path)
+        version = {"version": {"number": "2.19.0", "distribution": "opensearch"}}
+        is_there = request.command == "PUT" or request.path == "/"
+        return 200 if is_there else 404, {"Content-Type": "application/json"}, json.dumps(version).encode()
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    served = Cluster()
+    yield served
+    served.close()
+
+
+def test_its_product_is_found_and_its_templates_are_installed(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = SearchCluster(cluster.url, requests.Session())
+    search.find_engine()
+    assert search.engine == "opensearch"
+    assert cluster.put == []
+    search.install("jobs", "day")
+    assert cluster.put
+    assert capsys.readouterr().out == f"installed: {len(cluster.put)} index templates, policies and indices\n"
+    assert any(path.startswith("/_index_template/jobs-reports") for path in cluster.put)
+    assert [path for path in cluster.put if re.fullmatch(r"/jobs-reports-\d{4}\.\d\d\.\d\d", path)]
+
+
+def test_a_template_that_the_cluster_rejects_ends_the_deployment(cluster: Cluster) -> None:
+    """The first report would make an index with other field types."""
+    search = SearchCluster(cluster.url, requests.Session())
+    search.find_engine()
+    cluster.rejects_with = 400
+    with pytest.raises(TaskProfilerError, match=r"index template task-\w+ was rejected \(HTTP 400: same priority\)"):
+        search.install("task", "month")
+
+
+def test_a_sign_in_that_may_not_install_templates_is_a_warning(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    search = SearchCluster(cluster.url, requests.Session())
+    search.find_engine()
+    cluster.rejects_with = 403
+    search.install("task", "month")
+    assert "The index templates are not installed; run task-profiler kibana import" in capsys.readouterr().err
+
+
+def test_one_that_does_not_answer_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    search = SearchCluster("http://127.0.0.1:9", requests.Session())
+    search.find_engine()
+    assert search.engine is None
+    search.install("task", "month")
+    out, said = capsys.readouterr()
+    assert out == ""
+    assert "run task-profiler kibana import --elasticsearch http://127.0.0.1:9 where the cluster can be reached" in said
+    assert said.count("\n") == 1
+
+
+def test_a_private_ca_is_a_file() -> None:
+    with pytest.raises(UsageError, match="--ca-file /nowhere is not a file"):
+        stack.main(["--elasticsearch", "https://search", "--ca-file", "/nowhere"], standalone_mode=False)
+
+
+def test_a_secret_may_come_from_a_file_or_from_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of Windows is read without its byte order mark."""
+    requests: list[StackRequest] = []
+    monkeypatch.setattr("profiler.cli.setup.stack_output.deploy", lambda *given, **_: requests.append(given[0]))
+    (tmp_path / "webhook").write_text("https://hooks.slack.com/a\n")
+    (tmp_path / "user").write_bytes(b"\xef\xbb\xbfbob:a b\r\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("a=b\n"))
+    words = ["--slack-failure-webhook", f"@{tmp_path}/webhook", "--user", f"@{tmp_path}/user", "--otlp-headers", "@-"]
+    stack.main(words, standalone_mode=False)
+    stack.main(["--api-key", "key"], standalone_mode=False)
+    assert [request.secrets for request in requests] == [
+        {
+            "SlackSecretId": {"slack_failure_webhook_url": "https://hooks.slack.com/a"},
+            "ElasticsearchSecretId": {"username": "bob", "password": "a b"},
+            "OtlpSecretId": {"otlp_headers": "a=b"},
+        },
+        {"ElasticsearchSecretId": {"api_key": "key"}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xff", "it is not text"),
+        (b" \r\n", "it is empty"),
+        (b"a" * 65_537, "it is too long"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_secret_that_cannot_be_read_is_not_in_the_error(tmp_path: Path, content: bytes | None, said: str) -> None:
+    if content is not None:
+        (tmp_path / "hunter2").write_bytes(content)
+    with pytest.raises(click.BadParameter, match=rf"cannot be read \({said}\): check it") as error:
+        stack.main(["--user", f"@{tmp_path}/hunter2"], standalone_mode=False)
+    assert "hunter2" not in error.value.format_message()
+
+
+@pytest.mark.parametrize(("given", "said"), [(None, "standard input is closed"), (io.StringIO(""), "it is empty")])
+def test_standard_input_without_a_secret_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, given: io.StringIO | None, said: str
+) -> None:
+    """As of the second of two options that read it."""
+    monkeypatch.setattr(sys, "stdin", given)
+    with pytest.raises(click.BadParameter, match=said):
+        stack.main(["--api-key", "@-"], standalone_mode=False)

@@ -1,0 +1,325 @@
+"""The end of ``run``: its lines for each kind of run, on terminals of each width."""
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
+from profiler.cli.terminal.end_page import MAX_LINES, EndView, end_lines, printed_summary, run_line, summary_sentence
+from profiler.cli.terminal.page_parts import MAX_WIDTH, View
+from profiler.cli.terminal.run_curves import run_curves
+from profiler.cli.terminal.run_page import page_lines
+from profiler.core.text import columns_of
+from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.record_model import (
+    Container,
+    Distribution,
+    Metrics,
+    Monitor,
+    Recommendation,
+    Record,
+    Report,
+    Series,
+    decode,
+)
+from profiler.runs.past_runs.run_source import PastRun
+from tests.shown_runs import NOW_NS, STARTED
+from tests.unit.cli.test_any_record import changed_lines
+
+TIMES = TimeBreakdown(
+    on_cpu_percent=61,
+    waiting_for_cpu_percent=4,
+    disk_percent=20,
+    network_percent=15,
+    waiting_for=(
+        WaitTarget(kind="disk", target="/data/orders.parquet", percent=18.2),
+        WaitTarget(kind="network", target="10.0.0.3:5432", percent=14.6),
+    ),
+    covered_percent=100,
+)
+METRICS = Metrics(
+    duration_ms=12_430,
+    cpu_seconds=14.9,
+    vcpu_size=2,
+    memory_size_mb=4096,
+    max_memory_used_mb=1843,
+    memory_peak_source="kernel",
+    vcpu_used=Distribution(avg=1.2, p95=1.9, max=2),
+    vcpu_saturated_percent=12,
+    max_pids=9,
+    block_read_bytes=300 * 2**20,
+    block_write_bytes=0,
+)
+SERIES = Series(
+    started_at=STARTED,
+    step_ms=1000,
+    vcpu_used=(0.2, 0.8, 1.5, 2.0, 1.9, 0.4),
+    memory_used_mb=(90, 500, 900, 1300, 1700, 1800),
+)
+
+
+def etl(metrics: dict[str, Any] | None = None, **record: Any) -> Report:
+    made: dict[str, Any] = {
+        "task_id": "3f2a91bc-7055-4303-90e2-819175188d64",
+        "family": "etl",
+        "launch_type": "LOCAL",
+        "container": Container(name="etl"),
+        "status": "success",
+        "exit_code": 0,
+        "started_at": STARTED,
+        "finished_at": "2026-11-20T03:12:57.430Z",
+        "metrics": replace(METRICS, **(metrics or {})),
+        "time_breakdown": TIMES,
+        "series": SERIES,
+        "monitor": Monitor(version="1"),
+        "recommendation": Recommendation(vcpu=2, memory_mb=2560),
+    }
+    return Report(time="2026-11-20T03:12:57.431Z", type="task.report", record=Record(**{**made, **record}))
+
+
+def last(**metrics: Any) -> Record:
+    return etl(metrics, finished_at="2026-11-20T07:10:00.000Z").record
+
+
+def shown(
+    report: Report,
+    other: Record | None = None,
+    *,
+    width: int = 80,
+    glyphs: Glyphs = BLOCKS,
+    max_lines: int = 8,
+    history: Sequence[str] | None = (),
+) -> list[str]:
+    view = EndView(width=width, glyphs=glyphs, now_ns=NOW_NS, max_lines=max_lines, history=history)
+    return [
+        "".join(span.text for span in row) for row in end_lines(report, () if other is None else (other,) * 5, view)
+    ]
+
+
+def test_the_end_of_a_run() -> None:
+    assert shown(etl(), last(duration_ms=10_100, max_memory_used_mb=1300)) == [
+        "● etl succeeded in 12.4 s · 14.9 s of CPU time       task-profiler show 3f2a91bc",
+        "  CPU     ▂▂▂▂▂▄▄▄▄▆▆▆▆▆█████████▂▂▂▂ ▔ limit 2 vCPU, average 1.2",
+        "  Memory  ▁▁▁▁▁▂▂▂▂▃▃▃▃▃▃▃▃▃▄▄▄▄▄▄▄▄▄ ▔ limit 4 GB, peak 1.8 GB (45 %)",
+        "  Time    ████████████████▓▓▒▒▒▒▒░░░░ █ on CPU 61 %  ▒ disk 20 %  ░ network 15 %",
+        "  waits   18 % /data/orders.parquet (disk) · 15 % 10.0.0.3:5432 (network)",
+        "  I/O     read 300 MB, wrote 0 MB",
+        "  change  duration +23 %, memory +42 % since the last success 2 h ago",
+        "  advice  2 vCPU, 2.5 GB would have been enough (task-profiler recommend etl).",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "vcpu", "tops"),
+    [
+        ({"max_memory_used_mb": 418}, (0.002, 0.01, 0.004), ["▔ 0.1 of 2 vCPU", "▔ peak 418 MB"]),
+        ({"max_memory_used_mb": 3000}, (0.2, 1.9, 0.4), ["▔ limit 2 vCPU", "▔ limit 4 GB"]),
+    ],
+)
+def test_the_end_and_show_draw_the_same_curves(
+    metrics: dict[str, Any], vcpu: tuple[float, ...], tops: list[str]
+) -> None:
+    series = Series(started_at=STARTED, step_ms=1000, vcpu_used=vcpu, memory_used_mb=(90, 301, 250))
+    report = etl(metrics, series=series)
+    ended = [row for row in shown(report, width=120) if "▔" in row]
+    assert [row[row.index("▔") :].partition(",")[0] for row in ended] == tops
+    view = View(width=120, glyphs=BLOCKS, now_ns=NOW_NS)
+    page = page_lines(PastRun(report=report), view, series, None, None)
+    read = ["".join(span.text for span in row) for row in page]
+    assert [levels(row) for row in read if "▔" in row] == [levels(row) for row in ended]
+
+
+@pytest.mark.parametrize(("value", "top"), [(8.15, "8.1 MB"), (8.3, "8.3 MB")])
+def test_the_rounding_of_a_series_does_not_raise_the_peak(value: float, top: str) -> None:
+    series = replace(SERIES, memory_used_mb=(value,))
+    curve = run_curves(etl({"max_memory_used_mb": 8.148}).record, series)[1]
+    assert curve.limit_text(BLOCKS) == f"▔ {top} of 4 GB"
+
+
+def levels(row: str) -> list[str]:
+    """The blocks of a curve, each once: the widths differ."""
+    curve = row[11 : row.index("▔")].strip()
+    return [level for level, _ in groupby(curve)]
+
+
+def test_a_narrow_terminal_gets_shorter_texts_and_less_of_them() -> None:
+    assert shown(etl(), last(duration_ms=10_100), width=40, max_lines=7) == [
+        "● etl succeeded in 12.4 s",
+        "  CPU     ▂▂▄▄▆▆████▂▂ ▔ limit 2 vCPU",
+        "  Memory  ▁▁▂▂▃▃▃▃▄▄▄▄ ▔ 4 GB, peak 45 %",
+        "  Time    ███████▓▒▒░░ █ on CPU 61 %",
+        "  advice  2 vCPU, 2.5 GB would have been",
+        "          enough (task-profiler",
+        "          recommend etl).",
+    ]
+
+
+def test_a_run_without_a_sample_has_no_empty_rows() -> None:
+    metrics = Metrics(
+        duration_ms=3.2, cpu_seconds=0.001, max_memory_used_mb=1.24, memory_size_mb=4096, memory_peak_source="kernel"
+    )
+    true = etl(metrics={}, series=None, time_breakdown=None, recommendation=None)
+    true = replace(true, record=replace(true.record, metrics=metrics))
+    assert shown(true) == ["● etl succeeded in 3 ms · memory peak 1.2 MB of 4 GB · 1 ms of CPU time"]
+    assert shown(true, width=50) == ["● etl succeeded in 3 ms · memory peak 1.2 MB"]
+    assert shown(true, width=40) == ["● etl succeeded in 3 ms"]
+    assert shown(etl(series=None, time_breakdown=None, metrics={"duration_ms": None}))[0].startswith("● etl succeeded")
+
+
+def test_the_peak_between_two_samples_is_not_hidden_by_a_flat_curve() -> None:
+    flat = replace(SERIES, memory_used_mb=(7.2,) * 6)
+    (memory,) = [row for row in shown(etl({"max_memory_used_mb": 308}, series=flat)) if "Memory" in row]
+    assert memory == "  Memory  ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ ▔ peak 308 MB, 8 % of 4 GB (short spike)"
+
+
+def test_an_idle_run_is_a_flat_line() -> None:
+    idle = replace(SERIES, vcpu_used=(0.002, 0.0, 0.001, None))
+    report = etl({"vcpu_used": Distribution(avg=0.001, p95=0.002, max=0.002)}, series=idle)
+    assert "▔ 0.1 of 2 vCPU, average 0.001" in shown(report)[1]
+    assert set(shown(report)[1].split()[1]) == {"▁"}
+
+
+@pytest.mark.parametrize(
+    ("record", "first", "second"),
+    [
+        (
+            {"status": "failure", "exit_code": 3},
+            "● etl failed with exit code 3 after 12.4 s · 14.9 s of CPU time",
+            "  CPU",
+        ),
+        ({"status": "failure", "exit_code": 143}, "● etl failed with exit code 143 (SIGTERM) after 12.4 s", "  CPU"),
+        (
+            {"status": "stopped", "exit_code": 130},
+            "● etl was stopped after 12.4 s",
+            "  A signal asked it to stop, and it ended with exit code 130 (SIGINT).",
+        ),
+        (
+            {"status": "failure", "exit_code": 137, "likely_out_of_memory": False},
+            "● etl failed with exit code 137 (SIGKILL) after 12.4 s",
+            "  The memory limit was not reached: at most 45 % of 4 GB was used.",
+        ),
+        (
+            {
+                "status": "failure",
+                "exit_code": 137,
+                "likely_out_of_memory": True,
+                "out_of_memory_evidence": "kernel-counter",
+            },
+            "● etl ran out of memory after 12.4 s",
+            "  The kernel counted the kill at 1.8 GB of its 4 GB (45 %).",
+        ),
+    ],
+)
+def test_the_verdict_and_how_it_is_known(record: dict[str, Any], first: str, second: str) -> None:
+    lines = shown(etl(**record), max_lines=7)
+    assert lines[0].startswith(first)
+    assert lines[1].startswith(second)
+    assert len(lines) <= 7
+
+
+def test_the_commands_for_more_name_the_history() -> None:
+    assert "task-profiler" not in "".join(shown(etl(), history=None))
+    assert shown(etl(status="failure", exit_code=143))[-1] == "  more    task-profiler show 3f2a91bc"
+    other = shown(etl(), history=("--history", "my runs.sqlite3"))
+    assert other[-1] == "  more    task-profiler show 3f2a91bc --history 'my runs.sqlite3'"
+
+
+def test_a_warning_is_shown_and_the_others_are_counted() -> None:
+    lines = shown(etl(monitor=Monitor(warnings=("1 process was still running.", "Another."))), max_lines=7)
+    assert "  warning 1 process was still running. (and 1 more)" in lines
+    assert not [row for row in lines if "I/O" in row]
+
+
+@pytest.mark.usefixtures("los_angeles")
+def test_a_warning_has_local_times() -> None:
+    lines = shown(etl(monitor=Monitor(warnings=("The GPU was lost at 2026-11-20T03:12:50.000Z.",))))
+    assert "  warning The GPU was lost at 2026-11-19 19:12. Times are PST." in lines
+
+
+@given(changed_lines(), st.integers(1, MAX_WIDTH), st.sampled_from([BLOCKS, ASCII]), st.sampled_from([None, last()]))
+def test_any_record_fits_the_terminal(line: bytes, width: int, glyphs: Glyphs, other: Record | None) -> None:
+    try:
+        report = decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return
+    lines = shown(report, other, width=width, glyphs=glyphs)
+    assert 1 <= len(lines) <= MAX_LINES
+    one = run_line(report, EndView(width=max(width, 40), glyphs=glyphs, now_ns=NOW_NS))
+    assert columns_of("".join(span.text for span in one)) <= max(width, 40)
+    assert max(map(columns_of, lines)) <= width or width < 3  # "..."
+    if "".join(map(str, msgspec.to_builtins(report))).isascii() and glyphs.is_ascii:
+        assert not set("".join(lines)) & set("▁▂▃▄▅▆▇█▓▒░·…●▔→≥×")
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+@pytest.mark.parametrize("name", ["a\x1b[31m\nb", "日本語ジョブ", "ジョブ" * 40, "\u200d" * 9])
+def test_wide_and_escaped_names_fit_the_terminal(name: str, width: int) -> None:
+    assert max(map(columns_of, shown(etl(family=name), width=width))) <= width
+
+
+def test_a_name_that_is_too_long_is_cut_and_the_numbers_are_not() -> None:
+    lines = shown(etl(family="x" * 200), width=40, max_lines=7)
+    assert lines[:2] == ["● " + "x" * 37 + "…", "  succeeded in 12.4 s"]
+    assert max(map(len, lines)) <= 40
+
+
+def test_a_name_of_wide_characters_does_not_wrap_and_its_numbers_are_whole() -> None:
+    lines = shown(etl(family="夜間バッチ🚀"), width=40)
+    assert lines[0] == "● 夜間バッチ🚀 succeeded in 12.4 s"
+    assert max(map(columns_of, lines)) <= 40
+    narrow = shown(etl(family="夜間 job"), width=20)
+    assert narrow[0].startswith("● 夜間 job")
+    assert max(map(columns_of, narrow)) <= 20
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (60, "● etl succeeded in 12.4 s    task-profiler show 3f2a91bc"),
+        (80, "● etl succeeded in 12.4 s · memory peak 1.8 GB    task-profiler show 3f2a91bc"),
+        (
+            120,
+            "● etl succeeded in 12.4 s · memory peak 1.8 GB of 4 GB · 14.9 s of CPU time  task-profiler show 3f2a91bc",
+        ),
+    ],
+)
+def test_one_of_several_runs_is_a_line(width: int, text: str) -> None:
+    row = run_line(etl(), EndView(width=width, glyphs=BLOCKS, now_ns=NOW_NS))
+    drawn = "".join(span.text for span in row)
+    assert drawn.split() == text.split()
+    assert len(drawn) == width
+    alone = run_line(etl(), EndView(width=width, glyphs=BLOCKS, now_ns=NOW_NS, history=None))
+    assert "task-profiler" not in "".join(span.text for span in alone)
+
+
+def runs(*values: tuple[float | None, float | None]) -> list[Metrics]:
+    return [
+        Metrics(duration_ms=duration, max_memory_used_mb=memory, cpu_seconds=memory and memory / 1000)
+        for duration, memory in values
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (
+            ((400, 18), (390, 17), (500, 16)),
+            "Median of 3 runs: 400 ms (390 to 500 ms), memory peak 17 MB (16 to 18 MB), CPU time 17 ms (16 to 18 ms).",
+        ),
+        (((300, 5), (302, 5)), "Median of 2 runs: 301 ms (300 to 302 ms), memory peak 5 MB, CPU time 5 ms."),
+        (((1000, None), (1000, None)), "Median of 2 runs: 1.0 s."),
+        (((300, 5),), ""),
+        (((None, None), (None, None)), ""),
+    ],
+)
+def test_several_runs_have_a_median_and_a_range(values: Any, sentence: str) -> None:
+    assert summary_sentence(runs(*values)) == sentence
+    lines = printed_summary(sentence, is_file=True).decode().split("\n")
+    assert max(map(len, lines)) <= 80
+    assert " ".join(lines).strip() == sentence

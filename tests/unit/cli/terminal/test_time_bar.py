@@ -1,0 +1,115 @@
+"""The bar of a run's time."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs
+from profiler.cli.terminal.time_bar import BLOCK_CHARACTERS, time_lines
+from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.record_model import Metrics
+from tests.shown_runs import waiting
+
+INDENT = 11
+
+
+def shown(width: int = 80, glyphs: Glyphs = BLOCKS, **record: Any) -> list[str]:
+    lines = time_lines(waiting(**record).record, width, glyphs)
+    return ["".join(span.text for span in one) for one in lines]
+
+
+def bar(times: TimeBreakdown, width: int = 111) -> dict[str, int]:
+    """The number of each character; all of one kind are together."""
+    text = shown(width, time_breakdown=times)[0][INDENT:]
+    assert sum(text[place] != text[place - 1] for place in range(1, len(text))) == len(set(text)) - 1
+    return {character: text.count(character) for character in text}
+
+
+def test_the_parts_of_a_run_and_what_it_waited_for() -> None:
+    assert shown() == [
+        "  Time     ██████████████████████▓▓▒▒░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░zzz·",
+        "           █ on CPU 31 %  ▓ waiting for CPU 4 %  ▒ disk 3 %  ░ network 55 %",
+        "           z sleep 5 %  · other 1 %",
+        "  waits     48 %  10.0.3.9:5432 (network)",
+        "             7 %  [2600:1f14::7]:443 (network)",
+        "             3 %  /data/orders-2025.parquet (disk)",
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("glyphs", [BLOCKS, ASCII], ids=["blocks", "ascii"])
+def test_the_bar_is_as_wide_as_the_terminal_without_colours_too(width: int, glyphs: Glyphs) -> None:
+    lines = shown(width, glyphs)
+    assert len(lines[0]) == width
+    assert max(map(len, lines)) == width
+    assert "".join(lines).isascii() == glyphs.is_ascii
+    legend = [line[INDENT:] for line in lines[1:] if line[:INDENT].isspace() and "(" not in line]
+    assert {entry[0] for line in legend for entry in line.split("  ")} == set(lines[0][INDENT:])
+
+
+def test_each_part_has_its_share_of_the_bar() -> None:
+    assert bar(TimeBreakdown(on_cpu_percent=50, network_percent=30, other_percent=20)) == {"█": 50, "░": 30, "·": 20}
+    assert bar(TimeBreakdown(sleep_percent=100)) == {"z": 100}
+    small = TimeBreakdown(on_cpu_percent=96, disk_percent=1, lock_percent=1, pipe_percent=1, child_percent=1)
+    assert bar(small, 60) == {"█": 45, "▒": 1, "!": 1, "|": 1, "+": 1}
+
+
+def test_parts_below_one_percent_are_others() -> None:
+    times = TimeBreakdown(on_cpu_percent=98.2, disk_percent=0.9, lock_percent=0.8, other_percent=0.1)
+    assert bar(times) == {"█": 98, "·": 2}
+    assert shown(time_breakdown=times)[1].split("  ")[-1] == "· other 2 %"
+    assert bar(TimeBreakdown(on_cpu_percent=99.5, disk_percent=0.5)) == {"█": 100}
+
+
+def test_a_run_without_a_breakdown_has_no_bar() -> None:
+    assert shown(time_breakdown=None) == []
+    assert shown(time_breakdown=TimeBreakdown()) == []
+
+
+def test_a_run_that_was_seen_in_part() -> None:
+    assert (
+        "seen for 80 % of the run"
+        in shown(120, time_breakdown=TimeBreakdown(on_cpu_percent=100, covered_percent=80))[1]
+    )
+
+
+def test_a_run_whose_waits_could_not_be_read_says_where_to_look() -> None:
+    times = TimeBreakdown(on_cpu_percent=31, waiting_for_cpu_percent=4, disk_percent=3, other_percent=62)
+    assert shown(60, time_breakdown=times)[-1] == "  waits    not known: see the level of task-profiler doctor"
+    for known in (replace(times, network_percent=0), replace(times, on_cpu_percent=83, other_percent=10)):
+        assert not [line for line in shown(time_breakdown=known) if "waits" in line]
+
+
+def test_only_five_waits_are_named_the_longest_first() -> None:
+    targets = [WaitTarget(kind="disk", target=f"/{number}", percent=number) for number in range(8)]
+    others = WaitTarget(kind="other", target="other", percent=50)
+    times = TimeBreakdown(disk_percent=50, other_percent=50, waiting_for=(*targets, others))
+    assert [line[INDENT:] for line in shown(time_breakdown=times)[2:]] == [
+        " 50 %  other",
+        *(f"  {number} %  /{number} (disk)" for number in (7, 6, 5, 4)),
+    ]
+
+
+def test_the_wait_for_a_cpu_is_shown_where_it_matters() -> None:
+    assert not [line for line in shown() if "CPU wait" in line]
+    metrics = Metrics(cpu_wait_percent=14.6, cpu_wait_seconds=61.4)
+    wait = "  CPU wait  15 %  of the time that threads could run, 1m 01s in total"
+    assert shown(metrics=metrics, time_breakdown=None) == [wait]
+    assert shown(metrics=metrics, time_breakdown=TimeBreakdown(on_cpu_percent=90, other_percent=10))[-1] == wait
+    assert shown(metrics=Metrics(cpu_wait_percent=20, cpu_wait_seconds=0.002), time_breakdown=None) == []
+
+
+PERCENT = st.none() | st.floats(0, 120) | st.sampled_from([1e8, 1e-9])
+
+
+@given(st.lists(PERCENT, min_size=9, max_size=9), st.integers(60, 120))
+def test_any_shares_fill_at_most_the_bar(shares: list[float | None], width: int) -> None:
+    names = [name for name in TimeBreakdown.__struct_fields__ if name.endswith("_percent") and "covered" not in name]
+    times = replace(TimeBreakdown(), **dict(zip(names, shares, strict=True)))
+    lines = shown(width, time_breakdown=times)
+    if lines:
+        assert set(lines[0][INDENT:]) <= set(BLOCK_CHARACTERS)
+        assert 0 < len(lines[0]) - INDENT <= width - INDENT

@@ -1,0 +1,270 @@
+"""The help of the whole program, and what it says to a mistake in a command line."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from shutil import which
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from profiler.aws_account.stack_state import DEFAULT_STACK
+from profiler.cli.app import group
+from profiler.cli.commands.profile import METRIC_NAMES
+from profiler.core.clock import SystemClock
+from profiler.core.ecs_terms import MONITOR_REPOSITORY
+from profiler.core.version import __version__
+from profiler.record.bounded_json_line import encode_line
+from profiler.runs.comparison.compared_metrics import COMPARED_METRICS
+from profiler.runs.history.run_database import HistoryStore
+from profiler.sizing.choose_size import Policy
+from profiler.sizing.evidence import LAST_RUNS
+from profiler.task_definitions.container_snippets import DEFAULT_CONTAINER
+from profiler.task_definitions.monitor_container import DEFAULT_STREAM_PREFIX
+from tests.command_line import run_here
+from tests.documentation import ROOT
+from tests.runs import report
+from tests.values import present
+from tools.commands_page import leaves
+
+
+@pytest.mark.parametrize("words", [(), ("taskdef",), ("kibana",)])
+def test_without_a_command_the_help_is_printed_as_it_is(words: tuple[str, ...]) -> None:
+    done = run_here({}, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Usage: task-profiler")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+@pytest.mark.parametrize("words", [(), ("setup",), ("taskdef",), ("kibana",)])
+def test_the_list_of_commands_has_the_whole_first_sentence_of_their_help(words: tuple[str, ...], columns: int) -> None:
+    listing: click.Command = group
+    for word in words:
+        assert isinstance(listing, click.Group)
+        listing = listing.get_command(click.Context(group), word) or group
+    assert isinstance(listing, click.Group)
+    shown = CliRunner().invoke(group, [*words, "--help"], terminal_width=columns).output
+    for name in set(listing.list_commands(click.Context(listing))) - {"monitor", "completion", "schema"}:
+        command = listing.get_command(click.Context(listing), name)
+        assert f"{name} {present(command).get_short_help_str(1_000)}" in " ".join(shown.split())
+    assert "..." not in shown.partition("COMMAND [ARGS]...")[2]
+
+
+def test_the_commands_are_listed_in_the_order_of_their_use() -> None:
+    shown = CliRunner().invoke(group, ["--help"], terminal_width=80).output
+    listed = [line.split()[0] for line in shown.splitlines() if re.match(r"  [a-z]+  |[A-Z].*:$", line)]
+    assert " ".join(listed) == (
+        "Options: Profile: run compare Look show history report recommend Now: watch schedules "
+        "AWS: setup taskdef doctor replay kibana notify"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("rnu", "Unknown command 'rnu': did you mean run?"),
+        ("recomend x", "did you mean recommend?"),
+        ("setup stak", "Unknown command 'stak': did you mean stack?"),
+        ("taskdef xyzzyx", "Unknown command 'xyzzyx': "),
+        ("sh -c 'exit 3'", "to profile this program, write task-profiler run -- sh -c 'exit 3'"),
+        ("xyzzyx", "task-profiler --help lists the commands."),
+        ("history --last 0", "'0' is not a whole number (1 to 1000000)."),
+        ("show --logs x", "'x' is not a whole number (1 to 1000)."),
+        ("run --interval 0 -- true", "'0' is not a time (0.02 to 3600 seconds), such as 90s or 1h30m."),
+        ("recommend --last 0", "'0' is not a whole number (1 to 10000)."),
+        ("recommend --max-slowdown -1", "'-1' is not a number (0 to 10000)."),
+        ("recommend --max-slowdown nan", "'nan' is not a number (0 to 10000)."),
+        ("recommend --min-saving 101", "'101' is not a number (0 to 100)."),
+        ("recommend --from a --history b", "exclude each other"),
+        ("report --from a --history b", "exclude each other"),
+        ("show --elasticsearch http://x --log-group g", "exclude each other"),
+        ("history --from '' --log-group g", "exclude each other"),
+        ("report -o ''", "--output is empty"),
+        ("doctor a.json --family b", "FILE or FAMILY is given twice"),
+        ("notify", "One file with the event is needed"),
+        ("show a 'b c'", "show is for one run: to compare two, write task-profiler compare a 'b c'"),
+        ("completion --json", "--json is for commands that print data as text"),
+        ("history --famly x", "--family"),
+        ("run --nmae x -- true", "--name"),
+    ],
+)
+def test_a_mistake_in_a_command_line_is_a_sentence(words: str, sentence: str) -> None:
+    done = run_here({"PATH": os.environ["PATH"]}, *shlex.split(words))
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert sentence in done.stderr
+
+
+def test_every_command_that_prints_data_as_text_has_json() -> None:
+    without = {
+        " ".join(words)
+        for words, command in leaves(group, ())
+        if not any("--json" in parameter.opts for parameter in command.params)
+    }
+    assert without == {"monitor", "completion", "schema"}
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> dict[str, str]:
+    """The variable of a history with some families."""
+    path = tmp_path / "history.sqlite3"
+    store = HistoryStore(path, SystemClock())
+    for number, family in enumerate(("nightly-copy", "nightly-etl", "two words")):
+        run = report(number, family=family, task_id=f"{number}b" * 8 if number != 1 else "0a" * 8)
+        store.add(encode_line(run), run, (), max_runs=10)
+    return {"TASK_PROFILER_HISTORY": str(path)}
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("his", ["history"]),
+        ("history --fam", ["--family"]),
+        ("run -- python et", None),
+        ("report --from run", None),
+        ("report -o pag", None),
+        ("show nig", ["nightly-etl", "nightly-copy"]),
+        ("show --from runs.jsonl nig", None),
+        ("history --family nightly-e", ["nightly-etl"]),
+        ("history --family zz", None),
+        ("history two", None),
+        ("compare 0a", ["0a0a0a0a"]),
+        ("history --delete 0a0a0a0a", ["0a0a0a0a0a0a0a0a"]),
+        ("run --name nightly-c", ["nightly-copy"]),
+    ],
+)
+def test_a_shell_completes_commands_options_families_and_runs_and_keeps_files(
+    shell: str, line: str, expected: list[str] | None, history: dict[str, str]
+) -> None:
+    words = ["task-profiler", *line.split()]
+    position = words[-1] if shell == "fish" else str(len(words) - 1)
+    variables = {"_TASK_PROFILER_COMPLETE": f"{shell}_complete", "COMP_CWORD": position, "COMP_WORDS": " ".join(words)}
+    lines = run_here({**history, **variables}).stdout.splitlines()
+    step = 3 if shell == "zsh" else 1
+    kinds = lines[::step] if shell == "zsh" else [one.partition(",")[0] for one in lines]
+    names = lines[1::step] if shell == "zsh" else [one.partition(",")[2].partition("\t")[0] for one in lines]
+    assert list(zip(kinds, names, strict=True)) == (
+        [("file", words[-1])] if expected is None else [("plain", name) for name in expected]
+    )
+
+
+_BASH = """
+source <(task-profiler completion bash)
+compopt() { echo "compopt $1 $2"; }
+COMP_WORDS=($1) COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+_task_profiler_completion task-profiler
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+# The script for a shell, and what it prints where the shell is to complete files (fish: the files).
+_COMPLETERS = {
+    "bash": (_BASH, ["compopt -o default"]),
+    "fish": ("task-profiler completion fish | source; complete -C $argv[1]", []),
+}
+
+
+@pytest.mark.parametrize("shell", _COMPLETERS)
+@pytest.mark.parametrize(("line", "expected"), [("show nig", ["nightly-etl", "nightly-copy"]), ("report -o pag", None)])
+def test_a_real_shell_completes_with_the_script(
+    shell: str, line: str, expected: list[str] | None, history: dict[str, str]
+) -> None:
+    program = which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    script, files = _COMPLETERS[shell]
+    words = ["-c", script, shell] if shell == "bash" else ["-c", script]
+    environment = {**os.environ, **history, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = [program, *words, f"task-profiler {line}"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found = [one.partition("\t")[0] for one in done.stdout.split("\n") if one]
+    assert found == (files if expected is None else expected)
+
+
+def test_the_script_of_a_shell_is_printed_and_another_shell_is_a_mistake() -> None:
+    for shell, part in (("bash", "compopt -o default"), ("zsh", "_path_files -f"), ("fish", "__fish_complete_path")):
+        done = CliRunner().invoke(group, ["completion", shell])
+        assert done.exit_code == 0
+        assert part in done.output
+        assert "_TASK_PROFILER_COMPLETE" in done.output
+    assert CliRunner().invoke(group, ["completion", "tcsh"]).exit_code == 2
+
+
+_HELP = """
+import contextlib, io, sys
+from profiler.cli.app import group
+for line in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+        group.main([*line.split(), "--help"])
+print(*sys.modules)
+"""
+
+
+def test_no_help_imports_what_its_command_needs() -> None:
+    lines = [" ".join(words) for words, _ in leaves(group, ())]
+    done = subprocess.run([sys.executable, "-c", _HELP, *lines], capture_output=True, text=True, check=True)
+    modules = done.stdout.split()
+    assert "profiler.cli.commands.aws" in modules
+    heavy = {"boto3", "botocore", "requests", "msgspec", "sqlite3", "pathlib", "ssl"}
+    assert heavy.intersection(modules) == set()
+
+
+def test_defaults_in_the_help_are_those_of_the_modules_that_it_does_not_import() -> None:
+    def default(name: str, option: str) -> object:
+        command = dict(leaves(group, ()))[tuple(name.split())]
+        return {parameter.name: parameter.default for parameter in command.params}[option]
+
+    policy = Policy()
+    assert tuple(metric.name for metric in COMPARED_METRICS) == METRIC_NAMES
+    assert default("recommend", "max_slowdown_percent") == policy.max_slowdown_percent
+    assert default("recommend", "memory_margin_percent") == policy.memory_margin_percent
+    assert default("recommend", "last") == LAST_RUNS
+    assert default("setup stack", "name") == default("setup redrive", "name") == DEFAULT_STACK
+    assert default("setup image", "repository") == MONITOR_REPOSITORY
+    assert default("taskdef container", "image") == f"{MONITOR_REPOSITORY}:{__version__}"
+    assert default("taskdef container", "container") == DEFAULT_CONTAINER
+    assert default("taskdef container", "stream_prefix") == DEFAULT_STREAM_PREFIX
+
+
+@pytest.mark.parametrize("name", ["show", "history", "report", "recommend", "compare", "schedules", "watch"])
+def test_the_help_lists_a_commands_own_options_before_the_sources(name: str) -> None:
+    shown = CliRunner().invoke(group, [name, "--help"], terminal_width=80).output
+    own, heading, shared = shown.partition("\nSources and filters:\n")
+    assert heading
+    assert "--help" in own
+    for option in ("--elasticsearch", "--log-group", "--region", "--api-key"):
+        assert f"  {option} " in shared
+        assert f"  {option} " not in own
+    assert "--json" not in shared
+
+
+def test_no_help_has_a_raw_type_a_cut_line_or_a_path_of_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    monkeypatch.delenv("TASK_PROFILER_HISTORY", raising=False)
+    monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    commands = [(), ("setup",), ("taskdef",), ("kibana",), *dict(leaves(group, ()))]
+    shown = [CliRunner().invoke(group, [*words, "--help"], terminal_width=80).output for words in commands]
+    assert len(shown) > 20
+    for text in shown:
+        usage, _, rest = text.partition("\n\n")
+        assert not re.search(r"\b(INTEGER|FLOAT|TEXT|RANGE)\b", text), usage
+        assert not re.search(r"(…|\.\.\.)$", rest, re.MULTILINE), usage
+        assert "/home/someone" not in text, usage
+    assert any("~/.local/share" in text for text in shown)
+
+
+def test_the_help_names_the_history_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TASK_PROFILER_HISTORY", "/data/runs.sqlite3")
+    assert (
+        "Default here: /data/runs.sqlite3" in CliRunner().invoke(group, ["show", "--help"], terminal_width=200).output
+    )
+
+
+def test_the_help_of_the_monitor_lists_every_setting_of_the_page() -> None:
+    rows = re.findall(r"^\| (`[A-Z].*?) \|", (ROOT / "docs" / "monitor.md").read_text(), re.MULTILINE)
+    settings = {name for row in rows for name in re.findall(r"`([A-Z_0-9]+)`", row)}
+    shown = CliRunner().invoke(group, ["monitor", "--help"], terminal_width=200).output
+    assert len(settings) > 15
+    assert {name for name in settings if name not in shown} == set()

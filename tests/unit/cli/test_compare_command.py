@@ -1,0 +1,339 @@
+"""``task-profiler compare`` from record lines and the history: text, JSON, GitHub Actions, exit codes."""
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from msgspec.structs import replace
+
+from profiler.cli.app import group, run_command_line
+from profiler.cli.compare.change_texts import check_limit, comparison_lines
+from profiler.cli.compare.compare_command import annotations, append_summary, without_commands
+from profiler.cli.styled_text import Span, render_lines
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.record.record_model import Cost, Distribution, Report, encode
+from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, MetricChange
+from profiler.runs.comparison.median_change import MedianChange
+from profiler.runs.comparison.run_sets import RunSet
+from profiler.runs.history.run_database import HistoryStore
+from tests.fakes import FakeClock
+from tests.runs import lines, report
+
+METRICS = {metric.name: metric for metric in COMPARED_METRICS}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith(("TASK_PROFILER_", "GITHUB_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    return tmp_path
+
+
+def nights(revision: str, peak_mb: float, count: int = 8, **metrics: Any) -> list[Report]:
+    """Runs of a revision whose peaks and durations scatter by 1 %."""
+    first = 100 * int(revision)
+    return [
+        report(
+            first + number,
+            peak_mb=peak_mb * (1 + (number % 3 - 1) / 100),
+            revision=revision,
+            metrics={"duration_ms": 60_000 + 600 * (number % 3), "memory_used_mb": Distribution(avg=100.5), **metrics},
+        )
+        for number in range(count)
+    ]
+
+
+def kept(*sets: Iterable[Report]) -> str:
+    Path("runs.jsonl").write_bytes(lines(one for reports in sets for one in reports))
+    return "runs.jsonl"
+
+
+BOTH = ("nightly@1", "nightly@2")
+GROWN = (nights("1", 400), nights("2", 500))
+
+
+class Printed:
+    """The output and the exit code of a call."""
+
+    def __init__(self, capfd: pytest.CaptureFixture[str], *words: str) -> None:
+        self.code = int(group.main(["compare", *words], standalone_mode=False) or 0)
+        self.out, self.err = capfd.readouterr()
+
+
+def test_json_is_the_object_of_the_contract(capfd: pytest.CaptureFixture[str]) -> None:
+    failed = report(250, revision="2", status="failure")
+    average = Distribution(avg=0.1 + 0.2)
+    sets = (nights("1", 400, memory_used_mb=average), nights("2", 500, memory_used_mb=average))
+    found = Printed(capfd, *BOTH, "--json", "--from", kept(*sets, [failed]))
+    (line,) = found.out.splitlines()
+    shown = json.loads(line)
+    assert list(shown) == ["a", "b", "metrics"]
+    assert (shown["a"], shown["b"]) == ({"set": "nightly@1", "runs": 8}, {"set": "nightly@2", "runs": 8})
+    assert list(shown["metrics"]) == [
+        "durationMs", "cpuSeconds", "maxMemoryUsedMB", "memoryAverageMB", "blockReadBytes", "blockWriteBytes", "costUsd"
+    ]  # fmt: skip
+    for change in shown["metrics"].values():
+        assert list(change) == ["a", "b", "changePercent", "lowPercent", "highPercent", "verdict", "runsNeeded"]
+    peak, duration = shown["metrics"]["maxMemoryUsedMB"], shown["metrics"]["durationMs"]
+    assert (peak["a"], peak["b"], peak["changePercent"], peak["verdict"]) == (400, 500, 25, "more")
+    assert 22 < peak["lowPercent"] < 25 < peak["highPercent"] < 28
+    assert (duration["changePercent"], duration["verdict"]) == (0, "no difference seen")
+    assert shown["metrics"]["memoryAverageMB"]["a"] == 0.3  # not 0.30000000000000004
+    unknown = shown["metrics"]["cpuSeconds"]
+    assert (unknown.pop("verdict"), set(unknown.values())) == ("too few runs", {None})
+    assert '"a":400,' in line
+    assert (found.code, found.err) == (0, "task-profiler: Left out of nightly@2: 1 failed.\n")
+
+
+def test_the_interval_of_a_small_difference_does_not_begin_at_0(capfd: pytest.CaptureFixture[str]) -> None:
+    durations = (("1", 1_000_000), ("2", 1_000_001))
+    sets = [
+        [report(100 * int(one) + number, revision=one, metrics={"duration_ms": ms}) for number in range(5)]
+        for one, ms in durations
+    ]
+    found = Printed(capfd, *BOTH, "--format", "json", "--from", kept(*sets))
+    duration = json.loads(found.out)["metrics"]["durationMs"]
+    assert (duration["verdict"], duration["lowPercent"]) == ("more", 0.0001)
+
+
+def test_the_text_has_both_sets_and_the_metrics_that_a_run_has(capfd: pytest.CaptureFixture[str]) -> None:
+    last = report(250, revision="2", status="failure")
+    found = Printed(capfd, *BOTH, "--from", kept(*GROWN, [last]))
+    rows = [re.split(r"  +", row.strip()) for row in found.out.splitlines()]
+    assert rows[0] == ["Runs of", "Runs", "Started (UTC)", "Left out"]
+    assert [row[:3] for row in rows[1:3]] == [["A", "nightly@1", "8"], ["B", "nightly@2", "8"]]
+    assert (rows[1][-1], rows[2][-1]) == ("-", "1 failed")
+    assert rows[4] == ["A", "B", "Change", "95 % interval", "Verdict"]
+    assert [row[0] for row in rows[5:]] == ["duration", "memory peak", "memory average"]
+    assert (rows[6][1:4], rows[6][5]) == (["400 MB", "500 MB", "+25.0 %"], "more")
+    assert "\x1b" not in found.out
+    assert (found.code, found.err) == (0, "")
+
+
+def test_the_exit_code_is_3_if_a_whole_interval_is_above_the_limit(capfd: pytest.CaptureFixture[str]) -> None:
+    source = ("--from", kept(*GROWN))
+    for limit in ("10%", "10", "20.0%"):
+        above = Printed(capfd, *BOTH, *source, "--fail-above", limit)
+        assert above.code == 3
+        assert above.err.startswith(f"task-profiler: B is above A by more than {limit[:2]} %: memory peak (max")
+        assert above.err.count("\n") == 1
+        assert "duration" not in above.err
+    for limit in ("25%", "1000%"):
+        within = Printed(capfd, *BOTH, *source, "--fail-above", limit)
+        assert (within.code, within.err) == (0, "")
+    assert Printed(capfd, *BOTH[::-1], *source, "--fail-above", "0").code == 0
+    for wrong in ("-1%", "nan", "ten", "", "%", "20000%"):
+        with pytest.raises(click.UsageError, match=r"is not a number \(0 to 10000\)"):
+            Printed(capfd, *BOTH, *source, "--fail-above", wrong)
+
+
+def test_metrics_can_be_chosen_so_that_the_others_do_not_fail(capfd: pytest.CaptureFixture[str]) -> None:
+    source = ("--from", kept(*GROWN), "--fail-above", "10%")
+    chosen = Printed(capfd, *BOTH, *source, "--metric", "durationMs", "--format", "json")
+    assert (chosen.code, list(json.loads(chosen.out)["metrics"])) == (0, ["durationMs"])
+    unknown = Printed(capfd, *BOTH, *source, "--metric", "costUsd")
+    assert unknown.out.endswith("Known for 0 of 8 runs of A and 0 of 8 runs of B: cost.\n")
+    assert unknown.err.endswith(": cost (costUsd, no run of A has it).\n")
+    with pytest.raises(click.UsageError, match="'cost' is not one of 'durationMs'"):
+        Printed(capfd, *BOTH, "--metric", "cost")
+
+
+def test_too_few_runs_do_not_fail_and_that_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    few = Printed(capfd, *BOTH, "--from", kept(nights("1", 400, 4), nights("2", 500)), "--fail-above", "10%")
+    assert few.code == 0
+    assert few.err.startswith(
+        "task-profiler: It is unknown whether B is above A by more than 10 %: duration (durationMs, fewer than five"
+    )
+    assert "memory peak (maxMemoryUsedMB, fewer than five runs)" in few.err
+    rows = [re.split(r"  +", row.strip()) for row in few.out.splitlines()]
+    assert [row[-3:] for row in rows if row[0] == "memory peak"] == [["-", "-", "fewer than five runs"]]
+    assert few.out.splitlines()[-1] == (
+        "To see a change of 5 %, about this many runs per side are needed: duration 5, memory peak 5, memory average 5."
+    )
+    single = Printed(capfd, *BOTH, "--from", kept(nights("1", 400, 1), nights("2", 500, 1)))
+    assert single.out.splitlines()[-2].endswith("fewer than five runs")
+    assert single.out.splitlines()[-1] == "At least 5 runs per side are needed."
+    assert Printed(capfd, *BOTH, "--from", kept(nights("1", 400, 4), nights("2", 500))).err == ""
+
+
+def test_metrics_that_only_some_runs_have_are_named(capfd: pytest.CaptureFixture[str]) -> None:
+    runs = nights("2", 400, 3)
+    runs[:2] = [replace(one, record=replace(one.record, cost=Cost(usd=0.1))) for one in runs[:2]]
+    found = Printed(capfd, *BOTH, "--from", kept(nights("1", 400), runs), "--fail-above", "10%")
+    assert found.out.splitlines()[-2] == "Known for 0 of 8 runs of A and 2 of 3 runs of B: cost."
+    assert "cost (costUsd, no run of A has it)" in found.err
+
+
+def test_the_history_is_the_usual_source(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    history = HistoryStore(here / "task-profiler" / "history.sqlite3", FakeClock())
+    for one in (*GROWN[0], *GROWN[1]):
+        history.add(encode(one), one, (), max_runs=100)
+    assert Printed(capfd, *BOTH).out == Printed(capfd, *BOTH, "--from", kept(*GROWN)).out
+    with_ids = Printed(capfd, "nightly@1", "task-200,task-201").out
+    assert "task-200,task-201" in with_ids
+    assert "memory peak" in with_ids
+    with pytest.raises(TaskProfilerError, match="No run or family"):  # bytes that are not UTF-8
+        Printed(capfd, "\udcff", "nightly@1")
+
+
+def test_local_runs_have_a_cost_as_if_on_fargate(capfd: pytest.CaptureFixture[str]) -> None:
+    local = [
+        replace(one, record=replace(one.record, launch_type="LOCAL", region=None, task_size=None))
+        for one in (*nights("1", 400), *nights("2", 400, duration_ms=120_000))
+    ]
+    words = (*BOTH, "--from", kept(local), "--format", "json", "--metric", "costUsd")
+    assert json.loads(Printed(capfd, *words).out)["metrics"]["costUsd"]["a"] is None
+    priced = json.loads(Printed(capfd, *words, "--on-fargate", "us-east-1").out)["metrics"]["costUsd"]
+    odd = [replace(one, record=replace(one.record, metrics=replace(one.record.metrics, vcpu_size=3))) for one in local]
+    without = Printed(capfd, *BOTH, "--from", kept(odd), "--on-fargate", "us-east-1")
+    assert without.err.startswith("task-profiler: No run has a price on Fargate in us-east-1: its machine has a size")
+    assert priced["b"] == pytest.approx(120 / 3600 * (0.04048 + 2 * 0.004445), rel=1e-4)
+
+
+def test_a_command_line_that_cannot_work_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    source = ("--from", kept(*GROWN))
+    for words, sentence in (
+        (("nightly@1", ""), "The name of a set is empty"),
+        ((*BOTH, "--family", "x"), "--family and --status do not apply"),
+        ((*BOTH, "--status", "failure"), "--family and --status do not apply"),
+        (("nightly", "nightly"), "A and B are both nightly"),
+    ):
+        with pytest.raises(UsageError, match=re.escape(sentence)):
+            Printed(capfd, *words, *source)
+
+
+def test_github_gets_annotations_above_the_limit_and_a_summary(
+    here: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (*BOTH, "--from", kept(*GROWN), "--format", "github")
+    summary = here / "summary.md"
+    summary.write_text("before")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    within = Printed(capfd, *words)
+    assert (within.code, within.err, "::" in within.out) == (0, "", False)
+    failed = Printed(capfd, *words, "--fail-above", "10%")
+    commands = [line for line in failed.out.splitlines() if line.startswith("::")]
+    assert (failed.code, len(commands)) == (3, 1)
+    assert commands[0].startswith("::error title=task-profiler compare%3A maxMemoryUsedMB::memory peak +25.0 %25 (")
+    assert commands[0].endswith(" %25), above the limit of 10 %25: 500 MB in nightly@2, 400 MB in nightly@1.")
+    text = summary.read_text()
+    assert text.startswith("before\n### nightly@2 compared with nightly@1\n\n|  | A | B |")
+    assert text.count("| memory peak | 400 MB | 500 MB | +25.0 % |") == 2
+    assert text.count("B is above A by more than 10 %") == 1
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(here / "no" / "summary.md"))
+    assert "summary.md cannot be written (No such file or directory)" in Printed(capfd, *words).err
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY")
+    assert Printed(capfd, *words).err == (
+        "task-profiler: GITHUB_STEP_SUMMARY is not set, so no summary was written: GitHub Actions sets it.\n"
+    )
+
+
+def changed(name: str, verdict: Any, low: float | None = None, **more: Any) -> MetricChange:
+    change = MedianChange(a=1.0, b=2.0, change_percent=more.pop("change", 100), low_percent=low, high_percent=more.pop(
+        "high", None), verdict=verdict, **more)  # fmt: skip
+    return MetricChange(metric=METRICS[name], change=change, known_a=5, known_b=5)
+
+
+HOSTILE = (
+    RunSet(text="a|b%\n::error::x", reports=(report(),)),
+    RunSet(text="<img>*c*\r`d`\x1b[2J", reports=(report(),)),
+)
+
+
+def test_names_are_escaped_for_workflow_commands_markdown_and_the_terminal(here: Path) -> None:
+    limit = check_limit([changed("durationMs", "more", 50.0)], 10, needs_all=False)
+    (command,) = annotations(HOSTILE, limit)
+    assert command.count("\n") == 1
+    assert r"in a|b%25\n::error::x." in command
+    assert r"\x1b[2J" in command
+    append_summary(HOSTILE, limit.exceeded, ["it's *so*"], {"GITHUB_STEP_SUMMARY": str(here / "s.md")})
+    text = (here / "s.md").read_text()
+    assert r"\<img\>\*c\* \`d\` [2J compared" in text.replace(r"\[", "[")
+    assert r"| A | a\|b% ::error::x | 1 |" in text
+    assert r"it's \*so\*" in text
+    drawn = render_lines(comparison_lines(HOSTILE, limit.exceeded, 80), is_coloured=False, encoding="utf-8").decode()
+    lines_of_old_command = [(Span("A  ##[stop-commands]x"), Span("##"))]
+    assert list(without_commands(lines_of_old_command)) == [(Span("A  ##(stop-commands]x"), Span("##"))]
+    assert "\n::" not in drawn
+    assert "\x1b" not in drawn
+
+
+def test_the_text_fits_the_terminal_and_colours_the_verdicts() -> None:
+    sets = tuple(
+        RunSet(text="-".join(["nightly-etl"] * 9), reports=(report(),), left_out=(("failed", 3), ("unfinished", 12)))
+        for _ in "AB"
+    )
+    changes = [
+        changed("durationMs", "more", 12345.67, high=1e300, change=1e299),
+        changed("cpuSeconds", "less", -50.0, high=-2.0),
+        changed("maxMemoryUsedMB", "too few runs", -50.0, high=2.0, runs_needed=1234),
+        changed("blockReadBytes", "more", 12.0),
+    ]
+    drawn = render_lines(comparison_lines(sets, changes, 80), is_coloured=False, encoding="utf-8").decode()
+    assert max(map(len, drawn.splitlines())) <= 80
+    assert "+12.0 % or more" in drawn
+    assert "+1.23e+04 to +1e+300 %" in drawn
+    assert "too few runs" in drawn
+    coloured = render_lines(comparison_lines(sets, changes, 80), is_coloured=True, encoding="utf-8").decode()
+    assert "\x1b[1;31mmore\x1b[0m" in coloured
+    assert "\x1b[1;32mless\x1b[0m" in coloured
+
+
+def test_a_limit_is_undecided_where_the_change_is_unknown() -> None:
+    changes = [
+        changed("durationMs", "more", 10.0),
+        changed("cpuSeconds", "more", 10.1),
+        changed("maxMemoryUsedMB", "too few runs", 50.0, runs_needed=12),
+        changed("blockReadBytes", "more", None, change=None),
+        changed("memoryAverageMB", "no difference seen", -1.0),
+        changed("costUsd", "too few runs", -3.0, high=9.9, runs_needed=7),
+        changed("blockWriteBytes", "less", -20.0),
+    ]
+    limit = check_limit(changes, 10, needs_all=False)
+    assert [one.metric.name for one in limit.exceeded] == ["cpuSeconds"]
+    above, unknown = limit.sentences()
+    assert above == "B is above A by more than 10 %: CPU time (cpuSeconds) +100.0 % (+10.1 % or more)."
+    assert unknown == (
+        "It is unknown whether B is above A by more than 10 %: memory peak (maxMemoryUsedMB, too few runs), read "
+        "(blockReadBytes, its median is 0 in A)."
+    )
+
+
+def test_an_error_is_one_line_whatever_the_labels(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = kept([report(labels={"branch": "\x1b[2J\n::error::x"})])
+    monkeypatch.setattr("sys.argv", ["task-profiler", "compare", "nightly@branch=b", "nightly", "--from", source])
+    with pytest.raises(SystemExit) as end:
+        run_command_line()
+    assert end.value.code == 1
+    assert capfd.readouterr().err.endswith(r"its runs have branch=\x1b[2J\n::error::x." + "\n")
+
+
+def test_a_change_of_the_cpu_wait_is_named_before_the_metrics(capfd: pytest.CaptureFixture[str]) -> None:
+    def waited(revision: str, percent: float, duration_ms: int) -> list[Report]:
+        waits: dict[str, Any] = {"cpu_wait_percent": percent, "cpu_wait_seconds": percent / 2, "cpu_seconds": 50.0}
+        return nights(revision, 400, **waits, duration_ms=duration_ms)
+
+    sets = (waited("1", 4, 60_000), waited("2", 35, 90_000))
+    found = Printed(capfd, *BOTH, "--from", kept(*sets))
+    sentence = "Threads that could run waited for a CPU 4 % of the time in A and 35 % in B: other work"
+    assert 0 < found.out.index(sentence) < found.out.index("duration")
+    assert sentence in Printed(capfd, *BOTH, "--format", "json", "--from", kept(*sets)).err
+    assert "waited for a CPU" not in Printed(capfd, *BOTH, "--from", kept(waited("1", 4, 1), waited("2", 9, 2))).out
+
+
+def test_peaks_of_different_sources_are_compared_with_a_note(capfd: pytest.CaptureFixture[str]) -> None:
+    exact = nights("2", 500, memory_peak_source="kernel")
+    found = Printed(capfd, *BOTH, "--from", kept(nights("1", 400), exact))
+    assert "The memory peak is the kernel's in 0 of 8 runs of A and in 8 of 8 of B. The others were" in found.out
+    assert "more" in found.out
+    assert "is the kernel's" not in Printed(capfd, *BOTH, "--from", kept(*GROWN)).out

@@ -1,0 +1,536 @@
+"""``task-profiler show``: the page of each kind of run, and the command."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.cli.commands.look_back import show as command
+from profiler.cli.show_command import log_lines
+from profiler.cli.styled_text import ASCII, BLOCKS, Glyphs, Line, line, render_lines
+from profiler.cli.terminal.page_parts import Section, View, arrange
+from profiler.cli.terminal.run_page import MAX_LINES, page_lines
+from profiler.cli.terminal.size_lines import find_advice
+from profiler.cli.terminal.two_runs import Comparison, changed_rows, compare
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.record.activity_model import TimeBreakdown
+from profiler.record.record_model import (
+    Container,
+    Cost,
+    OtherContainer,
+    Process,
+    Processor,
+    RaisedNotice,
+    Recommendation,
+    Record,
+    Report,
+    Visible,
+    encode,
+)
+from profiler.record.spot_price import cost_on
+from profiler.runs.past_runs.moments import find_moments
+from profiler.runs.past_runs.run_source import PastRun, TaskEvent
+from profiler.runs.step_series import steps_of_checkpoints, with_equal_steps
+from profiler.sizing.prices import PriceOverrides
+from tests import shown_runs
+from tests.runs import lines as record_lines
+from tests.shown_runs import NOW_NS, STARTED_NS, etl
+from tests.values import present
+
+KINDS = ("out_of_memory", "failure", "stopped", "running", "gpu", "neuron", "local", "unmeasured", "waiting")
+
+
+def made(kind: str) -> Report:
+    report: Report = getattr(shown_runs, kind)()
+    return report
+
+
+def drawn(
+    report: Report, comparison: Comparison | None = None, *, width: int = 80, glyphs: Glyphs = BLOCKS
+) -> list[Line]:
+    run = PastRun(report=report, line=encode(report))
+    view = View(width=width, glyphs=glyphs, now_ns=NOW_NS, zone=UTC)
+    return page_lines(run, view, report.record.series, comparison, find_advice(run, None, PriceOverrides()))
+
+
+def page(report: Report, *, against: Report | None = None, width: int = 80, glyphs: Glyphs = BLOCKS) -> list[str]:
+    other = None if against is None else compared(report, against, earlier=[against.record] * 5)
+    return texts(drawn(report, other, width=width, glyphs=glyphs))
+
+
+def compared(
+    this: Report, that: Report, *, is_complete: bool = False, earlier: Sequence[Record] = (), name: str = "last success"
+) -> Comparison:
+    return compare(PastRun(report=this), PastRun(report=that), name, is_complete=is_complete, earlier=earlier)
+
+
+def etl_with(**metrics: Any) -> Report:
+    return etl(metrics=replace(etl().record.metrics, **metrics))
+
+
+def texts(lines: Iterable[Line]) -> list[str]:
+    return ["".join(span.text for span in one).rstrip() for one in lines]
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_run_fits_into_forty_lines_of_the_terminal(kind: str, width: int) -> None:
+    shown = page(made(kind), against=etl(days_ago=1), width=width)
+    assert len(shown) <= MAX_LINES
+    assert max(map(len, shown)) <= width
+    assert shown[0].startswith("● ")
+
+
+def test_a_run_that_waited() -> None:
+    shown = page(made("waiting"))
+    assert "  size     2 vCPU, 4 GB · Fargate X86_64 · Xeon 8259CL · us-west-2d" in shown
+    assert sum(one.startswith("  Time     ████") for one in shown) == 1
+    assert "  waits     48 %  10.0.3.9:5432 (network)" in shown
+    assert "           2 idle from +7m to +8m: load_orders → recv" in shown
+    assert "           2 idle from +7m to +8m: load_orders -> recv" in page(made("waiting"), glyphs=ASCII, width=120)
+
+
+def test_more_moments_than_the_axis_can_number() -> None:
+    stacks = made("waiting").record.stacks
+    assert stacks is not None
+    report = shown_runs.waiting(stacks=replace(stacks, moments=(*stacks.moments, *(
+        replace(stacks.moments[1], stack=(f"step{number} (job.py:1)",)) for number in range(9)))))  # fmt: skip
+    for width in (60, 80):
+        assert max(map(len, page(report, width=width))) <= width
+
+
+def test_a_long_record_loses_the_least_important_lines() -> None:
+    """The verdict, the usage and the curves stay; the comparison and the processes are cut."""
+    report = made("gpu")
+    record = replace(
+        report.record,
+        status="failure",
+        exit_code=1,
+        processes=tuple(Process(name=f"worker-{number}" * 5) for number in range(9)),
+        recommendation=Recommendation(vcpu=1, memory_mb=2048, reasons=("", "long " * 80, "longer " * 80)),
+    )
+    shown = page(replace(report, record=record), against=made("local"))
+    assert len(shown) <= MAX_LINES
+    for beginning in ("● train:26 failed", "  GPU 3", "           3 memory peak"):
+        assert [one for one in shown if one.startswith(beginning)], beginning
+
+
+def test_what_the_gpus_did() -> None:
+    report = made("gpu")
+    shown = page(report, width=120)
+    start = next(number for number, one in enumerate(shown) if one.startswith("  GPU      "))
+    assert [one[11:] for one in shown[start : start + 3]] == [
+        "the 4 GPUs were idle 38 % of the run on average; while all were idle, the batch read files (48 %:",
+        "/data/train.tar) and used the CPU (31 %)",
+        "0.5 idle GPU-hours ($1.23) · SM active 30 %",
+    ]
+    never_idle = replace(report, record=replace(report.record, gpu_idle=None))
+    assert "  GPU      SM active 30 %" in page(never_idle)
+
+
+def test_a_killed_run() -> None:
+    shown = page(made("out_of_memory"), against=etl(days_ago=1))
+    assert shown[0] == "● nightly-etl:26 ran out of memory after 14m 06s."
+    assert "  when     Fri 2026-11-20 03:12:45 → 03:26:51 UTC · 14m 06s + 18.4 s start-up" in shown
+    assert "  size     2 vCPU, 4 GB · Fargate X86_64 · us-west-2d" in shown
+    assert "  cost     $0.024 for 14m 25s billed" in shown
+    assert "  Memory   █████████▓▓▓▓▓▓▓▓▓▓░   1.8 GB   3.8 GB    ≥4 GB  of 4 GB" in shown
+    assert "           1 used all of its 2 vCPU from +2m 20s to +7m, 33 % of the run" in shown
+    assert "  memory peak                 4 GB      3.2 GB       +23 %" in shown
+    assert "  what if  1 vCPU, 5 GB: 1.33 to 1.55× as long, saves 2 %" in shown
+    assert "  advice   2 vCPU, 5 GB, costs 5 % more (based on this run)" in shown
+
+
+@pytest.mark.parametrize(("seen_mb", "has_remedy"), [(7987.2, True), (4800, False)])
+def test_a_killed_run_that_saw_more_memory_has_the_remedy(seen_mb: float, *, has_remedy: bool) -> None:
+    report = made("out_of_memory")
+    before = page(report)
+    shown = page(replace(report, record=replace(report.record, visible=Visible(memory_mb=seen_mb, cpus=2))))
+    assert [one for one in shown if one not in before] == [
+        "           the program sees 7.8 GB and may use 4: set the container's `memory`,",
+        "           or -Xmx/max_old_space_size/workers.",
+    ] * has_remedy
+
+
+def test_a_run_with_more_workers_than_cpus_has_the_remedy() -> None:
+    report = etl_with(cpu_wait_seconds=4000.0, cpu_wait_percent=75.6)
+    shown = page(replace(report, record=replace(report.record, visible=Visible(memory_mb=4200, cpus=8))))
+    assert "           it sees 8 CPUs and may use 2: set the number of workers." in shown
+    assert not [one for one in page(report) if "it sees" in one]
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (TaskEvent(retried_as="99999999aaaa"), "  retry    retried as 99999999"),
+        (TaskEvent(retry_of="88888888aaaa"), "  retry    retry of 88888888"),
+    ],
+)
+def test_a_run_shows_the_other_one_of_its_retry(event: TaskEvent, text: str) -> None:
+    run = PastRun(report=etl(), event=event)
+    view = View(width=80, glyphs=BLOCKS, now_ns=NOW_NS, zone=UTC)
+    assert text in texts(page_lines(run, view, None, None, None))
+
+
+@pytest.mark.parametrize(
+    ("capacity_provider", "text"),
+    [(None, "$0.0082 for 14m 25s billed, on-demand price"), ("FARGATE_SPOT", "≥ $0.0025 (Spot) for 14m 25s billed")],
+)
+def test_the_cost_names_the_price(capacity_provider: str | None, text: str) -> None:
+    report = made("out_of_memory")
+    cost = Cost(usd=0.0082, price_basis="us-west-2 FARGATE X86_64 2026-09 on-demand price")
+    record = replace(report.record, cost=cost_on(capacity_provider, cost))
+    assert f"  cost     {text}" in page(replace(report, record=record))
+
+
+@pytest.mark.parametrize(
+    ("count", "holders", "text"),
+    [
+        (9, 9, "python3 ×9 (392 MB)"),
+        (500, 8, "python3 ×500 (392 MB in 8 of them)"),
+        (9, None, "python3 ×9 (392 MB in 1 of them)"),  # schema 1.1: the mark of the largest
+        (1, 1, "python3 (392 MB)"),
+        (1, None, "python3 (392 MB)"),
+    ],
+)
+def test_the_memory_of_a_name_is_that_of_its_processes_together(count: int, holders: int | None, text: str) -> None:
+    shown = Process(name="python3", count=count, max_memory_used_mb=392, max_memory_used_processes=holders)
+    assert text in "\n".join(page(etl(processes=(shown,))))
+
+
+def test_the_numbers_on_the_axis_are_those_of_the_moments() -> None:
+    """Each is below the character of its time."""
+    shown = page(made("failure"))
+    (axis,) = [one for one in shown if re.fullmatch(r" +0[ 123]+19m 42s", one)]
+    (cpu,) = [one for one in shown if one.startswith("  CPU") and "▔" in one]
+    width = cpu.index(" ▔") - 11
+    moments = find_moments(made("failure").record)
+    assert len(moments) == 3
+    for number, moment in enumerate(moments, start=1):
+        share = (axis.index(str(number), 12) - 11) / width
+        assert abs(share - moment.start_ms / 1_182_000) < 1.5 / width
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--stacks",), ("nightly-etl",)])
+def test_a_file_without_runs_names_its_invalid_lines(
+    options: Sequence[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "lines").write_text('{"no":"record"}\n')
+    with pytest.raises(TaskProfilerError, match=r"^No run"):
+        command.main(["--from", str(tmp_path / "lines"), *options], standalone_mode=False)
+    assert capfd.readouterr().err == f"task-profiler: {tmp_path}/lines: skipped 1 invalid line: 1\n"
+
+
+@pytest.mark.parametrize(("limit_mb", "top", "is_full"), [(65536, "▔ 3.2 of 64 GB", True), (4096, "▔ 4 GB", False)])
+def test_curves_end_at_the_limit_or_name_it(limit_mb: int, top: str, *, is_full: bool) -> None:
+    (memory,) = [one for one in page(etl_with(memory_size_mb=limit_mb)) if one.startswith("  Memory") and "▔" in one]
+    assert memory.endswith(top)
+    assert ("█" in memory) == is_full
+
+
+def test_ascii_where_there_are_no_blocks() -> None:
+    for kind in KINDS:
+        assert "".join(page(made(kind), against=etl(days_ago=1), glyphs=ASCII)).isascii()
+
+
+def test_text_of_a_record_does_not_reach_the_terminal_as_it_is() -> None:
+    shown = page(etl(family="a\x1b[31m\u202eb", cluster="c\nd"))
+    assert all(one.isprintable() for one in shown)
+    assert r"a\x1b[31m\u202eb" in shown[0]
+
+
+def test_a_run_with_checkpoints_alone_has_their_series() -> None:
+    report = made("running")
+    view = View(width=80, glyphs=BLOCKS, now_ns=STARTED_NS + 730 * 10**9, zone=UTC)
+    series = with_equal_steps(steps_of_checkpoints(shown_runs.checkpoints()), "2026-11-20T03:12:45.000Z")
+    shown = texts(page_lines(PastRun(report=report, line=b""), view, series, None, None))
+    assert shown[0] == "● nightly-etl:26 is running, for 12m 00s so far."
+    (cpu,) = [one for one in shown if one.startswith("  CPU") and "▔" in one]
+    assert re.search(r"█ +█", cpu)
+
+
+def test_the_notices_of_a_run_are_one_line() -> None:
+    notices = (RaisedNotice(kind="stuck", at="2026-11-20T03:42:45.000Z"), RaisedNotice(kind="new\x1b", at="?"))
+    (row,) = [one for one in page(etl(notices=notices)) if one.startswith("  notices")]
+    assert re.search(r"stuck at 03:42:45 . new\\x1b$", row)
+    assert not [one for one in page(etl()) if one.startswith("  notices")]
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5)), max_size=6), st.integers(1, 40))
+def test_sections_are_cut_to_any_height(sizes: list[tuple[int, int]], height: int) -> None:
+    sections = [
+        Section(lines=tuple(line(f"{number}.{row}") for row in range(length)), rank=rank)
+        for number, (length, rank) in enumerate(sizes)
+    ]
+    shown = texts(arrange(sections, height))
+    assert len(shown) <= height
+    is_cut = bool(shown) and shown[-1].endswith("omitted: --json prints everything.")
+    kept = [one for one in shown if one and "omitted" not in one]
+    left_out = sum(length for length, _ in sizes) - len(kept)
+    assert is_cut == (left_out > 0)
+    assert not is_cut or shown[-1].split()[0] == str(left_out)
+    assert kept == sorted(kept, key=lambda one: tuple(map(int, one.split("."))))
+    assert "" not in (shown[:1] + shown[-1:])
+
+
+def test_colours_only_where_they_are_wanted() -> None:
+    lines = drawn(etl())
+    plain = render_lines(lines, is_coloured=False, encoding="utf-8")
+    coloured = render_lines(lines, is_coloured=True, encoding="utf-8")
+    assert b"\x1b" not in plain
+    assert re.sub(rb"\x1b\[[\d;]*m", b"", coloured) == plain
+    assert b"\x1b[1;32m" in coloured
+
+
+# --- comparison -----------------------------------------------------------------------------------
+
+
+def test_only_numbers_that_changed_are_shown_of_a_failed_run() -> None:
+    comparison = compared(made("out_of_memory"), etl(days_ago=1))
+    changed = {row.name: row.change_percent for row in changed_rows(comparison.rows)}
+    assert round(changed["memory peak"] or 0) == 23
+    assert round(changed["read"] or 0) == 75
+    assert "vCPU 95 %" not in changed
+    assert len(changed) <= 6
+    short = etl(metrics=shown_runs.unmeasured().record.metrics)
+    assert "duration" in {row.name for row in changed_rows(compared(short, etl(days_ago=1)).rows)}
+    assert changed_rows(compared(etl(), etl(days_ago=1)).rows) == ()
+
+
+def test_a_number_that_is_usual_for_the_family_has_not_changed() -> None:
+    """Read bytes of 1 to 3 GB are usual here, so 2.1 GB are, too; a peak of 4 GB is not."""
+    sizes = (1.0e9, 1.4e9, 2.0e9, 2.6e9, 3.0e9)
+    earlier = [etl_with(block_read_bytes=round(size)).record for size in sizes]
+    found = compared(made("out_of_memory"), etl(days_ago=1), earlier=earlier)
+    changed = {row.name for row in changed_rows(found.rows)}
+    assert "read" not in changed
+    assert "memory peak" in changed
+    assert not found.has_few
+    few = compared(made("out_of_memory"), etl(days_ago=1), earlier=earlier[:4])
+    shown = texts(drawn(made("out_of_memory"), few))
+    assert [one for one in shown if one.endswith("that run  (fewer than five runs)")]
+    assert not [one for one in shown if one.startswith("  memory peak ") and "%" in one]
+
+
+def test_numbers_that_look_alike_have_not_changed() -> None:
+    """200 bytes and nothing are both 0 MB."""
+    rows = compared(etl_with(block_write_bytes=0), etl_with(block_write_bytes=200), is_complete=True).rows
+    (written,) = [row for row in rows if row.name == "written"]
+    assert (written.this, written.other, written.change, written.is_changed) == ("0 MB", "0 MB", "=", False)
+
+
+@pytest.mark.parametrize(
+    ("this", "that", "note"),
+    [
+        ("kernel", "sampled", "The peak of this run is the kernel's; that of that run was sampled and may have been"),
+        ("sampled", "kernel", "The peak of that run is the kernel's; that of this run was sampled and may have been"),
+        ("kernel", "kernel", ""),
+        ("sampled", None, ""),
+    ],
+)
+def test_peaks_that_were_found_differently_are_compared_with_a_note(this: str, that: str | None, note: str) -> None:
+    run = etl_with(memory_peak_source=this)
+    found = compared(run, etl_with(memory_peak_source=that), is_complete=True)
+    shown = "\n".join(texts(drawn(run, found, width=120)))
+    assert (note in shown) if note else "is the kernel's" not in shown
+
+
+DIGESTS = ("sha256:" + "a1b2c3d4e5f6" * 5, "sha256:" + "0f9e8d7c6b5a" * 5)
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "expected"),
+    [
+        ((f"etl@{DIGESTS[0]}", None), (f"etl@{DIGESTS[1]}", None), ("a1b2c3d4e5", "0f9e8d7c6b")),
+        ((f"etl:7@{DIGESTS[0]}", None), (f"etl:7@{DIGESTS[1]}", None), ("a1b2c3d4e5", "0f9e8d7c6b")),
+        (("reg:5000/etl:latest", DIGESTS[0]), ("reg:5000/etl:latest", DIGESTS[1]), ("a1b2c3d4e5", "0f9e8d7c6b")),
+        (("etl:8", DIGESTS[0]), ("etl:7", DIGESTS[1]), ("8", "7")),
+        (("etl:8", DIGESTS[0]), ("etl:7", DIGESTS[0]), None),
+        (("reg:5000/etl", None), ("reg:5000/etl", None), None),
+        ((f"etl@{DIGESTS[0]}", None), (f"etl@{DIGESTS[0]}", DIGESTS[0]), None),
+    ],
+)
+def test_a_changed_image_is_shown_by_its_tag_or_its_digest(
+    new: tuple[str, str | None], old: tuple[str, str | None], expected: tuple[str, str] | None
+) -> None:
+    this, that = (
+        etl(container=Container(name="batch", image=image, image_digest=digest)) for image, digest in (new, old)
+    )
+    rows = compared(this, that, is_complete=True).rows
+    assert [(row.this, row.other) for row in rows if row.name == "image"] == ([] if expected is None else [expected])
+
+
+def test_a_number_that_only_one_run_has_and_one_that_was_zero() -> None:
+    that = etl(metrics=replace(etl().record.metrics, block_read_bytes=0, max_pids=None), revision="25")
+    found = compared(etl(), that, is_complete=True).rows
+    rows = {row.name: (row.other, row.change_percent, row.is_changed) for row in found}
+    assert rows["read"] == ("0 MB", None, True)
+    assert rows["processes"] == ("-", None, True)
+    assert rows["revision"] == ("25", None, True)
+    assert rows["duration"] == ("19m 42s", None, False)
+    assert "GPU average" not in rows
+
+
+def test_parts_of_the_time_that_changed_are_shown_with_the_processors() -> None:
+    now = made("waiting").record.time_breakdown
+    old = replace(present(now), on_cpu_percent=41.1, network_percent=40, lock_percent=5, other_percent=1.9)
+    other = shown_runs.waiting(time_breakdown=old, processor=Processor(model="AMD EPYC 7R13 Processor"))
+    for is_complete in (False, True):
+        comparison = compared(made("waiting"), other, is_complete=is_complete)
+        rows = {row.name: (row.this, row.other) for row in changed_rows(comparison.rows)}
+        assert rows == {"time network": ("55 %", "40 %")}
+    shown = page(made("waiting"), against=other)
+    assert "  time network                55 %        40 %  +15 points" in shown
+    assert "  This run ran on Xeon 8259CL, the last success on EPYC 7R13." in shown
+
+
+def test_waits_are_not_compared_between_runs_that_were_seen_differently() -> None:
+    level_1 = TimeBreakdown(on_cpu_percent=11, waiting_for_cpu_percent=4, disk_percent=33, other_percent=52)
+    other = shown_runs.waiting(time_breakdown=level_1)
+    assert [row.name for row in changed_rows(compared(made("waiting"), other).rows)] == ["time on CPU"]
+    without = shown_runs.waiting(time_breakdown=None)
+    assert changed_rows(compared(made("waiting"), without, is_complete=True).rows) == ()
+
+
+# --- log lines ------------------------------------------------------------------------------------
+
+
+class PlayedLogs:
+    """A log stream with a line a minute, and the report at the end."""
+
+    def __init__(self) -> None:
+        start_ms = STARTED_NS // 1_000_000
+        self.events = [{"timestamp": start_ms + 60_000 * n, "message": f"minute {n}\n"} for n in range(20)]
+        own_lines = msgspec.json.encode(shown_runs.waiting_stacks()), encode(etl())
+        self.events += [{"timestamp": start_ms + 1_182_500, "message": line.decode()} for line in own_lines]
+
+    def get_log_events(self, **parameters: Any) -> dict[str, Any]:
+        assert parameters["startFromHead"] is False
+        before = [event for event in self.events if event["timestamp"] < parameters["endTime"]]
+        return {"events": before[-parameters["limit"] :]}
+
+
+def test_the_last_lines_before_each_moment_and_before_the_end() -> None:
+    record = etl().record
+    shown = texts(log_lines(PlayedLogs().get_log_events, record, find_moments(record), 2, UTC))
+    assert shown[0] == f"/ecs/nightly-etl {record.log_stream}"
+    assert shown[2:5] == [
+        "  before +3m 10s: used all of its 2 vCPU from +3m 10s to +9m 30s, 32 % of the run",
+        "  03:14:45 minute 2",
+        "  03:15:45 minute 3",
+    ]
+    assert shown[-1] == "  before the end"  # its lines are those before the peak
+    assert "  03:31:45 minute 19" in shown
+    assert not [one for one in shown if "task.report" in one or "task.stacks" in one]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "MemoryError",
+        'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space',
+        "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap out of memory",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+        "fatal error: runtime: out of memory",
+    ],
+)
+def test_the_message_of_a_runtime_is_found_above_its_stack_trace(message: str) -> None:
+    logs = PlayedLogs()
+    end_ms = STARTED_NS // 1_000_000 + 1_182_000
+    trace = [f"{message}\n", *[f"    at com.example.Etl.step{number}\n" for number in range(30)]]
+    logs.events[-2:-2] = [{"timestamp": end_ms, "message": text} for text in trace]
+    shown = texts(log_lines(logs.get_log_events, made("failure").record, (), 2, UTC))
+    assert shown[-1] == f"The program reported that it ran out of memory: {message}"
+    assert sum("com.example" in one for one in shown) == 2
+
+
+def test_no_memory_message_is_read_from_a_log_without_one() -> None:
+    shown = texts(log_lines(PlayedLogs().get_log_events, made("failure").record, (), 2, UTC))
+    assert not [one for one in shown if "ran out of memory" in one]
+
+
+def test_a_run_without_a_log_stream_is_a_sentence() -> None:
+    with pytest.raises(TaskProfilerError, match="contains no log stream"):
+        list(log_lines(PlayedLogs().get_log_events, made("local").record, (), 2, UTC))
+
+
+def test_the_output_of_a_local_run_is_not_kept(tmp_path: Path) -> None:
+    file = tmp_path / "local.jsonl"
+    file.write_bytes(encode(made("local")) + b"\n")
+    with pytest.raises(TaskProfilerError, match="output of local runs is not kept"):
+        command.main(["--from", str(file), "--logs"], standalone_mode=False)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TZ", "UTC")
+    path = tmp_path / "night.jsonl"
+    path.write_bytes(record_lines(shown_runs.night()))
+    return path
+
+
+def show(capfd: pytest.CaptureFixture[str], *words: str) -> str:
+    command.main(words, standalone_mode=False)
+    return capfd.readouterr().out
+
+
+def test_the_latest_run_is_shown_and_compared_with_the_last_success(
+    file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = show(capfd, "--from", str(file))
+    assert "ran out of memory" in text
+    assert "(based on 3 runs)" in text
+    assert "Compared with the last success of Thu 2026-11-19 03:12 (158d1c8044f2):" in text
+    assert "  (fewer than five runs)" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("158d", "--against", "last-success"), "Compared with the last success of Wed 2026-11-18"),
+        (("158d", "--against", "9c41"), "Compared with the run of Fri 2026-11-20"),
+        (("158d", "--against", "9c41"), "  (fewer than five runs)"),
+        (("2f6b", "--against", "last-success"), "No earlier success of nightly-etl in"),
+    ],
+)
+def test_a_successful_run_is_compared_only_if_asked(
+    words: tuple[str, ...], expected: str, file: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert expected in show(capfd, *words, "--from", str(file))
+    assert "Compared" not in show(capfd, "158d", "--from", str(file))
+
+
+def test_json_is_the_record_line(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    line = show(capfd, "nightly-etl", "--from", str(file), "--json")
+    assert line.encode() == encode(shown_runs.out_of_memory()) + b"\n"
+    assert json.loads(line)
+
+
+def test_each_container_of_a_task_with_a_report_is_shown(file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither is chosen by the order of the lines."""
+    batch = etl(containers=(OtherContainer(name="side"), OtherContainer(name="task-monitor")))
+    side = etl(container=Container(name="side"), containers=(OtherContainer(name="batch"),))
+    file.write_bytes(record_lines([side, batch]))
+    both = show(capfd, "158d", "--from", str(file))
+    assert (both.count("container side"), both.count("container batch")) == (1, 1)
+    assert len(show(capfd, "nightly-etl", "--json", "--from", str(file)).splitlines()) == 2
+    alone = show(capfd, "158d1c8044f24c1d9d1b0f7c3f1e8a90/side", "--from", str(file))
+    assert "container side" in alone
+    assert "container batch" not in alone
+
+
+@pytest.mark.parametrize("words", [("",), ("--against", "")])
+def test_an_empty_name_is_refused(words: tuple[str, ...], file: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError):
+        show(capfd, *words, "--from", str(file))

@@ -1,0 +1,289 @@
+"""The details of the events and the log line of an ended run: bounded size, valid against the schemas."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+from hypothesis import given, settings
+from msgspec.structs import replace
+
+from profiler.forwarder.delivery_errors import NoticeError
+from profiler.forwarder.notices.announcements import Announcement, EndedTask, announcement_key
+from profiler.forwarder.notices.channels import EventBusChannel, LogLineChannel
+from profiler.forwarder.notices.event_details import DETAILS
+from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.model_base import describe_type
+from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
+from profiler.record.record_model import Container, Cost, Metrics, Recommendation, Record, SlowdownBounds
+from tests.documentation import ROOT
+from tests.shown_runs import missed_notice, stuck_notice
+from tests.unit.forwarder.notices.test_slack_messages import (
+    DID_NOTHING,
+    NOTICE,
+    NOTICES,
+    OOM,
+    RUN_NOTICES,
+    SCHEDULE_NOTICES,
+    ended,
+    in_task,
+    report_line,
+)
+
+KIBANA = "https://kibana.example.com"
+MAX_DETAIL_BYTES = 32 * 1024  # as the docs say
+RECORD = Record(
+    task_id="0123",
+    container=Container(name="batch"),
+    metrics=Metrics(duration_ms=7_980_000, billed_duration_ms=60_000, vcpu_size=0.5, max_memory_used_mb=993.3),
+    cost=Cost(usd=0.0123, price_basis="fargate"),
+    recommendation=Recommendation(vcpu=0.25, memory_mb=2048, reasons=("x" * 500,) * 9),
+    finished_at="2026-03-01T12:00:00.000Z",
+)
+RUN = ended(replace(NOTICE, report_line=report_line(RECORD)), out_of_memory=True, reason="why")
+SCHEMAS = {name: describe_type(*described) for name, described in DETAILS.items()}
+SCHEMA, RUN_SCHEMA, SCHEDULE_SCHEMA = map(jsonschema.Draft202012Validator, SCHEMAS.values())
+
+
+class Bus:
+    """Keeps the entries of EventBridge's client."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+
+    def put_events(self, *, Entries: list[dict[str, Any]]) -> dict[str, Any]:
+        self.entries += Entries
+        return {"FailedEntryCount": 0}
+
+
+class RefusingBus(Bus):
+    """Responds like EventBridge for a missing bus, or raises botocore's error."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        super().__init__()
+        self._error = error
+
+    def put_events(self, *, Entries: list[dict[str, Any]]) -> dict[str, Any]:
+        if self._error is not None:
+            raise self._error
+        return {"FailedEntryCount": 1, "Entries": [{"ErrorCode": "ResourceNotFound"} for _ in Entries]}
+
+
+@pytest.mark.parametrize(
+    ("bus", "code"),
+    [
+        (RefusingBus(), "ResourceNotFound"),
+        (RefusingBus(ClientError({"Error": {"Code": "AccessDenied"}}, "PutEvents")), "AccessDenied"),
+        (RefusingBus(EndpointConnectionError(endpoint_url="https://events")), "EndpointConnectionError"),
+    ],
+)
+def test_a_bus_that_rejects_the_event_is_named(bus: RefusingBus, code: str) -> None:
+    with pytest.raises(NoticeError, match=rf"^The event bus runs did not accept the event \({code}\).*EVENT_BUS_NAME"):
+        EventBusChannel("runs", lambda: bus).post(RUN, "failure")
+
+
+def event(announcement: Announcement) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The entry on the bus, and its detail."""
+    bus = Bus()
+    EventBusChannel("default", lambda: bus, kibana_url=KIBANA).post(announcement, "failure")
+    (entry,) = bus.entries
+    assert len(entry["Detail"].encode()) < MAX_DETAIL_BYTES
+    return entry, json.loads(entry["Detail"])
+
+
+def detail(notice: EndedTask) -> dict[str, Any]:
+    entry, parsed = event(notice)
+    assert (entry["Source"], entry["DetailType"]) == ("task-profiler", "Task Run Ended")
+    return parsed
+
+
+def test_the_detail_of_a_run_with_a_report() -> None:
+    run = detail(RUN)
+    links, advice = run.pop("links"), run.pop("recommendation")
+    assert run == {
+        "text": "etl_daily:7 succeeded: why.",
+        "taskId": "0123",
+        "taskArn": "arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
+        "cluster": "jobs",
+        "family": "etl_daily",
+        "revision": "7",
+        "container": "batch",
+        "status": "success",
+        "stopCategory": "exit",
+        "stoppedReason": "why",
+        "exitCode": 0,
+        "startedAt": "2026-03-01T10:00:03.000Z",
+        "finishedAt": "2026-03-01T12:00:00.000Z",
+        "metrics": {
+            "durationMs": 7_980_000,
+            "billedDurationMs": 60_000,
+            "vcpuSize": 0.5,
+            "maxMemoryUsedMB": 993.3,
+        },
+        "cost": {"usd": 0.0123, "priceBasis": "fargate"},
+    }
+    assert set(links) == {"logStream", "ecsTask", "kibana"}
+    assert (advice["vcpu"], advice["memoryMB"]) == (0.25, 2048)
+    assert [len(reason) for reason in advice["reasons"]] == [400] * 5
+
+
+def test_the_detail_of_a_success_unlike_its_family() -> None:
+    run = detail(DID_NOTHING)
+    SCHEMA.validate(run)
+    assert run["status"] == "success"
+    assert run["text"] == (
+        "etl_daily:7 ended with success, but unlike its family: took 3.0 s (usually 41m 10s), "
+        "read 0 MB (usually 2.1 GB)."
+    )
+    assert run["unusual"] == [
+        {"metric": "durationMs", "value": 3000, "usual": 2_470_000},
+        {"metric": "blockReadBytes", "value": 0, "usual": 2_254_857_830},
+    ]
+
+
+def test_the_time_breakdown_has_its_three_largest_targets_and_a_sentence() -> None:
+    targets = tuple(WaitTarget(kind="network", target=f"10.0.0.{n}:{'9' * 500}", percent=40.0 - n) for n in range(8))
+    breakdown = TimeBreakdown(on_cpu_percent=10.0, network_percent=90.0, other_percent=0.0, waiting_for=targets)
+    record = replace(RECORD, time_breakdown=breakdown)
+    run = detail(ended(replace(RUN, report_line=report_line(record)), status="failure", exit_code=1))
+    assert run["text"].startswith(
+        "etl_daily:7 failed with exit code 1: why. 90 % of the time it waited for the network"
+    )
+    found = run["timeBreakdown"]
+    assert (found["onCpuPercent"], found["networkPercent"], found["otherPercent"]) == (10, 90, 0)
+    assert "sleepPercent" not in found
+    assert [(each["percent"], len(each["target"])) for each in found["waitingFor"]] == [(40, 400), (39, 400), (38, 400)]
+
+
+def test_a_checkpoint_has_neither_cost_nor_billed_time() -> None:
+    run = detail(replace(RUN, report_line=report_line(RECORD, "task.checkpoint")))
+    assert "cost" not in run
+    assert run["metrics"] == {"vcpuSize": 0.5, "maxMemoryUsedMB": 993.3}
+
+
+def test_without_a_report_the_metrics_have_at_most_the_duration() -> None:
+    alone = replace(RUN, report_line=None)
+    assert "metrics" not in detail(alone)
+    ended_at = datetime(2026, 3, 1, 10, 0, 4, tzinfo=UTC)
+    assert detail(in_task(alone, execution_stopped_at=ended_at))["metrics"] == {"durationMs": 1000}
+
+
+def test_the_line_is_the_detail_with_its_type() -> None:
+    lines: list[str] = []
+    LogLineChannel(lines.append, kibana_url=KIBANA).post(RUN, "success")
+    (line,) = lines
+    assert "\n" not in line
+    assert json.loads(line) == {"type": "task.ended", **detail(RUN)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {},
+            "etl_daily:7 failed with exit code 137 (SIGKILL): OutOfMemoryError: Container killed due to memory usage.",
+        ),
+        ({"exit_code": None, "reason": None}, "etl_daily:7 failed."),
+        ({"status": "stopped", "exit_code": None, "reason": "by user."}, "etl_daily:7 was stopped: by user."),
+        ({"status": "unknown", "exit_code": None, "reason": ""}, "etl_daily:7 ended with an unknown result."),
+        (
+            {"exit_code": 1, "reason": 'exec: "C:\\etl": \n not found'},
+            "etl_daily:7 failed with exit code 1: exec: 'C:/etl':   not found.",
+        ),
+    ],
+)
+def test_the_text_is_a_sentence(changes: dict[str, Any], text: str) -> None:
+    assert detail(ended(OOM, **changes))["text"] == text
+
+
+def embedded(value: Any, path: str = "") -> dict[str, str]:
+    """The texts of a detail by their paths."""
+    if isinstance(value, dict):
+        return {name: text for key, item in value.items() for name, text in embedded(item, f"{path}.{key}").items()}
+    if isinstance(value, list):
+        return {
+            name: text for index, item in enumerate(value) for name, text in embedded(item, f"{path}.{index}").items()
+        }
+    return {path: value} if isinstance(value, str) else {}
+
+
+SLOWDOWNS = dict.fromkeys(("9" * 40_000, *map(str, range(2000))), SlowdownBounds(min=1.0, max=2.0))
+HOSTILE = replace(
+    RECORD,
+    metrics=replace(RECORD.metrics, slowdown_at_vcpu=SLOWDOWNS),
+    finished_at='"\\',
+    recommendation=replace(RECORD.recommendation or Recommendation(), reasons=('say "more"\\\x07',)),
+    time_breakdown=TimeBreakdown(
+        network_percent=90.0, waiting_for=(WaitTarget(kind='a"', target='"/\\\x07', percent=1.0),)
+    ),
+)
+
+
+@settings(deadline=None)
+@given(NOTICES, NOTICES)
+def test_any_ended_task_becomes_a_bounded_detail_that_can_be_embedded(notice: EndedTask, other: EndedTask) -> None:
+    """EventBridge inserts a value as it is: a quotation mark would end the string of the template."""
+    breakdown = None if notice.record is None else notice.record.time_breakdown
+    record = replace(HOSTILE, finished_at=other.outcome.reason, time_breakdown=breakdown or HOSTILE.time_breakdown)
+    run = detail(ended(replace(notice, report_line=report_line(record)), reason=f'"{notice.outcome.reason}\\'))
+    SCHEMA.validate(run)
+    assert run["status"] == notice.outcome.status
+    for path, text in embedded(run).items():
+        assert json.loads(f'"{text}"') == text, path
+
+
+def test_the_event_of_a_stuck_run() -> None:
+    line = stuck_notice()
+    entry, detail = event(line)
+    assert (entry["Source"], entry["DetailType"], entry["Resources"]) == (
+        "task-profiler", "Task Run Notice", [line.record.task_arn]
+    )  # fmt: skip
+    assert detail["text"] == f"nightly-etl:26 has been stuck for 30 minutes. {line.notice.message}"
+    assert detail["notice"] == msgspec.to_builtins(line.notice)
+    named = {name: detail[name] for name in ("taskId", "cluster", "family", "revision", "container", "startedAt")}
+    assert named == {
+        "taskId": line.record.task_id,
+        "cluster": "jobs",
+        "family": "nightly-etl",
+        "revision": "26",
+        "container": "batch",
+        "startedAt": line.record.started_at,
+    }
+    assert detail["metrics"]["vcpuSize"] == line.record.metrics.vcpu_size
+    assert set(detail["links"]) == {"logStream", "ecsTask", "kibana"}
+
+
+def test_the_event_of_a_missed_run() -> None:
+    line = missed_notice()
+    entry, detail = event(line)
+    assert (entry["DetailType"], entry["Resources"]) == ("Schedule Notice", [])
+    assert (detail["text"], detail["cluster"], detail["family"]) == (line.notice.message, "jobs", "nightly-etl")
+    assert (detail["schedule"], detail["notice"]) == (
+        msgspec.to_builtins(line.schedule), msgspec.to_builtins(line.notice)
+    )  # fmt: skip
+
+
+def test_a_notice_is_announced_once_for_each_kind_and_due_time() -> None:
+    line, missed = stuck_notice(), missed_notice()
+    assert announcement_key(line) == f"{line.record.task_arn}#batch#stuck"
+    assert announcement_key(missed) == "schedule#schedule/default/nightly-etl/2026-11-20T03:00:00.000Z/missed"
+    slow = replace(missed, notice=replace(missed.notice, kind="slow", due_at=None, task_id="0123"))
+    assert announcement_key(slow) == "schedule#schedule/default/nightly-etl/0123/slow"
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_the_schema_in_the_docs_is_that_of_the_type(name: str) -> None:
+    written = json.loads((ROOT / "docs" / f"{name}.schema.json").read_text())
+    assert written == json.loads(json.dumps(SCHEMAS[name]))
+
+
+@settings(deadline=None)
+@given(RUN_NOTICES | SCHEDULE_NOTICES)
+def test_any_notice_becomes_a_bounded_detail_that_can_be_embedded(line: NoticeLine | ScheduleNoticeLine) -> None:
+    _, detail = event(line)
+    (RUN_SCHEMA if isinstance(line, NoticeLine) else SCHEDULE_SCHEMA).validate(detail)
+    for path, text in embedded(detail).items():
+        assert json.loads(f'"{text}"') == text, path

@@ -1,0 +1,750 @@
+"""The Slack messages of ended tasks and of notices. Slack accepts them for any content."""
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, get_args, get_origin
+from urllib.parse import parse_qs, unquote, urlsplit
+from uuid import NAMESPACE_URL, uuid5
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.forwarder import run_links
+from profiler.forwarder.notices.announcements import Announcement, Comparison, EndedTask, UnusualMeasure
+from profiler.forwarder.notices.slack_messages import SlackMessage, escape_text, message_of
+from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID
+from profiler.forwarder.task.find_report import ReportLine
+from profiler.forwarder.task.task_containers import LogStream
+from profiler.record.activity_model import TimeBreakdown, WaitTarget
+from profiler.record.notice_model import (
+    Notice,
+    NoticeLine,
+    ScheduleNoticeLine,
+)
+from profiler.record.record_model import (
+    Container,
+    Cost,
+    Distribution,
+    Gpu,
+    GpuIdle,
+    MemoryKills,
+    Metrics,
+    Neuron,
+    NeuronCore,
+    Process,
+    Recommendation,
+    Record,
+    RecordType,
+    Report,
+    Sampling,
+    Series,
+    TaskSize,
+    Visible,
+)
+from profiler.record.run_outcome import EndStatus, StopCategory
+from profiler.record.spot_price import cost_on
+from profiler.record.task_end import Outcome
+from profiler.record.task_event import StoppedTask
+from tests.fake_slack import length, violations
+from tests.shown_runs import missed_notice, stuck_notice
+
+KIBANA = "https://kibana.example.com/s/ops"
+TASK = StoppedTask(
+    arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
+    cluster="jobs",
+    region="eu-west-1",
+    definition_arn="arn:aws:ecs:eu-west-1:111122223333:task-definition/etl_daily:7",
+    started_at=datetime(2026, 3, 1, 10, 0, 3, tzinfo=UTC),
+)
+RECORD = Record(
+    task_id="0123",
+    container=Container(name="batch"),
+    metrics=Metrics(
+        duration_ms=7_980_000,
+        billed_duration_ms=8_040_000,
+        vcpu_size=0.5,
+        cpu_utilization_percent=Distribution(avg=42.4, max=97.2),
+        memory_size_mb=1024,
+        memory_utilization_percent=Distribution(avg=61.0, max=97.0),
+        max_memory_used_mb=993.3,
+    ),
+    cost=Cost(usd=0.0123),
+)
+
+
+def report_line(record: Record, kind: RecordType = "task.report") -> ReportLine:
+    return ReportLine(Report(time="2026-03-01T12:13:03Z", type=kind, record=record), "")
+
+
+NOTICE = EndedTask(
+    task=TASK,
+    outcome=Outcome(status="success", category="exit", out_of_memory=False, exit_code=0),
+    container="batch",
+    report_line=report_line(RECORD),
+    log=LogStream(group="/ecs/jobs", stream="ecs/batch/0123"),
+)
+
+
+def recorded(notice: EndedTask, **changes: Any) -> EndedTask:
+    """The notice with other fields of the record."""
+    return replace(notice, report_line=report_line(replace(notice.record or RECORD, **changes)))
+
+
+def ended(notice: EndedTask, **changes: Any) -> EndedTask:
+    """The notice with another outcome."""
+    return replace(notice, outcome=replace(notice.outcome, **changes))
+
+
+def in_task(notice: EndedTask, **changes: Any) -> EndedTask:
+    return replace(notice, task=replace(notice.task, **changes))
+
+
+OOM = recorded(
+    ended(
+        NOTICE,
+        status="failure",
+        category="oom",
+        out_of_memory=True,
+        exit_code=137,
+        reason="OutOfMemoryError: Container killed due to memory usage",
+    ),
+    recommendation=Recommendation(memory_mb=2048, saving_percent=-20, reasons=("Memory was short.",)),
+)
+
+
+DID_NOTHING = replace(
+    NOTICE,
+    comparison=Comparison(
+        text="8.0× shorter.",
+        unusual=(
+            UnusualMeasure(metric="durationMs", value=3000, usual=2_470_000),
+            UnusualMeasure(metric="blockReadBytes", value=0, usual=2_254_857_830),
+        ),
+    ),
+)
+
+
+def texts(value: Any) -> list[str]:
+    """Return the text of all text objects."""
+    if isinstance(value, dict):
+        own = [value["text"]] if value.get("type") in ("plain_text", "mrkdwn") else []
+        return own + [text for key, each in value.items() if key != "url" for text in texts(each)]
+    return [text for each in value for text in texts(each)] if isinstance(value, list) else []
+
+
+def text_of(notice: EndedTask) -> str:
+    return "\n".join(texts(message_of(notice, kibana_url=KIBANA).blocks))
+
+
+def urls(sent: SlackMessage) -> dict[str, str]:
+    return {
+        element["action_id"]: element["url"]
+        for block in sent.blocks
+        if block["type"] == "actions"
+        for element in block["elements"]
+    }
+
+
+def test_the_message_of_a_success_has_the_usage() -> None:
+    sent = message_of(NOTICE, kibana_url=KIBANA)
+    assert sent.text == "✅ Success · etl_daily:7, after 2h 13m, exit code 0"
+    assert texts(sent.blocks) == [
+        "✅ Success · etl_daily:7",
+        "cluster jobs  ·  eu-west-1  ·  task 0123  ·  container batch",
+        "*Duration*\n2h 13m",
+        "*Billed*\n2h 14m, $0.012",
+        "*Exit code*\n0",
+        "*Started*\n2026-03-01 10:00:03 UTC",
+        (
+            "*CPU*  ▰▰▰▰▱▱▱▱▱▱  42 % avg, peak 97 % of 0.5 vCPU\n"
+            "*Memory*  ▰▰▰▰▰▰▱▱▱▱  61 % avg, peak 97 % (≥993 MB) of 1 GB"
+        ),
+        "Log stream",
+        "ECS task",
+        "Kibana",
+    ]
+
+
+def test_a_series_is_drawn_on_the_scale_of_the_size() -> None:
+    series = Series(
+        started_at="2026-03-01T10:00:03Z",
+        step_ms=1000,
+        vcpu_used=(0.0, None, 0.5, 0.25),
+        memory_used_mb=(None, 512.0, 1024.0, 2048.0, None),
+    )
+    text = text_of(recorded(NOTICE, series=series))
+    assert "of 0.5 vCPU\n`▁\u00a0█▅`\n*Memory*" in text
+    assert "of 1 GB\n`\u00a0▅██\u00a0`" in text
+
+
+@pytest.mark.parametrize("values", [(), (None, None, None, None), (0.1, 0.2), (0.1, None, 0.2)])
+def test_too_few_values_are_not_drawn(values: tuple[float | None, ...]) -> None:
+    series = Series(started_at="2026-03-01T10:00:03Z", step_ms=1000, vcpu_used=values, memory_used_mb=values)
+    assert text_of(recorded(NOTICE, series=series)) == text_of(NOTICE)
+    no_size = Series(started_at="2026-03-01T10:00:03Z", step_ms=1000, memory_used_mb=(0.0, 35.0, 70.0))
+    assert "`▁▅█`" in text_of(recorded(NOTICE, metrics=Metrics(), series=no_size))  # on the scale of its maximum
+
+
+def test_the_largest_processes_are_named() -> None:
+    used = (
+        Process(name="sh", max_memory_used_mb=2.0, count=1),
+        Process(name="gone", count=9),
+        Process(name="<python>", max_memory_used_mb=900.0, count=3, max_memory_used_processes=3),
+        Process(name="cat", max_memory_used_mb=1.0, count=1),
+        Process(name="gzip", max_memory_used_mb=12.0, count=40, max_memory_used_processes=2),
+    )
+    text = text_of(recorded(NOTICE, processes=used))
+    assert (
+        "*Largest processes*  &lt;python&gt; (3×, peak 900 MB), gzip (40×, peak 12 MB in 2 of them), sh (peak 2 MB)"
+        in text.split("\n")
+    )
+    assert "Largest" not in text_of(recorded(NOTICE, processes=used[:1]))
+
+
+def log_text(*lines: str) -> str:
+    """The content of the code block."""
+    text = text_of(replace(NOTICE, log_lines=lines))
+    _, _, after = text.partition("*Last lines of the log*\n```\n")
+    return after.partition("\n```")[0]
+
+
+def test_the_last_lines_of_the_log_are_escaped_and_indented() -> None:
+    expected = ["Traceback:", "    line &lt;5&gt;", "", "''' &lt;!channel&gt;"]
+    assert log_text("Traceback:", "\tline <5>", "", "``` <!channel>").split("\n") == expected
+
+
+def test_long_lines_are_truncated_and_the_newest_lines_are_shown() -> None:
+    shown = log_text(*(f"{number} {'x' * 400}" for number in range(20))).split("\n")
+    assert shown[-1].startswith("19 x")
+    assert all(line.endswith("…") and len(line) == 300 for line in shown)
+    assert len(shown) == 9
+
+
+def test_without_lines_there_is_no_log() -> None:
+    assert "Last lines" not in text_of(replace(NOTICE, log_lines=("", " ")))
+    assert "Last lines" not in text_of(NOTICE)
+
+
+def test_out_of_memory_shows_peak_limit_and_suggested_size() -> None:
+    text = text_of(OOM)
+    assert "❌ Failure · etl_daily:7" in text
+    assert "*Exit code*\n137 (SIGKILL)" in text
+    assert "Memory: measured peak ≥993 MB, limit 1 GB." in text
+    assert "Reason from ECS: OutOfMemoryError: Container killed due to memory usage" in text
+    assert "Suggested size: 2 GB (costs 20 % more).\n• Memory was short." in text
+
+
+def test_out_of_memory_without_numbers_shows_none() -> None:
+    text = text_of(replace(in_task(OOM, started_at=None), report_line=None))
+    assert "Out of memory" in text
+    assert "MB" not in text
+    assert "Suggested size" not in text
+    assert re.search(r"\b0\b", text) is None
+
+
+@pytest.mark.parametrize("memory_mb", [512, 1024])
+def test_no_smaller_size_is_suggested_after_out_of_memory(memory_mb: float) -> None:
+    advice = Recommendation(memory_mb=memory_mb, reasons=("Half of it was used.",))
+    text = text_of(recorded(OOM, recommendation=advice))
+    assert "Suggested size" not in text
+    assert "Half" not in text
+
+
+@pytest.mark.parametrize(
+    ("category", "words"),
+    [
+        ("spot", "AWS reclaimed the Spot capacity."),
+        ("user", "A person or a program stopped the task."),
+        ("scheduler", "The ECS scheduler stopped the task."),
+        ("infrastructure", "AWS stopped the task because of a problem with the underlying infrastructure."),
+        ("image", "image could not be pulled"),
+        ("resources", "could not get the resources that the task needs"),
+        ("exit", "exited with code 1."),
+        ("unknown", "Reason from ECS: why"),
+    ],
+)
+def test_the_cause_is_a_plain_sentence(category: StopCategory, words: str) -> None:
+    assert words in text_of(ended(NOTICE, status="failure", category=category, exit_code=1, reason="why"))
+
+
+def test_a_success_has_a_reason_only_if_a_process_was_killed() -> None:
+    assert "Reason from ECS" not in text_of(ended(NOTICE, reason="Essential container in task exited"))
+    assert "because memory ran out, but" in text_of(ended(NOTICE, category="oom", out_of_memory=True))
+
+
+@pytest.mark.parametrize(
+    ("kills", "words"),
+    [
+        (MemoryKills(count=1), "The kernel killed one of the run's processes because memory ran out."),
+        (
+            MemoryKills(count=1, processes=(Process(name="worker"),)),
+            "The kernel killed one of the run's processes because memory ran out: worker.",
+        ),
+        (
+            MemoryKills(count=7, processes=tuple(Process(name=name) for name in ("sort", "sort", "<b>"))),
+            "killed 7 of the run's processes because memory ran out: sort, &lt;b&gt;.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("verdict", ["success", "failure"])
+def test_killed_processes_are_named_for_any_status(verdict: EndStatus, kills: MemoryKills, words: str) -> None:
+    assert words in text_of(recorded(ended(NOTICE, status=verdict, exit_code=1), memory_kills=kills))
+
+
+@pytest.mark.parametrize(
+    ("notice", "seen_mb", "has_remedy"),
+    [
+        pytest.param(OOM, 3900, True, id="killed"),
+        pytest.param(recorded(OOM, metrics=replace(RECORD.metrics, max_memory_used_mb=600)), 3900, True, id="by ECS"),
+        pytest.param(ended(NOTICE, status="failure", exit_code=1), 3900, True, id="a peak of 97 %"),
+        pytest.param(ended(NOTICE, status="stopped"), 3900, False, id="stopped"),
+        pytest.param(NOTICE, 3900, False, id="success"),
+        pytest.param(OOM, 1100, False, id="agrees"),
+    ],
+)
+def test_a_failure_has_the_remedy_for_a_program_that_saw_more_memory(
+    notice: EndedTask, seen_mb: float, *, has_remedy: bool
+) -> None:
+    size, visible = TaskSize(vcpu=0.5, memory_mb=1024), Visible(memory_mb=seen_mb, cpus=2)
+    remedy = "The program sees 3.8 GB and may use 1: set the container's `memory`, or -Xmx/max_old_space_size/workers."
+    assert (remedy in text_of(recorded(notice, task_size=size, visible=visible)).splitlines()) is has_remedy
+
+
+def test_a_record_without_kills_has_no_sentence_about_them() -> None:
+    assert text_of(recorded(NOTICE, memory_kills=MemoryKills(count=0))) == text_of(NOTICE)
+
+
+BARE = EndedTask(
+    task=StoppedTask(arn="1", definition_arn="f"),
+    outcome=Outcome(status="unknown", category="unknown", out_of_memory=False),
+)
+
+
+def test_unknown_values_are_left_out() -> None:
+    sent = message_of(BARE, kibana_url=None)
+    assert sent.text == "❔ Ended, outcome unknown · f"
+    assert texts(sent.blocks) == [
+        "❔ Ended, outcome unknown · f",
+        "task 1",
+        "There is no report: these numbers come from ECS alone.",
+    ]
+
+
+def test_numbers_of_a_checkpoint_are_labelled() -> None:
+    assert "numbers come from the last checkpoint" in text_of(
+        replace(NOTICE, report_line=report_line(RECORD, "task.checkpoint"))
+    )
+    assert "checkpoint" not in text_of(NOTICE)
+
+
+def test_the_idle_time_of_gpus_is_explained() -> None:
+    target = WaitTarget(kind="disk", target="/data/<train>.tar", percent=48.0)
+    waiting_for = TimeBreakdown(disk_percent=48.0, on_cpu_percent=31.0, waiting_for=(target,))
+    idle = GpuIdle(percent=63.0, gpu_hours=0.5, usd=1.26, waiting_for=waiting_for)
+    shown = text_of(recorded(NOTICE, gpus=(Gpu(uuid="a"),), gpu_idle=idle))
+    assert (
+        "The GPU was idle 63 % of the run; meanwhile the batch read files (48 %: /data/&lt;train&gt;.tar) and used "
+        "one CPU (31 %).\n0.5 idle GPU-hours ($1.26)."
+    ) in shown
+
+
+@pytest.mark.parametrize(
+    ("count", "utilization", "peak_mb", "line"),
+    [
+        (2, Distribution(avg=41, max=99), 12_000, "*2 GPUs*  ▰▰▰▰▱▱▱▱▱▱  41 % avg, peak 99 %; peak memory 11.7 GB"),
+        (1, Distribution(avg=0, max=0), None, "*1 GPU*  ▱▱▱▱▱▱▱▱▱▱  idle throughout: "),
+        (1, None, None, "*1 GPU*  use unknown"),
+    ],
+)
+def test_gpus(count: int, utilization: Distribution | None, peak_mb: float | None, line: str) -> None:
+    memory = Distribution(max=peak_mb)
+    gpus = tuple(Gpu(uuid=str(n), utilization_percent=utilization, memory_used_mb=memory) for n in range(count))
+    assert line in text_of(recorded(NOTICE, gpus=gpus))
+    cores = tuple(NeuronCore(index=n, utilization_percent=utilization) for n in range(count))
+    assert line.replace("GPU", "Neuron core") in text_of(
+        recorded(NOTICE, neuron=Neuron(cores=cores, device_memory_used_mb=memory))
+    )
+
+
+def test_comparison_and_advice() -> None:
+    advice = Recommendation(vcpu=0.25, memory_mb=512, saving_percent=48.7)
+    comparison = "3.1× longer than the median of the last 20"
+    text = text_of(replace(recorded(NOTICE, recommendation=advice), comparison=Comparison(text=comparison)))
+    assert comparison in text
+    assert "Suggested size: 0.25 vCPU, 512 MB (saves 49 %)." in text
+
+
+def test_a_success_unlike_its_family_is_named_in_the_title_and_a_line() -> None:
+    sent = message_of(DID_NOTHING, kibana_url=KIBANA)
+    line = "Success, but unlike its family: took 3.0 s (usually 41m 10s), read 0 MB (usually 2.1 GB)."
+    assert line in "\n".join(texts(sent.blocks))
+    title = "⚠️ Success, but unlike its family · etl_daily:7"
+    assert sent.blocks[0]["text"]["text"] == title
+    assert sent.text == f"{title}, after 2h 13m, exit code 0"
+
+
+def waited(network_percent: float, *targets: WaitTarget) -> TimeBreakdown:
+    return TimeBreakdown(
+        on_cpu_percent=100 - network_percent, network_percent=network_percent, other_percent=0.0, waiting_for=targets
+    )
+
+
+DATABASE = WaitTarget(kind="network", target="10.0.3.9:5432", percent=48.3)
+SLOW = Comparison(text="3.1× longer.", is_slow=True)
+
+
+@pytest.mark.parametrize(
+    ("breakdown", "sentence"),
+    [
+        (
+            waited(71.4, WaitTarget(kind="disk", target="/data/a", percent=60.0), DATABASE),
+            "71 % of the time it waited for the network, 48 % for 10.0.3.9:5432.",
+        ),
+        (
+            waited(71.4, WaitTarget(kind="other", target="other", percent=71.4)),
+            "71 % of the time it waited for the network.",
+        ),
+        (TimeBreakdown(sleep_percent=50.4, network_percent=49.6), "50 % of the time it slept."),
+        (TimeBreakdown(disk_percent=80.0), "80 % of the time it waited for the disk."),
+        (TimeBreakdown(waiting_for_cpu_percent=60.0), "60 % of the time it waited for a CPU."),
+        (TimeBreakdown(lock_percent=60.0), "60 % of the time it waited for a lock."),
+        (TimeBreakdown(pipe_percent=60.0), "60 % of the time it waited for a pipe."),
+        (TimeBreakdown(child_percent=60.0), "60 % of the time it waited for a child process."),
+    ],
+)
+def test_the_longest_wait_of_a_failed_or_slow_run_is_named(breakdown: TimeBreakdown, sentence: str) -> None:
+    run = recorded(NOTICE, time_breakdown=breakdown)
+    assert sentence in text_of(ended(run, status="failure", exit_code=1)).splitlines()
+    assert f"3.1× longer.\n{sentence}" in text_of(replace(run, comparison=SLOW))
+
+
+@pytest.mark.parametrize(
+    "breakdown",
+    [
+        None,
+        TimeBreakdown(),
+        TimeBreakdown(on_cpu_percent=100.0, disk_percent=0.0),
+        TimeBreakdown(on_cpu_percent=1.0, disk_percent=0.0, other_percent=99.0),  # without SYS_PTRACE
+        TimeBreakdown(network_percent=50.0, sleep_percent=50.0),
+        TimeBreakdown(network_percent=71.4, covered_percent=12.0),
+        TimeBreakdown(network_percent=500.0),
+    ],
+)
+def test_no_wait_is_named_if_none_took_over_half_of_the_time(breakdown: TimeBreakdown | None) -> None:
+    run = replace(recorded(ended(NOTICE, status="failure"), time_breakdown=breakdown), comparison=SLOW)
+    assert "of the time" not in text_of(run)
+
+
+@pytest.mark.parametrize(("duration_ms", "is_named"), [(9_000, False), (10_000, True)])
+def test_no_wait_is_named_for_a_run_of_a_few_samples(duration_ms: int, *, is_named: bool) -> None:
+    record = {"metrics": Metrics(duration_ms=duration_ms), "sampling": Sampling(interval_ms=1000)}
+    run = recorded(ended(NOTICE, status="failure"), time_breakdown=waited(99.9, DATABASE), **record)
+    assert ("of the time" in text_of(run)) is is_named
+
+
+def test_no_wait_is_named_for_a_run_like_the_others() -> None:
+    run = recorded(NOTICE, time_breakdown=waited(71.4, DATABASE))
+    for notice in (run, replace(run, comparison=Comparison(text="As long as ever.")), ended(run, status="stopped")):
+        assert "of the time" not in text_of(notice)
+
+
+def test_the_current_size_is_not_suggested() -> None:
+    advice = Recommendation(vcpu=0.5, memory_mb=1024, saving_percent=50.0, reasons=("Half would do.",))
+    larger = text_of(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=1, memory_mb=2048)))
+    same = text_of(recorded(NOTICE, recommendation=advice, task_size=TaskSize(vcpu=0.5, memory_mb=1024)))
+    assert "Suggested size: 0.5 vCPU, 1 GB (saves 50 %).\n• Half would do." in larger
+    assert "• Half would do." in same
+    assert "Suggested size" not in same
+
+
+def test_text_is_truncated_before_it_is_escaped() -> None:
+    assert escape_text("a<!channel>&b", 100) == "a&lt;!channel&gt;&amp;b"
+    assert escape_text("&" * 10, 16) == "&amp;" * 3 + "…"
+    assert escape_text("&" * 3, 15) == "&amp;" * 3
+    assert escape_text("one\n two\t\x00three\ud800", 100) == "one two three?"
+
+
+HOSTILE = "<!channel> <https://evil|here> *bold* `code` :fire: @here & \u202e\ud800"
+
+
+def test_external_text_never_becomes_slack_markup() -> None:
+    task = StoppedTask(arn=HOSTILE, definition_arn=f"{HOSTILE}:{HOSTILE}", cluster=HOSTILE, region=HOSTILE)
+    outcome = Outcome(status="failure", category="exit", out_of_memory=False, reason=HOSTILE)
+    record = Record(
+        task_id=HOSTILE,
+        container=Container(name=HOSTILE),
+        recommendation=Recommendation(reasons=(HOSTILE,)),
+        time_breakdown=waited(90.0, WaitTarget(kind="network", target=HOSTILE, percent=90.0)),
+        memory_kills=MemoryKills(count=1, processes=(Process(name=HOSTILE),)),
+    )
+    notice = EndedTask(
+        task=task,
+        outcome=outcome,
+        container=HOSTILE,
+        report_line=report_line(record),
+        comparison=Comparison(text=HOSTILE),
+    )
+    sent = message_of(notice, kibana_url=KIBANA)
+    assert "<" not in "".join([sent.text, *texts(sent.blocks)])
+    assert "channel" not in "".join(each["text"] for each in objects(sent.blocks) if each["type"] == "mrkdwn")
+    assert all(each["emoji"] is False for each in objects(sent.blocks) if each["type"] == "plain_text")
+    assert all(each["verbatim"] is True for each in objects(sent.blocks) if each["type"] == "mrkdwn")
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """Return all text objects."""
+    if isinstance(value, list):
+        return [found for each in value for found in objects(each)]
+    if not isinstance(value, dict):
+        return []
+    if value.get("type") in ("plain_text", "mrkdwn"):
+        return [value]
+    return [found for each in value.values() for found in objects(each)]
+
+
+# Links
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("eu-west-1", "eu-west-1.console.aws.amazon.com"),
+        ("ap-southeast-2", "ap-southeast-2.console.aws.amazon.com"),
+        ("cn-north-1", "cn-north-1.console.amazonaws.cn"),
+        ("us-gov-west-1", "us-gov-west-1.console.amazonaws-us-gov.com"),
+        ("eusc-de-east-1", "eusc-de-east-1.console.amazonaws-eusc.eu"),
+    ],
+)
+def test_every_partition_has_its_console(region: str, host: str) -> None:
+    sent = urls(message_of(in_task(NOTICE, region=region), kibana_url=None))
+    assert sent == {
+        "log_stream": f"https://{host}/cloudwatch/home?region={region}"
+        "#logsV2:log-groups/log-group/$252Fecs$252Fjobs/log-events/ecs$252Fbatch$252F0123",
+        "ecs_task": f"https://{host}/ecs/v2/clusters/jobs/tasks/0123/configuration?region={region}",
+    }
+
+
+@pytest.mark.parametrize("region", [None, "", "us-iso-east-1", "us-isob-east-1", "evil.com/", "eu-west-1\n"])
+def test_a_region_without_a_console_has_no_link(region: str | None) -> None:
+    assert urls(message_of(in_task(NOTICE, region=region), kibana_url=None)) == {}
+
+
+@given(st.text(min_size=1, max_size=20))
+def test_names_in_console_addresses_are_encoded_twice(name: str) -> None:
+    link = run_links.log_stream("eu-west-1", "g", name)
+    assert link is not None
+    encoded = link.rsplit("/", 1)[1]
+    assert encoded.isascii()
+    assert "%" not in encoded
+    assert unquote(unquote(encoded.replace("$", "%"))) == "".join(
+        character if character.isprintable() else " " for character in name
+    )
+
+
+def test_the_cost_on_spot_is_the_least(  # AWS changes the prices of Spot, and has no list of them
+) -> None:
+    cost = cost_on("FARGATE_SPOT", Cost(usd=1, price_basis="us-east-1 FARGATE X86_64 2026-09 on-demand price"))
+    assert "≥ $0.30 (Spot)" in text_of(recorded(NOTICE, cost=cost))
+
+
+def test_kibana_opens_the_tasks_dashboard_from_before_its_start() -> None:
+    assert uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run") == TASK_RUN_DASHBOARD_ID
+    timed = replace(RECORD, started_at="2026-03-01T10:00:03Z", finished_at="2026-03-01T12:13:02Z")
+    notice = replace(NOTICE, report_line=report_line(timed))
+    link = urls(message_of(notice, kibana_url=f"{KIBANA}/"))["kibana"]
+    place, _, state = link.partition("?")
+    assert place == f"{KIBANA}/app/dashboards#/view/{TASK_RUN_DASHBOARD_ID}"
+    assert parse_qs(state) == {
+        "_g": ["(time:(from:'2026-03-01T09:55:03.000Z',to:'2026-03-01T12:18:02.000Z'))"],
+        "_a": ["(query:(language:kuery,query:'task.id:\"0123\"'))"],
+    }
+
+
+def test_kibana_without_a_start_and_with_an_odd_id() -> None:
+    link = run_links.kibana_task("http://localhost:5601", "a'b\"c!)&<", None)
+    assert link is not None
+    assert "&<" not in link
+    assert "from:'now-30d'" in link
+    assert unquote(link).endswith("query:'task.id:\"a!'b\\\"c!!)&<\"'))")
+
+
+@pytest.mark.parametrize("url", [None, "", "kibana", "javascript:alert(1)", "https://", "http://[bad", "ftp://host"])
+def test_an_invalid_kibana_address_has_no_button(url: str | None) -> None:
+    assert "kibana" not in urls(message_of(NOTICE, kibana_url=url))
+
+
+def test_an_address_that_is_too_long_has_no_button() -> None:
+    long = replace(NOTICE, log=LogStream(group="/ecs/jobs", stream="ü" * 500))
+    assert set(urls(message_of(long, kibana_url="https://k/" + "x" * 3000))) == {"ecs_task"}
+
+
+# Any notice
+
+ANY_CHARACTER = st.characters(codec=None)
+ANY_TEXT = (
+    st.text(ANY_CHARACTER)
+    | st.text(st.sampled_from("<>&`*_~|:@!\n '\"\\é🧮\ud800")).map(lambda text: text * 200)
+    | st.sampled_from(
+        ["", "<!channel>", "x" * 21_000, "&" * 21_000, "🧮" * 21_000, "<" * 149, "0001-01-01T00:00:00+14:00"]
+    )
+)
+MAYBE_TEXT = st.none() | ANY_TEXT
+# By type. Decoding has removed negative numbers, NaN and numbers beyond any machine.
+ANY: dict[Any, st.SearchStrategy[Any]] = {
+    str: ANY_TEXT,
+    float: st.floats(0, 9e12) | st.floats(0, 100),
+    int: st.integers(0, 2**53),
+    bool: st.booleans(),
+    type(None): st.none(),
+    datetime: st.datetimes(timezones=st.just(UTC)),
+}
+
+
+def any_value(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a type."""
+    parts = get_args(kind)
+    if kind in ANY:
+        return ANY[kind]
+    if get_origin(kind) is Literal:
+        return st.sampled_from(parts)
+    if get_origin(kind) is Annotated:
+        return any_value(parts[0])
+    if get_origin(kind) is tuple:
+        return st.lists(any_value(parts[0]), max_size=4).map(tuple)
+    return st.one_of(*map(any_value, parts)) if parts else any_struct(kind)
+
+
+def any_struct(struct: Any, /, names: str = "", **own: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Structs with any values of these fields, or of all; the others have their defaults."""
+    drawn = {
+        field.name: any_value(field.type)
+        for field in msgspec.structs.fields(struct)
+        if field.name not in own and field.name in (names.split() or (field.name,))
+    }
+    return st.builds(struct, **drawn, **own)
+
+
+ANY_POINTS = st.none() | st.lists(st.none() | ANY[float], max_size=130).map(tuple)
+ANY[Distribution] = any_struct(Distribution, "avg max")
+ANY[Process] = any_struct(Process, "name max_memory_used_mb count max_memory_used_processes")
+ANY[Metrics] = any_struct(
+    Metrics,
+    "duration_ms billed_duration_ms vcpu_size memory_size_mb max_memory_used_mb cpu_utilization_percent "
+    "memory_utilization_percent",
+)
+ANY[Gpu] = any_struct(Gpu, "uuid utilization_percent memory_used_mb")
+ANY[NeuronCore] = any_struct(NeuronCore, "index utilization_percent")
+ANY[Neuron] = any_struct(Neuron, "cores device_memory_used_mb")
+ANY[Series] = any_struct(Series, "started_at", step_ms=st.just(1), vcpu_used=ANY_POINTS, memory_used_mb=ANY_POINTS)
+ANY[Recommendation] = any_struct(Recommendation, saving_percent=st.none() | st.floats(-1e6, 100))
+ANY[WaitTarget] = any_struct(
+    WaitTarget, kind=st.sampled_from(["network", "other"]) | ANY_TEXT, percent=st.floats(0, 100)
+)
+ANY[Record] = any_struct(
+    Record,
+    "task_id finished_at metrics cost series processes memory_kills recommendation task_size time_breakdown gpus "
+    "neuron",
+    container=st.just(Container(name="batch")),
+    status=st.sampled_from(["success", "stopped"]),
+)
+ANY[UnusualMeasure] = any_struct(
+    UnusualMeasure,
+    metric=st.sampled_from(["durationMs", "cpuSeconds", "blockReadBytes", "blockWriteBytes"]),
+    value=st.floats(0, 2**63),
+    usual=st.floats(0, 2**63),
+)
+ANY[StoppedTask] = any_struct(
+    StoppedTask,
+    "arn cluster started_at execution_stopped_at",
+    definition_arn=MAYBE_TEXT | st.tuples(ANY_TEXT, ANY_TEXT).map(":".join),
+    region=MAYBE_TEXT | st.just("eu-west-1"),
+)
+ANY[ReportLine] = st.builds(report_line, ANY[Record], st.sampled_from(["task.report", "task.checkpoint"]))
+NOTICES = any_struct(EndedTask, "task outcome container report_line comparison log log_lines")
+RUN_NOTICES = any_struct(
+    NoticeLine,
+    "time notice",
+    record=ANY[Record].flatmap(
+        lambda record: st.builds(
+            lambda arn, family, region, group: replace(
+                record, task_arn=arn, family=family, revision=family, region=region, log_group=group, log_stream=group
+            ),
+            *(MAYBE_TEXT,) * 2,
+            MAYBE_TEXT | st.just("eu-west-1"),
+            MAYBE_TEXT,
+        )
+    ),
+)
+SCHEDULE_NOTICES = any_struct(
+    ScheduleNoticeLine,
+    "time notice schedule cluster family account_id",
+    region=MAYBE_TEXT | st.just("eu-west-1"),
+)
+
+
+@settings(deadline=None)  # a text of 21,000 characters takes long on a busy machine
+@given(NOTICES | RUN_NOTICES | SCHEDULE_NOTICES, MAYBE_TEXT | ANY_TEXT.map(lambda text: f"https://{text}"))
+def test_any_announcement_becomes_a_valid_slack_message(announcement: Announcement, kibana_url: str | None) -> None:
+    sent = message_of(announcement, kibana_url=kibana_url)
+    as_sent = json.loads(
+        json.dumps({"text": sent.text, "blocks": sent.blocks}, ensure_ascii=False, allow_nan=False).encode()
+    )
+    assert violations(as_sent) == []
+    for text in [sent.text, *texts(sent.blocks)]:
+        assert "<" not in text
+        assert ">" not in text
+        assert re.search("&(?!amp;|lt;|gt;)", text) is None
+    assert all(urlsplit(url).hostname for url in urls(sent).values())
+    if isinstance(announcement, EndedTask):
+        ours = [each["text"] for each in objects(sent.blocks) if each["type"] == "mrkdwn"]
+        assert [text for text in ours if re.search(r"\b(nan|inf|None)\b", text)] == []
+
+
+@given(st.text(ANY_CHARACTER), st.integers(1, 40))
+def test_escaped_text_is_never_too_long(text: str, longest: int) -> None:
+    assert length(escape_text(text, longest)) <= longest
+
+
+def shown(message: SlackMessage) -> str:
+    return "\n".join(texts(message.blocks))
+
+
+def test_a_stuck_run_is_described_with_what_it_used_so_far() -> None:
+    message = message_of(stuck_notice(), kibana_url=KIBANA)
+    text = shown(message)
+    assert message.blocks[0]["text"]["text"] == "⚠️ nightly-etl:26 has been stuck for 30 minutes"
+    assert "it has waited mostly for network 10.0.3.9:5432." in text
+    assert "*Running for*" in text
+    assert "*CPU*" in text
+    assert "*Memory*" in text
+    assert set(urls(message)) == {"log_stream", "ecs_task", "kibana"}
+    assert message.text.startswith("⚠️ nightly-etl:26 has been stuck for 30 minutes: The run used less than 0.01 vCPU")
+
+
+def test_a_missed_run_is_described_with_its_reason_once() -> None:
+    text = shown(message_of(missed_notice(), kibana_url=KIBANA))
+    assert "⚠️ nightly-etl did not run" in text
+    assert text.count("the capacity is unavailable") == 1
+    assert "schedule default/nightly-etl" in text
+    assert "*Due*\n2026-11-20 03:00:00 UTC" in text
+    assert "cron(0 3 * * ? *) UTC" in text
+
+
+def test_a_notice_with_a_task_links_to_it() -> None:
+    line = missed_notice()
+    late = replace(line, notice=replace(line.notice, kind="late", task_id="0123", reason="The cluster was full."))
+    message = message_of(late, kibana_url=None)
+    assert set(urls(message)) == {"ecs_task"}
+    assert "Reason: The cluster was full." in shown(message)
+
+
+def test_an_unknown_kind_is_announced_with_its_message() -> None:
+    line = stuck_notice()
+    message = message_of(replace(line, notice=Notice(kind="<!channel>", message="Look & see <@U1>.")), kibana_url=None)
+    text = shown(message)
+    assert "nightly-etl:26 has a notification of kind &lt;!channel&gt;" in text
+    assert "Look &amp; see &lt;@U1&gt;." in text

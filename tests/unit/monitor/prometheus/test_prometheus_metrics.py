@@ -1,0 +1,295 @@
+"""What a scrape shows of a snapshot, read back by prometheus_client's own parser."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from profiler.aggregation.task_record import ResourceLimits
+from profiler.collectors.neuron.neuron_monitor_reports import Latency
+from profiler.collectors.neuron.neuron_usage import LiveNeuron
+from profiler.collectors.nvidia.gpu_reading_types import GpuFacts, GpuSample
+from profiler.collectors.nvidia.gpu_usage import LatestGpu, LiveGpus
+from profiler.monitor.prometheus.prometheus_metrics import (
+    LIVE_METRICS,
+    MAX_LABEL_LENGTH,
+    PREFIX,
+    TASK_LABELS,
+    LiveMetric,
+    label_value,
+    live_values,
+    metrics_text,
+    task_labels,
+)
+from profiler.monitor.prometheus.snapshot import ContainerSnapshot, Snapshot
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.ecs.task_metadata import TaskMetadata
+from profiler.readers.linux.host import Disk, InstanceReading, OwnUsage, SwapCounters
+from profiler.record.bounded_json_line import MAX_GPUS, MAX_NEURON_CORES
+from profiler.record.units import MIB
+
+EMPTY = Snapshot(valid_until_ns=0, own_usage=OwnUsage(cpu_seconds=0.25))
+FULL = Snapshot(
+    valid_until_ns=0,
+    task=TaskMetadata(
+        family="etl", arn="0123", revision="7", cluster="jobs", launch_type="EC2", availability_zone="eu-west-1a"
+    ),
+    own_usage=OwnUsage(cpu_seconds=0.25, max_rss_mb=30_000_000 / MIB),
+    read_failures=2,
+    missed_ticks=3,
+    sources={"task-metadata-v4": True, "nvml": False},
+    containers=(
+        ContainerSnapshot(
+            name="batch",
+            started_ns=1_763_600_000 * 10**9,
+            sample=ContainerSample(
+                read_ns=0,
+                cpu_ns=12_500_000_000,
+                memory_used_bytes=100,
+                network_rx_bytes=1,
+                network_tx_bytes=2,
+                block_read_bytes=3,
+                block_write_bytes=4,
+            ),
+            vcpu_used=0.75,
+            limits=ResourceLimits(vcpu=2.0, memory_bytes=1000.0),
+        ),
+    ),
+    task_rx_bytes=5,
+    task_tx_bytes=6,
+    gpus=LiveGpus(
+        readings=1,
+        is_known=True,
+        gpus=(
+            LatestGpu(
+                sample=GpuSample(
+                    facts=GpuFacts(uuid="GPU-a", index=0, name="NVIDIA A10G"),
+                    utilization_percent=75.0,
+                    memory_used_bytes=10,
+                    memory_size_bytes=20,
+                    power_watts=150.5,
+                    sm_clock_mhz=1410,
+                    temperature_celsius=61,
+                    sm_active_percent=40.0,
+                    sm_occupancy_percent=30.0,
+                    tensor_active_percent=20.0,
+                    dram_active_percent=10.0,
+                ),
+                energy_joules=1000.5,
+                idle_seconds=12.5,
+                pcie_tx_bytes=11,
+                pcie_rx_bytes=12,
+                nvlink_tx_bytes=13,
+                nvlink_rx_bytes=14,
+                throttled_seconds={"swPowerCap": 2.5, "hwSlowdown": 0.0},
+            ),
+        ),
+    ),
+    neuron=LiveNeuron(
+        reports=1,
+        utilization_percent={1: 50.0},
+        core_memory_bytes={1: 7},
+        device_memory_bytes=8,
+        device_memory_size_bytes=9,
+        memory_bytes_by_category={"tensors": 7},
+        completed=10,
+        failed=1,
+        latency=Latency(p50_seconds=0.1, p99_seconds=0.2, p100_seconds=0.3),
+        ecc_uncorrected=0,
+    ),
+    instance=InstanceReading(
+        memory_size_bytes=1,
+        memory_available_bytes=2,
+        swap_size_bytes=3,
+        swap_free_bytes=4,
+        swap_counters=SwapCounters(out_bytes=5, in_bytes=6),
+        disks=(Disk(mount_point="/data", size_bytes=7, available_bytes=8),),
+    ),
+)
+
+Series = Mapping[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def scraped(snapshot: Snapshot) -> Series:
+    """Name and labels to value; a series that stands there twice is refused, as Prometheus does."""
+    found: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+    for family in text_string_to_metric_families(metrics_text(snapshot).decode()):
+        for one in family.samples:
+            key = (one.name, frozenset(one.labels.items()))
+            assert key not in found
+            found[key] = one.value
+    return found
+
+
+def values(snapshot: Snapshot, name: str) -> dict[frozenset[tuple[str, str]], float]:
+    """The series of a metric by their own labels."""
+    return {
+        frozenset(pair for pair in labels if pair[0] not in TASK_LABELS): value
+        for (series, labels), value in scraped(snapshot).items()
+        if series == PREFIX + name
+    }
+
+
+def labelled(**labels: str) -> frozenset[tuple[str, str]]:
+    return frozenset(labels.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("container_cpu_seconds_total", {"container": "batch"}, 12.5),
+        ("container_cpu_used_vcpus", {"container": "batch"}, 0.75),
+        ("container_memory_used_bytes", {"container": "batch"}, 100),
+        ("container_memory_limit_bytes", {"container": "batch"}, 1000),
+        ("container_network_transmit_bytes_total", {"container": "batch"}, 2),
+        ("container_block_read_bytes_total", {"container": "batch"}, 3),
+        ("task_network_receive_bytes_total", {}, 5),
+        ("gpu_utilization_ratio", {"uuid": "GPU-a"}, 0.75),
+        ("gpu_sm_active_ratio", {"uuid": "GPU-a"}, 0.4),
+        ("gpu_sm_occupancy_ratio", {"uuid": "GPU-a"}, 0.3),
+        ("gpu_tensor_active_ratio", {"uuid": "GPU-a"}, 0.2),
+        ("gpu_dram_active_ratio", {"uuid": "GPU-a"}, 0.1),
+        ("gpu_idle_seconds_total", {"uuid": "GPU-a"}, 12.5),
+        ("gpu_pcie_transmit_bytes_total", {"uuid": "GPU-a"}, 11),
+        ("gpu_pcie_receive_bytes_total", {"uuid": "GPU-a"}, 12),
+        ("gpu_nvlink_transmit_bytes_total", {"uuid": "GPU-a"}, 13),
+        ("gpu_nvlink_receive_bytes_total", {"uuid": "GPU-a"}, 14),
+        ("gpu_energy_joules_total", {"uuid": "GPU-a"}, 1000.5),
+        ("gpu_sm_clock_hertz", {"uuid": "GPU-a"}, 1.41e9),
+        ("gpu_info", {"uuid": "GPU-a", "index": "0", "name": "NVIDIA A10G", "scope": "batch"}, 1),
+        ("neuron_core_utilization_ratio", {"neuron_core": "1"}, 0.5),
+        ("neuron_memory_used_bytes", {"category": "tensors"}, 7),
+        ("neuron_ecc_uncorrected_errors_total", {}, 0),
+        ("instance_swap_out_bytes_total", {}, 5),
+        ("instance_disk_available_bytes", {"mount_point": "/data"}, 8),
+        ("monitor_memory_peak_bytes", {}, 30_000_000),
+    ],
+)
+def test_a_series_has_its_value_in_base_units(name: str, labels: dict[str, str], value: float) -> None:
+    assert values(FULL, name) == {labelled(**labels): value}
+
+
+def test_series_of_several_labels() -> None:
+    assert values(FULL, "gpu_throttled_seconds_total") == {
+        labelled(uuid="GPU-a", reason="swPowerCap"): 2.5,
+        labelled(uuid="GPU-a", reason="hwSlowdown"): 0,
+    }
+    assert values(FULL, "neuron_executions_total") == {labelled(outcome="completed"): 10, labelled(outcome="failed"): 1}
+    assert values(FULL, "neuron_execution_latency_seconds") == {
+        labelled(percentile="p50"): 0.1,
+        labelled(percentile="p99"): 0.2,
+        labelled(percentile="p100"): 0.3,
+    }
+    assert values(FULL, "monitor_source_up") == {labelled(source="task-metadata-v4"): 1, labelled(source="nvml"): 0}
+
+
+def test_every_metric_can_be_seen_and_every_series_tells_its_task() -> None:
+    found = scraped(FULL)
+    assert {name for name, _ in found} == {metric.full_name for metric in LIVE_METRICS}
+    for metric in LIVE_METRICS:
+        names = {frozenset(dict(labels)) for name, labels in found if name == metric.full_name}
+        assert names == {frozenset({*TASK_LABELS, *metric.labels})}
+    assert {dict(labels)["task_family"] for _, labels in found} == {"etl"}
+    assert {dict(labels)["task_id"] for _, labels in found} == {"0123"}
+
+
+def test_what_was_not_measured_makes_no_series() -> None:
+    assert {name for name, _ in scraped(EMPTY)} == {
+        PREFIX + name
+        for name in (
+            "monitor_info",
+            "monitor_cpu_seconds_total",
+            "monitor_read_failures_total",
+            "monitor_missed_ticks_total",
+        )
+    }
+    unknown = replace(FULL, containers=(ContainerSnapshot(name="batch", sample=ContainerSample(read_ns=0)),))
+    assert not [name for name, _ in scraped(unknown) if "container" in name]
+
+
+@pytest.mark.parametrize("metric", LIVE_METRICS, ids=lambda metric: metric.name)
+def test_names_follow_the_conventions(metric: LiveMetric) -> None:
+    units = "bytes|seconds|ratio|vcpus|joules|watts|celsius|hertz"
+    plain = "info|up|executions|errors|failures|ticks"
+    assert re.fullmatch(rf"task_profiler_[a-z_]+_({units}|{plain})(_total)?", metric.full_name), metric
+
+
+def test_lists_are_as_long_as_in_a_record_at_most() -> None:
+    gpus = tuple(LatestGpu(sample=GpuSample(facts=GpuFacts(uuid=f"GPU-{n}", index=n))) for n in range(64))
+    cores = dict.fromkeys(range(200), 1.0)
+    neuron = LiveNeuron(reports=1, utilization_percent=cores)
+    many = replace(FULL, gpus=LiveGpus(readings=1, gpus=gpus), neuron=neuron)
+    assert len(values(many, "gpu_info")) == MAX_GPUS == 32
+    assert len(values(many, "neuron_core_utilization_ratio")) == MAX_NEURON_CORES == 128
+
+
+class ByPrometheusClient(Collector):
+    """The same series, all of them written by prometheus_client."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        own = tuple(map(label_value, task_labels(self._snapshot)))
+        series = [*live_values(self._snapshot)]
+        for metric in LIVE_METRICS:
+            kind = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}[metric.kind]
+            family = kind(metric.full_name, metric.help, labels=(*TASK_LABELS, *metric.labels))
+            for labels, numbers in series:
+                value = numbers.get(metric.name)
+                if value is not None:
+                    family.add_metric((*own, *map(label_value, labels)), value)
+            if family.samples:
+                yield family
+
+
+def read_back(text: bytes) -> list[tuple[str, str, list[tuple[str, dict[str, str], float]]]]:
+    families = text_string_to_metric_families(text.decode())
+    return [(one.name, one.type, [(each.name, each.labels, each.value) for each in one.samples]) for one in families]
+
+
+@pytest.mark.parametrize("snapshot", [EMPTY, FULL], ids=["empty", "full"])
+def test_the_text_means_what_that_of_prometheus_client_means(snapshot: Snapshot) -> None:
+    assert read_back(metrics_text(snapshot)) == read_back(generate_latest(ByPrometheusClient(snapshot)))
+
+
+@given(
+    st.text(st.characters(exclude_categories=()), max_size=300),
+    st.text(max_size=10),
+    st.floats(allow_nan=False) | st.integers(-(2**70), 2**70),
+)
+def test_names_and_numbers_mean_what_those_of_prometheus_client_mean(name: str, family: str, number: float) -> None:
+    container = ContainerSnapshot(name=name, sample=ContainerSample(read_ns=0, cpu_ns=1), vcpu_used=number)
+    task = TaskMetadata(family=family, arn=name)
+    snapshot = replace(FULL, containers=(container,), task=task)
+    assert read_back(metrics_text(snapshot)) == read_back(generate_latest(ByPrometheusClient(snapshot)))
+
+
+def named(*names: str) -> Snapshot:
+    sample = ContainerSample(read_ns=0, memory_used_bytes=1)
+    return replace(EMPTY, containers=tuple(ContainerSnapshot(name=name, sample=sample) for name in names))
+
+
+def containers_of(snapshot: Snapshot) -> Iterator[str]:
+    for labels in values(snapshot, "container_memory_used_bytes"):
+        yield dict(labels).get("container", "")
+
+
+def test_names_that_are_equal_up_to_the_bound_do_not_break_the_scrape() -> None:
+    (shown,) = containers_of(named("x" * 300 + "a", "x" * 300 + "b"))
+    assert shown == "x" * 255
+
+
+@given(st.text(st.characters(exclude_categories=()), max_size=300))
+def test_any_text_is_a_label_that_can_be_read_back(text: str) -> None:
+    value = label_value(text)
+    assert len(value) <= MAX_LABEL_LENGTH
+    assert list(containers_of(named(text))) == [value]
+    assert list(containers_of(replace(named("batch"), task=TaskMetadata(family=text, arn=text)))) == ["batch"]

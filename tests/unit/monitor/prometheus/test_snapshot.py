@@ -1,0 +1,328 @@
+"""From what the main loop knows to a snapshot, on a fake clock."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from profiler.aggregation.task_record import ResourceLimits
+from profiler.collectors.collector import Collector
+from profiler.collectors.neuron.neuron_collector import NeuronCollector
+from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, RuntimeReport
+from profiler.collectors.nvidia.gpu_collector import GpuCollector
+from profiler.collectors.nvidia.gpu_ownership import GpuScope
+from profiler.core.clock import Ticker
+from profiler.core.log import Log
+from profiler.core.threads import ThreadFailure
+from profiler.monitor.prometheus.snapshot import MAX_CONTAINERS, ContainerSnapshot, Snapshot, SnapshotBuilder
+from profiler.monitor.task_sampler import TaskSampler
+from profiler.readers import Unavailable
+from profiler.readers.container_sample import ContainerSample
+from profiler.readers.ecs.container_stats import StatsReading
+from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
+from profiler.readers.linux.host import Host, InstanceReading, OwnUsage
+from tests.fakes import START_NS, FakeClock, FakeLog, FakeTaskSource, sample, seconds, stats
+from tests.unit.collectors.nvidia.test_gpu_collector import ScriptedSource, reading
+from tests.values import present
+
+MIB = 2**20
+OWN = ContainerMetadata(name="task-monitor", docker_id="m", started_ns=START_NS)
+BATCH = ContainerMetadata(name="batch", docker_id="b", started_ns=START_NS, memory_limit_bytes=512 * MIB)
+TASK = TaskMetadata(
+    arn="arn:aws:ecs:eu-west-1:111122223333:task/jobs/0123",
+    cluster="arn:aws:ecs:eu-west-1:111122223333:cluster/jobs",
+    family="etl",
+    revision="7",
+    launch_type="EC2",
+    vcpu_limit=2.0,
+    containers=(BATCH, OWN),
+)
+
+
+class World:
+    """A batch that uses half a vCPU; ``tick`` is a second and a snapshot."""
+
+    def __init__(self, *accelerators: Collector, task: TaskMetadata = TASK) -> None:
+        self.clock = FakeClock()
+        self.task: TaskMetadata | Unavailable = task
+        self.stats_at: Callable[[float], StatsReading | Unavailable] = lambda at: stats({"b": self.batch(at)})
+        self.instance: InstanceReading | Unavailable = InstanceReading(memory_size_bytes=1)
+        self.instance_reads = 0
+        source = FakeTaskSource(self.clock, lambda _at: self.task, self._stats_at, OWN)
+        host = Host(vcpu=8, memory_bytes=2**35)
+        self.sampler = TaskSampler(source, self.clock, FakeLog(), seconds(1), host=host)
+        self.builder = SnapshotBuilder(
+            self.sampler,
+            accelerators,
+            ticker=Ticker(0, seconds(1)),
+            clock=self.clock,
+            read_own_usage=lambda: OwnUsage(cpu_seconds=0.5, max_rss_mb=27.5),
+            read_instance=self.read_instance,
+            interval_ns=seconds(1),
+        )
+
+    def _stats_at(self, at: float) -> StatsReading | Unavailable:
+        return self.stats_at(at)
+
+    def read_instance(self) -> InstanceReading | Unavailable:
+        self.instance_reads += 1
+        return self.instance
+
+    @staticmethod
+    def batch(at: float, **more: int) -> ContainerSample:
+        return sample(START_NS + seconds(at), at * 0.5, 100 * MIB, **more)
+
+    def tick(self, ticks: int = 1) -> Snapshot:
+        for _ in range(ticks):
+            self.clock.advance(1)
+            self.sampler.tick(())
+            snapshot = self.builder.take()
+        return snapshot
+
+
+def test_a_container_by_its_last_sample() -> None:
+    world = World()
+    (first,) = world.tick().containers
+    assert first == ContainerSnapshot(
+        name="batch",
+        started_ns=START_NS,
+        sample=World.batch(1),
+        vcpu_used=0.5,
+        limits=ResourceLimits(vcpu=2.0, memory_bytes=512 * MIB),
+    )
+    (second,) = world.tick().containers
+    assert (second.sample.cpu_ns, second.vcpu_used) == (seconds(1), 0.5)
+
+
+def test_impossible_values_are_left_out() -> None:
+    world = World()
+    world.tick(2)
+    usual, world.stats_at = world.stats_at, lambda at: stats({"b": sample(START_NS + seconds(at), 10**6, 10**15)})
+    (batch,) = world.tick().containers
+    assert (batch.sample.cpu_ns, batch.vcpu_used, batch.sample.memory_used_bytes) == (None, None, None)
+    world.stats_at = usual
+    (batch,) = world.tick().containers
+    assert (batch.sample.cpu_ns, batch.vcpu_used, batch.sample.memory_used_bytes) == (seconds(2), 0.5, 100 * MIB)
+
+
+def test_who_it_is_and_how_the_monitor_does() -> None:
+    world = World()
+    snapshot = world.tick()
+    assert snapshot.task is world.sampler.task
+    assert snapshot.own_usage == OwnUsage(cpu_seconds=0.5, max_rss_mb=27.5)
+    assert snapshot.sources == {"task-metadata-v4": True, "instance": True}
+
+
+def test_statistics_that_stand_still_keep_their_last_step() -> None:
+    """Fargate renews them every 10 s."""
+    world = World()
+    world.stats_at = lambda at: stats({"b": world.batch(at // 10 * 10)})
+    assert [world.tick().containers[0].vcpu_used for _ in range(12)] == [None] * 9 + [0.5] * 3
+
+
+def test_a_container_vanishes_with_its_stats() -> None:
+    world = World()
+    world.tick(3)
+    world.stats_at = lambda _at: stats({}, without=("b",))
+    assert world.tick().containers == ()
+
+
+def test_a_container_whose_stats_no_longer_move_vanishes_after_a_minute() -> None:
+    world = World()
+    world.stats_at = lambda at: stats({"b": world.batch(min(at, 5))})
+    assert len(world.tick(65).containers) == 1
+    assert world.tick().containers == ()
+
+
+def test_readings_are_held_for_ten_seconds_after_the_endpoint_failed_and_come_back() -> None:
+    world = World()
+    world.tick(3)
+    usual, world.stats_at = world.stats_at, lambda _at: Unavailable("refused")
+    assert len(world.tick(10).containers) == 1
+    gone = world.tick()
+    assert gone.containers == ()
+    assert gone.sources["task-metadata-v4"] is False
+    assert gone.task is world.sampler.task
+    assert gone.read_failures == 11
+    world.stats_at = usual
+    back = world.tick()
+    assert back.sources["task-metadata-v4"] is True
+    assert back.containers[0].name == "batch"
+
+
+def test_before_the_task_is_known_there_is_only_the_monitor() -> None:
+    world = World()
+    world.task = Unavailable("refused")
+    snapshot = world.tick()
+    assert (snapshot.task, snapshot.containers) == (None, ())
+
+
+def test_of_containers_with_one_name_the_last_started_is_shown() -> None:
+    late = replace(BATCH, docker_id="c", started_ns=START_NS + 1)
+    world = World(task=replace(TASK, containers=(late, BATCH)))
+    world.stats_at = lambda at: stats({"b": world.batch(at), "c": sample(START_NS + seconds(at), 0.25)})
+    assert [one.sample.cpu_ns for one in world.tick().containers] == [seconds(0.25)]
+
+
+def test_no_more_containers_than_ecs_has_in_a_task() -> None:
+    many = tuple(ContainerMetadata(name=f"c{n}", docker_id=f"{n}") for n in range(100))
+    world = World(task=replace(TASK, containers=many))
+    world.stats_at = lambda at: stats({f"{n}": world.batch(at) for n in range(100)})
+    assert len(world.tick().containers) == MAX_CONTAINERS >= 10
+
+
+def test_a_network_of_ones_own_is_the_containers() -> None:
+    world = World()
+    world.stats_at = lambda at: stats({"b": world.batch(at, network_rx_bytes=5, network_tx_bytes=6)})
+    now = world.tick()
+    assert not now.containers[0].shares_network
+    assert (now.task_rx_bytes, now.task_tx_bytes) == (None, None)
+
+
+def test_a_shared_network_is_the_tasks_and_never_falls() -> None:
+    """The containers' samples of it are of different moments, and one of them may end."""
+    both = tuple(replace(one, network_mode="awsvpc") for one in (BATCH, OWN))
+    world = World(task=replace(TASK, containers=both))
+    answers = [{"b": 10, "m": 12}, {"b": 15, "m": 12}, {"m": 14}, {"m": 20}]
+
+    def stats_at(at: float) -> StatsReading:
+        return stats({docker_id: world.batch(at, network_rx_bytes=rx) for docker_id, rx in answers.pop(0).items()})
+
+    world.stats_at = stats_at
+    snapshots = [world.tick() for _ in range(4)]
+    assert [one.task_rx_bytes for one in snapshots] == [12, 15, 15, 20]
+    assert all(one.shares_network for now in snapshots for one in now.containers)
+
+
+def test_a_shared_network_vanishes_with_the_last_container_whose_stats_move() -> None:
+    both = tuple(replace(one, network_mode="awsvpc") for one in (BATCH, OWN))
+    world = World(task=replace(TASK, containers=both))
+
+    def stats_at(at: float) -> StatsReading:
+        moments = {"b": min(at, 5), "m": min(at, 10)}
+        return stats(
+            {
+                docker_id: world.batch(moment, network_rx_bytes=7, network_tx_bytes=8)
+                for docker_id, moment in moments.items()
+            }
+        )
+
+    world.stats_at = stats_at
+    now = world.tick(70)
+    assert ([one.name for one in now.containers], now.task_rx_bytes, now.task_tx_bytes) == (["task-monitor"], 7, 8)
+    gone = world.tick()
+    assert (gone.containers, gone.task_rx_bytes, gone.task_tx_bytes) == ((), None, None)
+    world.stats_at = lambda at: stats({"b": world.batch(at, network_rx_bytes=6)})
+    assert world.tick().task_rx_bytes == 7
+
+
+# --- the instance ---------------------------------------------------------------------------------------------------
+
+
+def test_the_instance_is_read_every_ten_seconds_and_may_be_down() -> None:
+    world = World()
+    assert world.tick(25).instance == InstanceReading(memory_size_bytes=1)
+    assert world.instance_reads == 3
+    world.instance = Unavailable("no /proc")
+    snapshot = world.tick(10)
+    assert (snapshot.instance, snapshot.sources["instance"]) == (None, False)
+
+
+@pytest.mark.parametrize("launch_type", ["FARGATE", None])
+def test_without_an_instance_nothing_is_read_of_it(launch_type: str | None) -> None:
+    world = World(task=replace(TASK, launch_type=launch_type))
+    snapshot = world.tick()
+    assert (snapshot.instance, world.instance_reads) == (None, 0)
+    assert "instance" not in snapshot.sources
+
+
+# --- accelerators ---------------------------------------------------------------------------------------------------
+
+
+def gpu_watch(clock: FakeClock, *uuids: str, scope: GpuScope | None = None) -> GpuCollector:
+    source = ScriptedSource(reading(*uuids, percent=40), Unavailable("lost"))
+    return GpuCollector(source, scope or GpuScope(()), clock, Log(), seconds(1), is_required=False)
+
+
+def shown(snapshot: Snapshot) -> list[str]:
+    return [] if snapshot.gpus is None else [gpu.sample.facts.uuid for gpu in snapshot.gpus.gpus]
+
+
+def test_gpus_vanish_ten_seconds_after_their_last_reading() -> None:
+    watch = gpu_watch(FakeClock(), "GPU-a", "GPU-b")
+    world = World(watch)
+    assert "nvml" not in world.tick().sources
+    watch.tick()
+    now = world.tick()
+    assert shown(now) == ["GPU-a", "GPU-b"]
+    assert now.sources["nvml"] is True
+    watch.tick()
+    assert len(shown(world.tick(10))) == 2
+    gone = world.tick()
+    assert (gone.gpus, gone.sources["nvml"]) == (None, False)
+
+
+def test_only_the_gpus_of_the_batch_are_shown_where_these_are_known() -> None:
+    watch = gpu_watch(FakeClock(), "GPU-a", "GPU-b", scope=GpuScope(("GPU-b",)))
+    watch.tick()
+    now = World(watch).tick()
+    assert shown(now) == ["GPU-b"]
+    assert present(now.gpus).is_known
+
+
+class SilentSource:
+    """A neuron-monitor whose reports the test makes."""
+
+    name = "neuron-monitor"
+    restarts = 0
+    pid = None
+    outage = None
+
+    failure: ThreadFailure | None = None
+
+    def start(self, on_report: Callable[[NeuronReport], None]) -> None: ...
+
+    def stop(self, max_seconds: float) -> None: ...
+
+
+def neuron_watch(source: "SilentSource | None" = None) -> tuple[NeuronCollector, Callable[[NeuronReport], None]]:
+    silent: Any = source or SilentSource()
+    collector = NeuronCollector(silent, 1, Log(), is_required=False)
+    return collector, collector._on_report
+
+
+def test_neuron_cores_vanish_with_the_reports() -> None:
+    watch, hear = neuron_watch()
+    world = World(watch)
+    assert world.tick().neuron is None
+    hear(NeuronReport(runtimes=(RuntimeReport(utilization_percent={0: 60.0}, completed=5),), device_count=1))
+    now = present(world.tick().neuron)
+    assert (now.utilization_percent, now.completed) == ({0: 60.0}, 5)
+    hear(NeuronReport(device_count=1))
+    idle = present(world.tick().neuron)
+    assert (idle.utilization_percent, idle.completed) == ({}, 5)
+    gone = world.tick(11)
+    assert (gone.neuron, gone.sources["neuron-monitor"]) == (None, False)
+
+
+def test_a_collector_that_has_stopped_is_down_at_once() -> None:
+    source = SilentSource()
+    watch, hear = neuron_watch(source)
+    world = World(watch)
+    hear(NeuronReport(runtimes=(RuntimeReport(utilization_percent={0: 60.0}, completed=5),), device_count=1))
+    assert world.tick().sources["neuron-monitor"]
+    source.failure = ThreadFailure(0, "KeyError: 'cores'")
+    gone = world.tick()
+    assert (gone.neuron, gone.sources["neuron-monitor"]) == (None, False)
+
+
+def test_an_old_snapshot_has_no_readings_and_no_source_that_answers() -> None:
+    world = World()
+    snapshot = world.tick()
+    assert snapshot.at(snapshot.valid_until_ns) is snapshot
+    assert snapshot.valid_until_ns == world.clock.monotonic_ns() + seconds(10)
+    old = snapshot.at(snapshot.valid_until_ns + 1)
+    assert (old.task, old.own_usage) == (snapshot.task, snapshot.own_usage)
+    assert (old.containers, old.instance) == ((), None)
+    assert set(old.sources.values()) == {False}

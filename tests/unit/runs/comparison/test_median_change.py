@@ -1,0 +1,204 @@
+"""The change between two sets of runs: exact cases, invariances, and simulated alarms, coverage and power."""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from statistics import mean, median
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from profiler.runs.comparison.median_change import MedianChange, _resampled_medians, median_change
+from tests.values import present
+
+amounts = st.floats(min_value=0.001, max_value=1e15)
+some_runs = st.lists(amounts, min_size=5, max_size=12)
+
+
+def interval(change: MedianChange) -> tuple[float, float]:
+    """The ends of a known interval."""
+    return present(change.low_percent), present(change.high_percent)
+
+
+def noisy(random: Random, runs: int, noise: float = 0.02, middle: float = 100) -> list[float]:
+    return [random.gauss(middle, noise * middle) for _ in range(runs)]
+
+
+def test_a_change_beyond_the_noise_has_a_verdict_and_an_interval_around_it() -> None:
+    a, b = [100.0, 101, 99, 102, 98], [110.0, 111, 109, 112, 108]
+    more, less = median_change(a, b), median_change(b, a)
+    assert (more.a, more.b, more.verdict, less.verdict) == (100, 110, "more", "less")
+    assert more.change_percent == pytest.approx(10)
+    low, high = interval(more)
+    assert 5 < low < 10 < high < 15
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [
+        ([], [], MedianChange(a=None, b=None)),
+        ([], [2], MedianChange(a=None, b=2)),
+        ([1, 2], [], MedianChange(a=1.5, b=None)),
+        ([100], [200], MedianChange(a=100, b=200, verdict="too few runs")),
+        ([100] * 4, [200] * 400, MedianChange(a=100, b=200, verdict="too few runs", runs_needed=5)),
+        (
+            [100] * 5,
+            [100] * 5,
+            MedianChange(
+                a=100,
+                b=100,
+                change_percent=0,
+                low_percent=0,
+                high_percent=0,
+                verdict="no difference seen",
+                runs_needed=5,
+            ),
+        ),
+        (
+            [100] * 5,
+            [125] * 5,
+            MedianChange(
+                a=100, b=125, change_percent=25, low_percent=25, high_percent=25, verdict="more", runs_needed=5
+            ),
+        ),
+        ([0] * 5, [0] * 5, MedianChange(a=0, b=0, verdict="no difference seen", runs_needed=5)),
+        ([0] * 5, [3] * 5, MedianChange(a=0, b=3, verdict="more")),
+        (
+            [3] * 5,
+            [0] * 5,
+            MedianChange(a=3, b=0, change_percent=-100, low_percent=-100, high_percent=-100, verdict="less"),
+        ),
+        ([0, 0, 0, 0, 9], [0, 0, 0, 9, 9], MedianChange(a=0, b=0, verdict="too few runs")),
+        (
+            [0, 0, 0, 4, 4, 4],
+            [4] * 6,
+            MedianChange(a=2, b=4, change_percent=100, low_percent=0, verdict="too few runs"),
+        ),
+    ],
+    ids=[
+        "nothing known",
+        "no base",
+        "nothing to compare",
+        "one run",
+        "four runs",
+        "the same",
+        "certain",
+        "only zeros",
+        "from zero",
+        "to zero",
+        "mostly zeros",
+        "a base that can be 0",
+    ],
+)
+def test_few_runs_constant_sets_and_zeros(a: list[float], b: list[float], expected: MedianChange) -> None:
+    assert median_change(a, b) == expected
+
+
+def test_a_rounding_error_is_no_difference() -> None:
+    assert median_change([0.3] * 5, [0.1 + 0.2] * 5).verdict == "no difference seen"
+
+
+def test_the_figures_do_not_depend_on_the_python_version() -> None:
+    random = Random(20261122)
+    change = median_change(
+        [100 + 10 * random.random() for _ in range(12)], [100 + 10 * random.random() for _ in range(9)]
+    )
+    figures = (change.change_percent, change.low_percent, change.high_percent)
+    assert figures == pytest.approx((-0.35372627038720017, -1.9365301117982625, 3.9235308353182674))
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3, 4, 5, 6])
+def test_the_medians_are_those_of_resampled_sets(runs: int) -> None:
+    values = [float(n**2) for n in range(runs)]
+    exact = Counter(median(resampled) for resampled in itertools.product(values, repeat=runs))
+    drawn = Counter(_resampled_medians(values, 0))
+    assert drawn.keys() <= exact.keys()
+    for value, number in exact.items():
+        assert drawn[value] / drawn.total() == pytest.approx(number / runs**runs, abs=0.02)
+
+
+@settings(max_examples=25)
+@given(some_runs, some_runs, st.randoms(use_true_random=False))
+def test_the_order_of_the_runs_does_not_matter(a: list[float], b: list[float], random: Random) -> None:
+    assert median_change(random.sample(a, len(a)), random.sample(b, len(b))) == median_change(a, b)
+
+
+@settings(max_examples=25)
+@given(some_runs, some_runs, st.sampled_from([2.0**-10, 2.0, 1024.0]))
+def test_the_unit_does_not_matter(a: list[float], b: list[float], factor: float) -> None:
+    here, there = median_change(a, b), median_change([factor * value for value in a], [factor * value for value in b])
+    assert (here.a, here.verdict, here.runs_needed) == ((there.a or 0) / factor, there.verdict, there.runs_needed)
+    assert interval(here) == interval(there)
+
+
+@settings(max_examples=25)
+@given(some_runs, some_runs)
+def test_the_interval_holds_the_change_and_agrees_with_the_verdict(a: list[float], b: list[float]) -> None:
+    change = median_change(a, b)
+    low, high = interval(change)
+    assert -100 <= low <= high
+    assert low - 1e-6 <= present(change.change_percent) <= high + 1e-6 * (1 + abs(high))
+    assert (change.verdict == "more", change.verdict == "less") == (low > 1e-7, high < -1e-7)
+    assert change.runs_needed is not None
+    assert change.runs_needed >= 5
+    if change.verdict == "too few runs":
+        assert change.runs_needed > min(len(a), len(b))
+    if change.verdict == "no difference seen":
+        assert change.runs_needed <= max(len(a), len(b)) * 2
+        assert high - low < 12
+
+
+def test_an_estimate_has_two_digits() -> None:
+    random = Random(6)
+    estimates = {median_change(noisy(random, 6, 0.3), noisy(random, 6, 0.3)).runs_needed for _ in range(10)}
+    assert all(len(str(needed).rstrip("0")) <= 2 for needed in estimates)
+    assert max(needed or 0 for needed in estimates) > 100
+
+
+@pytest.mark.parametrize(("step", "needed"), [(1, 8), (0.1, 10)], ids=["some noise", "little noise"])
+@pytest.mark.parametrize("outlier", [200, 1e9])
+def test_an_outlier_demands_few_more_runs(step: float, needed: int, outlier: float) -> None:
+    usual = [100 + step * number for number in range(5)]
+    change = median_change([*usual[:4], outlier], usual)
+    assert (change.verdict, change.runs_needed) == ("too few runs", needed)
+
+
+DISTRIBUTIONS: dict[str, Callable[[Random], float]] = {
+    "normal": lambda random: random.gauss(100, 10),
+    "two modes": lambda random: random.gauss(100, 2) * (1.5 if random.random() < 0.4 else 1),
+    "heavy tail": lambda random: 100 * math.exp(0.05 * random.gauss(0, 1) / math.sqrt(random.expovariate(1))),
+    "whole numbers": lambda random: round(random.gauss(100, 2)),
+}
+
+
+@pytest.mark.parametrize("runs", [(5, 5), (6, 6), (10, 10), (7, 200)], ids=str)
+def test_equal_sets_raise_few_alarms(runs: tuple[int, int]) -> None:
+    random = Random(f"{runs}")
+    verdicts = Counter(
+        median_change(*([value(random) for _ in range(count)] for count in runs)).verdict
+        for value in DISTRIBUTIONS.values()
+        for _ in range(15)
+    )
+    assert verdicts["more"] + verdicts["less"] <= 0.08 * verdicts.total()
+
+
+def test_noise_on_one_side_alone_raises_few_alarms() -> None:
+    random = Random(3)
+    verdicts = Counter(median_change([100.0] * 7, noisy(random, 7, 0.1)).verdict for _ in range(60))
+    assert verdicts["more"] + verdicts["less"] <= 4
+
+
+def test_ten_percent_more_is_always_seen_in_ten_runs_with_little_noise() -> None:
+    random = Random(4)
+    assert {median_change(noisy(random, 10), noisy(random, 10, middle=110)).verdict for _ in range(30)} == {"more"}
+
+
+def test_the_runs_needed_show_five_percent() -> None:
+    random, seen = Random(5), []
+    for _ in range(8):
+        needed = present(median_change(noisy(random, 8, 0.06), noisy(random, 8, 0.06)).runs_needed)
+        seen.append(median_change(noisy(random, needed, 0.06), noisy(random, needed, 0.06, 105)).verdict == "more")
+    assert mean(seen) > 0.6

@@ -1,0 +1,228 @@
+"""Sets of runs, named by texts, from a source of past runs."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.record.record_model import Cost, Distribution, Metrics, Report
+from profiler.runs.comparison.compared_metrics import COMPARED_METRICS, compare_metrics, is_measured
+from profiler.runs.comparison.run_sets import RunSet, SetSelection, read_run_sets
+from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from tests.run_sources import ListedRuns
+from tests.runs import checkpoint, report
+from tests.shown_runs import etl
+
+
+def runs_of(name: str, count: int = 3, *, first: int = 0, **more: Any) -> list[Report]:
+    """Runs of a family, each on another day; their ids begin with the name."""
+    return [report(number, family=name, task_id=f"{name}-{number}", **more) for number in range(first, first + count)]
+
+
+def read(
+    a: str, b: str, *reports: Report, last: int = 50, container: str | None = None, **conditions: Any
+) -> tuple[tuple[RunSet, RunSet], list[str]]:
+    source = ListedRuns(PastRun(report=one) for one in reports)
+    sets, remarks = read_run_sets(
+        source, (a, b), SetSelection(runs=RunFilter(**conditions), last=last, container=container)
+    )
+    return sets, list(remarks)
+
+
+def ids(one: RunSet) -> list[str]:
+    return [record.task_id for record in one.records]
+
+
+WEEKLY = runs_of("weekly")
+
+
+def test_a_set_is_a_family_or_one_of_its_revisions_or_labels() -> None:
+    old = runs_of("nightly", revision="25", labels={"branch": "main", "host": "a"})
+    new = runs_of("nightly", first=10, revision="26", labels={"branch": "pr=1@x", "host": "a"})
+    (a, b), remarks = read("nightly@25", "nightly@branch=pr=1@x", *old, *new, *WEEKLY)
+    assert (ids(a), ids(b), remarks) == (
+        ["nightly-2", "nightly-1", "nightly-0"],
+        ["nightly-12", "nightly-11", "nightly-10"],
+        [],
+    )
+    (a, b), _ = read("nightly", "weekly", *old, *new, *WEEKLY)
+    assert (len(a.reports), len(b.reports), a.has_more) == (6, 3, False)
+
+
+@given(name=st.text("ab@=,", min_size=1, max_size=6), suffix=st.text("ab@=,", min_size=1, max_size=6))
+def test_names_and_values_have_any_character(name: str, suffix: str) -> None:
+    mine = runs_of(name, revision=suffix)
+    (a, b), _ = read(name, "other", *mine, *runs_of("other"))
+    assert (len(a.reports), len(b.reports)) == (3, 3)
+    (a, _), _ = read(f"{name}@{suffix}", "other", *mine, *runs_of("other"), *runs_of(name, first=10, revision="9"))
+    assert ids(a) == [one.record.task_id for one in reversed(mine)]
+
+
+def test_the_whole_text_as_a_name_comes_first_and_wildcards_are_characters() -> None:
+    runs = [*runs_of("etl@1"), *runs_of("etl", first=10, revision="1"), *runs_of("e*"), *WEEKLY]
+    (a, _), _ = read("etl@1", "weekly", *runs)
+    assert ids(a) == ["etl@1-2", "etl@1-1", "etl@1-0"]
+    (a, _), _ = read("e*", "weekly", *runs)
+    assert ids(a) == ["e*-2", "e*-1", "e*-0"]
+
+
+def test_only_successes_of_a_name_count_and_the_others_are_counted() -> None:
+    mixed = [
+        report(0),
+        report(1, status="failure", exit_code=1),
+        report(2, status="failure", exit_code=1),
+        report(3, status="stopped", exit_code=None),
+        report(4, status="unknown", exit_code=None),
+        report(5, status="a newer word"),
+        checkpoint(report(6)),
+        report(7, metrics=dict.fromkeys(("duration_ms", "max_memory_used_mb"))),
+    ]
+    (a, _), _ = read("nightly", "weekly", *mixed, *WEEKLY)
+    assert ids(a) == ["task-0"]
+    assert a.left_out_text == "2 failed, 1 not measured, 1 stopped, 1 unfinished, 2 with an unknown result"
+
+
+def test_the_newest_successes_count_and_no_more_is_read() -> None:
+    nights = [PastRun(report=one) for one in (*runs_of("nightly", 30), *runs_of("weekly", 30))]
+    source = ListedRuns(nights)
+    (a, b), _ = read_run_sets(source, ("nightly", "weekly"), SetSelection(runs=RunFilter(), last=5))
+    assert ids(a) == [f"nightly-{number}" for number in (29, 28, 27, 26, 25)]
+    assert (a.has_more, a.left_out_text, b.has_more) == (True, "all but the newest 5", True)
+    assert source.read == 12
+    (a, b), _ = read("nightly", "weekly", *runs_of("nightly", 5), *WEEKLY, last=5)
+    assert (a.has_more, a.left_out_text) == (False, "")
+
+
+def test_ids_and_their_beginnings_count_whatever_the_status() -> None:
+    runs = [report(0, task_id="abc1", status="failure"), report(1, task_id="abd2"), report(2, task_id="xyz3")]
+    (a, b), _ = read("abc,abd2/batch, abc1", "xyz3", *runs)
+    assert (ids(a), ids(b)) == (["abc1", "abd2"], ["xyz3"])
+    with pytest.raises(TaskProfilerError, match=r"ids of 2 runs in the list begin with 'ab': give more of the id"):
+        read("ab", "xyz3", *runs)
+    with pytest.raises(TaskProfilerError, match="No run or family 'zzz' in the list"):
+        read("zzz", "xyz3", *runs)
+    with pytest.raises(UsageError, match="'abc1,' has an empty run id"):
+        read("abc1,", "xyz3", *runs)
+    with pytest.raises(
+        UsageError, match="nightly is not the id of a run: name one family, or run ids joined by commas"
+    ):
+        read("abc1,nightly", "xyz3", *runs)
+    with pytest.raises(UsageError, match=r"night\* is not the id of a run"):
+        read("night*", "xyz3", *runs)
+    with pytest.raises(TaskProfilerError, match="The run task-9 has no report yet"):
+        read("task-9", "xyz3", *runs, checkpoint(report(9)))
+
+
+def test_a_name_in_several_accounts_or_regions_is_refused_with_the_options() -> None:
+    runs = [
+        *(report(number, task_id=f"a{number}", account_id="1", region="eu-west-1", revision="1") for number in (0, 1)),
+        *(report(number, task_id=f"b{number}", account_id="2", region="us-east-1", revision="2") for number in (0, 1)),
+    ]
+    for first, second in (("nightly", "weekly"), ("nightly@1", "nightly@2")):
+        with pytest.raises(UsageError) as failure:
+            read(first, second, *runs, *WEEKLY)
+        assert str(failure.value) == (
+            "nightly is a family in several accounts (1, 2) and Regions (eu-west-1, us-east-1): choose one with "
+            "--account and --task-region, or name runs by their ids."
+        )
+    weekly = [replace(one, record=replace(one.record, account_id="2")) for one in WEEKLY]
+    (a, _), _ = read("nightly", "weekly", *runs, *weekly, accounts=("2",))
+    assert ids(a) == ["b1", "b0"]
+
+
+def test_tasks_with_reports_of_several_containers_need_a_choice() -> None:
+    def container(name: str, number: int) -> Report:
+        made = report(number, task_id=f"t{number}")
+        return replace(made, record=replace(made.record, container=replace(made.record.container, name=name)))
+
+    runs = [container(name, number) for name in ("load", "export") for number in range(2)]
+    with pytest.raises(UsageError, match=r"2 containers \(export, load\): choose one with --container"):
+        read("nightly", "weekly", *runs, *WEEKLY)
+    with pytest.raises(TaskProfilerError, match=r"is of the container x: its runs have load, export\."):
+        read("nightly@1", "weekly", *runs, *WEEKLY, container="x")
+    runs += [container("load", 9)]
+    runs = [
+        replace(one, record=replace(one.record, cost=Cost(usd=1))) if one.record.container.name == "export" else one
+        for one in runs
+    ]
+    (a, b), _ = read("nightly", "t9", *runs, container="load")
+    assert ([record.container.name for record in a.records], ids(b)) == (["load"] * 3, ["t9"])
+    assert [record.cost is not None for record in a.records] == [False, True, True]  # those of tasks with an export
+
+
+def test_sets_that_are_the_same_are_refused_and_common_runs_are_said() -> None:
+    runs = runs_of("nightly", revision="1")
+    with pytest.raises(UsageError, match="A and B are both nightly"):
+        read("nightly", "nightly", *runs)
+    with pytest.raises(UsageError, match="nightly and nightly@1 are the same 3 runs"):
+        read("nightly", "nightly@1", *runs)
+    _, remarks = read("nightly", "nightly-1,nightly-2", *runs)
+    assert remarks == ["2 runs are in both sets, which makes a difference look smaller than it is."]
+    _, remarks = read("nightly", "nightly-1", *runs)
+    assert remarks == ["1 run is in both sets, which makes a difference look smaller than it is."]
+
+
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        ("nightly@27", "its runs have 26, 25."),
+        ("nightly@branch=x", "its runs have branch=pr, branch=main."),
+        ("nightly@user=x", "its runs have 26, branch=pr, 25, branch=main."),
+    ],
+)
+def test_a_revision_or_label_that_no_run_has_names_those_that_there_are(text: str, has: str) -> None:
+    runs = [report(0, revision="25", labels={"branch": "main"}), report(1, revision="26", labels={"branch": "pr"})]
+    with pytest.raises(TaskProfilerError) as failure:
+        read(text, "weekly", *runs, *WEEKLY)
+    suffix = text.partition("@")[2]
+    assert str(failure.value) == f"No run of nightly in the list has the revision or label {suffix!r}: {has}"
+
+
+def test_a_name_without_a_success_is_a_sentence() -> None:
+    with pytest.raises(TaskProfilerError, match=r"nightly has no successful run in the list \(1 failed\)"):
+        read("nightly", "weekly", report(status="failure"), *WEEKLY)
+
+
+def test_the_filters_apply_to_both_sets() -> None:
+    runs = [*runs_of("nightly", cluster="jobs"), *WEEKLY, *runs_of("weekly", first=10, cluster="jobs")]
+    (a, b), _ = read("nightly", "weekly", *runs, clusters=("jobs",))
+    assert (len(a.reports), len(b.reports)) == (3, 3)
+    with pytest.raises(TaskProfilerError, match="No run or family"):
+        read("nightly", "weekly-2", *runs, clusters=("jobs",))
+
+
+def test_a_run_that_was_read_twice_counts_once_and_the_course_is_not_kept() -> None:
+    one = report(0)
+    (a, _), _ = read("nightly", "weekly", one, one, *WEEKLY)
+    assert ids(a) == ["task-0"]
+    (a, _), _ = read("nightly-etl", "weekly", etl(), *WEEKLY)
+    assert [(record.series, record.metrics) for record in a.records] == [(None, etl().record.metrics)]
+
+
+def test_the_seven_metrics_are_those_of_the_record() -> None:
+    record = etl().record
+    assert {metric.name: metric.read(record) for metric in COMPARED_METRICS} == {
+        "durationMs": 1_182_000,
+        "cpuSeconds": 1290.4,
+        "maxMemoryUsedMB": 3310,
+        "memoryAverageMB": 1420,
+        "blockReadBytes": 1_200_000_000,
+        "blockWriteBytes": 380_000_000,
+        "costUsd": 0.0329,
+    }
+    bare = report(metrics=dict.fromkeys(Metrics.__struct_fields__)).record
+    assert [metric.read(bare) for metric in COMPARED_METRICS] == [None] * 7
+    assert (is_measured(record), is_measured(bare)) == (True, False)
+
+
+def test_runs_without_a_metric_do_not_count_for_it() -> None:
+    averages = [report(metrics={"memory_used_mb": Distribution(avg=avg)}).record for avg in (100, None, 300)]
+    costs = [report(cost=Cost(usd=0.5)).record] * 3
+    by_name = {one.metric.name: one for one in compare_metrics(averages, costs)}
+    memory, cost = by_name["memoryAverageMB"], by_name["costUsd"]
+    assert (memory.known_a, memory.known_b, memory.change.a, memory.change.b) == (2, 0, 200, None)
+    assert (cost.known_a, cost.known_b, cost.change.b, cost.change.verdict) == (0, 3, 0.5, "too few runs")
+    assert (by_name["durationMs"].change.a, by_name["durationMs"].change.change_percent) == (590_000, None)

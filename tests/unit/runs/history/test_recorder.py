@@ -1,0 +1,75 @@
+"""The settings of the history: its file and the number of runs."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.record.record_model import encode
+from profiler.runs.history.history_file import history_path
+from profiler.runs.history.recorder import DEFAULT_RUNS, HistoryRecorder, runs_to_keep
+from profiler.runs.history.run_database import HistoryStore
+from tests.fakes import FakeClock
+from tests.shown_runs import etl, waiting, waiting_stacks
+from tests.values import present
+
+
+@pytest.mark.parametrize(
+    ("option", "environment", "expected"),
+    [
+        ("h", {"TASK_PROFILER_HISTORY": "/env"}, "h"),
+        (None, {"TASK_PROFILER_HISTORY": "/env", "XDG_DATA_HOME": "/data"}, "/env"),
+        (None, {"TASK_PROFILER_HISTORY": "", "XDG_DATA_HOME": "/data"}, "/data/task-profiler/history.sqlite3"),
+        (None, {"XDG_DATA_HOME": "data", "HOME": "/me"}, "/me/.local/share/task-profiler/history.sqlite3"),
+        (None, {"XDG_DATA_HOME": "", "HOME": "/me"}, "/me/.local/share/task-profiler/history.sqlite3"),
+    ],
+)
+def test_where_the_history_is(option: str | None, environment: dict[str, str], expected: str) -> None:
+    assert history_path(option, environment) == expected
+
+
+def test_no_place_for_a_history() -> None:
+    with pytest.raises(TaskProfilerError, match="HOME"):
+        history_path(None, {"HOME": ""})
+    with pytest.raises(UsageError):
+        history_path("", {"HOME": "/me"})
+
+
+@pytest.mark.parametrize(("text", "expected"), [(" 7 ", 7), ("0", 0), ("", DEFAULT_RUNS), ("999999999", 999_999_999)])
+def test_how_many_runs_are_kept(text: str, expected: int) -> None:
+    assert runs_to_keep({"TASK_PROFILER_HISTORY_RUNS": text}) == (expected, None)
+
+
+@pytest.mark.parametrize("text", ["-1", "many", "1.5", "1e3", "9" * 5000, "²", "1_000"])
+def test_an_invalid_number_of_runs_is_reported(text: str) -> None:
+    kept, problem = runs_to_keep({"TASK_PROFILER_HISTORY_RUNS": text})
+    assert kept == DEFAULT_RUNS
+    assert "TASK_PROFILER_HISTORY_RUNS" in present(problem)
+
+
+def test_the_stacks_of_a_run_are_added_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    recorder = HistoryRecorder(str(path), {}, FakeClock())
+    assert recorder.add(encode(waiting()), waiting(), None, msgspec.json.encode(waiting_stacks())) == ()
+    assert HistoryStore(path, FakeClock()).stacks(waiting()) == waiting_stacks()
+
+
+def test_a_search_gets_the_file_and_its_runs(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    recorder = HistoryRecorder(str(path), {}, FakeClock())
+    assert recorder.keeps_runs
+    earlier = etl("a" * 32, days_ago=1)
+    assert recorder.add(encode(earlier), earlier, None) == ()
+    found = recorder.search(
+        lambda file, store: (file, [one.record for one in store.last_successes("nightly-etl", "9")])
+    )
+    assert found() == (str(path), [earlier.record])
+
+
+def test_in_a_history_that_cannot_be_read_nothing_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    path.write_text("not a database, but longer than the header of one" * 99)
+    recorder = HistoryRecorder(str(path), {}, FakeClock())
+    assert recorder.search(lambda _, store: list(store.last_successes("nightly-etl", "9")))() is None
+    assert not HistoryRecorder(None, {"TASK_PROFILER_HISTORY_RUNS": "0"}, FakeClock()).keeps_runs

@@ -1,0 +1,385 @@
+"""The history file."""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from profiler.cli.history_command import table_lines
+from profiler.cli.styled_text import render_lines
+from profiler.core.errors import TaskProfilerError
+from profiler.record.record_model import Container, Metrics, Record, Report, encode
+from profiler.record.run_outcome import Status
+from profiler.runs.history import run_database
+from profiler.runs.history.run_database import HistoryStore
+from profiler.runs.step_series import Point, StepSeries
+from tests.fakes import FakeClock
+from tests.report_page import rows, step
+from tests.shown_runs import waiting, waiting_stacks
+
+POINT = Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=2**20)
+
+
+class ImpatientClock(FakeClock):
+    """A clock that advances far with every reading, so that no wait lasts."""
+
+    def monotonic_ns(self) -> int:
+        self.advance(60)
+        return super().monotonic_ns()
+
+
+def report(task_id: str, *, day: int = 1, family: str | None = "etl", status: Status = "success") -> Report:
+    started_at = f"2026-11-{day:02d}T06:00:00.000Z"
+    record = Record(
+        task_id=task_id, family=family, container=Container(name="batch"), status=status, started_at=started_at
+    )
+    return Report(time="2026-11-30T00:00:00.000Z", type="task.report", record=record)
+
+
+def keep(history: HistoryStore, *reports: Report, max_runs: int = 100) -> None:
+    for one in reports:
+        history.add(encode(one), one, (POINT,), max_runs=max_runs)
+
+
+def ids(history: HistoryStore, families: tuple[str, ...] = (), statuses: tuple[Status, ...] = ()) -> list[str]:
+    return [run.report.record.task_id for run in history.runs(families=families, statuses=statuses)]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "some" / "folder" / "history.sqlite3"
+
+
+@pytest.fixture
+def history(file: Path) -> HistoryStore:
+    return HistoryStore(file, FakeClock())
+
+
+def asked(file: Path, question: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(file)) as connection:
+        return connection.execute(question).fetchall()
+
+
+def change(file: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(file)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+# --- runs and points -----------------------------------------------------------------------------
+
+
+def test_a_run_is_read_as_it_was_written(history: HistoryStore) -> None:
+    one = report("a")
+    keep(history, one)
+    (run,) = history.runs()
+    assert (run.line, run.report) == (encode(one), one)
+    assert rows(next(history.steps([one]))) == (step(1000, 0.5, 1.0),)
+
+
+def test_a_missing_file_has_no_runs_and_is_not_created(history: HistoryStore, file: Path) -> None:
+    assert ids(history) == []
+    assert next(history.steps([report("a")])) == StepSeries()
+    assert not file.parent.exists()
+
+
+def test_an_empty_file_has_no_runs_and_stays_empty(history: HistoryStore, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.touch()
+    assert ids(HistoryStore(empty, FakeClock())) == []
+    assert empty.read_bytes() == b""
+
+
+def test_adding_twice_is_adding_once(history: HistoryStore) -> None:
+    keep(history, report("a"), report("a"))
+    assert ids(history) == ["a"]
+
+
+def test_runs_are_read_in_pages_which_do_not_lock_the_file(
+    history: HistoryStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_database, "_PAGE_SIZE", 10)
+    keep(history, *(report(str(number), day=1 + number % 3) for number in range(25)), max_runs=1000)
+    assert len(set(ids(history))) == 25
+    reading = history.runs()
+    next(reading)
+    HistoryStore(file, ImpatientClock()).add(encode(report("new")), report("new"), (), max_runs=1000)
+
+
+@pytest.mark.parametrize(
+    ("families", "statuses", "expected"),
+    [
+        (("etl-*",), (), ["c", "a"]),
+        (("etl-?", "load"), (), ["d", "c", "a"]),
+        (("etl-[!a]",), (), ["c"]),
+        (("ETL-*",), (), []),
+        ((), ("failure",), ["d", "c"]),
+        ((), ("failure", "stopped"), ["d", "c", "b"]),
+        (("etl-*",), ("failure",), ["c"]),
+        (("%", "'; DROP TABLE run; --"), (), []),
+    ],
+)
+def test_filters(
+    history: HistoryStore, families: tuple[str, ...], statuses: tuple[Status, ...], expected: list[str]
+) -> None:
+    keep(
+        history,
+        report("a", day=1, family="etl-a"),
+        report("b", day=2, family=None, status="stopped"),
+        report("c", day=3, family="etl-b", status="failure"),
+        report("d", day=4, family="load", status="failure"),
+    )
+    assert ids(history, families, statuses) == expected
+
+
+def test_the_oldest_runs_beyond_the_limit_are_deleted(history: HistoryStore) -> None:
+    keep(history, *(report(str(day), day=day) for day in (3, 1, 2, 5)), max_runs=3)
+    assert ids(history) == ["5", "3", "2"]
+    keep(history, report("6", day=6), max_runs=1)
+    assert ids(history) == ["6"]
+
+
+def test_a_run_with_an_early_start_time_is_not_deleted_at_once(history: HistoryStore) -> None:
+    keep(history, report("b", day=8), report("a", day=1), max_runs=1)
+    assert ids(history) == ["a"]
+
+
+TOO_DEEP = "'{\"more\":' || replace(hex(zeroblob(100000)), '00', '[')"
+
+
+@pytest.mark.parametrize("damage", ["'{}'", "'no JSON'", "CAST(x'ff00' AS TEXT)", "''", "1", TOO_DEEP])
+def test_lines_that_cannot_be_read_are_skipped_and_counted(history: HistoryStore, file: Path, damage: str) -> None:
+    keep(history, report("a"), report("b"))
+    change(file, f"UPDATE run SET record = {damage} WHERE task_id = 'a'")
+    assert ids(history) == ["b"]
+    assert history.unreadable_count == 1
+
+
+@pytest.mark.parametrize("damage", ["'{}'", "'[[1]]'", "CAST(x'ff00' AS TEXT)", "''"])
+def test_unreadable_points_are_omitted(history: HistoryStore, file: Path, damage: str) -> None:
+    keep(history, report("a"))
+    change(file, f"UPDATE run SET points = {damage}")
+    assert next(history.steps([report("a")])) == StepSeries()
+
+
+@given(
+    st.lists(st.builds(Point, elapsed_ms=st.integers(0, 2**53), vcpu_used=st.none() | st.floats(0, 1e4),
+                       memory_used_bytes=st.none() | st.integers(0, 2**53),
+                       block_read_bytes=st.none() | st.integers(0, 2**53),
+                       block_write_bytes=st.none() | st.integers(0, 2**53),
+                       gpu_percent=st.none() | st.floats(0, 100),
+                       gpu_memory_bytes=st.none() | st.integers(0, 2**53)))
+)  # fmt: skip
+def test_any_points_are_read_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, points: list[Point]
+) -> None:
+    history = HistoryStore(tmp_path_factory.mktemp("any") / "h", FakeClock())
+    history.add(encode(report("a")), report("a"), points, max_runs=1)
+    read = rows(next(history.steps([report("a")])))
+    assert [one.ends_ms for one in read] == [point.elapsed_ms for point in points]
+    assert [(one.vcpu_used, one.gpu_percent) for one in read] == [(one.vcpu_used, one.gpu_percent) for one in points]
+    assert [(one.block_read_bytes, one.block_write_bytes) for one in read] == [
+        (point.block_read_bytes, point.block_write_bytes) for point in points
+    ]
+    sizes = [(one.memory_mb and one.memory_mb * 2**20, one.gpu_memory_mb and one.gpu_memory_mb * 2**20) for one in read]
+    assert sizes == [(point.memory_used_bytes, point.gpu_memory_bytes) for point in points]
+
+
+# --- call stacks ---------------------------------------------------------------------------------
+
+
+def keep_with_stacks(history: HistoryStore, one: Report, stacks_line: bytes | None) -> None:
+    history.add(encode(one), one, (), max_runs=5000, stacks_line=stacks_line)
+
+
+def test_stacks_are_read_as_they_were_written(history: HistoryStore, file: Path) -> None:
+    assert history.stacks(waiting()) is None
+    line = msgspec.json.encode(waiting_stacks())
+    keep_with_stacks(history, waiting(), line)
+    keep(history, report("a"))
+    assert history.stacks(waiting()) == waiting_stacks()
+    assert history.stacks(report("a")) is None
+    assert asked(file, "SELECT count(*) FROM run WHERE length(stacks) < 500") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    "stored", ["NULL", "''", "x'00ff'", "'{}'", "17"], ids=["none", "empty", "bytes", "text", "number"]
+)
+def test_damaged_stacks_are_no_stacks(history: HistoryStore, file: Path, stored: str) -> None:
+    keep_with_stacks(history, waiting(), msgspec.json.encode(waiting_stacks()))
+    change(file, f"UPDATE run SET stacks = {stored}")
+    assert history.stacks(waiting()) is None
+    assert ids(history) == [waiting().record.task_id]
+
+
+def test_stacks_of_any_length_do_not_exhaust_the_memory(
+    history: HistoryStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = msgspec.json.encode(waiting_stacks())
+    keep_with_stacks(history, waiting(), line)
+    monkeypatch.setattr(run_database, "_MAX_STACKS_BYTES", len(line))
+    assert history.stacks(waiting()) == waiting_stacks()
+    monkeypatch.setattr(run_database, "_MAX_STACKS_BYTES", len(line) - 1)
+    assert history.stacks(waiting()) is None
+
+
+def test_only_the_newest_runs_with_stacks_keep_them(
+    history: HistoryStore, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_database, "MAX_RUNS_WITH_STACKS", 2)
+    for day in (2, 4, 3, 1, 5):
+        keep_with_stacks(history, report(str(day), day=day), b"{}")
+        keep(history, report(f"without{day}", day=day))
+    assert asked(file, "SELECT task_id FROM run WHERE stacks IS NOT NULL ORDER BY task_id") == [("4",), ("5",)]
+    assert asked(file, "SELECT count(*) FROM run") == [(10,)]
+
+
+# --- the file ------------------------------------------------------------------------------------
+
+
+def test_a_new_file_is_private(history: HistoryStore, file: Path, tmp_path: Path) -> None:
+    previous = os.umask(0)
+    try:
+        keep(history, report("a"))
+    finally:
+        os.umask(previous)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent, file.parent.parent)]
+    assert modes == [0o600, 0o700, 0o700]
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_the_permissions_of_an_existing_file_do_not_change(tmp_path: Path) -> None:
+    file = tmp_path / "h"
+    file.touch()
+    file.chmod(0o640)
+    tmp_path.chmod(0o755)
+    keep(HistoryStore(file, FakeClock()), report("a"))
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o755
+
+
+def test_an_unusual_name_has_no_effect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (":memory:", "file:x?mode=memory", "a b%20\udcff"):
+        keep(HistoryStore(Path(name), FakeClock()), report("a"))
+        assert (tmp_path / name).stat().st_size > 0
+
+
+def refused(file: Path, clock: FakeClock | None = None) -> str:
+    """The sentence for writing; reading raises one too, and nothing changes in the file."""
+    history = HistoryStore(file, clock or FakeClock())
+    before = file.read_bytes() if file.is_file() else None
+    with pytest.raises(TaskProfilerError) as refusal:
+        history.add(encode(report("b")), report("b"), (), max_runs=1)
+    reason = str(refusal.value)
+    assert "\n" not in reason
+    assert reason.startswith(str(file))
+    with pytest.raises(TaskProfilerError) as raised:
+        list(history.runs())
+    assert str(raised.value).startswith(str(file))
+    assert (file.read_bytes() if file.is_file() else None) == before
+    return reason
+
+
+def test_a_file_of_a_newer_version_is_not_changed(history: HistoryStore, file: Path) -> None:
+    keep(history, report("a"))
+    change(file, "PRAGMA user_version = 3")
+    assert "newer Task Profiler" in refused(file)
+
+
+def test_a_database_of_another_program_is_not_changed(tmp_path: Path) -> None:
+    file = tmp_path / "h"
+    change(file, "CREATE TABLE bookmark (name TEXT)")
+    assert "another program's" in refused(file)
+    change(file, "PRAGMA user_version = 1")
+    assert "another program's" in refused(file)
+
+
+@pytest.mark.parametrize("content", [b"x", b"hello\n" * 1000, bytes(5000)], ids=["byte", "text", "zeros"])
+def test_a_file_that_is_not_a_database_is_not_changed(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "h"
+    file.write_bytes(content)
+    assert "move it away" in refused(file)
+
+
+@pytest.mark.parametrize("kept", [50, 9000, 12288, -1])
+def test_a_truncated_file_is_not_changed(history: HistoryStore, file: Path, kept: int) -> None:
+    keep(history, report("a"))
+    file.write_bytes(file.read_bytes()[:kept])
+    assert "move it away" in refused(file)
+
+
+@contextmanager
+def locked(file: Path, how: str) -> Iterator[None]:
+    with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+        connection.execute(how)
+        connection.execute("SELECT * FROM run").fetchall()
+        yield
+
+
+def test_a_locked_file(history: HistoryStore, file: Path) -> None:
+    keep(history, report("a"))
+    with locked(file, "BEGIN EXCLUSIVE"):
+        assert "locked" in refused(file, ImpatientClock())
+    keep(history, report("b"))
+
+
+def test_a_reader_that_does_not_end(history: HistoryStore, file: Path) -> None:
+    keep(history, report("a"))
+    with locked(file, "BEGIN"):
+        with pytest.raises(TaskProfilerError, match="locked"):
+            HistoryStore(file, ImpatientClock()).add(encode(report("b")), report("b"), (), max_runs=9)
+        assert ids(history) == ["a"]
+    keep(history, report("b"))
+
+
+def test_places_where_no_file_can_be(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("/no/such/folder/h")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("", "link", "pipe"):
+        refused(tmp_path / name)
+    for place in (tmp_path / "file" / "h", Path("/proc/no/h"), tmp_path / ("x" * 300)):
+        with pytest.raises(TaskProfilerError, match=f"^{place}"):
+            HistoryStore(place, FakeClock()).add(encode(report("a")), report("a"), (), max_runs=1)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_and_a_file_without_rights(history: HistoryStore, file: Path) -> None:
+    keep(history, report("a"))
+    for path, mode in ((file, 0o400), (file.parent, 0o500), (file.parent, 0o000)):
+        path.chmod(mode)
+        with pytest.raises(TaskProfilerError, match="writable"):
+            history.add(encode(report("b")), report("b"), (), max_runs=9)
+        file.parent.chmod(0o700)
+        file.chmod(0o600)
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def shown(record: Record, width: int | None = None) -> list[str]:
+    rendered = render_lines(table_lines([record], width), is_coloured=False, encoding="utf-8")
+    return rendered.decode().splitlines()
+
+
+def test_the_table_shows_what_is_unknown_as_a_dash() -> None:
+    record = Record(task_id="t", container=Container(name="batch"), status="unknown", metrics=Metrics())
+    _, row = shown(record)
+    assert row.split() == ["t", "-", "-", "unknown", "-", "-", "-"]
+
+
+def test_the_last_successes_of_a_family_before_a_time(history: HistoryStore, file: Path) -> None:
+    assert list(HistoryStore(file.with_name("missing"), FakeClock()).last_successes("etl", "9")) == []
+    keep(history, report("a", day=1), report("b", day=2), report("c", day=3, status="failure"))
+    keep(history, report("d", day=4, family="other"), report("e", day=5))
+    (newest,) = (one.record.started_at for one in history.last_successes("etl", "9") if one.record.task_id == "e")
+    found = [one.record.task_id for one in history.last_successes("etl", newest or "")]
+    assert found == ["b", "a"]

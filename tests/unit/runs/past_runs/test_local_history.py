@@ -1,0 +1,50 @@
+"""Runs from the local history."""
+
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from profiler.cli.terminal.size_lines import find_advice
+from profiler.record.record_model import encode
+from profiler.runs.history.run_database import HistoryStore
+from profiler.runs.past_runs.local_history import LocalRuns
+from profiler.runs.past_runs.run_source import PastRun, RunFilter
+from profiler.sizing.prices import PriceOverrides
+from tests.fakes import FakeClock
+from tests.runs import report
+from tests.shown_runs import out_of_memory, waiting, waiting_stacks
+from tests.values import present
+
+
+def local_runs(folder: Path, *runs: PastRun) -> LocalRuns:
+    path = folder / "history.sqlite3"
+    store = HistoryStore(path, FakeClock())
+    for run in runs:
+        store.add(encode(run.report), run.report, (), max_runs=100)
+    return LocalRuns(path, store)
+
+
+def test_the_advice_for_a_run_includes_that_run(tmp_path: Path) -> None:
+    """Its start in nanoseconds lies between two milliseconds of the history."""
+    killed = PastRun(report=out_of_memory())
+    advice = present(find_advice(killed, local_runs(tmp_path, killed), PriceOverrides()))
+    assert advice.evidence.out_of_memory == 1
+
+
+def test_until_is_exclusive_to_the_nanosecond(tmp_path: Path) -> None:
+    first, second = (PastRun(report=report(number)) for number in (0, 1))
+    odd = replace(second.report, record=replace(second.report.record, started_at="2026-11-02T00:00:00.123456789Z"))
+    source = local_runs(tmp_path, first, PastRun(report=odd))
+    started_ns = PastRun(report=odd).started_ns
+    assert len(list(source.runs(RunFilter(until_ns=started_ns + 1)))) == 2
+    assert len(list(source.runs(RunFilter(until_ns=started_ns)))) == 1
+
+
+def test_stacks_come_from_the_history(tmp_path: Path) -> None:
+    source = local_runs(tmp_path)
+    store = HistoryStore(tmp_path / "history.sqlite3", FakeClock())
+    line = msgspec.json.encode(waiting_stacks())
+    store.add(encode(waiting()), waiting(), (), max_runs=100, stacks_line=line)
+    assert source.stacks(waiting()) == waiting_stacks()
+    assert source.stacks(out_of_memory()) is None

@@ -1,0 +1,186 @@
+"""The time series of a run."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from profiler.aggregation.time_series import DeviceReadings, RunSeries
+from profiler.record.record_model import Distribution, Interval, Metrics, Report, Series
+from profiler.runs.step_series import (
+    Point,
+    decode_points,
+    downsample,
+    encode_points,
+    points_of,
+    steps_of_checkpoints,
+    steps_of_record,
+    with_equal_steps,
+)
+from tests.fakes import START_NS, seconds
+from tests.report_page import checkpoint, report, rows, series_of, step
+from tests.shown_runs import checkpoints
+from tests.values import present
+
+
+def io_checkpoint(minute: int, read_bytes: int | None, write_bytes: int | None) -> Report:
+    """A checkpoint with the bytes read and written since the run's start."""
+    one = checkpoint("a", minute)
+    totals = Metrics(block_read_bytes=read_bytes, block_write_bytes=write_bytes)
+    return replace(one, record=replace(one.record, metrics=totals))
+
+
+def test_checkpoints_are_steps_in_the_order_of_time() -> None:
+    assert rows(steps_of_checkpoints([checkpoint("a", 2), checkpoint("a", 1, vcpu=None, memory_mb=None)])) == (
+        step(60_000, None, None),
+        step(120_000, 0.5, 100.0),
+    )
+
+
+def test_a_time_without_a_checkpoint_is_a_hole() -> None:
+    """The checkpoints of minutes 2 and 3 are missing."""
+    first, last = checkpoint("a", 1), checkpoint("a", 4, vcpu=0.9)
+    interval = replace(last.record.interval or Interval(), started_at="2026-11-01T06:03:00.000Z")
+    last = replace(last, record=replace(last.record, interval=interval))
+    steps = steps_of_checkpoints([first, last])
+    assert rows(steps) == (step(60_000, 0.5, 100.0), step(180_000, None, None), step(240_000, 0.9, 100.0))
+    shown = present(with_equal_steps(steps, "2026-11-01T06:00:00.000Z"))
+    assert shown.vcpu_used == (0.5, None, None, 0.9)
+
+
+def test_the_checkpoints_of_a_night_are_equal_steps() -> None:
+    series = present(with_equal_steps(steps_of_checkpoints(checkpoints()), "2026-11-01T06:00:00.000Z"))
+    assert series.step_ms == 60_000
+    assert series.vcpu_used == (0.4, 0.4, 0.4, 2, 2, None, 2, 2, 0.4, 0.4, 0.4, 0.4)
+    assert present(series.memory_used_mb)[-1] == 2520
+
+
+def test_the_size_turns_the_percentage_of_a_checkpoint_into_vcpu() -> None:
+    interval = Interval(cpu_utilization_percent=Distribution(avg=50.0), memory_used_mb=Distribution(avg=5.0))
+    one = report(minute=1, kind="task.checkpoint", metrics=Metrics(vcpu_size=0.5), interval=interval)
+    assert rows(steps_of_checkpoints([one])) == (step(60_000, 0.25, 5.0),)
+
+
+def test_steps_have_the_growth_of_the_totals_between_checkpoints() -> None:
+    lines = [io_checkpoint(2, 150, 8), io_checkpoint(1, 100, None), io_checkpoint(3, None, 8), io_checkpoint(4, 175, 9)]
+    steps = steps_of_checkpoints(lines)
+    assert (steps.block_read_bytes, steps.block_write_bytes) == ([100, 50, None, 25], [None, 8, 0, 1])
+    assert not steps.gpu_percent
+
+
+def test_totals_that_start_again_give_no_negative_growth() -> None:
+    steps = steps_of_checkpoints([io_checkpoint(1, 100, 5), io_checkpoint(2, 30, 6)])
+    assert (steps.block_read_bytes, steps.block_write_bytes) == ([100, 30], [5, 1])
+
+
+def test_downsampling_keeps_all_bytes_and_of_the_gpus_the_average_and_the_largest_memory() -> None:
+    steps = (
+        step(1000, block_read_bytes=5, gpu_percent=10.0, gpu_memory_mb=1.0),
+        step(4000, block_read_bytes=7, block_write_bytes=1, gpu_percent=30.0, gpu_memory_mb=3.0),
+        step(5000, gpu_memory_mb=2.0),
+        step(6000),
+    )
+    assert rows(downsample(series_of(steps), 2)) == (
+        step(4000, block_read_bytes=12, block_write_bytes=1, gpu_percent=25.0, gpu_memory_mb=3.0),
+        step(6000, gpu_memory_mb=2.0),
+    )
+
+
+@given(st.lists(st.none() | st.integers(0, 2**40), max_size=300), st.integers(1, 50))
+def test_downsampling_keeps_every_byte(grown_bytes: list[int | None], max_steps: int) -> None:
+    steps = [step(1000 * place, block_read_bytes=grown) for place, grown in enumerate(grown_bytes, start=1)]
+    total_bytes = sum(grown or 0 for grown in grown_bytes)
+    assert sum(one or 0 for one in downsample(series_of(steps), max_steps).block_read_bytes) == total_bytes
+
+
+@given(st.lists(st.floats(0, 64), max_size=300), st.integers(1, 50))
+def test_downsampling_keeps_cpu_time_and_peak(vcpus: list[float], max_steps: int) -> None:
+    steps = [step(1000 * place, vcpu, vcpu) for place, vcpu in enumerate(vcpus, start=1)]
+    fewer = rows(downsample(series_of(steps), max_steps))
+    assert len(fewer) <= max_steps
+    starts = [0, *(one.ends_ms for one in fewer)]
+    cpu_ms = sum((one.vcpu_used or 0) * (one.ends_ms - start) for one, start in zip(fewer, starts, strict=False))
+    assert cpu_ms == pytest.approx(1000 * sum(vcpus))
+    assert max((one.memory_mb or 0 for one in fewer), default=0) == max(vcpus, default=0)
+
+
+def test_the_series_of_a_record_is_steps_that_end_with_the_run() -> None:
+    series = Series(
+        started_at="2026-11-01T06:00:00.000Z",
+        step_ms=1000,
+        vcpu_used=(0.5, None, 0.7),
+        memory_used_mb=(10.0, 20.0),
+        neuron_utilization_percent=(None, 50.0, None),
+    )
+    record = replace(report(metrics=Metrics(duration_ms=2600)).record, series=series)
+    assert rows(steps_of_record(record)) == (
+        step(1000, 0.5, 10.0),
+        step(2000, None, 20.0, neuron_percent=50.0),
+        step(2600, 0.7, None),
+    )
+    assert rows(steps_of_record(report().record)) == ()
+
+
+def test_steps_of_any_length_become_a_series_with_gaps() -> None:
+    steps = series_of((step(1000, 1.0, 5.0), step(3000, None, 7.0), step(4000)))
+    series = present(with_equal_steps(steps, "2026-11-01T06:00:00.000Z"))
+    assert (series.step_ms, series.vcpu_used, series.memory_used_mb) == (
+        1000,
+        (1.0, None, None, 1.0),
+        (5.0, 7.0, 7.0, 10.0),
+    )
+    assert with_equal_steps(series_of(()), "") is None
+
+
+def collected_series() -> RunSeries:
+    """Two steps of one second and half of a third one."""
+    collected = RunSeries(START_NS, seconds(1), 10)
+    collected.add_cpu(START_NS, START_NS + seconds(2), seconds(1))
+    collected.add_cpu(START_NS + seconds(2), START_NS + seconds(2.5), seconds(0.3))
+    collected.add_memory(START_NS + seconds(1), 10, held_ns=seconds(1))
+    collected.add_blocks(START_NS + seconds(1.5), 4096, 0)
+    return collected
+
+
+def test_a_step_is_a_point_and_the_last_one_ends_with_the_run() -> None:
+    assert points_of(collected_series(), 2500.4) == (
+        Point(elapsed_ms=1000, vcpu_used=0.5, memory_used_bytes=10),
+        Point(elapsed_ms=2000, vcpu_used=0.5, memory_used_bytes=None, block_read_bytes=4096, block_write_bytes=0),
+        Point(elapsed_ms=2500, vcpu_used=0.6, memory_used_bytes=None),
+    )
+    assert [point.elapsed_ms for point in points_of(collected_series(), None)] == [1000, 2000, 3000]
+    assert [point.elapsed_ms for point in points_of(collected_series(), 10)] == [10, 1000, 2000]
+    assert points_of(RunSeries(START_NS, seconds(1), 10), 5) == ()
+
+
+def test_the_gpus_have_their_mean_utilization_and_their_memory_together() -> None:
+    readings = DeviceReadings()
+    for percent in (30.0, 60.111):
+        readings.gpu_percent.add(percent)
+    readings.gpus_memory_bytes = 7
+    collected = collected_series()
+    collected.add_devices(START_NS, readings)
+    points = points_of(collected, None)
+    assert [(point.gpu_percent, point.gpu_memory_bytes) for point in points[:2]] == [(45.06, 7), (None, None)]
+
+
+def test_points_are_kept_as_text_that_sql_can_read() -> None:
+    points = points_of(collected_series(), 2500)
+    assert encode_points(points) == b"[[1000,0.5,10],[2000,0.5,null,4096,0],[2500,0.6,null]]"
+    assert rows(decode_points(encode_points(points)))[1] == step(
+        2000, 0.5, None, block_read_bytes=4096, block_write_bytes=0
+    )
+
+
+def test_unknown_fields_at_the_end_of_a_point_are_not_written() -> None:
+    known = Point(elapsed_ms=1, vcpu_used=None, memory_used_bytes=None, block_read_bytes=4096, block_write_bytes=0)
+    points = (known, replace(known, block_read_bytes=None, block_write_bytes=None, gpu_percent=50.5))
+    assert encode_points(points) == b"[[1,null,null,4096,0],[1,null,null,null,null,50.5]]"
+    assert rows(decode_points(encode_points(points)))[1] == step(1, None, None, gpu_percent=50.5)
+
+
+def test_points_of_older_and_newer_programs_can_be_read() -> None:
+    assert rows(decode_points(b"[[1000,0.5,3145728],[7,null,null]]")) == (step(1000, 0.5, 3.0), step(7, None, None))
+    assert rows(decode_points(b'[[1000,0.5,1048576,1,2,3.0,2147483648,"later"]]')) == (
+        step(1000, 0.5, 1.0, block_read_bytes=1, block_write_bytes=2, gpu_percent=3.0, gpu_memory_mb=2048.0),
+    )
