@@ -22,7 +22,7 @@ given = $(foreach name,$(1),$(if $(filter undefined,$(origin $(name))),,--build-
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac gpu endurance lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml bench-neuron image release-check actionlint prometheus otlp grafana bench-prometheus bench-processes bench-slowdown bench-why bench-notices bench-compare hashes audit bench-monitor scale pictures coverage mutants site site-publish clean
+.PHONY: help demo test slow fuzz e2e e2e-arm64 e2e-cgroup2 search browser iac orchestrators gpu endurance downloads lint types check javascript format schema kibana commands lambda-zip bench bench-local bench-forwarder bench-nvml image release-check actionlint prometheus otlp grafana bench-why bench-compare hashes audit bench-monitor pictures coverage mutants site site-publish clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,15 +30,18 @@ help: ## This list
 demo: $(VENV)/.runtime ## Profile a real little batch on this machine and show its report
 	@$(BIN)/python examples/demo.py $(BIN)/task-profiler build/demo/task-report.html
 
-test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integration, faults (COVERAGE=1: with coverage)
+test: $(VENV)/.dev ## Run the tests that need only Python: unit, contract, integration, faults, simulation (COVERAGE=1: with coverage)
 	$(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist loadfile $(if $(COVERAGE),--cov --cov-report=term)
 	$(if $(COVERAGE),$(BIN)/python -m tools.coverage_floors)
+
+slow: $(VENV)/.dev ## The tests that take long by their nature: simulated nights, years and families
+	$(BIN)/pytest -m slow --timeout 0 --numprocesses auto --maxprocesses 8
 
 fuzz: $(VENV)/.dev ## Search for inputs that break a parser, a reader or the forwarder (MINUTES=10 or SECONDS=…; SEED=… repeats a round)
 	$(BIN)/python -m tools.fuzz --seconds $(or $(SECONDS),$$(( $(or $(MINUTES),10) * 60 ))) $(if $(SEED),--seed $(SEED))
 
 e2e: $(VENV)/.dev ## The monitor in real containers (needs root, or a Docker daemon that answers)
-	$(BIN)/pytest tests/e2e
+	$(BIN)/pytest tests/e2e --numprocesses 2 --dist loadfile
 
 e2e-arm64: $(VENV)/.dev ## The image for arm64, built and started under qemu-user (needs root, Docker, debootstrap and qemu-user-static)
 	$(BIN)/pytest tests/arm64 --timeout 0
@@ -47,10 +50,10 @@ e2e-cgroup2: $(VENV)/.dev ## The run command and the monitor on cgroup v2, in a 
 	$(BIN)/pytest tests/cgroup2 --timeout 0
 
 search: $(VENV)/.dev ## The forwarder against real Elasticsearch and OpenSearch (needs Java and Maven)
-	$(BIN)/pytest tests/search --numprocesses auto --maxprocesses 4 --dist loadgroup
+	$(BIN)/pytest tests/search --numprocesses 4 --dist loadscope
 
 browser: $(VENV)/.dev node_modules/.made ## The report page in a real Chromium (needs Debian's chromium, and Node.js with npm for axe-core)
-	$(BIN)/pytest tests/browser
+	$(BIN)/pytest tests/browser --numprocesses 2 --dist loadfile
 
 iac: $(VENV)/.dev $(VENV)/.iac $(OPENTOFU) ## The monitor in CDK, TypeScript and Terraform (needs Node.js, npm and Go)
 	$(BIN)/pytest tests/iac
@@ -61,11 +64,17 @@ prometheus: $(VENV)/.dev ## The Grafana dashboard's queries on a real Prometheus
 otlp: $(VENV)/.dev $(if $(shell command -v go 2>/dev/null),$(OTELCOL)) ## The export to a real OpenTelemetry Collector (needs Go, which builds it once in about three minutes)
 	$(BIN)/pytest tests/otlp
 
+orchestrators: $(VENV)/.dev $(VENV)-orchestrators/.made ## What Airflow, Dagster and Prefect say about a task with a monitor (ten minutes; WRITE=1 writes the table of the page)
+	WRITE='$(WRITE)' $(BIN)/pytest tests/orchestrators --timeout 0
+
 gpu: $(VENV)/.dev ## The GPU numbers under a real load (needs an NVIDIA GPU and its driver)
 	$(BIN)/pytest tests/gpu
 
 endurance: $(VENV)/.dev ## A simulated month, and an hour of real time at 20 samples a second
 	$(BIN)/pytest tests/endurance --timeout 0
+
+downloads: $(VENV)/.dev $(VENV)-site/.made node_modules/.made ## Fetch what the other tests need, so that they do not wait for it (needs npm, Maven, debootstrap and root)
+	$(BIN)/python -m tests.downloads
 
 lint: $(VENV)/.dev ## Style and format
 	$(BIN)/ruff check
@@ -94,7 +103,7 @@ grafana: $(VENV)/.dev ## Write the Grafana dashboard from grafana/grafana_panels
 	$(BIN)/python grafana/build_grafana.py
 
 lambda-zip: $(VENV)/.venv ## Build dist/task-profiler-forwarder.zip, the same bytes each time
-	$(BIN)/python -m profiler.account_setup.forwarder_zip dist/task-profiler-forwarder.zip
+	$(BIN)/python -m profiler.aws_account.setup.forwarder_zip dist/task-profiler-forwarder.zip
 
 hashes: $(VENV)/.dev ## Write the hashes of the zip's and the image's wheels into the files that pin their versions
 	$(BIN)/python -m tools.wheel_hashes
@@ -104,7 +113,7 @@ audit: $(VENV)/.venv ## Look up what the zip and the image are made of in PyPI's
 	@$(VENV)-audit/bin/pip install --quiet --disable-pip-version-check pip-audit
 	$(VENV)-audit/bin/pip-audit --strict --require-hashes --disable-pip $(addprefix --requirement ,lambda/requirements.txt $(wildcard taskdef/requirements/*.txt))
 
-image: ## Build the container image of the monitor (needs Docker; docs/image.md has its variables)
+image: ## Build the container image of the monitor (needs Docker; docs/task-definitions.md has its variables)
 	@case '$(TARGET)' in monitor|neuron) ;; *) \
 	  echo "There is no image called '$(TARGET)': run make image with TARGET=monitor or TARGET=neuron" >&2; exit 2;; esac
 	@case '$(if $(PLATFORMS),$(TARGET))' in neuron) \
@@ -130,9 +139,8 @@ actionlint: $(ACTIONLINT) ## Check the workflows of GitHub Actions (needs Go, wh
 
 schema: $(VENV)/.dev ## Write the JSON Schemas of the record and of the events from their types
 	$(BIN)/task-profiler schema > profiler/schema/task-report.v1.json
-	PYTHONPATH=lambda $(BIN)/python -c "import json; from forwarder.notices.ended_run import json_schema; print(json.dumps(json_schema(), indent=2))" > docs/task-run-ended.schema.json
-	PYTHONPATH=lambda $(BIN)/python -c "import json; from forwarder.notices.notice_event import run_notice_schema; print(json.dumps(run_notice_schema(), indent=2))" > docs/task-run-notice.schema.json
-	PYTHONPATH=lambda $(BIN)/python -c "import json; from forwarder.notices.notice_event import schedule_notice_schema; print(json.dumps(schedule_notice_schema(), indent=2))" > docs/schedule-notice.schema.json
+	for name in task-run-ended task-run-notice schedule-notice; do \
+	  $(BIN)/python -c "import json, sys; from profiler.forwarder.notices.event_details import DETAILS; from profiler.record.model_base import describe_type; print(json.dumps(describe_type(*DETAILS[sys.argv[1]]), indent=2))" $$name > docs/$$name.schema.json || exit 1; done
 
 bench: $(VENV)/.dev $(VENV)-installed/.made $(VENV)-rivals/.made ## Measure everything against its figures: build/bench/bench.md and .json (a quarter of an hour; QUICK=1: seven minutes)
 	$(BIN)/python -m benchmarks --installed $(VENV)-installed/bin --rivals $(VENV)-rivals/bin $(if $(QUICK),--quick)
@@ -150,31 +158,13 @@ bench-nvml: $(VENV)/.dev ## Measure what watching eight GPUs costs (needs a C co
 bench-forwarder: $(VENV)/.dev ## Measure the forwarder, with a real Elasticsearch that crashes (about two minutes)
 	$(BIN)/python -m benchmarks.forwarder
 
-bench-neuron: $(VENV)/.dev ## Measure what neuron-monitor's reports cost (about three minutes)
-	$(BIN)/python -m benchmarks.neuron
-
-bench-prometheus: $(VENV)/.dev ## Measure what live metrics and a scrape of them cost (about three minutes)
-	$(BIN)/python -m benchmarks.prometheus
-
-bench-processes: $(VENV)/.dev ## Measure what reading the batch's processes costs (needs root)
-	$(BIN)/python -m benchmarks.processes
-
-bench-slowdown: $(VENV)/.dev ## Compare slowdownAtVcpu with real programs under CPU limits (needs Docker; 25 minutes; QUICK=1: eight)
-	mkdir -p build/bench
-	$(BIN)/python -m benchmarks.slowdown --json build/bench/slowdown.json $(if $(QUICK),--quick)
-
 bench-why: $(VENV)/.dev ## Check time breakdown and call stacks against known programs, with costs and kills (half an hour; QUICK=1: nine minutes; most needs root)
-	$(BIN)/python -m benchmarks --only why why_threads why_cost why_kills --output build/bench/why $(if $(QUICK),--quick)
+	QUICK='$(QUICK)' $(BIN)/pytest -m accuracy --timeout 0 -s tests/simulation/test_time_accuracy.py
+	ATTACHES=$(if $(QUICK),100,1000) $(BIN)/pytest -m slow --timeout 0 -s tests/faults/test_killed_stack_readers.py
+	$(BIN)/python -m benchmarks --only why_threads why_cost --output build/bench/why $(if $(QUICK),--quick)
 
-bench-notices: $(VENV)/.dev ## Measure the notices: nights with faults, a year of schedules, families with unusual runs (a few minutes)
-	$(BIN)/python -m benchmarks --only notices schedules unusual_runs --output build/bench/notices
-
-bench-compare: $(VENV)/.dev ## Count how often `compare` is right, for simulated and real runs (half an hour; QUICK=1: two minutes)
+bench-compare: $(VENV)/.dev ## Count how often `compare` is right, for simulated runs (half an hour; QUICK=1: two minutes)
 	$(BIN)/python -m benchmarks --only comparison --output build/bench/compare $(if $(QUICK),--quick)
-
-scale: $(VENV)/.dev ## Bring a million reports into a real Elasticsearch and time the dashboards (about half an hour)
-	mkdir -p build/bench
-	$(BIN)/python -m benchmarks.scale --json build/bench/scale.json
 
 pictures: $(VENV)/.dev ## Make the pictures of the documentation (needs Debian's chromium)
 	$(BIN)/python -m tools.terminal_picture
@@ -199,7 +189,7 @@ mutants: $(VENV)-mutants/.made ## Break six pure modules in some 1000 places and
 	$(VENV)-mutants/bin/mutmut results
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) $(VENV)-installed $(VENV)-rivals $(VENV)-audit $(VENV)-mutants $(VENV)-release $(VENV)-site mutants dist build site .coverage .nox .hypothesis .mypy_cache .pytest_cache .ruff_cache node_modules
+	rm -rf $(VENV) $(VENV)-installed $(VENV)-rivals $(VENV)-audit $(VENV)-mutants $(VENV)-orchestrators $(VENV)-release $(VENV)-site mutants dist build site .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache node_modules
 
 $(VENV)/.venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -253,6 +243,18 @@ $(VENV)-site/.made: Makefile
 $(VENV)-release/.made: pyproject.toml
 	@$(PYTHON) -m venv $(VENV)-release
 	@$(VENV)-release/bin/pip install --quiet --disable-pip-version-check 'hatchling>=1.25' 'cyclonedx-bom>=7.3,<8'
+	@touch $@
+
+# uv resolves Airflow in seconds, pip in many minutes.
+$(VENV)-orchestrators/.made: $(wildcard tests/orchestrators/*.txt)
+	@rm -rf $(VENV)-orchestrators
+	@$(PYTHON) -m venv $(VENV)-orchestrators/uv
+	@$(VENV)-orchestrators/uv/bin/pip install --quiet --disable-pip-version-check 'uv>=0.9'
+	@for tool in airflow dagster prefect; do \
+	  $(VENV)-orchestrators/uv/bin/uv venv --quiet --python $(PYTHON) $(VENV)-orchestrators/$$tool && \
+	  $(VENV)-orchestrators/uv/bin/uv pip install --quiet --python $(VENV)-orchestrators/$$tool/bin/python \
+	    --requirements tests/orchestrators/$$tool.txt || exit 1; \
+	done
 	@touch $@
 
 # As users install it: not editable, and without the tools of development.

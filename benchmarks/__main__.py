@@ -46,19 +46,11 @@ def all_benchmarks(installed: Path, rivals: Path) -> tuple[Benchmark, ...]:
         Benchmark("local", "Local runs, compared with other profilers", environments, (*environments, "--quick")),
         Benchmark("short_runs", "Short local runs", environments[:1], (str(installed), "--quick")),
         Benchmark("forwarder", "Forwarder", quick=("--reports", "5000")),
-        Benchmark("html_report", "HTML report"),
-        Benchmark("notices", "Notices of running batches", quick=("--nights", "4", "--monitor-nights", "1")),
-        Benchmark("unusual_runs", "Successes unlike their family", quick=("--families", "10")),
+        Benchmark("report_page", "HTML report"),
         Benchmark("nvml", "NVIDIA GPUs"),
-        Benchmark("neuron", "AWS Neuron", ("--lines", "20000"), ("--lines", "2000")),
         Benchmark("why_threads", "Cost of the time breakdown", quick=("--ticks", "10")),
         Benchmark("why_cost", "Cost of the call stacks", ("--seconds", "60"), ("--seconds", "30", "--pairs", "2")),
-        Benchmark("schedules", "A simulated year of schedules", quick=("--days", "60")),
-        Benchmark(
-            "comparison", "Comparison of two sets of runs", (), ("--comparisons", "60", "--runs", "0"), is_extra=True
-        ),
-        Benchmark("why", "Where the time went", quick=("--quick",), is_extra=True),
-        Benchmark("why_kills", "Kills while call stacks are read", quick=("--attaches", "100"), is_extra=True),
+        Benchmark("comparison", "Comparison of two sets of runs", (), ("--comparisons", "60"), is_extra=True),
     )
 
 
@@ -105,9 +97,7 @@ def main(arguments: Sequence[str]) -> int:
         default=_ROOT / ".venv-rivals" / "bin",
         help="bin folder of the environment with the other profilers (see make bench)",
     )
-    parser.add_argument(
-        "--only", nargs="+", help="benchmarks to run, by module; comparison, why and why_kills run only if named"
-    )
+    parser.add_argument("--only", nargs="+", help="benchmarks to run, by module; comparison runs only if named")
     parser.add_argument(
         "--output", type=Path, default=_ROOT / "build" / "bench", help="folder for bench.json and bench.md"
     )

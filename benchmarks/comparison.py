@@ -1,32 +1,26 @@
-"""Compare simulated and real sets of runs, and count how often the comparison is right.
+"""Compare simulated sets of runs, and count how often the comparison is right.
 
-    python -m benchmarks.comparison [--comparisons 500] [--runs 60] [--records FILE] [--json FILE]
+    python -m benchmarks.comparison [--comparisons 500] [--json FILE]
 
-- **Alarms**: both sets have the same median, or are the two halves of one set of real runs, split at random. A verdict
-  ``more`` or ``less`` is an alarm, and at most 5 % are expected. The other intervals contain the true change, so that
-  the coverage is 100 % less the alarms. A change by a factor moves the interval by this factor, and the coverage stays.
+- **Alarms**: both sets have the same median. A verdict ``more`` or ``less`` is an alarm, and at most 5 % are expected.
+  The other intervals contain the true change, so that the coverage is 100 % less the alarms. A change by a factor moves
+  the interval by this factor, and the coverage stays.
 - **Power**: the second set has 3, 5 or 10 % more, and the verdict should be ``more``.
 - **Runs needed**: first runs give the number of runs that show a change of 5 %. New sets of that size, with such a
   change, should have the verdict ``more`` in about 80 % of comparisons.
-
-The random splits of real runs say nothing about a machine that becomes slower, because both halves have its slow runs.
-The first half of the runs is hence also compared with the second half.
 """
 
 import argparse
 import bisect
 import math
 import random
-import tempfile
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
 from typing import Final
 
-from benchmarks.comparison_programs import RunSets, read_sets, run_programs
 from benchmarks.figures import BenchmarkResult, Figure, markdown_table, print_and_save
-from profiler.comparison.median_change import MedianChange, median_change
+from profiler.runs.comparison.median_change import MedianChange, median_change
 
 SEED: Final = 20261122
 MAX_ALARMS: Final = 5
@@ -161,44 +155,14 @@ def _planned(name: str, distribution: Distribution, first: int, comparisons: int
     return f"{median(estimates):.0f}{share}"
 
 
-def real_sets(sets: RunSets, splits: int) -> tuple[list[Figure], list[str]]:
-    """Split sets of real runs at random, and in the middle."""
-    rows: dict[str, list[str]] = {}
-    shares: dict[str, list[float]] = defaultdict(list)
-    for program, metrics in sets.items():
-        for metric, values in metrics.items():
-            rng, half = random.Random(f"{SEED} {program} {metric}"), len(values) // 2
-            shuffled = (rng.sample(values, len(values)) for _ in range(splits))
-            share = alarm_percent([median_change(order[:half], order[half:]) for order in shuffled])
-            shares[metric].append(share)
-            later = median_change(values[:half], values[half:])
-            change = "" if later.change_percent is None else f"{later.change_percent:+.1f} %, "
-            middle, spread = median(values), median(abs(value - median(values)) for value in values)
-            noise = f"{148 * spread / middle:.1f} %" if middle else ""
-            rows[f"{program}, {metric}"] = [str(len(values)), noise, f"{share:.1f} %", f"{change}{later.verdict}"]
-    figures = [
-        Figure(
-            name=f"Alarms on halves of real runs, {metric}",
-            value=max(of_programs),
-            unit="%",
-            at_most=MAX_ALARMS,
-            note="the program with the most alarms",
-        )
-        for metric, of_programs in shares.items()
-    ]
-    return figures, [_table("real runs", ["runs", "noise", "alarms", "second half against first"], rows)]
-
-
 def _table(title: str, head: Sequence[str], rows: Mapping[str, Sequence[str]]) -> str:
     body = [[name, *row] for name, row in rows.items()]
     return markdown_table([title, *head], body, right_aligned=range(1, len(head) + 1))
 
 
-def measure(comparisons: int, sets: RunSets) -> BenchmarkResult:
+def measure(comparisons: int) -> BenchmarkResult:
     """Count everything."""
     parts = [alarms(comparisons), power(comparisons), ([], runs_needed(comparisons))]
-    if sets:
-        parts.append(real_sets(sets, 2 * comparisons))
     return BenchmarkResult(
         title="Comparison of two sets of runs",
         figures=tuple(figure for figures, _ in parts for figure in figures),
@@ -210,16 +174,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--comparisons", type=int, default=500, help="of each pair of sizes (default 500)")
-    parser.add_argument("--runs", type=int, default=60, help="real runs of each program (default 60; 0: none)")
-    parser.add_argument("--records", type=Path, help="read the records of earlier real runs")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="bench-comparison-") as folder:
-        records = options.records or Path(folder) / "records.jsonl"
-        if options.records is None and options.runs:
-            run_programs(options.runs, records)
-        sets = read_sets(records) if records.exists() else {}
-    print_and_save(measure(options.comparisons, sets), options.json)
+    print_and_save(measure(options.comparisons), options.json)
 
 
 if __name__ == "__main__":

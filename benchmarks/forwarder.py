@@ -28,13 +28,13 @@ import requests
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.subscription import Invocation, event, install_templates, load_handler, stream_event
-from forwarder.function_settings import ForwarderSettings
-from forwarder.subscription import (  # benchmarks.subscription adds lambda/ to the path
+from profiler.aws_account.setup.forwarder_zip import build_zip
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.subscription import (  # benchmarks.subscription adds lambda/ to the path
     Payload,
     decode_event,
     read_event,
 )
-from profiler.account_setup.forwarder_zip import build_zip
 from profiler.record.record_model import encode
 from tests.search.elasticsearch import VERSION_8, running_elasticsearch
 from tests.search.server import SearchServer
@@ -148,7 +148,7 @@ def measure(reports: int) -> tuple[Figure, ...]:
     """Run all measurements."""
     ours, baseline = measure_decode_and_map(_MAPPED_REPORTS)
     handler_seconds, handler_cpu_seconds = measure_cold_import("handler")
-    client_seconds, client_cpu_seconds = measure_cold_import("handler, forwarder.search_cluster.elasticsearch")
+    client_seconds, client_cpu_seconds = measure_cold_import("handler, profiler.forwarder.search_cluster.elasticsearch")
     delivered = measure_deliveries(reports)
     return (
         Figure(

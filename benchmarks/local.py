@@ -18,17 +18,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import click
+
 from benchmarks.figures import BenchmarkResult, Figure, markdown_table, print_and_save
+from profiler.cli.app import group
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import NS_PER_SECOND, format_ms
-from profiler.history.run_database import HistoryStore
 from profiler.record.bounded_json_line import encode_line
 from profiler.record.record_model import Container, Metrics, Record, Report
+from profiler.runs.history.run_database import HistoryStore
 
 _PHASES = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9)
 _QUICK_PHASES = (0.0, 0.45)
@@ -37,6 +40,7 @@ _CPU_WORK = (("burn", "2"), ("forks", "8"), ("short", "2000"))
 _MAX_NO_OP_MS = 45
 _MAX_NO_OP_RATIO = 1.2  # the 45 ms belong to a machine on which psrecord takes 30 ms
 _MAX_HELP_MS = 120
+_MAX_HELP_RATIO = 100 / 15  # of CPU time: 100 ms on a machine on which an empty Python takes 15 ms
 _MAX_HISTORY_MS = 150
 _HISTORY_RUNS = 1000
 _FIRST_RUN_S, _RUN_DISTANCE_S = 1_790_000_000, 3600
@@ -171,9 +175,13 @@ def measure_no_ops(compared: Sequence[Tool], rounds: int) -> list[NoOpOverhead]:
 
 @dataclass(frozen=True)
 class StartUp:
-    """The wall times of commands that end at once, in milliseconds."""
+    """The wall times of commands that end at once, in milliseconds.
+
+    ``help_ratios`` has the CPU time of each command's ``--help``, relative to an empty Python's.
+    """
 
     help_ms: float
+    help_ratios: dict[str, float]
     rival_help_ms: dict[str, float]
     history_ms: float
 
@@ -197,7 +205,35 @@ def measure_start_up(installed: Path, rivals: Path, rounds: int) -> StartUp:
                 if round_number > 0:  # see measure_no_ops
                     wall_ms[name].append(wall)
     medians = {name: statistics.median(values) for name, values in wall_ms.items()}
-    return StartUp(help_ms=medians.pop("help"), history_ms=medians.pop("history"), rival_help_ms=medians)
+    return StartUp(
+        help_ms=medians.pop("help"),
+        help_ratios=measure_help(installed, rounds),
+        history_ms=medians.pop("history"),
+        rival_help_ms=medians,
+    )
+
+
+def measure_help(installed: Path, rounds: int) -> dict[str, float]:
+    """Measure the CPU time of each command's ``--help`` in alternation, relative to an empty Python's (medians)."""
+    commands = {"": [str(installed / "python"), "-c", ""]}
+    for words in _command_names(group, ()):
+        commands[" ".join(words)] = [str(installed / "task-profiler"), *words, "--help"]
+    cpu_ms: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(rounds):
+        for name, command in commands.items():
+            cpu_ms[name].append(timed(command)[1])
+    medians = {name: statistics.median(values) for name, values in cpu_ms.items()}
+    empty_ms = medians.pop("")
+    return {name: value / empty_ms for name, value in medians.items()}
+
+
+def _command_names(command: click.Command | None, names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if names:
+        yield names
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            yield from _command_names(command.get_command(context, name), (*names, name))
 
 
 def fill_history(path: Path) -> None:
@@ -220,7 +256,7 @@ def fill_history(path: Path) -> None:
 
 
 def timed(command: Sequence[str]) -> tuple[float, float]:
-    """Run a command. Returns its wall time and its CPU time, including that of its children, in milliseconds."""
+    """Run a command. Returns its wall time and its CPU time, including its children's, in milliseconds."""
     before, started_at = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     _run(command)
     elapsed_seconds, after = time.monotonic() - started_at, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -320,6 +356,7 @@ def figures(rows: Sequence[Row], start_up: StartUp, steady_percent: float) -> tu
     ours = rows[0]
     psrecord = next(row for row in rows if row.tool == "psrecord")
     rival_help = ", ".join(f"{name} {value:.0f} ms" for name, value in start_up.rival_help_ms.items())
+    slowest = max(start_up.help_ratios, key=lambda name: start_up.help_ratios[name])
     cpu = max(abs(error) for error in ours.cpu_error_percent.values() if error is not None)
     return (
         Figure(
@@ -337,6 +374,13 @@ def figures(rows: Sequence[Row], start_up: StartUp, steady_percent: float) -> tu
             at_most=_MAX_NO_OP_RATIO,
         ),
         Figure(name="`--help`", value=start_up.help_ms, unit="ms", digits=0, at_most=_MAX_HELP_MS, note=rival_help),
+        Figure(
+            name="slowest `--help` of a command, CPU relative to an empty Python",
+            value=start_up.help_ratios[slowest],
+            unit="×",
+            at_most=_MAX_HELP_RATIO,
+            note=f"{slowest}; median {statistics.median(start_up.help_ratios.values()):.1f} ×",
+        ),
         Figure(
             name=f"`history` of {_HISTORY_RUNS:,} runs",
             value=start_up.history_ms,

@@ -24,10 +24,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.endpoint import TASK_ID
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.measured_process import ProcessMemory, read_memory, run_process, watch_until_exit
 from tests.aws import FakeAws, fake_aws
+from tests.task_endpoint import TASK_ID
 
 _MONITOR = (sys.executable, "-m", "profiler", "monitor")
 _WARM_UP_SECONDS = 4
@@ -78,7 +78,7 @@ class Shutdown:
 def run_endpoint(containers: int, stats_period_seconds: float = 0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run the endpoint. Yields its address and its process; ``end`` on stdin ends the batch."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.endpoint", str(containers), str(stats_period_seconds)],
+        [sys.executable, "-m", "tests.task_endpoint", str(containers), str(stats_period_seconds)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -94,7 +94,7 @@ def run_endpoint(containers: int, stats_period_seconds: float = 0) -> Iterator[t
 def run_monitor(
     address: str, aws: FakeAws, extra_environment: Mapping[str, str] | None = None, *, folder: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the monitor; in another checkout's folder, that of the checkout."""
+    """Run the monitor; in another checkout's folder, the checkout's monitor."""
     environment = {
         **aws.environment(),
         "ECS_CONTAINER_METADATA_URI_V4": address,

@@ -3,8 +3,9 @@
     python -m benchmarks.nvml [--gpus 8] [--real] [--json FILE]
 
 Without ``--real``, the driver is the test library, in which each call takes the CPU time that was measured on an H200.
-The baseline is a loop with the same calls of the binding. Memory is that of a complete monitor with the GPUs and three
-containers.
+What GPM's calls cost there is not known: with the library their figure is the cost of the binding and of the profiler.
+The baseline is a loop with the same calls of the binding, without GPM. Memory is measured for a complete monitor with
+the GPUs and three containers.
 """
 
 import argparse
@@ -16,19 +17,21 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
 from benchmarks.monitor import measure_monitor
 from profiler.collectors.nvidia.gpu_collector import GpuCollector
 from profiler.collectors.nvidia.gpu_ownership import GpuScope
-from profiler.collectors.nvidia.nvml_library import load_binding
+from profiler.collectors.nvidia.nvml_library import Nvml, load_binding
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.core.clock import SystemClock
 from profiler.core.log import Log
 from tests.aws import fake_aws
 
 _SOURCE = Path(__file__).parents[1] / "tests" / "integration" / "nvidia" / "fake_nvml.c"
 _MAX_CPU_PERCENT = 0.1
+_MAX_GPM_CPU_PERCENT = 0.5
 _MAX_MEMORY_MIB = 64.0
 _MONITOR_SECONDS = 8
 _READINGS = 160
@@ -64,12 +67,17 @@ def measure_cpu_seconds(work: Callable[[], None]) -> float:
     return time.process_time() - before
 
 
-def watch_work(seconds: int) -> Callable[[], None]:
+def binding_without_gpm() -> Nvml:
+    """The binding before it had GPM."""
+    names = vars(import_module("pynvml")).items()
+    return cast("Nvml", SimpleNamespace(**{name: value for name, value in names if not name.startswith("c_nvmlGpm")}))
+
+
+def watch_work(seconds: int, *, with_gpm: bool) -> Callable[[], None]:
     """The monitor's readings, one second apart on a simulated clock."""
     clock = SimulatedClock()
-    watch = GpuCollector(
-        NvmlSource(load_binding, SystemClock()), GpuScope(()), clock, Log(), _SECOND_NS, is_required=True
-    )
+    source = NvmlSource(load_binding if with_gpm else binding_without_gpm, clock)
+    watch = GpuCollector(source, GpuScope(()), clock, Log(), _SECOND_NS, is_required=True)
     watch.tick()
 
     def work() -> None:
@@ -107,12 +115,22 @@ def monitor_peak_mib() -> float:
         return measure_monitor(3, _MONITOR_SECONDS, aws, {"TASK_PROFILER_GPU": "on"}).memory.peak_mib
 
 
-def figures(ours: float, baseline: float, peak_mib: float, gpus: int, *, is_real: bool) -> tuple[Figure, ...]:
-    """The figures. ``ours`` and ``baseline`` are shares of a core."""
+def figures(
+    ours: float, with_gpm: float, baseline: float, peak_mib: float, gpus: int, *, is_real: bool
+) -> tuple[Figure, ...]:
+    """The figures. ``ours``, ``with_gpm`` and ``baseline`` are shares of a core."""
     driver = "this machine's driver" if is_real else f"{gpus} GPUs with the costs of an H200"
     return (
         Figure(
             name=f"NVML at 1 Hz, {driver}", value=100 * ours, unit="% of a core", digits=3, at_most=_MAX_CPU_PERCENT
+        ),
+        Figure(
+            name="NVML and GPM at 1 Hz (0 with TASK_PROFILER_GPU=off)",
+            value=100 * with_gpm,
+            unit="% of a core",
+            digits=3,
+            at_most=_MAX_GPM_CPU_PERCENT,
+            note="" if is_real else "without the cost of GPM in the driver, which is not known",
         ),
         Figure(name="NVML calls alone", value=100 * baseline, unit="% of a core", digits=3),
         Figure(name="ratio to the NVML calls alone", value=ours / baseline, unit="×"),
@@ -141,9 +159,11 @@ def main() -> None:
             build_library(options.gpus, Path(folder))
             command = [sys.executable, "-m", "benchmarks.nvml", *sys.argv[1:]]
             sys.exit(subprocess.run(command, env={**os.environ, "LD_LIBRARY_PATH": folder}, check=False).returncode)
-    ours = measure_cpu_seconds(watch_work(_READINGS)) / _READINGS
+    ours, with_gpm = (
+        measure_cpu_seconds(watch_work(_READINGS, with_gpm=has_gpm)) / _READINGS for has_gpm in (False, True)
+    )
     baseline = measure_cpu_seconds(bare_calls_work(_READINGS)) / _READINGS
-    results = figures(ours, baseline, monitor_peak_mib(), options.gpus, is_real=options.real)
+    results = figures(ours, with_gpm, baseline, monitor_peak_mib(), options.gpus, is_real=options.real)
     print_and_save(BenchmarkResult(title="NVIDIA GPUs", figures=results), options.json)
 
 

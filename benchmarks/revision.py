@@ -39,7 +39,7 @@ class Pair:
 
     @property
     def ratio(self) -> float:
-        """Our CPU time divided by that of the other revision."""
+        """Our CPU time divided by the other revision's."""
         return self.ours.cpu_percent / self.other.cpu_percent
 
     @property

@@ -29,22 +29,6 @@ class Invocation:
         return round((self._end - time.monotonic()) * 1000)
 
 
-class BulkRequests:
-    """Counts the bulk requests of the Elasticsearch client in this process."""
-
-    def __init__(self) -> None:
-        from elasticsearch import Elasticsearch
-
-        self.count = 0
-        bulk = Elasticsearch.bulk
-
-        def counting(client: Elasticsearch, **arguments: Any) -> Any:  # noqa: ANN401  passed on unchanged
-            self.count += 1
-            return bulk(client, **arguments)
-
-        Elasticsearch.bulk = counting  # type: ignore[method-assign, assignment]
-
-
 def load_handler() -> Callable[[Mapping[str, Any], Invocation], Mapping[str, object]]:
     """Import the forwarder's handler. It reads its settings from the environment at its first event."""
     import handler

@@ -3,10 +3,10 @@
     python -m benchmarks.why_cost [--seconds 600] [--pairs 6] [--json FILE]
 
 CPU: ``task-profiler run`` with and without ``--stacks`` run at the same time around a program that computes half the
-time. The CPU time of the profiler and of py-spy is that of the whole run, less the program's own.
-Slowdown: two programs do the same fixed amount of work at the same time on one CPU, which they share with the samplers;
-one of them has ``--stacks``. Compared are their CPU times. On a shared machine, durations differ by more, and so do the
-CPU times of programs that run one after the other.
+time. The CPU time of the profiler and of py-spy is the whole run's, less the program's own. Slowdown: two programs do
+the same fixed amount of work at the same time on one CPU, which they share with the samplers; one of them has
+``--stacks``. Compared are their CPU times. On a shared machine, durations differ by more, and so do the CPU times of
+programs that run one after the other.
 """
 
 import argparse

@@ -8,21 +8,19 @@ represents the batch's container (this requires root).
 """
 
 import argparse
+import contextlib
 import os
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
-from benchmarks.processes import cpu_ms, run_batch, run_commands
-from benchmarks.why_batch import WITHOUT_CAPABILITIES
 from profiler.collectors.processes.process_collector import ProcessAccess, ProcessCollector
 from profiler.collectors.processes.process_reader import ContainerProcesses
 from profiler.core.clock import SystemClock
@@ -35,6 +33,12 @@ from profiler.settings import DEFAULT_SERIES_POINTS
 
 _MAX_MORE_PERCENT = 15
 _WARM_UP_TICKS = 5
+_CONTAINER_ID = "b" * 64
+_WITHOUT_CAPABILITIES = ("setpriv", "--bounding-set", "-all", "--inh-caps", "-all")
+_CGROUP_ROOTS = ("/sys/fs/cgroup/pids", "/sys/fs/cgroup")
+_BUSY_EVERY = 10
+_BUSY_CODE = "import time\nwhile True:\n    b = bytearray(1 << 20)\n    time.sleep(0.05)\n"
+_WARM_UP_SECONDS = 1.0
 _THREADS_CODE = """
 import threading, time
 def work():
@@ -45,7 +49,47 @@ for _ in range(7):
     threading.Thread(target=work).start()
 work()
 """
-_BATCHES: dict[str, Callable[[], AbstractContextManager[str]]] = {
+
+
+def run_batch(count: int) -> contextlib.AbstractContextManager[str]:
+    """Run processes of which at most ten continuously allocate memory."""
+    busy = [sys.executable, "-c", _BUSY_CODE]
+    return run_commands(
+        [
+            busy if number % _BUSY_EVERY == 0 and number < _BUSY_EVERY * _BUSY_EVERY else ["sleep", "600"]
+            for number in range(count)
+        ]
+    )
+
+
+@contextlib.contextmanager
+def run_commands(commands: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Run commands in a cgroup whose name is a container id. Yields the id."""
+    root = next(folder for folder in map(Path, _CGROUP_ROOTS) if (folder / "cgroup.procs").exists())
+    cgroup = root / _CONTAINER_ID
+    cgroup.mkdir()
+    started = [subprocess.Popen(command) for command in commands]
+    try:
+        for process in started:
+            (cgroup / "cgroup.procs").write_text(str(process.pid))
+        time.sleep(_WARM_UP_SECONDS)
+        yield _CONTAINER_ID
+    finally:
+        for process in started:
+            process.kill()
+        for process in started:
+            process.wait()
+        cgroup.rmdir()
+
+
+def cpu_ms(work: Callable[[], object]) -> float:
+    """The CPU time of this thread during the work."""
+    started_ns = time.thread_time_ns()
+    work()
+    return (time.thread_time_ns() - started_ns) / 1e6
+
+
+_BATCHES: dict[str, Callable[[], contextlib.AbstractContextManager[str]]] = {
     "50 processes": lambda: run_batch(50),
     "4 processes with 8 threads each": lambda: run_commands([[sys.executable, "-c", _THREADS_CODE]] * 4),
 }
@@ -111,7 +155,7 @@ def measure(ticks: int) -> Iterator[Figure]:
     """Both levels with both batches."""
     for scope, run in _BATCHES.items():
         with run() as docker_id:
-            for level, prefix in ((1, WITHOUT_CAPABILITIES), (2, ())):
+            for level, prefix in ((1, _WITHOUT_CAPABILITIES), (2, ())):
                 costs = measure_in_process(docker_id, ticks, prefix)
                 without_ms, with_ms = typical_ms(costs.without), typical_ms(costs.with_threads)
                 yield Figure(

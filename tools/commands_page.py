@@ -1,4 +1,4 @@
-"""Generate docs/commands.md, the reference of all commands and options, from the click commands.
+"""Generate docs/commands.md, the reference of commands, options, parameters and live metrics, from the code.
 
 python tools/commands_page.py
 """
@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import click
+import yaml  # type: ignore[import-untyped]  # moto depends on it
 
 from profiler.cli.app import group
 from profiler.cli.options import add_options, aws_options, ca_file_option, search_options, source_options
+from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS
+from profiler.record.emf import EMF_METRICS, emf_unit
+from profiler.record.search_document_fields import FIELDS
+from profiler.settings import DEFAULT_EMF_METRICS
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "commands.md"
+_ROOT = Path(__file__).resolve().parent.parent
+PAGE = _ROOT / "docs" / "commands.md"
 _PROGRAM = "task-profiler"
 _NO_WRAP_MARK = "\b\n"
 _METAVARS = {"integer": "N", "float": "NUMBER"}  # of options without a metavar of their own
@@ -25,15 +31,60 @@ line and 1 for a later failure. `run` exits with its command's exit code. The gl
 (print a traceback on failure) precede the command. `--region` (default: AWS_REGION, else the profile's) and `--profile`
 (default: AWS_PROFILE) select the AWS account.
 
-`make commands` generates this page.
+`make commands` generates this page. Below the commands: [options for past runs](#options-for-past-runs), parameters of
+[the forwarder](#parameters-of-the-forwarder) and of the clusters for [GPUs](#parameters-of-the-cluster-for-gpus) and
+[Neuron](#parameters-of-the-cluster-for-neuron), [document fields](#document-fields), metrics for
+[CloudWatch](#cloudwatch-metrics) and [Prometheus](#live-metrics).
+"""
+_TEMPLATES = {
+    "Parameters of the forwarder": "lambda/template.yaml",
+    "Parameters of the cluster for GPUs": "taskdef/cluster-gpu.yaml",
+    "Parameters of the cluster for Neuron": "taskdef/cluster-neuron.yaml",
+}
+_DOCUMENT_FIELDS = """
+## Document fields
+
+A run's [document](forwarder.md#documents) has these fields. A field without a path in [the record](record.md) is
+calculated or comes from ECS's event. The names follow the Elastic Common Schema.
+
+| field | type | path in the record |
+|---|---|---|
+"""
+_CLOUDWATCH_METRICS = """
+## CloudWatch metrics
+
+[CloudWatch](metrics.md#cloudwatch) gets the metrics of `TASK_PROFILER_EMF_METRICS`, by default those with *yes*.
+
+| metric | unit | default |
+|---|---|---|
+"""
+_LIVE_METRICS = """
+## Live metrics
+
+[Prometheus](metrics.md#prometheus) reads these from the monitor, each also with the labels `task_family` and `task_id`.
+Names that end in `_total` are counters, all others gauges.
+
+| metric | value |
+|---|---|
 """
 _SETTINGS = "[The monitor](monitor.md#settings) lists them."
+
+
+class _TemplateLoader(yaml.SafeLoader):  # type: ignore[misc]  # untyped
+    """Reads CloudFormation's short functions as nothing: parameters have none."""
+
+
+_TemplateLoader.add_multi_constructor("!", lambda *_: None)
 
 
 def text() -> str:
     """Generate the text of the page."""
     described: dict[str, str] = {}
-    return _HEAD + "".join(_section(names, command, described) for names, command in leaves(group, ()))
+    sections = [_section(names, command, described) for names, command in leaves(group, ())]
+    templates = [_parameters(heading, file) for heading, file in _TEMPLATES.items()]
+    return "".join(
+        [_HEAD, *sections, _past_run_options(), *templates, _document_fields(), _cloudwatch_metrics(), _live_metrics()]
+    )
 
 
 def leaves(command: click.Command, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -48,6 +99,64 @@ def leaves(command: click.Command, names: tuple[str, ...]) -> Iterator[tuple[tup
             yield from leaves(child, (*names, name))
     if names and command.invoke_without_command:
         yield names, command
+
+
+def _past_run_options() -> str:
+    """Generate the section of the options that all commands for past runs have."""
+    options = _options(click.command("any")(source_options(lambda **_: None)))
+    known = {_item(option) for option in _options(click.command("any")(aws_options(lambda **_: None)))}
+    items = [item for option in options if (item := _item(option)) not in known]
+    return "\n".join(["\n## Options for past runs\n", "".join(items)])
+
+
+def _parameters(heading: str, file: str) -> str:
+    """Generate the section of a CloudFormation template: its parameters and outputs."""
+    template = yaml.load((_ROOT / file).read_text(), Loader=_TemplateLoader)  # noqa: S506  a SafeLoader
+    rows = [f"| `{name}` | {_default(one)} | {_meaning(one)} |\n" for name, one in template["Parameters"].items()]
+    outputs = ", ".join(f"`{name}`" for name in template["Outputs"])
+    return (
+        f"\n## {heading}\n\n[{file}](../{file})\n\n| parameter | default | meaning |\n|---|---|---|\n"
+        f"{''.join(rows)}\nOutputs: {outputs}.\n"
+    )
+
+
+def _meaning(parameter: dict[str, Any]) -> str:
+    values = ", ".join(f"`{value}`" for value in parameter.get("AllowedValues", []))
+    description = _escaped(" ".join(parameter.get("Description", "").split()))
+    return f"{description} One of {values}." if values else description
+
+
+def _document_fields() -> str:
+    """Generate the table of the fields of a run's document in the search cluster."""
+    rows = [
+        f"| `{one.name}` | {one.index_type} | {'' if one.record_path is None else f'`{one.record_path}`'} |\n"
+        for one in FIELDS
+    ]
+    return f"{_DOCUMENT_FIELDS}{''.join(rows)}"
+
+
+def _default(parameter: dict[str, Any]) -> str:
+    if "Default" not in parameter:
+        return "required"
+    return f"`{parameter['Default']}`" if parameter["Default"] != "" else ""
+
+
+def _cloudwatch_metrics() -> str:
+    """Generate the table of the metrics for CloudWatch."""
+    rows = [
+        f"| `{name}` | {emf_unit(metric)} | {'yes' if name in DEFAULT_EMF_METRICS else ''} |\n"
+        for name, metric in EMF_METRICS.items()
+    ]
+    return f"{_CLOUDWATCH_METRICS}{''.join(rows)}"
+
+
+def _live_metrics() -> str:
+    """Generate the table of the metrics for Prometheus."""
+    rows = [
+        f"| `{one.full_name}{{{','.join(one.labels)}}}` | {one.help.removesuffix('.')} |\n".replace("{}", "")
+        for one in LIVE_METRICS
+    ]
+    return f"{_LIVE_METRICS}{''.join(rows)}"
 
 
 def _section(names: tuple[str, ...], command: click.Command, described: dict[str, str]) -> str:
@@ -66,7 +175,7 @@ def _section(names: tuple[str, ...], command: click.Command, described: dict[str
     if seen := [option for option in own if option not in new]:
         parts.append(f"{_repeated(seen, described)}\n")
     if reads_runs:
-        parts.append("Also: [options for past runs](past-runs.md).\n")
+        parts.append("Also: [options for past runs](#options-for-past-runs).\n")
     if signs_in:
         parts.append("Also: [search cluster](past-runs.md#sources).\n")
     if calls_aws:
@@ -93,7 +202,7 @@ def _options(command: click.Command) -> list[click.Option]:
 def _without(
     add_options: Callable[[Callable[..., None]], Callable[..., int | None]], options: list[click.Option]
 ) -> tuple[list[click.Option], bool]:
-    """Leave out the options that this decorator adds if all of them are there, and tell whether they are."""
+    """Leave out the options that this decorator adds if all of them are there, and return whether they are."""
     shared = {_item(option) for option in _options(click.command("any")(add_options(lambda **_: None)))}
     if not shared <= {_item(option) for option in options}:
         return options, False

@@ -13,21 +13,17 @@ import random
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import requests
 from msgspec.structs import replace
 
-ROOT: Final = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "lambda")]  # run as a script, which puts only this folder on the path
-
-from forwarder.documents import Document, report_document  # noqa: E402
-from forwarder.notice_documents import notice_document, schedule_notice_document  # noqa: E402
-from forwarder.task_lines import InvalidReport  # noqa: E402
-from profiler.record.activity_model import TimeBreakdown  # noqa: E402
-from profiler.record.metric_catalogue import TIME_PARTS  # noqa: E402
-from profiler.record.notice_model import (  # noqa: E402
+from profiler.forwarder.documents import Document, notice_document, report_document, schedule_notice_document
+from profiler.forwarder.function_settings import ForwarderSettings
+from profiler.forwarder.task_lines import InvalidReport
+from profiler.record.activity_model import TimeBreakdown
+from profiler.record.metric_catalogue import TIME_PARTS
+from profiler.record.notice_model import (
     Notice,
     NoticedSchedule,
     NoticeLine,
@@ -35,7 +31,7 @@ from profiler.record.notice_model import (  # noqa: E402
     ScheduleNoticeLine,
     encode_notice,
 )
-from profiler.record.record_model import (  # noqa: E402
+from profiler.record.record_model import (
     AverageAndMaximum,
     Distribution,
     Interval,
@@ -46,9 +42,9 @@ from profiler.record.record_model import (  # noqa: E402
     SlowdownBounds,
     encode,
 )
-from tools.example_runs import BATCHES, Batch  # noqa: E402
-from tools.fleet import Fleet, draw_profile, families  # noqa: E402
-from tools.fleet_record import RunProfile, checkpoints, report  # noqa: E402
+from tools.example_runs import BATCHES, Batch
+from tools.fleet import Fleet, draw_profile, families
+from tools.fleet_record import RunProfile, checkpoints, report
 
 SEED: Final = 20261121
 _NEURON: Final = Batch(family="embed-texts", hours=(1, 13), minutes=38, vcpu=8, memory_mb=32_768, cpu=0.4, memory=0.5)
@@ -149,13 +145,13 @@ def _neuron(rng: random.Random) -> Neuron:
 
 
 def _documents_of(run: Report, batch: Batch, rng: random.Random, kibana_url: str | None) -> Iterator[Document]:
-    ended = report_document(run, encode(run).decode(), prefix="task", kibana_url=kibana_url)
+    ended = report_document(run, encode(run).decode(), ForwarderSettings(kibana_url=kibana_url))
     assert isinstance(ended, Document)
     yield replace(ended, fields=_with_event(dict(ended.initial_fields), run, rng))
     for number, checkpoint in enumerate(checkpoints(run)):
         record = replace(checkpoint.record, interval=_interval(checkpoint, run, batch, number))
         varied = replace(checkpoint, record=record)
-        document = report_document(varied, encode(varied).decode(), prefix="task", kibana_url=kibana_url)
+        document = report_document(varied, encode(varied).decode(), ForwarderSettings(kibana_url=kibana_url))
         assert isinstance(document, Document)
         yield document
 
@@ -167,7 +163,7 @@ def _notices_of(run: Report, rng: random.Random, kibana_url: str | None) -> Iter
         kind = rng.choice(list(_RUN_NOTICES))
         notice = Notice(kind=kind, message=_RUN_NOTICES[kind], since=record.started_at)
         line = NoticeLine(time=run.time, notice=notice, record=record)
-        found.append(notice_document(line, encode_notice(line).decode(), prefix="task", kibana_url=kibana_url))
+        found.append(notice_document(line, encode_notice(line).decode(), ForwarderSettings(kibana_url=kibana_url)))
     if rng.random() < _NOTICE_SHARE:
         kind, name = rng.choice(list(_SCHEDULE_NOTICES)), record.family or ""
         message = f"{name} was due at {(record.started_at or '')[11:16]} and {_SCHEDULE_NOTICES[kind]}"
@@ -180,7 +176,9 @@ def _notices_of(run: Report, rng: random.Random, kibana_url: str | None) -> Iter
             region=record.region,
             account_id=record.account_id,
         )
-        found.append(schedule_notice_document(due, encode_notice(due).decode(), prefix="task", kibana_url=kibana_url))
+        found.append(
+            schedule_notice_document(due, encode_notice(due).decode(), ForwarderSettings(kibana_url=kibana_url))
+        )
     yield from (document for document in found if isinstance(document, Document))
 
 

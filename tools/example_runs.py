@@ -9,9 +9,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import format_ms
-from profiler.history.history_points import Point
 from profiler.record.record_model import Container, Distribution, Gpu, Metrics, Record, Report
 from profiler.record.run_outcome import Status
+from profiler.runs.step_series import Point
 
 SEED = 20261120
 END = datetime(2026, 11, 20, 6, 0, tzinfo=UTC)

@@ -22,12 +22,12 @@ import requests
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from profiler.core.clock import SystemClock
-from profiler.history.run_database import HistoryStore
+from profiler.forwarder.run_links import kibana_task
 from profiler.record.record_model import encode
+from profiler.runs.history.run_database import HistoryStore
 from tools import example_documents
-from tools.example_runs import runs
+from tools.example_runs import END, runs
 
-from forwarder.run_links import kibana_task  # isort: skip  example_documents puts its folder on the path
 from kibana.saved_objects import object_id  # isort: skip
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "images"
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def take_report(browser: Browser, folder: Path) -> None:
-    """Write the history, and take the page of all runs and that of a run that ran out of memory."""
+    """Write the history, and take the page of all runs and the page of a run that ran out of memory."""
     with tempfile.TemporaryDirectory(prefix="pictures-") as name:
         history = Path(name) / "history.sqlite3"
         killed_task_id = write_history(history)
@@ -121,6 +121,8 @@ def killed_run(cluster: str) -> dict[str, Any]:
 def open_tab(browser: Browser, address: str, *, width: int, height: int) -> Page:
     """Open an address in a tab with the size of the screenshot."""
     tab = browser.new_page(viewport={"width": width, "height": height}, timezone_id="UTC", color_scheme="light")
+    if address.startswith("file:"):
+        tab.clock.set_fixed_time(END)  # the last runs are those of the last night
     tab.goto(address, wait_until="domcontentloaded")
     return tab
 

@@ -9,7 +9,6 @@ The wheel's dependencies come from pip's package index.
 
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -17,12 +16,12 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from profiler.account_setup.forwarder_zip import build_zip, requirements_file
+from profiler.aws_account.setup.forwarder_zip import build_zip, requirements_file
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "dist" / "release"
 CHECKSUMS = "SHA256SUMS"
-# Commands that must start from the installed wheel. The README's first commands are run, too.
+# Commands that must start from the installed wheel.
 COMMANDS = (
     ("--version",),
     ("run", "--", "true"),
@@ -32,7 +31,6 @@ COMMANDS = (
     ("schema",),
 )
 _IMAGE_REQUIREMENTS = tuple(ROOT / "taskdef" / "requirements" / name for name in ("core.txt", "gpu.txt", "stacks.txt"))
-_FIRST_COMMANDS = re.compile(r"^## Install\n.*?^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 class ReleaseError(Exception):
@@ -68,26 +66,12 @@ def build(out: Path) -> Path:
     return wheel
 
 
-def first_commands() -> str:
-    """Return the first shell block of the README."""
-    match = _FIRST_COMMANDS.search((ROOT / "README.md").read_text())
-    if match is None:
-        raise ReleaseError("README.md has no shell commands under 'Install'.")
-    return match[1]
-
-
 def try_wheel(wheel: Path, environment: Path, folder: Path) -> Iterator[str]:
-    """Run the README's first commands, then COMMANDS, in a folder with only the wheel. Yields each when it succeeded.
-
-    The README's commands install the wheel into the environment.
-    """
-    shutil.copy(wheel, folder)
+    """Install the wheel into the environment, and run COMMANDS in an empty folder. Yields each when it succeeded."""
     programs = environment / "bin"
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TASK_PROFILER"))}
     variables |= {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "XDG_DATA_HOME": str(folder / "data")}
-    script = first_commands()
-    run("bash", "-euc", script, folder=folder, environment=variables)
-    yield from script.splitlines()
+    run(str(programs / "pip"), "install", "--quiet", str(wheel), folder=folder, environment=variables)
     for words in COMMANDS:
         run(str(programs / "task-profiler"), *words, folder=folder, environment=variables)
         yield " ".join(("task-profiler", *words))

@@ -1,9 +1,9 @@
-"""MkDocs hook: the pages are written for GitHub, and two of its rules differ from those of MkDocs' Markdown parser.
+"""MkDocs hook: the pages are written for GitHub, and two of its rules differ from MkDocs' Markdown parser.
 
 - Links that leave docs/ become addresses in the repository.
 - The content of a list item is indented by four spaces, and a list begins after an empty line.
 
-``DOCS_REF`` names the branch or tag that the addresses point to. The default is ``main``.
+``DOCS_REF`` is the branch or tag that the addresses point to. The default is ``main``.
 """
 
 import os

@@ -2,8 +2,8 @@
 
     python -m tools.wheel_hashes
 
-The files are those of the forwarder's zip (lambda/requirements.txt) and of the monitor's image (taskdef/requirements).
-Edit the versions there by hand, then run this tool. It downloads the wheels for all platforms and writes their hashes.
+The files are for the forwarder's zip (lambda/requirements.txt) and the monitor's image (taskdef/requirements). Edit the
+versions there by hand, then run this tool. It downloads the wheels for all platforms and writes their hashes.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from profiler.account_setup.forwarder_zip import (
+from profiler.aws_account.setup.forwarder_zip import (
     PROCESSORS,
     PURE_WHEEL_OPTIONS,
     PYTHONS,

@@ -1,11 +1,11 @@
 """Measure the HTML report: time of the command, size of the file, and time to the first heatmap in Chromium.
 
-The first heatmap is the morning screen. Its time is that from opening the page until a frame with its cells is painted;
-the Task Resource Usage heatmap's is measured in the same way. The start of Chromium does not count.
+The heatmap is the morning screen. Its time is that from opening the page until a frame with its cells is painted. The
+start of Chromium does not count.
 
-    python -m benchmarks.html_report [--json FILE]
+    python -m benchmarks.report_page [--json FILE]
 
-The runs are those of ECS tasks: each has a time series of 60 steps. Requires Debian's chromium; the environment
+The runs are like runs of ECS tasks: each has a time series of 60 steps. Requires Debian's chromium; the environment
 variable CHROMIUM names another executable.
 """
 
@@ -22,9 +22,9 @@ from msgspec.structs import replace
 from playwright.sync_api import Browser, sync_playwright
 
 from benchmarks.figures import BenchmarkResult, Figure, print_and_save
-from profiler.history.history_points import Point
 from profiler.record.record_model import Report, Series, TaskSize, encode
 from profiler.record.units import MIB
+from profiler.runs.step_series import Point
 from tools.example_runs import runs
 
 _CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
@@ -32,7 +32,7 @@ _CHROMIUM_OPTIONS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disab
 _SERIES_STEPS = 60
 _MAX_MB = 8
 _MS_PER_SECOND = 1000
-_MARKS = ("first-heatmap", "usage-heatmap", "ready")
+_MARKS = ("first-heatmap", "ready")
 # The fastest counts: the first one also starts the browser's processes.
 _OPENINGS = 3
 # Number of runs, and the longest time to the first heatmap in seconds.
@@ -91,10 +91,9 @@ def measure(folder: Path, count: int, max_seconds: float) -> Iterator[Figure]:
     yield Figure(name=f"{count} runs: size", value=page.stat().st_size / 1e6, unit="MB", digits=1, at_most=_MAX_MB)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=str(_CHROMIUM), args=list(_CHROMIUM_OPTIONS))
-        first, usage, ready = min(_seconds_to_draw(browser, page) for _ in range(_OPENINGS))
+        first, ready = min(_seconds_to_draw(browser, page) for _ in range(_OPENINGS))
         browser.close()
     yield Figure(name=f"{count} runs: first heatmap", value=first, unit="s", at_most=max_seconds)
-    yield Figure(name=f"{count} runs: Task Resource Usage", value=usage, unit="s")
     yield Figure(name=f"{count} runs: everything drawn", value=ready, unit="s")
 
 
