@@ -25,6 +25,8 @@ from profiler.record.units import CPU_SECONDS_DIGITS
 
 # The first of these kinds that any thread shows counts. A thread that waits for other threads is the weaker evidence.
 _KINDS = ("disk", "network", "sleep", "pipe", "lock", "child", "other")
+# They show nothing in a partial sample: another thread may have shown more.
+_WEAK_KINDS = ("lock", "child", "other")
 _SEEN_WITHOUT_PRIVILEGE = ("disk", "other")
 _OTHER = "other"
 # A sample covers up to this many intervals before it, and this time in any case. The rest is a gap: a pause that
@@ -65,6 +67,10 @@ class _Shown(Struct, frozen=True, gc=False):
     targets: tuple[tuple[str | None, int], ...] = ()
     is_hidden: bool = False
 
+    def is_like(self, other: "_Shown") -> bool:
+        """Whether both show the same wait; the number of threads may differ."""
+        return self.kind == other.kind and dict(self.targets).keys() == dict(other.targets).keys()
+
     def divide(self, time_ns: int) -> Iterator[tuple[Wait, int]]:
         """Divide the time among the threads."""
         threads = sum(count for _, count in self.targets)
@@ -74,20 +80,23 @@ class _Shown(Struct, frozen=True, gc=False):
 class _Step:
     """A step of the run, until its division is final.
 
-    ``covered_ns`` is the part that the sample at its end covers. ``longest_ns`` is the longest wait of a thread for a
-    CPU, ``brief_ns`` the wait of a thread that began in the step.
+    ``covered_ns`` is the part that the sample at its end covers, ``unknown_ns`` the part of which it shows nothing.
+    ``longest_ns`` is the longest wait of a thread for a CPU, ``brief_ns`` the wait of a thread that began in the step.
     """
 
-    __slots__ = ("brief_ns", "covered_ns", "end_ns", "longest_ns", "run_ns", "shown", "start_ns")
+    __slots__ = ("brief_ns", "covered_ns", "end_ns", "longest_ns", "run_ns", "shown", "start_ns", "unknown_ns")
 
-    def __init__(self, start_ns: int, end_ns: int, run_ns: int, shown: _Shown | None, covered_ns: int) -> None:
+    def __init__(self, start_ns: int, end_ns: int, run_ns: int, sample: ThreadSample, covered_ns: int) -> None:
         self.start_ns = start_ns
         self.end_ns = end_ns
         self.run_ns = run_ns
         self.longest_ns = 0
         self.brief_ns = 0
-        self.shown = shown
+        self.shown = _shown_by(sample)
         self.covered_ns = covered_ns
+        self.unknown_ns = self.length_ns - covered_ns
+        if self.shown is not None and sample.is_partial and self.shown.kind in _WEAK_KINDS:
+            self.shown, self.unknown_ns = None, self.length_ns
 
     @property
     def length_ns(self) -> int:
@@ -307,7 +316,7 @@ class TimeAccount:
         if start_ns is None:
             return None
         covered_ns = min(read_ns - start_ns, self._max_covered_ns)
-        step = _Step(start_ns, read_ns, run_ns, _shown_by(sample), covered_ns)
+        step = _Step(start_ns, read_ns, run_ns, sample, covered_ns)
         self._steps.append(step)
         self._add_waits(step, growth, series)
         if step.shown is not None:
@@ -399,17 +408,19 @@ def _settle(
 ) -> tuple[int, _Shown] | None:
     """Add ``part_ns`` of a step to the sums; returns the last sample that shows a blocked thread.
 
-    The blocked time of a gap belongs to what its two ends show, if that is the same; else it is ``other``.
+    Blocked time of which no sample shows anything belongs to what the samples around it show, if that is the same; else
+    it is ``other``.
     """
     last = before if step.shown is None else (step.end_ns, step.shown)
     if not part_ns:  # as the idle part of each step without a GPU
         return last
     blocked_ns = parts.add(step, part_ns)
     shown = step.shown or _nearest((step.start_ns + step.end_ns) // 2, before, after)
-    if step.covered_ns < step.length_ns and (before is None or before[1] != shown):
-        gap_ns = blocked_ns * (step.length_ns - step.covered_ns) // step.length_ns
-        parts.add_blocked(gap_ns, _Shown(_OTHER))
-        blocked_ns -= gap_ns
+    end = step.shown or (None if after is None else after[1])
+    if step.unknown_ns and (before is None or (end is not None and not before[1].is_like(end))):
+        unknown_ns = blocked_ns * step.unknown_ns // step.length_ns
+        parts.add_blocked(unknown_ns, _Shown(_OTHER))
+        blocked_ns -= unknown_ns
     if shown is None:
         parts.undecided_ns += blocked_ns
     else:

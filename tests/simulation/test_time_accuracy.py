@@ -151,7 +151,7 @@ def problems(seen: Observation, *, sees_calls: bool) -> list[str]:
     if max(map(abs, differences.values())) > _MAX_POINTS:
         found.append(f"differences of the parts in points: {differences}")
     known = [phase for phase in seen.phases if phase.pressure_seconds is not None]
-    if known:
+    if known and not seen.throttled_seconds:  # the pressure lacks time for which a limit throttles
         pressure = 100 * sum(phase.pressure_seconds or 0 for phase in known) / sum(phase.seconds for phase in known)
         if said["waitingForCpu"] > pressure + _MAX_POINTS:
             found.append(f"{said['waitingForCpu']:.1f} % wait for a CPU, where the kernel saw {pressure:.1f} %")

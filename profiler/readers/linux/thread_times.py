@@ -63,12 +63,14 @@ class ThreadSample(Struct, frozen=True, kw_only=True):
             missing, because no thread can have been blocked for long, or because there are too many.
         has_refused: Whether the system calls of a process are not readable.
         sees_calls: Whether any system call was readable so far.
+        is_partial: Whether threads whose system call is readable are missing: they were running, or there are too many.
     """
 
     growth: Sequence[ThreadGrowth] | None = ()
     waits: Mapping[Wait, int] = {}
     has_refused: bool = False
     sees_calls: bool = False
+    is_partial: bool = False
 
 
 class _Moment(Struct, frozen=True, gc=False):
@@ -150,11 +152,12 @@ class _Process:
         still_at: The last reading at which all threads were known.
         left: The threads that are still to be read until all are known again.
         has_run: Whether it was on a CPU since the first of its threads was read.
+        is_running: Whether one of its threads was not blocked when it was asked.
         seen: The threads whose ``waits`` count.
         is_refused: Whether its system calls are not readable.
     """
 
-    __slots__ = ("has_run", "is_refused", "left", "reading", "seen", "still_at", "threads", "waits")
+    __slots__ = ("has_run", "is_refused", "is_running", "left", "reading", "seen", "still_at", "threads", "waits")
 
     def __init__(self, reading: ProcessReading, still_at: _Moment) -> None:
         self.reading = reading
@@ -164,6 +167,7 @@ class _Process:
         self.seen: Collection[_Thread] = ()
         self.waits: Mapping[Wait, int] = {}
         self.has_run = False
+        self.is_running = False
         self.is_refused = False
 
 
@@ -254,11 +258,17 @@ class ThreadReader:
         self._processes = {}
 
     def _sample(self, growth: Sequence[ThreadGrowth], waits: Mapping[Wait, int]) -> ThreadSample:
+        unread = self._changed.keys() | self._stale.keys()
         return ThreadSample(
             growth=growth if self._is_counting else None,
             waits=waits,
             has_refused=self._has_refused and any(process.is_refused for process in self._processes.values()),
             sees_calls=self._sees_calls,
+            is_partial=self._sees_calls
+            and any(
+                not process.is_refused and (process.is_running or pid in unread)
+                for pid, process in self._processes.items()
+            ),
         )
 
     def _follow(self, processes: Collection[ProcessReading], last: _Moment) -> None:
@@ -382,7 +392,7 @@ class ThreadReader:
         left = _MAX_ASKED
         for pid, process in tuple(self._stale.items()):
             waits: dict[Wait, int] = {}
-            is_open = False
+            is_open = process.is_running = False
             for thread in process.seen:
                 if thread.is_stale or thread.is_postponed:
                     if left and budget.allows():
@@ -390,7 +400,11 @@ class ThreadReader:
                         left -= not process.is_refused  # reading a state costs little
                     is_open = is_open or thread.is_stale or thread.is_postponed
                 wait = thread.wait
-                if wait is not None and not thread.is_stale:
+                if thread.is_stale:
+                    continue
+                if wait is None:
+                    process.is_running = True
+                else:
                     waits[wait] = waits.get(wait, 0) + 1
             process.waits = waits
             if not is_open:

@@ -191,6 +191,18 @@ def test_a_step_without_a_blocked_thread_takes_the_nearest_kind() -> None:
     assert run.parts == {"on_cpu": 30.0, "sleep": 40.0, "lock": 30.0}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_that_wait_for_other_threads_show_nothing_if_not_all_were_asked(kind: str) -> None:
+    is_weak, sleeping = kind in ("lock", "child", "other"), [Wait("sleep")] * 2400
+    run = Run().step(*sleeping).step(Wait(kind), is_partial=True).step(*sleeping[:-1]).step(Wait("pipe"))
+    assert run.parts == Counter({"sleep": 50.0, "pipe": 25.0}) + Counter({"sleep" if is_weak else kind: 25.0})
+    run = Run().step(Wait("lock"))
+    run.step(Wait(kind), is_partial=True).step(Wait(kind), is_partial=True).step(Wait("pipe"))
+    assert run.parts == Counter({"lock": 25.0, "pipe": 25.0}) + Counter({"other" if is_weak else kind: 50.0})
+    assert run.breakdown.covered_percent == 100.0
+    assert Run().step(Wait(kind), is_partial=True).parts == {"other" if is_weak else kind: 100.0}
+
+
 def test_before_the_first_kind_the_next_one_counts_however_late_it_is() -> None:
     run = Run()
     for _ in range(200):
@@ -395,15 +407,17 @@ STEPS = st.tuples(
     st.lists(st.floats(0, 5), max_size=3),
     st.floats(0.001, 4),
     st.booleans(),
+    st.booleans(),
 )
 
 
 @given(steps=st.lists(STEPS, min_size=1, max_size=100), sees_calls=st.booleans(), asks_between=st.booleans())
 def test_any_run_is_divided_completely(*, steps: list[Any], sees_calls: bool, asks_between: bool) -> None:
     run, again = Run(points=5), Run(points=5)
-    for waits, used, waited, length, refused in steps:
+    for waits, used, waited, length, refused, partial in steps:
+        sample = {"has_refused": refused, "sees_calls": sees_calls, "is_partial": partial}
         for each in (run, again):
-            each.step(*waits, run=used, wait=waited, length=length, has_refused=refused, sees_calls=sees_calls)
+            each.step(*waits, run=used, wait=waited, length=length, **sample)
         if asks_between:
             again.record()
     made = run.breakdown

@@ -102,9 +102,12 @@ def test_threads_that_begin_and_end(machine: FakeMachine) -> None:
 
 def test_a_thread_on_a_cpu_waits_for_nothing(machine: FakeMachine) -> None:
     machine.thread(7, call="running\n", state="R")
-    sample = machine.read(process(state="R"))
-    assert not sample.waits
-    assert sample.sees_calls
+    machine.thread(7, 8, call=LOCKED)
+    sample = machine.read(process(state="R", threads=2))
+    assert sample.waits == {Wait("lock"): 1}
+    assert (sample.sees_calls, sample.is_partial) == (True, True)
+    machine.thread(7, run=2)
+    assert not machine.read(process(cpu=2, threads=2), at=3).is_partial
 
 
 def test_nobody_is_asked_in_a_step_without_blocked_time(machine: FakeMachine) -> None:
@@ -214,7 +217,12 @@ def test_many_threads_are_asked_in_turn(machine: FakeMachine) -> None:
     for tid in range(7, 107):
         machine.thread(7, tid)
     reading = process(threads=100)
-    assert [sum(machine.read(reading, at=at).waits.values()) for at in (1, 2, 3)] == [64, 100, 100]
+    samples = [machine.read(reading, at=at) for at in (1, 2, 3)]
+    assert [(sum(sample.waits.values()), sample.is_partial) for sample in samples] == [
+        (64, True),
+        (100, False),
+        (100, False),
+    ]
 
 
 def test_without_system_calls_processes_with_several_threads_take_turns(tmp_path: Path) -> None:
@@ -226,6 +234,7 @@ def test_without_system_calls_processes_with_several_threads_take_turns(tmp_path
                 machine.thread(pid, tid, run=0.01 * at)
         sample = machine.read(*(process(pid, cpu=at, threads=4) for pid in (10, 20, 30)), at=at)
         assert sample.waits == {Wait("other"): 12}
+        assert not sample.is_partial
         assert sample.growth is not None
         steps.append([grown.steps for grown in sample.growth])
     assert {len(counts) for counts in steps[1:]} == {4}
@@ -272,8 +281,9 @@ def test_a_sample_has_only_what_was_read_of_the_threads_that_may_have_run(machin
     assert machine.read(process(threads=80)).waits[Wait("disk")] > 1
     for tid in range(7, 87):
         machine.thread(7, tid, run=1.001)
-    for at in range(2, 30):
-        assert machine.read(process(cpu=at, threads=80), at=at).waits.keys() == {Wait("sleep")}
+    samples = [machine.read(process(cpu=at, threads=80), at=at) for at in range(2, 30)]
+    assert all(sample.waits.keys() == {Wait("sleep")} for sample in samples)
+    assert any(sample.is_partial for sample in samples)
 
 
 def test_expensive_readings_pause_but_a_required_one_is_made(machine: FakeMachine) -> None:
