@@ -136,7 +136,7 @@ def right_samples(phases: Sequence[PhaseTruth], started_ns: int, line: StacksLin
             frames = stack.removesuffix(WAITING_SUFFIX).split(";")
             own = [frame.removesuffix(_PROGRAM_FILE) for frame in frames if frame.endswith(_PROGRAM_FILE)]
             everything += count
-            right += count * bool(own and own[-1] in expected)
+            right += count * bool(own and own[-1].rpartition(".")[2] in expected)  # qualified since Python 3.11
     return right, everything
 
 
