@@ -10,13 +10,11 @@ from hypothesis import strategies as st
 
 from profiler.aggregation.container_usage import ContainerUsage
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.linux.host import Host
 from tests.fakes import START_NS, seconds
 from tests.values import present
 
 VCPU = 4
 MIB = 2**20
-HOST = Host(vcpu=VCPU, memory_bytes=2**34)
 
 
 class Attempt(NamedTuple):
@@ -78,7 +76,7 @@ def runs(draw: st.DrawFn) -> Run:
         at += lasts + draw(st.integers(0, 3))
     moments = st.integers(5 * period, attempts[-1].end)
     holes = draw(st.lists(moments, max_size=2))
-    steps = draw(st.lists(st.tuples(moments, st.integers(-600, 600).filter(lambda step: abs(step) >= 5)), max_size=2))
+    steps = draw(st.lists(st.tuples(moments, st.sampled_from([-3600, -100, 100, 3600])), max_size=1))
     has_new_ids = draw(st.booleans())
     return Run(
         attempts=tuple(attempts),
@@ -92,7 +90,7 @@ def runs(draw: st.DrawFn) -> Run:
 
 
 def measured(run: Run) -> ContainerUsage:
-    usage = ContainerUsage(seconds(1), 2000, HOST)
+    usage = ContainerUsage(seconds(1), 2000)
     for taken, arrives, number in run.readings():
         attempt = run.attempts[number]
         # A new container is known by its metadata; a restart in place is noticed later.
@@ -109,7 +107,6 @@ def measured(run: Run) -> ContainerUsage:
             received_ns=seconds(arrives),
             started_ns=START_NS,
             attempt_started_ns=START_NS + seconds(known.start + run.shift(known.start)),
-            wall_shifts_ns=[seconds(run.shift(moment)) for moment, _ in sorted(run.clock_steps) if moment <= arrives],
         )
     return usage
 
@@ -125,7 +122,6 @@ def test_the_cpu_time_is_the_sum_over_all_attempts_within_a_step(run: Run) -> No
         unseen += (attempt.end - last) * attempt.vcpu
     longest_step = max((later[0] - earlier[0] for earlier, later in itertools.pairwise(seen)), default=0)
     assert usage.cpu_seconds >= run.cpu_seconds - unseen - VCPU * longest_step - 1e-6
-    assert usage.impossible == 0
 
 
 @given(runs())

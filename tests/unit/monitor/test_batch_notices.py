@@ -122,8 +122,8 @@ def test_a_batch_without_block_counters_has_done_no_io_where_others_have_them(
 
     def stats_at(at: float) -> StatsReading:
         reading = world.usual_stats(at)
-        own = replace(reading.samples["m"], block_read_bytes=others_read)
-        return replace(reading, samples={**reading.samples, "m": own})
+        own = replace(reading["m"], block_read_bytes=others_read)
+        return {**reading, "m": own}
 
     world.stats_at = stats_at
     assert kinds(world) == expected
@@ -160,7 +160,7 @@ def test_each_of_several_batches_has_its_own_notices() -> None:
     def stats_at(at: float) -> StatsReading:
         reading = world.usual_stats(at)
         busy = sample(START_NS + seconds(at), at * 0.5, 10 * MIB)
-        return replace(reading, samples={**reading.samples, "s": busy})
+        return {**reading, "s": busy}
 
     world.stats_at = stats_at
     world.stop.at_seconds = 180.5

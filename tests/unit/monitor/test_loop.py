@@ -177,11 +177,9 @@ class World:
 
     def usual_stats(self, at: float) -> StatsReading:
         samples = {"m": sample(START_NS + seconds(at), at * 0.001, 30 * MIB)}
-        without = {"b"}
         if at > 0 and (self.batch_ends is None or at < self.batch_ends):
             samples["b"] = self.batch_sample(at)
-            without = set()
-        return StatsReading(samples=samples, without_stats=frozenset(without), refused={})
+        return samples
 
     def batch_sample(self, at: float) -> ContainerSample:
         return sample(START_NS + seconds(at), at * 0.5, self.memory_mib(at) * MIB)
@@ -471,9 +469,7 @@ def test_a_batch_that_ends_after_another_essential_container_was_stopped(exit_co
 def test_a_stop_that_shows_when_the_batchs_stats_vanish() -> None:
     """The task is read at once then: the agent may list the batch as running for a moment."""
     world = World(batch_ends=34.4)
-    world.stats_at = lambda at: (
-        world.usual_stats(at) if at < 33 else replace(world.usual_stats(at), samples={}, without_stats=frozenset("b"))
-    )
+    world.stats_at = lambda at: world.usual_stats(at) if at < 33 else {}
     stopping_from(world, 32.5)
     record = world.run().report()
     assert (record["status"], record["exitCode"]) == ("stopped", 0)
@@ -540,9 +536,7 @@ def test_a_batch_that_vanishes_counts_as_lost_after_three_reads() -> None:
     world.task_at = lambda at: (
         world.usual_task(at) if is_listed(at) else replace(world.usual_task(at), containers=(OWN,))
     )
-    world.stats_at = lambda at: (
-        world.usual_stats(at) if is_listed(at) else StatsReading(samples={}, without_stats=frozenset(), refused={})
-    )
+    world.stats_at = lambda at: world.usual_stats(at) if is_listed(at) else {}
     record = world.run().report()
     assert world.clock.now_ns == seconds(22)
     assert record["status"] == "unknown"
@@ -666,7 +660,7 @@ def test_a_batch_that_was_over_before_it_could_be_listed_is_reported() -> None:
     """An endpoint of version 3 may list running containers only."""
     world = World(container="batch", log_group="/ecs/jobs", log_stream="s")
     world.task_at = lambda at: replace(world.usual_task(at), known_status="RUNNING", containers=(OWN,))
-    world.stats_at = lambda _at: StatsReading(samples={}, without_stats=frozenset(), refused={})
+    world.stats_at = lambda _at: {}
     record = world.run().report()
     assert world.clock.now_ns == seconds(2)
     assert (record["container"], record["status"], record["family"]) == ({"name": "batch"}, "unknown", "etl")
@@ -704,9 +698,7 @@ def test_a_batch_that_is_listed_late_leaves_no_complaint_in_the_record(container
 def test_a_batch_that_is_no_longer_listed_is_not_an_error_of_the_settings(container: str | None) -> None:
     world = World(container=container)
     world.task_at = lambda at: world.usual_task(at) if at < 20 else replace(world.usual_task(at), containers=(OWN,))
-    world.stats_at = lambda at: (
-        world.usual_stats(at) if at < 20 else StatsReading(samples={}, without_stats=frozenset(), refused={})
-    )
+    world.stats_at = lambda at: world.usual_stats(at) if at < 20 else {}
     assert world.run().report()["monitor"]["warnings"] == []
     assert world.log.events("error") == []
 
@@ -726,9 +718,7 @@ def test_a_batch_that_starts_after_the_monitor() -> None:
         return world.usual_task(at) if at >= 5 else replace(world.usual_task(at), containers=(pulled, OWN))
 
     world.task_at = task_at
-    world.stats_at = lambda at: (
-        world.usual_stats(at) if at >= 6 else StatsReading(samples={}, without_stats=frozenset("b"), refused={})
-    )
+    world.stats_at = lambda at: world.usual_stats(at) if at >= 6 else {}
     record = world.run().report()
     assert (record["status"], record["sampling"]["samples"]) == ("success", 25)
     assert record["metrics"]["cpuSeconds"] == 15.0
@@ -742,21 +732,6 @@ def test_a_restarted_monitor_goes_on_from_the_counters_and_says_so() -> None:
     assert record["monitor"]["restarts"] == 2
     assert record["metrics"]["cpuSeconds"] == 65.0
     assert record["metrics"]["vcpuUsed"]["avg"] == 0.5
-
-
-def test_refused_entries_are_counted_and_cost_nothing_else() -> None:
-    world = World(batch_ends=10.5)
-
-    def stats_at(at: float) -> StatsReading:
-        usual = world.usual_stats(at)
-        samples = {key: value for key, value in usual.samples.items() if key != "m"}
-        return StatsReading(samples=samples, without_stats=frozenset(), refused={"m": "Expected `object`, got `str`"})
-
-    world.stats_at = stats_at
-    record = world.run().report()
-    assert record["sampling"]["samples"] == 10
-    assert record["sampling"]["failures"] > 0
-    assert len(world.log.events("warning")) == 1
 
 
 def test_collectors_take_a_final_reading_before_the_report_and_stop_after_it() -> None:
@@ -881,9 +856,7 @@ def test_who_completes_a_checkpoint_sees_its_interval() -> None:
     assert report.interval is None
 
 
-@pytest.mark.parametrize(
-    ("jump", "direction"), [(7, "forward"), (300, "forward"), (3600, "forward"), (-8, "back"), (-3600, "back")]
-)
+@pytest.mark.parametrize(("jump", "direction"), [(40, "forward"), (3600, "forward"), (-40, "back"), (-3600, "back")])
 def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direction: str) -> None:
     """The stamps of the container runtime jump with the clock; by how much is known."""
     world = World(batch_ends=40.0)
@@ -895,8 +868,7 @@ def test_a_wall_clock_that_is_set_changes_no_number_and_is_said(jump: int, direc
     def stats_at(at: float) -> StatsReading:
         world.clock.wall_offset_ns = START_NS + jump_at(at)
         usual = world.usual_stats(at)
-        moved = {key: replace(taken, read_ns=taken.read_ns + jump_at(at)) for key, taken in usual.samples.items()}
-        return StatsReading(samples=moved, without_stats=usual.without_stats, refused={})
+        return {key: replace(taken, read_ns=taken.read_ns + jump_at(at)) for key, taken in usual.items()}
 
     def task_at(at: float) -> TaskMetadata:
         task = world.usual_task(at)
@@ -978,12 +950,12 @@ def test_a_batch_that_gets_a_new_id_is_counted_on_and_that_is_said(*, stale: boo
 
     def stats_at(at: float) -> StatsReading:
         usual = world.usual_stats(at)
-        if at <= changed or "b" not in usual.samples:
+        if at <= changed or "b" not in usual:
             return usual
-        samples = {"m": usual.samples["m"], "b2": sample(START_NS + seconds(at), (at - changed) * 0.5, 200 * MIB)}
+        samples = {"m": usual["m"], "b2": sample(START_NS + seconds(at), (at - changed) * 0.5, 200 * MIB)}
         if stale:
             samples["b"] = world.batch_sample(changed)
-        return StatsReading(samples=samples, without_stats=frozenset(), refused={})
+        return samples
 
     world.task_at, world.stats_at = task_at, stats_at
     record = world.run().report()
@@ -1019,10 +991,10 @@ def test_a_batch_that_is_restarted_in_place_is_one_run(*, are_counters_reset: bo
 
     def stats_at(at: float) -> StatsReading:
         usual = world.usual_stats(at)
-        if not are_counters_reset or at < restarted or "b" not in usual.samples:
+        if not are_counters_reset or at < restarted or "b" not in usual:
             return usual
-        anew = replace(usual.samples["b"], cpu_ns=seconds((at - restarted) * 0.5))
-        return replace(usual, samples={**usual.samples, "b": anew})
+        anew = replace(usual["b"], cpu_ns=seconds((at - restarted) * 0.5))
+        return {**usual, "b": anew}
 
     world.task_at, world.stats_at = task_at, stats_at
     record = world.run().report()
@@ -1034,27 +1006,6 @@ def test_a_batch_that_is_restarted_in_place_is_one_run(*, are_counters_reset: bo
     assert record["container"]["restarts"] == 1
     (warning,) = record["monitor"]["warnings"]
     assert "restarted the container once" in warning
-
-
-def test_impossible_values_are_absent_with_one_warning() -> None:
-    world = World(batch_ends=40.5)
-
-    def stats_at(at: float) -> StatsReading:
-        usual = world.usual_stats(at)
-        if at not in (6, 20, 21):
-            return usual
-        wrong = {6: {"cpu_ns": seconds(24_282)}, 20: {"memory_used_bytes": 10**15}, 21: {"cpu_ns": seconds(24_282)}}
-        broken = replace(usual.samples["b"], **wrong[int(at)])
-        return replace(usual, samples={**usual.samples, "b": broken})
-
-    world.stats_at = stats_at
-    record = world.run().report()
-    metrics = record["metrics"]
-    assert (metrics["cpuSeconds"], metrics["vcpuUsed"]["max"], metrics["maxMemoryUsedMB"]) == (20.0, 0.5, 100)
-    assert set(record["series"]["vcpuUsed"]) == {0.5}
-    assert record["series"]["memoryUsedMB"].count(None) == 1
-    (warning,) = record["monitor"]["warnings"]
-    assert "3 values of CPU time or memory that cannot be right on this machine (4 CPUs, 16384 MB)" in warning
 
 
 def test_an_endpoint_that_answers_slowly_for_a_minute_costs_samples_and_nothing_else() -> None:
@@ -1079,18 +1030,6 @@ def test_an_endpoint_that_answers_slowly_for_a_minute_costs_samples_and_nothing_
     assert sampling["longestGapMs"] == 33_500
     assert sampling["samples"] + sampling["failures"] + sampling["missedTicks"] == 200
     assert [level for level, _, _ in world.log.lines] == ["warning", "info"]
-
-
-def test_a_value_that_is_left_out_is_logged_once_with_its_reason() -> None:
-    world = World(batch_ends=30.5)
-    world.task_at = lambda at: replace(world.usual_task(at), problems=("Limits.Memory is 9e+18 MiB",))
-    world.stats_at = lambda at: replace(world.usual_stats(at), problems=("pids_stats.current is not a count",))
-    world.run()
-    problems = [(event, fields["reason"]) for level, event, fields in world.log.lines if level == "warning"]
-    assert problems == [
-        ("A value of /task/stats cannot be right and is left out", "pids_stats.current is not a count"),
-        ("A value of /task cannot be right and is left out", "Limits.Memory is 9e+18 MiB"),
-    ]
 
 
 def test_the_report_has_the_series_and_checkpoints_have_none() -> None:
@@ -1120,8 +1059,7 @@ def test_saturation_and_slowdown_are_those_of_all_containers_of_the_task() -> No
 
     def stats_at(at: float) -> StatsReading:
         proxy = sample(START_NS + seconds(at), 0.46 * min(at, 8), MIB, pids=3)
-        samples = {**world.usual_stats(at).samples, "p": proxy}
-        return StatsReading(samples=samples, without_stats=frozenset(), refused={})
+        return {**world.usual_stats(at), "p": proxy}
 
     world.settings = replace(world.settings, container="batch")
     world.stats_at = stats_at

@@ -131,19 +131,6 @@ def test_a_share_or_limit_of_a_container_that_is_not_set_is_absent(
     assert (container.vcpu_share, container.memory_limit_bytes) == (vcpu, memory)
 
 
-@pytest.mark.parametrize("impossible", [9e18, 2**63 - 1, 1e30, 2**40])
-def test_an_impossible_memory_limit_is_absent_with_a_reason(impossible: float) -> None:
-    batch = {**BATCH, "Limits": {"CPU": 2, "Memory": impossible}}
-    decoded = task({**FARGATE_V4, "Limits": {"CPU": 0.25, "Memory": impossible}, "Containers": [batch]})
-    assert (decoded.vcpu_limit, decoded.memory_limit_bytes) == (0.25, None)
-    assert decoded.containers[0].memory_limit_bytes is None
-    assert set(decoded.problems) == {
-        f"Limits.Memory is {impossible:g} MiB, which no machine has",
-        f"Limits.Memory of container batch is {impossible:g} MiB, which no machine has",
-    }
-    assert task(FARGATE_V4).problems == ()
-
-
 def test_a_malformed_response_has_the_position_in_its_reason() -> None:
     for decoded, what in ((decode_task(b'{"Family": }'), "/task"), (decode_container(b'{"Family": }'), "the endpoint")):
         assert isinstance(decoded, Unavailable)
