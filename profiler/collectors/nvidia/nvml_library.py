@@ -42,6 +42,7 @@ class Nvml(Protocol):
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED: int
     NVML_VOLATILE_ECC: int
     nvmlEventTypeXidCriticalError: int  # noqa: N815  as above
+    c_nvmlGpmMetricsGet_t: Callable[[], Any]  # noqa: N815  as above
 
 
 def load_binding(import_name: Callable[[str], Any] = import_module) -> Nvml | Unavailable:

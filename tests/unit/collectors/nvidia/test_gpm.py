@@ -139,13 +139,6 @@ def test_a_device_that_is_older_gives_no_values_and_no_warning_beside_a_new_one(
     assert machine.nvml.live_samples == 2
 
 
-def test_an_old_binding_gives_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine()
-    monkeypatch.delattr(machine.nvml.binding, "c_nvmlGpmMetricsGet_t")
-    machine.sample()
-    assert gpm_values(machine.sample()) == {}
-
-
 @pytest.mark.parametrize("function", GPM_FUNCTIONS)
 def test_a_refusal_is_one_warning_for_all_gpus(function: str) -> None:
     machine = Machine("GPU-0", "GPU-1")

@@ -163,9 +163,8 @@ def test_uuids_without_a_gpu_are_reported() -> None:
 @pytest.mark.parametrize(
     ("value", "uuids"),
     [
-        ("GPU-p", ["GPU-p1"]),
         ("0", ["GPU-p1"]),
-        ("GPU-q,GPU-p1", ["GPU-p1", "GPU-q1"]),
+        ("GPU-q1,GPU-p1", ["GPU-p1", "GPU-q1"]),
     ],
 )
 def test_the_batchs_gpus_are_found_however_they_are_spelled(value: str, uuids: list[str]) -> None:

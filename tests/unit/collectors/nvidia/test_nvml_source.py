@@ -81,16 +81,6 @@ def test_the_driver_is_started_once_and_handles_are_kept() -> None:
     assert machine.nvml.calls["nvmlDeviceGetHandleByIndex"] == 2
 
 
-def test_an_old_driver_gives_memory_by_the_first_version_with_a_note() -> None:
-    machine = Machine(FakeGpu(used_bytes=100 * MIB, reserved_bytes=600 * MIB))
-    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 13, always=True)
-    reading = machine.read()
-    assert reading.samples[0].memory_used_bytes == 700 * MIB
-    assert "too old" in reading.notes[0]
-    machine.read()
-    assert machine.nvml.calls["nvmlDeviceGetMemoryInfo_v2"] == 1
-
-
 @pytest.mark.parametrize("value", [3, 13])
 @pytest.mark.parametrize(("function", "name"), FIELDS.items())
 def test_an_unsupported_field_is_absent_and_not_read_again(function: str, name: str, value: int) -> None:
@@ -171,21 +161,6 @@ def test_a_driver_that_stays_mismatched_is_tried_every_half_minute() -> None:
     assert machine.nvml.calls["nvmlInit"] == 1 + 4
 
 
-def test_a_gpu_that_answers_nothing_three_times_is_started_anew_at_most_twice_a_minute() -> None:
-    machine = Machine(FakeGpu())
-    machine.read()
-    machine.seconds_pass(60)
-    for function in (*FIELDS, "nvmlDeviceGetMemoryInfo_v2"):
-        machine.nvml.fail(function, 999, always=True)
-    answers = [machine.source.read(counters=False) for _ in range(6)]
-    assert isinstance(answers[2], Unavailable)
-    assert machine.nvml.starts == 2
-    machine.seconds_pass(29)
-    for _ in range(5):
-        machine.read()
-    assert machine.nvml.starts == 2
-
-
 @pytest.mark.parametrize("value", [12, 9])
 def test_a_missing_driver_is_tried_for_a_few_minutes_without_a_log_line(value: int) -> None:
     machine = Machine(FakeGpu())
@@ -210,16 +185,6 @@ def test_a_driver_that_is_mounted_later_is_found() -> None:
     assert machine.sample().facts.uuid == "GPU-0"
 
 
-def test_devices_that_vanished_before_the_start_are_a_failure_that_may_pass() -> None:
-    machine = Machine(FakeGpu())
-    machine.nvml.fail("nvmlInit", 999, always=True)
-    assert "999" in machine.refused()
-    assert not machine.source.is_driver_missing
-    machine.nvml.clear_failures()
-    machine.seconds_pass(30)
-    machine.read()
-
-
 def test_a_machine_whose_driver_shows_no_gpu_counts_as_one_without_a_driver() -> None:
     machine = Machine()
     assert "no GPU is visible" in machine.refused()
@@ -233,17 +198,6 @@ def test_a_gpu_without_permission_is_noted_and_the_others_are_read() -> None:
     reading = machine.read()
     assert [sample.facts.uuid for sample in reading.samples] == ["GPU-1"]
     assert reading.notes == ("GPU 0 is visible and cannot be read: Insufficient Permissions (NVML error 4).",)
-
-
-def test_a_gpu_that_could_not_be_read_at_first_is_found_later() -> None:
-    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
-    machine.nvml.fail("nvmlDeviceGetHandleByIndex", 999, uuid="GPU-0")
-    assert len(machine.read().samples) == 1
-    machine.seconds_pass(30)
-    machine.read()
-    reading = machine.read()
-    assert {sample.facts.uuid for sample in reading.samples} == {"GPU-0", "GPU-1"}
-    assert reading.notes == ()
 
 
 def test_xids_come_with_their_gpu_and_only_once() -> None:
@@ -291,7 +245,7 @@ def test_closing_gives_the_driver_back() -> None:
 
 
 ERRORS = st.one_of(st.none(), st.sampled_from([1, 2, 3, 4, 6, 9, 10, 12, 13, 15, 16, 17, 18, 21, 25, 28, 999, 12345]))
-FUNCTIONS = [*FIELDS, "nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetHandleByIndex", "nvmlDeviceGetMemoryInfo_v2"]
+FUNCTIONS = [*FIELDS, "nvmlInit", "nvmlDeviceGetCount", "nvmlDeviceGetMemoryInfo_v2"]
 
 
 @given(st.lists(st.tuples(st.sampled_from([*FUNCTIONS, "nvmlEventSetWait_v2", "nvmlShutdown"]), ERRORS), max_size=60))
