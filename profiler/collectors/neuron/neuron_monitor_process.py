@@ -21,7 +21,7 @@ from profiler.readers import Unavailable
 if TYPE_CHECKING:
     import subprocess
 
-MAX_LINE_BYTES = 16 * 1024 * 1024
+_MAX_LINE_BYTES = 16 * 1024 * 1024
 _HARDWARE_PERIOD_SECONDS = 5
 _RUNTIME_GROUPS = ("neuroncore_counters", "memory_used", "execution_stats")
 _CHUNK_BYTES = 64 * 1024
@@ -31,46 +31,16 @@ _END_WITH_PARENT = str(Path(__file__).with_name("end_with_parent.py"))
 
 
 class LineSplitter:
-    """Splits a stream of bytes into lines and skips empty ones.
+    """Splits a stream of bytes into lines and skips empty ones. A line longer than 16 MiB is no report."""
 
-    A line longer than ``max_bytes`` is dropped while it arrives; the next line begins after its newline. ``dropped``
-    counts these lines, and an incomplete line at the end of the stream.
-    """
-
-    def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._buffer = bytearray()
-        self._is_skipping = False
-        self.dropped = 0
+    def __init__(self) -> None:
+        self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Add the next bytes; returns the lines that they complete, without newlines."""
-        lines = []
-        *ends, rest = chunk.split(b"\n")
-        for end in ends:
-            self._append(end)
-            line, self._buffer = bytes(self._buffer), bytearray()
-            if line:
-                lines.append(line)
-            self._is_skipping = False
-        self._append(rest)
-        return lines
-
-    def finish(self) -> bool:
-        """End the stream; returns True if its last line was incomplete."""
-        is_incomplete = bool(self._buffer)
-        self.dropped += is_incomplete
-        self._buffer, self._is_skipping = bytearray(), False
-        return is_incomplete
-
-    def _append(self, part: bytes) -> None:
-        if self._is_skipping:
-            return
-        if len(self._buffer) + len(part) > self._max_bytes:
-            self._buffer, self._is_skipping = bytearray(), True
-            self.dropped += 1
-        else:
-            self._buffer += part
+        *lines, rest = (self._rest + chunk).split(b"\n")
+        self._rest = rest if len(rest) <= _MAX_LINE_BYTES else b"too long"
+        return [line for line in lines if line]
 
 
 def neuron_period_seconds(interval_seconds: float) -> int:
