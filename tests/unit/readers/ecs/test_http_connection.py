@@ -56,8 +56,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 RESPONSES = {
     "a length": HEAD + b'Content-Length: 7\r\n\r\n{"a":1}',
     "a length in other letters": HEAD + b'content-length:7\r\n\r\n{"a":1}',
-    "chunks": HEAD + b'Transfer-Encoding: chunked\r\n\r\n3\r\n{"a\r\n4;x=y\r\n":1}\r\n0\r\n\r\n',
-    "chunks with a trailer": HEAD + b'Transfer-Encoding: Chunked\r\n\r\n07\r\n{"a":1}\r\n0\r\nA: b\r\n\r\n',
+    "chunks": HEAD + b'Transfer-Encoding: chunked\r\n\r\n3\r\n{"a\r\n4\r\n":1}\r\n0\r\n\r\n',
     "no reason phrase": b'HTTP/1.0 200\r\nContent-Length: 7\r\n\r\n{"a":1}',
 }
 
@@ -97,7 +96,7 @@ def test_a_response_with_wrong_bytes_is_a_response_or_an_error(sent: bytes, at: 
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n", "a chunk of the response is longer than its size"),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{", "the response ends within a chunk"),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"0" * 2000, "a line is longer than 1024 bytes"),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"a\r\n" * 2000, "the trailer has more than 1024 lines"),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n0\r\na: b\r\n", "the response has a trailer"),
     ],
 )
 def test_an_error_says_what_is_wrong(sent: bytes, error: str) -> None:
@@ -127,7 +126,6 @@ def test_a_body_above_the_limit_is_not_read(head: bytes) -> None:
         (b"HTTP/1.1 500 Oops\r\nContent-Length: 1\r\n\r\nx", True),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx", False),
         (b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\n\r\nx", False),
-        (b"HTTP/1.0 200 OK\r\nContent-Length: 1\r\nConnection: Keep-Alive\r\n\r\nx", True),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx more", False),
     ],
 )
@@ -164,7 +162,7 @@ def divided(sent: bytes, cuts: Iterable[int]) -> list[bytes]:
 
 
 DATES = b"Sat, 21 Nov 2026 13:16:10 GMT", b"Sat, 21 Nov 2026 13:16:11 GMT"
-REPEATABLE = {name: RESPONSES[name] for name in ("a length", "chunks", "chunks with a trailer")}
+REPEATABLE = {name: RESPONSES[name] for name in ("a length", "chunks")}
 all_cuts = st.lists(st.integers(0, 200), max_size=8)
 
 
