@@ -28,7 +28,6 @@ _WAIT_FOR_END_SECONDS = 2.0
 # The part of that time for one reading of a batch that still runs.
 _SAMPLE_PART = 1 / 8
 _RETRY_SECONDS = 0.1
-_CLOCK_READS = 3
 # A batch that is not listed, or is STOPPED without an exit code, counts as lost after this many reads, because agents
 # have shown both states for a moment.
 _READS_BEFORE_LOST = 3
@@ -224,11 +223,7 @@ class MonitorLoop:
     def _observed_outcome(self, target: ReportTarget, container: ContainerMetadata, task: TaskMetadata) -> RunEnd:
         signalled_ns = None
         if self._stop.requested_ns is not None:
-            # The clocks are read one after the other. A pause in between makes the signal seem earlier, never later.
-            requested_ns = self._stop.requested_ns
-            signalled_ns = max(
-                self._clock.wall_ns() - (self._clock.monotonic_ns() - requested_ns) for _ in range(_CLOCK_READS)
-            )
+            signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._stop.requested_ns)
         stop = StopEvidence(
             seen_ns=target.stop_seen_ns,
             signalled_ns=signalled_ns,

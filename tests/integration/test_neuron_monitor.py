@@ -112,11 +112,6 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def status(pid: int, name: str) -> str:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(line.split()[1] for line in lines if line.startswith(f"{name}:"))
-
-
 def test_it_is_started_alone_with_a_configuration_that_it_takes(watch: Any) -> None:
     watched = watch([BUSY, STAY], period_seconds=7)
     watched.wait_for(reports=1)
@@ -125,17 +120,6 @@ def test_it_is_started_alone_with_a_configuration_that_it_takes(watch: Any) -> N
     assert watched.source.pid == start["pid"]
     assert os.getsid(start["pid"]) == os.getpgid(start["pid"]) == start["pid"]
     assert os.getsid(0) != start["pid"]
-
-
-def test_signals_blocked_here_are_not_blocked_there(watch: Any) -> None:
-    """``run`` blocks the signals it passes on; a child that inherits that cannot be terminated."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
-    try:
-        watched = watch([BUSY, STAY])
-        watched.wait_for(reports=1)
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    assert int(status(watched.starts[0]["pid"], "SigBlk"), 16) == 0
 
 
 def test_lines_of_450_kilobytes_are_read_whole(watch: Any) -> None:
@@ -194,26 +178,6 @@ def test_silence_ends_it_even_if_it_ignores_sigterm(watch: Any) -> None:
     assert (watched.source.restarts, watched.failures) == (1, 1)
 
 
-def test_a_process_that_outlives_it_is_ended_with_it(watch: Any) -> None:
-    watched = watch([BUSY, {"leave_child": True}, {"exit": 0}], [STAY])
-    watched.wait_for(reports=1, failures=1)
-    child = int(watched.program.with_name("child.pid").read_text())
-    wait_until(lambda: is_gone(child), _WAIT_SECONDS, "the end of what it left")
-
-
-def test_what_cannot_be_executed_is_a_reason(tmp_path: Path) -> None:
-    program = tmp_path / "neuron-monitor"
-    program.write_bytes(b"\x7fELF")
-    program.chmod(0o755)
-    watched = Watched(program, FakeClock())
-    watched.start()
-    watched.wait_for(failures=1)
-    assert watched.log.lines[0][2]["reason"] == (
-        f"it ended with exit code 1: {program} cannot be executed: Exec format error"
-    )
-    watched.source.stop(1)
-
-
 @pytest.mark.parametrize("stubborn", [False, True])
 def test_stop_ends_it_whether_it_listens_or_not(watch: Any, *, stubborn: bool) -> None:
     before = open_descriptors()
@@ -249,14 +213,6 @@ def test_stop_does_not_wait_for_a_listener_that_hangs(tmp_path: Path) -> None:
     release.set()
     assert end_of_threads()
     source.stop(1)
-
-
-def test_stop_before_start_does_nothing(tmp_path: Path) -> None:
-    watched = Watched(install(tmp_path, [STAY]), FakeClock())
-    watched.source.stop(1)
-    watched.start()
-    watched.source.stop(1)
-    assert (watched.starts, threads()) == ([], [])
 
 
 def test_stop_cuts_the_wait_for_the_next_start_short(watch: Any) -> None:

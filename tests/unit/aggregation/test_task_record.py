@@ -225,8 +225,8 @@ def test_another_container_is_shown_with_its_end_or_up_to_now() -> None:
         name="side", status="RUNNING", metrics=replace(USED, duration_ms=20_000)
     )
     shift_ns = seconds(5)
-    shifted = present(build_other_container(stopped, task, usage, now_ns, HOST, clock_shift_ns=shift_ns).metrics)
-    assert shifted.duration_ms == 2_000
+    shifted = present(build_other_container(running, task, usage, now_ns, HOST, clock_shift_ns=shift_ns).metrics)
+    assert shifted.duration_ms == 15_000
     assert build_other_container(stopped, task, usage, now_ns, HOST) == OtherContainer(
         name="side", status="STOPPED", exit_code=3, metrics=replace(USED, duration_ms=7_000)
     )

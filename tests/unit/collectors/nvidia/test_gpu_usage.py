@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -204,22 +203,6 @@ def test_the_idle_time_of_a_task_is_the_mean_of_its_gpus_and_its_share_of_the_pr
     assert present(gpu_idle((second,), two_hours_ms, None)).gpu_hours == 0.000278
 
 
-def test_what_was_never_measured_is_absent() -> None:
-    gpu = only(at_each_second(GpuSample(facts=FACTS), GpuSample(facts=FACTS)))
-    assert gpu == Gpu(uuid="GPU-a", index=0, name="NVIDIA A10G")
-
-
-@pytest.mark.parametrize("interval_seconds", [1, 60])
-def test_a_short_run_counts_the_time_that_passed_and_no_whole_period(interval_seconds: int) -> None:
-    """2 s between the first reading and the one at the end."""
-    usage = GpuUsage(seconds(interval_seconds))
-    for second, percent in ((0, 0.0), (2, 80.0)):
-        sample = GpuSample(facts=FACTS, utilization_percent=percent)
-        usage.add(DriverReading(samples=(sample,)), seconds(second), START_NS)
-    gpu = only(usage)
-    assert gpu.utilization_percent == Distribution(avg=80, p50=80, p95=80, p99=80, max=80)
-
-
 def test_a_single_reading_has_numbers_and_no_energy() -> None:
     sample = GpuSample(facts=FACTS, utilization_percent=40.0, power_watts=150.0, throttle_reasons=4)
     usage = at_each_second(sample)
@@ -283,41 +266,6 @@ def test_the_memory_of_all_gpus_together_is_the_sum_of_those_that_were_read() ->
     usage.add(DriverReading(samples=(first, second)), seconds(2), START_NS)
     assert taken(usage, {"GPU-y"}).gpus_memory_bytes == 5000
     assert taken(usage).gpus_memory_bytes is None
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.one_of(st.none(), st.floats(0, 100)),
-            st.one_of(st.none(), st.integers(0, 2**50)),
-            st.one_of(st.none(), st.integers(0, 2**60)),
-        ),
-        min_size=1,
-        max_size=50,
-    )
-)
-def test_numbers_stay_within_what_was_read(readings: list[tuple[float | None, int | None, int | None]]) -> None:
-    gpu = only(
-        at_each_second(
-            *(
-                GpuSample(facts=FACTS, utilization_percent=percent, memory_used_bytes=used, energy_millijoules=energy)
-                for percent, used, energy in readings
-            )
-        )
-    )
-    percents = [percent for percent, _, _ in readings if percent is not None]
-    assert (gpu.utilization_percent is None) == (not percents)
-    if gpu.utilization_percent is not None and gpu.utilization_percent.avg is not None:
-        assert gpu.utilization_percent.max == round(max(percents), 3)
-        assert round(min(percents), 3) <= gpu.utilization_percent.avg <= round(max(percents), 3)
-    energies = [energy for _, _, energy in readings if energy is not None]
-    if len(energies) < 2:
-        assert gpu.energy_joules is None
-    elif energies == sorted(energies):
-        assert gpu.energy_joules == pytest.approx((energies[-1] - energies[0]) / 1000)
-    else:
-        assert gpu.energy_joules is not None
-        assert gpu.energy_joules >= 0
 
 
 def used(percent: float | None) -> Gpu:
