@@ -70,16 +70,6 @@ def says(status: int, body: bytes, *, length: int | None = None, **headers: str)
     return answer
 
 
-def sends(answer: bytes, *, closes: bool = True) -> Answer:
-    """These bytes as they are."""
-
-    def send(handler: BaseHTTPRequestHandler) -> None:
-        handler.wfile.write(answer)
-        handler.close_connection = closes
-
-    return send
-
-
 def reason(result: object) -> str:
     assert isinstance(result, Unavailable)
     return result.reason
@@ -109,9 +99,6 @@ def test_a_proxy_in_the_environment_is_not_used(server: Server, monkeypatch: pyt
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     server.answers = {"/task": says(200, b"direct")}
     assert endpoint(server.url).get("/task") == b"direct"
-
-
-IN_CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 def test_a_dropped_connection_is_a_reason_and_the_next_request_works(server: Server) -> None:

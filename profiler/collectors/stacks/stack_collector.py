@@ -40,7 +40,7 @@ _MAX_LOOKS = 5
 _LOOK_NS = NS_PER_SECOND
 # After this many failed calls in a row, py-spy is not called again.
 _MAX_FAILURES = 50
-# The attempts of a reading, because the process runs on meanwhile.
+# The attempts of a reading that fails, because the process runs on meanwhile.
 _MAX_ATTEMPTS = 3
 # The frames of a moment's stack in a checkpoint.
 _CHECKPOINT_FRAMES = 8
@@ -329,7 +329,7 @@ class StackCollector(Collector):
         self._schedule.add(now_ns, cost_ns + self._access.own_cpu_ns() - own_before_ns)
 
     def _dump(self, reader: StackReader, batch: _Batch, identity: Identity, now_seconds: float) -> Dump:
-        """Read one process; again if its stacks changed meanwhile."""
+        """Read one process; again if it changed meanwhile."""
         pid, cpu_ns = identity[0], 0
         self._start_reader(reader)
         for _ in range(_MAX_ATTEMPTS):
@@ -339,7 +339,7 @@ class StackCollector(Collector):
             cpu_ns += dump.cpu_ns
             self._reader_cpu_ns += dump.cpu_ns
             dump = replace(dump, cpu_ns=cpu_ns)
-            if self._thread.is_stopping or not batch.python.is_worth_repeating(identity, dump):
+            if self._thread.is_stopping or dump.failure is None or batch.python.is_failing(identity):
                 break
         if dump.failure is None:
             self._failures = 0

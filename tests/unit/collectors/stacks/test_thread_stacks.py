@@ -93,14 +93,10 @@ def test_a_running_thread_that_begins_elsewhere_is_torn() -> None:
     whole = decoded(thread(frame("leaf"), frame("<module>")))
     torn = decoded(thread(frame("leaf"), frame("deep")))
     waiting = decoded(thread(frame("_shutdown"), active=False))
-    assert roots.is_doubtful(torn)
     assert roots.without_torn(torn) == torn  # nothing else is known of the thread yet
-    assert not roots.is_doubtful(torn)
     assert roots.without_torn(whole) == whole
-    assert not roots.is_doubtful(whole)
     assert roots.without_torn(torn) == ()
     assert roots.without_torn(waiting) == waiting
-    assert not roots.is_doubtful(waiting)
 
 
 @given(st.binary(max_size=300))

@@ -13,7 +13,6 @@ from profiler.readers.linux import proc
 from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES
 from tests.values import present
 
-_MIB = 2**20
 _OWN_PID = os.getpid()
 _RUN = "0123456789ab"
 _NAME = f"task-profiler-{_OWN_PID}-01234567"
