@@ -2,7 +2,6 @@
 
 from profiler.aggregation.statistics import RELATIVE_ERROR, MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings, RunSeries
-from profiler.core.json_fields import MAX_COUNT
 from profiler.core.optional_math import max_known
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 from profiler.readers.container_sample import ContainerSample
@@ -271,9 +270,8 @@ class ContainerUsage:
         return None if total_ns is None else total_ns / NS_PER_SECOND
 
     def traffic(self) -> dict[str, int | None]:
-        """The counters by their names; None above the integers that readers of the record can hold (restarts add)."""
-        totals = {name: counter.total for name, counter in self._counters.items()}
-        return {name: None if total is None or total > MAX_COUNT else total for name, total in totals.items()}
+        """The counters by their names."""
+        return {name: counter.total for name, counter in self._counters.items()}
 
     def traffic_bytes(self) -> tuple[int, int]:
         """The bytes of the network and of block devices in both directions so far; 0 if unknown."""

@@ -117,15 +117,6 @@ def test_page_cache_is_weighted_as_the_memory_is() -> None:
     assert cache == AverageAndMaximum(avg=(500 * 0.5 + 50 * 1) / 1.5, max=500)
 
 
-def test_a_total_that_restarts_brought_above_the_integers_of_readers_is_absent() -> None:
-    usage = ContainerUsage(seconds(1))
-    for read_ns, docker_id in ((1, "a"), (2, "b")):
-        sample = ContainerSample(read_ns=read_ns, network_rx_bytes=2**62, network_tx_bytes=2**61)
-        usage.add(sample, epoch=docker_id, received_ns=read_ns, started_ns=None)
-    total = usage.traffic()
-    assert (total["network_rx_bytes"], total["network_tx_bytes"]) == (None, 2**62)
-
-
 def test_memory_of_an_unobserved_period_is_not_counted() -> None:
     """A monitor that came after an hour, and then lost the endpoint for ten minutes: two holes."""
     feed = Feed()

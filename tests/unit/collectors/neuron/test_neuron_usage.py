@@ -141,7 +141,7 @@ def test_unreadable_memory_of_one_runtime_is_neither_zero_nor_a_smaller_sum() ->
     assert [shown(core(record, index).memory_used_mb) for index in (0, 1)] == [(100.0, 100.0), (200.0, 200.0)]
     assert shown(record.device_memory_used_mb) == (300.0, 300.0)
     assert latest is not None
-    assert (latest.core_memory_bytes, latest.device_memory_bytes) == ({0: 100 * MIB}, None)
+    assert (latest.core_memory_bytes, latest.device_memory_bytes) == ({}, None)
     assert latest.memory_bytes_by_category == {}
 
 
