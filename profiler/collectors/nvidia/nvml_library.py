@@ -6,7 +6,7 @@ The binding ``pynvml`` is imported only on machines with a driver.
 from collections.abc import Callable
 from enum import Enum
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from profiler.readers import Unavailable
 
@@ -29,29 +29,16 @@ ARGUMENT_VERSION_MISMATCH = 25
 GPU_NOT_FOUND = 28
 
 
-class Nvml(Protocol):
-    """The constants of the module ``pynvml``. ``call_nvml`` calls its functions by name."""
-
-    @property
-    def NVMLError(self) -> type[Exception]:  # noqa: N802  the binding's own name
-        """The exception that every function raises; its ``value`` is the error number."""
-
-    nvmlMemory_v2: int  # noqa: N815  as above
-    NVML_CLOCK_SM: int
-    NVML_TEMPERATURE_GPU: int
-    NVML_MEMORY_ERROR_TYPE_UNCORRECTED: int
-    NVML_VOLATILE_ECC: int
-    nvmlEventTypeXidCriticalError: int  # noqa: N815  as above
-    c_nvmlGpmMetricsGet_t: Callable[[], Any]  # noqa: N815  as above
+# The module pynvml, which has no types. ``call_nvml`` calls its functions by name.
+Nvml: TypeAlias = Any
 
 
 def load_binding(import_name: Callable[[str], Any] = import_module) -> Nvml | Unavailable:
     """Import the module ``pynvml``; returns the reason if it is not installed."""
     try:
-        nvml: Nvml = import_name(_BINDING)
+        return import_name(_BINDING)
     except ImportError:
         return Unavailable(NOT_INSTALLED)
-    return nvml
 
 
 class ErrorAction(Enum):

@@ -71,22 +71,11 @@ def test_the_largest_of_each_percentile_stays() -> None:
     assert record.latency_seconds == NeuronLatency(p50_max=0.2, p99_max=0.5, p100_max=0.9)
 
 
-def test_a_latency_of_nanoseconds_is_not_rounded_away() -> None:
-    record = record_of(report(runtime({}, {}, total_latency=percentiles(0.0000953674, 0.00013184, 0.00014853))))
-    assert record.latency_seconds == NeuronLatency(p50_max=0.000095367, p99_max=0.00013184, p100_max=0.00014853)
-
-
 def test_time_without_a_runtime_is_not_idle_time_of_a_batch() -> None:
     busy = report(runtime({0: 60, 1: 0}, {0: 10, 1: 0}))
     record = record_of(report(), busy, report(), report())
     assert shown(core(record, 0).utilization_percent) == (60.0, 60.0)
     assert shown(record.device_memory_used_mb) == (10.0, 10.0)
-
-
-def test_an_unused_core_is_shown_with_its_measured_zero() -> None:
-    record = record_of(report(runtime({0: 60, 1: 0}, {0: 10, 1: 0})))
-    assert shown(core(record, 1).utilization_percent) == (0.0, 0.0)
-    assert shown(core(record, 1).memory_used_mb) == (0.0, 0.0)
 
 
 def test_devices_without_a_runtime_give_their_size_and_no_numbers() -> None:
@@ -106,15 +95,6 @@ def test_a_short_period_is_ignored_for_utilization_and_its_executions_count() ->
     record = record_of(first, whole)
     assert shown(core(record, 0).utilization_percent) == (10.0, 10.0)
     assert record.executions == NeuronExecutions(completed=19, failed=1)
-
-
-def test_half_the_period_is_not_too_short_and_what_lacks_a_period_covers_one() -> None:
-    record = record_of(report(runtime({0: 10}, {}, period=1)), period_seconds=2)
-    assert shown(core(record, 0).utilization_percent) == (10.0, 10.0)
-    unsaid = report(runtime({0: 40}, {}))
-    del unsaid["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["period"]
-    record = record_of(report(runtime({0: 10}, {}, period=2)), unsaid, period_seconds=2)
-    assert shown(core(record, 0).utilization_percent) == (25.0, 40.0)
 
 
 def test_a_zero_is_believed_only_when_all_runtimes_answered() -> None:

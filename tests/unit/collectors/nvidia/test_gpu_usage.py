@@ -161,14 +161,6 @@ def test_gpus_are_idle_together_while_each_of_them_was_read_as_idle() -> None:
     assert usage.idle_ns(seconds(3), seconds(10)) == 0
 
 
-def test_without_a_gpu_of_the_batch_nothing_is_idle() -> None:
-    usage = at_each_second(reading(utilization_percent=0.0), reading(utilization_percent=0.0))
-    usage.add_idle({"GPU-other"})
-    assert usage.idle_ns(0, seconds(10)) == 0
-    usage.add_idle({"GPU-a"})
-    assert usage.idle_ns(0, seconds(10)) == seconds(1)
-
-
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=60),
     st.integers(0, 1000),
@@ -236,16 +228,6 @@ def test_a_lost_gpu_keeps_its_numbers_and_the_time_is_noted() -> None:
     assert usage.notes() == ("GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z.",)
 
 
-def test_gpus_are_chosen_by_uuid_or_index_and_listed_by_index() -> None:
-    usage = GpuUsage(seconds(1))
-    samples = tuple(GpuSample(facts=GpuFacts(uuid=f"GPU-{name}", index=index)) for index, name in ((2, "x"), (0, "y")))
-    usage.add(DriverReading(samples=samples), 0, START_NS)
-    assert [gpu.uuid for gpu in usage.gpus(None)] == ["GPU-y", "GPU-x"]
-    assert [gpu.uuid for gpu in usage.gpus({"GPU-x"})] == ["GPU-x"]
-    assert [gpu.uuid for gpu in usage.gpus({"0"})] == ["GPU-y"]
-    assert usage.gpus(frozenset()) == ()
-
-
 def taken(usage: GpuUsage, selectors: Collection[str] | None = None) -> DeviceReadings:
     readings = DeviceReadings()
     usage.take_readings(selectors, readings)
@@ -294,13 +276,6 @@ def test_the_latest_is_what_the_last_reading_found_and_counters_that_go_on() -> 
         "swPowerCap": 1,
     }
     assert set(latest.throttled_seconds) == set(THROTTLE_REASONS.values())
-
-
-def test_a_gpu_that_the_last_reading_did_not_find_is_not_among_the_latest() -> None:
-    usage = at_each_second(GpuSample(facts=FACTS))
-    usage.add(DriverReading(lost=(FACTS,)), seconds(1), START_NS)
-    assert usage.latest(None) == ()
-    assert len(usage.gpus(None)) == 1
 
 
 def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call() -> None:

@@ -73,14 +73,6 @@ def test_the_slow_counters_are_read_only_on_request() -> None:
     assert (sample.energy_millijoules, sample.ecc_uncorrected) == (7, 2)
 
 
-def test_the_driver_is_started_once_and_handles_are_kept() -> None:
-    machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
-    for _ in range(100):
-        machine.read()
-    assert machine.nvml.starts == 1
-    assert machine.nvml.calls["nvmlDeviceGetHandleByIndex"] == 2
-
-
 @pytest.mark.parametrize("value", [3, 13])
 @pytest.mark.parametrize(("function", "name"), FIELDS.items())
 def test_an_unsupported_field_is_absent_and_not_read_again(function: str, name: str, value: int) -> None:
@@ -149,18 +141,6 @@ def test_a_driver_changed_under_us_is_started_anew(value: int) -> None:
     assert machine.nvml.calls["nvmlDeviceRegisterEvents"] == 2
 
 
-def test_a_driver_that_stays_mismatched_is_tried_every_half_minute() -> None:
-    machine = Machine(FakeGpu())
-    machine.read()
-    machine.nvml.fail("nvmlDeviceGetMemoryInfo_v2", 18, always=True)
-    machine.nvml.fail("nvmlInit", 18, always=True)
-    for _ in range(120):
-        machine.seconds_pass(1)
-        machine.refused()
-    assert not machine.source.permanently_unavailable
-    assert machine.nvml.calls["nvmlInit"] == 1 + 4
-
-
 @pytest.mark.parametrize("value", [12, 9])
 def test_a_missing_driver_is_tried_for_a_few_minutes_without_a_log_line(value: int) -> None:
     machine = Machine(FakeGpu())
@@ -173,16 +153,6 @@ def test_a_missing_driver_is_tried_for_a_few_minutes_without_a_log_line(value: i
         looks += 1
     assert machine.nvml.calls["nvmlInit"] == 6
     assert 300 <= looks <= 302
-
-
-def test_a_driver_that_is_mounted_later_is_found() -> None:
-    machine = Machine(FakeGpu())
-    machine.nvml.fail("nvmlInit", 12, 12)
-    machine.refused()
-    machine.seconds_pass(60)
-    machine.refused()
-    machine.seconds_pass(60)
-    assert machine.sample().facts.uuid == "GPU-0"
 
 
 def test_a_machine_whose_driver_shows_no_gpu_counts_as_one_without_a_driver() -> None:
@@ -213,15 +183,6 @@ def test_gpus_whose_errors_the_driver_does_not_report_are_noted() -> None:
     machine = Machine(FakeGpu("GPU-0"), FakeGpu("GPU-1"))
     machine.nvml.fail("nvmlDeviceRegisterEvents", 4, uuid="GPU-1", always=True)
     assert machine.read().notes == ("The driver does not report the errors (Xid) of GPU-1: xids stay empty there.",)
-
-
-def test_the_xid_of_a_gpu_that_is_gone_has_no_name() -> None:
-    gpu = FakeGpu()
-    machine = Machine(gpu)
-    machine.read()
-    gpu.fall_with(79)
-    machine.nvml.fail("nvmlDeviceGetUUID", 15)
-    assert machine.read().xids == (Xid(None, 79),)
 
 
 def test_a_driver_without_events_is_read_all_the_same() -> None:

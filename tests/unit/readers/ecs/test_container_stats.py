@@ -280,16 +280,6 @@ def test_a_part_that_is_missing_costs_its_own_numbers_alone(part: str, fields: t
     assert changed({**document, part: missing}) == replace(changed(document), **dict.fromkeys(fields))
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_device_or_network_with_a_wrong_number_leaves_the_others(wrong: Any) -> None:
-    whole = changed(CGROUP_V1)
-    network = {"eth0": {"rx_bytes": wrong, "tx_bytes": 2}, "eth1": {"rx_bytes": 7, "tx_bytes": wrong}}
-    assert changed(CGROUP_V1, networks=network) == replace(whole, network_rx_bytes=7, network_tx_bytes=2)
-    good = {"major": 259, "minor": 0, "op": "Read", "value": 5}
-    sample = changed(CGROUP_V1, blkio_stats={"io_service_bytes_recursive": [{**good, "value": wrong}, good]})
-    assert sample == replace(whole, block_read_bytes=5, block_write_bytes=None)
-
-
 @pytest.mark.parametrize("wrong", ["yesterday", "", True, 1772359202, [READ], None])
 def test_without_a_readable_time_there_are_no_stats(wrong: Any) -> None:
     reading = decode({"id": {**CGROUP_V2, "read": wrong}})

@@ -141,11 +141,6 @@ def test_a_malformed_response_has_the_position_in_its_reason() -> None:
     assert other.reason.endswith(": it has no list of containers")
 
 
-def test_a_container_that_was_only_pulled_has_no_id_and_no_start() -> None:
-    (container,) = task({"Containers": [{"Name": "batch", "DockerId": "", "KnownStatus": "PULLED"}]}).containers
-    assert (container.docker_id, container.started_ns, container.is_stopped) == (None, None, False)
-
-
 def test_the_own_container() -> None:
     own = decode_container(json.dumps({**BATCH, "Name": "task-monitor", "RestartCount": 2}).encode())
     assert isinstance(own, ContainerMetadata)
@@ -210,12 +205,6 @@ def test_the_tags_are_the_tasks_own() -> None:
     assert tags() == {}
     assert tags(TaskTags={}) == {}
     assert tags(TaskTags={"a": 1, "": "x", "b": None, "c": "d"}) == {"c": "d"}
-
-
-def test_an_error_of_the_instances_tags_does_not_matter() -> None:
-    other = {**REFUSED, "ErrorField": "ContainerInstanceTags"}
-    assert tags(TaskTags={"team": "data"}, Errors=[other]) == {"team": "data"}
-    assert tags(Errors=[other]) == {}
 
 
 def test_a_refusal_names_the_permission_and_quotes_no_message() -> None:
