@@ -90,7 +90,6 @@ class ContainerUsage:
         epoch: str = "",
         received_ns: int,
         started_ns: int | None,
-        attempt_started_ns: int | None = None,
         is_new: bool = True,
         shares_network: bool = False,
     ) -> bool:
@@ -101,7 +100,6 @@ class ContainerUsage:
             epoch: Identifies the counters: the container's current Docker id. They begin at 0 with a new one.
             received_ns: Monotonic time at which the sample was received.
             started_ns: The start of the run; None if it is unknown.
-            attempt_started_ns: The last start of a container that was restarted.
             is_new: Whether the counters were 0 at the start of the run; they may be older if the container was
                 restarted in place before.
             shares_network: Whether the containers share the task's network counters (awsvpc). They continue when a
@@ -118,17 +116,16 @@ class ContainerUsage:
             start_ns = sample.read_ns if started_ns is None else started_ns
             self.series = RunSeries(start_ns, self._nominal_step_ns, self._series_points, self._finest_ns)
         step_ns = self._step(sample, received_ns, started_ns)
-        attempt_ns = self._attempt_step(sample, step_ns, attempt_started_ns)
         if self._epoch not in (None, epoch):
             self._restart_counters(shares_network=shares_network)
         if sample.cpu_ns is None:
             carried_ns = self._carried_ns
             self._carried_ns = None if step_ns is None or carried_ns is None else carried_ns + step_ns
         else:
-            self._add_cpu(sample.cpu_ns, sample.read_ns, step_ns, attempt_ns, is_new=is_new)
+            self._add_cpu(sample.cpu_ns, sample.read_ns, step_ns, is_new=is_new)
         if not is_first and step_ns is not None:
             self._steps_ms.add(step_ns / NS_PER_MS, 1)
-        self._add_memory(sample, attempt_ns)
+        self._add_memory(sample, step_ns)
         for name, counter in self._counters.items():
             if (value := getattr(sample, name)) is not None:
                 counter.add(value)
@@ -161,20 +158,11 @@ class ContainerUsage:
                 self._clock_shift_ns += excess_ns
         return step_ns if step_ns > 0 else None
 
-    def _attempt_step(self, sample: ContainerSample, step_ns: int | None, attempt_started_ns: int | None) -> int | None:
-        """The part of the step after the container was restarted; the whole step without a restart in it."""
-        if step_ns is None or attempt_started_ns is None:
-            return step_ns
-        attempt_ns = sample.read_ns - attempt_started_ns
-        return attempt_ns if 0 < attempt_ns < step_ns else step_ns
-
-    def _add_cpu(self, cpu_ns: int, read_ns: int, step_ns: int | None, attempt_ns: int | None, *, is_new: bool) -> None:
+    def _add_cpu(self, cpu_ns: int, read_ns: int, step_ns: int | None, *, is_new: bool) -> None:
         is_from_start = is_new and self._cpu_ns.total is None
         growth_ns = self._cpu_ns.add(cpu_ns)
         if growth_ns is None and is_from_start:
             growth_ns = cpu_ns
-        elif growth_ns == cpu_ns and attempt_ns != step_ns:  # reset: nothing is known of the time before the start
-            step_ns, self._carried_ns = attempt_ns, 0
         carried_ns, carried_cpu_ns = self._carried_ns, self._carried_cpu_ns
         self._carried_ns = self._carried_cpu_ns = 0
         if growth_ns is None or step_ns is None or carried_ns is None:

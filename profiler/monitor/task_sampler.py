@@ -231,7 +231,6 @@ class TaskSampler:
                 epoch=container.docker_id,
                 received_ns=received_ns,
                 started_ns=container.started_ns,
-                attempt_started_ns=container.attempt_started_ns,
                 is_new=not container.restart_count,
                 shares_network=container.shares_network,
             ):

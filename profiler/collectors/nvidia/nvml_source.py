@@ -15,9 +15,6 @@ from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 
 _RETRY_NS = 30 * NS_PER_SECOND
-# The container agent may mount the driver shortly after the start; after these attempts the driver counts as missing.
-_PROBE_INTERVAL_NS = 60 * NS_PER_SECOND
-_MAX_PROBES = 5
 
 
 class NvmlSource:
@@ -37,7 +34,6 @@ class NvmlSource:
         self._unreadable_notes: list[str] = []
         self._is_open = False
         self._next_try_ns = 0
-        self._probes = 0
         self._was_ever_open = False
         self._reason = Unavailable("NVML was not initialized yet")
         self.permanently_unavailable = False
@@ -100,12 +96,9 @@ class NvmlSource:
             return None
         self._reason = Unavailable(failure.reason)
         self.is_driver_missing = failure.action is ErrorAction.NO_DRIVER
-        if self._was_ever_open or failure.action is not ErrorAction.NO_DRIVER:
-            self._next_try_ns = now_ns + _RETRY_NS
-        else:
-            self._probes += 1
-            self._next_try_ns = now_ns + _PROBE_INTERVAL_NS
-            self.permanently_unavailable = self._probes > _MAX_PROBES
+        self._next_try_ns = now_ns + _RETRY_NS
+        if self.is_driver_missing and not self._was_ever_open:
+            self.permanently_unavailable = True
         return self._reason
 
     def _open(self) -> Failure | None:

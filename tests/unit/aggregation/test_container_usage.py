@@ -73,19 +73,6 @@ def test_without_a_known_start_the_first_sample_gives_no_rate() -> None:
     assert feed.usage.cpu_seconds == 100.25
 
 
-def test_of_a_reset_counter_nothing_is_known_before_the_new_start() -> None:
-    usage = ContainerUsage(seconds(1), 10)
-    for at, cpu, began in ((1, 1.0, 0), (2, 2.0, 0), (8, 1.0, 7)):
-        taken = sample(START_NS + seconds(at), cpu, 10 * MIB)
-        usage.add(
-            taken, epoch="a", received_ns=seconds(at), started_ns=START_NS, attempt_started_ns=START_NS + seconds(began)
-        )
-    assert usage.cpu_seconds == 3.0
-    series = present(None if usage.series is None else usage.series.values())
-    assert series.vcpu_used == (1, 1, None, None, None, None, None, 1)
-    assert series.memory_used_mb == (10, 10, None, None, None, None, None, 10)
-
-
 def test_cpu_time_without_a_value_for_a_while_is_spread_over_that_time() -> None:
     feed = Feed(series_points=5)
     for at, cpu in ((1, None), (2, 1.0), (3, None), (4, None), (5, 2.5)):

@@ -28,8 +28,7 @@ class Attempt(NamedTuple):
 class Run(NamedTuple):
     """All times are seconds since the start. The agent refreshes its statistics every ``period``.
 
-    In ``holes`` the endpoint does not answer. At ``clock_steps`` the wall clock is set by so many seconds. The metadata
-    is read ``metadata_lag`` after a restart.
+    In ``holes`` the endpoint does not answer. At ``clock_steps`` the wall clock is set by so many seconds.
     """
 
     attempts: tuple[Attempt, ...]
@@ -38,7 +37,6 @@ class Run(NamedTuple):
     clock_steps: tuple[tuple[int, int], ...]
     are_counters_continued: bool
     has_new_ids: bool
-    metadata_lag: int
 
     def shift(self, at: float) -> int:
         return sum(step for moment, step in self.clock_steps if moment <= at)
@@ -85,16 +83,12 @@ def runs(draw: st.DrawFn) -> Run:
         clock_steps=tuple(steps),
         are_counters_continued=not has_new_ids and draw(st.booleans()),
         has_new_ids=has_new_ids,
-        metadata_lag=draw(st.integers(0, 10)),
     )
 
 
 def measured(run: Run) -> ContainerUsage:
     usage = ContainerUsage(seconds(1), 2000)
     for taken, arrives, number in run.readings():
-        attempt = run.attempts[number]
-        # A new container is known by its metadata; a restart in place is noticed later.
-        known = attempt if run.has_new_ids or arrives >= attempt.start + run.metadata_lag else run.attempts[0]
         usage.add(
             ContainerSample(
                 read_ns=START_NS
@@ -106,7 +100,6 @@ def measured(run: Run) -> ContainerUsage:
             epoch=str(number) if run.has_new_ids else "same",
             received_ns=seconds(arrives),
             started_ns=START_NS,
-            attempt_started_ns=START_NS + seconds(known.start + run.shift(known.start)),
         )
     return usage
 
