@@ -57,7 +57,7 @@ def clock_was_set(jumped_ns: int) -> str:
     direction = "forward" if jumped_ns > 0 else "back"
     return (
         f"The wall clock was set {direction} by {abs(jumped_ns) / NS_PER_SECOND:.0f} s during the run: "
-        "times after it are off by that much; durations and rates are corrected."
+        "times after it are off by that much; durations are corrected."
     )
 
 

@@ -88,7 +88,6 @@ class _Entry(Struct):
     memory_stats: _MemoryStats | None = None
     blkio_stats: _BlockStats | None = None
     networks: dict[str, _Network] | None = None
-    network: dict[str, _Network] | None = None
     pids_stats: _Pids | None = None
 
 
@@ -128,8 +127,7 @@ def _sample(entry: _Entry, device_mapper_majors: frozenset[int] | None) -> Conta
     if read_ns is None:
         return None
     memory = entry.memory_stats or _MemoryStats()
-    # Old agents on Fargate use the singular.
-    networks = (entry.networks or entry.network or {}).values()
+    networks = (entry.networks or {}).values()
     block_bytes = _block_bytes(
         (entry.blkio_stats.io_service_bytes_recursive if entry.blkio_stats else None) or (), device_mapper_majors
     )

@@ -226,12 +226,6 @@ def test_the_numbers_of_device_mapper_nodes_in_proc_devices() -> None:
     assert parse_device_mapper_majors("Character devices:\n  1 mem\n") is None
 
 
-def test_old_fargate_spelling_of_networks() -> None:
-    document = {key: value for key, value in CGROUP_V1.items() if key != "networks"}
-    assert changed(document, network={"eth0": {"rx_bytes": 9, "tx_bytes": 8}}).network_rx_bytes == 9
-    assert changed(document).network_rx_bytes is None
-
-
 WRONG: list[Any] = ["1", True, -1, 1.5, [1], {"a": 1}, None]
 LEAVES = {
     ("cpu_stats", "cpu_usage", "total_usage"): "cpu_ns",
