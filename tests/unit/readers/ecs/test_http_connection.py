@@ -68,12 +68,6 @@ def test_a_response_is_the_same_however_it_is_divided(sent: bytes, cuts: list[in
     assert answer(*(sent[start:end] for start, end in pairwise(edges))) == Response(200, b'{"a":1}')
 
 
-@given(st.lists(st.binary()))
-def test_any_bytes_are_a_response_or_an_error(packets: list[bytes]) -> None:
-    with suppress(HttpError, ConnectionResetError):
-        assert 100 <= answer(*packets).status <= 999
-
-
 @given(st.sampled_from(sorted(RESPONSES.values())), st.integers(0, 200), st.binary(min_size=1, max_size=4))
 def test_a_response_with_wrong_bytes_is_a_response_or_an_error(sent: bytes, at: int, wrong: bytes) -> None:
     with suppress(HttpError, ConnectionResetError):
@@ -142,14 +136,6 @@ def test_the_connection_is_kept_if_the_response_allows_it(sent: bytes, *, is_kep
 def test_a_connection_that_ends_before_the_response_is_a_connection_error() -> None:
     with pytest.raises(ConnectionResetError):
         answer()
-
-
-def test_the_time_limit_of_a_kept_connection_is_changed() -> None:
-    stream = Stream([b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"] * 2)
-    opened = connection(stream)
-    opened.get("/task", 1)
-    opened.get("/task", 2)
-    assert stream.timeout == 2
 
 
 def dated(sent: bytes, date: bytes) -> bytes:
