@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from profiler.collectors.stacks.py_spy import Dump
+from profiler.collectors.stacks.py_spy import Dump, PySpy
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
@@ -148,7 +148,7 @@ class FakeLogsSink(CloudWatchLogsSink):
 
 
 @dataclass
-class FakeStackReader:
+class FakeStackReader(PySpy):
     """Returns the same stacks for every process, after the ``failures``. Keeps the processes it was asked for."""
 
     dumped: Dump

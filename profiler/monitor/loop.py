@@ -7,7 +7,7 @@ start ──> tick ──> tick ──> … ──> batch STOPPED ────�
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -24,6 +24,9 @@ from profiler.readers.ecs.reported_containers import BatchSelection, has_run_unl
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.settings import MonitorSettings
 
+if TYPE_CHECKING:
+    from profiler.monitor.prometheus.exporter import PrometheusExporter
+
 _WAIT_FOR_END_SECONDS = 2.0
 # The part of that time for one reading of a batch that still runs.
 _SAMPLE_PART = 1 / 8
@@ -34,22 +37,6 @@ _READS_BEFORE_LOST = 3
 # The part of the stop budget that is reserved for printing the line if the upload fails; of a short budget, a quarter.
 _PRINT_RESERVE_SECONDS = 1.0
 _REPORT_DEFECT = "report this line as a defect of task-profiler."
-
-
-class Exporter(Protocol):
-    """Exports live readings while the monitor runs."""
-
-    def start(self) -> str | None:
-        """Start exporting; returns the reason as a sentence if that fails."""
-        ...
-
-    def publish(self) -> None:
-        """Publish the current readings."""
-        ...
-
-    def close(self) -> None:
-        """Stop exporting."""
-        ...
 
 
 class Runtime(Struct, frozen=True, kw_only=True):
@@ -84,7 +71,7 @@ class MonitorLoop:
         runtime: Runtime,
         *,
         collectors: Sequence[Collector] = (),
-        exporter: Exporter | None = None,
+        exporter: "PrometheusExporter | None" = None,
     ) -> None:
         self._settings = settings
         self._sampler = sampler

@@ -12,6 +12,7 @@ from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector
 from profiler.core.clock import ClockJumpDetector, Ticker
 from profiler.monitor.loop import MonitorLoop, Runtime
+from profiler.monitor.prometheus.exporter import PrometheusExporter
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
 from profiler.monitor.task_sampler import TaskSampler
@@ -84,16 +85,16 @@ class FakeDevices(Collector):
         into.neuron_percent.add(7)
 
 
-class FakeExporter:
+class FakeExporter(PrometheusExporter):
     """Notes its calls with the second of the fake clock."""
 
     def __init__(self, clock: FakeClock, problem: str | None = None) -> None:
-        self._clock = clock
+        self._now = clock
         self._problem = problem
         self.calls: list[tuple[str, float]] = []
 
     def _note(self, what: str) -> None:
-        self.calls.append((what, self._clock.now_ns / seconds(1)))
+        self.calls.append((what, self._now.now_ns / seconds(1)))
 
     def start(self) -> str | None:
         self._note("start")

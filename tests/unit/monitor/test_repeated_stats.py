@@ -11,7 +11,7 @@ from profiler.core.timestamps import format_ms
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.ecs.endpoint_client import TaskMetadataSource
+from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
 from profiler.readers.linux.host import Host
 from tests.fakes import START_NS, FakeClock, FakeLog, seconds
 
@@ -19,7 +19,7 @@ WATCHED = ("batch",)
 
 
 @dataclass
-class Endpoint:
+class Endpoint(HttpEndpoint):
     """A task whose stats were last refreshed at ``refreshed_at(now)``; its batch's stats vanish at ``ends_at``."""
 
     clock: FakeClock

@@ -33,7 +33,7 @@ RECORD = Record(
 )
 
 
-class ScriptedSource:
+class ScriptedSource(NvmlSource):
     """Returns the given answers; a cleared ``release`` makes a call hang like a hung driver."""
 
     name = "nvml"
@@ -71,9 +71,7 @@ def reading(*uuids: str, percent: float = 0.0) -> DriverReading:
 
 
 class World:
-    def __init__(
-        self, source: ScriptedSource | NvmlSource, *, is_required: bool = False, scope: GpuScope | None = None
-    ) -> None:
+    def __init__(self, source: NvmlSource, *, is_required: bool = False, scope: GpuScope | None = None) -> None:
         self.clock = FakeClock()
         self.log = FakeLog()
         self.collector = GpuCollector(
