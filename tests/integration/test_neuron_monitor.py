@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from profiler.collectors.neuron import NEURON_MONITOR, find_neuron_monitor, neuron_devices
+from profiler.collectors.neuron import find_neuron_monitor, neuron_devices
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport
 from profiler.collectors.neuron.neuron_monitor_supervisor import NeuronMonitorSource
 from profiler.core.clock import Clock, SystemClock
@@ -217,24 +217,11 @@ def test_stop_cuts_the_wait_for_the_next_start_short(watch: Any) -> None:
     assert not threads()
 
 
-def test_the_package_s_own_folder_comes_before_path() -> None:
-    asked: list[str] = []
-
-    def nowhere(path: str) -> bool:
-        asked.append(path)
-        return False
-
-    assert find_neuron_monitor("/usr/bin:relative::/opt/tools/", nowhere) is None
-    assert asked == [NEURON_MONITOR, "/usr/bin/neuron-monitor", "/opt/tools/neuron-monitor"]
-    assert find_neuron_monitor("/usr/bin", lambda _: True) == NEURON_MONITOR
-    assert find_neuron_monitor(None, nowhere) is None
-
-
 def test_it_is_found_in_path_only_as_a_program(tmp_path: Path) -> None:
     program = install(tmp_path, [STAY])
-    assert find_neuron_monitor(f"/nonexistent:{tmp_path}") in (str(program), NEURON_MONITOR)
+    assert find_neuron_monitor(f"/nonexistent:{tmp_path}") == str(program)
     program.chmod(0o644)
-    assert find_neuron_monitor(str(tmp_path)) in (None, NEURON_MONITOR)
+    assert find_neuron_monitor(str(tmp_path)) is None
 
 
 def test_device_nodes_are_found_by_their_numbers(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from profiler.collectors.stacks.thread_stacks import ThreadStack, decode_dump
+from profiler.core.files import find_program
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
@@ -37,10 +38,7 @@ class Dump(Struct, frozen=True, kw_only=True):
 
 def find_py_spy(search_path: str | None, interpreter: str) -> str | None:
     """Find py-spy in the interpreter's folder, then in the absolute folders of ``search_path`` (as in PATH)."""
-    folders = [folder for folder in (search_path or "").split(os.pathsep) if folder.startswith("/")]
-    beside = [os.path.dirname(interpreter)] if interpreter else []  # noqa: PTH120  texts only
-    candidates = (f"{folder.rstrip('/')}/py-spy" for folder in (*beside, *folders))
-    return next((path for path in candidates if os.path.isfile(path) and os.access(path, os.X_OK)), None)  # noqa: PTH113
+    return find_program("py-spy", os.path.dirname(interpreter), search_path)  # noqa: PTH120  texts only
 
 
 class PySpy:
