@@ -7,7 +7,6 @@ of steps. Every start plays the next life, the last one for ever:
     {"pad_to": N, …}     make a line so many bytes long    {"complain": "…"}  print it on stderr
     {"ignore_sigterm": true}    {"stay": true}    {"exit": N}    {"repeat": {…}}  print it every second, for ever
     {"burn_seconds": N}  use so much CPU time    {"let_go": "…"}   end the command that reads this FIFO
-    {"leave_child": true}       leave a process behind that holds the output open; its number is in ``child.pid``
 
 A life that is over exits with 0. Each start adds a line to ``starts.jsonl``: the pid, and the
 configuration it was given. Like the real one it refuses a configuration with an unknown group,
@@ -83,11 +82,6 @@ def _repeat(document: Any) -> NoReturn:
         time.sleep(1)
 
 
-def _leave_child(_: bool) -> None:  # noqa: FBT001
-    child = os.fork() or stay()
-    Path(sys.argv[0]).with_name("child.pid").write_text(str(child))
-
-
 def _burn(seconds: float) -> None:
     while time.process_time() < seconds:
         pass
@@ -111,7 +105,6 @@ _STEPS: dict[str, Callable[[Any], object]] = {
     "ignore_sigterm": lambda _: signal.signal(signal.SIGTERM, signal.SIG_IGN),
     "stay": lambda _: stay(),
     "repeat": _repeat,
-    "leave_child": _leave_child,
     "burn_seconds": _burn,
     "let_go": lambda fifo: Path(fifo).write_text(""),  # of a command that reads it
     "exit": sys.exit,

@@ -4,11 +4,11 @@ Each has the shape of the Protocol it stands for and keeps what it was told, so 
 ask. Time passes only where a fake lets it pass.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from profiler.collectors.stacks.py_spy import Dump
+from profiler.collectors.stacks.py_spy import Dump, PySpy
 from profiler.core.deadline_writer import Output
 from profiler.core.log import Log
 from profiler.core.threads import BackgroundCall
@@ -148,7 +148,7 @@ class FakeLogsSink(CloudWatchLogsSink):
 
 
 @dataclass
-class FakeStackReader:
+class FakeStackReader(PySpy):
     """Returns the same stacks for every process, after the ``failures``. Keeps the processes it was asked for."""
 
     dumped: Dump
@@ -228,11 +228,6 @@ def sample(
     """A sample with only what a test is about."""
     cpu_ns = None if cpu_seconds is None else seconds(cpu_seconds)
     return ContainerSample(read_ns=read_ns, cpu_ns=cpu_ns, memory_used_bytes=memory_bytes, **more)
-
-
-def stats(samples: dict[str, ContainerSample], without: Iterable[str] = ()) -> StatsReading:
-    """One answer of /task/stats."""
-    return StatsReading(samples=samples, without_stats=frozenset(without), refused={})
 
 
 class FakeInvocationTime:

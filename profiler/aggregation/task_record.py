@@ -245,8 +245,7 @@ def build_other_container(
     if container.is_stopped:
         end = ended(container.exit_code, container.finished_ns, was_stopped=False)
     else:
-        end = RunEnd(status="running", until_ns=now_ns)
-    end = with_clock_shift(end, container.started_ns, clock_shift_ns)
+        end = with_clock_shift(RunEnd(status="running", until_ns=now_ns), container.started_ns, clock_shift_ns)
     numbers = replace(
         usage_metrics(usage, container_limits(container, task, usage, host)),
         vcpu_share=as_number(container.vcpu_share),

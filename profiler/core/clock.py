@@ -11,7 +11,6 @@ from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
 
 # A clock that NTP slews drifts by far less between two checks.
 _MIN_JUMP_NS = 5 * NS_PER_SECOND
-_MAX_TOTALS = 8
 # The clocks are read one after the other. If the process was suspended in between, they cannot be compared.
 _MAX_READ_NS = NS_PER_SECOND
 
@@ -91,15 +90,13 @@ class DutyCycle:
 class ClockJumpDetector:
     """Detects that the wall clock was set, by comparing it with the monotonic clock at each check.
 
-    ``jumped_ns`` is the sum of all jumps; negative means that the clock was set back. ``totals_ns`` has this sum after
-    each of the last jumps.
+    ``jumped_ns`` is the sum of all jumps; negative means that the clock was set back.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._offset_ns: int | None = None
         self.jumped_ns = 0
-        self.totals_ns: tuple[int, ...] = ()
 
     def check(self) -> int:
         """The jump since the last check in nanoseconds, 0 if there was none."""
@@ -113,7 +110,6 @@ class ClockJumpDetector:
         if abs(moved_ns) < _MIN_JUMP_NS:
             return 0
         self.jumped_ns += moved_ns
-        self.totals_ns = (*self.totals_ns, self.jumped_ns)[-_MAX_TOTALS:]
         return moved_ns
 
 

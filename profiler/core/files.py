@@ -34,6 +34,16 @@ def open_or_none(path: "str | Path", flags: int = os.O_RDONLY) -> int | None:
         return None
 
 
+def find_program(name: str, first_folder: str, search_path: str | None) -> str | None:
+    """The path of an executable file in a folder, else in the absolute folders of ``search_path`` (as in PATH).
+
+    Relative folders are skipped, so that no file from the working folder is executed.
+    """
+    folders = (first_folder, *(search_path or "").split(os.pathsep))
+    paths = (f"{folder.rstrip('/')}/{name}" for folder in folders if folder.startswith("/"))
+    return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
+
+
 def create_private_folders(folder: str) -> None:
     """Create a folder and the missing ones above it, accessible for this user only. Raises OSError."""
     missing = []

@@ -14,10 +14,11 @@ from profiler.settings import MonitorSettings
 
 
 class _Batch:
-    """One batch: its notices and its last reading."""
+    """One batch: its notices, its last reading, and the wall clock as it was set when the batch was found."""
 
-    def __init__(self, notices: RunNotices) -> None:
+    def __init__(self, notices: RunNotices, clock: Clock) -> None:
         self.notices = notices
+        self.wall_offset_ns = clock.wall_ns() - clock.monotonic_ns()
         self.samples = 0
         self.attempt: tuple[str | None, int] | None = None
         self.task: TaskMetadata | None = None
@@ -45,7 +46,7 @@ class BatchNotices:
             if container.started_ns is None:
                 return
             notices = RunNotices(self._settings, container.started_ns, interval_ns=self._interval_ns)
-            batch = self._batches[container.name] = _Batch(notices)
+            batch = self._batches[container.name] = _Batch(notices, self._clock)
         usage = self._sampler.usages.get(container.name)
         if usage is not None and usage.samples != batch.samples:
             batch.samples = usage.samples
@@ -54,7 +55,7 @@ class BatchNotices:
                 for finding in batch.notices.add(reading):
                     yield batch.notices, finding
         if self._settings.expected_seconds is not None:
-            overdue = batch.notices.overdue(self._now_ns(container.name))
+            overdue = batch.notices.overdue(self._now_ns(batch))
             if overdue is not None:
                 yield batch.notices, overdue
 
@@ -68,11 +69,10 @@ class BatchNotices:
         task = self._sampler.task
         if task is None or task.launch_type != FARGATE:
             return False
-        return any(batch.notices.wants_silence(self._now_ns(name)) for name, batch in self._batches.items())
+        return any(batch.notices.wants_silence(self._now_ns(batch)) for batch in self._batches.values())
 
-    def _now_ns(self, name: str) -> int:
-        """The wall clock as it was set at the start of the batch."""
-        return self._clock.wall_ns() - self._sampler.clock_shift_ns(name)
+    def _now_ns(self, batch: _Batch) -> int:
+        return self._clock.monotonic_ns() + batch.wall_offset_ns
 
     def _reading(
         self, batch: _Batch, container: ContainerMetadata, task: TaskMetadata, usage: ContainerUsage
@@ -91,7 +91,7 @@ class BatchNotices:
         own_line_ns = None
         # On Fargate, the log driver uses the network of the task.
         if self._own_line_ns is not None and task.launch_type == FARGATE and container.shares_network:
-            own_line_ns = self._now_ns(container.name) - (self._clock.monotonic_ns() - self._own_line_ns)
+            own_line_ns = self._own_line_ns + batch.wall_offset_ns
         network_bytes, block_bytes = usage.traffic_bytes()
         has_blocks = sample.block_read_bytes is not None or sample.block_write_bytes is not None
         is_network_known = sample.network_rx_bytes is not None and sample.network_tx_bytes is not None

@@ -7,7 +7,7 @@ start ──> tick ──> tick ──> … ──> batch STOPPED ────�
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -24,33 +24,19 @@ from profiler.readers.ecs.reported_containers import BatchSelection, has_run_unl
 from profiler.readers.ecs.task_metadata import ContainerMetadata, TaskMetadata
 from profiler.settings import MonitorSettings
 
+if TYPE_CHECKING:
+    from profiler.monitor.prometheus.exporter import PrometheusExporter
+
 _WAIT_FOR_END_SECONDS = 2.0
 # The part of that time for one reading of a batch that still runs.
 _SAMPLE_PART = 1 / 8
 _RETRY_SECONDS = 0.1
-_CLOCK_READS = 3
 # A batch that is not listed, or is STOPPED without an exit code, counts as lost after this many reads, because agents
 # have shown both states for a moment.
 _READS_BEFORE_LOST = 3
 # The part of the stop budget that is reserved for printing the line if the upload fails; of a short budget, a quarter.
 _PRINT_RESERVE_SECONDS = 1.0
 _REPORT_DEFECT = "report this line as a defect of task-profiler."
-
-
-class Exporter(Protocol):
-    """Exports live readings while the monitor runs."""
-
-    def start(self) -> str | None:
-        """Start exporting; returns the reason as a sentence if that fails."""
-        ...
-
-    def publish(self) -> None:
-        """Publish the current readings."""
-        ...
-
-    def close(self) -> None:
-        """Stop exporting."""
-        ...
 
 
 class Runtime(Struct, frozen=True, kw_only=True):
@@ -85,7 +71,7 @@ class MonitorLoop:
         runtime: Runtime,
         *,
         collectors: Sequence[Collector] = (),
-        exporter: Exporter | None = None,
+        exporter: "PrometheusExporter | None" = None,
     ) -> None:
         self._settings = settings
         self._sampler = sampler
@@ -224,11 +210,7 @@ class MonitorLoop:
     def _observed_outcome(self, target: ReportTarget, container: ContainerMetadata, task: TaskMetadata) -> RunEnd:
         signalled_ns = None
         if self._stop.requested_ns is not None:
-            # The clocks are read one after the other. A pause in between makes the signal seem earlier, never later.
-            requested_ns = self._stop.requested_ns
-            signalled_ns = max(
-                self._clock.wall_ns() - (self._clock.monotonic_ns() - requested_ns) for _ in range(_CLOCK_READS)
-            )
+            signalled_ns = self._clock.wall_ns() - (self._clock.monotonic_ns() - self._stop.requested_ns)
         stop = StopEvidence(
             seen_ns=target.stop_seen_ns,
             signalled_ns=signalled_ns,

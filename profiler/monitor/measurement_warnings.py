@@ -1,4 +1,4 @@
-"""Warnings about the measurement: a clock that was set, restarts, impossible values, swapping, outputs nobody reads."""
+"""Warnings about the measurement: a clock that was set, restarts, swapping, outputs nobody reads."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,9 +7,9 @@ from profiler.collectors.collector import Collector
 from profiler.core.deadline_writer import Output
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers.ecs.task_metadata import runs_on_instance
-from profiler.readers.linux.host import Host, SwapCounters
+from profiler.readers.linux.host import SwapCounters
 from profiler.record.record_model import Record
-from profiler.record.units import MIB, format_count
+from profiler.record.units import MIB
 
 
 class SwapWarning(Collector):
@@ -57,7 +57,7 @@ def clock_was_set(jumped_ns: int) -> str:
     direction = "forward" if jumped_ns > 0 else "back"
     return (
         f"The wall clock was set {direction} by {abs(jumped_ns) / NS_PER_SECOND:.0f} s during the run: "
-        "times after it are off by that much; durations and rates are corrected."
+        "times after it are off by that much; durations are corrected."
     )
 
 
@@ -65,14 +65,3 @@ def was_restarted(count: int) -> str:
     """The warning that ECS restarted the container in place."""
     times = "once" if count == 1 else f"{count} times"
     return f"ECS restarted the container {times}: the values cover all attempts that were seen."
-
-
-def was_impossible(count: int, host: Host) -> str:
-    """The warning that the task stats had values that this machine cannot reach."""
-    size = ""
-    if host.vcpu is not None and host.memory_bytes is not None:
-        size = f" ({host.vcpu:g} CPUs, {host.memory_bytes // MIB} MB)"
-    return (
-        f"The task stats had {format_count(count, 'value')} of CPU time or memory that cannot be right on this "
-        f"machine{size}: left out."
-    )

@@ -9,7 +9,7 @@ from profiler.collectors.collector import Collector, take_readings
 from profiler.core.clock import Clock, ClockJumpDetector
 from profiler.core.log import Log
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND
-from profiler.monitor.measurement_warnings import clock_was_set, was_impossible, was_restarted
+from profiler.monitor.measurement_warnings import clock_was_set, was_restarted
 from profiler.readers import SourceHealth, Unavailable
 from profiler.readers.container_sample import ContainerSample
 from profiler.readers.ecs.container_stats import StatsReading
@@ -21,7 +21,6 @@ _TASK_PERIOD_NS = 10 * NS_PER_SECOND
 _OWN_CONTAINER_ATTEMPTS = 3
 # A container whose readings do not change for this many of its usual steps may have ended.
 _STALE_STEPS = 2
-_MAX_PROBLEMS_LOGGED = 20
 
 
 class BatchLoad:
@@ -64,7 +63,6 @@ class TaskSampler:
         self.host = host
         self._restarts = Restarts()
         self._shift_at_start_ns: dict[str, int] = {}
-        self._shift_at_end_ns: dict[str, int] = {}
         self._devices = devices
         self._watched: Collection[str] = ()
         self._watched_names: frozenset[str] = frozenset()
@@ -77,8 +75,6 @@ class TaskSampler:
         self._stale_at_ns: dict[str, int] = {}  # when a batch whose last sample stays the same may have ended
         self._stats_health = SourceHealth("/task/stats", log)
         self._task_health = SourceHealth("/task", log)
-        self._refused: dict[str, SourceHealth] = {}
-        self._logged_problems: set[str] = set()
         self._log = log
         self._clock_jumps = ClockJumpDetector(clock)
         self._present: list[ContainerUsage] = []
@@ -92,8 +88,8 @@ class TaskSampler:
 
     @property
     def failures(self) -> int:
-        """Failed reads of the stats, and entries of single containers that could not be decoded."""
-        return self._stats_health.failures + sum(health.failures for health in self._refused.values())
+        """Failed reads of the stats."""
+        return self._stats_health.failures
 
     @property
     def task_problem(self) -> str | None:
@@ -119,7 +115,6 @@ class TaskSampler:
         else:
             refreshed = self._task_is_due(reading, watched, timed_out=False) and self.refresh()
             if self.is_repeated and not refreshed:
-                self._check_clock()  # each step counts: two of them within one period of the stats are not their sum
                 for usage in self._present:
                     usage.duplicates += 1
             else:
@@ -141,10 +136,6 @@ class TaskSampler:
         self._stats_health.on_success()
         self.last_reading = reading
         self.readings += 1
-        if reading.refused or self._refused:
-            self._record_refused(reading)
-        if reading.problems:
-            self._log_problems("/task/stats", reading.problems)
         return reading
 
     def add_device_readings(self) -> None:
@@ -165,22 +156,19 @@ class TaskSampler:
 
     def refresh(self, max_seconds: float | None = None) -> bool:
         """Read the task; returns True on success. After a failure the last metadata is kept."""
-        self._check_clock()
+        jumped_ns = self._clock_jumps.check()
+        if jumped_ns:
+            self._log.warning(clock_was_set(jumped_ns))
         self._task_read_ns = self._clock.monotonic_ns()
         task = self._source.task(max_seconds)
         if isinstance(task, Unavailable):
             self._task_health.on_failure(task)
             return False
         self._task_health.on_success()
-        self._log_problems("/task", task.problems)
         self.task = self._restarts.join(task)
         for container in self.task.containers:
             if container.started_ns is not None:
                 self._shift_at_start_ns.setdefault(container.name, self._clock_jumps.jumped_ns)
-            if container.finished_ns is None:
-                self._shift_at_end_ns.pop(container.name, None)
-            else:
-                self._shift_at_end_ns.setdefault(container.name, self._clock_jumps.jumped_ns)
         if not self.is_own_container_settled:
             own = self._source.own_container()
             self._own_attempts += 1
@@ -188,22 +176,16 @@ class TaskSampler:
         return True
 
     def clock_shift_ns(self, name: str) -> int:
-        """By how much the wall clock was set from when the container's start was seen until its end was seen."""
-        jumped_ns = self._shift_at_end_ns.get(name, self._clock_jumps.jumped_ns)
+        """By how much the wall clock was set since the container's start was seen."""
+        jumped_ns = self._clock_jumps.jumped_ns
         return jumped_ns - self._shift_at_start_ns.get(name, jumped_ns)
-
-    def _wall_shifts_ns(self, name: str) -> tuple[int, ...]:
-        before_ns = self._shift_at_start_ns.get(name, 0)
-        return tuple(total_ns - before_ns for total_ns in self._clock_jumps.totals_ns)
 
     def warnings(self, name: str) -> tuple[str, ...]:
         """Sentences about the measurement of a container, for its record."""
-        usage = self.usages.get(name)
         container = None if self.task is None else self.task.container(name)
         sentences = (
             clock_was_set(self._clock_jumps.jumped_ns) if self._clock_jumps.jumped_ns else None,
             was_restarted(container.restart_count) if container is not None and container.restart_count else None,
-            was_impossible(usage.impossible, self.host) if usage is not None and usage.impossible else None,
         )
         return tuple(sentence for sentence in sentences if sentence is not None)
 
@@ -221,24 +203,23 @@ class TaskSampler:
         if reading is None:
             return not timed_out
         if not self.is_repeated:
-            before, self._seen_ids = self._seen_ids, frozenset(reading.samples)
+            before, self._seen_ids = self._seen_ids, frozenset(reading)
             if self._seen_ids != before:
                 return True
         return any(self._is_missing(name, self.task, reading, now_ns) for name in watched)
 
     def _is_missing(self, name: str, task: TaskMetadata, reading: StatsReading, now_ns: int) -> bool:
         container = task.container(name)
-        if container is None or container.docker_id not in reading.samples:
+        if container is None or container.docker_id not in reading:
             return True
         stale_at_ns = self._stale_at_ns.get(name)
         return stale_at_ns is not None and now_ns >= stale_at_ns
 
     def _add_samples(self, reading: StatsReading) -> None:
-        self._check_clock()  # after the reading, whose stamps can come from a clock that was set meanwhile
         received_ns = self._clock.monotonic_ns()
         present = self._present = []
         for container in self.task.containers if self.task is not None else ():
-            sample = reading.samples.get(container.docker_id or "")
+            sample = reading.get(container.docker_id or "")
             if sample is None or container.docker_id is None:
                 continue
             usage = self.usages.get(container.name)
@@ -250,10 +231,8 @@ class TaskSampler:
                 epoch=container.docker_id,
                 received_ns=received_ns,
                 started_ns=container.started_ns,
-                attempt_started_ns=container.attempt_started_ns,
                 is_new=not container.restart_count,
                 shares_network=container.shares_network,
-                wall_shifts_ns=self._wall_shifts_ns(container.name),
             ):
                 if container.name in self.loads:
                     usual_step_ms = usage.median_step_ms
@@ -266,12 +245,12 @@ class TaskSampler:
     def _new_usage(self, container: ContainerMetadata) -> ContainerUsage:
         """The usage of a container; until the batches are known, each container may be one."""
         if self._watched_names and container.name not in self._watched_names:
-            usage = ContainerUsage(self._interval_ns, machine=self.host)
+            usage = ContainerUsage(self._interval_ns)
             usage.keep_totals_only()
             return usage
         task_vcpu = None if self.task is None else self.task.vcpu_limit
         self.loads[container.name] = BatchLoad(self.host.vcpu if task_vcpu is None else task_vcpu)
-        return ContainerUsage(self._interval_ns, self._series_points, self.host)
+        return ContainerUsage(self._interval_ns, self._series_points)
 
     def _follow_only(self, watched: Collection[str]) -> None:
         """Drop the data that only batches need for all other containers, when the batches are known."""
@@ -289,25 +268,3 @@ class TaskSampler:
                 if task_vcpu is None:
                     task_vcpu = sum(usage.last_vcpu or 0.0 for usage in present)
                 load.demand.add(task_vcpu, held_ns)
-
-    def _check_clock(self) -> None:
-        jumped_ns = self._clock_jumps.check()
-        if jumped_ns:
-            self._log.warning(clock_was_set(jumped_ns))
-
-    def _log_problems(self, source: str, problems: tuple[str, ...]) -> None:
-        """Log each problem with a single value once."""
-        for problem in problems:
-            if problem not in self._logged_problems and len(self._logged_problems) < _MAX_PROBLEMS_LOGGED:
-                self._logged_problems.add(problem)
-                self._log.warning(f"A value of {source} cannot be right and is left out", reason=problem)
-
-    def _record_refused(self, reading: StatsReading) -> None:
-        for docker_id in self._refused.keys() - reading.refused.keys():
-            if docker_id in reading.samples:
-                self._refused[docker_id].on_success()
-        for docker_id, reason in reading.refused.items():
-            health = self._refused.setdefault(
-                docker_id, SourceHealth(f"The stats of container {docker_id[:12]}", self._log)
-            )
-            health.on_failure(Unavailable(reason))

@@ -1,9 +1,7 @@
 """The HTTP source against a real server that behaves badly in every way the facts know of."""
 
-import gzip
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -12,11 +10,9 @@ import pytest
 
 from profiler.cli.wiring.task_endpoint import tag_lookup
 from profiler.core.clock import SystemClock
-from profiler.core.stop_request import SignalHandler
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 from profiler.readers.ecs.endpoint_client import MAX_RESPONSE_BYTES, AdaptiveTimeout, HttpEndpoint
-from profiler.readers.ecs.task_metadata import decode_task
 from tests.fakes import FakeClock, seconds
 from tests.http_server import FakeHttpServer
 
@@ -74,16 +70,6 @@ def says(status: int, body: bytes, *, length: int | None = None, **headers: str)
     return answer
 
 
-def sends(answer: bytes, *, closes: bool = True) -> Answer:
-    """These bytes as they are."""
-
-    def send(handler: BaseHTTPRequestHandler) -> None:
-        handler.wfile.write(answer)
-        handler.close_connection = closes
-
-    return send
-
-
 def reason(result: object) -> str:
     assert isinstance(result, Unavailable)
     return result.reason
@@ -102,15 +88,10 @@ def test_one_connection_serves_all_requests_even_after_an_error(server: Server) 
     assert len(server.connections) == 1
 
 
-@pytest.mark.parametrize("status", [400, 404, 429, 500, 503])
+@pytest.mark.parametrize("status", [301, 503])
 def test_an_error_status_is_a_reason(server: Server, status: int) -> None:
     server.answers = {"/task": says(status, b"{}")}
     assert reason(endpoint(server.url).get("/task")) == f"/task answered HTTP {status}"
-
-
-def test_a_redirect_is_not_followed(server: Server) -> None:
-    server.answers = {"/task": says(301, b"", Location=server.url + "/elsewhere"), "/elsewhere": says(200, b"no")}
-    assert reason(endpoint(server.url).get("/task")) == "/task answered HTTP 301"
 
 
 def test_a_proxy_in_the_environment_is_not_used(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,24 +99,6 @@ def test_a_proxy_in_the_environment_is_not_used(server: Server, monkeypatch: pyt
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     server.answers = {"/task": says(200, b"direct")}
     assert endpoint(server.url).get("/task") == b"direct"
-
-
-IN_CHUNKS = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        says(200, b'{"half": ', length=500),
-        sends(IN_CHUNKS + b"ff\r\n{"),
-        sends(b""),
-        sends(b"HTTP/1.1 banana\r\n\r\n"),
-        sends(b"\xff" * 99),
-    ],
-)
-def test_what_is_cut_or_no_http_is_a_reason(server: Server, answer: Answer) -> None:
-    server.answers = {"/task": answer}
-    assert "cannot be read" in reason(endpoint(server.url).get("/task"))
 
 
 def test_a_dropped_connection_is_a_reason_and_the_next_request_works(server: Server) -> None:
@@ -159,32 +122,6 @@ def test_a_connection_that_was_closed_while_idle_is_opened_anew(server: Server) 
     source = endpoint(server.url)
     assert [source.get("/task") for _ in range(3)] == [b"own"] * 3
     assert len(server.connections) == 3
-
-
-def test_a_connection_that_nobody_opens_again_is_a_reason(server: Server) -> None:
-    server.answers = {"/task": says(200, b"own")}
-    source = endpoint(server.url)
-    assert source.get("/task") == b"own"
-    server.answers = {"/task": lambda handler: handler.connection.shutdown(socket.SHUT_RDWR)}
-    assert "cannot be read" in reason(source.get("/task"))
-    assert len(server.connections) == 2
-
-
-@pytest.mark.parametrize("pieces", [[], [b"{}"], [b"{", b'"a": 1', b"}"]])
-def test_an_answer_in_chunks_is_read_whole_and_leaves_the_connection(server: Server, pieces: list[bytes]) -> None:
-    chunks = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in [*pieces, b""])
-    server.answers = {"/task": sends(IN_CHUNKS + chunks, closes=False)}
-    source = endpoint(server.url)
-    assert [source.get("/task") for _ in range(2)] == [b"".join(pieces)] * 2
-    assert len(server.connections) == 1
-
-
-def test_an_answer_larger_than_a_piece_is_read_whole(server: Server) -> None:
-    body = bytes(range(256)) * 4096
-    server.answers = {"/task": says(200, body)}
-    source = endpoint(server.url, interval_seconds=60)
-    assert [source.get("/task") for _ in range(2)] == [body] * 2
-    assert len(server.connections) == 1
 
 
 def test_nobody_listening_is_a_reason() -> None:
@@ -254,15 +191,6 @@ def test_when_the_end_is_asked_for_an_answer_has_half_a_second_more(
     assert reason(result) == f"/task did not answer within {given_up_after:g} s"
 
 
-def test_an_answer_that_comes_in_time_is_taken_after_the_end_was_asked_for(server: Server) -> None:
-    stop = SignalHandler(time.monotonic_ns)
-    stop.requested_ns = time.monotonic_ns()
-    server.answers = {"/task": says(200, b"x" * 100_000)}
-    source = HttpEndpoint(server.url, AdaptiveTimeout(5), SystemClock(), stop)
-    assert source.get("/task") == b"x" * 100_000
-    source.close()
-
-
 @pytest.mark.parametrize("status", [200, 500])
 @pytest.mark.parametrize("where", ["head", "body"])
 def test_an_answer_that_drips_is_cut_off(server: Server, where: str, status: int) -> None:
@@ -292,14 +220,6 @@ def test_an_answer_that_drips_is_cut_off(server: Server, where: str, status: int
     assert result.timed_out
 
 
-def test_a_compressed_answer_is_not_unpacked(server: Server) -> None:
-    bomb = gzip.compress(b" " * (20 * MAX_RESPONSE_BYTES))
-    assert len(bomb) < MAX_RESPONSE_BYTES
-    server.answers = {"/task": says(200, bomb, Content_Encoding="gzip")}
-    assert endpoint(server.url).get("/task") == bomb
-    assert reason(decode_task(bomb)).startswith("/task answered with something else than a task's JSON object: ")
-
-
 def test_an_endless_answer_is_cut_off(server: Server) -> None:
     def endless(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -323,7 +243,7 @@ def test_the_tags_are_one_request(server: Server) -> None:
     assert server.paths == ["/v4/x/taskWithTags"]
 
 
-@pytest.mark.parametrize("status", [400, 403, 404, 429, 500, 503])
+@pytest.mark.parametrize("status", [400, 503])
 def test_tags_that_are_refused_are_requested_once(server: Server, status: int) -> None:
     server.answers = {"/taskWithTags": says(status, b"{}")}
     assert reason(tag_lookup(server.url, 4, SystemClock())()) == f"/taskWithTags answered HTTP {status}"

@@ -12,7 +12,8 @@ import pytest
 
 from profiler.collectors.neuron.neuron_monitor_reports import NeuronReport, decode_report
 from profiler.collectors.neuron.neuron_usage import NeuronUsage
-from profiler.readers.ecs.container_stats import StatsReading, decode_stats
+from profiler.readers import Unavailable
+from profiler.readers.ecs.container_stats import decode_stats
 from profiler.readers.ecs.task_metadata import TaskMetadata, decode_task
 from profiler.record.record_model import Neuron, NeuronExecutions, NeuronLatency
 from tests.values import present
@@ -30,10 +31,9 @@ def recordings(*, stats: bool) -> list[Path]:
 @pytest.mark.parametrize("path", recordings(stats=True), ids=lambda path: path.stem)
 def test_recorded_stats(path: Path) -> None:
     reading = decode_stats(path.read_bytes())
-    assert isinstance(reading, StatsReading)
-    assert reading.refused == {}
-    assert reading.samples
-    for sample in reading.samples.values():
+    assert not isinstance(reading, Unavailable)
+    assert reading
+    for sample in reading.values():
         assert sample.cpu_ns
         assert sample.memory_used_bytes
         assert sample.memory_limit_bytes
@@ -54,11 +54,11 @@ def test_recorded_tasks(path: Path) -> None:
 def test_the_fargate_pair_gives_the_numbers_worked_out_by_hand() -> None:
     reading = decode_stats((Path(FOLDER) / "ecs_exporter__fargate_task_stats.json").read_bytes())
     task = decode_task((Path(FOLDER) / "ecs_exporter__fargate_task_metadata.json").read_bytes())
-    assert isinstance(reading, StatsReading)
+    assert not isinstance(reading, Unavailable)
     assert isinstance(task, TaskMetadata)
     exporter = task.container("ecs-exporter")
     assert exporter is not None
-    sample = reading.samples[present(exporter.docker_id)]
+    sample = reading[present(exporter.docker_id)]
     assert sample.memory_used_bytes == 84111360 - (3379200 + 39100416 - 33927168)
     # precpu of the document: 242770940 ns at 05:22:39.406479661
     vcpu = ((sample.cpu_ns or 0) - 242770940) / (sample.read_ns - 1740633759406479661)
@@ -66,7 +66,7 @@ def test_the_fargate_pair_gives_the_numbers_worked_out_by_hand() -> None:
     assert (task.vcpu_limit, exporter.vcpu_share) == (0.25, None)
     gone = task.container("nonessential")
     assert gone is not None
-    assert (gone.docker_id in reading.without_stats, gone.exit_code, gone.is_stopped) == (True, 0, True)
+    assert (gone.docker_id in reading, gone.exit_code, gone.is_stopped) == (False, 0, True)
 
 
 @pytest.fixture(scope="module")

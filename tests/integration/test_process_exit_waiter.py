@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -41,20 +40,6 @@ def test_the_end_of_a_process_ends_one_wait(waiter: ProcessExitWaiter) -> None:
     assert not waiter.wait(0)
 
 
-def test_a_process_that_is_no_longer_watched_does_not_end_the_wait(waiter: ProcessExitWaiter) -> None:
-    process = program("input()")
-    waiter.watch((process.pid,))
-    waiter.watch(())
-    process.communicate(b"\n")
-    assert not waiter.wait(0)
-
-
-def test_an_open_file_that_does_not_change_does_not_end_the_wait(waiter: ProcessExitWaiter, tmp_path: Path) -> None:
-    with (tmp_path / "cgroup.events").open("w+") as file:
-        waiter.watch((), (file.fileno(),))
-        assert not waiter.wait(0)
-
-
 def test_an_event_of_a_file_ends_one_wait(waiter: ProcessExitWaiter) -> None:
     """Like a changed ``cgroup.events``, a pipe without a reader is reported with POLLERR until something is done."""
     reader, writer = os.pipe()
@@ -76,18 +61,3 @@ def test_wake_ends_the_wait_but_is_not_the_end_of_a_process(waiter: ProcessExitW
     thread.join()
     waiter.wake()
     assert not waiter.wait(_LONG_SECONDS)
-
-
-def test_a_process_that_is_not_there_is_not_waited_for(waiter: ProcessExitWaiter) -> None:
-    process = program("")
-    process.communicate()
-    waiter.watch((process.pid,))
-    assert not waiter.wait(0)
-
-
-def test_wake_has_no_effect_before_open_and_after_close() -> None:
-    waiter = ProcessExitWaiter()
-    waiter.wake()
-    waiter.open()
-    waiter.close()
-    waiter.wake()

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND, format_ms, parse_ns
+from profiler.readers import Unavailable
 from profiler.readers.ecs.container_stats import StatsReading, decode_stats
 from profiler.readers.ecs.task_metadata import TaskMetadata, decode_task
 from profiler.record.activity_model import TimeBreakdown
@@ -222,7 +223,7 @@ class PlayedTask(World):
             self._stats_document(at, cpu_ns=self._cpu_ns(at), memory_mib=self._memory_mib(at)) if runs else None
         )
         stats = decode_stats(json.dumps(document).encode())
-        assert isinstance(stats, StatsReading)
+        assert not isinstance(stats, Unavailable)
         return stats
 
     def _task_document(self, at: float) -> dict[str, Any]:

@@ -117,7 +117,7 @@ class _MonitoredBatch(World):
             return Unavailable("no answer")
         sample = replace(self._point.sample, read_ns=START_NS + self._point.sample.read_ns)
         docker_id = self._container_at(self._point.at_seconds).docker_id or ""
-        return StatsReading(samples={docker_id: sample}, without_stats=frozenset(), refused={})
+        return {docker_id: sample}
 
 
 def watch_by_monitor(batch: Batch) -> Outcome:

@@ -300,8 +300,8 @@ def refresh_finding(source: TaskMetadataSource, docker_id: str, clock: Clock, ma
         stats = source.stats()
         if isinstance(stats, Unavailable):
             reason = stats.reason
-        elif docker_id in stats.samples and stats.samples[docker_id].read_ns not in reads:
-            reads.append(stats.samples[docker_id].read_ns)
+        elif docker_id in stats and stats[docker_id].read_ns not in reads:
+            reads.append(stats[docker_id].read_ns)
         if clock.monotonic_ns() >= end_ns:
             break
         clock.sleep(_STEP_SECONDS)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from profiler.cli.wiring.build_collectors import accelerator_collectors, batch_processes, requested_tags
 from profiler.cli.wiring.task_endpoint import metadata_source
@@ -12,7 +13,7 @@ from profiler.core.log import JsonLog
 from profiler.core.stop_request import SignalHandler
 from profiler.core.threads import BackgroundCall
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.monitor.loop import Exporter, MonitorLoop, Runtime
+from profiler.monitor.loop import MonitorLoop, Runtime
 from profiler.monitor.measurement_warnings import OutputWarning, SwapWarning
 from profiler.monitor.report_delivery import Delivery
 from profiler.monitor.reporter import Reporter
@@ -29,6 +30,9 @@ from profiler.readers.linux.host import (
 )
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks.report_upload import CloudWatchLogsSink, connect
+
+if TYPE_CHECKING:
+    from profiler.monitor.prometheus.exporter import PrometheusExporter
 
 
 def run_monitor(stop: SignalHandler) -> None:
@@ -118,7 +122,7 @@ def _delivery(stdout: Output, clock: SystemClock, log: JsonLog) -> Delivery:
 
 def _exporter(
     settings: MonitorSettings, sampler: TaskSampler, accelerators: Sequence[Collector], runtime: Runtime
-) -> Exporter | None:
+) -> "PrometheusExporter | None":
     """The exporter of live metrics; None if it is off, and then its modules are not imported."""
     if settings.prometheus_port is None:
         return None

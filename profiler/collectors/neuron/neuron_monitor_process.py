@@ -7,10 +7,8 @@ import math
 import os
 import select
 import signal
-import sys
 import threading
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -21,56 +19,25 @@ from profiler.readers import Unavailable
 if TYPE_CHECKING:
     import subprocess
 
-MAX_LINE_BYTES = 16 * 1024 * 1024
+_MAX_LINE_BYTES = 16 * 1024 * 1024
 _HARDWARE_PERIOD_SECONDS = 5
 _RUNTIME_GROUPS = ("neuroncore_counters", "memory_used", "execution_stats")
 _CHUNK_BYTES = 64 * 1024
 _MAX_STDERR_BYTES = 4096
 _REAP_TIMEOUT_SECONDS = 1.0
-_END_WITH_PARENT = str(Path(__file__).with_name("end_with_parent.py"))
 
 
 class LineSplitter:
-    """Splits a stream of bytes into lines and skips empty ones.
+    """Splits a stream of bytes into lines and skips empty ones. A line longer than 16 MiB is no report."""
 
-    A line longer than ``max_bytes`` is dropped while it arrives; the next line begins after its newline. ``dropped``
-    counts these lines, and an incomplete line at the end of the stream.
-    """
-
-    def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self._buffer = bytearray()
-        self._is_skipping = False
-        self.dropped = 0
+    def __init__(self) -> None:
+        self._rest = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Add the next bytes; returns the lines that they complete, without newlines."""
-        lines = []
-        *ends, rest = chunk.split(b"\n")
-        for end in ends:
-            self._append(end)
-            line, self._buffer = bytes(self._buffer), bytearray()
-            if line:
-                lines.append(line)
-            self._is_skipping = False
-        self._append(rest)
-        return lines
-
-    def finish(self) -> bool:
-        """End the stream; returns True if its last line was incomplete."""
-        is_incomplete = bool(self._buffer)
-        self.dropped += is_incomplete
-        self._buffer, self._is_skipping = bytearray(), False
-        return is_incomplete
-
-    def _append(self, part: bytes) -> None:
-        if self._is_skipping:
-            return
-        if len(self._buffer) + len(part) > self._max_bytes:
-            self._buffer, self._is_skipping = bytearray(), True
-            self.dropped += 1
-        else:
-            self._buffer += part
+        *lines, rest = (self._rest + chunk).split(b"\n")
+        self._rest = rest if len(rest) <= _MAX_LINE_BYTES else b"too long"
+        return [line for line in lines if line]
 
 
 def neuron_period_seconds(interval_seconds: float) -> int:
@@ -135,12 +102,11 @@ class NeuronProcess:
         self._has_exited = self._check_exited()
         return b""
 
-    def terminate(self) -> None:
-        self._signal(signal.SIGTERM)
-
     def kill(self) -> None:
         """Send SIGKILL to the process group. Any thread may call this."""
-        self._signal(signal.SIGKILL)
+        with self._lock, suppress(ProcessLookupError, PermissionError):
+            if not self._is_reaped:
+                os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> str:
         """Kill and reap the process; returns how it ended, with the last line of its stderr."""
@@ -170,11 +136,6 @@ class NeuronProcess:
             self._is_stderr_closed = True
             self._poll.unregister(self._stderr)
 
-    def _signal(self, number: signal.Signals) -> None:
-        with self._lock, suppress(ProcessLookupError, PermissionError):
-            if not self._is_reaped:
-                os.killpg(self.pid, number)
-
     def _check_exited(self) -> bool:
         try:
             return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
@@ -189,9 +150,8 @@ def start_process(program: str, configuration: bytes, wake: WakeEvent) -> Neuron
     try:
         descriptor = _write_memory_file(configuration)
         try:
-            tied = (sys.executable, "-I", "-S", _END_WITH_PARENT, str(os.getpid()))
             popen = subprocess.Popen(  # noqa: S603  an absolute path, found in folders of root
-                (*tied, program, "-c", f"/proc/self/fd/{descriptor}"),
+                (program, "-c", f"/proc/self/fd/{descriptor}"),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

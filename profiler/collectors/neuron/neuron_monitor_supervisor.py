@@ -3,12 +3,9 @@
 :class:`Supervision` decides when to start, to give up waiting and to back off; :class:`NeuronMonitorSource` acts on it.
 """
 
-import random
 from collections.abc import Callable
 
-from profiler.collectors.neuron import is_program
 from profiler.collectors.neuron.neuron_monitor_process import (
-    MAX_LINE_BYTES,
     LineSplitter,
     NeuronProcess,
     configuration,
@@ -23,17 +20,11 @@ from profiler.readers import SourceHealth, Unavailable
 
 MIN_BACKOFF_NS = NS_PER_SECOND
 MAX_BACKOFF_NS = 60 * NS_PER_SECOND
-EXITS_UNTIL_UNAVAILABLE = 5
 REPORTS_UNTIL_BACKOFF_RESET = 10
 _MIN_SILENCE_TIMEOUT_NS = 10 * NS_PER_SECOND
 _SILENCE_TIMEOUT_PERIODS = 5
-# Waits are lengthened by up to this share, so that the tasks of a machine do not start at the same time.
-_JITTER_SHARE = 0.25
 # The longest wait before the clock is read again.
 _MAX_WAIT_SECONDS = 1.0
-_TERMINATE_TIMEOUT_NS = NS_PER_SECOND
-# The share of the stop's time in which the process may end after SIGTERM; the rest is for SIGKILL.
-_TERMINATE_SHARE = 0.9
 _MAX_PROBLEMS_LOGGED = 10
 
 
@@ -48,7 +39,7 @@ class Supervision:
     """When to start neuron-monitor, and when to give up waiting for it.
 
     ``deadline_ns`` (monotonic) is the time of the next start or, while neuron-monitor runs, the time at which it counts
-    as silent. ``empty_runs`` counts the runs without a report since the last report.
+    as silent.
     """
 
     def __init__(self, period_seconds: int) -> None:
@@ -56,8 +47,8 @@ class Supervision:
             _MIN_SILENCE_TIMEOUT_NS, _SILENCE_TIMEOUT_PERIODS * period_seconds * NS_PER_SECOND
         )
         self.deadline_ns = 0
-        self.is_running = self.is_unavailable = False
-        self.starts = self.empty_runs = 0
+        self.is_running = False
+        self.starts = 0
         self._reports = 0
         self._backoff_ns = MIN_BACKOFF_NS
 
@@ -80,22 +71,15 @@ class Supervision:
 
     def on_report(self, now_ns: int) -> None:
         self._reports += 1
-        self.is_unavailable, self.empty_runs = False, 0
         if self._reports >= REPORTS_UNTIL_BACKOFF_RESET:
             self._backoff_ns = MIN_BACKOFF_NS
         self.deadline_ns = now_ns + self.silence_timeout_ns
 
-    def on_exit(self, now_ns: int, jitter: float) -> None:
-        """Note that the process has ended or could not be started; ``jitter`` is a random number from 0 to 1."""
-        self.empty_runs += not (self.is_running and self._reports)
+    def on_exit(self, now_ns: int) -> None:
+        """Note that the process has ended, or could not be started."""
         self.is_running = False
-        self.is_unavailable = self.empty_runs >= EXITS_UNTIL_UNAVAILABLE
-        wait_ns = MAX_BACKOFF_NS if self.is_unavailable else round(self._backoff_ns * (1 + _JITTER_SHARE * jitter))
+        self.deadline_ns = now_ns + self._backoff_ns
         self._backoff_ns = min(2 * self._backoff_ns, MAX_BACKOFF_NS)
-        self.deadline_ns = now_ns + min(wait_ns, MAX_BACKOFF_NS)
-
-    def on_missing_program(self, now_ns: int) -> None:
-        self.is_unavailable, self.deadline_ns = True, now_ns + MAX_BACKOFF_NS
 
 
 class NeuronMonitorSource:
@@ -107,25 +91,16 @@ class NeuronMonitorSource:
 
     name = "neuron-monitor"
 
-    def __init__(
-        self,
-        program: str,
-        period_seconds: int,
-        clock: Clock,
-        log: Log,
-        *,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
+    def __init__(self, program: str, period_seconds: int, clock: Clock, log: Log) -> None:
         self._program = program
         self._configuration = configuration(period_seconds)
         self._clock = clock
         self._log = log
-        self._jitter = jitter
         self._on_report: Callable[[NeuronReport], None] = lambda _: None
         self._health = SourceHealth(self.name, log)
         self._logged_problems: set[str] = set()
         self._state = Supervision(period_seconds)
-        self._stop_deadline_ns: int | None = None
+        self._is_stopping = False
         self._wake: WakeEvent | None = None
         self._thread: StoppableThread | None = None
         self._process: NeuronProcess | None = None
@@ -150,39 +125,30 @@ class NeuronMonitorSource:
 
         ``on_report`` is called in the thread with each report; it must be fast and must not raise.
         """
-        if self._thread is None and self._stop_deadline_ns is None:
+        if self._thread is None and not self._is_stopping:
             self._on_report = on_report
             wake = self._wake = WakeEvent()
             self._thread = StoppableThread(self.name, lambda: self._run(wake), wake.set, self._clock)
             self._thread.start()
 
     def stop(self, max_seconds: float) -> None:
-        """End neuron-monitor within ``max_seconds``: SIGTERM, read its last reports, SIGKILL."""
-        if self._stop_deadline_ns is None:
-            self._stop_deadline_ns = self._clock.monotonic_ns() + round(_TERMINATE_SHARE * max_seconds * NS_PER_SECOND)
-        thread, wake = self._thread, self._wake
-        if thread is None or wake is None or thread.is_current:
-            return
-        has_ended = thread.stop(max_seconds)
-        process = self._process
-        if has_ended:
+        """Kill neuron-monitor, which has nothing to save, and wait for the thread for at most ``max_seconds``."""
+        self._is_stopping = True
+        process, thread, wake = self._process, self._thread, self._wake
+        if process is not None:
+            process.kill()
+        if thread is not None and wake is not None and thread.stop(max_seconds):
             self._wake = None
             wake.close()
-        elif process is not None:
-            process.kill()
 
     def _run(self, wake: WakeEvent) -> None:
-        while self._stop_deadline_ns is None:
+        while not self._is_stopping:
             if not self._state.is_start_due(self._clock.monotonic_ns()):
                 wake.wait(self._seconds_until(self._state.deadline_ns))
             elif (process := self._start_process(wake)) is not None:
                 self._read_reports(process)
 
     def _start_process(self, wake: WakeEvent) -> NeuronProcess | None:
-        if not is_program(self._program):
-            self._state.on_missing_program(self._clock.monotonic_ns())
-            self._on_outage(f"the program {self._program} does not exist")
-            return None
         process = start_process(self._program, self._configuration, wake)
         if isinstance(process, Unavailable):
             self._on_run_failed(process.reason)
@@ -196,36 +162,18 @@ class NeuronMonitorSource:
         splitter = LineSplitter()
         is_silent = False
         try:
-            while not (is_silent or process.is_output_closed or self._stop_deadline_ns is not None):
+            while not (is_silent or process.is_output_closed or self._is_stopping):
                 self._parse_chunk(splitter, process.read(self._seconds_until(self._state.deadline_ns)))
                 is_silent = self._state.is_silent(self._clock.monotonic_ns())
-            self._terminate(process, splitter)
         finally:
             exit_reason = process.close()
             self._process = None
-        # Without a log line: the end of the process is logged.
-        self._health.failures += splitter.finish()
-        if self._stop_deadline_ns is None:
+        if not self._is_stopping:
             self._on_run_failed(
                 f"it was silent for {self._state.silence_timeout_ns // NS_PER_SECOND} s" if is_silent else exit_reason
             )
 
-    def _terminate(self, process: NeuronProcess, splitter: LineSplitter) -> None:
-        if process.is_output_closed:
-            return
-        process.terminate()
-        deadline_ns = self._clock.monotonic_ns() + _TERMINATE_TIMEOUT_NS
-        while not process.is_output_closed:
-            # A stop may be requested during the loop.
-            left_seconds = self._seconds_until(
-                deadline_ns if self._stop_deadline_ns is None else min(deadline_ns, self._stop_deadline_ns)
-            )
-            if left_seconds <= 0:
-                return
-            self._parse_chunk(splitter, process.read(left_seconds))
-
     def _parse_chunk(self, splitter: LineSplitter, chunk: bytes) -> None:
-        dropped = splitter.dropped
         for line in splitter.feed(chunk):
             report = decode_report(line)
             if isinstance(report, Unavailable):
@@ -236,17 +184,9 @@ class NeuronMonitorSource:
             self.outage = None
             self._log_problems(report.problems)
             self._on_report(report)
-        if splitter.dropped > dropped:
-            self._health.on_failure(Unavailable(f"it printed a line above {MAX_LINE_BYTES} bytes"))
 
     def _on_run_failed(self, reason: str) -> None:
-        self._state.on_exit(self._clock.monotonic_ns(), self._jitter())
-        if self._state.is_unavailable:
-            # The same text each time, so that the failure is logged once.
-            reason = f"it ended {EXITS_UNTIL_UNAVAILABLE} times in a row without a report"
-        self._on_outage(reason)
-
-    def _on_outage(self, reason: str) -> None:
+        self._state.on_exit(self._clock.monotonic_ns())
         self._health.on_failure(Unavailable(reason))
         self.outage = self.outage or Outage(self._clock.wall_ns(), reason)
 

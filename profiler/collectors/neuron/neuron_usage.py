@@ -1,6 +1,7 @@
 """The usage of the Neuron devices so far: takes reports and keeps aggregates of constant size."""
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
@@ -57,11 +58,9 @@ class NeuronUsage:
     runtime: an unused node has no utilization instead of 0 %. The record lists all cores that a runtime has listed, the
     idle ones with 0, so that a batch that uses 2 of 32 cores is recognized.
 
-    If one of several runtimes could not be read, zeros of the others are ignored, because the core may belong to the
-    unreadable one. An incomplete sum is ignored as well.
-
-    A period shorter than half the configured one is ignored for utilization. Its memory is a reading of the moment and
-    counts with the short period as its weight; its executions count in full.
+    If one of several runtimes could not be read, the report has no utilization or memory: a core may belong to the
+    unreadable one. A period shorter than half the configured one is ignored for utilization. Its memory is a reading of
+    the moment and counts with the short period as its weight; its executions count in full.
 
     ``has_devices`` is True if a device, or a process on one, was ever reported.
     """
@@ -89,7 +88,8 @@ class NeuronUsage:
             accepted = self._add_utilization(report.runtimes)
             for percent in accepted.values():
                 self._recent_percent.add(percent)
-            core_bytes, device_bytes = self._add_memory(report.runtimes)
+            readable = report.runtimes if all(map(_has_memory, report.runtimes)) else ()
+            core_bytes, device_bytes = self._add_memory(readable)
             latency = Latency()
             for runtime in report.runtimes:
                 self._completed = sum_known(self._completed, runtime.completed)
@@ -102,7 +102,7 @@ class NeuronUsage:
                 utilization_percent=accepted,
                 core_memory_bytes=core_bytes,
                 device_memory_bytes=device_bytes,
-                memory_bytes_by_category=_by_category(report.runtimes),
+                memory_bytes_by_category=_by_category(readable),
                 latency=latency,
             )
 
@@ -157,44 +157,36 @@ class NeuronUsage:
             self._cores[index] = _CoreStatistics()
         return self._cores[index]
 
-    def _add_utilization(self, runtimes: Iterable[RuntimeReport]) -> Mapping[int, float]:
-        """Add the utilization of a report; returns the accepted percentages by core."""
+    def _add_utilization(self, runtimes: Sequence[RuntimeReport]) -> Mapping[int, float]:
+        """Add the utilization of a report; returns the percentages by core."""
         highest: dict[int, float] = {}
         weight_ns = 0
-        all_known = True
         for runtime in runtimes:
             period_ns = self._covered_ns(runtime.utilization_period_ns)
             if runtime.utilization_percent is None or period_ns < _MIN_PERIOD_FRACTION * self._period_ns:
-                all_known = False
-                continue
+                return {}
             weight_ns = max(weight_ns, period_ns)
             for index, percent in runtime.utilization_percent.items():
                 highest[index] = max(percent, highest.get(index, 0.0))
-        accepted = {index: percent for index, percent in highest.items() if percent > 0 or all_known}
-        for index, percent in accepted.items():
+        for index, percent in highest.items():
             self._core(index).utilization_percent.add(percent, weight_ns)
-        return accepted
+        return highest
 
     def _add_memory(self, runtimes: Sequence[RuntimeReport]) -> tuple[Mapping[int, int], int | None]:
-        """Add the memory of a report; returns the accepted bytes by core, and the bytes on all devices."""
+        """Add the memory of a report; returns the bytes by core, and the bytes on all devices."""
         by_core: dict[int, int] = {}
         weight_ns = 1  # a reading counts even if its period is 0
-        all_known = True
         for runtime in runtimes:
-            if not _has_memory(runtime):
-                all_known = False
-                continue
             weight_ns = max(weight_ns, self._covered_ns(runtime.memory_period_ns))
             for index, used_bytes in runtime.core_memory_bytes.items():
                 by_core[index] = by_core.get(index, 0) + used_bytes
-        accepted = {index: used_bytes for index, used_bytes in by_core.items() if used_bytes > 0 or all_known}
-        for index, used_bytes in accepted.items():
+        for index, used_bytes in by_core.items():
             self._core(index).memory_bytes.add(used_bytes, weight_ns)
         on_devices = [runtime.device_memory_bytes for runtime in runtimes]
         device_bytes = None if None in on_devices else sum_known(*on_devices)
         if device_bytes is not None:
             self._device_memory_bytes.add(device_bytes, weight_ns)
-        return accepted, device_bytes
+        return by_core, device_bytes
 
     def _add_devices(self, report: NeuronReport) -> None:
         """Add the capacity, and memory errors as their increase since the first report.
@@ -220,14 +212,11 @@ def _has_memory(runtime: RuntimeReport) -> bool:
 
 
 def _by_category(runtimes: Iterable[RuntimeReport]) -> Mapping[str, int]:
-    """The sums over all runtimes; empty if one of them could not be read."""
-    categories: dict[str, int] = {}
+    """The sums over all runtimes."""
+    categories: Counter[str] = Counter()
     for runtime in runtimes:
-        if not _has_memory(runtime):
-            return {}
-        for category, used_bytes in runtime.memory_bytes_by_category.items():
-            categories[category] = categories.get(category, 0) + used_bytes
-    return categories
+        categories.update(runtime.memory_bytes_by_category)
+    return dict(categories)
 
 
 def _max_latency(known: Latency, other: Latency | None) -> Latency:

@@ -53,12 +53,10 @@ class GpmReader:
         self._pairs: dict[str, _Pair] = {}
         self._unavailable: set[str] = set()
         self._is_refused = False
-        make_request = getattr(nvml, "c_nvmlGpmMetricsGet_t", None)  # an old binding lacks it
-        self._request: Any = None if make_request is None else make_request()
-        if self._request is not None:
-            self._request.version, self._request.numMetrics = _METRICS_VERSION, len(_METRICS)
-            for position, number in enumerate(_METRICS.values()):
-                self._request.metrics[position].metricId = number
+        self._request: Any = nvml.c_nvmlGpmMetricsGet_t()
+        self._request.version, self._request.numMetrics = _METRICS_VERSION, len(_METRICS)
+        for position, number in enumerate(_METRICS.values()):
+            self._request.metrics[position].metricId = number
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -72,7 +70,7 @@ class GpmReader:
         one of the run, and one after a pause that was the machine's.
         """
         uuid = sample.facts.uuid
-        if self._request is None or uuid in self._unavailable:
+        if uuid in self._unavailable:
             return sample
         values = self._read(uuid, handle, is_complete=is_complete)
         if not isinstance(values, Failure):

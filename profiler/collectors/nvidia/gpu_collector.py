@@ -3,14 +3,13 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from profiler.aggregation.task_record import RecordPart
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.collector import Collector, failure_warnings
 from profiler.collectors.nvidia.gpu_ownership import GpuScope, GpuSelection, resolve
-from profiler.collectors.nvidia.gpu_reading_types import DriverReading
 from profiler.collectors.nvidia.gpu_usage import GpuUsage, LiveGpus, gpu_idle
+from profiler.collectors.nvidia.nvml_source import NvmlSource
 from profiler.core.clock import Clock
 from profiler.core.log import Log
 from profiler.core.threads import PeriodicReader, Waiter
@@ -83,28 +82,6 @@ class DriverHealth:
         return tuple(text for text in (self._read_error, no_answer) if text is not None)
 
 
-class GpuSource(Protocol):
-    """Reads all GPUs; called from one thread only."""
-
-    @property
-    def name(self) -> str:
-        """The source's name in ``sampling.sources``."""
-
-    @property
-    def permanently_unavailable(self) -> bool:
-        """Whether no GPU can ever be read."""
-
-    @property
-    def is_driver_missing(self) -> bool:
-        """Whether the last failure was a missing driver, which is normal on most machines."""
-
-    def read(self, *, counters: bool) -> DriverReading | Unavailable:
-        """Read all GPUs now; ``counters`` includes the slow counters."""
-
-    def close(self) -> None:
-        """Shut the driver library down."""
-
-
 class GpuCollector(Collector):
     """Reads the GPUs at every tick.
 
@@ -120,7 +97,7 @@ class GpuCollector(Collector):
 
     def __init__(
         self,
-        source: GpuSource,
+        source: NvmlSource,
         scope: GpuScope,
         clock: Clock,
         log: Log,

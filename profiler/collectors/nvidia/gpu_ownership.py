@@ -1,6 +1,6 @@
 """Determines which of the visible GPUs belong to the batch, by settings or by ``NVIDIA_VISIBLE_DEVICES``."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from profiler.collectors.nvidia.gpu_reading_types import GpuFacts
 from profiler.readers.ecs.task_metadata import ContainerMetadata
 
-_UUID_PREFIX = "gpu-"  # every UUID begins with this prefix, which alone identifies nothing
 _ALL = "all"
 _NONE = frozenset({"none", "void"})
 
@@ -17,28 +16,10 @@ def match_uuids(selectors: Collection[str], visible: Collection[GpuFacts]) -> fr
     """The UUIDs of the visible GPUs that the selectors match.
 
     Args:
-        selectors: UUIDs or unique beginnings of them, or GPU indices. An ambiguous or unknown one
-            matches nothing.
+        selectors: UUIDs or GPU indices.
         visible: All GPUs that were read.
     """
-    return frozenset(uuid for selector in selectors for uuid in _matching_uuids(selector.casefold(), visible))
-
-
-def _matching_uuids(selector: str, visible: Collection[GpuFacts]) -> Iterator[str]:
-    uuid = _resolve_uuid(selector, visible)
-    for facts in visible:
-        if uuid == facts.uuid.casefold() or selector == str(facts.index):
-            yield facts.uuid
-
-
-def _resolve_uuid(selector: str, visible: Collection[GpuFacts]) -> str | None:
-    """The UUID that begins with the selector; None unless it is exactly one."""
-    known = {facts.uuid.casefold() for facts in visible}
-    if selector in known:
-        return selector
-    prefixed = [uuid for uuid in known if uuid.startswith(selector)]
-    is_uuid_prefix = selector.startswith(_UUID_PREFIX) and selector != _UUID_PREFIX
-    return prefixed[0] if is_uuid_prefix and len(prefixed) == 1 else None
+    return frozenset(facts.uuid for facts in visible if not {facts.uuid, str(facts.index)}.isdisjoint(selectors))
 
 
 class GpuSelection(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from profiler.aggregation.statistics import MeanAndMaximum, MonotonicCounter, TimeWeightedStatistics
+from profiler.aggregation.statistics import MeanAndMaximum, TimeWeightedStatistics
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.nvidia.gpu_ownership import match_uuids
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample, Xid
@@ -55,9 +55,8 @@ THROTTLE_REASONS = {
 class LatestGpu(Struct, frozen=True, kw_only=True):
     """A GPU at its last reading.
 
-    ``energy_joules`` is a counter: the driver's own (since the driver was loaded), else power multiplied by time
-    since the first reading. ``throttled_seconds`` is the observed time by the reason's name. ``idle_seconds`` and the
-    bytes are sums since the first reading.
+    ``energy_joules`` is the driver's own counter, since the driver was loaded. ``throttled_seconds`` is the observed
+    time by the reason's name. ``idle_seconds`` and the bytes are sums since the first reading.
     """
 
     sample: GpuSample
@@ -239,11 +238,8 @@ class _GpuAggregate:
         self._idle_before: dict[str, int] = {}
         self._utilization_observed_ns = 0
         self._memory_size_bytes: int | None = None
-        self._energy_mj = _CounterIncrease()
-        self._driver_energy_mj: int | None = None
-        self._power_observed_ns = 0
-        self._power_joules = 0.0
-        self._ecc = _CounterIncrease()
+        self._energy_mj = _Counter()
+        self._ecc = _Counter()
         self._throttled_ns = dict.fromkeys(THROTTLE_REASONS, 0)
         self._throttle_observed_ns = 0
 
@@ -264,14 +260,9 @@ class _GpuAggregate:
         ):
             if reading is not None:
                 recent.add(max(reading, 0))
-        if sample.power_watts is not None:
-            self._power_observed_ns += step_ns
-            self._power_joules += sample.power_watts * step_ns / NS_PER_SECOND
         if sample.memory_size_bytes is not None:
             self._memory_size_bytes = sample.memory_size_bytes
         self._energy_mj.add(sample.energy_millijoules)
-        if sample.energy_millijoules is not None:
-            self._driver_energy_mj = sample.energy_millijoules
         self._ecc.add(sample.ecc_uncorrected)
         self._add_throttle_reasons(sample.throttle_reasons, weight_ns)
         self.last, self._read_ns = sample, now_ns
@@ -317,12 +308,12 @@ class _GpuAggregate:
             memory_used_mb=series["memory_used_bytes"].distribution(per=MIB),
             memory_size_mb=mebibytes(self._memory_size_bytes),
             power_watts=series["power_watts"].distribution(),
-            energy_joules=self._energy_joules(),
+            energy_joules=_joules(self._energy_mj.increase),
             temperature_celsius=series["temperature_celsius"].distribution(),
             sm_clock_mhz=series["sm_clock_mhz"].distribution(),
             throttle_reasons=self._throttle_percents(),
             xids=tuple(self.xids),
-            ecc_uncorrected=self._ecc.total,
+            ecc_uncorrected=self._ecc.increase,
             **gpm,
             **self._totals,
         )
@@ -335,22 +326,11 @@ class _GpuAggregate:
         has_gpm = self._read_ns - self._gpm_read_ns <= _MAX_GPM_AGE_NS
         return LatestGpu(
             sample=replace(self.last, **self._last_gpm) if has_gpm else self.last,
-            energy_joules=self._cumulative_joules(),
+            energy_joules=_joules(self._energy_mj.last),
             throttled_seconds=throttled if self._throttle_observed_ns else None,
             idle_seconds=idle_seconds,
             **self._totals,
         )
-
-    def _cumulative_joules(self) -> float | None:
-        if self._driver_energy_mj is not None:
-            return self._driver_energy_mj / _MILLIJOULES_PER_JOULE
-        return self._power_joules if self._series["power_watts"].maximum is not None else None
-
-    def _energy_joules(self) -> float | None:
-        """The increase of the driver's counter (Volta and newer), else power by time; None after one reading."""
-        if self._energy_mj.total is not None:
-            return round(self._energy_mj.total / _MILLIJOULES_PER_JOULE, 3)
-        return round(self._power_joules, 3) if self._power_observed_ns else None
 
     def _throttle_percents(self) -> dict[str, float] | None:
         """The share of the observed time by reason, in percent; only reasons that occurred."""
@@ -361,6 +341,10 @@ class _GpuAggregate:
             for bit, name in THROTTLE_REASONS.items()
             if self._throttled_ns[bit]
         }
+
+
+def _joules(millijoules: int | None) -> float | None:
+    return None if millijoules is None else millijoules / _MILLIJOULES_PER_JOULE
 
 
 def gpu_idle(gpus: Sequence[Gpu], duration_ms: float | None, hour_usd: float | None) -> GpuIdle | None:
@@ -377,13 +361,19 @@ def gpu_idle(gpus: Sequence[Gpu], duration_ms: float | None, hour_usd: float | N
     )
 
 
-class _CounterIncrease:
-    """The increase of a driver counter since its first reading; a reload of the driver resets the counter to 0."""
+class _Counter:
+    """A counter of the driver: its last value, and the increase since its first one."""
 
     def __init__(self) -> None:
-        self._counter = MonotonicCounter()
-        self.total: int | None = None
+        self._first: int | None = None
+        self.last: int | None = None
+        self.increase: int | None = None
 
     def add(self, value: int | None) -> None:
-        if value is not None:
-            self.total = sum_known(self.total, self._counter.add(value))
+        if value is None:
+            return
+        if self._first is None:
+            self._first = value
+        else:
+            self.increase = value - self._first
+        self.last = value

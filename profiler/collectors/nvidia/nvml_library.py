@@ -6,82 +6,44 @@ The binding ``pynvml`` is imported only on machines with a driver.
 from collections.abc import Callable
 from enum import Enum
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from profiler.readers import Unavailable
 
 _BINDING = "pynvml"
 NOT_INSTALLED = "there is an NVIDIA driver, but the package nvidia-ml-py is not installed: pip install nvidia-ml-py"
 
-# Error numbers of nvml.h.
-UNINITIALIZED = 1
-NOT_SUPPORTED = 3
-NO_PERMISSION = 4
-NOT_FOUND = 6
-DRIVER_NOT_LOADED = 9
-LIBRARY_NOT_FOUND = 12
-FUNCTION_NOT_FOUND = 13
-GPU_IS_LOST = 15
-RESET_REQUIRED = 16
-LIB_RM_VERSION_MISMATCH = 18
-NO_DATA = 21
-ARGUMENT_VERSION_MISMATCH = 25
-GPU_NOT_FOUND = 28
-
-
-class Nvml(Protocol):
-    """The constants of the module ``pynvml``. ``call_nvml`` calls its functions by name."""
-
-    @property
-    def NVMLError(self) -> type[Exception]:  # noqa: N802  the binding's own name
-        """The exception that every function raises; its ``value`` is the error number."""
-
-    nvmlMemory_v2: int  # noqa: N815  as above
-    NVML_CLOCK_SM: int
-    NVML_TEMPERATURE_GPU: int
-    NVML_MEMORY_ERROR_TYPE_UNCORRECTED: int
-    NVML_VOLATILE_ECC: int
-    nvmlEventTypeXidCriticalError: int  # noqa: N815  as above
+# The module pynvml, which has no types. ``call_nvml`` calls its functions by name.
+Nvml: TypeAlias = Any
 
 
 def load_binding(import_name: Callable[[str], Any] = import_module) -> Nvml | Unavailable:
     """Import the module ``pynvml``; returns the reason if it is not installed."""
     try:
-        nvml: Nvml = import_name(_BINDING)
+        return import_name(_BINDING)
     except ImportError:
         return Unavailable(NOT_INSTALLED)
-    return nvml
 
 
 class ErrorAction(Enum):
     """What to do about an NVML error."""
 
     UNSUPPORTED = "this GPU does not support the call: do not repeat it"
-    NO_VALUE = "the GPU has no value at the moment"
     PERMISSION_DENIED = "the container lacks the permission for the call"
     RETRY = "the error may be transient: try again"
     DEVICE_LOST = "this GPU is lost; the others still work"
-    REINITIALIZE = "the driver was replaced: shut NVML down and initialize it again"
     NO_DRIVER = "no driver is installed or loaded"
 
 
+# The error numbers of nvml.h.
 _ACTIONS = {
-    NOT_SUPPORTED: ErrorAction.UNSUPPORTED,
-    FUNCTION_NOT_FOUND: ErrorAction.UNSUPPORTED,
-    ARGUMENT_VERSION_MISMATCH: ErrorAction.UNSUPPORTED,
-    NOT_FOUND: ErrorAction.NO_VALUE,
-    NO_DATA: ErrorAction.NO_VALUE,
-    NO_PERMISSION: ErrorAction.PERMISSION_DENIED,
-    GPU_IS_LOST: ErrorAction.DEVICE_LOST,
-    RESET_REQUIRED: ErrorAction.DEVICE_LOST,
-    GPU_NOT_FOUND: ErrorAction.DEVICE_LOST,
-    UNINITIALIZED: ErrorAction.REINITIALIZE,
-    LIB_RM_VERSION_MISMATCH: ErrorAction.REINITIALIZE,
-    LIBRARY_NOT_FOUND: ErrorAction.NO_DRIVER,
-    DRIVER_NOT_LOADED: ErrorAction.NO_DRIVER,
+    **dict.fromkeys((3, 13, 25), ErrorAction.UNSUPPORTED),  # not supported, function not found, argument version
+    4: ErrorAction.PERMISSION_DENIED,
+    **dict.fromkeys((15, 16, 28), ErrorAction.DEVICE_LOST),  # lost, reset required, not found
+    **dict.fromkeys((9, 12), ErrorAction.NO_DRIVER),  # driver not loaded, library not found
 }
 
 
 def action_for_error(value: int | None) -> ErrorAction:
     """What to do about an error number; unknown errors are retried."""
-    return _ACTIONS.get(value, ErrorAction.RETRY) if value is not None else ErrorAction.RETRY
+    return ErrorAction.RETRY if value is None else _ACTIONS.get(value, ErrorAction.RETRY)

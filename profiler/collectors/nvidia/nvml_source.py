@@ -1,11 +1,10 @@
-"""Reads all visible GPUs through NVML, and continues after driver errors, restarts and lost GPUs.
+"""Reads all visible GPUs through NVML, and continues after driver errors and lost GPUs.
 
-One NVML context is used for the whole run. Handles are kept by UUID, because an index may mean another GPU after a
-restart of the driver. All calls are made from one thread; its owner decides how long to wait for it.
+One NVML context is used for the whole run. All calls are made from one thread; its owner decides how long to wait for
+it.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from profiler.collectors.nvidia.gpm import GpmReader
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuFacts, GpuSample
@@ -15,11 +14,7 @@ from profiler.core.clock import Clock
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
 
-_MAX_SILENT_READS = 3
 _RETRY_NS = 30 * NS_PER_SECOND
-# The container agent may mount the driver shortly after the start; after these attempts the driver counts as missing.
-_PROBE_INTERVAL_NS = 60 * NS_PER_SECOND
-_MAX_PROBES = 5
 
 
 class NvmlSource:
@@ -32,16 +27,12 @@ class NvmlSource:
         self._clock = clock
         self._nvml: Nvml | None = None
         self._devices: dict[str, Device] = {}
-        self._known_gpus: dict[str, GpuFacts] = {}
         self._lost: dict[str, tuple[GpuFacts, int]] = {}
         self._events: XidEvents | None = None
         self._gpm: GpmReader | None = None
-        self._unreadable_notes: dict[int, tuple[str, int]] = {}
+        self._unreadable_notes: list[str] = []
         self._is_open = False
-        self._opened_ns = 0
         self._next_try_ns = 0
-        self._probes = 0
-        self._was_ever_open = False
         self._reason = Unavailable("NVML was not initialized yet")
         self.permanently_unavailable = False
         self.is_driver_missing = False
@@ -53,7 +44,8 @@ class NvmlSource:
             if failure is not None:
                 return failure
         samples: list[GpuSample] = []
-        lost = self._find_missing()
+        lost: list[GpuFacts] = []
+        silence: Failure | None = None
         for uuid, device in list(self._devices.items()):
             answer = device.read(counters=counters)
             if not isinstance(answer, Failure):
@@ -62,20 +54,13 @@ class NvmlSource:
             elif answer.action is ErrorAction.DEVICE_LOST:
                 self._mark_lost(uuid)
                 lost.append(device.facts)
-            elif answer.action is ErrorAction.REINITIALIZE or self._is_silent_too_long(device):
-                return self._reinitialize(answer)
+            else:
+                silence = answer
+        if silence is not None and not (samples or lost):
+            return Unavailable(silence.reason)
         xids = self._events.drain() if self._events is not None else ()
         self._recover_lost()
         return DriverReading(samples=tuple(samples), xids=xids, lost=tuple(lost), notes=self._collect_notes())
-
-    def _find_missing(self) -> list[GpuFacts]:
-        """The GPUs that were visible before NVML was initialized again and are not visible now; they count as lost."""
-        self._known_gpus.update((uuid, device.facts) for uuid, device in self._devices.items())
-        missing = [
-            facts for uuid, facts in self._known_gpus.items() if uuid not in self._devices and uuid not in self._lost
-        ]
-        self._lost.update((facts.uuid, (facts, self._clock.monotonic_ns())) for facts in missing)
-        return missing
 
     def close(self) -> None:
         nvml = self._nvml
@@ -88,7 +73,6 @@ class NvmlSource:
         call_nvml(nvml, "nvmlShutdown")
         self._events = self._gpm = None
         self._devices = {}
-        self._unreadable_notes = {}
         self._is_open = False
 
     def _try_open(self) -> Unavailable | None:
@@ -97,17 +81,13 @@ class NvmlSource:
             return self._reason
         failure = self._open()
         if failure is None:
-            self._is_open = self._was_ever_open = True
-            self._opened_ns = now_ns
+            self._is_open = True
             return None
         self._reason = Unavailable(failure.reason)
         self.is_driver_missing = failure.action is ErrorAction.NO_DRIVER
-        if self._was_ever_open or failure.action is not ErrorAction.NO_DRIVER:
-            self._next_try_ns = now_ns + _RETRY_NS
-        else:
-            self._probes += 1
-            self._next_try_ns = now_ns + _PROBE_INTERVAL_NS
-            self.permanently_unavailable = self._probes > _MAX_PROBES
+        if self.is_driver_missing:
+            self.permanently_unavailable = True
+        self._next_try_ns = now_ns + _RETRY_NS
         return self._reason
 
     def _open(self) -> Failure | None:
@@ -119,6 +99,7 @@ class NvmlSource:
         failure = call_nvml(nvml, "nvmlInit")
         if isinstance(failure, Failure):
             return failure
+        self._unreadable_notes = []
         count = call_nvml(nvml, "nvmlDeviceGetCount")
         if not isinstance(count, Failure):
             found = (self._open_device(nvml, index) for index in range(count))
@@ -126,8 +107,7 @@ class NvmlSource:
         if not self._devices:
             call_nvml(nvml, "nvmlShutdown")
             reason = count if isinstance(count, Failure) else Failure(ErrorAction.NO_DRIVER, "no GPU is visible here")
-            return next((Failure(ErrorAction.RETRY, note) for note, _ in self._unreadable_notes.values()), reason)
-        self._lost = {uuid: lost for uuid, lost in self._lost.items() if uuid not in self._devices}
+            return next((Failure(ErrorAction.RETRY, note) for note in self._unreadable_notes), reason)
         self._events = XidEvents(nvml, self._devices.values())
         self._gpm = GpmReader(nvml, self._clock)
         return None
@@ -136,24 +116,10 @@ class NvmlSource:
         handle = call_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
         uuid = handle if isinstance(handle, Failure) else call_nvml(nvml, "nvmlDeviceGetUUID", handle)
         if isinstance(uuid, Failure):
-            note = f"GPU {index} is visible and cannot be read: {uuid.reason}."
-            self._unreadable_notes[index] = (note, self._clock.monotonic_ns())
+            self._unreadable_notes.append(f"GPU {index} is visible and cannot be read: {uuid.reason}.")
             return None
-        self._unreadable_notes.pop(index, None)
-        return Device(nvml, handle, GpuFacts(uuid=_text(uuid), index=index, name=_name(nvml, handle)))
-
-    def _is_silent_too_long(self, device: Device) -> bool:
-        """Whether NVML is to be initialized again for a silent device: twice a minute at most."""
-        return (
-            device.consecutive_silent_reads >= _MAX_SILENT_READS
-            and self._clock.monotonic_ns() - self._opened_ns >= _RETRY_NS
-        )
-
-    def _reinitialize(self, failure: Failure) -> Unavailable:
-        self.close()
-        self._reason = Unavailable(failure.reason)
-        self._next_try_ns = 0
-        return self._reason
+        name = call_nvml(nvml, "nvmlDeviceGetName", handle)
+        return Device(nvml, handle, GpuFacts(uuid=uuid, index=index, name=None if isinstance(name, Failure) else name))
 
     def _mark_lost(self, uuid: str) -> None:
         self._lost[uuid] = (self._devices.pop(uuid).facts, self._clock.monotonic_ns())
@@ -161,15 +127,10 @@ class NvmlSource:
             self._gpm.forget(uuid)
 
     def _recover_lost(self) -> None:
-        """Look for lost GPUs by UUID, and by index for GPUs that were never readable."""
+        """Look for lost GPUs by UUID."""
         nvml, now_ns = self._nvml, self._clock.monotonic_ns()
         if nvml is None:
             return
-        for index, (_, tried_ns) in list(self._unreadable_notes.items()):
-            if now_ns - tried_ns >= _RETRY_NS:
-                readable = self._open_device(nvml, index)
-                if readable is not None:
-                    self._add_device(readable)
         for uuid, (facts, tried_ns) in list(self._lost.items()):
             if now_ns - tried_ns < _RETRY_NS:
                 continue
@@ -178,30 +139,16 @@ class NvmlSource:
             if not isinstance(handle, Failure):
                 device = Device(nvml, handle, facts)
                 if not isinstance(device.read(counters=False), Failure):
-                    self._add_device(device)
-
-    def _add_device(self, device: Device) -> None:
-        """Add a device that became readable later than the others."""
-        self._devices[device.facts.uuid] = device
-        self._lost.pop(device.facts.uuid, None)
-        if self._events is not None:
-            self._events.register(device)
+                    self._devices[uuid] = device
+                    del self._lost[uuid]
+                    if self._events is not None:
+                        self._events.register(device)
 
     def _collect_notes(self) -> tuple[str, ...]:
         notes = (
-            *(note for note, _ in self._unreadable_notes.values()),
+            *self._unreadable_notes,
             *(note for device in self._devices.values() for note in device.notes),
             *(self._events.notes if self._events is not None else ()),
             *(self._gpm.notes if self._gpm is not None else ()),
         )
         return tuple(dict.fromkeys(notes))
-
-
-def _name(nvml: Nvml, handle: Any) -> str | None:  # noqa: ANN401  a pointer of the driver
-    name = call_nvml(nvml, "nvmlDeviceGetName", handle)
-    return None if isinstance(name, Failure) else _text(name)
-
-
-def _text(value: str | bytes) -> str:
-    """The value as text; old bindings return bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value

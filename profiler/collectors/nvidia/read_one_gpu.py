@@ -13,12 +13,6 @@ from profiler.collectors.nvidia.nvml_library import ErrorAction, Nvml, action_fo
 
 _MILLIWATTS_PER_WATT = 1000
 _PERCENT = 100
-_MEMORY = "nvmlDeviceGetMemoryInfo"
-_DEVICE_WIDE_ACTIONS = (ErrorAction.DEVICE_LOST, ErrorAction.REINITIALIZE)
-_OLD_DRIVER = (
-    "The NVIDIA driver is too old to report the memory that it reserves for itself: memoryUsedMB of the GPUs "
-    "includes that memory."
-)
 # The shortest timeout of the call; without an event the driver returns "timeout" after it.
 _EVENT_TIMEOUT_MS = 1
 # More events in one second are one fault repeated.
@@ -39,9 +33,6 @@ def call_nvml(nvml: Nvml, function: str, *arguments: Any, **options: Any) -> Any
     except nvml.NVMLError as error:
         value = getattr(error, "value", None)
         return Failure(action_for_error(value), f"{error} (NVML error {value})")
-    except AttributeError:
-        # The binding is older than the function: the same as a driver that lacks it.
-        return Failure(ErrorAction.UNSUPPORTED, f"the installed nvidia-ml-py has no {function}")
 
 
 class Device:
@@ -54,43 +45,32 @@ class Device:
         facts: GpuFacts,
     ) -> None:
         self._nvml = nvml
-        self._unsupported: set[tuple[str, bool]] = set()
-        self._includes_reserved_memory = False
-        self._last_failure: Failure | None = None
+        self._unsupported: set[str] = set()
+        self._failures: list[Failure] = []
         self.handle = handle
         self.facts = facts
-        self.consecutive_silent_reads = 0
-        self.is_permission_denied = False
+        self._is_permission_denied = False
+
+    @property
+    def _is_lost(self) -> bool:
+        return bool(self._failures) and self._failures[-1].action is ErrorAction.DEVICE_LOST
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences about gaps in this device's numbers."""
-        denied = f"The driver does not allow this container to read all numbers of the GPU {self.facts.uuid}."
-        notes = ((self._includes_reserved_memory, _OLD_DRIVER), (self.is_permission_denied, denied))
-        return tuple(text for applies, text in notes if applies)
+        if not self._is_permission_denied:
+            return ()
+        return (f"The driver does not allow this container to read all numbers of the GPU {self.facts.uuid}.",)
 
     def read(self, *, counters: bool) -> GpuSample | Failure:
-        """Read the fast fields and, with ``counters``, the slow ones; returns a failure if the device itself failed.
+        """Read the fast fields and, with ``counters``, the slow ones.
 
-        A device is silent if it returns no field at all although it supports some. ``consecutive_silent_reads`` counts
-        the silent readings in a row.
+        Returns a failure if the device is lost, or if it has no value at all and a call failed.
         """
-        sample, failure = self._sample(counters=counters)
-        if failure is not None and failure.action in _DEVICE_WIDE_ACTIONS:
-            return failure
-        is_silent = failure is not None and sample == GpuSample(facts=self.facts)
-        self.consecutive_silent_reads = self.consecutive_silent_reads + 1 if is_silent else 0
-        return sample if failure is None or not is_silent else failure
-
-    def _sample(self, *, counters: bool) -> tuple[GpuSample, Failure | None]:
-        """The sample, and the last failure while it was taken."""
-        self._last_failure = None
-        sample = self._sample_fields(counters=counters)
-        return sample, self._last_failure
-
-    def _sample_fields(self, *, counters: bool) -> GpuSample:
+        self._failures.clear()
         nvml = self._nvml
-        used_bytes, size_bytes = self._memory()
+        # Version 2 of the call leaves out the memory that the driver reserves.
+        memory = self._field("nvmlDeviceGetMemoryInfo", version=nvml.nvmlMemory_v2)
         utilization = self._field("nvmlDeviceGetUtilizationRates")
         power_milliwatts = self._field("nvmlDeviceGetPowerUsage")
         energy = ecc = None
@@ -99,11 +79,11 @@ class Device:
             ecc = self._field(
                 "nvmlDeviceGetTotalEccErrors", nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
             )
-        return GpuSample(
+        sample = GpuSample(
             facts=self.facts,
             utilization_percent=None if utilization is None else float(min(utilization.gpu, _PERCENT)),
-            memory_used_bytes=used_bytes,
-            memory_size_bytes=size_bytes,
+            memory_used_bytes=None if memory is None else int(memory.used),
+            memory_size_bytes=None if memory is None else int(memory.total),
             power_watts=None if power_milliwatts is None else power_milliwatts / _MILLIWATTS_PER_WATT,
             sm_clock_mhz=self._field("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
             temperature_celsius=self._field("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
@@ -112,31 +92,22 @@ class Device:
             energy_millijoules=energy,
             ecc_uncorrected=ecc,
         )
-
-    def _memory(self) -> tuple[int | None, int | None]:
-        """Bytes in use, and the size in bytes.
-
-        Version 2 of the call leaves out the memory that the driver reserves; version 1 includes it.
-        """
-        memory = self._field(_MEMORY, version=self._nvml.nvmlMemory_v2)
-        if memory is None and (_MEMORY, True) in self._unsupported:
-            memory = self._field(_MEMORY)
-            self._includes_reserved_memory = self._includes_reserved_memory or memory is not None
-        return (None, None) if memory is None else (int(memory.used), int(memory.total))
+        if self._failures and (self._is_lost or sample == GpuSample(facts=self.facts)):
+            return self._failures[-1]
+        return sample
 
     def _field(self, function: str, *arguments: int, **options: int) -> Any | None:  # noqa: ANN401  the driver's types
-        has_failed = self._last_failure is not None and self._last_failure.action in _DEVICE_WIDE_ACTIONS
-        if (function, bool(options)) in self._unsupported or has_failed:
+        if function in self._unsupported or self._is_lost:
             return None
         answer = call_nvml(self._nvml, function, self.handle, *arguments, **options)
         if not isinstance(answer, Failure):
             return answer
         if answer.action is ErrorAction.UNSUPPORTED:
-            self._unsupported.add((function, bool(options)))
+            self._unsupported.add(function)
         elif answer.action is ErrorAction.PERMISSION_DENIED:
-            self.is_permission_denied = True
-        elif answer.action is not ErrorAction.NO_VALUE:
-            self._last_failure = answer
+            self._is_permission_denied = True
+        else:
+            self._failures.append(answer)
         return None
 
 

@@ -48,14 +48,13 @@ class TreeReading(Struct, frozen=True, gc=False):
 class SourceComparison:
     """Compares the readings of the processes with the task stats.
 
-    CPU time is compared over the whole run; memory at each sample, where the majority decides because a spike may show
-    in one source only. With too few samples to compare, the sources count as agreeing.
+    CPU time is compared since the last start of the container; memory at each sample, where the majority decides
+    because a spike may show in one source only. With too few samples to compare, the sources count as agreeing.
     """
 
     def __init__(self) -> None:
         self._readings: deque[TreeReading] = deque(maxlen=_MAX_PENDING)
         self._pending: deque[ContainerSample] = deque(maxlen=_MAX_PENDING)
-        self._before_reset_ns = (0, 0)
         self._first_cpu_ns: tuple[int, int] | None = None
         self._last_cpu_ns: tuple[int, int] | None = None
         self._comparisons = 0
@@ -123,8 +122,7 @@ class SourceComparison:
         if sample.cpu_ns is not None and earlier.cpu_ns is not None and later.cpu_ns is not None:
             pair = sample.cpu_ns, _between(earlier, later, sample.read_ns, earlier.cpu_ns, later.cpu_ns)
             if self._last_cpu_ns is not None and sample.cpu_ns < self._last_cpu_ns[0]:
-                # The container was restarted: no sample has its CPU time after the last one.
-                self._before_reset_ns, self._first_cpu_ns = self._cpu_growth_ns(), None
+                self._first_cpu_ns = None  # the container was restarted
             self._first_cpu_ns = self._first_cpu_ns or pair
             self._last_cpu_ns = pair
         if sample.memory_used_bytes is not None and earlier.memory_bytes is not None and later.memory_bytes is not None:
@@ -141,8 +139,8 @@ class SourceComparison:
     def _cpu_growth_ns(self) -> tuple[int, int]:
         if self._first_cpu_ns is None or self._last_cpu_ns is None:
             return 0, 0
-        first, last, before = self._first_cpu_ns, self._last_cpu_ns, self._before_reset_ns
-        return before[0] + last[0] - first[0], before[1] + last[1] - first[1]
+        first, last = self._first_cpu_ns, self._last_cpu_ns
+        return last[0] - first[0], last[1] - first[1]
 
     def _is_majority(self, moments: int) -> bool:
         return self._comparisons >= _MIN_COMPARISONS and 2 * moments > self._comparisons

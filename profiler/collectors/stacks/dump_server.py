@@ -1,21 +1,19 @@
 """Runs py-spy for the profiler: one call at a time, for each line of arguments on the standard input.
 
-Runs as a separate program (``python -I -S dump_server.py PARENT PROGRAM``) and is never imported. It has one thread, so
-between fork and exec it can ask the kernel to kill a call whose server has ended. In the profiler, which has threads,
-that would not be safe. ``run`` does not count the calls as the command's: they are children of this process.
+Runs as a separate program (``python -I -S dump_server.py PROGRAM``) and is never imported. It has one thread, so it can
+limit a call between fork and exec. In the profiler, which has threads, that would not be safe. ``run`` does not count
+the calls as the command's: they are children of this process. It ends with its standard input, so with the profiler.
 
 The answer to a line is a line with the exit status (negative: the signal), the CPU time in microseconds and a length,
 followed by that many bytes: the standard output or, if the call failed, standard error.
 """
 
-import ctypes
 import os
 import resource
 import signal
 import sys
 import time
 
-_PR_SET_PDEATHSIG = 1
 _DEADLINE_SECONDS = 5
 _MAX_OUTPUT_BYTES = 8 * 1024 * 1024
 # At most half the weight of a usual process: enough to read a stack before it has changed.
@@ -23,15 +21,13 @@ _NICE = 5
 _NOT_EXECUTABLE = 126
 
 
-def main(parent: int, program: str) -> None:
+def main(program: str) -> None:
     """Answer each line until the standard input ends."""
-    libc = ctypes.CDLL(None)
-    _end_with(libc, parent)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.nice(_NICE)
     before_seconds = time.process_time()
     for line in sys.stdin.buffer:
-        status, cpu_seconds, output = _call(libc, program, line.decode().split())
+        status, cpu_seconds, output = _call(program, line.decode().split())
         own_seconds = time.process_time()
         cpu_seconds += own_seconds - before_seconds
         before_seconds = own_seconds
@@ -39,20 +35,11 @@ def main(parent: int, program: str) -> None:
         sys.stdout.buffer.flush()
 
 
-def _end_with(libc: ctypes.CDLL, parent: int) -> None:
-    """Let the kernel kill this process when its parent ends; exit if it has ended already."""
-    libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(0)
-
-
-def _call(libc: ctypes.CDLL, program: str, arguments: list[str]) -> tuple[int, float, bytes]:
-    own_pid = os.getpid()
+def _call(program: str, arguments: list[str]) -> tuple[int, float, bytes]:
     output, errors = os.memfd_create("output"), os.memfd_create("errors")
     pid = os.fork()
     if pid == 0:
         try:
-            _end_with(libc, own_pid)
             signal.alarm(_DEADLINE_SECONDS)  # the alarm outlasts the exec and ends py-spy
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_FSIZE, (_MAX_OUTPUT_BYTES, _MAX_OUTPUT_BYTES))
@@ -73,4 +60,4 @@ def _call(libc: ctypes.CDLL, program: str, arguments: list[str]) -> tuple[int, f
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(sys.argv[1])

@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from profiler.collectors.stacks.thread_stacks import ThreadStack, decode_dump
+from profiler.core.files import find_program
 from profiler.core.text import on_one_line
 from profiler.core.timestamps import NS_PER_SECOND
 from profiler.readers import Unavailable
@@ -36,10 +38,7 @@ class Dump(Struct, frozen=True, kw_only=True):
 
 def find_py_spy(search_path: str | None, interpreter: str) -> str | None:
     """Find py-spy in the interpreter's folder, then in the absolute folders of ``search_path`` (as in PATH)."""
-    folders = [folder for folder in (search_path or "").split(os.pathsep) if folder.startswith("/")]
-    beside = [os.path.dirname(interpreter)] if interpreter else []  # noqa: PTH120  texts only
-    candidates = (f"{folder.rstrip('/')}/py-spy" for folder in (*beside, *folders))
-    return next((path for path in candidates if os.path.isfile(path) and os.access(path, os.X_OK)), None)  # noqa: PTH113
+    return find_program("py-spy", os.path.dirname(interpreter), search_path)  # noqa: PTH120  texts only
 
 
 class PySpy:
@@ -75,7 +74,7 @@ class PySpy:
         # Without the environment, which py-spy does not need and which may contain secrets.
         with suppress(OSError):
             self._server = subprocess.Popen(  # noqa: S603  this interpreter, and a file of this package
-                (sys.executable, "-I", "-S", _SERVER, str(os.getpid()), self._program),
+                (sys.executable, "-I", "-S", _SERVER, self._program),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -99,14 +98,15 @@ class PySpy:
 
     def kill(self) -> None:
         """End the server, and with it a call in progress."""
-        if self._server is not None:
-            self._server.kill()
+        if self._server is not None and self._server.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._server.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """End the server and close its pipes. Only the thread that calls may do this."""
         server = self._server
         if server is not None:
-            server.kill()
+            self.kill()
             for stream in (server.stdin, server.stdout):
                 if stream is not None:
                     stream.close()
@@ -124,7 +124,7 @@ class PySpy:
             while end < 0 or len(answer) < end:
                 chunk = self._read(server.stdout.fileno(), deadline_ns)
                 if not chunk:
-                    server.kill()
+                    self.kill()
                     return Unavailable("the process that calls it has ended or does not answer")
                 answer += chunk
                 if end < 0 and b"\n" in answer:
@@ -132,7 +132,7 @@ class PySpy:
                     status, cpu_us, length = map(int, head.split())
                     end = len(head) + 1 + length
         except (OSError, ValueError) as error:
-            server.kill()
+            self.kill()
             return Unavailable(f"the process that calls it has ended ({type(error).__name__})")
         return status, cpu_us * _NS_PER_US, bytes(answer[len(head) + 1 :])
 

@@ -4,7 +4,6 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable
 
-from profiler.collectors.stacks.py_spy import Dump
 from profiler.collectors.stacks.thread_stacks import ThreadStack
 from profiler.readers.linux import proc
 from profiler.readers.linux.process_tree import own_cpu_ns
@@ -13,11 +12,11 @@ from profiler.readers.linux.process_tree import own_cpu_ns
 MAX_PROCESSES = 8
 _PYTHON = re.compile(r"python[\d.]*[a-z]{0,2}(?: \(deleted\))?")
 _LIBRARY = b"/libpython"
+# A process that fails this often in a row is not read for a while: py-spy does not support it, or lacks a symbol.
 _MAX_FAILURES = 5
-_MAX_FAILURES_IN_BETWEEN = 20
+_PAUSE_SECONDS = 600.0
 # py-spy's message if it lacks the permission to read a process.
 _REFUSAL = "Permission Denied"
-_MAX_PAUSE_SECONDS = 600
 # The outermost functions of the main thread and of threads of the module threading.
 _USUAL_ROOTS = frozenset({"<module>", "_bootstrap", "Thread._bootstrap", "_run_module_as_main"})
 _MAX_THREADS = 10_000
@@ -62,25 +61,14 @@ class ThreadRoots:
 
     def __init__(self) -> None:
         self._roots: dict[int, str] = {}
-        self._accepted: set[tuple[int, str]] = set()
 
     def without_torn(self, stacks: Iterable[ThreadStack]) -> tuple[ThreadStack, ...]:
         """The stacks without torn ones. The stack of a thread that waits does not change."""
         for stack in stacks:
             root = stack.frames[0].function
-            if len(self._accepted) < _MAX_THREADS:
-                self._accepted.add((stack.thread_id, root))
             if root in _USUAL_ROOTS and len(self._roots) < _MAX_THREADS:
                 self._roots[stack.thread_id] = root
         return tuple(stack for stack in stacks if not (stack.is_active and self._differs(stack)))
-
-    def is_doubtful(self, stacks: Iterable[ThreadStack]) -> bool:
-        """Whether a stack is torn, or begins with an unusual function for the first time."""
-        return any(stack.is_active and (self._differs(stack) or self._is_new(stack)) for stack in stacks)
-
-    def _is_new(self, stack: ThreadStack) -> bool:
-        root = stack.frames[0].function
-        return root not in _USUAL_ROOTS and (stack.thread_id, root) not in self._accepted
 
     def _differs(self, stack: ThreadStack) -> bool:
         root = stack.frames[0].function
@@ -96,7 +84,6 @@ class _Process:
         self.cpu_ns = 0
         self.failures = 0
         self.next_try_seconds = 0.0
-        self.was_read = False
         self.roots = ThreadRoots()
 
 
@@ -151,26 +138,23 @@ class PythonProcesses:
     def add_stacks(self, identity: Identity, stacks: Collection[ThreadStack]) -> tuple[ThreadStack, ...]:
         """Note that a process was read; returns its stacks without torn ones."""
         process = self._known[identity]
-        process.failures, process.was_read = 0, True
+        process.failures = 0
         return process.roots.without_torn(stacks)
 
-    def is_worth_repeating(self, identity: Identity, dump: Dump) -> bool:
-        """Whether another reading at once may be better, because the stacks changed during this one."""
-        process = self._known[identity]
-        return process.was_read if dump.failure is not None else process.roots.is_doubtful(dump.stacks)
+    def is_failing(self, identity: Identity) -> bool:
+        """Whether the last reading of a process failed, too."""
+        return self._known[identity].failures > 0
 
     def add_failure(self, identity: Identity, now_seconds: float, reason: str) -> bool:
         """Note that a process could not be read; returns True once for one that keeps failing.
 
-        Such a process is read less and less often. After a lack of permission it is not tried again. A process that
-        could be read before is only changing too fast at the moment.
+        After a lack of permission it is not tried again.
         """
         process = self._known[identity]
         if reason.startswith(_REFUSAL):
             process.is_python, self.is_refused = None, True
             return False
         process.failures += 1
-        if process.was_read and process.failures < _MAX_FAILURES_IN_BETWEEN:
-            return False
-        process.next_try_seconds = now_seconds + min(2.0 ** min(process.failures - 2, 20), _MAX_PAUSE_SECONDS)
-        return process.failures == (_MAX_FAILURES_IN_BETWEEN if process.was_read else _MAX_FAILURES)
+        if process.failures >= _MAX_FAILURES:
+            process.next_try_seconds = now_seconds + _PAUSE_SECONDS
+        return process.failures == _MAX_FAILURES

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 
 from profiler.aggregation.task_record import RecordPart, ResourceLimits
 from profiler.collectors.collector import Collector, failure_warnings
-from profiler.collectors.stacks.py_spy import Dump
+from profiler.collectors.stacks.py_spy import Dump, PySpy
 from profiler.collectors.stacks.python_processes import Identity, PythonProcesses, runs_python
 from profiler.collectors.stacks.stack_profile import StackProfile
 from profiler.core.clock import Clock
@@ -40,7 +39,7 @@ _MAX_LOOKS = 5
 _LOOK_NS = NS_PER_SECOND
 # After this many failed calls in a row, py-spy is not called again.
 _MAX_FAILURES = 50
-# The attempts of a reading, because the process runs on meanwhile.
+# The attempts of a reading that fails, because the process runs on meanwhile.
 _MAX_ATTEMPTS = 3
 # The frames of a moment's stack in a checkpoint.
 _CHECKPOINT_FRAMES = 8
@@ -49,19 +48,6 @@ _TOO_LATE = "There are no call stacks: the command ended before py-spy had read 
 _NO_PYTHON = "No Python process was seen, so there are no call stacks."
 
 FindProcesses = Callable[[], Iterable[Identity]]
-
-
-class StackReader(Protocol):
-    """Reads the stacks of a process. Only one thread calls it; another one may ``kill`` it."""
-
-    @property
-    def pid(self) -> int | None: ...
-    @property
-    def version(self) -> str: ...
-    def start(self) -> None: ...
-    def dump(self, pid: int) -> Dump: ...
-    def kill(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class StackAdvice(Struct, frozen=True, kw_only=True):
@@ -80,7 +66,7 @@ class StackAccess(Struct, frozen=True, kw_only=True):
     are measured, so it is started before the first measurement.
     """
 
-    reader: StackReader | None
+    reader: PySpy | None
     find_processes: Callable[[str], Iterable[Identity]]
     sizes: Callable[[str], ResourceLimits]
     own_cpu_ns: Callable[[], int]
@@ -310,7 +296,7 @@ class StackCollector(Collector):
                 batch.python.choose(batch.find(), self._clock.monotonic_ns() / NS_PER_SECOND)
         return any(batch.is_to_look_for for batch in batches)
 
-    def _sample(self, reader: StackReader, now_ns: int) -> None:
+    def _sample(self, reader: PySpy, now_ns: int) -> None:
         """Read the Python processes of all batches once."""
         own_before_ns, cost_ns = self._access.own_cpu_ns(), 0
         for batch in list(self._batches.values()):
@@ -328,8 +314,8 @@ class StackCollector(Collector):
                 self._source = reader.version
         self._schedule.add(now_ns, cost_ns + self._access.own_cpu_ns() - own_before_ns)
 
-    def _dump(self, reader: StackReader, batch: _Batch, identity: Identity, now_seconds: float) -> Dump:
-        """Read one process; again if its stacks changed meanwhile."""
+    def _dump(self, reader: PySpy, batch: _Batch, identity: Identity, now_seconds: float) -> Dump:
+        """Read one process; again if it changed meanwhile."""
         pid, cpu_ns = identity[0], 0
         self._start_reader(reader)
         for _ in range(_MAX_ATTEMPTS):
@@ -339,7 +325,7 @@ class StackCollector(Collector):
             cpu_ns += dump.cpu_ns
             self._reader_cpu_ns += dump.cpu_ns
             dump = replace(dump, cpu_ns=cpu_ns)
-            if self._thread.is_stopping or not batch.python.is_worth_repeating(identity, dump):
+            if self._thread.is_stopping or dump.failure is None or batch.python.is_failing(identity):
                 break
         if dump.failure is None:
             self._failures = 0
@@ -353,7 +339,7 @@ class StackCollector(Collector):
             self._log.warning("py-spy cannot read a Python process", reason=dump.failure)
         return dump
 
-    def _start_reader(self, reader: StackReader) -> None:
+    def _start_reader(self, reader: PySpy) -> None:
         if not self._is_reader_started:
             self._is_reader_started = True
             reader.start()

@@ -96,8 +96,7 @@ class FoldedStacks:
     Neighbouring steps are merged while samples arrive: the length doubles when there are too many steps.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._max_bytes = max_bytes
+    def __init__(self) -> None:
         self._step_ns = _FIRST_STEP_NS
         self._origin_ns: int | None = None
         self._steps: dict[int, Counter[str]] = {}
@@ -150,9 +149,9 @@ class FoldedStacks:
         return size
 
     def _shrink(self) -> None:
-        while len(self._steps) > MAX_STEPS or (self._bytes > self._max_bytes and len(self._steps) > MIN_STEPS):
+        while len(self._steps) > MAX_STEPS or (self._bytes > MAX_BYTES and len(self._steps) > MIN_STEPS):
             self._merge_steps()
-        if self._bytes > self._max_bytes:
+        if self._bytes > MAX_BYTES:
             self._drop_rare_stacks()
 
     def _merge_steps(self) -> None:
@@ -170,7 +169,7 @@ class FoldedStacks:
         for step in self._steps.values():
             totals.update(step)
             present.update(step.keys())
-        left = _KEPT_SHARE * self._max_bytes - len(self._steps) * _STEP_BYTES
+        left = _KEPT_SHARE * MAX_BYTES - len(self._steps) * _STEP_BYTES
         kept = set()
         for stack, _ in totals.most_common():
             left -= present[stack] * self._size_of(stack)

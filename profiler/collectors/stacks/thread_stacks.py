@@ -88,18 +88,13 @@ class _Thread(Struct):
     active: bool
     thread_name: str | None = None
     os_thread_id: int | None = None
-    owns_gil: bool = False
 
 
 _decoder = msgspec.json.Decoder(list[_Thread])
 
 
 def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailable:
-    """The stacks in the output of ``py-spy dump --json``.
-
-    For Python up to 3.10 py-spy does not find the kernel's ids of the threads, and so not their states. Then only the
-    thread with the interpreter's lock is known to run.
-    """
+    """The stacks in the output of ``py-spy dump --json``."""
     try:
         threads = _decoder.decode(output)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -107,7 +102,7 @@ def decode_dump(output: bytes, pid: int) -> tuple[ThreadStack, ...] | Unavailabl
     return tuple(
         ThreadStack(
             frames=tuple(map(_clean, reversed(thread.frames))),
-            is_active=thread.owns_gil if thread.os_thread_id is None else thread.active,
+            is_active=thread.active,
             is_main=thread.thread_name == _MAIN_THREAD or thread.os_thread_id == pid,
             thread_id=thread.thread_id,
         )

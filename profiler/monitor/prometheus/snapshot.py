@@ -172,7 +172,7 @@ class SnapshotBuilder:
         for container in observed.task.containers:
             usage = observed.usages.get(container.name)
             sample = None if usage is None or self._is_old(usage, now_ns) else usage.last_sample
-            if usage is None or sample is None or container.docker_id not in observed.last_reading.samples:
+            if usage is None or sample is None or container.docker_id not in observed.last_reading:
                 continue
             if container.shares_network:
                 # The containers' samples have different times. The maximum never decreases, as counters must not.

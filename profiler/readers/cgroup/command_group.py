@@ -213,7 +213,7 @@ def _candidates(cgroups: Cgroups) -> Iterable[_Candidate]:
     v1_memory, v1_cpu, v2 = (
         _location_if_neutral(cgroups.location(hierarchy)) for hierarchy in (MEMORY, CPUACCT, UNIFIED)
     )
-    if v1_memory is not None and _uses_hierarchy(v1_memory):
+    if v1_memory is not None:
         yield _Candidate(
             hierarchy=MEMORY,
             location=v1_memory,
@@ -240,11 +240,6 @@ def _location_if_neutral(location: CgroupLocation | None) -> CgroupLocation | No
         return None
     enabled_below = proc.read_text(f"{location.folder}/cgroup.subtree_control").split()
     return location if location.controllers.union(enabled_below) <= _NEUTRAL_CONTROLLERS else None
-
-
-def _uses_hierarchy(location: CgroupLocation) -> bool:
-    """Whether the limits of a version 1 memory group hold for the groups below; before Linux 5.11 this was optional."""
-    return (proc.read(f"{location.folder}/memory.use_hierarchy") or b"1").strip() == b"1"
 
 
 def _make_group(candidate: _Candidate, name: str, filesystem: CgroupFilesystem) -> AccountingCgroup | None:

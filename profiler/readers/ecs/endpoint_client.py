@@ -7,7 +7,7 @@ and the monitor's own container.
 
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import SplitResult, urlsplit
 
 from profiler.core.clock import Clock
@@ -36,13 +36,6 @@ _STOP_TIMEOUT_NS = NS_PER_SECOND // 2
 _HTTP_PORT = 80
 
 _T = TypeVar("_T")
-
-
-class Endpoint(Protocol):
-    """The transport of the task metadata source."""
-
-    def get(self, path: str, max_seconds: float | None = None) -> bytes | Unavailable:
-        """The body of ``path`` below the endpoint's address, or the reason why it is missing."""
 
 
 class AdaptiveTimeout:
@@ -194,7 +187,9 @@ def _split(address: str) -> tuple[SplitResult, tuple[str, int]]:
 class TaskMetadataSource:
     """The ECS task metadata endpoint; for ``device_mapper_majors`` see :func:`decode_stats`."""
 
-    def __init__(self, endpoint: Endpoint, version: int, device_mapper_majors: frozenset[int] | None = None) -> None:
+    def __init__(
+        self, endpoint: HttpEndpoint, version: int, device_mapper_majors: frozenset[int] | None = None
+    ) -> None:
         self._endpoint = endpoint
         self._device_mapper_majors = device_mapper_majors
         self._decoded: dict[str, tuple[bytes, Any]] = {}

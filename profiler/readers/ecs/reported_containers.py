@@ -1,7 +1,5 @@
 """Selects the batch: the container of the task to report on. If the choice is ambiguous, nothing is guessed."""
 
-from collections.abc import Sequence
-
 from msgspec import Struct
 
 from profiler.core.container_roles import ContainerRoles, TaskContainer, container_roles
@@ -9,8 +7,6 @@ from profiler.readers.ecs.task_metadata import RUNNING, STOPPED, ContainerMetada
 
 _FIRELENS_DRIVER = "awsfirelens"
 _APPLICATION_TYPE = "NORMAL"
-# ECS allows ten containers in a task definition. Each report lists all containers of the task.
-_MAX_BATCHES = 20
 
 
 class BatchSelection(Struct, frozen=True, kw_only=True):
@@ -35,12 +31,10 @@ def select_batch(task: TaskMetadata, *, requested: str | None, own: ContainerMet
         return _select_requested(task, requested)
     names = _roles(task, own).candidates
     if len(names) > 1:
-        chosen = names[:_MAX_BATCHES]
         return BatchSelection(
-            names=chosen,
-            problem=f"Several containers could be the batch ({_listed(names)}): set TASK_PROFILER_CONTAINER to one of "
-            f"them; until then {'each' if chosen == names else 'each of those named'} gets a report in its own log "
-            "stream.",
+            names=names,
+            problem=f"Several containers could be the batch ({', '.join(names)}): set TASK_PROFILER_CONTAINER to one "
+            "of them; until then each gets a report in its own log stream.",
         )
     if not names:
         return BatchSelection(
@@ -56,18 +50,13 @@ def _select_requested(task: TaskMetadata, requested: str) -> BatchSelection:
     present = sorted({container.name for container in task.containers})
     if requested in present:
         return BatchSelection(names=(requested,))
-    listed = _listed(present) or "none"
+    listed = ", ".join(present) or "none"
     return BatchSelection(
         names=(requested,),
         problem=f"TASK_PROFILER_CONTAINER names {requested!r}, which is not a container of this task "
         f"(it has: {listed}); correct the name.",
         is_present=False,
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MAX_BATCHES
-    return ", ".join(names[:_MAX_BATCHES]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def has_run_unlisted(task: TaskMetadata, own: ContainerMetadata | None) -> bool:

@@ -25,8 +25,6 @@ _CPU_UNITS_PER_VCPU = 1024
 _MIB = 1024 * 1024
 _TAGS = "TaskTags"
 _MAX_ERROR_CODE_CHARS = 100
-_IMPOSSIBLE_BYTES = 2**60  # no machine has this much memory
-_MAX_PROBLEMS = 8
 # A start that differs by less is the same one: ECS restarts a container a minute after its start at the earliest.
 _MIN_ATTEMPT_NS = NS_PER_SECOND
 
@@ -75,7 +73,7 @@ def runs_on_instance(launch_type: str | None) -> bool:
 
 
 class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
-    """The task; None for values that the endpoint does not return, or that are impossible (``problems``)."""
+    """The task; None for values that the endpoint does not return."""
 
     arn: str | None = None
     cluster: str | None = None
@@ -92,7 +90,6 @@ class TaskMetadata(Struct, frozen=True, kw_only=True, dict=True):
     ephemeral_storage_used_mib: int | None = None
     ephemeral_storage_size_mib: int | None = None
     containers: tuple[ContainerMetadata, ...] = ()
-    problems: tuple[str, ...] = ()
 
     @property
     def is_stop_requested(self) -> bool:
@@ -124,10 +121,9 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
     if isinstance(document, str) or not isinstance(document.get("Containers"), list):
         reason = document if isinstance(document, str) else "it has no list of containers"
         return Unavailable(f"/task answered with something else than a task's JSON object: {reason}")
-    problems: list[str] = []
     limits = mapping(document.get("Limits"))
     storage = mapping(document.get("EphemeralStorageMetrics"))
-    parsed = tuple(_container(item, problems) for item in mappings(document["Containers"]))
+    parsed = tuple(_container(item) for item in mappings(document["Containers"]))
     return TaskMetadata(
         arn=text(document.get("TaskARN")),
         cluster=text(document.get("Cluster")),
@@ -138,20 +134,19 @@ def decode_task(body: bytes) -> TaskMetadata | Unavailable:
         known_status=text(document.get("KnownStatus")),
         desired_status=text(document.get("DesiredStatus")),
         vcpu_limit=number(limits.get("CPU")),
-        memory_limit_bytes=_mebibytes("Limits.Memory", limits.get("Memory"), problems),
+        memory_limit_bytes=_mebibytes(limits.get("Memory")),
         pull_started_ns=parse_ns(document.get("PullStartedAt")),
         execution_stopped_ns=parse_ns(document.get("ExecutionStoppedAt")),
         ephemeral_storage_used_mib=count(storage.get("Utilized")),
         ephemeral_storage_size_mib=count(storage.get("Reserved")),
         containers=tuple(container for container in parsed if container is not None),
-        problems=tuple(problems),
     )
 
 
 def decode_container(body: bytes) -> ContainerMetadata | Unavailable:
     """Decode a response of the endpoint's root: the container that sent the request."""
     document = _object(body)
-    container = None if isinstance(document, str) else _container(document, [])
+    container = None if isinstance(document, str) else _container(document)
     if container is not None:
         return container
     reason = document if isinstance(document, str) else "it has no name"
@@ -195,7 +190,7 @@ def _object(body: bytes) -> Mapping[str, Json] | str:
         return str(error)
 
 
-def _container(document: Mapping[str, Json], problems: list[str]) -> ContainerMetadata | None:
+def _container(document: Mapping[str, Json]) -> ContainerMetadata | None:
     name = text(document.get("Name"))
     if name is None:
         return None
@@ -217,24 +212,17 @@ def _container(document: Mapping[str, Json], problems: list[str]) -> ContainerMe
         finished_ns=parse_ns(document.get("FinishedAt")),
         restart_count=count(document.get("RestartCount")) or 0,
         vcpu_share=cpu_units / _CPU_UNITS_PER_VCPU if cpu_units and cpu_units > _CPU_UNITS_UNSET else None,
-        memory_limit_bytes=_mebibytes(f"Limits.Memory of container {name[:64]}", limits.get("Memory"), problems),
+        memory_limit_bytes=_mebibytes(limits.get("Memory")),
         log_driver=text(document.get("LogDriver")),
         log_options={key: value for key, value in options.items() if isinstance(value, str)},
         network_mode=next((text(network.get("NetworkMode")) for network in networks), None),
     )
 
 
-def _mebibytes(name: str, value: Json, problems: list[str]) -> int | None:
-    """A number of MiB in bytes; None if it is absent, 0 or impossible."""
+def _mebibytes(value: Json) -> int | None:
+    """A number of MiB in bytes; None if it is absent or 0."""
     mebibytes = number(value)
-    size_bytes = None if mebibytes is None else int(mebibytes * _MIB)
-    if size_bytes is not None and size_bytes < _IMPOSSIBLE_BYTES:
-        return size_bytes
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        return None
-    if len(problems) < _MAX_PROBLEMS:
-        problems.append(f"{name} is {value:g} MiB, which no machine has")
-    return None
+    return None if mebibytes is None else int(mebibytes * _MIB)
 
 
 class _Run(Struct, kw_only=True):

@@ -35,8 +35,6 @@ _ECS_AGENT_FOLDERS = ("/managed-agents/", "/opt/ecs/metadata/")
 _ANONYMOUS_DEVICE_PREFIX = "0:"
 # On disks, although the kernel gives them an anonymous device number.
 _DISK_FILESYSTEMS_WITHOUT_DEVICE = ("btrfs", "bcachefs", "zfs")
-# In memory, or stacked on a file system that is listed itself: access to these never hangs.
-_LOCAL_FILESYSTEMS = ("overlay", "tmpfs", "ramfs", "devtmpfs", "devpts", "proc", "sysfs", "mqueue", "cgroup", "cgroup2")
 
 
 class Host(Struct, frozen=True, kw_only=True):
@@ -180,25 +178,17 @@ def parse_swap_counters(vmstat: bytes, page_bytes: int) -> SwapCounters | None:
 def disk_mounts(mountinfo: str, is_folder: Callable[[str], bool]) -> tuple[str, ...]:
     """The mount points to report: the root and each folder on which a disk is mounted.
 
-    At most 16 are returned; the first mount of each disk has priority over its other mounts. Single files, which
-    Docker and the NVIDIA runtime mount from the instance's disk, are left out. ``is_folder`` is never called for a
-    path on a file system that may hang.
+    At most 16 are returned, the shortest ones. Single files, which Docker and the NVIDIA runtime mount from the
+    instance's disk, are left out. ``is_folder`` is called only for paths of disks: others may hang.
     """
     # If several mounts are on the same folder, the last one is visible.
-    mounts = list({mount.mount_point: mount for mount in proc.parse_mountinfo(mountinfo)}.values())
-    may_hang = tuple(f"{mount.mount_point}/" for mount in mounts if _can_hang(mount))
+    mounts = {mount.mount_point: mount for mount in proc.parse_mountinfo(mountinfo)}
     volumes = [
-        mount
-        for mount in sorted(mounts, key=lambda mount: (len(mount.mount_point), mount.mount_point))
-        if _is_disk(mount)
-        and mount.mount_point != ROOT
-        and not mount.mount_point.startswith((*_ECS_AGENT_FOLDERS, *may_hang))
-        and is_folder(mount.mount_point)
+        point
+        for point in sorted(mounts, key=lambda point: (len(point), point))
+        if _is_disk(mounts[point]) and point != ROOT and not point.startswith(_ECS_AGENT_FOLDERS) and is_folder(point)
     ]
-    shortest = {mount.device: mount for mount in reversed(volumes)}
-    firsts = [mount for mount in volumes if shortest[mount.device] is mount]
-    others = [mount for mount in volumes if shortest[mount.device] is not mount]
-    return (ROOT, *sorted(mount.mount_point for mount in (firsts + others)[: MAX_DISKS - 1]))
+    return (ROOT, *sorted(volumes[: MAX_DISKS - 1]))
 
 
 def _is_disk(mount: proc.MountEntry) -> bool:
@@ -207,11 +197,6 @@ def _is_disk(mount: proc.MountEntry) -> bool:
         not mount.device.startswith(_ANONYMOUS_DEVICE_PREFIX)
         or mount.filesystem_type in _DISK_FILESYSTEMS_WITHOUT_DEVICE
     )
-
-
-def _can_hang(mount: proc.MountEntry) -> bool:
-    """Whether a network, or a program that may have ended, serves the file system."""
-    return not _is_disk(mount) and mount.filesystem_type not in _LOCAL_FILESYSTEMS and mount.mount_point != ROOT
 
 
 def _read_disk(mount_point: str) -> Disk | None:

@@ -146,15 +146,6 @@ def test_a_spike_of_one_process_among_steady_ones_is_found_exactly(
     assert simulated.memory.peak_bytes == simulated.true_peak_bytes
 
 
-@given(st.integers(1, 1000), st.integers(0, 10), st.integers(1000, 4000), st.integers(1, _MOMENTS - 1))
-def test_a_spike_with_slight_changes_of_another_process_is_found_to_99_percent(
-    held_mib: int, moved_mib: int, spike_mib: int, spike_at: int
-) -> None:
-    steps = [Step((10, held_mib), 0, 0, 1), Step((10, held_mib + moved_mib), 0, spike_mib, spike_at)]
-    simulated = Simulated(steps)
-    assert present(simulated.memory.peak_bytes) >= 0.99 * simulated.true_peak_bytes
-
-
 @pytest.mark.parametrize("helper", ["ends", "begins"])
 def test_a_spike_is_found_although_a_helper_starts_or_ends_in_the_same_step(helper: str) -> None:
     """With the helper, the share of the batch is its anonymous memory; without it, all of its memory."""
@@ -239,9 +230,3 @@ def test_anonymous_memory_that_was_freed_between_two_readings_is_not_missing() -
     assert total.uncounted_bytes == 9 * MIB
     assert GroupPeak(size_bytes=310 * MIB, uncounted_bytes=total.uncounted_bytes).is_process_peak()
     assert not GroupPeak(size_bytes=100 * MIB, uncounted_bytes=total.uncounted_bytes).is_process_peak()
-
-
-def test_a_kernel_that_does_not_count_mapped_files_shows_none_that_are_missing() -> None:
-    total = GroupTotal()
-    total.read(_counted(10, None), [_held(1, 10, 210)], 210 * MIB, is_exact=True)
-    assert total.uncounted_bytes == 0

@@ -139,12 +139,6 @@ def test_any_number_of_commands_takes_the_same_memory() -> None:
     assert set(found[OTHER].vcpu_used or ()) == {0.5}
 
 
-def test_another_start_leaves_the_series_as_it_is() -> None:
-    series = Series(started_at="2025-01-01T00:00:00.000Z", step_ms=1000, vcpu_used=(1,))
-    assert collect([{"a": (1, 1)}]).add_to(series, {"a": "a"}) == series
-    assert SeriesByCommand[str](START_NS, NS_PER_SECOND, 5).add_to(run_series(1), {}) == run_series(1)
-
-
 def test_the_series_of_the_run_takes_the_longer_steps_and_the_length_of_the_commands() -> None:
     commands = collect([{"a": (1, number)} for number in range(1, 6)], points=2)
     found = commands.add_to(run_series(4, points=2), {"a": "a"})
@@ -203,12 +197,3 @@ def test_all_rows_together_are_what_was_read(
         elif others is not None:
             assert max(known) <= size * (1 + ROUNDING)
             assert sum(known) >= size * (1 - ROUNDING)
-
-
-@given(readings=_readings, period=st.sampled_from([0.5, 1, 3]), small=st.integers(1, 5))
-def test_merging_before_or_after_gives_the_same(readings: list[Reading], period: float, small: int) -> None:
-    few, many = collect(readings, points=small, period=period), collect(readings, points=64, period=period)
-    series = run_series(len(readings) * period, points=small)
-    shown = {name: name for name in sorted({name for reading in readings for name in reading})[:8]}
-    shown = {name: name for name in shown if name in few}
-    assert few.add_to(series, shown) == many.add_to(series, shown)

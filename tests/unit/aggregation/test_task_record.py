@@ -204,19 +204,6 @@ def test_a_peak_has_a_time_if_a_sample_was_near_it(peak_mib: int, at: str | None
     assert with_peak(USED, peak_mib * MIB, "kernel", SIZES).max_memory_used_at == at
 
 
-def test_a_peak_that_is_not_known_leaves_the_distributions_alone() -> None:
-    unknown = replace(USED, max_memory_used_mb=None, max_memory_used_at=None, memory_peak_source=None)
-    assert with_peak(USED, None, None, SIZES) == unknown
-
-
-def test_a_peak_without_a_limit_or_samples_gives_no_percentage() -> None:
-    peak = with_peak(USED, 200 * MIB, "kernel", ResourceLimits())
-    assert peak.memory_utilization_percent == steady(25.0)
-    assert peak.memory_used_mb == replace(steady(100.0), max=200.0)
-    alone = with_peak(Metrics(), 200 * MIB, "kernel", SIZES)
-    assert alone == Metrics(max_memory_used_mb=200, memory_peak_source="kernel")
-
-
 def test_another_container_is_shown_with_its_end_or_up_to_now() -> None:
     running = ContainerMetadata(name="side", known_status="RUNNING", started_ns=START_NS, memory_limit_bytes=400 * MIB)
     stopped = replace(running, known_status="STOPPED", exit_code=3, finished_ns=START_NS + seconds(7))
@@ -225,8 +212,8 @@ def test_another_container_is_shown_with_its_end_or_up_to_now() -> None:
         name="side", status="RUNNING", metrics=replace(USED, duration_ms=20_000)
     )
     shift_ns = seconds(5)
-    shifted = present(build_other_container(stopped, task, usage, now_ns, HOST, clock_shift_ns=shift_ns).metrics)
-    assert shifted.duration_ms == 2_000
+    shifted = present(build_other_container(running, task, usage, now_ns, HOST, clock_shift_ns=shift_ns).metrics)
+    assert shifted.duration_ms == 15_000
     assert build_other_container(stopped, task, usage, now_ns, HOST) == OtherContainer(
         name="side", status="STOPPED", exit_code=3, metrics=replace(USED, duration_ms=7_000)
     )

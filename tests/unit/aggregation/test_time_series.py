@@ -30,10 +30,6 @@ def devices(gpus: Iterable[float] = (), cores: Iterable[float] = ()) -> DeviceRe
     return readings
 
 
-def test_nothing_measured_is_no_series() -> None:
-    assert series().values() is None
-
-
 def test_a_step_is_the_mean_of_its_cpu_and_the_maximum_of_its_memory() -> None:
     run = series()
     run.add_cpu(START_NS, START_NS + seconds(2), seconds(1))
@@ -75,15 +71,6 @@ def test_devices_are_the_mean_of_all_readings_of_all_devices() -> None:
     assert found.neuron_utilization_percent == (None, 7)
 
 
-def test_three_significant_digits() -> None:
-    run = series()
-    run.add_cpu(START_NS, START_NS + seconds(3), seconds(1))
-    run.add_memory(START_NS, 123_456 * MIB)
-    found = values(run)
-    assert found.vcpu_used == (0.333, 0.333, 0.333)
-    assert found.memory_used_mb == (123_000, None, None)
-
-
 def test_what_was_measured_before_the_start_counts_from_the_start() -> None:
     run = series()
     run.add_cpu(START_NS - seconds(5), START_NS + seconds(1), seconds(1))
@@ -107,16 +94,6 @@ def test_merging_loses_no_cpu_time_and_the_buffer_keeps_its_size(
     found = values(run)
     assert len(present(found.vcpu_used)) <= 2 * points
     assert math.log2(found.step_ms / step_ms).is_integer()
-
-
-@given(readings=st.lists(st.tuples(st.integers(0, 10**13), st.integers(0, 2**50)), min_size=1))
-def test_the_largest_memory_is_in_the_series(readings: list[tuple[int, int]]) -> None:
-    run = series(points=30)
-    for offset_ns, size_bytes in readings:
-        run.add_memory(START_NS + offset_ns, size_bytes)
-    sizes = present(values(run).memory_used_mb)
-    largest_mb = max(size_bytes for _, size_bytes in readings) / MIB
-    assert max(size for size in sizes if size is not None) == float(f"{largest_mb:.3g}")
 
 
 def test_finer_columns_replace_those_of_a_series_with_the_same_steps() -> None:
@@ -224,14 +201,6 @@ def test_a_finer_series_has_the_values_of_a_coarse_one_after_merging(
     assert fine.length <= 480
 
 
-def test_a_copy_does_not_grow_with_the_series() -> None:
-    run = series()
-    run.add_memory(START_NS, 1)
-    copied = run.copy()
-    run.add_memory(START_NS + seconds(9), 1)
-    assert (copied.length, copied.step_ns, run.step_ns) == (1, seconds(1), seconds(4))
-
-
 def test_short_steps_double_until_they_are_the_interval() -> None:
     run = RunSeries(START_NS, seconds(1), 5000, finest_ns=20_000_000)
     assert run.step_ns == 31_250_000
@@ -248,8 +217,3 @@ def test_short_steps_double_until_they_are_the_interval() -> None:
         seconds(1): 200,
     }
     assert run.copy(max_steps=120).step_ns == seconds(2)
-
-
-def test_an_interval_that_cannot_be_halved_exactly_is_the_first_step() -> None:
-    assert RunSeries(0, 777_777_777, 10, finest_ns=20_000_000).step_ns == 777_777_777
-    assert RunSeries(0, 30_000_000, 10, finest_ns=20_000_000).step_ns == 30_000_000

@@ -1,7 +1,7 @@
 """Stats that change every few seconds only, as on Fargate: the same response again is the same reading."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from profiler.core.timestamps import format_ms
 from profiler.monitor.task_sampler import TaskSampler
 from profiler.readers import Unavailable
 from profiler.readers.container_sample import ContainerSample
-from profiler.readers.ecs.endpoint_client import TaskMetadataSource
+from profiler.readers.ecs.endpoint_client import HttpEndpoint, TaskMetadataSource
 from profiler.readers.linux.host import Host
 from tests.fakes import START_NS, FakeClock, FakeLog, seconds
 
@@ -19,14 +19,13 @@ WATCHED = ("batch",)
 
 
 @dataclass
-class Endpoint:
+class Endpoint(HttpEndpoint):
     """A task whose stats were last refreshed at ``refreshed_at(now)``; its batch's stats vanish at ``ends_at``."""
 
     clock: FakeClock
     refreshed_at: Callable[[float], float]
     ends_at: float = 10**6
     fails_at: frozenset[int] = frozenset()
-    clock_steps: Mapping[float, float] = field(default_factory=dict)
     task_reads: list[float] = field(default_factory=list)
 
     def get(self, path: str, _max_seconds: float | None = None) -> bytes | Unavailable:
@@ -41,8 +40,7 @@ class Endpoint:
                 return Unavailable("refused")
             at_ns = seconds(self.refreshed_at(now))
             cpu = {"cpu_usage": {"total_usage": at_ns // 2}}
-            set_by = sum(step for moment, step in self.clock_steps.items() if seconds(moment) <= at_ns)
-            sample = {"read": format_ms(START_NS + at_ns + seconds(set_by)), "cpu_stats": cpu}
+            sample = {"read": format_ms(START_NS + at_ns), "cpu_stats": cpu}
             return json.dumps({"b": None if has_ended else sample}).encode()
         return b'{"Name":"task-monitor"}'
 
@@ -124,18 +122,3 @@ def test_stats_that_stay_the_same_for_two_usual_periods_have_the_task_read() -> 
     for _ in range(40):
         watched.tick()
     assert endpoint.task_reads[:5] == [0, 2, 12, 22, 25]
-
-
-def test_a_clock_that_is_set_twice_while_the_stats_stay_the_same_changes_no_rate() -> None:
-    """The stats of second 25 have a stamp from in between, and come after both steps."""
-    clock = FakeClock()
-    steps = {22.0: 7.0, 26.0: 7.0}
-    watched = Watched(
-        clock, Endpoint(clock, lambda now: (now - 8) // 10 * 10 + 5 if now >= 8 else 0, clock_steps=steps)
-    )
-    for at in range(60):
-        clock.wall_offset_ns = START_NS + seconds(sum(step for moment, step in steps.items() if moment <= at))
-        watched.tick()
-    usage = watched.sampler.usages["batch"]
-    assert usage.cpu_seconds == 27.5
-    assert usage.run.vcpu.maximum == 0.5

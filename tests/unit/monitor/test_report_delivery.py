@@ -163,14 +163,6 @@ def test_the_monitors_own_log_group_means_its_own_stream(batch: ContainerMetadat
     assert target == OwnStream(group="/ecs/own", stream="ecs/task-monitor/0123")
 
 
-def test_a_container_of_the_usual_name_is_not_the_monitor_if_that_is_another() -> None:
-    own = ContainerMetadata(name="watcher")
-    target = log_target(
-        container(log_driver="awslogs", log_options=AWSLOGS), with_monitor(), settings(log_group="/ecs/own"), own
-    )
-    assert not isinstance(target, OwnStream)
-
-
 def test_the_own_stream_is_only_for_the_monitors_own_group_without_a_stream_in_the_settings() -> None:
     batch = container(log_driver="awslogs", log_options=AWSLOGS)
     for task, given in (
@@ -212,11 +204,6 @@ def test_a_printed_report_names_the_batchs_stream(more: dict[str, str]) -> None:
     batch = container(log_driver="awslogs", log_options=AWSLOGS)
     target = log_target(batch, with_monitor(), settings(report_stream="monitor", **more), None)
     assert target == LogTarget(group="/ecs/jobs", stream="ecs/batch/0123", region="eu-west-1")
-
-
-def test_a_printed_report_of_a_batch_without_awslogs_names_no_stream() -> None:
-    given = settings(report_stream="monitor", log_group="/ecs/own")
-    assert isinstance(log_target(container(), with_monitor(), given, None), DeliveryFailure)
 
 
 def test_the_line_of_the_stacks_comes_before_the_report() -> None:

@@ -33,13 +33,3 @@ def test_an_hour_of_an_endpoint_that_cuts_every_second_answer_is_a_few_lines() -
     assert health.failures == 1800
     assert log.events("warning") == ["/task/stats cannot be read and is tried again"] * 2
     assert log.events("info") == ["/task/stats can be read again"]
-
-
-def test_a_source_that_fails_again_and_again_recovers_after_64_reads_at_most() -> None:
-    log = FakeLog()
-    health = SourceHealth("/task/stats", log)
-    for _ in range(20):
-        health.on_failure(Unavailable("HTTP 500"))
-        for _ in range(64):
-            health.on_success()
-    assert len(log.events("warning")) == len(log.events("info")) == 20

@@ -21,7 +21,7 @@ from profiler.readers.linux.host import Host
 from profiler.readers.linux.kernel_view import KernelView
 from profiler.settings import MonitorSettings, read_settings
 from profiler.sinks import DeliveryFailure
-from tests.fakes import START_NS, FakeClock, FakeTaskSource, sample, seconds, stats
+from tests.fakes import START_NS, FakeClock, FakeTaskSource, sample, seconds
 
 MIB = 1024 * 1024
 SETTINGS = MonitorSettings(endpoint_address="http://x", endpoint_version=4)
@@ -58,7 +58,7 @@ HEALTHY = Probes(
 
 def refreshed_every(step_seconds: float, clock: FakeClock) -> StatsReading:
     at = clock.now_ns // seconds(step_seconds) * seconds(step_seconds)
-    return stats({"b": sample(START_NS + at, 1.0, MIB)})
+    return {"b": sample(START_NS + at, 1.0, MIB)}
 
 
 def context(
@@ -70,7 +70,9 @@ def context(
     reading: StatsReading | Unavailable | None = None,
 ) -> DoctorContext:
     clock = FakeClock()
-    source = FakeTaskSource(clock, lambda _: task, lambda _: reading or refreshed_every(step_seconds, clock), own)
+    source = FakeTaskSource(
+        clock, lambda _: task, lambda _: refreshed_every(step_seconds, clock) if reading is None else reading, own
+    )
     return DoctorContext(settings=settings, source=source, clock=clock, max_seconds=25)
 
 
@@ -167,7 +169,7 @@ NO_PROCESSES = ('"pidMode": "task"', "kills of child processes")
         ("processes", "note", ("sampled", "SYS_PTRACE"), context(), {"can_read_cgroup": lambda _: False}),
         ("stats", "note", (), replace(context(), max_seconds=0), {}),
         ("stats", "problem", ("timed out",), context(reading=Unavailable("timed out")), {}),
-        ("stats", "problem", (), context(reading=stats({})), {}),
+        ("stats", "problem", (), context(reading={}), {}),
         ("log stream", "problem", ("splunk",), task_with(replace(BATCH, log_driver="splunk", log_options={})), {}),
         ("log stream", "problem", (REFUSED.reason,), context(), {"may_put": lambda _: REFUSED}),
         ("GPUs", "problem", ("NVIDIA_VISIBLE_DEVICES=all",), context(), {"read_gpus": lambda: Unavailable("no GPU")}),

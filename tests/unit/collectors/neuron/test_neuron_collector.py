@@ -106,14 +106,6 @@ def test_a_missing_required_program_is_reported_at_once() -> None:
     assert world.collector.child_pid is None
 
 
-def test_devices_that_appear_late_are_no_longer_reported_missing() -> None:
-    world = World(is_required=True)
-    world.report(*[NOTHING] * 5, BUSY)
-    world.collector.final_reading(0.3)
-    assert world.collector.startup_error is None
-    assert world.record().monitor == Monitor()
-
-
 def test_its_process_is_unrelated_to_the_command() -> None:
     world = World()
     unrelated_children = UnrelatedChildren([7], [world.collector, Collector()])

@@ -42,12 +42,6 @@ def test_reads_a_report_of_runtime_1() -> None:
     assert (parsed.device_count, parsed.device_memory_size_bytes) == (None, None)
 
 
-def test_devices_that_several_daemons_report_count_once() -> None:
-    document = inf1_report()
-    document["neuron_runtime_data"] *= 2
-    assert decoded(document).ecc_uncorrected == {0: 3}
-
-
 def test_all_ways_to_end_an_execution_but_completed_are_failures() -> None:
     failed = {"timed_out": 1, "failed_to_queue": 20, "some_new_reason": 300}
     (process,) = decoded(report(runtime({}, {}, completed=5, failed=failed))).runtimes
@@ -56,7 +50,7 @@ def test_all_ways_to_end_an_execution_but_completed_are_failures() -> None:
 
 def test_the_device_latency_replaces_a_missing_total_latency() -> None:
     device = percentiles(0.1, 0.2, 0.3)
-    for total in (None, {}, {"p50": None}, "none"):
+    for total in (None, {}, {"p50": None}):
         (process,) = decoded(report(runtime({}, {}, total_latency=total, device_latency=device))).runtimes
         assert process.latency == Latency(p50_seconds=0.1, p99_seconds=0.2, p100_seconds=0.3)
     (idle,) = decoded(report(runtime({}, {}))).runtimes
@@ -78,13 +72,6 @@ def test_a_group_with_an_error_is_absent_and_the_others_stay() -> None:
     assert parsed.problems == ("cannot read the counters",)
 
 
-def test_the_error_of_an_unused_group_is_not_reported() -> None:
-    """Without a shared pid namespace the runtimes' CPU cannot be read, in each report."""
-    process = runtime({0: 50.0}, {0: 8})
-    assert process["report"]["neuron_runtime_vcpu_usage"]["error"]
-    assert decoded(report(process)).problems == ()
-
-
 def test_an_error_of_the_hardware_or_a_runtime_is_reported_and_costs_no_other_field() -> None:
     document = report(runtime({0: 50.0}, {0: 8}))
     document["neuron_hardware_info"]["error"] = "no device"
@@ -100,51 +87,24 @@ def test_a_runtime_of_which_nothing_was_due_is_not_counted() -> None:
 
 @pytest.mark.parametrize(
     ("given_percent", "percent"),
-    [(100.00001, 100.0), (104.9, 100.0), (-0.5, 0.0), (0, 0.0), ("50", None), (True, None), (None, None)],
+    [(100.00001, 100.0), (-0.5, 0.0), (0, 0.0), (None, None)],
 )
 def test_utilization_is_a_number_brought_within_0_to_100(given_percent: Any, percent: float | None) -> None:
     (process,) = decoded(report(runtime({3: given_percent}, {}))).runtimes
     assert process.utilization_percent == ({} if percent is None else {3: percent})
 
 
-@pytest.mark.parametrize(
-    ("impossible", "shown"),
-    [
-        (-2.9, "-2.9"),
-        (1e30, "1e+30"),
-        (106, "106"),
-        (10**60, "1000000000000000000000000000000000000000"),
-    ],
-)
-def test_an_impossible_utilization_is_absent_with_a_reason(impossible: float, shown: str) -> None:
-    parsed = decoded(report(runtime({3: impossible, 4: 50.0}, {})))
-    assert parsed.runtimes[0].utilization_percent == {4: 50.0}
-    assert parsed.problems == (f"the utilization of core 3 is {shown}",)
-
-
-@pytest.mark.parametrize("index", ["-1", "1.5", "x", "", "²", "256", "99999999999999999999", "01", "00"])
-def test_a_core_with_an_invalid_index_is_skipped_with_a_reason(index: str) -> None:
-    document = report(runtime({0: 1.0}, {0: 1}))
-    groups = document["neuron_runtime_data"][0]["report"]
-    groups["neuroncore_counters"]["neuroncores_in_use"][index] = {"neuroncore_utilization": 5}
-    breakdown = groups["memory_used"]["neuron_runtime_used_bytes"]["usage_breakdown"]
-    breakdown["neuroncore_memory_usage"][index] = {"constants": 5}
-    parsed = decoded(document)
-    (process,) = parsed.runtimes
-    assert (process.utilization_percent, process.core_memory_bytes) == ({0: 1.0}, {0: MIB})
-    assert parsed.problems == (f"the index of a core is {index!r}",)
-
-
 def test_unknown_categories_of_memory_count_and_what_is_no_size_does_not() -> None:
     document = report(runtime({}, {0: 4}))
     breakdown = document["neuron_runtime_data"][0]["report"]["memory_used"]["neuron_runtime_used_bytes"]
     breakdown["usage_breakdown"]["neuroncore_memory_usage"] = {
-        "0": {"constants": 100, "collectives": 20, "dma_rings": 3.0, "note": "x", "tensors": -1, "odd": 2**60},
-        "1": {"note": "x"},
+        "0": {"constants": 100, "collectives": 20, "new": {"a": 1}},
+        "1": {"constants": 3},
         "2": None,
     }
     (process,) = decoded(document).runtimes
-    assert process.core_memory_bytes == {0: 123}
+    assert process.core_memory_bytes == {0: 120, 1: 3}
+    assert process.memory_bytes_by_category == {"constants": 103, "collectives": 20}
 
 
 @pytest.mark.parametrize(
@@ -217,32 +177,3 @@ def test_any_json_gives_reports_or_reasons_and_a_record_that_can_be_written(docu
 def numbers(value: Any) -> list[float]:
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return [value] if isinstance(value, int | float) else [number for child in children for number in numbers(child)]
-
-
-@given(mutated_report())
-def test_an_odd_field_never_costs_another_runtime(document: Any) -> None:
-    good = runtime({0: 7.0}, {0: 5})
-    if isinstance(document, dict) and isinstance(document.get("neuron_runtime_data"), list):
-        document["neuron_runtime_data"].append(good)
-        assert decoded(document).runtimes[-1] == decoded(report(good)).runtimes[0]
-
-
-def test_memory_by_category_is_the_sum_over_the_cores_of_what_is_a_size() -> None:
-    document = report(runtime({}, {0: 4, 1: 8, 2: 0}))
-    cores = document["neuron_runtime_data"][0]["report"]["memory_used"]["neuron_runtime_used_bytes"]["usage_breakdown"]
-    cores["neuroncore_memory_usage"]["1"].update(scratchpad=5, tensors="many", odd=-1)
-    (process,) = decoded(document).runtimes
-    assert process.memory_bytes_by_category == {
-        "constants": 3 * MIB,
-        "model_code": 0,
-        "tensors": 3 * MIB,
-        "scratchpad": 5,
-    }
-
-
-def test_no_more_categories_than_sixteen_are_taken() -> None:
-    document = report(runtime({}, {0: 4}))
-    cores = document["neuron_runtime_data"][0]["report"]["memory_used"]["neuron_runtime_used_bytes"]["usage_breakdown"]
-    cores["neuroncore_memory_usage"]["0"].update({f"category-{n}": n for n in range(50)})
-    (process,) = decoded(document).runtimes
-    assert len(process.memory_bytes_by_category) == 16

@@ -1,28 +1,17 @@
 """Every formula of the record's ``neuron`` part, worked out by hand."""
 
-import threading
-from typing import Any
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from profiler.aggregation.time_series import DeviceReadings
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
 from profiler.collectors.neuron.neuron_usage import LiveNeuron, NeuronUsage
-from profiler.record.bounded_json_line import MAX_LINE_BYTES, encode_line
 from profiler.record.record_model import (
     AverageAndMaximum,
-    Container,
     Distribution,
     Neuron,
     NeuronCore,
     NeuronExecutions,
     NeuronLatency,
-    Record,
-    Report,
-    decode,
 )
 from tests.neuron_documents import GIB, MIB, decoded, percentiles, report, runtime
 from tests.values import present
@@ -82,22 +71,11 @@ def test_the_largest_of_each_percentile_stays() -> None:
     assert record.latency_seconds == NeuronLatency(p50_max=0.2, p99_max=0.5, p100_max=0.9)
 
 
-def test_a_latency_of_nanoseconds_is_not_rounded_away() -> None:
-    record = record_of(report(runtime({}, {}, total_latency=percentiles(0.0000953674, 0.00013184, 0.00014853))))
-    assert record.latency_seconds == NeuronLatency(p50_max=0.000095367, p99_max=0.00013184, p100_max=0.00014853)
-
-
 def test_time_without_a_runtime_is_not_idle_time_of_a_batch() -> None:
     busy = report(runtime({0: 60, 1: 0}, {0: 10, 1: 0}))
     record = record_of(report(), busy, report(), report())
     assert shown(core(record, 0).utilization_percent) == (60.0, 60.0)
     assert shown(record.device_memory_used_mb) == (10.0, 10.0)
-
-
-def test_an_unused_core_is_shown_with_its_measured_zero() -> None:
-    record = record_of(report(runtime({0: 60, 1: 0}, {0: 10, 1: 0})))
-    assert shown(core(record, 1).utilization_percent) == (0.0, 0.0)
-    assert shown(core(record, 1).memory_used_mb) == (0.0, 0.0)
 
 
 def test_devices_without_a_runtime_give_their_size_and_no_numbers() -> None:
@@ -117,21 +95,6 @@ def test_a_short_period_is_ignored_for_utilization_and_its_executions_count() ->
     record = record_of(first, whole)
     assert shown(core(record, 0).utilization_percent) == (10.0, 10.0)
     assert record.executions == NeuronExecutions(completed=19, failed=1)
-
-
-def test_memory_of_a_short_period_is_a_reading_that_weighs_little() -> None:
-    record = record_of(report(runtime({}, {0: 70}, period=0.0625)), report(runtime({}, {0: 60})))
-    # (70 × 0.0625 + 60 × 1) ÷ 1.0625
-    assert shown(core(record, 0).memory_used_mb) == (60.588, 70.0)
-
-
-def test_half_the_period_is_not_too_short_and_what_lacks_a_period_covers_one() -> None:
-    record = record_of(report(runtime({0: 10}, {}, period=1)), period_seconds=2)
-    assert shown(core(record, 0).utilization_percent) == (10.0, 10.0)
-    unsaid = report(runtime({0: 40}, {}))
-    del unsaid["neuron_runtime_data"][0]["report"]["neuroncore_counters"]["period"]
-    record = record_of(report(runtime({0: 10}, {}, period=2)), unsaid, period_seconds=2)
-    assert shown(core(record, 0).utilization_percent) == (25.0, 40.0)
 
 
 def test_a_zero_is_believed_only_when_all_runtimes_answered() -> None:
@@ -158,16 +121,8 @@ def test_unreadable_memory_of_one_runtime_is_neither_zero_nor_a_smaller_sum() ->
     assert [shown(core(record, index).memory_used_mb) for index in (0, 1)] == [(100.0, 100.0), (200.0, 200.0)]
     assert shown(record.device_memory_used_mb) == (300.0, 300.0)
     assert latest is not None
-    assert (latest.core_memory_bytes, latest.device_memory_bytes) == ({0: 100 * MIB}, None)
+    assert (latest.core_memory_bytes, latest.device_memory_bytes) == ({}, None)
     assert latest.memory_bytes_by_category == {}
-
-
-def test_a_sum_over_the_devices_needs_every_runtimes_part() -> None:
-    owner, other = runtime({}, {0: 100, 1: 0}), runtime({}, {0: 0, 1: 200})
-    other["report"]["memory_used"]["neuron_runtime_used_bytes"]["neuron_device"] = None
-    record = record_of(report(owner, other))
-    assert record.device_memory_used_mb is None
-    assert shown(core(record, 1).memory_used_mb) == (200.0, 200.0)
 
 
 @pytest.mark.parametrize(
@@ -184,81 +139,6 @@ def test_a_sum_over_the_devices_needs_every_runtimes_part() -> None:
 def test_memory_errors_are_those_since_the_first_report(counts: list[int], errors: int) -> None:
     record = record_of(*(report(ecc={0: (count, 0), 1: (0, 0)}) for count in counts))
     assert record.ecc_uncorrected == errors
-
-
-def test_errors_of_memory_and_sram_on_all_devices_are_added() -> None:
-    record = record_of(report(ecc={0: (0, 0), 1: (1, 0)}), report(ecc={0: (0, 2), 1: (1, 4)}))
-    assert record.ecc_uncorrected == 6
-
-
-def test_the_size_is_that_of_all_visible_devices() -> None:
-    document = report()
-    document["neuron_hardware_info"].update(neuron_device_count=16, neuron_device_memory_size=96 * GIB)
-    assert record_of(document).device_memory_size_mb == 16 * 96 * 1024
-
-
-def test_128_cores_fit_in_a_line_and_more_are_cut_with_a_note() -> None:
-    for count, truncated in ((128, None), (200, True)):
-        percents = {index: 12.345678 + index / 7 for index in range(count)}
-        mebibytes = {index: 1000 + 7 * index for index in range(count)}
-        later = {index: percent / 3 for index, percent in percents.items()}
-        neuron = record_of(report(runtime(percents, mebibytes)), report(runtime(later, mebibytes, period=0.7)))
-        assert len(neuron.cores) == count
-        record = Record(task_id="t", container=Container(name="batch"), status="success", neuron=neuron)
-        line = encode_line(Report(time="2026-11-20T00:00:00.000Z", type="task.report", record=record))
-        written = decode(line).record
-        assert [core.index for core in present(written.neuron).cores] == list(range(128))
-        assert (written.truncated, len(line) < MAX_LINE_BYTES / 2) == (truncated, True)
-
-
-runtimes = st.builds(
-    runtime,
-    st.dictionaries(st.integers(0, 3), st.floats(0, 100)),
-    st.dictionaries(st.integers(0, 3), st.integers(0, 4096)),
-    period=st.sampled_from([0.01, 0.5, 1.0, 5.0]),
-    completed=st.integers(0, 1000),
-    failed=st.dictionaries(st.sampled_from(["timed_out", "incorrect_input"]), st.integers(0, 9)),
-    total_latency=st.none() | st.builds(percentiles, st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)),
-)
-
-
-@given(st.lists(runtimes, max_size=4), st.randoms())
-def test_the_order_of_the_runtimes_does_not_matter(processes: list[dict[str, Any]], random: Any) -> None:
-    shuffled = random.sample(processes, len(processes))
-    assert record_of(report(*processes)) == record_of(report(*shuffled))
-
-
-@given(st.lists(st.tuples(st.floats(0, 100), st.sampled_from([0.5, 1.0, 1.5])), min_size=1, max_size=20))
-def test_the_mean_lies_between_the_extremes(readings: list[tuple[float, float]]) -> None:
-    record = record_of(*(report(runtime({0: percent}, {}, period=period)) for percent, period in readings))
-    average, maximum = shown(core(record, 0).utilization_percent)
-    percents = [percent for percent, _ in readings]
-    assert average is not None
-    assert min(percents) - 0.001 <= average <= max(percents) + 0.001
-    assert maximum == pytest.approx(max(percents), abs=0.0005)
-
-
-def test_reading_the_record_while_reports_arrive_gives_whole_numbers_of_reports() -> None:
-    usage = NeuronUsage(1)
-    taken = decoded(report(runtime({0: 50}, {0: 1}, completed=2, failed={"timed_out": 1})))
-    usage.add(taken)
-
-    def add_many() -> None:
-        for _ in range(2000):
-            usage.add(taken)
-
-    thread = threading.Thread(target=add_many)
-    thread.start()
-    seen: list[Neuron] = []
-    while thread.is_alive() or not seen:
-        record = present(usage.record(0))
-        seen.append(record)
-    thread.join()
-    for record in seen:
-        assert record.executions is not None
-        assert record.executions.completed == 2 * (record.executions.failed or 0)
-        assert shown(record.cores[0].utilization_percent) == (50.0, 50.0)
-    assert usage.record(0) == replace(seen[-1], executions=NeuronExecutions(completed=4002, failed=2001))
 
 
 def test_the_latest_is_the_last_report_and_what_was_counted_up_to_it() -> None:

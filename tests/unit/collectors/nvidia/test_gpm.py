@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from profiler.collectors.nvidia.gpu_reading_types import DriverReading, GpuSample
 from profiler.collectors.nvidia.nvml_source import NvmlSource
-from profiler.readers import Unavailable
 from tests.fake_nvml import GPM_NUMBERS, MIB, FakeGpu, FakeNvml
 from tests.fakes import FakeClock, seconds
 
@@ -84,18 +83,6 @@ def test_where_a_sample_takes_4_ms_there_is_one_in_8_seconds_and_no_gap() -> Non
     assert [span for span in spans if span is not None] == [seconds(1.004), *[seconds(8.068)] * 7]
 
 
-def test_a_reading_with_all_counters_has_the_time_since_a_sample_that_took_long() -> None:
-    machine = Machine()
-    machine.clock = clock = SlowClock()
-    machine.source = NvmlSource(lambda: machine.nvml.binding, clock)
-    clock.milliseconds = 300
-    assert machine.sample().gpm_ns is None
-    clock.milliseconds = 0
-    assert machine.sample(3).gpm_ns is None
-    (last,) = machine.read(2, counters=True).samples
-    assert last.gpm_ns == seconds(5.6)  # with the two looks at the clock after the sample
-
-
 @pytest.mark.parametrize("name", GPM_NUMBERS)
 @pytest.mark.parametrize(("result", "value"), [(3, 50.0), (999, 50.0), (0, float("nan")), (0, float("inf"))])
 def test_a_metric_with_an_error_of_its_own_or_without_a_number_is_absent_alone(
@@ -107,14 +94,6 @@ def test_a_metric_with_an_error_of_its_own_or_without_a_number_is_absent_alone(
     assert set(gpm_values(machine.sample())) == set(GPM_NUMBERS) - {name}
     machine.gpus[0].gpm(**{name: 7})
     assert gpm_values(machine.sample())[name] == (7 if FIELDS[name].endswith("percent") else 7 * MIB)
-
-
-def test_percents_stay_between_0_and_100() -> None:
-    machine = Machine()
-    machine.sample()
-    machine.gpus[0].gpm(sm_active=100.4, dram_active=-0.1, pcie_rx=-1)
-    sample = machine.sample()
-    assert (sample.sm_active_percent, sample.dram_active_percent, sample.pcie_rx_bytes) == (100, 0, 0)
 
 
 @pytest.mark.parametrize("function", GPM_FUNCTIONS)
@@ -137,13 +116,6 @@ def test_a_device_that_is_older_gives_no_values_and_no_warning_beside_a_new_one(
     old, new = reading.samples
     assert (gpm_values(old), len(gpm_values(new)), reading.notes) == ({}, len(GPM_NUMBERS), ())
     assert machine.nvml.live_samples == 2
-
-
-def test_an_old_binding_gives_no_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine()
-    monkeypatch.delattr(machine.nvml.binding, "c_nvmlGpmMetricsGet_t")
-    machine.sample()
-    assert gpm_values(machine.sample()) == {}
 
 
 @pytest.mark.parametrize("function", GPM_FUNCTIONS)
@@ -193,25 +165,6 @@ def test_a_device_that_is_lost_frees_its_samples_and_begins_anew_when_it_is_foun
     machine.read(30)
     first, second = (next(one for one in machine.read().samples if one.facts.uuid == "GPU-0") for _ in range(2))
     assert (gpm_values(first), second.gpm_ns) == ({}, seconds(1))
-
-
-def test_a_device_that_is_lost_during_the_metrics_keeps_its_other_values() -> None:
-    machine = Machine()
-    machine.sample()
-    machine.nvml.fail("nvmlGpmSampleGet", 15)
-    assert machine.sample().utilization_percent == 0
-    assert machine.sample().gpm_ns == seconds(2)
-
-
-def test_a_driver_that_is_started_anew_and_a_closed_one_have_no_samples_left() -> None:
-    machine = Machine()
-    machine.read()
-    machine.nvml.fail("nvmlDeviceGetUtilizationRates", 1)
-    assert isinstance(machine.source.read(counters=False), Unavailable)
-    assert gpm_values(machine.sample()) == {}
-    assert machine.sample().gpm_ns == seconds(1)
-    machine.source.close()
-    assert (machine.nvml.live_samples, machine.nvml.samples_at_shutdown, machine.nvml.starts) == (0, 0, 2)
 
 
 ERRORS = st.one_of(st.none(), st.sampled_from([1, 2, 3, 4, 6, 10, 13, 15, 25, 999]))

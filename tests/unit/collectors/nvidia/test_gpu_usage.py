@@ -3,7 +3,6 @@
 from collections.abc import Collection
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -162,14 +161,6 @@ def test_gpus_are_idle_together_while_each_of_them_was_read_as_idle() -> None:
     assert usage.idle_ns(seconds(3), seconds(10)) == 0
 
 
-def test_without_a_gpu_of_the_batch_nothing_is_idle() -> None:
-    usage = at_each_second(reading(utilization_percent=0.0), reading(utilization_percent=0.0))
-    usage.add_idle({"GPU-other"})
-    assert usage.idle_ns(0, seconds(10)) == 0
-    usage.add_idle({"GPU-a"})
-    assert usage.idle_ns(0, seconds(10)) == seconds(1)
-
-
 @given(
     st.lists(st.tuples(st.integers(1, 50), st.booleans()), max_size=60),
     st.integers(0, 1000),
@@ -204,28 +195,6 @@ def test_the_idle_time_of_a_task_is_the_mean_of_its_gpus_and_its_share_of_the_pr
     assert present(gpu_idle((second,), two_hours_ms, None)).gpu_hours == 0.000278
 
 
-def test_what_was_never_measured_is_absent() -> None:
-    gpu = only(at_each_second(GpuSample(facts=FACTS), GpuSample(facts=FACTS)))
-    assert gpu == Gpu(uuid="GPU-a", index=0, name="NVIDIA A10G")
-
-
-def test_without_an_energy_counter_power_is_summed_over_the_time() -> None:
-    gpu = only(at_each_second(*(GpuSample(facts=FACTS, power_watts=watts) for watts in (900.0, 100.0, 300.0))))
-    assert gpu.energy_joules == 400
-
-
-@pytest.mark.parametrize("interval_seconds", [1, 60])
-def test_a_short_run_counts_the_time_that_passed_and_no_whole_period(interval_seconds: int) -> None:
-    """2 s between the first reading and the one at the end: 60 W, then 150 W × 2 s, and 80 % busy."""
-    usage = GpuUsage(seconds(interval_seconds))
-    for second, watts, percent in ((0, 60.0, 0.0), (2, 150.0, 80.0)):
-        sample = GpuSample(facts=FACTS, power_watts=watts, utilization_percent=percent)
-        usage.add(DriverReading(samples=(sample,)), seconds(second), START_NS)
-    gpu = only(usage)
-    assert gpu.energy_joules == 300
-    assert gpu.utilization_percent == Distribution(avg=80, p50=80, p95=80, p99=80, max=80)
-
-
 def test_a_single_reading_has_numbers_and_no_energy() -> None:
     sample = GpuSample(facts=FACTS, utilization_percent=40.0, power_watts=150.0, throttle_reasons=4)
     usage = at_each_second(sample)
@@ -233,23 +202,7 @@ def test_a_single_reading_has_numbers_and_no_energy() -> None:
     assert gpu.utilization_percent == Distribution(avg=40, p50=40, p95=40, p99=40, max=40)
     assert (gpu.throttle_reasons, gpu.energy_joules) == ({"swPowerCap": 100}, None)
     (latest,) = usage.latest(None)
-    assert latest.energy_joules == 0
     assert set(present(latest.throttled_seconds).values()) == {0}
-
-
-def test_a_reloaded_driver_counts_on_from_zero() -> None:
-    energies = (5_000_000, 5_100_000, 20_000, 50_000)
-    gpu = only(at_each_second(*(GpuSample(facts=FACTS, energy_millijoules=energy) for energy in energies)))
-    assert gpu.energy_joules == 100 + 50
-
-
-def test_a_gap_without_readings_counts_for_two_steps_at_most() -> None:
-    usage = GpuUsage(seconds(1))
-    for second, percent in ((0, 0.0), (1, 0.0), (2, 0.0), (100, 100.0)):
-        sample = GpuSample(facts=FACTS, utilization_percent=percent)
-        usage.add(DriverReading(samples=(sample,)), seconds(second), START_NS)
-    assert only(usage).utilization_percent is not None
-    assert only(usage).utilization_percent == Distribution(avg=50, p50=0, p95=100, p99=100, max=100)
 
 
 def test_xids_are_kept_once_each_and_those_without_a_gpu_are_noted() -> None:
@@ -267,16 +220,6 @@ def test_a_lost_gpu_keeps_its_numbers_and_the_time_is_noted() -> None:
     usage.add(DriverReading(lost=(FACTS,)), seconds(99), START_NS + seconds(90))
     assert only(usage).utilization_percent is not None
     assert usage.notes() == ("GPU 0 (GPU-a) was lost by its driver at 2025-11-20T00:53:20.000Z.",)
-
-
-def test_gpus_are_chosen_by_uuid_or_index_and_listed_by_index() -> None:
-    usage = GpuUsage(seconds(1))
-    samples = tuple(GpuSample(facts=GpuFacts(uuid=f"GPU-{name}", index=index)) for index, name in ((2, "x"), (0, "y")))
-    usage.add(DriverReading(samples=samples), 0, START_NS)
-    assert [gpu.uuid for gpu in usage.gpus(None)] == ["GPU-y", "GPU-x"]
-    assert [gpu.uuid for gpu in usage.gpus({"GPU-x"})] == ["GPU-x"]
-    assert [gpu.uuid for gpu in usage.gpus({"0"})] == ["GPU-y"]
-    assert usage.gpus(frozenset()) == ()
 
 
 def taken(usage: GpuUsage, selectors: Collection[str] | None = None) -> DeviceReadings:
@@ -299,41 +242,6 @@ def test_the_memory_of_all_gpus_together_is_the_sum_of_those_that_were_read() ->
     usage.add(DriverReading(samples=(first, second)), seconds(2), START_NS)
     assert taken(usage, {"GPU-y"}).gpus_memory_bytes == 5000
     assert taken(usage).gpus_memory_bytes is None
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.one_of(st.none(), st.floats(0, 100)),
-            st.one_of(st.none(), st.integers(0, 2**50)),
-            st.one_of(st.none(), st.integers(0, 2**60)),
-        ),
-        min_size=1,
-        max_size=50,
-    )
-)
-def test_numbers_stay_within_what_was_read(readings: list[tuple[float | None, int | None, int | None]]) -> None:
-    gpu = only(
-        at_each_second(
-            *(
-                GpuSample(facts=FACTS, utilization_percent=percent, memory_used_bytes=used, energy_millijoules=energy)
-                for percent, used, energy in readings
-            )
-        )
-    )
-    percents = [percent for percent, _, _ in readings if percent is not None]
-    assert (gpu.utilization_percent is None) == (not percents)
-    if gpu.utilization_percent is not None and gpu.utilization_percent.avg is not None:
-        assert gpu.utilization_percent.max == round(max(percents), 3)
-        assert round(min(percents), 3) <= gpu.utilization_percent.avg <= round(max(percents), 3)
-    energies = [energy for _, _, energy in readings if energy is not None]
-    if len(energies) < 2:
-        assert gpu.energy_joules is None
-    elif energies == sorted(energies):
-        assert gpu.energy_joules == pytest.approx((energies[-1] - energies[0]) / 1000)
-    else:
-        assert gpu.energy_joules is not None
-        assert gpu.energy_joules >= 0
 
 
 def used(percent: float | None) -> Gpu:
@@ -362,20 +270,6 @@ def test_the_latest_is_what_the_last_reading_found_and_counters_that_go_on() -> 
         "swPowerCap": 1,
     }
     assert set(latest.throttled_seconds) == set(THROTTLE_REASONS.values())
-
-
-def test_the_latest_energy_without_a_counter_is_power_times_time() -> None:
-    usage = at_each_second(*(GpuSample(facts=FACTS, power_watts=watts) for watts in (900.0, 100.0, 200.0)))
-    assert [one.energy_joules for one in usage.latest(None)] == [300]
-    unknown = at_each_second(GpuSample(facts=FACTS))
-    assert [(one.energy_joules, one.throttled_seconds) for one in unknown.latest(None)] == [(None, None)]
-
-
-def test_a_gpu_that_the_last_reading_did_not_find_is_not_among_the_latest() -> None:
-    usage = at_each_second(GpuSample(facts=FACTS))
-    usage.add(DriverReading(lost=(FACTS,)), seconds(1), START_NS)
-    assert usage.latest(None) == ()
-    assert len(usage.gpus(None)) == 1
 
 
 def test_recent_readings_are_those_of_the_selected_gpus_since_the_last_call() -> None:

@@ -1,11 +1,8 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from profiler.collectors.processes.process_usage import SourceComparison, TreeReading
-from profiler.readers.container_sample import ContainerSample
 from tests.fakes import START_NS, sample, seconds
 
 MIB = 2**20
@@ -70,25 +67,3 @@ def test_without_anything_to_compare_nothing_speaks_against_it() -> None:
     agreement = SourceComparison()
     agreement.on_sample(sample(START_NS, 5.0, MIB))
     assert (agreement.cpu_agrees, agreement.memory_agrees, agreement.warnings()) == (True, True, ())
-
-
-_reading = st.builds(
-    TreeReading, st.integers(0, 2**61), st.none() | st.integers(0, 2**60), st.none() | st.integers(0, 2**50)
-)
-_sample = st.builds(
-    ContainerSample,
-    read_ns=st.integers(0, 2**61),
-    cpu_ns=st.none() | st.integers(0, 2**60),
-    memory_used_bytes=st.none() | st.integers(0, 2**50),
-)
-
-
-@given(st.lists(_reading | _sample, max_size=40))
-def test_any_order_of_anything_can_be_compared(feed: list[TreeReading | ContainerSample]) -> None:
-    agreement = SourceComparison()
-    for taken in feed:
-        if isinstance(taken, TreeReading):
-            agreement.on_reading(taken)
-        else:
-            agreement.on_sample(taken)
-    assert len(agreement.warnings()) == (not agreement.cpu_agrees) + (not agreement.memory_agrees)

@@ -118,11 +118,6 @@ def test_an_id_that_begins_like_another_is_not_taken_for_it(machine: FakeProc) -
     assert is_in_container(str(machine.folder / "8"), "aa11-1234567890")
 
 
-def test_processes_below_the_containers_own_group_are_its_processes(machine: FakeProc) -> None:
-    machine.process(7, cgroup="0::/../{id}/worker\n")
-    assert pids(machine.source().read()) == [7]
-
-
 def test_what_a_process_holds_and_has_used(machine: FakeProc) -> None:
     machine.process(7, rss=100, anonymous=80, mark=900, cpu_ticks=150, children_ticks=20, threads=3)
     machine.cpu_ns[7] = 1_503_000_000
@@ -145,13 +140,6 @@ def test_among_several_a_share_is_the_anonymous_memory(machine: FakeProc) -> Non
     assert [process.share_bytes for process in source.read().processes] == [100 * 2**20]
 
 
-def test_a_risen_mark_is_read_because_memory_faults(machine: FakeProc) -> None:
-    machine.process(7, faults=10, rss=100)
-    source = machine.read_source()
-    machine.process(7, faults=900, rss=100, mark=700)
-    assert [process.peak_bytes for process in source.read().processes] == [700 * 2**20]
-
-
 def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakeProc) -> None:
     machine.process(7)
     machine.process(8, rss=300, parent=7, name="worker")
@@ -164,15 +152,6 @@ def test_an_ended_process_is_reported_once_with_its_last_memory(machine: FakePro
     machine.gone(8)
     snapshot = source.read()
     assert (snapshot.ended, pids(snapshot)) == ((), [7])
-
-
-def test_a_process_that_vanishes_at_once_is_reported_too(machine: FakeProc) -> None:
-    machine.process(7)
-    machine.process(8, rss=300, parent=7)
-    source = machine.read_source()
-    machine.gone(8)
-    assert [process.pid for process in source.read().ended] == [8]
-    assert source.read().ended == ()
 
 
 def test_ids_without_a_process_are_counted_as_missed(machine: FakeProc) -> None:
@@ -211,15 +190,6 @@ def test_who_gives_back_its_memory_has_ended(machine: FakeProc) -> None:
     assert source.read().ended == ()
 
 
-def test_a_new_process_of_another_container_does_not_count_as_missed(machine: FakeProc) -> None:
-    machine.process(7)
-    machine.given(7)
-    source = machine.read_source()
-    machine.process(8, docker_id=OTHER)
-    machine.given(8)
-    assert source.read().missed_pids == 0
-
-
 def test_no_scan_while_no_id_was_assigned(machine: FakeProc) -> None:
     machine.process(7)
     source = machine.read_source()
@@ -227,15 +197,6 @@ def test_no_scan_while_no_id_was_assigned(machine: FakeProc) -> None:
     assert pids(source.read()) == [7]
     machine.clock.advance(61)
     assert pids(source.read()) == [7, 8]
-
-
-def test_without_the_kernels_last_id_every_reading_scans(machine: FakeProc) -> None:
-    (machine.folder / "loadavg").unlink()
-    machine.process(7)
-    source = machine.read_source()
-    machine.process(8, parent=7)
-    snapshot = source.read()
-    assert (pids(snapshot), snapshot.missed_pids) == ([7, 8], 0)
 
 
 def test_a_number_given_out_again_is_another_process(machine: FakeProc) -> None:
@@ -261,16 +222,6 @@ def test_arguments_are_read_only_if_enabled(machine: FakeProc) -> None:
     assert [process.arguments for process in machine.source().read().processes] == [()]
     source = machine.source(with_arguments=True)
     assert [process.arguments for process in source.read().processes] == [("job.py", "--day", "1")]
-
-
-def test_the_name_has_the_script_and_no_arguments(machine: FakeProc) -> None:
-    machine.process(7, name="bash", arguments=("run.sh", "secret"), faults=1)
-    source = machine.source()
-    assert [process.name for process in source.read().processes] == ["bash run.sh"]
-    machine.process(7, name="python3", arguments=("job.py", "--token", "secret"), faults=2)
-    assert [process.name for process in source.read().processes] == ["python3 job.py"]
-    with_arguments = machine.source(with_arguments=True)
-    assert [process.name for process in with_arguments.read().processes] == ["python3"]
 
 
 def test_without_a_shared_namespace_no_process_is_found(machine: FakeProc) -> None:
@@ -300,8 +251,3 @@ def test_any_name_of_a_command_can_be_read(name: str, pid: int, ticks: int) -> N
     stat = proc.parse_stat(f"{pid} ({name}) {' '.join(map(str, fields))}\n".encode())
     assert stat is not None
     assert (stat.name, stat.state, stat.cpu_ticks, stat.started_ticks, stat.resident_pages) == (name, "R", ticks, 77, 5)
-
-
-@given(st.binary())
-def test_any_command_line_can_be_read(text: bytes) -> None:
-    assert all(isinstance(word, str) for word in proc.parse_arguments(text))

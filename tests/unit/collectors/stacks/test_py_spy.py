@@ -109,8 +109,7 @@ def test_the_program_gets_no_environment_no_input_and_no_blocked_signals(make: C
     assert spy.dump(1).failure == "SigBlk: 0000000000000000"
 
 
-def test_the_end_of_the_server_ends_the_call(make: Callable[[str], PySpy], tmp_path: Path) -> None:
-    """Also if the profiler is killed: the kernel kills the server then, and this way the call."""
+def test_a_call_is_killed_with_its_server(make: Callable[[str], PySpy], tmp_path: Path) -> None:
     spy = make(f"echo $$ > {tmp_path}/pid; exec sleep 1000")
     assert spy.pid is not None
     server = spy.pid
@@ -120,7 +119,8 @@ def test_the_end_of_the_server_ends_the_call(make: Callable[[str], PySpy], tmp_p
         os._exit(0)
     wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip(), 60, "the call")
     called = int((tmp_path / "pid").read_text())
-    os.kill(server, signal.SIGKILL)
+    assert server != called
+    spy.kill()
     os.waitpid(child, 0)
     wait_until(lambda: has_ended(called), 60, "the end of the call")
 

@@ -87,11 +87,6 @@ def test_a_long_moment_is_sampled_for_60_seconds_and_again_after_10_minutes() ->
     assert moment.samples == 180
 
 
-def test_a_moment_that_comes_back_soon_is_not_sampled_for_longer() -> None:
-    run = Run().go_on(40, vcpu=0).go_on(42, vcpu=2).go_on(200, vcpu=0)
-    assert run.sampled == [float(at) for at in (*range(30, 41), *range(72, 90))]
-
-
 def test_samples_of_fargate_every_ten_seconds_are_enough() -> None:
     run = Run(step=10).go_on(100).go_on(200, vcpu=0)
     (moment,) = run.found()
@@ -103,20 +98,6 @@ def test_samples_of_fargate_every_ten_seconds_are_enough() -> None:
 def test_a_usual_run_and_a_short_pause_in_close_samples_have_no_moments() -> None:
     assert Run().go_on(600).found() == ()
     assert Run(step=0.1).go_on(40).go_on(65, vcpu=0).found() == ()
-
-
-def test_a_clock_that_is_set_back_begins_anew() -> None:
-    moments = StackMoments()
-    for at in (0, 20, -3600, -3590):
-        moments.add_usage(sample(START_NS + seconds(at), 1, 1), _SIZES, seconds(abs(at)))
-    assert not moments.is_sampling(seconds(3600))
-
-
-def test_without_sizes_only_idleness_is_seen() -> None:
-    moments = StackMoments()
-    for at in range(40):
-        moments.add_usage(sample(START_NS + seconds(at), 8.0 * at, 10**12), ResourceLimits(), seconds(at))
-    assert not moments.is_sampling(seconds(39))
 
 
 def test_idle_workers_do_not_hide_the_main_thread() -> None:

@@ -2,12 +2,10 @@ from collections import Counter
 from itertools import pairwise
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.collectors.stacks.stack_profile import (
-    MAX_BYTES,
     MAX_STEPS,
     TOP_FUNCTIONS,
     FoldedStacks,
@@ -18,8 +16,6 @@ from profiler.collectors.stacks.thread_stacks import Frame, ThreadStack
 from profiler.record.activity_model import StacksLine
 from tests.fakes import START_NS, seconds
 from tests.values import present
-
-_PATHS = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1, max_size=8)
 
 
 def running(*frames: tuple[str, int]) -> ThreadStack:
@@ -75,19 +71,6 @@ def test_a_process_without_stacks_is_no_sample() -> None:
     assert step.stacks == {"f (job.py)": 2, "g (job.py) [waiting]": 1}
 
 
-@given(st.lists(_PATHS, min_size=1, max_size=60))
-def test_the_shares_fit_together(paths: list[list[str]]) -> None:
-    counts = FunctionCounts()
-    for path in paths:
-        counts.add(running(*((name, 1) for name in path)))
-    top = counts.top()
-    for each in top:
-        assert 0 <= (each.self_percent or 0) <= (each.total_percent or 0) <= 100
-    assert sum(each.self_percent or 0 for each in top) <= 100 + 0.1 * len(top)
-    if len({name for path in paths for name in path}) <= TOP_FUNCTIONS:
-        assert sum(each.self_percent or 0 for each in top) == pytest.approx(100, abs=0.1 * len(top))
-
-
 _names = st.text(min_size=1, max_size=30)
 _samples = st.lists(
     st.tuples(st.integers(0, 5000), st.dictionaries(_names, st.integers(1, 50), max_size=6)), min_size=1, max_size=200
@@ -109,13 +92,6 @@ def test_counts_are_kept_by_step_with_their_offsets() -> None:
         (3000, 10_000, {"b": 4, "a": 2}),
         (30_000, 1000, {"b": 2, "a": 1}),
     ]
-
-
-def test_the_last_step_ends_with_the_run() -> None:
-    folded = FoldedStacks()
-    folded.add(START_NS + seconds(2), {"a": 1})
-    (step,) = folded.steps(START_NS, START_NS + seconds(2.4))
-    assert (step.offset_ms, step.duration_ms) == (2000, 400)
 
 
 @given(_samples)
@@ -143,12 +119,3 @@ def test_the_line_never_exceeds_200_kb_and_common_stacks_survive() -> None:
         assert len(folded._bytes_of) < 3000
     assert len(line_of(folded)) <= 200_000
     assert sum(step.stacks.get("<module> (job.py);common (job.py)", 0) for step in folded.steps(START_NS)) == 10_000
-
-
-@given(st.lists(st.dictionaries(st.text(max_size=300), st.integers(1, 10**6), max_size=20), max_size=40))
-def test_no_text_makes_the_line_longer_than_the_limit(samples: list[dict[str, int]]) -> None:
-    folded = FoldedStacks(max_bytes=3000)
-    for second, stacks in enumerate(samples):
-        folded.add(START_NS + seconds(second), stacks)
-    assert len(msgspec.json.encode(folded.steps(START_NS))) <= 3000 + 2
-    assert MAX_BYTES < 200_000

@@ -36,10 +36,6 @@ def test_a_stack_begins_with_the_outermost_function() -> None:
     assert stack.is_active
 
 
-def test_a_thread_without_frames_is_left_out() -> None:
-    assert decoded(thread()) == ()
-
-
 def test_the_main_thread_is_known_without_its_name_too() -> None:
     (stack,) = decoded(thread(frame("f"), thread_name=None))
     assert stack.is_main
@@ -92,27 +88,15 @@ def test_an_idle_worker_says_less_than_the_main_thread() -> None:
     assert ranked == [running, main, fetch, joining, idle]
 
 
-def test_before_python_3_11_only_the_owner_of_the_lock_is_known_to_run() -> None:
-    unknown = [
-        thread(frame("f"), os_thread_id=None, thread_id=number, owns_gil=number == 2, thread_name=f"t{number}")
-        for number in (1, 2, 3)
-    ]
-    assert [stack.is_active for stack in decoded(*unknown)] == [False, True, False]
-
-
 def test_a_running_thread_that_begins_elsewhere_is_torn() -> None:
     roots = ThreadRoots()
     whole = decoded(thread(frame("leaf"), frame("<module>")))
     torn = decoded(thread(frame("leaf"), frame("deep")))
     waiting = decoded(thread(frame("_shutdown"), active=False))
-    assert roots.is_doubtful(torn)
     assert roots.without_torn(torn) == torn  # nothing else is known of the thread yet
-    assert not roots.is_doubtful(torn)
     assert roots.without_torn(whole) == whole
-    assert not roots.is_doubtful(whole)
     assert roots.without_torn(torn) == ()
     assert roots.without_torn(waiting) == waiting
-    assert not roots.is_doubtful(waiting)
 
 
 @given(st.binary(max_size=300))

@@ -7,10 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from prometheus_client import generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 
 from profiler.aggregation.task_record import ResourceLimits
 from profiler.collectors.neuron.neuron_monitor_reports import Latency
@@ -24,9 +21,7 @@ from profiler.monitor.prometheus.prometheus_metrics import (
     TASK_LABELS,
     LiveMetric,
     label_value,
-    live_values,
     metrics_text,
-    task_labels,
 )
 from profiler.monitor.prometheus.snapshot import ContainerSnapshot, Snapshot
 from profiler.readers.container_sample import ContainerSample
@@ -228,48 +223,6 @@ def test_lists_are_as_long_as_in_a_record_at_most() -> None:
     many = replace(FULL, gpus=LiveGpus(readings=1, gpus=gpus), neuron=neuron)
     assert len(values(many, "gpu_info")) == MAX_GPUS == 32
     assert len(values(many, "neuron_core_utilization_ratio")) == MAX_NEURON_CORES == 128
-
-
-class ByPrometheusClient(Collector):
-    """The same series, all of them written by prometheus_client."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        own = tuple(map(label_value, task_labels(self._snapshot)))
-        series = [*live_values(self._snapshot)]
-        for metric in LIVE_METRICS:
-            kind = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}[metric.kind]
-            family = kind(metric.full_name, metric.help, labels=(*TASK_LABELS, *metric.labels))
-            for labels, numbers in series:
-                value = numbers.get(metric.name)
-                if value is not None:
-                    family.add_metric((*own, *map(label_value, labels)), value)
-            if family.samples:
-                yield family
-
-
-def read_back(text: bytes) -> list[tuple[str, str, list[tuple[str, dict[str, str], float]]]]:
-    families = text_string_to_metric_families(text.decode())
-    return [(one.name, one.type, [(each.name, each.labels, each.value) for each in one.samples]) for one in families]
-
-
-@pytest.mark.parametrize("snapshot", [EMPTY, FULL], ids=["empty", "full"])
-def test_the_text_means_what_that_of_prometheus_client_means(snapshot: Snapshot) -> None:
-    assert read_back(metrics_text(snapshot)) == read_back(generate_latest(ByPrometheusClient(snapshot)))
-
-
-@given(
-    st.text(st.characters(exclude_categories=()), max_size=300),
-    st.text(max_size=10),
-    st.floats(allow_nan=False) | st.integers(-(2**70), 2**70),
-)
-def test_names_and_numbers_mean_what_those_of_prometheus_client_mean(name: str, family: str, number: float) -> None:
-    container = ContainerSnapshot(name=name, sample=ContainerSample(read_ns=0, cpu_ns=1), vcpu_used=number)
-    task = TaskMetadata(family=family, arn=name)
-    snapshot = replace(FULL, containers=(container,), task=task)
-    assert read_back(metrics_text(snapshot)) == read_back(generate_latest(ByPrometheusClient(snapshot)))
 
 
 def named(*names: str) -> Snapshot:

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from profiler.readers.cgroup.accounting_group import CgroupFilesystem, delegate_controller, try_lock
+from profiler.readers.cgroup.accounting_group import CgroupFilesystem, delegate_controller
 from profiler.readers.cgroup.command_group import CommandCgroup, make_command_cgroup
 from profiler.readers.cgroup.hierarchy import MemoryReading, read_own_cgroups
 from profiler.readers.linux import proc
 from tests.cgroup_files import V1_FILES, V2_FILES, V2_MEMORY_FILES
 from tests.values import present
 
-_MIB = 2**20
 _OWN_PID = os.getpid()
 _RUN = "0123456789ab"
 _NAME = f"task-profiler-{_OWN_PID}-01234567"
@@ -111,13 +110,6 @@ def test_a_group_that_cannot_be_entered_leaves_no_open_file(tmp_path: Path) -> N
     assert len(proc.all_pids("/proc/self/fd")) == before
 
 
-def test_a_memory_limit_is_repeated_in_the_new_group(tmp_path: Path) -> None:
-    filesystem = FakeCgroupFilesystem({**V1_FILES, "memory.limit_in_bytes": ""})
-    files = {"m/job/memory.limit_in_bytes": f"{512 * _MIB}\n"}
-    _made(_machine(tmp_path, _V1, "m/job", "c", files=files), filesystem)
-    assert (tmp_path / "m/job" / _NAME / "memory.limit_in_bytes").read_text() == str(512 * _MIB)
-
-
 @pytest.mark.parametrize("limit", [("memory.max", "536870912"), ("cpu.max", "50000 100000")])
 def test_no_group_is_created_where_it_would_hide_a_limit(tmp_path: Path, limit: tuple[str, str]) -> None:
     filesystem = FakeCgroupFilesystem(V2_FILES)
@@ -125,13 +117,6 @@ def test_no_group_is_created_where_it_would_hide_a_limit(tmp_path: Path, limit: 
     own = _made(_machine(tmp_path, _V2, "u/user/job.scope", files={f"u/user/{name}": f"{value}\n"}), filesystem)
     assert (own.is_used, own.is_entered_at_once) == (False, False)
     assert filesystem.removed == filesystem.made
-
-
-def test_no_group_is_created_where_limits_would_not_hold_below(tmp_path: Path) -> None:
-    filesystem = FakeCgroupFilesystem(V1_FILES)
-    files = {"m/job/memory.use_hierarchy": "0\n"}
-    _made(_machine(tmp_path, _V1, "m/job", "c", files=files), filesystem)
-    assert filesystem.made == [tmp_path / "c" / _NAME]
 
 
 def test_version_2_counts_cpu_everywhere_and_memory_where_it_is_enabled(tmp_path: Path) -> None:
@@ -186,14 +171,6 @@ def test_a_refusal_by_the_kernel_changes_nothing(tmp_path: Path) -> None:
     own.remove(_sleeps.append)
 
 
-def test_a_group_without_an_entrance_is_removed_again(tmp_path: Path) -> None:
-    filesystem = FakeCgroupFilesystem({})
-    own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), filesystem)
-    assert not own.is_entered_at_once
-    assert not own.is_used
-    assert filesystem.removed == filesystem.made != []
-
-
 def test_a_group_that_could_not_be_joined_is_removed(tmp_path: Path) -> None:
     filesystem = FakeCgroupFilesystem(V1_FILES)
     own = _made(_machine(tmp_path, _V1, "m/job", "c"), filesystem)
@@ -229,17 +206,6 @@ def test_a_process_that_is_ending_is_still_in_its_group(
     assert own.contains(5) is is_inside
 
 
-def test_groups_of_killed_profilers_are_removed_and_those_of_running_ones_are_not(tmp_path: Path) -> None:
-    old, living, foreign = ("task-profiler-1-aa", "task-profiler-2-bb", "job-x")
-    files = {f"u/user/job.scope/{name}/cgroup.procs": "" for name in (old, living, foreign)}
-    filesystem = FakeCgroupFilesystem(V2_FILES)
-    root = _machine(tmp_path, _V2, "u/user/job.scope", files=files)
-    claim = present(try_lock(str(root / "u/user/job.scope" / living)))
-    _made(root, filesystem)
-    os.close(claim)
-    assert [folder.name for folder in filesystem.removed] == [old]
-
-
 def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path) -> None:
     filesystem = FakeCgroupFilesystem(V2_FILES)
     own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), filesystem)
@@ -254,16 +220,6 @@ def test_a_group_whose_last_process_is_about_to_end_is_waited_for(tmp_path: Path
 
     own.remove(nap)
     assert (len(naps), filesystem.removed) == (3, [entrance.parent])
-
-
-def test_remaining_processes_move_to_the_group_above(tmp_path: Path) -> None:
-    filesystem = FakeCgroupFilesystem(V2_FILES)
-    own = _made(_machine(tmp_path, _V2, "u/user/job.scope"), filesystem)
-    group = tmp_path / "u/user/job.scope" / _NAME
-    (group / "cgroup.procs").write_text("0\n4242\n")
-    own.remove(_sleeps.append)
-    assert (tmp_path / "u/user/job.scope/cgroup.procs").read_text().startswith("4242")
-    assert group.exists()  # the fake moves no process, so the group stays
 
 
 # --- delegation ------------------------------------------------------------------------------
@@ -304,12 +260,6 @@ def test_a_group_that_is_not_exclusive_is_not_changed(tmp_path: Path, files: dic
     before = (group / "cgroup.subtree_control").read_text()
     assert delegate_controller(str(group), _OWN_PID, "aside", "memory", filesystem) is None
     assert ((group / "cgroup.subtree_control").read_text(), filesystem.made) == (before, [])
-
-
-def test_a_group_with_groups_in_it_is_not_exclusive(tmp_path: Path) -> None:
-    group = _delegated(tmp_path / "g", procs="1\n")
-    (group / "other").mkdir()
-    assert delegate_controller(str(group), 1, "aside", "memory", FakeCgroupFilesystem(V2_FILES)) is None
 
 
 def test_a_refused_controller_reverts_the_delegation(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from profiler.readers.cgroup.container_group import (
     GroupReading,
     container_group,
     find_container_cgroup,
-    machine_oom_kills,
 )
 from profiler.readers.cgroup.hierarchy import MemoryReading
 from profiler.readers.linux.proc import all_pids
@@ -179,9 +178,3 @@ def test_the_containers_own_group_is_the_one_with_its_id() -> None:
     assert container_group(f"/ecs/0123/{ID}/worker/1", ID) == f"/ecs/0123/{ID}"
     assert container_group(f"/ecstasks.slice/docker-{ID}.scope", ID) == f"/ecstasks.slice/docker-{ID}.scope"
     assert container_group("/ecs/0123/another", ID) is None
-
-
-def test_the_machines_kills_are_in_vmstat(tmp_path: Path) -> None:
-    (tmp_path / "vmstat").write_text("nr_free_pages 92\nnr_oom_kill 5\noom_kill 44\nworkingset_nodes 3\n")
-    assert machine_oom_kills(str(tmp_path)) == 44
-    assert machine_oom_kills(str(tmp_path / "nowhere")) is None

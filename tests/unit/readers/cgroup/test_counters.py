@@ -1,10 +1,9 @@
 """The counters of a control group in version 1 and 2."""
 
-import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.readers.cgroup.hierarchy import (
@@ -57,43 +56,3 @@ def test_cpu_time() -> None:
 def test_parsers_survive_anything(text: bytes) -> None:
     for parsed in (parse_number(text), parse_cpu_stat_ns(text)):
         assert parsed is None or parsed >= 0
-
-
-@pytest.mark.parametrize(
-    ("stat", "unmapped"),
-    [
-        ({"active_file": 30, "inactive_file": 20, "file_mapped": 15, "file": 60}, 35),
-        ({"active_file": 30, "inactive_file": 20, "file_mapped": 70, "file": 60}, 0),
-        ({"active_file": 30, "inactive_file": 20, "file": 60}, 50),
-        ({"active_file": 30, "file_mapped": 10, "file": 60}, 20),
-        ({"inactive_file": 20, "file_mapped": 15, "file": 60}, 20),
-        ({"file": 60, "file_mapped": 15}, 60),
-        ({"active_file": 90, "inactive_file": 20}, 100),
-        ({}, None),
-    ],
-)
-def test_the_cache_that_no_process_maps_is_not_needed(tmp_path: Path, stat: dict[str, int], unmapped: int) -> None:
-    lines = "".join(f"{name} {value}\n" for name, value in stat.items())
-    reading = read_memory(_group(tmp_path, {"memory.current": "100\n", "memory.stat": lines}), V2_MEMORY)
-    if unmapped is None:
-        assert reading is None
-    else:
-        assert reading is not None
-        assert (reading.used_bytes, reading.unmapped_bytes) == (100 - unmapped, unmapped)
-
-
-sizes = st.integers(0, 2**50)
-
-
-@settings(deadline=None)  # it writes files
-@given(sizes, sizes, sizes, sizes, sizes, sizes)
-def test_memory_is_never_negative(usage: int, active: int, inactive: int, mapped: int, cache: int, shared: int) -> None:
-    stat = f"active_file {active}\ninactive_file {inactive}\nfile_mapped {mapped}\nfile {cache}\nshmem {shared}\n"
-    with tempfile.TemporaryDirectory() as folder:
-        files = {"memory.current": f"{usage}\n", "memory.stat": stat}
-        reading = read_memory(_group(Path(folder), files), V2_MEMORY)
-    assert reading is not None
-    assert 0 <= reading.used_bytes <= usage
-    assert reading.unmapped_bytes == usage - reading.used_bytes
-    assert reading.cache_bytes is not None
-    assert 0 <= reading.cache_bytes <= cache

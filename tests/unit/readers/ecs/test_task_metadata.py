@@ -131,19 +131,6 @@ def test_a_share_or_limit_of_a_container_that_is_not_set_is_absent(
     assert (container.vcpu_share, container.memory_limit_bytes) == (vcpu, memory)
 
 
-@pytest.mark.parametrize("impossible", [9e18, 2**63 - 1, 1e30, 2**40])
-def test_an_impossible_memory_limit_is_absent_with_a_reason(impossible: float) -> None:
-    batch = {**BATCH, "Limits": {"CPU": 2, "Memory": impossible}}
-    decoded = task({**FARGATE_V4, "Limits": {"CPU": 0.25, "Memory": impossible}, "Containers": [batch]})
-    assert (decoded.vcpu_limit, decoded.memory_limit_bytes) == (0.25, None)
-    assert decoded.containers[0].memory_limit_bytes is None
-    assert set(decoded.problems) == {
-        f"Limits.Memory is {impossible:g} MiB, which no machine has",
-        f"Limits.Memory of container batch is {impossible:g} MiB, which no machine has",
-    }
-    assert task(FARGATE_V4).problems == ()
-
-
 def test_a_malformed_response_has_the_position_in_its_reason() -> None:
     for decoded, what in ((decode_task(b'{"Family": }'), "/task"), (decode_container(b'{"Family": }'), "the endpoint")):
         assert isinstance(decoded, Unavailable)
@@ -152,11 +139,6 @@ def test_a_malformed_response_has_the_position_in_its_reason() -> None:
     other = decode_task(b'{"Containers": null}')
     assert isinstance(other, Unavailable)
     assert other.reason.endswith(": it has no list of containers")
-
-
-def test_a_container_that_was_only_pulled_has_no_id_and_no_start() -> None:
-    (container,) = task({"Containers": [{"Name": "batch", "DockerId": "", "KnownStatus": "PULLED"}]}).containers
-    assert (container.docker_id, container.started_ns, container.is_stopped) == (None, None, False)
 
 
 def test_the_own_container() -> None:
@@ -225,12 +207,6 @@ def test_the_tags_are_the_tasks_own() -> None:
     assert tags(TaskTags={"a": 1, "": "x", "b": None, "c": "d"}) == {"c": "d"}
 
 
-def test_an_error_of_the_instances_tags_does_not_matter() -> None:
-    other = {**REFUSED, "ErrorField": "ContainerInstanceTags"}
-    assert tags(TaskTags={"team": "data"}, Errors=[other]) == {"team": "data"}
-    assert tags(Errors=[other]) == {}
-
-
 def test_a_refusal_names_the_permission_and_quotes_no_message() -> None:
     found = tags(Errors=[{**REFUSED, "ErrorField": "ContainerInstanceTags"}, REFUSED])
     assert isinstance(found, Unavailable)
@@ -253,13 +229,3 @@ def test_any_other_error_is_the_reason(error: object, stated: str) -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"null", b"[1]", b'{"TaskTags": []}', b'{"TaskTags": "x"}', b"\xff"])
 def test_an_invalid_response_has_no_tags(body: bytes) -> None:
     assert isinstance(decode_tags(body), Unavailable)
-
-
-@given(mutated_task(), st.none() | st.dictionaries(st.text(), st.none() | st.text() | st.integers()) | st.text())
-def test_any_mutated_document_gives_tags_or_a_reason(document: object, found: object) -> None:
-    if isinstance(document, dict):
-        document = {**document, "TaskTags": found, "Errors": [REFUSED, document]}
-    decoded = decode_tags(json.dumps(document).encode())
-    assert isinstance(decoded, dict | Unavailable)
-    if isinstance(decoded, dict):
-        assert all(name and isinstance(value, str) for name, value in decoded.items())

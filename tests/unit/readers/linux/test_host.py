@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from profiler.readers.linux.host import (
     MAX_DISKS,
-    Host,
     SwapCounters,
     architecture,
     count_cpus,
@@ -15,8 +14,6 @@ from profiler.readers.linux.host import (
     parse_processor_model,
     parse_swap_counters,
     read_instance,
-    read_own_usage,
-    with_processor,
 )
 
 MIB = 2**20
@@ -77,13 +74,6 @@ def test_this_machine_can_be_read() -> None:
 # --- this process ---
 
 
-def test_the_own_process_has_used_something() -> None:
-    used = read_own_usage()
-    assert used.cpu_seconds > 0
-    assert used.max_rss_mb is not None
-    assert used.max_rss_mb > 5
-
-
 # --- disks ---
 
 
@@ -106,35 +96,23 @@ def test_a_disk_whose_file_system_has_no_device_is_one(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "nfs", "cifs", "fuse.mount-s3", "9p", "lustre", "ceph", ""])
-def test_a_mount_that_can_hang_and_the_mounts_below_it_are_never_accessed(kind: str) -> None:
+def test_a_mount_that_can_hang_is_never_accessed(kind: str) -> None:
     asked: list[str] = []
 
     def is_folder(path: str) -> bool:
         asked.append(path)
         return True
 
-    table = (
-        mount("0:99", "/far", kind)
-        + mount("8:1", "/far/near")
-        + mount("8:2", "/hidden")
-        + mount("0:98", "/hidden", kind)
-        + mount("8:3", "/farther")
-    )
+    table = mount("0:99", "/far", kind) + mount("8:2", "/hidden") + mount("0:98", "/hidden", kind)
+    table += mount("8:3", "/farther")
     assert disk_mounts(table, is_folder) == ("/", "/farther")
     assert asked == ["/farther"]
 
 
-def test_a_disk_below_a_file_system_in_memory_is_shown() -> None:
-    table = mount("0:54", "/", "overlay") + mount("0:58", "/run", "tmpfs") + mount("8:1", "/run/data")
-    assert disk_mounts(table, everything_is_a_folder) == ("/", "/run/data")
-
-
-def test_of_many_mounts_sixteen_are_shown_and_each_disk_before_another_for_the_second_time() -> None:
+def test_of_many_mounts_sixteen_are_shown() -> None:
     table = "".join(mount("8:1", f"/a{number:02}") for number in range(40))
-    table += "".join(mount(f"8:{number}", f"/long/volume-{number:02}") for number in range(2, 12))
     shown = disk_mounts(table, everything_is_a_folder)
-    assert len(shown) == MAX_DISKS == 16
-    assert shown == ("/", *(f"/a{n:02}" for n in range(5)), *(f"/long/volume-{n:02}" for n in range(2, 12)))
+    assert shown == ("/", *(f"/a{n:02}" for n in range(MAX_DISKS - 1)))
 
 
 X86_CPU = """processor	: {number}
@@ -186,9 +164,3 @@ def test_any_text_of_the_kernel_raises_nothing(text: str) -> None:
 )
 def test_cpus_are_counted_in_the_list_of_the_kernel(listed: str, count: int | None) -> None:
     assert count_cpus(listed) == count
-
-
-def test_the_processor_of_this_machine_has_a_count() -> None:
-    host = with_processor(Host(vcpu=2))
-    assert host.vcpu == 2
-    assert (host.processor_count or 0) >= 1

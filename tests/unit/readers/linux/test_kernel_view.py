@@ -37,7 +37,3 @@ def test_a_kernel_without_scheduling_statistics_writes_zeros(tmp_path: Path) -> 
 def test_both_versions_at_once_count_as_version_1(tmp_path: Path, cgroup: str) -> None:
     write(tmp_path / "self", cgroup=cgroup)
     assert read_kernel_view(proc_folder=str(tmp_path)).cgroup_version == 1
-
-
-def test_of_this_process_system_calls_can_be_read() -> None:
-    assert read_kernel_view().system_calls
