@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 import handler
 from kibana.aggregations import cases_id, grouped_metrics, terms_id, time_id
-from kibana.all_dashboards import PANELS
+from kibana.build import PANELS
 from kibana.dashboard_model import Panel
 from profiler.forwarder.documents import Document, schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings

@@ -10,8 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from kibana.aggregations import ORDER, grouped_metrics
-from kibana.all_dashboards import DASHBOARDS, PANELS, SEARCHES
-from kibana.build import FOLDER, build_files
+from kibana.build import DASHBOARDS, FOLDER, PANELS, SEARCHES, build_files
 from kibana.classic_format import colours_of
 from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not, kql
 from kibana.dashboard_model import ELAPSED_FIELD, FAILURE_COLOUR, SUCCESS_COLOUR, TIME_FIELD, Index, Panel
@@ -269,9 +268,6 @@ def test_documents_without_the_value_are_neither_first_nor_zero(panel: Panel) ->
     if panel.kind in {"heatmap", "ranking"}:
         value = panel.metrics[0]
         assert value.operation == "count_distinct" or requires(panel.condition, value.field)
-    for terms in panel.terms:
-        by = None if terms.order_by_metric is None else panel.metrics[terms.order_by_metric]
-        assert by is None or by.operation in {"count", "count_distinct"} or requires(panel.condition, by.field)
 
 
 def test_the_failure_rate_is_red_in_both_flavours(files: dict[str, str]) -> None:
