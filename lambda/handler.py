@@ -22,7 +22,6 @@ from profiler.forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
     NoticeSettings,
-    exports_runs,
     fetch_secret,
     read_credentials,
     read_export_targets,
@@ -312,13 +311,19 @@ def _index_budget(context: Context) -> InvocationTime:
 
 def _notice_budget(context: Context) -> InvocationTime:
     """Return the time for notices, without the time of the export."""
-    left_seconds = InvocationTime(context).remaining_seconds() if exports_runs(os.environ) else 0
+    left_seconds = InvocationTime(context).remaining_seconds() if _exports_runs() else 0
     return InvocationTime(context, reserved_seconds=min(_EXPORT_SECONDS, left_seconds * _EXPORT_PART))
+
+
+def _exports_runs() -> bool:
+    from profiler.otlp.otlp_settings import is_configured  # only task_stopped exports runs
+
+    return is_configured(os.environ)
 
 
 def _export(ended: EndedTask, context: Context) -> None:
     """Export the run if an address for it is set."""
-    if not exports_runs(os.environ):
+    if not _exports_runs():
         return
     from profiler.core.clock import SystemClock
     from profiler.forwarder.run_export import RunExport  # only for an export

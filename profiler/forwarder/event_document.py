@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
-
 from profiler.core.timestamps import NS_PER_MS
 from profiler.forwarder.documents import (
     END_FIELDS,
@@ -33,13 +31,6 @@ from profiler.record.task_event import EventContainer, StoppedTask
 
 _MAX_REQUEST_SECONDS = 5.0
 _MIN_REQUEST_SECONDS = 1.0
-
-
-class RunPlace(Struct, frozen=True, kw_only=True):
-    """The index and the id of a run's document."""
-
-    index: str
-    id: str
 
 
 def event_documents(
@@ -76,11 +67,7 @@ def event_documents(
     cost = {} if numbers is None else cost_fields(numbers, task.capacity_provider)
     related = {} if retry is None else {"task": {"retry_of": retry.retry_of, "retried_as": retry.retried_as}}
     event_fields = merge_fields(_event_fields(task, outcome), cost, drop_empty(related))
-    place = (
-        RunPlace(index=numbers.index, id=numbers.id)
-        if numbers is not None and is_final
-        else run_place(task, batch, settings)
-    )
+    place = (numbers.index, numbers.id) if numbers is not None and is_final else _run_place(task, batch, settings)
     if place is None:
         return ()
     measured = {} if numbers is None or is_final else _without_end(numbers.fields)
@@ -89,7 +76,7 @@ def event_documents(
     everything = merge_fields(
         _identity_fields(task, batch), unknown_end, measured, links, _final_fields(task), event_fields
     )
-    document = Document(index=place.index, id=place.id, fields=event_fields, upsert=everything)
+    document = Document(index=place[0], id=place[1], fields=event_fields, upsert=everything)
     if numbers is None or not is_final or (report_line is not None and report_line.is_indexed):
         return (document,)
     return numbers, document
@@ -102,12 +89,12 @@ def _without_end(fields: Mapping[str, Any]) -> Fields:
     return {**{name: value for name, value in fields.items() if name != "interval"}, "task": task, "event": event}
 
 
-def run_place(task: StoppedTask, batch: EventContainer, settings: ForwarderSettings) -> RunPlace | None:
-    """Where the document of a run is: in the index of the start of the image pull. None without any time."""
+def _run_place(task: StoppedTask, batch: EventContainer, settings: ForwarderSettings) -> tuple[str, str] | None:
+    """The index of a run's document, by the start of the image pull, and its id. None without any time."""
     began = task.pull_started_at or task.created_at or task.started_at or task.stopped_at
     if began is None:
         return None
-    return RunPlace(index=settings.index("reports", began), id=f"{task.id}/{batch.name}")
+    return settings.index("reports", began), f"{task.id}/{batch.name}"
 
 
 def _reported_document(report_line: ReportLine | None, settings: ForwarderSettings) -> Document | None:
@@ -199,12 +186,12 @@ def find_indexed_report(
     Raises:
         SearchClusterError: the request failed.
     """
-    place = run_place(task, batch, settings)
+    place = _run_place(task, batch, settings)
     if place is None:
         return None
     left_seconds = budget.remaining_seconds() - WAIT_RESERVED_SECONDS
     timeout_seconds = max(_MIN_REQUEST_SECONDS, min(left_seconds, _MAX_REQUEST_SECONDS))
-    source = cluster.get(place.index, place.id, timeout_seconds) or {}
+    source = cluster.get(*place, timeout_seconds) or {}
     text = source.get("record")
     report = read_line(text) if isinstance(text, str) else None
     if not isinstance(report, Report) or not isinstance(text, str):

@@ -4,18 +4,16 @@ import base64
 import binascii
 import gzip
 import io
-import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from profiler.core.ecs_terms import arn_account, task_id
-from profiler.core.json_fields import Json, text
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.delivery_errors import ForwarderError, PayloadError, attempt, raise_errors
 from profiler.forwarder.documents import MAX_ID_BYTES, Document, notice_document, report_document
@@ -73,6 +71,12 @@ class Payload(Struct, frozen=True, rename="camel"):
     def lines(self) -> tuple[LogEvent, ...]:
         """The stream's lines. A control message, CloudWatch's health check, has no lines of the stream."""
         return () if self.message_type == _CONTROL_MESSAGE else self.log_events
+
+
+class _DamagedPayload(Payload, frozen=True, rename="camel"):
+    """A payload some of whose log events cannot be decoded."""
+
+    log_events: tuple[msgspec.Raw, ...] = ()  # type: ignore[assignment]
 
 
 # A payload, or a log event that is damaged.
@@ -293,13 +297,12 @@ def decode_data(data: str) -> tuple[PayloadItem, ...]:
         return (msgspec.json.decode(unpacked, type=Payload),)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
-    # Bytes that are not UTF-8 become lone surrogates here, unlike the text's own, which are replaced before.
-    document = replace_lone_surrogates(unpacked.decode("utf-8", "surrogateescape"))
+    document = replace_lone_surrogates(unpacked.decode(errors="replace"))
     try:
-        return tuple(_read_document(json.loads(document)))
-    except (ValueError, RecursionError, PayloadError) as error:
-        reason = str(error).removesuffix(".")
-        raise PayloadError(f"The event's data is not a CloudWatch Logs document: {reason}.") from error
+        payload = msgspec.json.decode(document, type=_DamagedPayload)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise PayloadError(f"The event's data is not a CloudWatch Logs document: {error}.") from error
+    return tuple(_read_document(payload))
 
 
 def _unpack(compressed: bytes) -> bytes:
@@ -322,49 +325,12 @@ def _unpack(compressed: bytes) -> bytes:
     return unpacked
 
 
-def _read_document(document: Json) -> list[PayloadItem]:
-    """Return the damaged log events of a document, then its payload."""
-    events = document.get("logEvents", []) if isinstance(document, dict) else None
-    if not isinstance(document, dict) or not isinstance(events, list):
-        raise PayloadError("it has no list logEvents.")
-    message_type, owner, log_group, log_stream = (
-        _show_bytes(text(document.get(name)) or "") for name in ("messageType", "owner", "logGroup", "logStream")
-    )
+def _read_document(damaged: _DamagedPayload) -> Iterator[PayloadItem]:
+    """Yield the damaged log events of a document, then its payload."""
     log_events: list[LogEvent] = []
-    damaged: list[PayloadItem] = []
-    for event in events:
-        fields = event if isinstance(event, dict) else {}
-        message = fields.get("message")
-        if not isinstance(message, str):
-            damaged.append(Failure(_show_bytes(json.dumps(event)), "The log event has no message."))
-        elif not _is_unicode(message):
-            damaged.append(Failure(_show_bytes(message), "The line contains a byte that is not UTF-8."))
-        else:
-            log_events.append(LogEvent(_read_id(fields.get("id")), _read_timestamp(fields.get("timestamp")), message))
-    filters = document.get("subscriptionFilters")
-    named = tuple(_show_bytes(name) for name in filters if isinstance(name, str)) if isinstance(filters, list) else ()
-    payload = Payload(message_type, owner, log_group, log_stream, tuple(log_events), named)
-    return [payload] if message_type == _CONTROL_MESSAGE else [*damaged, payload]
-
-
-def _read_id(value: Json) -> str | int | None:
-    if isinstance(value, str):
-        return value if _is_unicode(value) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _read_timestamp(value: Json) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _is_unicode(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _show_bytes(value: str) -> str:
-    """Replace each byte that is not UTF-8 by a backslash escape with its number."""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    for event in () if damaged.message_type == _CONTROL_MESSAGE else damaged.log_events:
+        try:
+            log_events.append(msgspec.json.decode(event, type=LogEvent))
+        except (msgspec.DecodeError, RecursionError) as error:
+            yield Failure(bytes(event).decode(), f"The log event is damaged: {error}")
+    yield Payload(**{**structs.asdict(damaged), "log_events": tuple(log_events)})

@@ -182,10 +182,6 @@ def _decoded(response: requests.Response) -> Any:  # noqa: ANN401  any JSON
     try:
         return msgspec.json.decode(response.content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass  # requests also reads half a character, and other encodings
-    try:
-        return response.json()
-    except (requests.JSONDecodeError, RecursionError):
         return None
 
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from http.client import HTTPException, InvalidURL
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from profiler.forwarder.delivery_errors import NoticeError, SettingsError
+from profiler.forwarder.function_settings import read_secret
 from profiler.forwarder.invocation_time import RetryBackoff, TimeBudget
 from profiler.forwarder.notices.announcements import ChannelKind
 from profiler.forwarder.notices.slack_messages import SlackMessage
@@ -41,32 +41,11 @@ _RETRYABLE_CODES = {
 # Slack's error codes. Any other text is not shown, because it may quote the request.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,60}", re.ASCII)
 
-_WEBHOOK_GONE = "create a new webhook and set {setting} to its address"
-_WEBHOOK_HINTS = {
-    "no_service": _WEBHOOK_GONE,
-    "no_service_id": _WEBHOOK_GONE,
-    "no_active_hooks": _WEBHOOK_GONE,
-    "no_team": _WEBHOOK_GONE,
-    "team_disabled": _WEBHOOK_GONE,
-    "invalid_token": _WEBHOOK_GONE,
-    "channel_is_archived": "its channel is archived; create a webhook for another channel and set {setting} to it",
-    "channel_not_found": "its channel does not exist; create a webhook for another channel and set {setting} to it",
-    "action_prohibited": "the workspace's administrators forbid it; ask them, or set {setting} to another webhook",
-    "posting_to_general_channel_denied": "it may not post to #general; set {setting} to another channel's webhook",
-}
-_BAD_TOKEN = "set {token} to the token of a bot that is installed (xoxb-…)"  # noqa: S105  not a token
+_WEBHOOK_HINT = "check that {setting} is the address of an incoming webhook whose channel exists, or create a new one"
+_BOT_HINT = "check {token}, its scope chat:write, the channel of {setting} and SLACK_BASE_URL"
 _BOT_HINTS = {
     "channel_not_found": "set {setting} to the id of a channel that the bot of {token} can see",
     "not_in_channel": "invite the bot of {token} to the channel of {setting}",
-    "is_archived": "the channel of {setting} is archived; set it to another channel",
-    "restricted_action": "the bot of {token} may not post to the channel of {setting}",
-    "missing_scope": "give the bot of {token} the scope chat:write and install it again",
-    "invalid_auth": _BAD_TOKEN,
-    "not_authed": _BAD_TOKEN,
-    "account_inactive": _BAD_TOKEN,
-    "token_revoked": _BAD_TOKEN,
-    "token_expired": _BAD_TOKEN,
-    "not_allowed_token_type": _BAD_TOKEN,
 }
 _INVALID_MESSAGE_CODES = {"invalid_blocks", "invalid_blocks_format", "invalid_payload", "no_text", "msg_too_long"}
 _BUG_HINT = "the notification itself is invalid, not {setting}; please report this as a bug of task-profiler"
@@ -143,14 +122,9 @@ def _target(kind: str, values: Mapping[str, str], base_url: str | None) -> Slack
 
 def _secret(name: str, fetch: Callable[[str], str]) -> Mapping[str, str]:
     """Return the values of Slack's settings in the secret. Null counts as unset, and other names are ignored."""
-    try:
-        secret = msgspec.json.decode(fetch(name), type=dict[str, object])
-        values = {key: secret.get(key) for key in map(str.lower, _SETTINGS)}
-        texts = msgspec.convert(values, type=dict[str, str | int | float | None])
-    except (msgspec.DecodeError, UnicodeError):
-        # Not "from": the decoder's message may quote the secret.
-        raise SettingsError(f"The secret {name} is not a JSON object with Slack's settings as strings.") from None
-    return {key: str(value).strip() for key, value in texts.items() if value is not None}
+    values = read_secret(name, dict[str, Any], "a JSON object with Slack's settings", fetch)
+    named = {key: values.get(key) for key in map(str.lower, _SETTINGS)}
+    return {key: str(value).strip() for key, value in named.items() if value is not None}
 
 
 class _Failure(Struct, frozen=True, kw_only=True):
@@ -279,9 +253,9 @@ def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
     if code in _INVALID_MESSAGE_CODES:
         hint = _BUG_HINT
     elif isinstance(target, SlackBot):
-        hint = _BOT_HINTS.get(code, "check {token}, {setting} and SLACK_BASE_URL")
+        hint = _BOT_HINTS.get(code, _BOT_HINT)
     else:
-        hint = _WEBHOOK_HINTS.get(code, "check that {setting} is the address of an incoming webhook")
+        hint = _WEBHOOK_HINT
     cause = f" ({failure})" if failure.status else ""
     return f"Slack rejected the notification{cause}: {hint.format(setting=_setting(target), token=_TOKEN_SETTING)}."
 

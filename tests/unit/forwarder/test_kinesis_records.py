@@ -108,16 +108,14 @@ def test_large_records_are_delivered_one_after_the_other() -> None:
     assert [len(request) for request in cluster.requests] == [1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    "records", [None, {}, [5], [{"dynamodb": {}}], [{"body": "{}"}], [{"kinesis": {"data": ""}}], [{"kinesis": 5}]]
-)
-def test_records_of_another_source_are_an_error(records: object) -> None:
-    assert is_stream_event({"Records": records})
+def test_records_of_another_source_are_an_error() -> None:
+    event = {"Records": [{"eventSource": "aws:sqs", "body": "{}"}]}
+    assert is_stream_event(event)
     with pytest.raises(PayloadError, match="correct the function's trigger"):
-        forward_records({"Records": records}, WITH_QUEUE, RecordingWriter().deliver, KeepingStore().keep, print)
+        forward_records(event, WITH_QUEUE, RecordingWriter().deliver, KeepingStore().keep, print)
 
 
-GOOD_DATA = (reports("a", "b"), packed(CONTROL), packed({**DOCUMENT, "logEvents": [5, {}]}))
+GOOD_DATA = (reports("a", "b"), packed(CONTROL), packed({**DOCUMENT, "logEvents": [5, "x"]}))
 bad_data = st.none() | st.text(max_size=9) | st.binary(max_size=30).map(lambda data: packed(data.hex()))
 
 

@@ -4,30 +4,12 @@ import json
 import re
 from typing import Any
 
-import pytest
-
 from profiler.search_setup.dashboard_import import UiVersion, dashboard_objects
 from profiler.search_setup.version_fit import fit_objects
-
-VIEW = {"type": "index-pattern", "id": "a", "attributes": {"title": "task-reports-*"}, "references": []}
 
 
 def fitted(major: int, minor: int) -> list[dict[str, Any]]:
     return fit_objects(dashboard_objects("lens", "task"), UiVersion(major=major, minor=minor))
-
-
-@pytest.mark.parametrize(("major", "minor", "has_lists"), [(7, 17, False), (8, 0, True), (9, 2, True)])
-def test_dropdown_lists_are_for_kibana_8(major: int, minor: int, *, has_lists: bool) -> None:
-    dashboard = {
-        "type": "dashboard",
-        "id": "b",
-        "attributes": {"title": "t", "controlGroupInput": {}, "panelsJSON": "[]"},
-        "references": [{"name": "controlGroup_1:optionsListDataView", "id": "a"}, {"name": "1:panel_1", "id": "c"}],
-    }
-    view, found = fit_objects([VIEW, dashboard], UiVersion(major=major, minor=minor))
-    assert view == VIEW
-    assert ("controlGroupInput" in found["attributes"]) is has_lists
-    assert len(found["references"]) == 1 + has_lists
 
 
 def test_the_file_is_the_format_of_older_versions() -> None:
