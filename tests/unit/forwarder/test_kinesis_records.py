@@ -83,29 +83,11 @@ def test_an_undecodable_record_is_kept_and_does_not_block_its_shard(data: object
         assert "Record 2 of the stream cannot be decoded" in warnings[0]
 
 
-def test_an_invalid_report_does_not_fail_its_record() -> None:
-    store = KeepingStore()
-    broken = packed({**DOCUMENT, "logEvents": [{"id": "1", "message": json.dumps({**REPORT, "record": 5})}]})
-    result, _ = forwarded(FakeCluster(takes_all), store, WITHOUT_QUEUE, record(1, broken), record(2, reports("a")))
-    assert result == StreamResult(counts=Counts(indexed=1, failed=1))
-    assert len(store.kept) == 1
-
-
 def test_a_cluster_that_stays_down_fails_the_invocation_and_nothing_is_kept() -> None:
     store = KeepingStore()
     with pytest.raises(DeliveryError):
         forwarded(FakeCluster(fails(503)), store, WITH_QUEUE, record(1, "bad"), record(2, reports("a")))
     assert store.kept == []
-
-
-def test_large_records_are_delivered_one_after_the_other() -> None:
-    """Hundreds of records, each with 64 MiB unpacked, exceed a function's memory."""
-    message = json.dumps({**REPORT, "note": "x" * 3 * 1024 * 1024})
-    large = packed({**DOCUMENT, "logEvents": [{"id": "1", "timestamp": 1, "message": message}]})
-    cluster = FakeCluster(takes_all)
-    result, _ = forwarded(cluster, KeepingStore(), WITH_QUEUE, *(record(number, large) for number in range(3)))
-    assert result == StreamResult(counts=Counts(indexed=3))
-    assert [len(request) for request in cluster.requests] == [1, 1, 1]
 
 
 def test_records_of_another_source_are_an_error() -> None:

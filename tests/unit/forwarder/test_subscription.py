@@ -82,19 +82,8 @@ def test_reads_gzip_and_zlib(compress: Any) -> None:
     assert decode_event(event(DOCUMENT, compress)) == (DECODED,)
 
 
-def test_a_control_message_has_no_lines() -> None:
-    (payload,) = decode_event(event(CONTROL))
-    assert isinstance(payload, Payload)
-    assert payload.lines == ()
-
-
 def gzip_members(*parts: bytes) -> dict[str, Any]:
     return packed(b"".join(gzip.compress(part) for part in parts))
-
-
-def test_every_gzip_member_is_read() -> None:
-    whole = json.dumps(DOCUMENT).encode()
-    assert decode_event(gzip_members(whole[:50], b"", whole[50:])) == (DECODED,)
 
 
 def test_a_truncated_gzip_member_is_an_error() -> None:
@@ -227,25 +216,6 @@ def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
     assert min(held[:-1]) > 2 * 1024 * 1024
 
 
-def test_short_lines_count_with_the_size_of_their_fields() -> None:
-    """The fields of a document need more memory than a short line."""
-    sizes: list[int] = []
-
-    class Counting(RecordingWriter):
-        def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
-            sizes.append(len(documents))
-            return super().deliver(documents)
-
-    events = tuple(LogEvent(str(number), 1, "") for number in range(12_000))
-    forward(
-        [Payload(log_events=events)],
-        ForwarderSettings(forward_log_lines=True),
-        Counting().deliver,
-        KeepingStore().keep,
-    )
-    assert sizes == [5120, 5120, 1760]
-
-
 @given(st.binary(max_size=300))
 def test_any_data_is_a_payload_or_a_payload_error(data: bytes) -> None:
     for some in (data, gzip.compress(data)):
@@ -370,22 +340,6 @@ def test_a_number_that_is_not_json_is_missing_as_on_the_command_line(number: str
     assert report == decode(line)
     assert report.record.metrics.duration_ms is None
     assert isinstance(report_document(report, line, ForwarderSettings()), Document)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        json.dumps({**REPORT, "record": {"taskId": "0123"}}),
-        json.dumps({**REPORT, "record": {**REPORT["record"], "metrics": {"cpuSeconds": "many"}}}),  # type: ignore[dict-item]
-        json.dumps(REPORT).replace('"0123"', "NaN"),
-        json.dumps(REPORT).replace('"0123"', "Infinity"),
-        json.dumps(REPORT)[:-10],
-    ],
-)
-def test_an_invalid_report_has_a_reason(line: str) -> None:
-    broken = read_line(line)
-    assert isinstance(broken, InvalidReport)
-    assert "not a valid report" in broken.reason
 
 
 def test_huge_and_deeply_nested_lines_are_read_or_rejected() -> None:

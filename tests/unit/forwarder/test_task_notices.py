@@ -121,18 +121,6 @@ def test_a_notice_is_indexed_and_posted_to_every_channel_once() -> None:
     }
 
 
-def test_the_retry_sends_only_what_failed() -> None:
-    world = World()
-    world.slack.error = NoticeError("Slack is away.")
-    with pytest.raises(NoticeError, match=r"Slack is away\."):
-        world.forward(line())
-    assert world.ids == [f"{TASK_ID}/batch/stuck"]
-    assert (world.slack.posted, world.bus.posted) == ([], ["stuck"])
-    world.slack.error = None
-    world.forward(line())
-    assert (world.slack.posted, world.bus.posted) == (["stuck"], ["stuck"])
-
-
 def test_a_notice_is_posted_while_the_search_cluster_is_down() -> None:
     world = World()
     world.cluster_error = DeliveryError("The cluster is away.")
@@ -174,12 +162,6 @@ def test_a_notice_of_another_task_is_kept_and_not_announced(place: dict[str, str
     assert world.slack.posted == []
 
 
-def test_a_notice_without_an_arn_is_announced_by_its_task_id() -> None:
-    world = World()
-    world.forward(line(record=replace(STUCK.record, task_arn=None)))
-    assert f"{TASK_ID}#batch#stuck#slack" in world.done
-
-
 def test_a_replayed_notice_is_indexed_and_not_announced() -> None:
     world = World()
     events = [LogEvent(stream=STREAM, id="1", timestamp_ms=1, message=line().decode())]
@@ -206,13 +188,6 @@ def test_a_flood_of_notices_is_indexed_and_the_first_ones_are_announced() -> Non
     assert world.warnings == [f"Only 8 notifications in /ecs/jobs {STREAM} are sent: the log stream has more."]
 
 
-def test_a_stream_that_names_many_tasks_is_bounded() -> None:
-    world = World()
-    lines = (of_task(number)[1] for number in range(20))
-    assert world.forward(*lines, stream="another/program") == Counts(indexed=20)
-    assert len(world.slack.posted) == MAX_NOTICES_OF_A_STREAM
-
-
 def test_a_schedules_notice_in_a_log_is_a_line_of_another_program() -> None:
     world = World()
     assert world.forward(encode_notice(missed_notice())) == Counts(skipped=1)
@@ -232,19 +207,6 @@ def test_an_invalid_notice_is_kept(bad: str) -> None:
     world = World()
     assert world.forward(bad) == Counts(failed=1)
     assert world.slack.posted == []
-
-
-def test_settings_that_are_invalid_are_named_after_the_notice_is_indexed() -> None:
-    world = World()
-
-    def refuse() -> NoticeSettings:
-        raise SettingsError("NOTIFY must be.")
-
-    notices = TaskNotices(refuse, channels=lambda _settings: [], now=lambda: NOW)
-    items = decode_event({"awslogs": {"data": packed(json.loads(packed_lines(line())))}})
-    with pytest.raises(SettingsError, match="NOTIFY must be"):
-        forward(items, ForwarderSettings(), world.deliver, world.store.keep, notices=notices)
-    assert world.ids == [f"{TASK_ID}/batch/stuck"]
 
 
 def of_task(number: int) -> tuple[str, bytes]:
@@ -274,24 +236,6 @@ class ChannelThatRefuses(Channel):
         if announcement.record.task_id in self.refused:
             raise NoticeError("Slack is away.")
         super().post(announcement, kind)
-
-
-def test_only_the_record_of_a_stream_whose_notice_failed_is_delivered_again() -> None:
-    world = World()
-    world.slack = ChannelThatRefuses(2)
-
-    def invoke(event: dict[str, Any]) -> Any:
-        deliver, keep, warn = world.deliver, world.store.keep, world.warnings.append
-        result = forward_records(event, ForwarderSettings(), deliver, keep, warn, notices=world.notices())
-        assert result.counts.indexed == len(event["Records"])
-        return result.as_response()
-
-    assert invoke(stream_event(1, 2, 3)) == {"batchItemFailures": [{"itemIdentifier": "2"}]}
-    assert "Slack is away." in world.warnings[0]
-    assert len(world.slack.posted) == 2
-    world.slack.refused = set()
-    assert invoke(stream_event(2, 3)) == {"batchItemFailures": []}
-    assert (len(world.slack.posted), len(world.bus.posted)) == (3, 3)
 
 
 @pytest.mark.parametrize("minutes", [20, -20])

