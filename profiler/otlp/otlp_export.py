@@ -8,13 +8,12 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping
 from http.client import HTTPException
 from typing import Any
-from typing import Protocol as TypingProtocol
 from urllib.parse import parse_qsl, urlsplit
 
 import urllib3
 from msgspec import Struct, field
 from urllib3 import Retry
-from urllib3.exceptions import HTTPError, InvalidHeader, ProtocolError, ReadTimeoutError, SSLError
+from urllib3.exceptions import HTTPError, InvalidHeader, ReadTimeoutError, SSLError
 
 from profiler.core.aws_signature import AwsSignature
 from profiler.core.clock import Clock
@@ -50,9 +49,6 @@ _MAX_PAUSE_SECONDS = 86_400.0
 _HIDDEN = "***"
 # Shorter texts are not secrets, and may be a part of other words.
 _MIN_SECRET_CHARS = 4
-# OpenSSL's codes: self-signed, self-signed in the chain, and an issuer that is not known.
-_UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})
-_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
 
 
 class HttpAnswer(Struct, frozen=True, kw_only=True):
@@ -67,14 +63,8 @@ class TransportError(Exception):
     """There was no answer: a phrase that completes "the export failed because"."""
 
 
-class Transport(TypingProtocol):
-    """Posts a request. It follows no redirect, and reads no more of the answer than its limit."""
-
-    def __call__(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
-        """Post the body. Raises TransportError."""
-        ...
-
-
+# Posts a body: (url, headers, body, timeout in seconds). It follows no redirect. Raises TransportError.
+Transport = Callable[[str, Mapping[str, str], bytes, float], HttpAnswer]
 # Returns the headers of a request with its signature: (target, headers, body).
 Sign = Callable[[Target, Mapping[str, str], bytes], Mapping[str, str]]
 
@@ -282,52 +272,28 @@ class HttpTransport:
     def __init__(self, ca_file: str | None = None, *, ca_setting: str = "SSL_CERT_FILE") -> None:
         self._pool = urllib3.PoolManager(retries=False, ca_certs=ca_file)
         self._ca_setting = ca_setting
-        self._answered: set[str] = set()
 
     def __call__(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
-        """Post the body. Raises TransportError.
-
-        urllib3's own timeout holds for each read: a server that sends byte by byte, or a name server, would take the
-        time of the other signals.
-        """
-        late = TransportError(f"the server did not answer completely within {timeout_seconds:.1f} s")
+        """Post the body. Raises TransportError."""
         try:
-            answer = run_with_timeout(timeout_seconds, lambda: self._post_twice(url, headers, body, timeout_seconds))
+            return self._post(url, headers, body, timeout_seconds)
         except ReadTimeoutError as error:
-            raise late from error
+            raise TransportError(f"the server did not answer completely within {timeout_seconds:.1f} s") from error
         except SSLError as error:
             raise TransportError(self._tls_reason(error)) from error
         except (HTTPError, HTTPException, OSError) as error:
             raise TransportError(f"the server cannot be reached ({type(error).__name__})") from error
-        if answer is None:
-            raise late
-        return answer
-
-    def _post_twice(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
-        try:
-            return self._post(url, headers, body, timeout_seconds)
-        except ProtocolError:
-            if urlsplit(url).netloc not in self._answered:
-                raise
-            return self._post(url, headers, body, timeout_seconds)  # the server has closed the shared connection
 
     def _tls_reason(self, error: SSLError) -> str:
         cause = error.args[0] if error.args else None
         if isinstance(cause, ssl.SSLCertVerificationError):
-            advice = "renew it, or check the address"
-            if cause.verify_code in _UNKNOWN_ISSUER:
-                advice = f"set {self._ca_setting} to the file of your private CA"
-            return f"the server's certificate is not trusted ({cause.verify_message.rstrip('.')}): {advice}"
-        if not isinstance(cause, ssl.SSLError):
+            reason = f"the server's certificate is not trusted ({cause.verify_message.rstrip('.')})"
+            return f"{reason}: set {self._ca_setting} to the file of your private CA, or check the address"
+        if not isinstance(cause, ssl.SSLError) or cause.library in ("X509", "PEM"):
             return (
-                f"the file of {self._ca_setting} cannot be read ({getattr(cause, 'strerror', cause)}): check its path"
+                f"the file of {self._ca_setting} has no certificates in PEM format, or cannot be read: check its path"
             )
-        if cause.library in ("X509", "PEM"):
-            return f"the file of {self._ca_setting} has no certificate: use one in PEM format"
-        if cause.reason in _NO_TLS:
-            return "the server does not speak TLS: check whether the address begins with http:// or https://"
-        advice = "check the server's TLS version, and whether it requires a client certificate"
-        return f"the TLS connection failed ({cause.reason or 'connection closed'}): {advice}"
+        return f"the TLS connection failed ({cause.reason or 'connection closed'}): check whether the server speaks TLS"
 
     def _post(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
         answer = self._pool.request(
@@ -341,7 +307,6 @@ class HttpTransport:
         )
         with answer:
             content = answer.read(MAX_ANSWER_BYTES)
-        self._answered.add(urlsplit(url).netloc)
         return HttpAnswer(
             status=answer.status,
             headers={name.lower(): value for name, value in answer.headers.items()},

@@ -54,15 +54,7 @@ class Failing:
     describe_task_definition = get_log_events = _call
 
 
-BUSY = ["ThrottlingException", "ServerException", "InternalFailure", ReadTimeoutError(endpoint_url="x")]
-
-
-def test_a_revision_is_read_once() -> None:
-    warnings: list[str] = []
-    client = Failing({"taskDefinition": {"containerDefinitions": [{"name": "batch"}]}})
-    definitions = EcsDefinitions(client, warnings.append)
-    assert definitions.describe("nightly:1") == definitions.describe("nightly:1") is not None
-    assert (len(client.calls), warnings) == (1, [])
+BUSY = ["ThrottlingException", "ServerException", ReadTimeoutError(endpoint_url="x")]
 
 
 def test_a_missing_definition_is_named() -> None:
@@ -135,12 +127,6 @@ def test_an_empty_page_is_not_the_end_of_a_stream() -> None:
     assert [call.get("nextToken") for call in client.calls] == [None, "b/1", "b/2", "b/3", "b/4"]
 
 
-def test_only_needed_pages_are_read() -> None:
-    client = Failing(page("b/1", "one", "two"))
-    assert next(CloudWatchTail(lambda _region: client, print).newest(PLACE)) == ["two", "one"]
-    assert len(client.calls) == 1
-
-
 def test_a_stream_without_permission_is_named_once() -> None:
     warnings: list[str] = []
     client = Failing("AccessDeniedException", "AccessDeniedException")
@@ -175,25 +161,6 @@ def test_work_that_succeeded_is_not_repeated(table: str) -> None:
     items = boto3.client("dynamodb").scan(TableName=table)["Items"]
     assert len(items) == 2
     assert all("expiration" in item for item in items)
-
-
-def test_failed_work_can_be_repeated(table: str) -> None:
-    answers: list[bool] = [False]
-
-    def fail_first() -> bool:
-        if answers == [False]:
-            answers.append(True)
-            raise DeliveryError("Slack is away.")
-        return True
-
-    with pytest.raises(DeliveryError, match="Slack is away"):
-        run_idempotently(table, MinuteContext(), "arn:task/1", fail_first)
-    assert run_idempotently(table, MinuteContext(), "arn:task/1", fail_first)
-
-
-def test_a_missing_table_is_named() -> None:
-    with pytest.raises(DeliveryError, match="IDEMPOTENCY_TABLE"):
-        run_idempotently("missing", MinuteContext(), "arn:task/1", lambda: True)
 
 
 def no_secret(_name: str) -> str:
@@ -241,8 +208,3 @@ def test_an_invalid_secret_is_named_without_its_value(secret: str) -> None:
     with pytest.raises(SettingsError, match="The secret slack") as error:
         read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: secret)
     assert "hunter2" not in str(error.value)
-
-
-def test_a_channel_without_a_token_is_an_error() -> None:
-    with pytest.raises(SettingsError, match="SLACK_BOT_TOKEN"):
-        read_targets({"SLACK_FAILURE_CHANNEL": "C1"}, no_secret)

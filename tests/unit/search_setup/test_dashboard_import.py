@@ -46,15 +46,10 @@ class FakeUi(DashboardsServer):
 @pytest.mark.parametrize(
     ("version", "flavour"),
     [
-        ("1.3.0", "classic"),
         ("2.19.2", "classic"),
-        ("3.0.0", "classic"),
-        ("7.10.2", "classic"),
-        ("7.16.0", "classic"),
         ("7.17.29", "classic"),
         ("8.1.3", "classic"),
         ("8.2.0", "lens"),
-        ("9.2.3", "lens"),
         ("8.11.0-SNAPSHOT", "lens"),
     ],
 )
@@ -85,12 +80,6 @@ def test_a_prefix_renames_the_indices_of_a_ratio() -> None:
 def test_something_else_at_the_address_is_said(version: str) -> None:
     with pytest.raises(TaskProfilerError, match="no Kibana or OpenSearch Dashboards"):
         read_version(FakeUi(version=version))
-
-
-def test_all_objects_go_in_one_file() -> None:
-    ui = FakeUi()
-    import_dashboards(ui, OBJECTS, "lens")
-    assert ui.files == [("task-profiler-lens.ndjson", OBJECTS)]
 
 
 def test_a_prefix_renames_the_data_views() -> None:

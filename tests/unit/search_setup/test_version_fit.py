@@ -1,7 +1,6 @@
 """Which saved objects each version of Kibana gets."""
 
 import json
-import re
 from typing import Any
 
 from profiler.search_setup.dashboard_import import UiVersion, dashboard_objects
@@ -20,16 +19,6 @@ def test_opensearch_dashboards_and_classic_charts_stay() -> None:
     classic = dashboard_objects("classic", "task")
     assert fit_objects(classic, UiVersion(major=2, minor=19)) == classic
     assert fit_objects(classic, UiVersion(major=8, minor=12)) == classic
-
-
-def test_the_lens_file_needs_a_kibana_that_shows_the_newest_value_of_a_date() -> None:
-    """Kibana 7.16 to 8.1 show an error instead of a chart with the maximum or the last value of a date."""
-    charts = [
-        json.dumps(one["attributes"]["state"]) for one in dashboard_objects("lens", "task") if one["type"] == "lens"
-    ]
-    dates = re.compile(r'"dataType": "date"[^{}]*"operationType": "(max|last_value)"')
-    assert any(dates.search(chart) for chart in charts)
-    assert UiVersion(major=8, minor=1).flavour == "classic"
 
 
 def test_links_keep_the_time_range_and_the_filters() -> None:
