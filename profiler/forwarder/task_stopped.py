@@ -26,7 +26,7 @@ from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
 from profiler.forwarder.task.find_report import FindIndexedReport, ReportFinder, ReportLine
 from profiler.forwarder.task.task_containers import TaskContainers, docker_labels, identify_containers, judge
 from profiler.record.run_outcome import EndStatus
-from profiler.record.spot_price import FARGATE_SPOT, cost_on
+from profiler.record.spot_price import cost_on
 from profiler.record.task_event import EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
@@ -113,7 +113,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         )
         if start_again is not None:
             ended = replace(ended, retry=_retry(ended, definition, start_again, errors))
-        indexed = index is not None and self._index(index, ended, batch, find_indexed, errors)
+        indexed = index is not None and self._index(index, ended, batch, errors)
         notified: ChannelKind | None = None
         ended = notice = replace(ended, report_line=_priced(self._with_task_cost(ended, containers, run_log), task))
         if settings is not None:
@@ -166,24 +166,8 @@ class TaskStoppedHandler(Struct, frozen=True):
             self.warn(f"The notification of task {notice.task.id} has no log lines. {error}")
             return notice
 
-    def _index(
-        self,
-        index: Index,
-        ended: EndedTask,
-        batch: EventContainer | None,
-        find_indexed: FindIndexedReport | None,
-        errors: _Errors,
-    ) -> bool:
-        """Write the documents. A report on Spot that came meanwhile gets its price, which only the event shows."""
-        is_indexed = self._write(index, ended, batch, errors)
-        is_on_spot = ended.task.capacity_provider == FARGATE_SPOT
-        if is_indexed and is_on_spot and not ended.is_complete and find_indexed is not None:
-            late = attempt(find_indexed, errors)
-            if late is not None:
-                self._write(index, replace(ended, report_line=late), batch, errors)
-        return is_indexed
-
-    def _write(self, index: Index, ended: EndedTask, batch: EventContainer | None, errors: _Errors) -> bool:
+    def _index(self, index: Index, ended: EndedTask, batch: EventContainer | None, errors: _Errors) -> bool:
+        """Write the documents. Returns whether that succeeded."""
         documents = event_documents(
             ended.task,
             batch,

@@ -39,11 +39,6 @@ _ATTEMPTS_PER_CALL = 3
 _FIRST_SERVER_ERROR = 500
 _MAX_CAUSE_CHARS = 300
 _ALREADY_ACCEPTED = "DataAlreadyAcceptedException"
-# AWS refuses signatures whose time is more than 5 minutes off. A wrong key has the same error code; only the message
-# shows that the time is the reason.
-_SIGNATURE_REFUSED = "InvalidSignatureException"
-_SIGNATURE_TIMES = ("Signature expired", "Signature not yet current")
-_CLOCK_SKEW = frozenset({"RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"})
 # What boto3's clients raise.
 SDK_ERRORS = (ClientError, BotoCoreError, OSError, ValueError)
 
@@ -134,13 +129,7 @@ def _is_object(body: bytes) -> bool:
 
 
 def _what_answered(response: AWSResponse, body: bytes) -> str:
-    length = response.headers.get("Content-Length", "")
-    if len(body) > MAX_ANSWER_BYTES:
-        content = f"more than {MAX_ANSWER_BYTES} bytes"
-    elif length.isdecimal() and int(length) > len(body):
-        content = f"{len(body)} of {length} bytes"
-    else:
-        content = f"{len(body)} bytes that are not the JSON of CloudWatch Logs" if body else "nothing"
+    content = f"{len(body)} bytes that are not the JSON of CloudWatch Logs" if body else "nothing"
     return f"HTTP {response.status_code} with {content} was answered, as by a proxy or a sign-in page"
 
 
@@ -170,17 +159,6 @@ def _refusal(code: str, message: str, target: LogTarget) -> str:
         return (
             f"Log stream {target.stream} of log group {target.group} does not exist: "
             "check TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or the batch's log driver."
-        )
-    if code in _CLOCK_SKEW or (code == _SIGNATURE_REFUSED and message.startswith(_SIGNATURE_TIMES)):
-        return (
-            f"CloudWatch Logs refused the report because the clock here is more than 5 minutes off ({code}): "
-            "set the clock of the machine that the task runs on, or synchronize it by NTP."
-        )
-    if code == _SIGNATURE_REFUSED:
-        # The rest of the message is the request that should have been signed, with the session token.
-        return (
-            f"CloudWatch Logs refused the report's signature ({code}): check the monitor's credentials, and that no "
-            "proxy changes its requests."
         )
     return f"CloudWatch Logs refused the report: {code}: {message[:_MAX_CAUSE_CHARS]}"
 

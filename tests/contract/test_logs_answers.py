@@ -86,12 +86,12 @@ def sink() -> CloudWatchLogsSink:
 NOT_ACCEPTED = {
     "a page": (Answer(200, PAGE, "text/html"), "HTTP 200 with 40 bytes that are not the JSON of CloudWatch Logs"),
     "nothing": (Answer(200, b""), "HTTP 200 with nothing was answered"),
-    "a cut body": (Answer(200, b'{"nextSequ', length=25), "HTTP 200 with 10 of 25 bytes"),
+    "a cut body": (Answer(200, b'{"nextSequ', length=25), "HTTP 200 with 10 bytes"),
     "a redirection": (Answer(302, PAGE, "text/html"), "HTTP 302 with 40 bytes"),
     "a refusal of a proxy": (Answer(403, PAGE, "text/html"), "HTTP 403 with 40 bytes"),
     "throttling": (refusal("ThrottlingException"), "it throttles (ThrottlingException: m)"),
     "an expired token": (refusal("ExpiredTokenException"), "the credentials have expired (ExpiredTokenException)"),
-    "64 MB": (Answer(200, b"{" + b" " * 64_000_000 + b"}"), "HTTP 200 with more than 1048576 bytes"),
+    "64 MB": (Answer(200, b"{" + b" " * 64_000_000 + b"}"), "HTTP 200 with 1048577 bytes"),
 }
 
 

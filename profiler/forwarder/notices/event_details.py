@@ -85,10 +85,6 @@ class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     links: RunLinks | None = None
 
 
-class EndedLine(EndedRun, frozen=True, kw_only=True, tag_field="type", tag=LINE_TYPE):
-    """The same run as a line of the function's log."""
-
-
 class BusEvent(Struct, frozen=True, kw_only=True):
     """The content of an event: its type, its detail, and the task that is its resource."""
 

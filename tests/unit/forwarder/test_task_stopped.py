@@ -424,18 +424,6 @@ def test_the_notification_and_the_export_of_a_task_on_spot_have_its_price() -> N
     assert world.notices[0][0].record.cost == Cost(usd=0.02, price_basis=basis)
 
 
-def test_a_report_on_spot_that_comes_while_the_event_is_written_gets_its_price() -> None:
-    text = report(cost={"usd": 0.02})
-    found = read_line(text)
-    assert isinstance(found, Report)
-    world = World(described=WITH_MONITOR)
-    world.indexed_reports = [None, ReportLine(found, text, is_indexed=True)]
-    world.handle(task(capacityProviderName="FARGATE_SPOT"), report_wait_seconds=0.0)
-    first, second = world.documents
-    assert "cost" not in first.fields
-    assert second.fields["cost"] == {"usd": 0.006}
-
-
 @pytest.mark.parametrize("stream", [BATCH_STREAM.replace("/batch/", "/xray/"), MONITOR_STREAM])
 def test_a_batch_that_ends_before_a_sidecar_has_the_cost_of_the_task(stream: str) -> None:
     """Only the last report of a task contains its cost, so that the documents of the task have it once."""
