@@ -112,7 +112,9 @@ def report_document(report: Report, text: str, settings: ForwarderSettings) -> D
     document_id = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
     if len(document_id.encode()) > MAX_ID_BYTES:
         return InvalidReport(f"Task id and container name together exceed {MAX_ID_BYTES} bytes.")
-    fields = _fields(report, written, text, is_checkpoint=is_checkpoint)
+    fields = {**run_fields(report, written), "record": replace_lone_surrogates(text)}
+    if not is_checkpoint:
+        fields["task"]["complete"] = True
     if links := drop_empty(links_of_report(report, settings.kibana_url).document_fields()):
         fields["links"] = links
     return Document(
@@ -147,8 +149,9 @@ def cost_fields(document: Document, capacity_provider: object) -> Fields:
     return {"cost": {name: on_spot(usd, document.spot_fraction) for name, usd in cost.items()}}
 
 
-def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool) -> Fields:
-    record = report.record
+def run_fields(report: Report, written: datetime) -> Fields:
+    """The fields of a report or checkpoint, without its line."""
+    record, is_checkpoint = report.record, report.type == _CHECKPOINT
     finished = parse_datetime(record.finished_at)
     duration_ms = record.metrics.duration_ms
     record_fields = _read_fields(_FIELD_TREE, view_of(record))
@@ -159,15 +162,11 @@ def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool
         "duration": None if duration_ms is None else round(duration_ms * NS_PER_MS),
         **record_fields.pop("event", {}),
     }
-    fields = {
+    return {
         "@timestamp": format_datetime(written if is_checkpoint or finished is None else finished),
         "event": drop_empty(event),
         **record_fields,
-        "record": replace_lone_surrogates(text),
     }
-    if not is_checkpoint:
-        fields["task"]["complete"] = True
-    return fields
 
 
 def event_outcome(status: str) -> str:
