@@ -175,8 +175,7 @@ def without_password(url: str) -> str:
     return f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"
 
 
-# The kind of error, a text in its message, and the sentence's end. The first match counts; SSLError and ProxyError are
-# connection errors, too.
+# The kind of error, a text in its message, and the sentence's end. The first match counts.
 _ERRORS: tuple[tuple[type[Exception], str, str], ...] = (
     (
         requests.exceptions.SSLError,
@@ -189,32 +188,15 @@ _ERRORS: tuple[tuple[type[Exception], str, str], ...] = (
         "does not speak TLS: check whether its address begins with http:// or https://.",
     ),
     (
-        requests.exceptions.ProxyError,
-        "",
-        "cannot be reached through the proxy: check HTTPS_PROXY, or add the server to NO_PROXY.",
-    ),
-    (
-        requests.exceptions.Timeout,
-        "",
-        f"did not answer within {_TIMEOUT_SECONDS} seconds: check the address, and firewalls on the way.",
-    ),
-    (
-        requests.exceptions.ConnectionError,
-        "resol",
-        "cannot be reached, because its name cannot be resolved: check the address, and the network or VPN.",
-    ),
-    (
         requests.exceptions.ConnectionError,
         "Connection refused",
         "refused the connection: check the port, and whether the server runs.",
     ),
     (
-        requests.exceptions.ConnectionError,
+        Exception,
         "",
-        "broke the connection: check the address and its scheme (http:// or https://).",
+        "cannot be reached: check the address, and network, VPN, firewalls and proxy (HTTPS_PROXY, NO_PROXY).",
     ),
-    (ValueError, "", "is not a valid address: write it like https://search.example.com:9200."),
-    (Exception, "", "did not answer as a web server does: check the address."),
 )
 
 

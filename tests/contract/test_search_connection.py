@@ -106,7 +106,7 @@ def test_an_export_names_the_setting_for_a_private_ca(server: tuple[str, Path]) 
     ("url", "code", "sentence"),
     [
         ("http://127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection: check the port"),
-        ("http://name.invalid", 1, "http://name.invalid cannot be reached, because its name cannot be resolved"),
+        ("http://name.invalid", 1, "http://name.invalid cannot be reached: check the address"),
         ("http://me:secret@127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection"),
         ("search.example.com", 2, "The address search.example.com has no scheme: add http:// or https:// before it."),
         ("ftp://search", 2, "ftp://search is not an address of a web server: write it with http:// or https://."),

@@ -9,7 +9,7 @@ from profiler.forwarder.delivery_errors import DeliveryError, NoticeError
 from profiler.forwarder.invocation_time import RESERVED_SECONDS
 from profiler.forwarder.notices import slack_sender
 from profiler.forwarder.notices.slack_messages import SlackMessage
-from profiler.forwarder.notices.slack_sender import SlackBot, SlackTarget, SlackWebhook
+from profiler.forwarder.notices.slack_sender import SlackTarget
 from tests.fake_slack import TOKEN, Answer, FakeSlack, rate_limited
 from tests.fakes import FakeInvocationTime
 
@@ -40,12 +40,12 @@ def no_secret_is_logged(caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureF
     assert not [record for record in caplog.records if "slack" in record.name]
 
 
-def webhook(slack: FakeSlack, *, url: str | None = None) -> SlackWebhook:
-    return SlackWebhook(url=url or slack.webhook_url, setting="SLACK_SUCCESS_WEBHOOK_URL")
+def webhook(slack: FakeSlack, *, url: str | None = None) -> SlackTarget:
+    return SlackTarget(secret=url or slack.webhook_url, setting="SLACK_SUCCESS_WEBHOOK_URL")
 
 
-def bot(slack: FakeSlack, *, token: str = TOKEN, channel: str = "C0FAILURE") -> SlackBot:
-    return SlackBot(token=token, channel=channel, channel_setting="SLACK_FAILURE_CHANNEL", base_url=slack.base_url)
+def bot(slack: FakeSlack, *, token: str = TOKEN, channel: str = "C0FAILURE") -> SlackTarget:
+    return SlackTarget(secret=token, channel=channel, setting="SLACK_FAILURE_CHANNEL", base_url=slack.base_url)
 
 
 def targets(slack: FakeSlack) -> list[SlackTarget]:

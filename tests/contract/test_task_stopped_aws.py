@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from profiler.forwarder.delivery_errors import DeliveryError, SettingsError
 from profiler.forwarder.invocation_time import RetryBackoff
 from profiler.forwarder.notices.announcements import run_idempotently
-from profiler.forwarder.notices.slack_sender import SlackBot, SlackWebhook, read_targets
+from profiler.forwarder.notices.slack_sender import SlackTarget, read_targets
 from profiler.forwarder.task.find_report import CloudWatchTail, EcsDefinitions
 from profiler.forwarder.task.task_containers import LogStream
 from tests.fakes import FakeInvocationTime
@@ -173,12 +173,12 @@ HOOK = "SLACK_FAILURE_WEBHOOK_URL"
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({HOOK: "https://hooks/1"}, {"failure": SlackWebhook(url="https://hooks/1", setting=HOOK)}),
+        ({HOOK: "https://hooks/1"}, {"failure": SlackTarget(secret="https://hooks/1", setting=HOOK)}),
         (
             {"SLACK_BOT_TOKEN": "xoxb", "SLACK_FAILURE_CHANNEL": "C1", "SLACK_BASE_URL": "http://x/api/"},
             {
-                "failure": SlackBot(
-                    token="xoxb", channel="C1", channel_setting="SLACK_FAILURE_CHANNEL", base_url="http://x/api/"
+                "failure": SlackTarget(
+                    secret="xoxb", channel="C1", setting="SLACK_FAILURE_CHANNEL", base_url="http://x/api/"
                 )
             },
         ),
@@ -200,7 +200,7 @@ def test_the_targets_of_slack(environment: dict[str, str], expected: dict[str, o
 )
 def test_slack_settings_in_a_secret(more: dict[str, object], url: str) -> None:
     targets = read_targets({"SLACK_SECRET_ID": "slack"}, lambda _name: json.dumps(more))
-    assert targets == {"failure": SlackWebhook(url=url, setting=HOOK)}
+    assert targets == {"failure": SlackTarget(secret=url, setting=HOOK)}
 
 
 @pytest.mark.parametrize("secret", ["hunter2", '["hunter2"]'])

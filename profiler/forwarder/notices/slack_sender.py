@@ -51,31 +51,24 @@ _INVALID_MESSAGE_CODES = {"invalid_blocks", "invalid_blocks_format", "invalid_pa
 _BUG_HINT = "the notification itself is invalid, not {setting}; please report this as a bug of task-profiler"
 
 
-class SlackWebhook(Struct, frozen=True, kw_only=True):
-    """An incoming webhook. ``setting`` is the name of the setting with the address."""
+class SlackTarget(Struct, frozen=True, kw_only=True):
+    """An incoming webhook, or with ``channel`` a bot that posts to it. ``setting`` names the webhook or the channel.
 
-    url: str
+    Attributes:
+        setting: The setting.
+        secret: The webhook's address, or the bot's token.
+        channel: The bot's channel.
+        base_url: The address of the bot's API, with ``/api/``; None: Slack's own.
+    """
+
     setting: str
-
-    def __repr__(self) -> str:
-        """The name of the setting; the address is a secret."""
-        return f"SlackWebhook({self.setting})"
-
-
-class SlackBot(Struct, frozen=True, kw_only=True):
-    """A bot that posts to a channel. ``base_url`` includes ``/api/``; None: Slack's own."""
-
-    token: str
-    channel: str
-    channel_setting: str
+    secret: str
+    channel: str | None = None
     base_url: str | None = None
 
     def __repr__(self) -> str:
-        """The name of the channel's setting; the token is a secret."""
-        return f"SlackBot({self.channel_setting})"
-
-
-SlackTarget = SlackWebhook | SlackBot
+        """The setting alone."""
+        return f"SlackTarget({self.setting})"
 
 
 KINDS: tuple[ChannelKind, ...] = ("success", "failure")
@@ -110,11 +103,10 @@ def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) ->
 def _target(kind: str, values: Mapping[str, str], base_url: str | None) -> SlackTarget | None:
     webhook, channel = f"SLACK_{kind}_WEBHOOK_URL", f"SLACK_{kind}_CHANNEL"
     if values[webhook]:
-        return SlackWebhook(url=values[webhook], setting=webhook)
+        return SlackTarget(setting=webhook, secret=values[webhook])
     if values["SLACK_BOT_TOKEN"] and values[channel]:
-        return SlackBot(
-            token=values["SLACK_BOT_TOKEN"], channel=values[channel], channel_setting=channel, base_url=base_url
-        )
+        token = values["SLACK_BOT_TOKEN"]
+        return SlackTarget(setting=channel, secret=token, channel=values[channel], base_url=base_url)
     if values[channel]:
         raise SettingsError(f"{channel} is set without SLACK_BOT_TOKEN: set both, or {webhook}.")
     return None
@@ -144,7 +136,7 @@ class _Failure(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.status is None:
             return self.code or "no answer"
-        return self.code if self.status == _OK and self.code else f"HTTP {self.status}{_code_suffix(self.code)}"
+        return self.code if self.status == _OK and self.code else f"HTTP {self.status} {self.code or ''}".rstrip()
 
 
 def send(target: SlackTarget, message: SlackMessage, budget: TimeBudget, jitter: Callable[[], float]) -> None:
@@ -179,7 +171,7 @@ def send(target: SlackTarget, message: SlackMessage, budget: TimeBudget, jitter:
             raise NoticeError(_rejection_message(target, failure))
         if not backoff.wait(min_seconds=failure.retry_after_seconds):
             raise NoticeError(
-                f"Slack accepted no notification through {_setting(target)} before the invocation ran out of "
+                f"Slack accepted no notification through {target.setting} before the invocation ran out of "
                 f"time ({failure}): Lambda retries; if the error persists, check the function's network route to "
                 "Slack and raise its timeout."
             )
@@ -187,21 +179,20 @@ def send(target: SlackTarget, message: SlackMessage, budget: TimeBudget, jitter:
 
 def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
     try:
-        if isinstance(target, SlackWebhook):
-            return _send_by_webhook(target, message, timeout_seconds)
-        return _send_by_bot(target, message, timeout_seconds)
-    except InvalidURL:
-        return _Failure(status=0)
+        send_once = _send_by_webhook if target.channel is None else _send_by_bot
+        return send_once(target, message, timeout_seconds)
     except (OSError, HTTPException) as error:  # from urllib and http.client
+        if isinstance(error, InvalidURL):
+            return _Failure(status=0)
         return _Failure(code=f"no answer ({type(error).__name__})")
     except Exception:  # noqa: BLE001  slack_sdk, for an invalid address, token or response; may quote it
         return _Failure(status=0)
 
 
-def _send_by_webhook(target: SlackWebhook, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+def _send_by_webhook(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
     from slack_sdk.webhook import WebhookClient  # see the module's docstring
 
-    client = WebhookClient(target.url, timeout=timeout_seconds, logger=_null_logger(), retry_handlers=[])
+    client = WebhookClient(target.secret, timeout=timeout_seconds, logger=_null_logger(), retry_handlers=[])
     response = client.send(text=message.text, blocks=message.blocks, unfurl_links=False, unfurl_media=False)
     body = response.body.strip()
     if response.status_code == _OK and body == "ok":
@@ -209,12 +200,12 @@ def _send_by_webhook(target: SlackWebhook, message: SlackMessage, timeout_second
     return _failure(response.status_code, body, response.headers)
 
 
-def _send_by_bot(target: SlackBot, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+def _send_by_bot(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
     from slack_sdk.errors import SlackApiError  # see the module's docstring
     from slack_sdk.web import WebClient
 
     client = WebClient(
-        target.token,
+        target.secret,
         base_url=target.base_url or WebClient.BASE_URL,
         timeout=timeout_seconds,
         logger=_null_logger(),
@@ -222,7 +213,11 @@ def _send_by_bot(target: SlackBot, message: SlackMessage, timeout_seconds: int) 
     )
     try:
         client.chat_postMessage(
-            channel=target.channel, text=message.text, blocks=message.blocks, unfurl_links=False, unfurl_media=False
+            channel=target.channel or "",
+            text=message.text,
+            blocks=message.blocks,
+            unfurl_links=False,
+            unfurl_media=False,
         )
     except SlackApiError as error:
         response = error.response
@@ -252,17 +247,7 @@ def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
     code = failure.code or ""
     if code in _INVALID_MESSAGE_CODES:
         hint = _BUG_HINT
-    elif isinstance(target, SlackBot):
-        hint = _BOT_HINTS.get(code, _BOT_HINT)
     else:
-        hint = _WEBHOOK_HINT
+        hint = _WEBHOOK_HINT if target.channel is None else _BOT_HINTS.get(code, _BOT_HINT)
     cause = f" ({failure})" if failure.status else ""
-    return f"Slack rejected the notification{cause}: {hint.format(setting=_setting(target), token=_TOKEN_SETTING)}."
-
-
-def _setting(target: SlackTarget) -> str:
-    return target.channel_setting if isinstance(target, SlackBot) else target.setting
-
-
-def _code_suffix(code: str | None) -> str:
-    return f" {code}" if code else ""
+    return f"Slack rejected the notification{cause}: {hint.format(setting=target.setting, token=_TOKEN_SETTING)}."
