@@ -35,6 +35,14 @@ _TRUE, _FALSE = ("true", "1", "yes"), ("", "false", "0", "no")
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 _SECRET_CACHE_SECONDS = 300
 _PARAMETER_PREFIX = "ssm:"
+_EXPORT_SETTINGS = (
+    "OTLP_ENDPOINT",
+    "OTLP_TRACES_ENDPOINT",
+    "OTLP_LOGS_ENDPOINT",
+    "OTLP_METRICS_ENDPOINT",
+    "OTLP_HEADERS",
+    "OTLP_PROTOCOL",
+)
 _Secret = TypeVar("_Secret")
 
 
@@ -254,10 +262,10 @@ def read_export_targets(environment: Mapping[str, str], fetch: Callable[[str], s
     from profiler.core.errors import UsageError
     from profiler.otlp.otlp_settings import read_targets
 
-    values = dict(environment)
     secret_id = environment.get("OTLP_SECRET_ID", "").strip()
     signs_for_aws = _boolean(environment, "OTLP_AWS_AUTH")
-    if secret_id and not environment.get("OTLP_HEADERS", "").strip():
+    values = {name: environment.get(name, "") for name in _EXPORT_SETTINGS}
+    if secret_id and not values["OTLP_HEADERS"].strip():
         values["OTLP_HEADERS"] = read_secret(secret_id, _ExportSecret, "JSON with otlp_headers", fetch).otlp_headers
     try:
         targets = read_targets(values, signs_for_aws=signs_for_aws)
