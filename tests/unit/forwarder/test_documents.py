@@ -233,13 +233,6 @@ def test_each_checkpoint_has_its_own_id_and_time() -> None:
     }
 
 
-def test_a_minimal_record_becomes_a_small_document() -> None:
-    bare = Record(task_id="1", container=Container(name="x"), status="unknown")
-    made = document(bare)
-    assert made.index == "task-reports-2026.03"
-    assert set(made.fields) == {"@timestamp", "event", "container", "task", "record"}
-
-
 def test_waste_is_absent_where_nothing_can_be_saved() -> None:
     dearer = msgspec.structs.replace(FULL, recommendation=Recommendation(vcpu=1, saving_percent=-30.0))
     assert document(dearer).fields["cost"] == {"usd": 0.5}

@@ -217,11 +217,3 @@ def test_the_notification_links_a_run_to_the_same_times_as_its_document(line: Re
     announced = EndedTask(task=FAILED, outcome=outcome, report_line=line, log=stream).links("https://kibana")
     assert documents[0].initial_fields["links"]["run"] == announced.kibana
     assert None not in asdict(announced).values()
-
-
-def test_the_document_leaves_out_status_and_interval_of_a_checkpoint() -> None:
-    document = written(of_event(UNKNOWN, CHECKPOINT))
-    assert document["usage"]["memory"]["used_mb"]["max"] == 500
-    assert (document["task"]["status"], document["event"]["outcome"]) == ("unknown", "unknown")
-    assert "exit_code" not in document["task"]
-    assert "interval" not in document

@@ -297,13 +297,6 @@ def test_schedules_that_cannot_be_distinguished_start_nothing_unless_they_say_th
     assert not other.aws.requests
 
 
-def test_a_cut_name_finds_its_schedule() -> None:
-    world = World()
-    name = "a-name-of-more-than-nineteen-characters"
-    world.aws.targets = {("nights", name): TARGET}
-    assert world.handle(ended(startedBy=f"chronos-schedule/{name}"[:36])) == STARTED
-
-
 @pytest.mark.parametrize(
     ("run", "described", "reason"),
     [
@@ -372,11 +365,6 @@ def test_a_cluster_that_does_not_respond_starts_nothing_yet() -> None:
     with pytest.raises(SearchClusterError):
         world.handle()
     assert world.aws.calls == []
-
-
-@pytest.mark.parametrize("search", [FakeSearch(error=SearchClusterError("no", status=403)), FakeSearch({"hits": {}})])
-def test_without_a_peak_the_size_alone_counts(search: FakeSearch) -> None:
-    assert World(search).handle() == STARTED
 
 
 # The retry's own end

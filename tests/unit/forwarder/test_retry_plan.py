@@ -263,13 +263,6 @@ def test_everything_that_the_target_says_is_passed_on(kind: str) -> None:
     }
 
 
-def test_what_the_target_leaves_out_is_left_out() -> None:
-    made = request(target())
-    assert made.keys() == {
-        *("cluster", "taskDefinition", "count", "startedBy", "clientToken", "overrides", "tags"),
-    }
-
-
 def test_every_field_of_a_target_is_known() -> None:
     for service in ("scheduler", "events"):
         members = get_session().get_service_model(service).shape_for("EcsParameters").members

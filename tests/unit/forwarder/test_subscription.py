@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.forwarder.delivery_errors import PayloadError
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure, deliver, message_body
 from profiler.forwarder.search_cluster.interface import bulk_lines
@@ -29,7 +29,7 @@ from profiler.forwarder.subscription import (
 )
 from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.activity_model import StackStep
-from profiler.record.record_model import Report, decode
+from profiler.record.record_model import Report
 from tests.fakes import FakeInvocationTime
 from tests.shown_runs import waiting_stacks
 from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, takes_all
@@ -82,18 +82,6 @@ def test_reads_gzip_and_zlib(compress: Any) -> None:
     assert decode_event(event(DOCUMENT, compress)) == (DECODED,)
 
 
-def gzip_members(*parts: bytes) -> dict[str, Any]:
-    return packed(b"".join(gzip.compress(part) for part in parts))
-
-
-def test_a_truncated_gzip_member_is_an_error() -> None:
-    data = base64.b64decode(gzip_members(json.dumps(DOCUMENT).encode(), b" " * 100)["awslogs"]["data"])
-    with pytest.raises(PayloadError, match="is incomplete"):
-        decode_event(packed(data[:-12]))
-    with pytest.raises(PayloadError, match="neither gzip nor zlib"):
-        decode_event(packed(data + b"more"))
-
-
 def damaged_document(*events: bytes) -> dict[str, Any]:
     document = json.dumps({**DOCUMENT, "logEvents": "EVENTS"}).encode()
     return packed(gzip.compress(document.replace(b'"EVENTS"', b"[" + b",".join(events) + b"]")))
@@ -116,12 +104,6 @@ def test_a_byte_that_is_not_utf_8_is_replaced() -> None:
     (payload,) = decode_event(damaged_document(b'{"id": "2", "timestamp": 1, "message": "caf\xe9"}'))
     assert isinstance(payload, Payload)
     assert payload.log_events == (LogEvent("2", 1, "caf\ufffd"),)
-
-
-def test_a_lone_surrogate_in_a_line_is_replaced() -> None:
-    (payload,) = decode_event(damaged_document(b'{"id": "1", "timestamp": 1, "message": "a\\ud800b \\ud83d\\ude00"}'))
-    assert isinstance(payload, Payload)
-    assert [line.message for line in payload.lines] == ["a\ufffdb \U0001f600"]
 
 
 @pytest.mark.parametrize("surrogate", [r"\ud800", r"\uDFFF", r"\ud800\ud800", r"\udc00x\ud83d"])
@@ -327,19 +309,6 @@ def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) ->
     assert store.kept == []
     texts = [str(document.fields.get("message", document.fields.get("record"))) for document in documents]
     assert texts == [json.dumps(REPORT), *(quoted if forward_log_lines else [])]
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_a_number_that_is_not_json_is_missing_as_on_the_command_line(number: str) -> None:
-    line = json.dumps({**REPORT, "record": {**REPORT["record"], "metrics": {"durationMs": 0}}}).replace(  # type: ignore[dict-item]
-        ": 0}", f": {number}}}"
-    )
-    assert number in line
-    report = read_line(line)
-    assert isinstance(report, Report)
-    assert report == decode(line)
-    assert report.record.metrics.duration_ms is None
-    assert isinstance(report_document(report, line, ForwarderSettings()), Document)
 
 
 def test_huge_and_deeply_nested_lines_are_read_or_rejected() -> None:

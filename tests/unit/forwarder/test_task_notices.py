@@ -25,7 +25,7 @@ from profiler.forwarder.subscription import Counts, decode_event, forward
 from profiler.forwarder.task_notices import MAX_AGE, MAX_NOTICES_OF_A_STREAM, TaskNotices
 from profiler.record.notice_model import NoticeLine, encode_notice
 from tests.fake_slack import violations
-from tests.shown_runs import missed_notice, stuck_notice
+from tests.shown_runs import stuck_notice
 from tests.unit.forwarder.search_cluster.test_document_delivery import KeepingStore
 from tests.unit.forwarder.test_kinesis_records import packed, record
 from tests.unit.forwarder.test_subscription import DOCUMENT
@@ -186,11 +186,6 @@ def test_a_flood_of_notices_is_indexed_and_the_first_ones_are_announced() -> Non
     assert world.forward(*(line(kind) for kind in [*kinds, "kind0"])) == Counts(indexed=13)
     assert world.slack.posted == kinds[:MAX_NOTICES_OF_A_STREAM]
     assert world.warnings == [f"Only 8 notifications in /ecs/jobs {STREAM} are sent: the log stream has more."]
-
-
-def test_a_schedules_notice_in_a_log_is_a_line_of_another_program() -> None:
-    world = World()
-    assert world.forward(encode_notice(missed_notice())) == Counts(skipped=1)
 
 
 @pytest.mark.parametrize(

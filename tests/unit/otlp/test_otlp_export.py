@@ -160,11 +160,6 @@ def test_a_server_that_does_not_answer_takes_five_seconds_in_all() -> None:
     assert backend.timeouts == pytest.approx([5 / 3, 5 / 3, 5 / 3])
 
 
-def test_time_that_one_signal_leaves_belongs_to_the_others() -> None:
-    backend = Backend(seconds=lambda signal: 3.5 if signal == "metrics" else 0.1)
-    assert backend.export() == []
-
-
 # Everything in its time
 
 
@@ -238,12 +233,6 @@ def test_an_answer_that_is_too_large_is_cut(server: Server) -> None:
     bomb = gzip.compress(bytes(50_000_000))
     server.result = (200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, bomb)
     assert len(HttpTransport()(server.url, {}, b"", 5).body) <= MAX_ANSWER_BYTES
-
-
-def test_without_a_server_the_reason_has_no_address(server: Server) -> None:
-    server.close()
-    with pytest.raises(TransportError, match=r"^the server cannot be reached \(\w+\)$"):
-        HttpTransport()(f"{server.url}/secret", {}, b"", 1)
 
 
 def test_requests_are_signed_for_their_service() -> None:

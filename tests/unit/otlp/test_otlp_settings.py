@@ -30,13 +30,6 @@ def test_the_address_of_a_signal_is_complete_and_precedes() -> None:
     assert urls({}) == {}
 
 
-def test_without_an_address_there_may_be_a_default() -> None:
-    prefix = "OTEL_EXPORTER_OTLP"
-    assert urls({}, prefix=prefix, default_endpoint="http://localhost:4318")["logs"] == "http://localhost:4318/v1/logs"
-    own = {f"{prefix}_TRACES_ENDPOINT": "http://b"}
-    assert urls(own, prefix=prefix, default_endpoint="http://localhost:4318") == {"traces": "http://b"}
-
-
 def test_a_variable_of_one_signal_precedes_that_of_all() -> None:
     targets = read_targets(
         {

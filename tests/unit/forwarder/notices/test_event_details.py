@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from profiler.forwarder.delivery_errors import NoticeError
-from profiler.forwarder.notices.announcements import Announcement, EndedTask, announcement_key
+from profiler.forwarder.notices.announcements import Announcement, EndedTask
 from profiler.forwarder.notices.channels import EventBusChannel, LogLineChannel
 from profiler.forwarder.notices.event_details import DETAILS
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
@@ -19,7 +19,7 @@ from profiler.record.model_base import describe_type
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Container, Cost, Metrics, Recommendation, Record, SlowdownBounds
 from tests.documentation import ROOT
-from tests.shown_runs import missed_notice, stuck_notice
+from tests.shown_runs import stuck_notice
 from tests.unit.forwarder.notices.test_slack_messages import (
     NOTICE,
     NOTICES,
@@ -224,14 +224,6 @@ def test_the_event_of_a_stuck_run() -> None:
     }
     assert detail["metrics"]["vcpuSize"] == line.record.metrics.vcpu_size
     assert set(detail["links"]) == {"logStream", "ecsTask", "kibana"}
-
-
-def test_a_notice_is_announced_once_for_each_kind_and_due_time() -> None:
-    line, missed = stuck_notice(), missed_notice()
-    assert announcement_key(line) == f"{line.record.task_arn}#batch#stuck"
-    assert announcement_key(missed) == "schedule#schedule/default/nightly-etl/2026-11-20T03:00:00.000Z/missed"
-    slow = replace(missed, notice=replace(missed.notice, kind="slow", due_at=None, task_id="0123"))
-    assert announcement_key(slow) == "schedule#schedule/default/nightly-etl/0123/slow"
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

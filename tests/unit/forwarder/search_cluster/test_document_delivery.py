@@ -2,17 +2,14 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import asdict
 
 from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
 from profiler.forwarder.documents import Document
-from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation_time import RESERVED_SECONDS
 from profiler.forwarder.search_cluster.document_delivery import (
     MAX_MESSAGE_BYTES,
@@ -23,7 +20,6 @@ from profiler.forwarder.search_cluster.document_delivery import (
     send_failures,
 )
 from profiler.forwarder.search_cluster.interface import ItemResult, bulk_results
-from profiler.forwarder.subscription import Counts, LogEvent, Payload, forward
 from tests.fakes import FakeInvocationTime
 
 Answer = Callable[[Sequence[Document]], list[ItemResult]]
@@ -210,31 +206,6 @@ class KeepingStore:
 
     def keep(self, failures: Sequence[Failure]) -> None:
         self.kept += failures
-
-
-def test_the_counts_of_a_payload_with_all_kinds_of_lines() -> None:
-    record = '{"taskId":"1","container":{"name":"b"},"status":"success"}'
-    good = f'{{"time":"2026-03-01T10:00:03Z","type":"task.report","record":{record}}}'
-    broken = good.replace('"status":"success"', '"status":7')
-    rejected = good.replace('"taskId":"1"', '"taskId":"9"')
-    payload = Payload(
-        message_type="DATA_MESSAGE",
-        log_stream="ecs/b/1",
-        log_events=tuple(
-            LogEvent(str(number), 1, text) for number, text in enumerate(["hi", good, broken, rejected, "bye"])
-        ),
-    )
-    store = KeepingStore()
-    cluster = FakeCluster(
-        lambda batch: [ItemResult(status=400 if document.id == "9/b" else 200, reason="no") for document in batch]
-    )
-    counts = forward(
-        [payload], ForwarderSettings(), partial(deliver, cluster, FakeInvocationTime(), lambda: 0.5), store.keep
-    )
-    assert counts == Counts(indexed=1, skipped=2, failed=2)
-    assert [failure.reason for failure in store.kept][1] == "no"
-    assert store.kept[0].document == broken
-    assert asdict(counts) == {"indexed": 1, "skipped": 2, "failed": 2}
 
 
 @given(st.text(max_size=2000), st.text(min_size=1, max_size=20), st.integers(0, 400_000))
