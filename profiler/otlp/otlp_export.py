@@ -4,6 +4,7 @@ urllib3, which requests and botocore bring along, posts the requests; botocore s
 """
 
 import gzip
+import math
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from http.client import HTTPException
@@ -11,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import urllib3
-from msgspec import Struct, field
+from msgspec import Struct
 from urllib3 import Retry
 from urllib3.exceptions import HTTPError, InvalidHeader, ReadTimeoutError, SSLError
 
@@ -69,29 +70,19 @@ Transport = Callable[[str, Mapping[str, str], bytes, float], HttpAnswer]
 Sign = Callable[[Target, Mapping[str, str], bytes], Mapping[str, str]]
 
 
-_Failure = tuple[Signal, Target, str]
+class _Request(Struct, frozen=True):
+    """The request of a signal, still without a signature."""
 
-
-class _Pending(Struct):
-    """A signal that is not exported yet, and the monotonic time of its next attempt."""
-
-    signal: Signal
     target: Target
     headers: Mapping[str, str]
     body: bytes
-    due_ns: int
-    attempts: int = 0
-    refused: "_Refused" = field(default_factory=lambda: _Refused("the time was up before it was sent"))
-
-    @property
-    def failure(self) -> _Failure:
-        """Why it was not accepted."""
-        return self.signal, self.target, self.refused.reason
 
 
 class _Refused(Struct, frozen=True):
+    """Why a signal was not accepted, and the least pause before it is sent again."""
+
     reason: str
-    retry_after_seconds: float | None = None
+    pause_seconds: float = math.inf
     is_unavailable: bool = False
 
 
@@ -117,7 +108,7 @@ def export_in_time(
     def work() -> list[str]:
         deadline_ns = exporter.deadline_ns(max_seconds - _MARGIN_SECONDS)
         targets, signals = prepare()
-        late[:] = _sentences((signal, targets[signal], "the time was up") for signal in signals if signal in targets)
+        late[:] = _sentences(targets, {signal: "the time was up" for signal in signals if signal in targets})
         return exporter.export(targets, signals, deadline_ns)
 
     try:
@@ -160,56 +151,51 @@ class OtlpExporter:
         return self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
 
     def export(self, targets: Targets, signals: Mapping[Signal, Message], deadline_ns: int) -> list[str]:
-        """Send each signal that has a target. Returns sentences about signals that were not accepted as a whole."""
-        self.lacks_signals = False
-        now_ns = self._clock.monotonic_ns()
-        waiting = [
-            self._pending(signal, targets[signal], message, now_ns)
+        """Send each signal that has a target. Returns sentences about signals that were not accepted as a whole.
+
+        The signals that a busy server refuses are sent again together, after the longest pause that it asks for.
+        """
+        requests = {
+            signal: _request(signal, targets[signal], message)
             for signal, message in signals.items()
             if signal in targets
-        ]
-        failed: list[_Pending] = []
-        while waiting:
-            pending = min(waiting, key=lambda one: one.due_ns)
-            left_seconds = (deadline_ns - max(self._clock.monotonic_ns(), pending.due_ns)) / NS_PER_SECOND
-            if left_seconds < _MIN_SECONDS:
-                return _sentences(one.failure for one in (*failed, *waiting))
-            self._clock.sleep(max(0, pending.due_ns - self._clock.monotonic_ns()) / NS_PER_SECOND)
-            refused = self._attempt(pending, left_seconds / len(waiting))
-            if refused is not None:
-                pending.refused = refused
-            if refused is not None and refused.retry_after_seconds is not None:
-                pending.due_ns = self.deadline_ns(refused.retry_after_seconds)
-                continue
-            waiting.remove(pending)
-            if refused is not None:
-                failed.append(pending)
-        is_accepted = len(failed) < len(signals.keys() & targets.keys())
-        self.lacks_signals = is_accepted and all(one.refused.is_unavailable for one in failed)
-        return _sentences(one.failure for one in failed)
-
-    def _pending(self, signal: Signal, target: Target, message: Message, now_ns: int) -> _Pending:
-        body = encode(signal, message, target.protocol)
-        headers = {
-            "content-type": CONTENT_TYPES[target.protocol],
-            "user-agent": f"task-profiler/{__version__}",
-            **({"content-encoding": "gzip"} if target.is_compressed else {}),
-            **{name.lower(): value for name, value in target.headers},
         }
-        body = gzip.compress(body, mtime=0) if target.is_compressed else body
-        return _Pending(signal=signal, target=target, headers=headers, body=body, due_ns=now_ns)
+        refused = dict.fromkeys(requests, _Refused("the time was up before it was sent", pause_seconds=0))
+        waiting, usual_seconds = list(requests), _FIRST_PAUSE_SECONDS * (1 + self._jitter())
+        while True:
+            for number, signal in enumerate(waiting):
+                share_seconds = self._left_seconds(deadline_ns) / (len(waiting) - number)
+                if share_seconds < _MIN_SECONDS:
+                    break
+                answer = self._attempt(requests[signal], share_seconds)
+                if answer is None:
+                    del refused[signal]
+                else:
+                    refused[signal] = answer
+            left_seconds = self._left_seconds(deadline_ns) - _MIN_SECONDS
+            pauses = {signal: one.pause_seconds for signal, one in refused.items() if one.pause_seconds <= left_seconds}
+            if not pauses or usual_seconds > left_seconds:
+                break
+            waiting = list(pauses)
+            self._clock.sleep(max(usual_seconds, *pauses.values()))
+            usual_seconds *= 2
+        is_accepted = len(refused) < len(requests)
+        self.lacks_signals = is_accepted and all(one.is_unavailable for one in refused.values())
+        return _sentences(targets, {signal: one.reason for signal, one in refused.items()})
 
-    def _attempt(self, pending: _Pending, timeout_seconds: float) -> _Refused | None:
-        pending.attempts += 1
-        target, headers = pending.target, pending.headers
+    def _left_seconds(self, deadline_ns: int) -> float:
+        return (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
+
+    def _attempt(self, request: _Request, timeout_seconds: float) -> _Refused | None:
+        target, headers = request.target, request.headers
         if target.aws is not None and self._sign is not None:
-            headers = self._sign(target, headers, pending.body)
+            headers = self._sign(target, headers, request.body)
         try:
-            answer = self._transport(target.url, headers, pending.body, timeout_seconds)
+            answer = self._transport(target.url, headers, request.body, timeout_seconds)
         except TransportError as error:
             return _Refused(str(error))
         content_type = answer.headers.get("content-type", "").lower()
-        secrets = _secrets(target, (value for name, value in headers.items() if name not in pending.headers))
+        secrets = _secrets(target, (value for name, value in headers.items() if name not in request.headers))
         if answer.status in _OK and content_type.startswith("text/html"):
             return _Refused("the answer is a web page: check the address")
         if answer.status in _OK:
@@ -221,16 +207,25 @@ class OtlpExporter:
         reason = f"the server answered {answer.status}{_quoted(read_error(answer.body, content_type), secrets)}"
         if answer.status not in _RETRYABLE:
             return _Refused(reason, is_unavailable=answer.status in _UNAVAILABLE)
-        usual_seconds = _FIRST_PAUSE_SECONDS * 2.0 ** (pending.attempts - 1) * (1 + self._jitter())
-        asked_seconds = _retry_after_seconds(answer.headers.get("retry-after", ""))
-        return _Refused(reason, max(usual_seconds, asked_seconds))
+        return _Refused(reason, _retry_after_seconds(answer.headers.get("retry-after", "")))
 
 
-def _sentences(failures: Iterable[_Failure]) -> list[str]:
+def _request(signal: Signal, target: Target, message: Message) -> _Request:
+    body = encode(signal, message, target.protocol)
+    headers = {
+        "content-type": CONTENT_TYPES[target.protocol],
+        "user-agent": f"task-profiler/{__version__}",
+        **({"content-encoding": "gzip"} if target.is_compressed else {}),
+        **{name.lower(): value for name, value in target.headers},
+    }
+    return _Request(target, headers, gzip.compress(body, mtime=0) if target.is_compressed else body)
+
+
+def _sentences(targets: Targets, reasons: Mapping[Signal, str]) -> list[str]:
     """One sentence about all signals with the same reason."""
     signals: dict[tuple[str, str], list[str]] = {}
-    for signal, target, reason in failures:
-        signals.setdefault((reason, target.setting), []).append(signal)
+    for signal, reason in reasons.items():
+        signals.setdefault((reason, targets[signal].setting), []).append(signal)
     return [
         f"The {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} were not exported: {reason} ({setting})."
         for (reason, setting), names in signals.items()
