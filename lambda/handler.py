@@ -267,7 +267,7 @@ def _task_notices(context: Context) -> TaskNotices:
         return min(_MAX_LAST_SECONDS, whole.remaining_seconds() / 4)
 
     def in_time(once: Idempotently, end_seconds: float) -> Idempotently:
-        def run(key: str, work: Callable[[], bool]) -> bool:
+        def run(key: str, work: Callable[[], object]) -> object:
             if whole.remaining_seconds() < end_seconds:
                 raise DeliveryError(
                     "The invocation ran out of time before all notifications were sent: the next one continues."

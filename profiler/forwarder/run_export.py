@@ -57,7 +57,7 @@ class RunExport(Struct, frozen=True):
         run = exported_run(ended, self.now_ns())
         is_begun = False
 
-        def work() -> bool:
+        def work() -> None:
             nonlocal is_begun
             is_begun = True
             reason = self._export(run, left_seconds())
@@ -65,7 +65,6 @@ class RunExport(Struct, frozen=True):
                 self._warn_once(f"All runs are exported without a part. {reason}")
             elif reason is not None:
                 self._store(run, reason)
-            return True
 
         try:
             once(f"{ended.task.arn}#{_NAME}", work)

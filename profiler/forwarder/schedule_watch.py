@@ -68,12 +68,11 @@ class ScheduleAnnouncer(Struct, frozen=True):
             return False
         announced: list[ScheduleNoticeLine] = []
 
-        def work() -> bool:
+        def work() -> None:
             whole = complete(line)
             if whole is not None:
                 self._announce(whole)
                 announced.append(whole)
-            return whole is not None
 
         self.once(key, work)
         self.finished.add(key)
@@ -86,14 +85,10 @@ class ScheduleAnnouncer(Struct, frozen=True):
         channels = [channel for channel in self.channels if is_selected or not channel.is_selective]
         announce(channels, line, "failure", self.once, errors)
         try:
-            self.once(f"{announcement_key(line)}#stored", lambda: self._stored(line))
+            self.once(f"{announcement_key(line)}#stored", partial(self.store, line))
         except ForwarderError as error:
             errors.append(error)
         raise_errors(errors)
-
-    def _stored(self, line: ScheduleNoticeLine) -> bool:
-        self.store(line)
-        return True
 
 
 def _due_line(

@@ -2,8 +2,6 @@
 
 import base64
 import binascii
-import gzip
-import io
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -306,15 +304,11 @@ def decode_data(data: str) -> tuple[PayloadItem, ...]:
 
 
 def _unpack(compressed: bytes) -> bytes:
-    """Unpack all gzip members, or one zlib stream."""
+    """Unpack gzip or zlib."""
     decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
         unpacked = decompressor.decompress(compressed, MAX_PAYLOAD_BYTES + 1)
-        if decompressor.unused_data:  # more members; GzipFile reads them without a copy of the rest for each
-            unpacked = gzip.GzipFile(fileobj=io.BytesIO(compressed)).read(MAX_PAYLOAD_BYTES + 1)
-    except EOFError as error:
-        raise PayloadError("The event's data is incomplete: send it again.") from error
-    except (zlib.error, gzip.BadGzipFile) as error:
+    except zlib.error as error:
         raise PayloadError(
             f"The event's data is neither gzip nor zlib ({error}): send it from a subscription."
         ) from error

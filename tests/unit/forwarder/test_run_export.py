@@ -58,13 +58,12 @@ class Backend:
     def keep(self, failures: Sequence[Failure]) -> None:
         self.failures += failures
 
-    def once(self, key: str, work: Callable[[], bool]) -> bool:
+    def once(self, key: str, work: Callable[[], object]) -> None:
         if self.table_error is not None:
             raise self.table_error
         if key not in self.done:
             work()
             self.done.add(key)
-        return True
 
     def targets(self) -> Targets:
         return read_targets({"OTLP_ENDPOINT": "http://backend"})

@@ -66,7 +66,7 @@ class World:
         self.trail = FakeCloudTrail()
         self.channels = [FakeChannel("slack"), FakeChannel("event-bus")]
         self.stored: list[ScheduleNoticeLine] = []
-        self.done: dict[str, bool] = {}
+        self.done: set[str] = set()
         self.asked = 0
         self.finished: set[str] = set()
         self.memory = TaskMemory()
@@ -122,11 +122,11 @@ class World:
             raise self.search_error
         return self.durations or {}
 
-    def _once(self, key: str, work: Callable[[], bool]) -> bool:
+    def _once(self, key: str, work: Callable[[], object]) -> None:
         self.asked += 1
         if key not in self.done:
-            self.done[key] = work()
-        return self.done[key]
+            work()
+            self.done.add(key)
 
     def _count(self, name: str) -> bool:
         left = getattr(self, name)

@@ -144,9 +144,8 @@ def test_an_undecodable_event_is_an_error_in_one_sentence(bad: Any, message: str
         decode_event(bad)
 
 
-@pytest.mark.parametrize("members", [1, 3])
-def test_a_compression_bomb_is_not_unpacked(members: int) -> None:
-    bomb = gzip.compress(b" " * (MAX_PAYLOAD_BYTES // members + 10)) * members
+def test_a_compression_bomb_is_not_unpacked() -> None:
+    bomb = gzip.compress(b" " * (MAX_PAYLOAD_BYTES + 10))
     assert len(bomb) < 100_000
     with pytest.raises(PayloadError, match="unpacks to more than"):
         decode_event(packed(bomb))

@@ -74,11 +74,10 @@ class World:
         self.documents += documents
         return DeliveryResult(indexed=len(documents))
 
-    def once(self, key: str, work: Callable[[], bool]) -> bool:
+    def once(self, key: str, work: Callable[[], object]) -> None:
         if key not in self.done:
             work()
             self.done.add(key)
-        return True
 
     def notices(self) -> TaskNotices:
         return TaskNotices(

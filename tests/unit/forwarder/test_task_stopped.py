@@ -120,11 +120,10 @@ class World:
             raise found
         return found
 
-    def once(self, key: str, work: Callable[[], bool]) -> bool:
+    def once(self, key: str, work: Callable[[], object]) -> None:
         if key not in self.done:
             work()
             self.done.add(key)
-        return True
 
     name = "world"
     is_selective = True

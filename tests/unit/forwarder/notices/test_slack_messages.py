@@ -422,7 +422,7 @@ def objects(value: Any) -> list[dict[str, Any]]:
 # Links
 
 
-@pytest.mark.parametrize("region", [None, "us-iso-east-1", "evil.com/", "eu-west-1\n"])
+@pytest.mark.parametrize("region", [None, "evil.com/", "eu-west-1\n"])
 def test_a_region_without_a_console_has_no_link(region: str | None) -> None:
     assert urls(message_of(in_task(NOTICE, region=region), kibana_url=None)) == {}
 
@@ -469,7 +469,7 @@ ANY: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(0, 2**53),
     bool: st.booleans(),
     type(None): st.none(),
-    datetime: st.datetimes(timezones=st.just(UTC)),
+    datetime: st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
 }
 
 
