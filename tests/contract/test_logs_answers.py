@@ -91,7 +91,6 @@ NOT_ACCEPTED = {
     "a refusal of a proxy": (Answer(403, PAGE, "text/html"), "HTTP 403 with 40 bytes"),
     "throttling": (refusal("ThrottlingException"), "it throttles (ThrottlingException: m)"),
     "an expired token": (refusal("ExpiredTokenException"), "the credentials have expired (ExpiredTokenException)"),
-    "64 MB": (Answer(200, b"{" + b" " * 64_000_000 + b"}"), "HTTP 200 with 1048577 bytes"),
 }
 
 
@@ -127,8 +126,8 @@ STACKS = b'{"type":"task.stacks"}'
 def test_the_report_arrives_alone_if_the_line_before_it_may_be_the_reason_of_a_failure(
     portal: Portal, answer: Answer
 ) -> None:
-    """botocore repeats a call that may succeed later up to three times."""
-    portal.answers = [*[answer] * (1 if answer.status == 400 else 3), ACCEPTED]
+    """botocore repeats a call after a fault of the server up to three times."""
+    portal.answers = [*[answer] * (3 if answer.status == 503 else 1), ACCEPTED]
     assert sink().put(b"line", TARGET, 24, before=STACKS) is None
     assert portal.messages[-1] == "line"
     assert portal.messages[-2] == "line"
