@@ -243,12 +243,6 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
     )
 
 
-class _SearchSecret(Struct):
-    api_key: str | None = None
-    username: str | None = None
-    password: str | None = None
-
-
 class _ExportSecret(Struct):
     otlp_headers: str
 
@@ -325,7 +319,7 @@ def read_credentials(name: str, fetch: Callable[[str], str]) -> Credentials:
     Raises:
         SettingsError: the message has the secret, never its content.
     """
-    secret = read_secret(name, _SearchSecret, "JSON with api_key, or username and password", fetch)
+    secret = read_secret(name, Credentials, "JSON with api_key, or username and password", fetch)
     credentials = Credentials(
         api_key=secret.api_key or None, username=secret.username or None, password=secret.password or None
     )

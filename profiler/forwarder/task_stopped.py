@@ -5,6 +5,7 @@ attempts, so that Lambda retries the event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,8 +49,8 @@ class Index(Struct, frozen=True, kw_only=True):
 
     settings: ForwarderSettings
     deliver: DeliverDocuments
-    find: Callable[[StoppedTask, EventContainer], ReportLine | None] | None = None
-    compare: Callable[[EndedTask], Comparison | None] = lambda _notice: None
+    find: Callable[[StoppedTask, EventContainer], ReportLine | None]
+    compare: Callable[[EndedTask], Comparison | None]
 
 
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):
@@ -102,7 +103,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         index = attempt(self.index, errors)
         run_log = self.run_log(task, containers.batch)
         wait_seconds = (settings or NoticeSettings()).report_wait_seconds
-        find_indexed = _find_indexed(index, task, batch)
+        find_indexed = None if index is None or batch is None else partial(index.find, task, batch)
         ended = EndedTask(
             task=task,
             outcome=outcome,
@@ -121,7 +122,7 @@ class TaskStoppedHandler(Struct, frozen=True):
                 if outcome.status == "failure":
                     notice = self._with_log_lines(notice, run_log, settings.log_lines)
                 if index is not None:
-                    notice = _with_comparison(notice, index)
+                    notice = replace(notice, comparison=index.compare(notice))
             is_selected = should_notify(notice, settings)
             notified = self._notify(notice, settings, errors, is_selected=is_selected)
         self.export(ended)
@@ -224,14 +225,6 @@ def _is_report_expected(task: StoppedTask, containers: TaskContainers) -> bool:
     return containers.monitor is not None and task.started_at is not None and has_log
 
 
-def _find_indexed(index: Index | None, task: StoppedTask, batch: EventContainer | None) -> FindIndexedReport | None:
-    """Return a function that queries the search cluster once; None without a search cluster or a batch."""
-    if index is None or index.find is None or batch is None:
-        return None
-    find = index.find
-    return lambda: find(task, batch)
-
-
 def _deliver(index: Index, documents: Sequence[Document], errors: _Errors) -> bool:
     delivered = attempt(lambda: index.deliver(documents), errors)
     if delivered is None:
@@ -239,15 +232,6 @@ def _deliver(index: Index, documents: Sequence[Document], errors: _Errors) -> bo
     if delivered.rejected:
         errors.append(DeliveryError(f"The cluster refused the task's document: {delivered.rejected[0].reason}"))
     return delivered.indexed > 0
-
-
-def _with_comparison(notice: EndedTask, index: Index) -> EndedTask:
-    """Add the comparison; if it fails, the notice is posted without it."""
-    try:
-        comparison = index.compare(notice)
-    except ForwarderError:
-        return notice
-    return notice if comparison is None else replace(notice, comparison=comparison)
 
 
 def should_notify(notice: EndedTask, settings: NoticeSettings, *, if_unusual: bool = False) -> bool:

@@ -109,12 +109,12 @@ class World:
     def index(self) -> Index:
         if self.index_error is not None:
             raise self.index_error
-        find = None if self.indexed_reports is None else self.find
-        return Index(settings=ForwarderSettings(), deliver=self.deliver, find=find, compare=self.compare)
+        return Index(settings=ForwarderSettings(), deliver=self.deliver, find=self.find, compare=self.compare)
 
     def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
         """Return the next report, and repeat the last one."""
-        assert self.indexed_reports
+        if self.indexed_reports is None:
+            raise SearchClusterError("away", status=None)
         found = self.indexed_reports.pop(0) if len(self.indexed_reports) > 1 else self.indexed_reports[0]
         if isinstance(found, SearchClusterError):
             raise found
