@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from http.client import HTTPException, InvalidURL
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, defstruct
+from msgspec.structs import asdict
 
 from profiler.forwarder.delivery_errors import NoticeError, SettingsError
 from profiler.forwarder.function_settings import read_secret
@@ -79,6 +80,7 @@ _SETTINGS = (
     "SLACK_SUCCESS_CHANNEL",
     "SLACK_FAILURE_CHANNEL",
 )
+_Secret = defstruct("_Secret", [(name.lower(), str | None, None) for name in _SETTINGS])
 
 
 def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> Mapping[ChannelKind, SlackTarget]:
@@ -93,8 +95,8 @@ def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) ->
     values = {name: environment.get(name, "").strip() for name in _SETTINGS}
     secret_id = environment.get("SLACK_SECRET_ID", "").strip()
     if secret_id:
-        secret = _secret(secret_id, fetch)
-        values = {name: value or secret.get(name.lower(), "") for name, value in values.items()}
+        secret = asdict(read_secret(secret_id, _Secret, "a JSON object with Slack's settings", fetch))
+        values = {name: value or (secret[name.lower()] or "").strip() for name, value in values.items()}
     base_url = environment.get("SLACK_BASE_URL", "").strip() or None
     targets = {kind: _target(kind.upper(), values, base_url) for kind in KINDS}
     return {kind: target for kind, target in targets.items() if target is not None}
@@ -110,13 +112,6 @@ def _target(kind: str, values: Mapping[str, str], base_url: str | None) -> Slack
     if values[channel]:
         raise SettingsError(f"{channel} is set without SLACK_BOT_TOKEN: set both, or {webhook}.")
     return None
-
-
-def _secret(name: str, fetch: Callable[[str], str]) -> Mapping[str, str]:
-    """Return the values of Slack's settings in the secret. Null counts as unset, and other names are ignored."""
-    values = read_secret(name, dict[str, Any], "a JSON object with Slack's settings", fetch)
-    named = {key: values.get(key) for key in map(str.lower, _SETTINGS)}
-    return {key: str(value).strip() for key, value in named.items() if value is not None}
 
 
 class _Failure(Struct, frozen=True, kw_only=True):
