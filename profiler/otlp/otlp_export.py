@@ -18,7 +18,7 @@ from urllib3.exceptions import HTTPError, InvalidHeader, ReadTimeoutError, SSLEr
 
 from profiler.core.aws_signature import AwsSignature
 from profiler.core.clock import Clock
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import TaskProfilerError
 from profiler.core.text import on_one_line
 from profiler.core.threads import run_with_timeout
 from profiler.core.timestamps import NS_PER_SECOND
@@ -31,7 +31,7 @@ from profiler.otlp.otlp_encoding import (
     read_acknowledgement,
     read_error,
 )
-from profiler.otlp.otlp_settings import Target, Targets
+from profiler.otlp.otlp_settings import AwsService, Target, Targets
 
 MAX_SECONDS = 5.0
 MAX_ANSWER_BYTES = 64 * 1024
@@ -66,8 +66,8 @@ class TransportError(Exception):
 
 # Posts a body: (url, headers, body, timeout in seconds). It follows no redirect. Raises TransportError.
 Transport = Callable[[str, Mapping[str, str], bytes, float], HttpAnswer]
-# Returns the headers of a request with its signature: (target, headers, body).
-Sign = Callable[[Target, Mapping[str, str], bytes], Mapping[str, str]]
+# Returns the headers of a request with its signature: (service, url, headers, body).
+Sign = Callable[[AwsService, str, Mapping[str, str], bytes], Mapping[str, str]]
 
 
 class _Request(Struct, frozen=True):
@@ -189,7 +189,7 @@ class OtlpExporter:
     def _attempt(self, request: _Request, timeout_seconds: float) -> _Refused | None:
         target, headers = request.target, request.headers
         if target.aws is not None and self._sign is not None:
-            headers = self._sign(target, headers, request.body)
+            headers = self._sign(target.aws, target.url, headers, request.body)
         try:
             answer = self._transport(target.url, headers, request.body, timeout_seconds)
         except TransportError as error:
@@ -313,13 +313,10 @@ def aws_signer(find_credentials: Callable[[], Any]) -> Sign:
     """A function that signs requests with SigV4.
 
     Args:
-        find_credentials: Returns botocore's credentials, or None without any.
+        find_credentials: Returns botocore's credentials.
     """
 
-    def sign(target: Target, headers: Mapping[str, str], body: bytes) -> Mapping[str, str]:
-        credentials = find_credentials()
-        if credentials is None or target.aws is None:
-            raise UsageError("OTLP_AWS_AUTH finds no AWS credentials: give the function a role.")
-        return AwsSignature(credentials, target.aws.region, target.aws.name).sign("POST", target.url, body, headers)
+    def sign(service: AwsService, url: str, headers: Mapping[str, str], body: bytes) -> Mapping[str, str]:
+        return AwsSignature(find_credentials(), service.region, service.name).sign("POST", url, body, headers)
 
     return sign

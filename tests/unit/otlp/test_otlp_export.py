@@ -122,7 +122,7 @@ def test_what_a_server_repeats_of_the_address_and_the_signature_is_hidden() -> N
         transport,
         FakeClock(),
         jitter=lambda: 0.0,
-        sign=lambda _target, headers, _body: {**headers, "Authorization": "Signature=abcd", "X": "token"},
+        sign=lambda _service, _url, headers, _body: {**headers, "Authorization": "Signature=abcd", "X": "token"},
     )
     address = {"OTLP_TRACES_ENDPOINT": "https://xray.eu-west-1.amazonaws.com/v1/traces?key=q%2Buery"}
     (reason,) = exporter.export(read_targets(address, signs_for_aws=True), MESSAGES, 5 * NS_PER_SECOND)
@@ -239,7 +239,8 @@ def test_requests_are_signed_for_their_service() -> None:
     targets = read_targets({"OTLP_ENDPOINT": "https://xray.eu-west-1.amazonaws.com"}, signs_for_aws=True)
     sign = aws_signer(lambda: Credentials("AKIA", "secret", "token"))
     for target, service in zip(targets.values(), ("xray", "logs", "monitoring"), strict=True):
-        headers = sign(target, {"content-type": "x", "x-aws-log-group": "/g"}, b"body")
+        assert target.aws is not None
+        headers = sign(target.aws, target.url, {"content-type": "x", "x-aws-log-group": "/g"}, b"body")
         authorization = headers["Authorization"]
         assert authorization.startswith("AWS4-HMAC-SHA256 Credential=AKIA/")
         assert f"/eu-west-1/{service}/aws4_request" in authorization
