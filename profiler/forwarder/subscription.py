@@ -6,10 +6,10 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from profiler.core.ecs_terms import arn_account, task_id
 from profiler.core.timestamps import format_datetime
@@ -45,9 +45,9 @@ _MAX_SHOWN_LENGTH = 100
 class LogEvent(Struct, frozen=True):
     """One line. ``timestamp`` is in milliseconds since 1970; ``id`` is text on AWS and a number on emulators."""
 
-    id: str | int | None = None
-    timestamp: int | None = None
-    message: str | None = None
+    id: Annotated[str, Meta(min_length=1, max_length=MAX_ID_BYTES)] | int
+    timestamp: Annotated[int, Meta(ge=0, le=_MAX_TIMESTAMP_MS)]
+    message: str
 
 
 class Payload(Struct, frozen=True, rename="camel"):
@@ -115,7 +115,7 @@ class LineForwarder(Struct):
         for event in item.lines:
             result = read_event(item, event, self.settings)
             if isinstance(result, Document):
-                self._hold(len(event.message or ""))
+                self._hold(len(event.message))
                 self._documents.append(result)
                 if result.notice is not None and self.notices is not None and not item.is_replay:
                     self.notices.add(result.notice, f"{item.log_group} {item.log_stream}", source)
@@ -181,14 +181,10 @@ def forward(
 def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | Failure | None:
     """Return the document of a report or notice, with ``FORWARD_LOG_LINES`` of any line; None for a skipped line."""
     document = _document(payload, event, settings)
-    if not isinstance(document, InvalidReport):
-        return document
-    return Failure(_as_json(payload, event) if event.message is None else event.message, document.reason)
+    return Failure(event.message, document.reason) if isinstance(document, InvalidReport) else document
 
 
 def _document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | InvalidReport | None:
-    if event.message is None:
-        return InvalidReport("The log event has no message.")
     line = read_line(event.message) or read_notice(event.message)
     if line is None:
         is_indexed = settings.forward_log_lines and not has_stacks(event.message)
@@ -232,20 +228,8 @@ def _foreign_arn(payload: Payload, record: Record) -> InvalidReport | None:
     )
 
 
-def _as_json(payload: Payload, event: LogEvent) -> dict[str, object]:
-    return {"logGroup": payload.log_group, "logStream": payload.log_stream, **msgspec.to_builtins(event)}
-
-
-def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | InvalidReport:
-    """Return the document of one ordinary line, or the reason why there is none.
-
-    The document's id is the id of the log event, so that a repeated delivery writes the same document. A line without a
-    time has no document: a time that the forwarder chose would be wrong, and would change with each delivery.
-    """
-    if event.id in (None, "") or len(str(event.id).encode()) > MAX_ID_BYTES:
-        return InvalidReport(f"The log event has no id, or one of more than {MAX_ID_BYTES} bytes.")
-    if event.timestamp is None or not 0 <= event.timestamp <= _MAX_TIMESTAMP_MS:
-        return InvalidReport("The log event has no timestamp between 1970 and 2200.")
+def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:
+    """Return the document of one ordinary line. Its id is the log event's: a repeated delivery writes it again."""
     seconds, rest_ms = divmod(event.timestamp, _MS_PER_SECOND)
     moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest_ms * _US_PER_MS)
     fields: dict[str, object] = {
