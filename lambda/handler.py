@@ -60,7 +60,6 @@ from profiler.forwarder.search_cluster.document_delivery import (
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.subscription import Counts, decode_event, forward
 from profiler.forwarder.task.find_report import CloudWatchTail, EcsDefinitions, ReportFinder
-from profiler.forwarder.task_lines import InvalidReport
 from profiler.forwarder.task_notices import TaskNotices
 from profiler.forwarder.task_stopped import Index, StartAgain, TaskStoppedHandler, TaskStoppedResult
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
@@ -229,8 +228,6 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
         _print_line(text)
         return
     document = schedule_notice_document(line, text, settings)
-    if isinstance(document, InvalidReport):
-        raise DeliveryError(f"The notice of {line.schedule.name} was not indexed: {document.reason}")
     for rejected in deliver(_cluster(settings), budget, random.random, [document]).rejected:
         raise DeliveryError(f"The cluster refused the notice of {line.schedule.name}: {rejected.reason}")
 

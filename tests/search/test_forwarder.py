@@ -17,7 +17,7 @@ from moto import mock_aws
 
 import handler
 from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
-from profiler.forwarder.documents import Document, schedule_notice_document
+from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation_time import InvocationTime
 from profiler.forwarder.search_cluster.document_delivery import deliver
@@ -340,7 +340,6 @@ def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
     for _ in range(2):
         assert forward(payload, Context()) == {"indexed": 1, "skipped": 0, "failed": 0}
     missed = schedule_notice_document(missed_notice(), encode_notice(missed_notice()).decode(), ForwarderSettings())
-    assert isinstance(missed, Document)
     cluster = handler._cluster(handler._settings())
     assert deliver(cluster, InvocationTime(Context()), lambda: 0.5, [missed]).indexed == 1
     for query, dataset in (

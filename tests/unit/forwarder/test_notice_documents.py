@@ -13,7 +13,7 @@ from profiler.forwarder.run_links import ecs_task, log_stream
 from profiler.forwarder.task_lines import InvalidReport
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine, encode_notice
 from tests.shown_runs import missed_notice, stuck_notice
-from tests.unit.forwarder.notices.test_slack_messages import RUN_NOTICES, SCHEDULE_NOTICES
+from tests.unit.forwarder.notices.test_slack_messages import RUN_NOTICES
 from tests.unit.forwarder.test_documents import leaves, mapped, template
 
 STUCK, MISSED = stuck_notice(), missed_notice()
@@ -74,12 +74,6 @@ def test_the_index_has_all_fields() -> None:
     }
 
 
-def test_the_id_of_a_schedule_is_bounded() -> None:
-    made = document(replace(MISSED, schedule=replace(MISSED.schedule, name="x" * 600)))
-    assert isinstance(made, Document)
-    assert len(made.id) == 64
-
-
 @pytest.mark.parametrize("kind", ["", "x" * 41, "<!channel>"])
 def test_a_kind_that_is_no_word_is_invalid(kind: str) -> None:
     made = document(replace(STUCK, notice=replace(STUCK.notice, kind=kind)))
@@ -88,8 +82,8 @@ def test_a_kind_that_is_no_word_is_invalid(kind: str) -> None:
 
 
 @settings(deadline=None)
-@given(RUN_NOTICES | SCHEDULE_NOTICES)
-def test_any_notice_becomes_a_document_or_has_a_reason(line: NoticeLine | ScheduleNoticeLine) -> None:
+@given(RUN_NOTICES)
+def test_any_notice_becomes_a_document_or_has_a_reason(line: NoticeLine) -> None:
     try:
         made = document(replace(line, time="2026-11-20T03:00:00Z"))
     except UnicodeEncodeError:  # no line can be written with a lone surrogate
