@@ -53,7 +53,6 @@ from profiler.forwarder.search_cluster.document_delivery import (
     Failure,
     KeepFailures,
     deliver,
-    log_failure_count,
     log_failures,
     send_failures,
 )
@@ -479,7 +478,7 @@ def _failure_store(queue_url: str | None) -> KeepFailures:
     sqs = bounded_client("sqs")
 
     def keep(failures: Sequence[Failure]) -> None:
-        log_failure_count(_log, failures)
+        log_failures(_log, failures)
         send_failures(queue_url, sqs, failures)
 
     return keep

@@ -21,7 +21,6 @@ MAX_MESSAGE_BYTES = 256 * 1024
 _MAX_BATCH_MESSAGES, _MAX_BATCH_BYTES = 10, 1024 * 1024
 _MAX_REASON_LENGTH = 1000
 _MAX_LOGGED_REASON_LENGTH = 300
-_MAX_LOGGED_REASONS = 10
 # This also matches in a line that is cut, or is not valid JSON.
 _TASK_ID = re.compile(r'"taskId"\s*:\s*"([^"\\]{1,100})"')
 # A character takes at most twelve bytes in JSON.
@@ -106,13 +105,6 @@ def log_failures(log: Callable[[Mapping[str, object]], None], failures: Sequence
     for failure in failures:
         line = {"level": "error", "event": "A document cannot be indexed.", "task": failure.task_id}
         log({**line, "reason": failure.reason[:_MAX_LOGGED_REASON_LENGTH]})
-
-
-def log_failure_count(log: Callable[[Mapping[str, object]], None], failures: Sequence[Failure]) -> None:
-    """Log the number of failures and their reasons, without the content of the documents."""
-    reasons = sorted({failure.reason[:_MAX_LOGGED_REASON_LENGTH] for failure in failures})
-    line = {"level": "error", "event": "Documents cannot be indexed.", "count": len(failures)}
-    log({**line, "reasons": reasons[:_MAX_LOGGED_REASONS]})
 
 
 def message_body(failure: Failure) -> str:

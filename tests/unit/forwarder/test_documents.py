@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -33,7 +32,6 @@ from profiler.record.record_model import (
 from tests.shown_runs import waiting
 
 TEMPLATES = Path(__file__).parents[3] / "kibana" / "index-templates"
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PERCENT = Distribution(avg=50.0, p50=49.0, p95=90.0, p99=95.0, max=97.0)
 FULL = Record(
     task_id="0123",
