@@ -1,26 +1,57 @@
 """Generate the dashboard files, index templates and ingest pipeline: `python kibana/build.py`, or `make kibana`."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final, get_args
 
 if __package__ in {None, ""}:  # run as a script, which puts only this folder on the path
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kibana.classic_format import build_classic_objects
+from kibana import classic_format, lens_format
+from kibana.dashboard_model import Index, Json
+from kibana.data_views import data_view
 from kibana.index_definitions.index_templates import build_index_templates
 from kibana.index_definitions.ingest_pipeline import build_ingest_pipeline
-from kibana.lens_format import build_lens_objects
-from kibana.saved_objects import to_json
+from kibana.overview_panels import OVERVIEW
+from kibana.right_sizing_panels import RIGHT_SIZING
+from kibana.run_panels import FAILURES, GPU, NEURON, NEWEST_RUNS, RUN
+from kibana.saved_objects import navigation, saved_search, to_json
 
 FOLDER = Path(__file__).parent
+DASHBOARDS: Final = (OVERVIEW, RUN, RIGHT_SIZING, GPU, NEURON)
+PANELS: Final = tuple(panel for dashboard in DASHBOARDS for panel in dashboard.charts)
+SEARCHES: Final = (FAILURES, NEWEST_RUNS)
 
 
 def build_dashboards() -> dict[str, str]:
     """Generate the text of each dashboard file, by file name."""
-    flavours = {"opensearch-dashboards.ndjson": build_classic_objects, "kibana.ndjson": build_lens_objects}
+    flavours = {"opensearch-dashboards.ndjson": False, "kibana.ndjson": True}
     return {
-        name: "".join(f"{to_json(saved_object)}\n" for saved_object in objects()) for name, objects in flavours.items()
+        name: "".join(f"{to_json(one)}\n" for one in _objects(is_lens=is_lens)) for name, is_lens in flavours.items()
     }
+
+
+def _objects(*, is_lens: bool) -> Iterator[Json]:
+    """The lines of a file, each with the versions of its format. An object follows the objects that it refers to."""
+    versions = lens_format.VERSIONS if is_lens else classic_format.VERSIONS
+    core = {"coreMigrationVersion": versions["core"]} if "core" in versions else {}
+    for one in _unversioned_objects(is_lens=is_lens):
+        yield {**one, "migrationVersion": {one["type"]: versions[one["type"]]}, **core}
+
+
+def _unversioned_objects(*, is_lens: bool) -> Iterator[Json]:
+    charts, board = (
+        (lens_format.lens_charts, lens_format.lens_dashboard)
+        if is_lens
+        else (classic_format.classic_charts, classic_format.classic_dashboard)
+    )
+    yield from (data_view(index, is_lens=is_lens) for index in get_args(Index))
+    yield from (saved_search(search, is_lens=is_lens) for search in SEARCHES)
+    yield navigation(DASHBOARDS, SEARCHES)
+    for dashboard in DASHBOARDS:
+        yield from charts(dashboard)
+    yield from map(board, DASHBOARDS)
 
 
 def build_files() -> dict[str, str]:

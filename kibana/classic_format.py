@@ -1,10 +1,9 @@
 """Classic visualizations in the format of 7.10, for OpenSearch Dashboards and for Kibana 7.10 to 8."""
 
 from collections.abc import Iterator
-from typing import Any, Final, get_args
+from typing import Any, Final
 
-from kibana.aggregations import ORDER, cases_id, grouped_metrics, hidden_order, metric_id, terms_id, time_id
-from kibana.all_dashboards import DASHBOARDS, SEARCHES
+from kibana.aggregations import ORDER, cases_id, grouped_metrics, hidden_order, terms_id, time_id
 from kibana.conditions import kuery
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
@@ -15,35 +14,21 @@ from kibana.dashboard_model import (
     SHORTEST_DURATION_MS,
     TIME_FIELD,
     Dashboard,
-    Index,
     Json,
     Metric,
     Panel,
     Terms,
 )
-from kibana.data_views import data_view
 from kibana.saved_objects import (
-    NAVIGATION_HEIGHT,
     SOURCE,
-    GridPosition,
     classic_visualization,
+    controls_panel,
     dashboard_object,
     data_view_reference,
-    navigation,
-    navigation_position,
     object_id,
-    panel_id,
-    place_panels,
-    saved_search,
 )
 
-MIGRATION_VERSIONS: Final = {
-    "index-pattern": "7.6.0",
-    "search": "7.9.3",
-    "visualization": "7.10.0",
-    "dashboard": "7.9.3",
-}
-_PANEL_VERSION = "7.10.0"
+VERSIONS: Final = {"index-pattern": "7.6.0", "search": "7.9.3", "visualization": "7.10.0", "dashboard": "7.9.3"}
 _CONTROLS_HEIGHT, _CONTROLS_IN_A_ROW, _HEIGHT_OF_A_SECOND_ROW = 5, 5, 3
 _TYPES = {
     "number": "metric",
@@ -79,19 +64,17 @@ _FROM_ZERO = {"type": "linear", "mode": "normal"}
 _PERCENTILE_LABEL = "duration"
 
 
-def build_classic_objects() -> Iterator[Json]:
-    """Yield the lines of the file: data views, then visualizations, then dashboards.
+def classic_charts(dashboard: Dashboard) -> Iterator[Json]:
+    """The visualizations of a dashboard."""
+    yield _controls(dashboard)
+    yield from (_visualization(panel) for panel in dashboard.charts)
 
-    An object follows the objects that it refers to.
-    """
-    for index in get_args(Index):
-        yield data_view(index, MIGRATION_VERSIONS, is_lens=False)
-    yield from (saved_search(search, MIGRATION_VERSIONS) for search in SEARCHES)
-    yield navigation(DASHBOARDS, SEARCHES, MIGRATION_VERSIONS)
-    for dashboard in DASHBOARDS:
-        yield _controls(dashboard)
-        yield from (_visualization(panel) for panel in dashboard.charts)
-    yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
+
+def classic_dashboard(dashboard: Dashboard) -> Json:
+    """The saved object of a dashboard. Its dropdown lists are a panel."""
+    height = _CONTROLS_HEIGHT + (_HEIGHT_OF_A_SECOND_ROW if len(dashboard.controls) > _CONTROLS_IN_A_ROW else 0)
+    controls = [controls_panel(dashboard, height)]
+    return dashboard_object(dashboard, "visualization", _settings, is_lens=False, controls=controls)
 
 
 def _controls(dashboard: Dashboard) -> Json:
@@ -115,31 +98,7 @@ def _controls(dashboard: Dashboard) -> Json:
     params = {"controls": controls, "updateFiltersOnChange": True, "useTimeFilter": False, "pinFilters": True}
     state = {"title": title, "type": "input_control_vis", "aggs": [], "params": params}
     identity = object_id("visualization", f"{dashboard.key}-filters")
-    return classic_visualization(identity, state, references, MIGRATION_VERSIONS)
-
-
-def _dashboard(dashboard: Dashboard) -> Json:
-    height = _CONTROLS_HEIGHT + (_HEIGHT_OF_A_SECOND_ROW if len(dashboard.controls) > _CONTROLS_IN_A_ROW else 0)
-    controls = GridPosition(
-        panel_id=panel_id(dashboard, "filters"),
-        type="visualization",
-        id=object_id("visualization", f"{dashboard.key}-filters"),
-        x=0,
-        y=NAVIGATION_HEIGHT,
-        width=48,
-        height=height,
-    )
-    return dashboard_object(
-        dashboard,
-        (
-            navigation_position(dashboard),
-            controls,
-            *place_panels(dashboard, "visualization", top=NAVIGATION_HEIGHT + height, settings=_settings),
-        ),
-        panel_version=_PANEL_VERSION,
-        has_panel_prefix=False,
-        migration_versions=MIGRATION_VERSIONS,
-    )
+    return classic_visualization(identity, state, references)
 
 
 def _settings(panel: Panel) -> Json:
@@ -188,9 +147,7 @@ def _visualization(panel: Panel) -> Json:
         aggregations = list(_aggregations(panel))
         state = {"title": panel.title, "type": _TYPES[panel.kind], "aggs": aggregations, "params": _params(panel)}
     identity = object_id("visualization", panel.key)
-    return classic_visualization(
-        identity, state, references, MIGRATION_VERSIONS, description=panel.description, source=source
-    )
+    return classic_visualization(identity, state, references, description=panel.description, source=source)
 
 
 def _coloured_number(panel: Panel) -> Json:
@@ -301,14 +258,13 @@ def _metric(group: tuple[Metric, ...]) -> tuple[str, Json]:
 
 
 def _terms(terms: Terms) -> Json:
-    by_metric = "_key" if terms.order_by_metric is None else metric_id(terms.order_by_metric)
     order = hidden_order(terms)
     return {
         "field": terms.field,
         "customLabel": terms.label,
-        "orderBy": by_metric if order is None else "custom",
+        "orderBy": "_key" if order is None else "custom",
         **({} if order is None else {"orderAgg": _aggregation(ORDER, "orderAgg", *_metric((order,)))}),
-        "order": "asc" if by_metric == "_key" and order is None else "desc",
+        "order": "asc" if order is None else "desc",
         "size": terms.size,
         "otherBucket": terms.has_other_bucket,
         "otherBucketLabel": "Other",

@@ -94,15 +94,14 @@ class Metric:
 class Terms:
     """A terms aggregation: one bucket for each value of a field.
 
-    Buckets are in order of their key, of their number of documents (``is_by_count``), of the panel's metric number
-    ``order_by_metric``, or of ``order_by``, which the panel does not draw: highest first. All terms of a panel that
-    have an ``order_by`` have the same. ``has_other_bucket`` combines the documents beyond ``size`` in one bucket.
+    Buckets are in order of their key, of their number of documents (``is_by_count``), or of ``order_by``, which the
+    panel does not draw: highest first. All terms of a panel that have an ``order_by`` have the same.
+    ``has_other_bucket`` combines the documents beyond ``size`` in one bucket.
     """
 
     field: str
     label: str
     size: int = 20
-    order_by_metric: int | None = None
     order_by: Metric | None = None
     is_by_count: bool = False
     has_other_bucket: bool = False

@@ -69,7 +69,7 @@ _OUTCOME_FORMATS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
 }
 
 
-def data_view(index: Index, migration_versions: Mapping[str, str], *, is_lens: bool) -> Json:
+def data_view(index: Index, *, is_lens: bool) -> Json:
     """The data view of these documents, with the fields of the index template.
 
     OpenSearch Dashboards takes the fields from here until an index exists. With an empty list, no panel would be drawn
@@ -88,7 +88,7 @@ def data_view(index: Index, migration_versions: Mapping[str, str], *, is_lens: b
         **({"fieldAttrs": to_json(_labels(formats))} if is_lens else {}),
         "fieldFormatMap": to_json({name: shown for name, shown in formats.items() if shown is not None}),
     }
-    return saved_object("index-pattern", object_id("data-view", index), attributes, (), migration_versions)
+    return saved_object("index-pattern", object_id("data-view", index), attributes, ())
 
 
 def _labels(fields: Iterable[str]) -> Json:

@@ -137,12 +137,7 @@ def _ratio(name: str, metric: Metric) -> Iterator[tuple[str, Json]]:
 
 
 def _terms(terms: Terms) -> Json:
-    if hidden_order(terms) is not None:
-        order = {"type": "column", "columnId": ORDER}
-    elif terms.order_by_metric is not None:
-        order = {"type": "column", "columnId": metric_column(terms.order_by_metric)}
-    else:
-        order = {"type": "alphabetical"}
+    is_by_key = hidden_order(terms) is None
     # Lens has terms of numbers, but none of times. An ordinal axis would combine all checkpoints of the same
     # text, such as "1.2 h".
     is_checkpoint = terms.field == TIME_FIELD
@@ -156,8 +151,8 @@ def _terms(terms: Terms) -> Json:
         "scale": "interval" if is_checkpoint else "ordinal",
         "params": {
             "size": terms.size,
-            "orderBy": order,
-            "orderDirection": "asc" if order["type"] == "alphabetical" else "desc",
+            "orderBy": {"type": "alphabetical"} if is_by_key else {"type": "column", "columnId": ORDER},
+            "orderDirection": "asc" if is_by_key else "desc",
             # Lens omits the missing bucket without an "other" bucket, which would be a second run in a chart of one.
             "otherBucket": terms.has_other_bucket or (terms.has_missing_bucket and terms.size > 1),
             "missingBucket": terms.has_missing_bucket,

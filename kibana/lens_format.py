@@ -1,10 +1,9 @@
 """Lens charts in the format of 8.1. Kibana 8.2 and later migrate it."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final, get_args
+from typing import Final
 
 from kibana.aggregations import ORDER
-from kibana.all_dashboards import DASHBOARDS, SEARCHES
 from kibana.conditions import kuery
 from kibana.dashboard_model import (
     COLUMN_WIDTHS,
@@ -12,26 +11,13 @@ from kibana.dashboard_model import (
     SHORTEST_DURATION_MS,
     Control,
     Dashboard,
-    Index,
     Json,
     Panel,
 )
-from kibana.data_views import data_view
 from kibana.lens_columns import TIME_COLUMN, lens_columns, metric_column, terms_column
-from kibana.saved_objects import (
-    NAVIGATION_HEIGHT,
-    dashboard_object,
-    data_view_reference,
-    navigation,
-    navigation_position,
-    object_id,
-    place_panels,
-    saved_object,
-    saved_search,
-    to_json,
-)
+from kibana.saved_objects import dashboard_object, data_view_reference, object_id, saved_object, to_json
 
-MIGRATION_VERSIONS: Final = {
+VERSIONS: Final = {
     "core": "7.16.0",
     "index-pattern": "7.11.0",
     "search": "7.9.3",
@@ -39,7 +25,6 @@ MIGRATION_VERSIONS: Final = {
     "lens": "8.1.0",
     "dashboard": "7.16.0",
 }
-_PANEL_VERSION = "7.16.0"
 _LIMIT_COLUMN = "limit"
 _TYPES = {
     "number": "lnsMetric",
@@ -52,31 +37,19 @@ _TYPES = {
 _SERIES = {"line": "line", "bars": "bar_stacked", "ranking": "bar_horizontal"}
 
 
-def build_lens_objects() -> Iterator[Json]:
-    """Yield the lines of the file: data views, then charts, then dashboards.
-
-    An object follows the objects that it refers to.
-    """
-    for index in get_args(Index):
-        yield data_view(index, MIGRATION_VERSIONS, is_lens=True)
-    yield from (saved_search(search, MIGRATION_VERSIONS) for search in SEARCHES)
-    yield navigation(DASHBOARDS, SEARCHES, MIGRATION_VERSIONS)
-    for dashboard in DASHBOARDS:
-        yield from (_chart(panel) for panel in dashboard.charts)
-    yield from (_dashboard(dashboard) for dashboard in DASHBOARDS)
+def lens_charts(dashboard: Dashboard) -> Iterator[Json]:
+    """The charts of a dashboard."""
+    return map(_chart, dashboard.charts)
 
 
-def _dashboard(dashboard: Dashboard) -> Json:
+def lens_dashboard(dashboard: Dashboard) -> Json:
+    """The saved object of a dashboard, with its dropdown lists."""
     controls = [(object_id("control", f"{dashboard.key}/{control.field}"), control) for control in dashboard.controls]
     return dashboard_object(
         dashboard,
-        (
-            navigation_position(dashboard),
-            *place_panels(dashboard, "lens", top=NAVIGATION_HEIGHT, settings=_axis_settings),
-        ),
-        panel_version=_PANEL_VERSION,
-        has_panel_prefix=True,
-        migration_versions=MIGRATION_VERSIONS,
+        "lens",
+        _axis_settings,
+        is_lens=True,
         more_attributes={"controlGroupInput": _controls(controls)},
         references=[
             data_view_reference(f"controlGroup_{identity}:optionsListDataView", "reports") for identity, _ in controls
@@ -134,7 +107,7 @@ def _chart(panel: Panel) -> Json:
             "filters": [],
         },
     }
-    return saved_object("lens", object_id("lens", panel.key), attributes, references, MIGRATION_VERSIONS)
+    return saved_object("lens", object_id("lens", panel.key), attributes, references)
 
 
 def _visualization(panel: Panel, layer: str) -> Json:

@@ -1,8 +1,7 @@
 """Parts that both flavours share: ids, the envelope of a saved object, references, links, the dashboard grid."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import NAMESPACE_URL, uuid5
 
@@ -10,12 +9,12 @@ from kibana.conditions import kuery
 from kibana.dashboard_model import COLUMN_WIDTHS, TIME_FIELD, Dashboard, Index, Json, Panel, SavedSearch
 
 SOURCE: Final = "kibanaSavedObjectMeta.searchSourceJSON"
-NAVIGATION_HEIGHT: Final = 3
+_NAVIGATION_HEIGHT: Final = 3
 _NAVIGATION = "Task Profiler: links"
 _NO_SEARCH: Json = {"query": {"query": "", "language": "kuery"}, "filter": []}
 _SEARCH_PERIOD = "(time:(from:now-7d,to:now))"
 _GRID_COLUMNS = 48
-_FITTED_ROWS: Final = {"rowHeight": -1}
+_FITTED_ROWS: Final[Json] = {"rowHeight": -1}
 """A row of a list of documents in Kibana 8 is as high as its content, and not three lines. Other versions ignore it."""
 _GRID_WIDTHS: Final[Mapping[str, int]] = {
     TIME_FIELD: 180,
@@ -29,23 +28,6 @@ _GRID_WIDTHS: Final[Mapping[str, int]] = {
     "links.task": 95,
 }
 """The widths of the columns of a list of documents in Kibana. The others, such as the family's, share the rest."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GridPosition:
-    """The position of a panel on its dashboard's grid of 48 columns, and its ``settings`` on that dashboard.
-
-    ``panel_id`` is unique over all dashboards: Kibana keeps a panel with the same id when it opens another dashboard.
-    """
-
-    panel_id: str
-    type: str
-    id: str
-    x: int
-    y: int
-    width: int
-    height: int
-    settings: Json = field(default_factory=dict)
 
 
 def object_id(kind: str, key: str) -> str:
@@ -71,29 +53,13 @@ def data_view_reference(name: str, index: Index) -> Json:
     return reference(name, "index-pattern", object_id("data-view", index))
 
 
-def saved_object(
-    kind: str, identity: str, attributes: Json, references: Sequence[Json], migration_versions: Mapping[str, str]
-) -> Json:
-    """One line of the file. ``migration_versions``: the format versions of this flavour by type, and of ``core``."""
-    core = {"coreMigrationVersion": migration_versions["core"]} if "core" in migration_versions else {}
-    return {
-        "type": kind,
-        "id": identity,
-        "attributes": attributes,
-        "references": list(references),
-        "migrationVersion": {kind: migration_versions[kind]},
-        **core,
-    }
+def saved_object(kind: str, identity: str, attributes: Json, references: Sequence[Json]) -> Json:
+    """One line of the file, still without the version of its format."""
+    return {"type": kind, "id": identity, "attributes": attributes, "references": list(references)}
 
 
 def classic_visualization(
-    identity: str,
-    state: Json,
-    references: Sequence[Json],
-    migration_versions: Mapping[str, str],
-    *,
-    description: str = "",
-    source: Json | None = None,
+    identity: str, state: Json, references: Sequence[Json], *, description: str = "", source: Json | None = None
 ) -> Json:
     """A visualization that is not of Lens. ``source`` is its search; None: it has none of its own."""
     attributes = {
@@ -104,15 +70,10 @@ def classic_visualization(
         "uiStateJSON": "{}",
         "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source or _NO_SEARCH)},
     }
-    return saved_object("visualization", identity, attributes, references, migration_versions)
+    return saved_object("visualization", identity, attributes, references)
 
 
-def panel_id(dashboard: Dashboard, key: str) -> str:
-    """The id of a panel on its dashboard."""
-    return object_id("panel", f"{dashboard.key}/{key}")
-
-
-def saved_search(search: SavedSearch, migration_versions: Mapping[str, str]) -> Json:
+def saved_search(search: SavedSearch, *, is_lens: bool) -> Json:
     """The saved object of a list of documents."""
     source = {
         "query": kuery(search.condition),
@@ -129,16 +90,14 @@ def saved_search(search: SavedSearch, migration_versions: Mapping[str, str]) -> 
         "columns": list(search.columns),
         "sort": [[TIME_FIELD, "desc"]],
         "version": 1,
-        **({"grid": {"columns": widths}} if "lens" in migration_versions else {}),
+        **({"grid": {"columns": widths}} if is_lens else {}),
         "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(source)},
     }
     references = [data_view_reference(f"{SOURCE}.index", search.index)]
-    return saved_object("search", object_id("search", search.key), attributes, references, migration_versions)
+    return saved_object("search", object_id("search", search.key), attributes, references)
 
 
-def navigation(
-    dashboards: Sequence[Dashboard], searches: Sequence[SavedSearch], migration_versions: Mapping[str, str]
-) -> Json:
+def navigation(dashboards: Sequence[Dashboard], searches: Sequence[SavedSearch]) -> Json:
     """A text with links to all dashboards and saved searches, for the top of each dashboard.
 
     The addresses are relative, so that they stay in the same space. The products keep pinned filters between
@@ -149,81 +108,38 @@ def navigation(
     links += [f"[{one.title}](discover#/view/{object_id('search', one.key)}?_g={_SEARCH_PERIOD})" for one in searches]
     params = {"fontSize": 12, "openLinksInNewTab": False, "markdown": " · ".join(links)}
     state = {"title": _NAVIGATION, "type": "markdown", "aggs": [], "params": params}
-    return classic_visualization(_navigation_id(), state, (), migration_versions)
-
-
-def _navigation_id() -> str:
-    return object_id("visualization", "navigation")
-
-
-def navigation_position(dashboard: Dashboard) -> GridPosition:
-    """The links at the top of a dashboard."""
-    return GridPosition(
-        panel_id=panel_id(dashboard, "navigation"),
-        type="visualization",
-        id=_navigation_id(),
-        x=0,
-        y=0,
-        width=_GRID_COLUMNS,
-        height=NAVIGATION_HEIGHT,
-        settings={"hidePanelTitles": True},
-    )
-
-
-def place_panels(
-    dashboard: Dashboard, kind: str, *, top: int, settings: Callable[[Panel], Json] = lambda _: {}
-) -> tuple[GridPosition, ...]:
-    """Place panels from left to right and from top to bottom, in rows of 48 columns."""
-    positions: list[GridPosition] = []
-    x, y, row_height = 0, top, 0
-    for panel in dashboard.panels:
-        if x + panel.width > _GRID_COLUMNS:
-            x, y, row_height = 0, y + row_height, 0
-        target = kind if isinstance(panel, Panel) else "search"
-        position = GridPosition(
-            panel_id=panel_id(dashboard, panel.key),
-            type=target,
-            id=object_id(target, panel.key),
-            x=x,
-            y=y,
-            width=panel.width,
-            height=panel.height,
-            settings=settings(panel) if isinstance(panel, Panel) else dict(_FITTED_ROWS),
-        )
-        positions.append(position)
-        x, row_height = x + panel.width, max(row_height, panel.height)
-    return tuple(positions)
+    return classic_visualization(object_id("visualization", "navigation"), state, ())
 
 
 def dashboard_object(
     dashboard: Dashboard,
-    positions: Sequence[GridPosition],
+    kind: str,
+    settings: Callable[[Panel], Json],
     *,
-    panel_version: str,
-    has_panel_prefix: bool,
-    migration_versions: Mapping[str, str],
+    is_lens: bool,
+    controls: Sequence[Json] = (),
     more_attributes: Mapping[str, Json] | None = None,
     references: Sequence[Json] = (),
 ) -> Json:
-    """The saved object of a dashboard.
+    """The saved object of a dashboard: the links to the others, its controls, and its panels in rows of 48 columns.
 
     Args:
         dashboard: The dashboard.
-        positions: The panels with their positions.
-        panel_version: The format version of each panel.
-        has_panel_prefix: Whether the name of a panel's reference begins with its id, as since 7.11.
-        migration_versions: See `saved_object`.
+        kind: The type of its charts.
+        settings: Returns a chart's settings on the dashboard.
+        is_lens: Whether the name of a panel's reference begins with its id, as since 7.11, and not with its number.
+        controls: The panel of the dropdown lists, where these are one.
         more_attributes: Attributes that only this flavour has.
         references: The references of these attributes.
     """
-    panel_references = [
-        reference(
-            f"{position.panel_id}:panel_{position.panel_id}" if has_panel_prefix else f"panel_{number}",
-            position.type,
-            position.id,
-        )
-        for number, position in enumerate(positions, start=1)
-    ]
+    placed = [_navigation_panel(dashboard), *controls]
+    placed += _placed_panels(dashboard, kind, settings, top=sum(panel["gridData"]["h"] for panel in placed))
+    panels, panel_references = [], []
+    for number, panel in enumerate(placed, start=1):
+        name = f"panel_{panel['panelIndex']}" if is_lens else f"panel_{number}"
+        prefix, target = f"{panel['panelIndex']}:" if is_lens else "", panel.pop("id")
+        panels.append({"version": "7.16.0" if is_lens else "7.10.0", **panel, "panelRefName": name})
+        panel_references.append(reference(f"{prefix}{name}", panel["type"], target))
     attributes = {
         "title": dashboard.title,
         "description": dashboard.description,
@@ -235,30 +151,45 @@ def dashboard_object(
         "refreshInterval": {"pause": True, "value": 0},
         **(more_attributes or {}),
         "optionsJSON": to_json({"useMargins": True, "hidePanelTitles": False}),
-        "panelsJSON": to_json(
-            [
-                _panel(position, panel_version, position.panel_id if has_panel_prefix else str(number))
-                for number, position in enumerate(positions, start=1)
-            ]
-        ),
+        "panelsJSON": to_json(panels),
         "kibanaSavedObjectMeta": {"searchSourceJSON": to_json(_NO_SEARCH)},
     }
     identity = object_id("dashboard", dashboard.key)
-    return saved_object("dashboard", identity, attributes, [*references, *panel_references], migration_versions)
+    return saved_object("dashboard", identity, attributes, [*references, *panel_references])
 
 
-def _panel(position: GridPosition, version: str, name: str) -> Json:
+def controls_panel(dashboard: Dashboard, height: int) -> Json:
+    """The dropdown lists, where these are a visualization: below the links."""
+    target = ("visualization", f"{dashboard.key}-filters")
+    return _panel(dashboard, "filters", target, (0, _NAVIGATION_HEIGHT, _GRID_COLUMNS, height), {})
+
+
+def _navigation_panel(dashboard: Dashboard) -> Json:
+    """The links at the top of a dashboard."""
+    place = (0, 0, _GRID_COLUMNS, _NAVIGATION_HEIGHT)
+    return _panel(dashboard, "navigation", ("visualization", "navigation"), place, {"hidePanelTitles": True})
+
+
+def _placed_panels(dashboard: Dashboard, kind: str, settings: Callable[[Panel], Json], *, top: int) -> Iterator[Json]:
+    """Place panels from left to right and from top to bottom."""
+    x, y, row_height = 0, top, 0
+    for panel in dashboard.panels:
+        if x + panel.width > _GRID_COLUMNS:
+            x, y, row_height = 0, y + row_height, 0
+        target, own = (kind, settings(panel)) if isinstance(panel, Panel) else ("search", _FITTED_ROWS)
+        yield _panel(dashboard, panel.key, (target, panel.key), (x, y, panel.width, panel.height), own)
+        x, row_height = x + panel.width, max(row_height, panel.height)
+
+
+def _panel(
+    dashboard: Dashboard, key: str, target: tuple[str, str], place: tuple[int, int, int, int], settings: Json
+) -> Json:
+    """A panel, with the id of its object. Kibana keeps a panel whose own id is on the next dashboard, too."""
+    own_id = object_id("panel", f"{dashboard.key}/{key}")
     return {
-        "version": version,
-        "type": position.type,
-        "gridData": {
-            "x": position.x,
-            "y": position.y,
-            "w": position.width,
-            "h": position.height,
-            "i": position.panel_id,
-        },
-        "panelIndex": position.panel_id,
-        "embeddableConfig": {**position.settings, "enhancements": {}},
-        "panelRefName": f"panel_{name}",
+        "type": target[0],
+        "id": object_id(*target),
+        "gridData": {**dict(zip("xywh", place, strict=True)), "i": own_id},
+        "panelIndex": own_id,
+        "embeddableConfig": {**settings, "enhancements": {}},
     }

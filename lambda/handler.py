@@ -22,7 +22,6 @@ from profiler.forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
     NoticeSettings,
-    exports_runs,
     fetch_secret,
     read_credentials,
     read_export_targets,
@@ -54,14 +53,12 @@ from profiler.forwarder.search_cluster.document_delivery import (
     Failure,
     KeepFailures,
     deliver,
-    log_failure_count,
     log_failures,
     send_failures,
 )
 from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.subscription import Counts, decode_event, forward
 from profiler.forwarder.task.find_report import CloudWatchTail, EcsDefinitions, ReportFinder
-from profiler.forwarder.task_lines import InvalidReport
 from profiler.forwarder.task_notices import TaskNotices
 from profiler.forwarder.task_stopped import Index, StartAgain, TaskStoppedHandler, TaskStoppedResult
 from profiler.record.notice_model import ScheduleNoticeLine, encode_notice
@@ -230,8 +227,6 @@ def _store_notice(budget: InvocationTime, line: ScheduleNoticeLine) -> None:
         _print_line(text)
         return
     document = schedule_notice_document(line, text, settings)
-    if isinstance(document, InvalidReport):
-        raise DeliveryError(f"The notice of {line.schedule.name} was not indexed: {document.reason}")
     for rejected in deliver(_cluster(settings), budget, random.random, [document]).rejected:
         raise DeliveryError(f"The cluster refused the notice of {line.schedule.name}: {rejected.reason}")
 
@@ -268,7 +263,7 @@ def _task_notices(context: Context) -> TaskNotices:
         return min(_MAX_LAST_SECONDS, whole.remaining_seconds() / 4)
 
     def in_time(once: Idempotently, end_seconds: float) -> Idempotently:
-        def run(key: str, work: Callable[[], bool]) -> bool:
+        def run(key: str, work: Callable[[], object]) -> object:
             if whole.remaining_seconds() < end_seconds:
                 raise DeliveryError(
                     "The invocation ran out of time before all notifications were sent: the next one continues."
@@ -312,13 +307,19 @@ def _index_budget(context: Context) -> InvocationTime:
 
 def _notice_budget(context: Context) -> InvocationTime:
     """Return the time for notices, without the time of the export."""
-    left_seconds = InvocationTime(context).remaining_seconds() if exports_runs(os.environ) else 0
+    left_seconds = InvocationTime(context).remaining_seconds() if _exports_runs() else 0
     return InvocationTime(context, reserved_seconds=min(_EXPORT_SECONDS, left_seconds * _EXPORT_PART))
+
+
+def _exports_runs() -> bool:
+    from profiler.otlp.otlp_settings import is_configured  # only task_stopped exports runs
+
+    return is_configured(os.environ)
 
 
 def _export(ended: EndedTask, context: Context) -> None:
     """Export the run if an address for it is set."""
-    if not exports_runs(os.environ):
+    if not _exports_runs():
         return
     from profiler.core.clock import SystemClock
     from profiler.forwarder.run_export import RunExport  # only for an export
@@ -477,7 +478,7 @@ def _failure_store(queue_url: str | None) -> KeepFailures:
     sqs = bounded_client("sqs")
 
     def keep(failures: Sequence[Failure]) -> None:
-        log_failure_count(_log, failures)
+        log_failures(_log, failures)
         send_failures(queue_url, sqs, failures)
 
     return keep

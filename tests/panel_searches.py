@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
-from kibana.aggregations import ORDER, cases_id, grouped_metrics, metric_id, terms_id, time_id
+from kibana.aggregations import ORDER, cases_id, grouped_metrics, terms_id, time_id
 from kibana.conditions import Above, AllOf, AnyOf, Below, Condition, Exists, Is, Not
 from kibana.dashboard_model import ELAPSED_FIELD, TIME_FIELD, Json, Metric, Panel, Terms
 
@@ -51,9 +51,6 @@ def _aggregations(panel: Panel, interval: str) -> Json:
         histogram = {"field": TIME_FIELD, "fixed_interval": interval, "time_zone": "UTC", "min_doc_count": 1}
         inner = {time_id(panel): {"date_histogram": histogram, "aggs": inner}}
     for number, terms in reversed(tuple(enumerate(panel.terms))):
-        if terms.order_by_metric is not None:  # terms can be ordered only by a metric at the same level
-            ordering = metric_id(terms.order_by_metric)
-            inner = {ordering: metrics[ordering], **inner}
         if terms.order_by is not None:
             inner = {ORDER: _operation((terms.order_by,)), **inner}
         inner = {terms_id(panel, number): {"terms": _terms(terms), "aggs": inner}}
@@ -64,7 +61,7 @@ def _aggregations(panel: Panel, interval: str) -> Json:
 
 
 def _terms(terms: Terms) -> Json:
-    order = {"_key": "asc"} if terms.order_by_metric is None else {metric_id(terms.order_by_metric): "desc"}
+    order = {"_key": "asc"}
     if terms.is_by_count:
         order = {"_count": "desc"}
     elif terms.order_by is not None:

@@ -112,7 +112,9 @@ def report_document(report: Report, text: str, settings: ForwarderSettings) -> D
     document_id = f"{record.task_id}/{record.container.name}" + (f"/{report.time}" if is_checkpoint else "")
     if len(document_id.encode()) > MAX_ID_BYTES:
         return InvalidReport(f"Task id and container name together exceed {MAX_ID_BYTES} bytes.")
-    fields = _fields(report, written, text, is_checkpoint=is_checkpoint)
+    fields = {**run_fields(report, written), "record": replace_lone_surrogates(text)}
+    if not is_checkpoint:
+        fields["task"]["complete"] = True
     if links := drop_empty(links_of_report(report, settings.kibana_url).document_fields()):
         fields["links"] = links
     return Document(
@@ -147,8 +149,9 @@ def cost_fields(document: Document, capacity_provider: object) -> Fields:
     return {"cost": {name: on_spot(usd, document.spot_fraction) for name, usd in cost.items()}}
 
 
-def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool) -> Fields:
-    record = report.record
+def run_fields(report: Report, written: datetime) -> Fields:
+    """The fields of a report or checkpoint, without its line."""
+    record, is_checkpoint = report.record, report.type == _CHECKPOINT
     finished = parse_datetime(record.finished_at)
     duration_ms = record.metrics.duration_ms
     record_fields = _read_fields(_FIELD_TREE, view_of(record))
@@ -159,15 +162,11 @@ def _fields(report: Report, written: datetime, text: str, *, is_checkpoint: bool
         "duration": None if duration_ms is None else round(duration_ms * NS_PER_MS),
         **record_fields.pop("event", {}),
     }
-    fields = {
+    return {
         "@timestamp": format_datetime(written if is_checkpoint or finished is None else finished),
         "event": drop_empty(event),
         **record_fields,
-        "record": replace_lone_surrogates(text),
     }
-    if not is_checkpoint:
-        fields["task"]["complete"] = True
-    return fields
 
 
 def event_outcome(status: str) -> str:
@@ -259,6 +258,13 @@ def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) ->
         return InvalidReport(
             f"Task id, container name and kind of the notification together exceed {MAX_ID_BYTES} bytes."
         )
+    written = parse_datetime(line.time)
+    if written is None:
+        return InvalidReport(
+            f"The notification's time {line.time[:_MAX_SHOWN_LENGTH]!r} is not an RFC 3339 time between 1970 and 2200."
+        )
+    if _KIND.fullmatch(notice.kind) is None:
+        return InvalidReport(f"The notification's kind {notice.kind[:_MAX_SHOWN_LENGTH]!r} is not a word.")
     fields = {
         "notice": {
             "kind": notice.kind,
@@ -278,22 +284,12 @@ def notice_document(line: NoticeLine, text: str, settings: ForwarderSettings) ->
         },
         "links": links_of_notice(line, settings.kibana_url).document_fields(),
     }
-    return _document(line, text, document_id, fields, settings)
+    return _notice_document(line, text, fields, settings, written=written, document_id=document_id)
 
 
-def schedule_notice_document(
-    line: ScheduleNoticeLine, text: str, settings: ForwarderSettings
-) -> Document | InvalidReport:
-    """The document of a notice of a schedule. Its id consists of the schedule, the due time and the kind.
-
-    See ``notice_document``.
-    """
+def schedule_notice_document(line: ScheduleNoticeLine, text: str, settings: ForwarderSettings) -> Document:
+    """The document of a notice of a schedule. Its id consists of the schedule, the due time and the kind."""
     schedule, notice = line.schedule, line.notice
-    document_id = schedule_notice_id(line)
-    if len(document_id.encode()) > MAX_ID_BYTES:
-        from hashlib import sha256  # loads OpenSSL, and is seldom needed
-
-        document_id = sha256(document_id.encode()).hexdigest()
     fields = {
         "notice": {
             "kind": notice.kind,
@@ -314,7 +310,8 @@ def schedule_notice_document(
             "time_zone": schedule.time_zone,
         },
     }
-    return _document(line, text, document_id, fields, settings)
+    written = datetime.fromisoformat(line.time)
+    return _notice_document(line, text, fields, settings, written=written, document_id=schedule_notice_id(line))
 
 
 def schedule_notice_id(line: ScheduleNoticeLine) -> str:
@@ -324,20 +321,15 @@ def schedule_notice_id(line: ScheduleNoticeLine) -> str:
     return "/".join((schedule.kind, schedule.group or "", schedule.name, subject, notice.kind))
 
 
-def _document(
+def _notice_document(
     line: NoticeLine | ScheduleNoticeLine,
     text: str,
-    document_id: str,
     fields: Fields,
     settings: ForwarderSettings,
-) -> Document | InvalidReport:
-    written = parse_datetime(line.time)
-    if written is None:
-        return InvalidReport(
-            f"The notification's time {line.time[:_MAX_SHOWN_LENGTH]!r} is not an RFC 3339 time between 1970 and 2200."
-        )
-    if _KIND.fullmatch(line.notice.kind) is None:
-        return InvalidReport(f"The notification's kind {line.notice.kind[:_MAX_SHOWN_LENGTH]!r} is not a word.")
+    *,
+    written: datetime,
+    document_id: str,
+) -> Document:
     notice = line if isinstance(line, NoticeLine) else None
     event = {"kind": "alert", "dataset": "schedule.notice" if notice is None else "task.notice"}
     return Document(

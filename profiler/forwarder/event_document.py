@@ -3,13 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
-
-from profiler.core.timestamps import NS_PER_MS
 from profiler.forwarder.documents import (
-    END_FIELDS,
     KNOWN_END_STATUSES,
-    UNKNOWN,
     Document,
     Fields,
     cost_fields,
@@ -18,6 +13,7 @@ from profiler.forwarder.documents import (
     format_known_moment,
     merge_fields,
     report_document,
+    run_fields,
 )
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation_time import TimeBudget
@@ -27,19 +23,12 @@ from profiler.forwarder.search_cluster.interface import SearchCluster
 from profiler.forwarder.task.find_report import WAIT_RESERVED_SECONDS, ReportLine
 from profiler.forwarder.task.task_containers import LogStream
 from profiler.forwarder.task_lines import InvalidReport, read_line
-from profiler.record.record_model import Report
+from profiler.record.record_model import Container, Metrics, Record, Report
 from profiler.record.task_end import Outcome
 from profiler.record.task_event import EventContainer, StoppedTask
 
 _MAX_REQUEST_SECONDS = 5.0
 _MIN_REQUEST_SECONDS = 1.0
-
-
-class RunPlace(Struct, frozen=True, kw_only=True):
-    """The index and the id of a run's document."""
-
-    index: str
-    id: str
 
 
 def event_documents(
@@ -76,38 +65,33 @@ def event_documents(
     cost = {} if numbers is None else cost_fields(numbers, task.capacity_provider)
     related = {} if retry is None else {"task": {"retry_of": retry.retry_of, "retried_as": retry.retried_as}}
     event_fields = merge_fields(_event_fields(task, outcome), cost, drop_empty(related))
-    place = (
-        RunPlace(index=numbers.index, id=numbers.id)
-        if numbers is not None and is_final
-        else run_place(task, batch, settings)
-    )
+    place = (numbers.index, numbers.id) if numbers is not None and is_final else _run_place(task, batch, settings)
     if place is None:
         return ()
     measured = {} if numbers is None or is_final else _without_end(numbers.fields)
-    unknown_end = {"task": {"status": UNKNOWN}, "event": {"outcome": UNKNOWN}}
+    ended = task.execution_stopped_at or task.stopped_at or task.created_at or task.started_at or task.pull_started_at
+    report = Report(time="", type="task.report", record=event_record(task, batch, log))
+    of_event = {} if ended is None else run_fields(report, ended)
     links = {"links": drop_empty(links_of_stopped_task(task, log, settings.kibana_url).document_fields())}
-    everything = merge_fields(
-        _identity_fields(task, batch), unknown_end, measured, links, _final_fields(task), event_fields
-    )
-    document = Document(index=place.index, id=place.id, fields=event_fields, upsert=everything)
+    everything = merge_fields(measured, of_event, {"task": {"complete": False}}, links, event_fields)
+    document = Document(index=place[0], id=place[1], fields=event_fields, upsert=everything)
     if numbers is None or not is_final or (report_line is not None and report_line.is_indexed):
         return (document,)
     return numbers, document
 
 
 def _without_end(fields: Mapping[str, Any]) -> Fields:
-    """A checkpoint's fields that are fields of a run: without its own status and its interval."""
-    task = {name: value for name, value in fields["task"].items() if name not in END_FIELDS}
-    event = {name: value for name, value in fields["event"].items() if name != "outcome"}
-    return {**{name: value for name, value in fields.items() if name != "interval"}, "task": task, "event": event}
+    """A checkpoint's fields that are fields of a run: without its exit code and its interval."""
+    task = {name: value for name, value in fields["task"].items() if name != "exit_code"}
+    return {**{name: value for name, value in fields.items() if name != "interval"}, "task": task}
 
 
-def run_place(task: StoppedTask, batch: EventContainer, settings: ForwarderSettings) -> RunPlace | None:
-    """Where the document of a run is: in the index of the start of the image pull. None without any time."""
+def _run_place(task: StoppedTask, batch: EventContainer, settings: ForwarderSettings) -> tuple[str, str] | None:
+    """The index of a run's document, by the start of the image pull, and its id. None without any time."""
     began = task.pull_started_at or task.created_at or task.started_at or task.stopped_at
     if began is None:
         return None
-    return RunPlace(index=settings.index("reports", began), id=f"{task.id}/{batch.name}")
+    return settings.index("reports", began), f"{task.id}/{batch.name}"
 
 
 def _reported_document(report_line: ReportLine | None, settings: ForwarderSettings) -> Document | None:
@@ -137,50 +121,33 @@ def _event_fields(task: StoppedTask, outcome: Outcome) -> Fields:
     )
 
 
-def _identity_fields(task: StoppedTask, batch: EventContainer) -> Fields:
-    """The identity of the run."""
-    return drop_empty(
-        {
-            "cloud": {
-                "provider": "aws",
-                "region": task.region,
-                "availability_zone": task.availability_zone,
-                "account": {"id": task.account_id},
-            },
-            "orchestrator": {"type": "ecs", "cluster": {"name": task.cluster}},
-            "service": {"name": task.family},
-            "container": {
-                "id": batch.runtime_id,
-                "name": batch.name,
-                "image": {"name": batch.image, "hash": {"all": [batch.image_digest] if batch.image_digest else None}},
-            },
-            "task": {
-                "id": task.id,
-                "arn": task.arn,
-                "family": task.family,
-                "revision": task.revision,
-                "launch_type": task.launch_type,
-            },
-        }
-    )
-
-
-def _final_fields(task: StoppedTask) -> Fields:
-    """The fields that turn a checkpoint's fields into a final document."""
-    ended = task.execution_stopped_at or task.stopped_at
-    return drop_empty(
-        {
-            "@timestamp": format_known_moment(ended or task.created_at),
-            "event": {
-                "kind": "metric",
-                "dataset": "task.report",
-                "start": format_known_moment(task.started_at),
-                "end": format_known_moment(ended),
-                "duration": None if task.duration_ms is None else round(task.duration_ms * NS_PER_MS),
-            },
-            "task": {"complete": False},
-            "usage": {"duration_ms": task.duration_ms},
-        }
+def event_record(task: StoppedTask, batch: EventContainer | None, log: LogStream | None) -> Record:
+    """The event's data as a record, without the end that it tells."""
+    container = Container(name="")
+    if batch is not None:
+        container = Container(
+            name=batch.name,
+            id=batch.runtime_id,
+            arn=batch.arn,
+            image=batch.image,
+            image_digest=batch.image_digest,
+        )
+    return Record(
+        task_id=task.id,
+        task_arn=task.arn,
+        cluster=task.cluster,
+        family=task.family,
+        revision=task.revision,
+        region=task.region,
+        account_id=task.account_id,
+        availability_zone=task.availability_zone,
+        launch_type=task.launch_type,
+        container=container,
+        log_group=None if log is None else log.group,
+        log_stream=None if log is None else log.stream,
+        started_at=format_known_moment(task.started_at),
+        finished_at=format_known_moment(task.execution_stopped_at or task.stopped_at),
+        metrics=Metrics(duration_ms=task.duration_ms),
     )
 
 
@@ -199,12 +166,12 @@ def find_indexed_report(
     Raises:
         SearchClusterError: the request failed.
     """
-    place = run_place(task, batch, settings)
+    place = _run_place(task, batch, settings)
     if place is None:
         return None
     left_seconds = budget.remaining_seconds() - WAIT_RESERVED_SECONDS
     timeout_seconds = max(_MIN_REQUEST_SECONDS, min(left_seconds, _MAX_REQUEST_SECONDS))
-    source = cluster.get(place.index, place.id, timeout_seconds) or {}
+    source = cluster.get(*place, timeout_seconds) or {}
     text = source.get("record")
     report = read_line(text) if isinstance(text, str) else None
     if not isinstance(report, Report) or not isinstance(text, str):

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -21,9 +21,7 @@ Engine = Literal["elasticsearch", "opensearch"]
 # The subjects that NOTIFY selects: ended tasks by their outcome, and notices of tasks that run.
 Subject = Literal["success", "failure", "running"]
 
-_ENGINES: dict[str, Engine] = {"elasticsearch": "elasticsearch", "opensearch": "opensearch"}
-_PERIODS: dict[str, IndexPeriod] = {"month": "month", "day": "day"}
-_SUBJECTS: dict[str, Subject] = {"success": "success", "failure": "failure", "running": "running"}
+_SUBJECTS: Mapping[str, Subject] = {"success": "success", "failure": "failure", "running": "running"}
 ALL_SUBJECTS = frozenset(_SUBJECTS.values())
 _DEFAULT_WAIT_SECONDS = 20.0
 _MAX_WAIT_SECONDS = 600.0
@@ -32,22 +30,20 @@ DEFAULT_GRACE_MINUTES = 15
 _MAX_GRACE_MINUTES = 45
 _DEFAULT_RETRY_MEMORY_MB = 61_440
 _MAX_RETRY_MEMORY_MB = 1_048_576
-_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+_TRUE, _FALSE = ("true", "1", "yes"), ("", "false", "0", "no")
 # Valid on both engines at the start of an index name.
 _PREFIX = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}", re.ASCII)
 _SECRET_CACHE_SECONDS = 300
 _PARAMETER_PREFIX = "ssm:"
-_EXPORT_ADDRESSES = (
+_EXPORT_SETTINGS = (
     "OTLP_ENDPOINT",
     "OTLP_TRACES_ENDPOINT",
     "OTLP_LOGS_ENDPOINT",
     "OTLP_METRICS_ENDPOINT",
-)
-_EXPORT_SETTINGS = (
-    *_EXPORT_ADDRESSES,
     "OTLP_HEADERS",
     "OTLP_PROTOCOL",
 )
+_Secret = TypeVar("_Secret")
 
 
 class Credentials(Struct, frozen=True, kw_only=True):
@@ -132,7 +128,7 @@ def read_notice_settings(environment: Mapping[str, str]) -> NoticeSettings:
         kibana_url=_kibana_url(environment),
         idempotency_table=environment.get("IDEMPOTENCY_TABLE", "").strip() or None,
         event_bus_name=environment.get("EVENT_BUS_NAME", "").strip() or None,
-        log_lines=_log_lines(environment.get("NOTIFY_LOG_LINES", "").strip()),
+        log_lines=int(_number(environment, "NOTIFY_LOG_LINES", 0, (0, _MAX_LOG_LINES), "lines")),
     )
 
 
@@ -179,18 +175,11 @@ def _subjects(words: Sequence[str]) -> frozenset[Subject]:
     return ALL_SUBJECTS if "all" in named or not named else frozenset(_SUBJECTS[word] for word in named)
 
 
-def _log_lines(text: str) -> int:
-    count = int(text or "0") if re.fullmatch(r"\d{0,3}", text, re.ASCII) else -1
-    if not 0 <= count <= _MAX_LOG_LINES:
-        raise SettingsError(f"NOTIFY_LOG_LINES must be a number from 0 to {_MAX_LOG_LINES}.")
-    return count
-
-
 def _boolean(environment: Mapping[str, str], name: str) -> bool:
-    value = environment.get(name, "").strip().lower() or "false"
-    if value not in _BOOLEANS:
+    value = environment.get(name, "").strip().lower()
+    if value not in (*_TRUE, *_FALSE):
         raise SettingsError(f"{name} must be true or false.")
-    return _BOOLEANS[value]
+    return value in _TRUE
 
 
 def _number(environment: Mapping[str, str], name: str, default: float, limits: tuple[float, float], unit: str) -> float:
@@ -217,8 +206,8 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
     def text(name: str) -> str | None:
         return environment.get(name, "").strip() or None
 
-    engine = text("SEARCH_ENGINE") or "elasticsearch"
-    if engine not in _ENGINES:
+    engine = (text("SEARCH_ENGINE") or "elasticsearch").lower()
+    if engine not in ("elasticsearch", "opensearch"):
         raise SettingsError("SEARCH_ENGINE must be elasticsearch or opensearch.")
     prefix = text("INDEX_PREFIX") or "task"
     if not _PREFIX.fullmatch(prefix):
@@ -226,7 +215,7 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
             "INDEX_PREFIX cannot be the start of an index name: use lower-case letters, digits, '_', '-' and '.'."
         )
     period = (text("INDEX_PERIOD") or "month").lower()
-    if period not in _PERIODS:
+    if period not in ("month", "day"):
         raise SettingsError("INDEX_PERIOD must be month or day.")
     credentials = Credentials(
         api_key=text("ELASTICSEARCH_API_KEY"),
@@ -242,31 +231,20 @@ def read_settings(environment: Mapping[str, str]) -> ForwarderSettings:
         raise SettingsError("OPENSEARCH_AWS_AUTH works with OpenSearch only: set SEARCH_ENGINE=opensearch.")
     return ForwarderSettings(
         url=text("ELASTICSEARCH_URL"),
-        engine=_ENGINES[engine],
+        engine="opensearch" if engine == "opensearch" else "elasticsearch",
         credentials=credentials,
         secret_id=text("ELASTICSEARCH_SECRET_ID"),
         region=text("AWS_REGION") or text("AWS_DEFAULT_REGION"),
         index_prefix=prefix,
-        index_period=_PERIODS[period],
+        index_period="day" if period == "day" else "month",
         forward_log_lines=_boolean(environment, "FORWARD_LOG_LINES"),
         failed_items_queue_url=text("FAILED_ITEMS_QUEUE_URL"),
         kibana_url=_kibana_url(environment),
     )
 
 
-class _Secret(Struct):
-    api_key: str | None = None
-    username: str | None = None
-    password: str | None = None
-
-
 class _ExportSecret(Struct):
-    otlp_headers: str | None = None
-
-
-def exports_runs(environment: Mapping[str, str]) -> bool:
-    """Whether ended runs are exported: an address is set."""
-    return any(environment.get(name, "").strip() for name in _EXPORT_ADDRESSES)
+    otlp_headers: str
 
 
 def read_export_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> "Targets":
@@ -276,15 +254,14 @@ def read_export_targets(environment: Mapping[str, str], fetch: Callable[[str], s
         SettingsError: the message has the variable or the secret, never a value.
     """
     from profiler.core.errors import UsageError
-    from profiler.otlp.otlp_settings import parse_headers, read_targets
+    from profiler.otlp.otlp_settings import read_targets
 
-    values = {name: environment.get(name, "").strip() for name in _EXPORT_SETTINGS}
     secret_id = environment.get("OTLP_SECRET_ID", "").strip()
     signs_for_aws = _boolean(environment, "OTLP_AWS_AUTH")
+    values = {name: environment.get(name, "") for name in _EXPORT_SETTINGS}
+    if secret_id and not values["OTLP_HEADERS"].strip():
+        values["OTLP_HEADERS"] = read_secret(secret_id, _ExportSecret, "JSON with otlp_headers", fetch).otlp_headers
     try:
-        if secret_id and not values["OTLP_HEADERS"]:
-            values["OTLP_HEADERS"] = _export_headers(secret_id, fetch)
-            parse_headers(values["OTLP_HEADERS"], f"otlp_headers of the secret {secret_id}")
         targets = read_targets(values, signs_for_aws=signs_for_aws)
     except UsageError as error:
         raise SettingsError(str(error)) from None
@@ -299,15 +276,13 @@ def read_export_targets(environment: Mapping[str, str], fetch: Callable[[str], s
     return {**targets, "logs": replace(logs, headers=(*logs.headers, *own))}
 
 
-def _export_headers(secret_id: str, fetch: Callable[[str], str]) -> str:
+def read_secret(name: str, kind: type[_Secret], what: str, fetch: Callable[[str], str]) -> _Secret:
+    """Read a secret of this type. Raises SettingsError: the message has the secret's name, never its content."""
     try:
-        headers = msgspec.json.decode(fetch(secret_id), type=_ExportSecret).otlp_headers
+        return msgspec.json.decode(fetch(name), type=kind)
     except (msgspec.DecodeError, UnicodeError):
-        headers = None
-    if not headers:
         # Not "from": the decoder's message may quote the secret.
-        raise SettingsError(f"The secret {secret_id} is not JSON with otlp_headers.") from None
-    return headers
+        raise SettingsError(f"The secret {name} is not {what}.") from None
 
 
 def fetch_secret(name: str) -> str:
@@ -344,11 +319,7 @@ def read_credentials(name: str, fetch: Callable[[str], str]) -> Credentials:
     Raises:
         SettingsError: the message has the secret, never its content.
     """
-    try:
-        secret = msgspec.json.decode(fetch(name), type=_Secret)
-    except (msgspec.DecodeError, UnicodeError):
-        # Not "from": the decoder's message may quote the secret.
-        raise SettingsError(f"The secret {name} is not JSON with api_key, or username and password.") from None
+    secret = read_secret(name, Credentials, "JSON with api_key, or username and password", fetch)
     credentials = Credentials(
         api_key=secret.api_key or None, username=secret.username or None, password=secret.password or None
     )

@@ -10,7 +10,6 @@ from msgspec import Struct
 # Reserved at the end of an invocation for the failure store and the response.
 RESERVED_SECONDS = 3.0
 _MIN_REQUEST_SECONDS = 1.0
-_MAX_DOUBLINGS = 10
 _MS_PER_SECOND = 1000
 _LIBRARY_LEVELS = {
     "boto3": logging.INFO,
@@ -109,7 +108,7 @@ class RetryBackoff(Struct):
             False, without waiting, if there is not enough time for another request.
         """
         self._failures += 1
-        longest_seconds = min(self.initial_seconds * 2.0 ** min(self._failures, _MAX_DOUBLINGS), self.max_seconds)
+        longest_seconds = min(self.initial_seconds * 2.0**self._failures, self.max_seconds)
         pause_seconds = max(longest_seconds * (0.5 + self.jitter() / 2), min_seconds)
         return sleep_before_deadline(
             self.budget, pause_seconds, reserved_seconds=RESERVED_SECONDS + _MIN_REQUEST_SECONDS

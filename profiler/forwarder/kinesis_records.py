@@ -96,17 +96,12 @@ def _index(
 
 
 def _records(event: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    records = event[_RECORDS]
-    if not isinstance(records, list) or not all(_is_kinesis(record) for record in records):
+    records: Sequence[Mapping[str, Any]] = event[_RECORDS]
+    if not all("kinesis" in record for record in records):
         raise PayloadError(
             "The event's records do not come from a Kinesis data stream: correct the function's trigger."
         )
     return records
-
-
-def _is_kinesis(record: object) -> bool:
-    kinesis = record.get("kinesis") if isinstance(record, Mapping) else None
-    return isinstance(kinesis, Mapping) and isinstance(kinesis.get("sequenceNumber"), str)
 
 
 def _as_json(record: Mapping[str, Any]) -> dict[str, object]:

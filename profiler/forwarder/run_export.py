@@ -10,13 +10,14 @@ from msgspec.structs import replace
 from profiler.core.errors import UsageError
 from profiler.core.timestamps import format_datetime, parse_ns
 from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, InProgressError
+from profiler.forwarder.event_document import event_record
 from profiler.forwarder.notices.announcements import EndedTask, Idempotently, completed
 from profiler.forwarder.search_cluster.document_delivery import Failure, KeepFailures
 from profiler.forwarder.task.task_containers import batch_container
 from profiler.otlp.otlp_export import OtlpExporter, export_in_time
 from profiler.otlp.otlp_settings import Targets
 from profiler.otlp.run_signals import ExportedRun, signals_of
-from profiler.record.record_model import Container, Record
+from profiler.record.record_model import Record
 
 # A part of the idempotency key: never change it.
 _NAME = "otlp"
@@ -56,7 +57,7 @@ class RunExport(Struct, frozen=True):
         run = exported_run(ended, self.now_ns())
         is_begun = False
 
-        def work() -> bool:
+        def work() -> None:
             nonlocal is_begun
             is_begun = True
             reason = self._export(run, left_seconds())
@@ -64,7 +65,6 @@ class RunExport(Struct, frozen=True):
                 self._warn_once(f"All runs are exported without a part. {reason}")
             elif reason is not None:
                 self._store(run, reason)
-            return True
 
         try:
             once(f"{ended.task.arn}#{_NAME}", work)
@@ -125,7 +125,8 @@ def exported_run(ended: EndedTask, now_ns: int) -> ExportedRun:
 
 def _record(ended: EndedTask) -> Record:
     """The record to export. The event's verdict takes precedence, and a checkpoint has no cost, as in a run's event."""
-    described, outcome = _event_record(ended), ended.outcome
+    outcome, batch = ended.outcome, batch_container(ended.task, ended.container)
+    described = event_record(ended.task, batch, ended.log)
     record = described
     if ended.record is not None:
         container = completed(ended.record.container, described.container)
@@ -139,36 +140,6 @@ def _record(ended: EndedTask) -> Record:
         finished_at=ended.finished_at,
         cost=ended.cost,
         metrics=ended.metrics,
-    )
-
-
-def _event_record(ended: EndedTask) -> Record:
-    """Return the event's data as a record."""
-    task, log = ended.task, ended.log
-    batch = batch_container(task, ended.container)
-    container = Container(name="")
-    if batch is not None:
-        container = Container(
-            name=batch.name,
-            id=batch.runtime_id,
-            arn=batch.arn,
-            image=batch.image,
-            image_digest=batch.image_digest,
-        )
-    return Record(
-        task_id=task.id,
-        task_arn=task.arn,
-        cluster=task.cluster,
-        family=task.family,
-        revision=task.revision,
-        region=task.region,
-        account_id=task.account_id,
-        availability_zone=task.availability_zone,
-        launch_type=task.launch_type,
-        container=container,
-        log_group=None if log is None else log.group,
-        log_stream=None if log is None else log.stream,
-        started_at=None if task.started_at is None else format_datetime(task.started_at),
     )
 
 

@@ -5,7 +5,7 @@ same time range.
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from urllib.parse import quote, urlsplit
 from uuid import NAMESPACE_URL, uuid5
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from profiler.core.ecs_terms import cluster_name
 from profiler.core.text import on_one_line
-from profiler.core.timestamps import parse_datetime
+from profiler.core.timestamps import format_datetime, parse_datetime
 from profiler.forwarder.task.task_containers import LogStream
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Record, Report
@@ -24,13 +24,12 @@ TASK_RUN_DASHBOARD_ID = uuid5(NAMESPACE_URL, "task-profiler/dashboard/task-run")
 """The id of the dashboard "Task run" in Kibana."""
 
 _REGION = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d{1,2}", re.ASCII)
-# The AWS partitions with a console on the public internet. Isolated partitions (iso) do not have one.
+# The other partitions than AWS's first one, by the beginning of their Regions.
 _CONSOLE_DOMAINS = {
     "cn-": "console.amazonaws.cn",
     "us-gov-": "console.amazonaws-us-gov.com",
     "eusc-": "console.amazonaws-eusc.eu",
 }
-_ISOLATED = re.compile(r"-iso[a-z]?-", re.ASCII)
 _URL_SAFE_CHARACTERS = ":/?#[]@!$&'()*+,;=%~"
 _MARGIN = timedelta(minutes=5)
 _CHECKPOINT = "task.checkpoint"
@@ -127,18 +126,12 @@ def kibana_task(
 
 
 def _moment(moment: datetime | None, margin: timedelta) -> str | None:
-    """Return the moment with its margin; None if it is unknown or outside the calendar."""
-    if moment is None:
-        return None
-    try:
-        return f"'{(moment.astimezone(UTC) + margin).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z'"
-    except OverflowError:
-        return None
+    return None if moment is None else f"'{format_datetime(moment + margin)}'"
 
 
 @lru_cache
 def _console_url(region: str | None) -> str | None:
-    if region is None or not _REGION.fullmatch(region) or _ISOLATED.search(region):
+    if region is None or not _REGION.fullmatch(region):
         return None
     domains = (domain for prefix, domain in _CONSOLE_DOMAINS.items() if region.startswith(prefix))
     return f"https://{region}.{next(domains, 'console.aws.amazon.com')}"

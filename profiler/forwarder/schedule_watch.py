@@ -15,7 +15,7 @@ from profiler.aws_account.missed_reasons import MissedReasons
 from profiler.aws_account.scheduled_targets import FoundSchedules
 from profiler.core.ecs_terms import arn_account, arn_region, cluster_name, task_id
 from profiler.core.timestamps import NS_PER_MS, NS_PER_SECOND, format_ms
-from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, ReadError
+from profiler.forwarder.delivery_errors import DeliveryError, ForwarderError, ReadError, raise_errors
 from profiler.forwarder.function_settings import NoticeSettings, Subject
 from profiler.forwarder.notices.announcements import Idempotently, NoticeChannel, announce, announcement_key
 from profiler.forwarder.search_cluster.family_runs import FamilyDurations
@@ -35,7 +35,6 @@ _KINDS: Mapping[str, ScheduleNoticeKind] = {"missed": "missed", "late": "late", 
 # EventBridge retries for a day at most, so a task can be so late.
 _JUDGED_NS = 25 * 60 * _NS_PER_MINUTE
 _SLOW_RATIO = 1.5
-_MAX_ERRORS = 5
 
 # Adds the reason, if AWS returns one; None: no notification is needed.
 Complete = Callable[[ScheduleNoticeLine], ScheduleNoticeLine | None]
@@ -69,12 +68,11 @@ class ScheduleAnnouncer(Struct, frozen=True):
             return False
         announced: list[ScheduleNoticeLine] = []
 
-        def work() -> bool:
+        def work() -> None:
             whole = complete(line)
             if whole is not None:
                 self._announce(whole)
                 announced.append(whole)
-            return whole is not None
 
         self.once(key, work)
         self.finished.add(key)
@@ -87,15 +85,10 @@ class ScheduleAnnouncer(Struct, frozen=True):
         channels = [channel for channel in self.channels if is_selected or not channel.is_selective]
         announce(channels, line, "failure", self.once, errors)
         try:
-            self.once(f"{announcement_key(line)}#stored", lambda: self._stored(line))
+            self.once(f"{announcement_key(line)}#stored", partial(self.store, line))
         except ForwarderError as error:
             errors.append(error)
-        if errors:
-            raise DeliveryError(" ".join(str(error) for error in errors)) from errors[0]
-
-    def _stored(self, line: ScheduleNoticeLine) -> bool:
-        self.store(line)
-        return True
+        raise_errors(errors)
 
 
 def _due_line(
@@ -222,11 +215,10 @@ class ScheduleWatch(Struct, frozen=True):
         now_ns = self.now_ns()
         found = self.account.schedules()
         self.account.rules.add(found.schedules, now_ns)
-        errors: list[Exception] = [ReadError(problem) for problem in found.problems]
+        errors: list[ForwarderError] = [ReadError(problem) for problem in found.problems]
         if found.unread:
             # Tasks are matched with all schedules. The next invocation continues, and looks at the same day.
-            if errors:
-                raise _joined(errors) from errors[0]
+            raise_errors(errors)
             return WatchCounts(schedules=len(found.schedules) + found.unread, unknown=found.unread)
         clusters = self._clusters(found.schedules, now_ns, errors)
         longest_ns = max((schedule.window_minutes for schedule in found.schedules), default=0) * _NS_PER_MINUTE
@@ -245,13 +237,12 @@ class ScheduleWatch(Struct, frozen=True):
                 counts[line.notice.kind] += self.announcer.announce(line, complete)
             except ForwarderError as error:
                 errors.append(error)
-        if errors:
-            raise _joined(errors) from errors[0]
+        raise_errors(errors)
         unknown = sum(one.problem is not None for one in judged)
         return WatchCounts(schedules=len(found.schedules), unknown=unknown, **counts)
 
     def _clusters(
-        self, schedules: Iterable[Schedule], now_ns: int, errors: list[Exception]
+        self, schedules: Iterable[Schedule], now_ns: int, errors: list[ForwarderError]
     ) -> Mapping[str, ClusterTasks]:
         clusters: dict[str, ClusterTasks] = {}
         for arn in sorted({schedule.cluster_arn for schedule in schedules if schedule.is_enabled}):
@@ -273,7 +264,7 @@ class ScheduleWatch(Struct, frozen=True):
         judged: Sequence[JudgedSchedule],
         clusters: Mapping[str, ClusterTasks],
         now_ns: int,
-        errors: list[Exception],
+        errors: list[ForwarderError],
     ) -> Iterator[tuple[ScheduleNoticeLine, Complete]]:
         """All notices, also those sent before. The notices of slow tasks need a search, and come last."""
         for one in judged:
@@ -285,7 +276,7 @@ class ScheduleWatch(Struct, frozen=True):
                     yield _due_line(schedule, due, kind, now_ns=now_ns, grace_ns=self._grace_ns), complete
         try:
             for line in self._slow([one.schedule for one in judged], clusters, now_ns):
-                yield line, _unchanged
+                yield line, lambda line: line
         except ForwarderError as error:
             errors.append(error)
 
@@ -346,14 +337,3 @@ def _due_of(schedule: Schedule, task: StartedTask) -> int | None:
         return last_due(schedule, task.created_ns + SKEW_NS)
     except ScheduleExpressionError:
         return None
-
-
-def _unchanged(line: ScheduleNoticeLine) -> ScheduleNoticeLine:
-    return line
-
-
-def _joined(errors: Sequence[Exception]) -> ForwarderError:
-    """One error of the kind of the first one, with the sentences of the first ones."""
-    kind = ReadError if isinstance(errors[0], ReadError) else DeliveryError
-    more = f" There are {len(errors) - _MAX_ERRORS} more errors." if len(errors) > _MAX_ERRORS else ""
-    return kind(" ".join(str(error) for error in errors[:_MAX_ERRORS]) + more)

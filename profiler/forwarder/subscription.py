@@ -2,20 +2,16 @@
 
 import base64
 import binascii
-import gzip
-import io
-import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct, structs
 
 from profiler.core.ecs_terms import arn_account, task_id
-from profiler.core.json_fields import Json, text
 from profiler.core.timestamps import format_datetime
 from profiler.forwarder.delivery_errors import ForwarderError, PayloadError, attempt, raise_errors
 from profiler.forwarder.documents import MAX_ID_BYTES, Document, notice_document, report_document
@@ -49,9 +45,9 @@ _MAX_SHOWN_LENGTH = 100
 class LogEvent(Struct, frozen=True):
     """One line. ``timestamp`` is in milliseconds since 1970; ``id`` is text on AWS and a number on emulators."""
 
-    id: str | int | None = None
-    timestamp: int | None = None
-    message: str | None = None
+    id: Annotated[str, Meta(min_length=1, max_length=MAX_ID_BYTES)] | int
+    timestamp: Annotated[int, Meta(ge=0, le=_MAX_TIMESTAMP_MS)]
+    message: str
 
 
 class Payload(Struct, frozen=True, rename="camel"):
@@ -73,6 +69,12 @@ class Payload(Struct, frozen=True, rename="camel"):
     def lines(self) -> tuple[LogEvent, ...]:
         """The stream's lines. A control message, CloudWatch's health check, has no lines of the stream."""
         return () if self.message_type == _CONTROL_MESSAGE else self.log_events
+
+
+class _DamagedPayload(Payload, frozen=True, rename="camel"):
+    """A payload some of whose log events cannot be decoded."""
+
+    log_events: tuple[msgspec.Raw, ...] = ()  # type: ignore[assignment]
 
 
 # A payload, or a log event that is damaged.
@@ -113,7 +115,7 @@ class LineForwarder(Struct):
         for event in item.lines:
             result = read_event(item, event, self.settings)
             if isinstance(result, Document):
-                self._hold(len(event.message or ""))
+                self._hold(len(event.message))
                 self._documents.append(result)
                 if result.notice is not None and self.notices is not None and not item.is_replay:
                     self.notices.add(result.notice, f"{item.log_group} {item.log_stream}", source)
@@ -179,14 +181,10 @@ def forward(
 def read_event(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | Failure | None:
     """Return the document of a report or notice, with ``FORWARD_LOG_LINES`` of any line; None for a skipped line."""
     document = _document(payload, event, settings)
-    if not isinstance(document, InvalidReport):
-        return document
-    return Failure(_as_json(payload, event) if event.message is None else event.message, document.reason)
+    return Failure(event.message, document.reason) if isinstance(document, InvalidReport) else document
 
 
 def _document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | InvalidReport | None:
-    if event.message is None:
-        return InvalidReport("The log event has no message.")
     line = read_line(event.message) or read_notice(event.message)
     if line is None:
         is_indexed = settings.forward_log_lines and not has_stacks(event.message)
@@ -230,20 +228,8 @@ def _foreign_arn(payload: Payload, record: Record) -> InvalidReport | None:
     )
 
 
-def _as_json(payload: Payload, event: LogEvent) -> dict[str, object]:
-    return {"logGroup": payload.log_group, "logStream": payload.log_stream, **msgspec.to_builtins(event)}
-
-
-def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document | InvalidReport:
-    """Return the document of one ordinary line, or the reason why there is none.
-
-    The document's id is the id of the log event, so that a repeated delivery writes the same document. A line without a
-    time has no document: a time that the forwarder chose would be wrong, and would change with each delivery.
-    """
-    if event.id in (None, "") or len(str(event.id).encode()) > MAX_ID_BYTES:
-        return InvalidReport(f"The log event has no id, or one of more than {MAX_ID_BYTES} bytes.")
-    if event.timestamp is None or not 0 <= event.timestamp <= _MAX_TIMESTAMP_MS:
-        return InvalidReport("The log event has no timestamp between 1970 and 2200.")
+def log_line_document(payload: Payload, event: LogEvent, settings: ForwarderSettings) -> Document:
+    """Return the document of one ordinary line. Its id is the log event's: a repeated delivery writes it again."""
     seconds, rest_ms = divmod(event.timestamp, _MS_PER_SECOND)
     moment = datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest_ms * _US_PER_MS)
     fields: dict[str, object] = {
@@ -293,25 +279,20 @@ def decode_data(data: str) -> tuple[PayloadItem, ...]:
         return (msgspec.json.decode(unpacked, type=Payload),)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
-    # Bytes that are not UTF-8 become lone surrogates here, unlike the text's own, which are replaced before.
-    document = replace_lone_surrogates(unpacked.decode("utf-8", "surrogateescape"))
+    document = replace_lone_surrogates(unpacked.decode(errors="replace"))
     try:
-        return tuple(_read_document(json.loads(document)))
-    except (ValueError, RecursionError, PayloadError) as error:
-        reason = str(error).removesuffix(".")
-        raise PayloadError(f"The event's data is not a CloudWatch Logs document: {reason}.") from error
+        payload = msgspec.json.decode(document, type=_DamagedPayload)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise PayloadError(f"The event's data is not a CloudWatch Logs document: {error}.") from error
+    return tuple(_read_document(payload))
 
 
 def _unpack(compressed: bytes) -> bytes:
-    """Unpack all gzip members, or one zlib stream."""
+    """Unpack gzip or zlib."""
     decompressor = zlib.decompressobj(_GZIP_OR_ZLIB)
     try:
         unpacked = decompressor.decompress(compressed, MAX_PAYLOAD_BYTES + 1)
-        if decompressor.unused_data:  # more members; GzipFile reads them without a copy of the rest for each
-            unpacked = gzip.GzipFile(fileobj=io.BytesIO(compressed)).read(MAX_PAYLOAD_BYTES + 1)
-    except EOFError as error:
-        raise PayloadError("The event's data is incomplete: send it again.") from error
-    except (zlib.error, gzip.BadGzipFile) as error:
+    except zlib.error as error:
         raise PayloadError(
             f"The event's data is neither gzip nor zlib ({error}): send it from a subscription."
         ) from error
@@ -322,49 +303,12 @@ def _unpack(compressed: bytes) -> bytes:
     return unpacked
 
 
-def _read_document(document: Json) -> list[PayloadItem]:
-    """Return the damaged log events of a document, then its payload."""
-    events = document.get("logEvents", []) if isinstance(document, dict) else None
-    if not isinstance(document, dict) or not isinstance(events, list):
-        raise PayloadError("it has no list logEvents.")
-    message_type, owner, log_group, log_stream = (
-        _show_bytes(text(document.get(name)) or "") for name in ("messageType", "owner", "logGroup", "logStream")
-    )
+def _read_document(damaged: _DamagedPayload) -> Iterator[PayloadItem]:
+    """Yield the damaged log events of a document, then its payload."""
     log_events: list[LogEvent] = []
-    damaged: list[PayloadItem] = []
-    for event in events:
-        fields = event if isinstance(event, dict) else {}
-        message = fields.get("message")
-        if not isinstance(message, str):
-            damaged.append(Failure(_show_bytes(json.dumps(event)), "The log event has no message."))
-        elif not _is_unicode(message):
-            damaged.append(Failure(_show_bytes(message), "The line contains a byte that is not UTF-8."))
-        else:
-            log_events.append(LogEvent(_read_id(fields.get("id")), _read_timestamp(fields.get("timestamp")), message))
-    filters = document.get("subscriptionFilters")
-    named = tuple(_show_bytes(name) for name in filters if isinstance(name, str)) if isinstance(filters, list) else ()
-    payload = Payload(message_type, owner, log_group, log_stream, tuple(log_events), named)
-    return [payload] if message_type == _CONTROL_MESSAGE else [*damaged, payload]
-
-
-def _read_id(value: Json) -> str | int | None:
-    if isinstance(value, str):
-        return value if _is_unicode(value) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _read_timestamp(value: Json) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _is_unicode(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _show_bytes(value: str) -> str:
-    """Replace each byte that is not UTF-8 by a backslash escape with its number."""
-    return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    for event in () if damaged.message_type == _CONTROL_MESSAGE else damaged.log_events:
+        try:
+            log_events.append(msgspec.json.decode(event, type=LogEvent))
+        except (msgspec.DecodeError, RecursionError) as error:
+            yield Failure(bytes(event).decode(), f"The log event is damaged: {error}")
+    yield Payload(**{**structs.asdict(damaged), "log_events": tuple(log_events)})

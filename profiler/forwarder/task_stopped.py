@@ -5,6 +5,7 @@ attempts, so that Lambda retries the event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ from profiler.forwarder.search_cluster.document_delivery import DeliverDocuments
 from profiler.forwarder.task.find_report import FindIndexedReport, ReportFinder, ReportLine
 from profiler.forwarder.task.task_containers import TaskContainers, docker_labels, identify_containers, judge
 from profiler.record.run_outcome import EndStatus
-from profiler.record.spot_price import FARGATE_SPOT, cost_on
+from profiler.record.spot_price import cost_on
 from profiler.record.task_event import EventContainer, StoppedTask
 
 _Errors = list[ForwarderError]
@@ -48,8 +49,8 @@ class Index(Struct, frozen=True, kw_only=True):
 
     settings: ForwarderSettings
     deliver: DeliverDocuments
-    find: Callable[[StoppedTask, EventContainer], ReportLine | None] | None = None
-    compare: Callable[[EndedTask], Comparison | None] = lambda _notice: None
+    find: Callable[[StoppedTask, EventContainer], ReportLine | None]
+    compare: Callable[[EndedTask], Comparison | None]
 
 
 class TaskStoppedResult(Struct, frozen=True, kw_only=True):
@@ -102,7 +103,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         index = attempt(self.index, errors)
         run_log = self.run_log(task, containers.batch)
         wait_seconds = (settings or NoticeSettings()).report_wait_seconds
-        find_indexed = _find_indexed(index, task, batch)
+        find_indexed = None if index is None or batch is None else partial(index.find, task, batch)
         ended = EndedTask(
             task=task,
             outcome=outcome,
@@ -113,7 +114,7 @@ class TaskStoppedHandler(Struct, frozen=True):
         )
         if start_again is not None:
             ended = replace(ended, retry=_retry(ended, definition, start_again, errors))
-        indexed = index is not None and self._index(index, ended, batch, find_indexed, errors)
+        indexed = index is not None and self._index(index, ended, batch, errors)
         notified: ChannelKind | None = None
         ended = notice = replace(ended, report_line=_priced(self._with_task_cost(ended, containers, run_log), task))
         if settings is not None:
@@ -121,7 +122,7 @@ class TaskStoppedHandler(Struct, frozen=True):
                 if outcome.status == "failure":
                     notice = self._with_log_lines(notice, run_log, settings.log_lines)
                 if index is not None:
-                    notice = _with_comparison(notice, index)
+                    notice = replace(notice, comparison=index.compare(notice))
             is_selected = should_notify(notice, settings)
             notified = self._notify(notice, settings, errors, is_selected=is_selected)
         self.export(ended)
@@ -166,24 +167,8 @@ class TaskStoppedHandler(Struct, frozen=True):
             self.warn(f"The notification of task {notice.task.id} has no log lines. {error}")
             return notice
 
-    def _index(
-        self,
-        index: Index,
-        ended: EndedTask,
-        batch: EventContainer | None,
-        find_indexed: FindIndexedReport | None,
-        errors: _Errors,
-    ) -> bool:
-        """Write the documents. A report on Spot that came meanwhile gets its price, which only the event shows."""
-        is_indexed = self._write(index, ended, batch, errors)
-        is_on_spot = ended.task.capacity_provider == FARGATE_SPOT
-        if is_indexed and is_on_spot and not ended.is_complete and find_indexed is not None:
-            late = attempt(find_indexed, errors)
-            if late is not None:
-                self._write(index, replace(ended, report_line=late), batch, errors)
-        return is_indexed
-
-    def _write(self, index: Index, ended: EndedTask, batch: EventContainer | None, errors: _Errors) -> bool:
+    def _index(self, index: Index, ended: EndedTask, batch: EventContainer | None, errors: _Errors) -> bool:
+        """Write the documents. Returns whether that succeeded."""
         documents = event_documents(
             ended.task,
             batch,
@@ -240,14 +225,6 @@ def _is_report_expected(task: StoppedTask, containers: TaskContainers) -> bool:
     return containers.monitor is not None and task.started_at is not None and has_log
 
 
-def _find_indexed(index: Index | None, task: StoppedTask, batch: EventContainer | None) -> FindIndexedReport | None:
-    """Return a function that queries the search cluster once; None without a search cluster or a batch."""
-    if index is None or index.find is None or batch is None:
-        return None
-    find = index.find
-    return lambda: find(task, batch)
-
-
 def _deliver(index: Index, documents: Sequence[Document], errors: _Errors) -> bool:
     delivered = attempt(lambda: index.deliver(documents), errors)
     if delivered is None:
@@ -255,15 +232,6 @@ def _deliver(index: Index, documents: Sequence[Document], errors: _Errors) -> bo
     if delivered.rejected:
         errors.append(DeliveryError(f"The cluster refused the task's document: {delivered.rejected[0].reason}"))
     return delivered.indexed > 0
-
-
-def _with_comparison(notice: EndedTask, index: Index) -> EndedTask:
-    """Add the comparison; if it fails, the notice is posted without it."""
-    try:
-        comparison = index.compare(notice)
-    except ForwarderError:
-        return notice
-    return notice if comparison is None else replace(notice, comparison=comparison)
 
 
 def should_notify(notice: EndedTask, settings: NoticeSettings, *, if_unusual: bool = False) -> bool:

@@ -4,21 +4,21 @@ urllib3, which requests and botocore bring along, posts the requests; botocore s
 """
 
 import gzip
+import math
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from http.client import HTTPException
 from typing import Any
-from typing import Protocol as TypingProtocol
 from urllib.parse import parse_qsl, urlsplit
 
 import urllib3
-from msgspec import Struct, field
+from msgspec import Struct
 from urllib3 import Retry
-from urllib3.exceptions import HTTPError, InvalidHeader, ProtocolError, ReadTimeoutError, SSLError
+from urllib3.exceptions import HTTPError, InvalidHeader, ReadTimeoutError, SSLError
 
 from profiler.core.aws_signature import AwsSignature
 from profiler.core.clock import Clock
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import TaskProfilerError
 from profiler.core.text import on_one_line
 from profiler.core.threads import run_with_timeout
 from profiler.core.timestamps import NS_PER_SECOND
@@ -31,7 +31,7 @@ from profiler.otlp.otlp_encoding import (
     read_acknowledgement,
     read_error,
 )
-from profiler.otlp.otlp_settings import Target, Targets
+from profiler.otlp.otlp_settings import AwsService, Target, Targets
 
 MAX_SECONDS = 5.0
 MAX_ANSWER_BYTES = 64 * 1024
@@ -50,9 +50,6 @@ _MAX_PAUSE_SECONDS = 86_400.0
 _HIDDEN = "***"
 # Shorter texts are not secrets, and may be a part of other words.
 _MIN_SECRET_CHARS = 4
-# OpenSSL's codes: self-signed, self-signed in the chain, and an issuer that is not known.
-_UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})
-_NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"})
 
 
 class HttpAnswer(Struct, frozen=True, kw_only=True):
@@ -67,41 +64,25 @@ class TransportError(Exception):
     """There was no answer: a phrase that completes "the export failed because"."""
 
 
-class Transport(TypingProtocol):
-    """Posts a request. It follows no redirect, and reads no more of the answer than its limit."""
-
-    def __call__(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
-        """Post the body. Raises TransportError."""
-        ...
+# Posts a body: (url, headers, body, timeout in seconds). It follows no redirect. Raises TransportError.
+Transport = Callable[[str, Mapping[str, str], bytes, float], HttpAnswer]
+# Returns the headers of a request with its signature: (service, url, headers, body).
+Sign = Callable[[AwsService, str, Mapping[str, str], bytes], Mapping[str, str]]
 
 
-# Returns the headers of a request with its signature: (target, headers, body).
-Sign = Callable[[Target, Mapping[str, str], bytes], Mapping[str, str]]
+class _Request(Struct, frozen=True):
+    """The request of a signal, still without a signature."""
 
-
-_Failure = tuple[Signal, Target, str]
-
-
-class _Pending(Struct):
-    """A signal that is not exported yet, and the monotonic time of its next attempt."""
-
-    signal: Signal
     target: Target
     headers: Mapping[str, str]
     body: bytes
-    due_ns: int
-    attempts: int = 0
-    refused: "_Refused" = field(default_factory=lambda: _Refused("the time was up before it was sent"))
-
-    @property
-    def failure(self) -> _Failure:
-        """Why it was not accepted."""
-        return self.signal, self.target, self.refused.reason
 
 
 class _Refused(Struct, frozen=True):
+    """Why a signal was not accepted, and the least pause before it is sent again."""
+
     reason: str
-    retry_after_seconds: float | None = None
+    pause_seconds: float = math.inf
     is_unavailable: bool = False
 
 
@@ -127,7 +108,7 @@ def export_in_time(
     def work() -> list[str]:
         deadline_ns = exporter.deadline_ns(max_seconds - _MARGIN_SECONDS)
         targets, signals = prepare()
-        late[:] = _sentences((signal, targets[signal], "the time was up") for signal in signals if signal in targets)
+        late[:] = _sentences(targets, {signal: "the time was up" for signal in signals if signal in targets})
         return exporter.export(targets, signals, deadline_ns)
 
     try:
@@ -170,56 +151,51 @@ class OtlpExporter:
         return self._clock.monotonic_ns() + round(seconds * NS_PER_SECOND)
 
     def export(self, targets: Targets, signals: Mapping[Signal, Message], deadline_ns: int) -> list[str]:
-        """Send each signal that has a target. Returns sentences about signals that were not accepted as a whole."""
-        self.lacks_signals = False
-        now_ns = self._clock.monotonic_ns()
-        waiting = [
-            self._pending(signal, targets[signal], message, now_ns)
+        """Send each signal that has a target. Returns sentences about signals that were not accepted as a whole.
+
+        The signals that a busy server refuses are sent again together, after the longest pause that it asks for.
+        """
+        requests = {
+            signal: _request(signal, targets[signal], message)
             for signal, message in signals.items()
             if signal in targets
-        ]
-        failed: list[_Pending] = []
-        while waiting:
-            pending = min(waiting, key=lambda one: one.due_ns)
-            left_seconds = (deadline_ns - max(self._clock.monotonic_ns(), pending.due_ns)) / NS_PER_SECOND
-            if left_seconds < _MIN_SECONDS:
-                return _sentences(one.failure for one in (*failed, *waiting))
-            self._clock.sleep(max(0, pending.due_ns - self._clock.monotonic_ns()) / NS_PER_SECOND)
-            refused = self._attempt(pending, left_seconds / len(waiting))
-            if refused is not None:
-                pending.refused = refused
-            if refused is not None and refused.retry_after_seconds is not None:
-                pending.due_ns = self.deadline_ns(refused.retry_after_seconds)
-                continue
-            waiting.remove(pending)
-            if refused is not None:
-                failed.append(pending)
-        is_accepted = len(failed) < len(signals.keys() & targets.keys())
-        self.lacks_signals = is_accepted and all(one.refused.is_unavailable for one in failed)
-        return _sentences(one.failure for one in failed)
-
-    def _pending(self, signal: Signal, target: Target, message: Message, now_ns: int) -> _Pending:
-        body = encode(signal, message, target.protocol)
-        headers = {
-            "content-type": CONTENT_TYPES[target.protocol],
-            "user-agent": f"task-profiler/{__version__}",
-            **({"content-encoding": "gzip"} if target.is_compressed else {}),
-            **{name.lower(): value for name, value in target.headers},
         }
-        body = gzip.compress(body, mtime=0) if target.is_compressed else body
-        return _Pending(signal=signal, target=target, headers=headers, body=body, due_ns=now_ns)
+        refused = dict.fromkeys(requests, _Refused("the time was up before it was sent", pause_seconds=0))
+        waiting, usual_seconds = list(requests), _FIRST_PAUSE_SECONDS * (1 + self._jitter())
+        while True:
+            for number, signal in enumerate(waiting):
+                share_seconds = self._left_seconds(deadline_ns) / (len(waiting) - number)
+                if share_seconds < _MIN_SECONDS:
+                    break
+                answer = self._attempt(requests[signal], share_seconds)
+                if answer is None:
+                    del refused[signal]
+                else:
+                    refused[signal] = answer
+            left_seconds = self._left_seconds(deadline_ns) - _MIN_SECONDS
+            pauses = {signal: one.pause_seconds for signal, one in refused.items() if one.pause_seconds <= left_seconds}
+            if not pauses or usual_seconds > left_seconds:
+                break
+            waiting = list(pauses)
+            self._clock.sleep(max(usual_seconds, *pauses.values()))
+            usual_seconds *= 2
+        is_accepted = len(refused) < len(requests)
+        self.lacks_signals = is_accepted and all(one.is_unavailable for one in refused.values())
+        return _sentences(targets, {signal: one.reason for signal, one in refused.items()})
 
-    def _attempt(self, pending: _Pending, timeout_seconds: float) -> _Refused | None:
-        pending.attempts += 1
-        target, headers = pending.target, pending.headers
+    def _left_seconds(self, deadline_ns: int) -> float:
+        return (deadline_ns - self._clock.monotonic_ns()) / NS_PER_SECOND
+
+    def _attempt(self, request: _Request, timeout_seconds: float) -> _Refused | None:
+        target, headers = request.target, request.headers
         if target.aws is not None and self._sign is not None:
-            headers = self._sign(target, headers, pending.body)
+            headers = self._sign(target.aws, target.url, headers, request.body)
         try:
-            answer = self._transport(target.url, headers, pending.body, timeout_seconds)
+            answer = self._transport(target.url, headers, request.body, timeout_seconds)
         except TransportError as error:
             return _Refused(str(error))
         content_type = answer.headers.get("content-type", "").lower()
-        secrets = _secrets(target, (value for name, value in headers.items() if name not in pending.headers))
+        secrets = _secrets(target, (value for name, value in headers.items() if name not in request.headers))
         if answer.status in _OK and content_type.startswith("text/html"):
             return _Refused("the answer is a web page: check the address")
         if answer.status in _OK:
@@ -231,16 +207,25 @@ class OtlpExporter:
         reason = f"the server answered {answer.status}{_quoted(read_error(answer.body, content_type), secrets)}"
         if answer.status not in _RETRYABLE:
             return _Refused(reason, is_unavailable=answer.status in _UNAVAILABLE)
-        usual_seconds = _FIRST_PAUSE_SECONDS * 2.0 ** (pending.attempts - 1) * (1 + self._jitter())
-        asked_seconds = _retry_after_seconds(answer.headers.get("retry-after", ""))
-        return _Refused(reason, max(usual_seconds, asked_seconds))
+        return _Refused(reason, _retry_after_seconds(answer.headers.get("retry-after", "")))
 
 
-def _sentences(failures: Iterable[_Failure]) -> list[str]:
+def _request(signal: Signal, target: Target, message: Message) -> _Request:
+    body = encode(signal, message, target.protocol)
+    headers = {
+        "content-type": CONTENT_TYPES[target.protocol],
+        "user-agent": f"task-profiler/{__version__}",
+        **({"content-encoding": "gzip"} if target.is_compressed else {}),
+        **{name.lower(): value for name, value in target.headers},
+    }
+    return _Request(target, headers, gzip.compress(body, mtime=0) if target.is_compressed else body)
+
+
+def _sentences(targets: Targets, reasons: Mapping[Signal, str]) -> list[str]:
     """One sentence about all signals with the same reason."""
     signals: dict[tuple[str, str], list[str]] = {}
-    for signal, target, reason in failures:
-        signals.setdefault((reason, target.setting), []).append(signal)
+    for signal, reason in reasons.items():
+        signals.setdefault((reason, targets[signal].setting), []).append(signal)
     return [
         f"The {' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} were not exported: {reason} ({setting})."
         for (reason, setting), names in signals.items()
@@ -282,52 +267,28 @@ class HttpTransport:
     def __init__(self, ca_file: str | None = None, *, ca_setting: str = "SSL_CERT_FILE") -> None:
         self._pool = urllib3.PoolManager(retries=False, ca_certs=ca_file)
         self._ca_setting = ca_setting
-        self._answered: set[str] = set()
 
     def __call__(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
-        """Post the body. Raises TransportError.
-
-        urllib3's own timeout holds for each read: a server that sends byte by byte, or a name server, would take the
-        time of the other signals.
-        """
-        late = TransportError(f"the server did not answer completely within {timeout_seconds:.1f} s")
+        """Post the body. Raises TransportError."""
         try:
-            answer = run_with_timeout(timeout_seconds, lambda: self._post_twice(url, headers, body, timeout_seconds))
+            return self._post(url, headers, body, timeout_seconds)
         except ReadTimeoutError as error:
-            raise late from error
+            raise TransportError(f"the server did not answer completely within {timeout_seconds:.1f} s") from error
         except SSLError as error:
             raise TransportError(self._tls_reason(error)) from error
         except (HTTPError, HTTPException, OSError) as error:
             raise TransportError(f"the server cannot be reached ({type(error).__name__})") from error
-        if answer is None:
-            raise late
-        return answer
-
-    def _post_twice(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
-        try:
-            return self._post(url, headers, body, timeout_seconds)
-        except ProtocolError:
-            if urlsplit(url).netloc not in self._answered:
-                raise
-            return self._post(url, headers, body, timeout_seconds)  # the server has closed the shared connection
 
     def _tls_reason(self, error: SSLError) -> str:
         cause = error.args[0] if error.args else None
         if isinstance(cause, ssl.SSLCertVerificationError):
-            advice = "renew it, or check the address"
-            if cause.verify_code in _UNKNOWN_ISSUER:
-                advice = f"set {self._ca_setting} to the file of your private CA"
-            return f"the server's certificate is not trusted ({cause.verify_message.rstrip('.')}): {advice}"
-        if not isinstance(cause, ssl.SSLError):
+            reason = f"the server's certificate is not trusted ({cause.verify_message.rstrip('.')})"
+            return f"{reason}: set {self._ca_setting} to the file of your private CA, or check the address"
+        if not isinstance(cause, ssl.SSLError) or cause.library in ("X509", "PEM"):
             return (
-                f"the file of {self._ca_setting} cannot be read ({getattr(cause, 'strerror', cause)}): check its path"
+                f"the file of {self._ca_setting} has no certificates in PEM format, or cannot be read: check its path"
             )
-        if cause.library in ("X509", "PEM"):
-            return f"the file of {self._ca_setting} has no certificate: use one in PEM format"
-        if cause.reason in _NO_TLS:
-            return "the server does not speak TLS: check whether the address begins with http:// or https://"
-        advice = "check the server's TLS version, and whether it requires a client certificate"
-        return f"the TLS connection failed ({cause.reason or 'connection closed'}): {advice}"
+        return f"the TLS connection failed ({cause.reason or 'connection closed'}): check whether the server speaks TLS"
 
     def _post(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
         answer = self._pool.request(
@@ -341,7 +302,6 @@ class HttpTransport:
         )
         with answer:
             content = answer.read(MAX_ANSWER_BYTES)
-        self._answered.add(urlsplit(url).netloc)
         return HttpAnswer(
             status=answer.status,
             headers={name.lower(): value for name, value in answer.headers.items()},
@@ -353,13 +313,10 @@ def aws_signer(find_credentials: Callable[[], Any]) -> Sign:
     """A function that signs requests with SigV4.
 
     Args:
-        find_credentials: Returns botocore's credentials, or None without any.
+        find_credentials: Returns botocore's credentials.
     """
 
-    def sign(target: Target, headers: Mapping[str, str], body: bytes) -> Mapping[str, str]:
-        credentials = find_credentials()
-        if credentials is None or target.aws is None:
-            raise UsageError("OTLP_AWS_AUTH finds no AWS credentials: give the function a role.")
-        return AwsSignature(credentials, target.aws.region, target.aws.name).sign("POST", target.url, body, headers)
+    def sign(service: AwsService, url: str, headers: Mapping[str, str], body: bytes) -> Mapping[str, str]:
+        return AwsSignature(find_credentials(), service.region, service.name).sign("POST", url, body, headers)
 
     return sign

@@ -17,7 +17,6 @@ Value = _Known | None
 _LOCAL = "LOCAL"
 _MAX_TEXT = 4096
 _MAX_LABELS = 64
-_MAX_INT = 2**63
 
 
 def attributes(values: Mapping[str, Value]) -> list[Message]:
@@ -36,7 +35,7 @@ def any_value(value: _Known) -> Message:
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):
-        return {"intValue": str(value)} if abs(value) < _MAX_INT else {"doubleValue": float(value)}
+        return {"intValue": str(value)}
     if isinstance(value, float):
         return {"doubleValue": value}
     return {"arrayValue": {"values": [any_value(item) for item in value]}}

@@ -1,11 +1,9 @@
 """The signals of an ended run: a trace, a log record and metrics, with one resource and ids of the task."""
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 
-import msgspec
 from msgspec import Struct
 
 from profiler.core.text import without_surrogates
@@ -79,8 +77,7 @@ def parse_traceparent(text: str) -> SpanParent | None:
 
 
 def _digest(purpose: str, task_id: str, length: int) -> str:
-    digest = sha256(f"task-profiler/{purpose}/{task_id}".encode(errors="replace")).digest()[:length]
-    return (digest if any(digest) else b"\1" * length).hex()  # an id of zeros is invalid
+    return sha256(f"task-profiler/{purpose}/{task_id}".encode(errors="replace")).digest()[:length].hex()
 
 
 class ExportedRun(Struct, frozen=True, kw_only=True):
@@ -254,10 +251,7 @@ def _report_line(run: ExportedRun) -> str:
     if run.line is not None and len(run.line.encode(errors="replace")) <= MAX_LINE_BYTES:
         return run.line
     report = Report(time=format_ms(run.end_ns), type="task.report", record=run.record)
-    try:
-        return encode_line(report).decode()
-    except (OverflowError, UnicodeEncodeError):  # a decoded report has no such numbers and texts
-        return json.dumps(msgspec.to_builtins(report), separators=(",", ":"))
+    return encode_line(report).decode()
 
 
 def _metrics(record: Record, at_ns: int) -> Iterator[Message]:

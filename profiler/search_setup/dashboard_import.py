@@ -18,7 +18,7 @@ Flavour = Literal["classic", "lens"]
 
 _LAST_OPENSEARCH_DASHBOARDS = 3  # OpenSearch Dashboards has versions 1 to 3, Kibana from 4
 _FIRST_LENS = (8, 2)  # older versions show errors for the newest value of a date
-_MAX_ERRORS_SHOWN = 5
+_MAX_ERRORS_LENGTH = 1000
 _DASHBOARD_FILES: Mapping[Flavour, str] = {"classic": "opensearch-dashboards.ndjson", "lens": "kibana.ndjson"}
 
 
@@ -117,20 +117,6 @@ def import_dashboards(ui: DashboardsServer, objects: list[dict[str, Any]], flavo
 def _failure_reason(response: ServerResponse, body: dict[str, Any], sent: int) -> str:
     if not response.ok:
         hint = "; another --flavour may fit this server" if response.status == 422 else ""  # noqa: PLR2004
-        return f"HTTP {response.status}: {body.get('message') or 'no reason given'}{hint}"
-    errors = body.get("errors")
-    texts = [_format_error(error) for error in errors[:_MAX_ERRORS_SHOWN]] if isinstance(errors, list) else []
-    return "; ".join(texts) or f"{body.get('successCount', 0)} of {sent} objects were imported"
-
-
-def _format_error(error: object) -> str:
-    if not isinstance(error, dict):
-        return str(error)
-    detail = error.get("error")
-    what = f"{error.get('type')} {error.get('id')}"
-    if not isinstance(detail, dict):
-        return what
-    missing = ", ".join(
-        str(reference.get("id")) for reference in detail.get("references", []) if isinstance(reference, dict)
-    )
-    return f"{what}: {detail.get('type')}{f' ({missing})' if missing else ''}"
+        return f"{rejection(response)}{hint}"
+    errors = json.dumps(body.get("errors") or "")
+    return f"{body.get('successCount', 0)} of {sent} objects were imported {errors[:_MAX_ERRORS_LENGTH]}"

@@ -2,12 +2,11 @@
 
 import json
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from typing import Any, Final
 
 from profiler.search_setup.dashboard_import import UiVersion
 
-_FIRST_CONTROLS: Final = 8  # the major version of Kibana whose dashboards can have dropdown lists
 _FIRST_LINKS: Final = (8, 12)
 _DASHBOARD_LINK: Final = re.compile(r"\[([^]]+)\]\(#/view/([\w-]+)\)")
 _SEPARATOR: Final = " · "
@@ -17,32 +16,13 @@ _LINK_OPTIONS: Final = {"openInNewTab": False, "useCurrentFilters": True, "useCu
 SavedObject = dict[str, Any]
 
 
-def fit_objects(objects: Iterable[SavedObject], version: UiVersion) -> list[SavedObject]:
-    """Leave out what this version does not know, and use what it knows beyond the format of the file.
+def fit_objects(objects: list[SavedObject], version: UiVersion) -> list[SavedObject]:
+    """Use what this version knows beyond the format of the Lens file; the classic charts fit any version.
 
-    Kibana 8 has dropdown lists in dashboards; the strict mapping of Kibana 7 could reject the whole dashboard for them.
     Kibana 8.12 has links between dashboards that keep the time range and the filters; an address in a text cannot.
     """
-    if version.is_opensearch:
-        return list(objects)
-    if version.major < _FIRST_CONTROLS:
-        return [_without_controls(saved_object) for saved_object in objects]
-    fitted = list(objects)
-    is_classic = all(item["type"] != "lens" for item in fitted)  # their dashboards keep the format of any version
-    return fitted if is_classic or (version.major, version.minor) < _FIRST_LINKS else list(_with_links(fitted))
-
-
-def _without_controls(saved_object: SavedObject) -> SavedObject:
-    attributes = saved_object.get("attributes", {})
-    if "controlGroupInput" not in attributes:
-        return saved_object
-    return {
-        **saved_object,
-        "attributes": {name: value for name, value in attributes.items() if name != "controlGroupInput"},
-        "references": [
-            reference for reference in saved_object["references"] if not reference["name"].startswith("controlGroup_")
-        ],
-    }
+    is_lens = any(item["type"] == "lens" for item in objects)
+    return list(_with_links(objects)) if is_lens and (version.major, version.minor) >= _FIRST_LINKS else objects
 
 
 def _with_links(objects: list[SavedObject]) -> Iterator[SavedObject]:

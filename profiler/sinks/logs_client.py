@@ -6,12 +6,11 @@ takes that, and an empty or cut answer, for an empty object. Importing this modu
 
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from http.client import HTTPException
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+from botocore.awsrequest import AWSResponse
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
@@ -24,14 +23,11 @@ from botocore.exceptions import (
     ReadTimeoutError,
     SSLError,
 )
-from botocore.httpsession import URLLib3Session
-from urllib3.exceptions import HTTPError
 
 from profiler.core.aws_clients import bounded_config, open_session
 from profiler.core.aws_error_codes import ACCESS_DENIED, EXPIRED, error_code, error_status, is_throttled
 from profiler.sinks import DeliveryFailure, LogTarget, TransientFailure
 
-MAX_ANSWER_BYTES = 1024 * 1024
 _CONNECT_TIMEOUT_SECONDS = 3
 _READ_TIMEOUT_SECONDS = 5
 # The sink repeats the call until its time is over.
@@ -39,11 +35,6 @@ _ATTEMPTS_PER_CALL = 3
 _FIRST_SERVER_ERROR = 500
 _MAX_CAUSE_CHARS = 300
 _ALREADY_ACCEPTED = "DataAlreadyAcceptedException"
-# AWS refuses signatures whose time is more than 5 minutes off. A wrong key has the same error code; only the message
-# shows that the time is the reason.
-_SIGNATURE_REFUSED = "InvalidSignatureException"
-_SIGNATURE_TIMES = ("Signature expired", "Signature not yet current")
-_CLOCK_SKEW = frozenset({"RequestTimeTooSkewed", "RequestExpired", "RequestInTheFuture"})
 # What boto3's clients raise.
 SDK_ERRORS = (ClientError, BotoCoreError, OSError, ValueError)
 
@@ -59,7 +50,7 @@ _CAUSES: Mapping[type[BaseException], str] = {
 }
 
 
-class AnswerError(Exception):
+class AnswerError(OSError):
     """The answer is not one of CloudWatch Logs. The text is a part of a sentence."""
 
 
@@ -87,61 +78,19 @@ def make_client(region: str | None, on_failure: Callable[[str], None], profile: 
             on_failure(cause_of(ClientError(dict(response[1]), "PutLogEvents")))
 
     client.meta.events.register("needs-retry.cloudwatch-logs.PutLogEvents", note)
-    endpoint = client._endpoint  # noqa: SLF001  botocore has no other way to limit the size of an answer
-    endpoint.http_session = _CheckedSession(endpoint.http_session)
+    client.meta.events.register("after-call.cloudwatch-logs.PutLogEvents", _check_answer)
     return client
 
 
-class _Body:
-    """A body that was read, in place of urllib3's response."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def stream(self) -> Iterator[bytes]:
-        yield self._content
-
-
-class _CheckedSession:
-    """botocore's HTTP session, for answers that are JSON objects of 1 MiB at most. Others are errors and retried."""
-
-    def __init__(self, session: URLLib3Session) -> None:
-        self._session = session
-
-    def send(self, request: AWSPreparedRequest) -> AWSResponse:
-        request.stream_output = True  # the session does not read the body
-        response = self._session.send(request)
-        try:
-            body = response.raw.read(MAX_ANSWER_BYTES + 1)
-        except (HTTPError, HTTPException, OSError) as error:
-            raise HTTPClientError(error=AnswerError(f"it cut its answer off ({type(error).__name__})")) from error
-        finally:
-            response.raw.close()
-        if not _is_object(body):
-            raise HTTPClientError(error=AnswerError(_what_answered(response, body)))
-        return AWSResponse(response.url, response.status_code, response.headers, _Body(body))
-
-    def close(self) -> None:
-        self._session.close()
-
-
-def _is_object(body: bytes) -> bool:
+def _check_answer(http_response: AWSResponse, **_: object) -> None:
+    """Raise AnswerError unless the answer is a JSON object."""
+    body = http_response.content
     try:
         msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return len(body) <= MAX_ANSWER_BYTES
-
-
-def _what_answered(response: AWSResponse, body: bytes) -> str:
-    length = response.headers.get("Content-Length", "")
-    if len(body) > MAX_ANSWER_BYTES:
-        content = f"more than {MAX_ANSWER_BYTES} bytes"
-    elif length.isdecimal() and int(length) > len(body):
-        content = f"{len(body)} of {length} bytes"
-    else:
         content = f"{len(body)} bytes that are not the JSON of CloudWatch Logs" if body else "nothing"
-    return f"HTTP {response.status_code} with {content} was answered, as by a proxy or a sign-in page"
+        status = http_response.status_code
+        raise AnswerError(f"HTTP {status} with {content} was answered, as by a proxy or a sign-in page") from None
 
 
 def was_accepted(error: Exception) -> bool:
@@ -170,17 +119,6 @@ def _refusal(code: str, message: str, target: LogTarget) -> str:
         return (
             f"Log stream {target.stream} of log group {target.group} does not exist: "
             "check TASK_PROFILER_LOG_GROUP and TASK_PROFILER_LOG_STREAM, or the batch's log driver."
-        )
-    if code in _CLOCK_SKEW or (code == _SIGNATURE_REFUSED and message.startswith(_SIGNATURE_TIMES)):
-        return (
-            f"CloudWatch Logs refused the report because the clock here is more than 5 minutes off ({code}): "
-            "set the clock of the machine that the task runs on, or synchronize it by NTP."
-        )
-    if code == _SIGNATURE_REFUSED:
-        # The rest of the message is the request that should have been signed, with the session token.
-        return (
-            f"CloudWatch Logs refused the report's signature ({code}): check the monitor's credentials, and that no "
-            "proxy changes its requests."
         )
     return f"CloudWatch Logs refused the report: {code}: {message[:_MAX_CAUSE_CHARS]}"
 

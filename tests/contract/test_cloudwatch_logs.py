@@ -41,13 +41,6 @@ def test_the_line_stands_in_the_stream_with_the_time_of_now(logs: LogsClient) ->
     assert abs(events[0]["timestamp"] - events[0]["ingestionTime"]) < 60_000
 
 
-def test_a_missing_stream_is_named(logs: LogsClient) -> None:
-    missing = LogTarget(group=TARGET.group, stream="ecs/other/1", region="eu-west-1")
-    failure = CloudWatchLogsSink(connect, SystemClock()).put(b"line", missing, 20)
-    assert failure is not None
-    assert "Log stream ecs/other/1 of log group /ecs/jobs does not exist" in failure.reason
-
-
 def test_trying_out_writes_nothing(logs: LogsClient) -> None:
     assert CloudWatchLogsSink(connect, SystemClock()).check_permission(TARGET) is None
     events = logs.get_log_events(logGroupName=TARGET.group, logStreamName=TARGET.stream)["events"]  # type: ignore[attr-defined]
@@ -101,10 +94,7 @@ def refusal(code: str, message: str = "m") -> Exception:
         (refusal("ResourceNotFoundException"), "does not exist"),
         (refusal("ThrottlingException", "Rate exceeded"), "it throttles (ThrottlingException: Rate exceeded)"),
         (refusal("ExpiredTokenException"), "the credentials have expired (ExpiredTokenException)"),
-        (refusal("InvalidSignatureException", "Signature expired: 20261120T0 is now earlier than …"), "the clock here"),
-        (refusal("InvalidSignatureException", "Signature not yet current: 20261120T1"), "the clock here"),
-        (refusal("RequestTimeTooSkewed"), "the clock here"),
-        (refusal("InvalidSignatureException", "The request signature we calculated"), "InvalidSignatureException"),
+        (refusal("InvalidSignatureException", "Signature expired: …"), "InvalidSignatureException: Signature exp"),
         (botocore.exceptions.NoCredentialsError(), "a task role"),
         (botocore.exceptions.EndpointConnectionError(endpoint_url="https://logs"), "within 20 s"),
         (botocore.exceptions.NoRegionError(), "cannot be reached"),

@@ -75,19 +75,6 @@ def test_without_a_cluster_the_notice_is_announced(slack: FakeSlack, monkeypatch
     assert len(slack.messages) == 1
 
 
-def test_without_a_channel_a_notice_is_indexed(monkeypatch: pytest.MonkeyPatch, cluster: FakeElasticsearch) -> None:
-    for name in ("SLACK_FAILURE_WEBHOOK_URL", "EVENT_BUS_NAME", "IDEMPOTENCY_TABLE"):
-        monkeypatch.delenv(name)
-    assert handler.forward_logs(subscription(), Clock(60)) == {"indexed": 1, "skipped": 0, "failed": 0}
-    assert len(cluster.bulks) == 1
-
-
-def test_without_a_cluster_an_old_notice_is_skipped(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ELASTICSEARCH_URL")
-    assert handler.forward_logs(subscription(time="2026-01-01T00:00:00.000Z"), Clock(60))["indexed"] == 0
-    assert slack.messages == []
-
-
 def test_a_slow_table_does_not_use_up_the_time_of_the_invocation(
     slack: FakeSlack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

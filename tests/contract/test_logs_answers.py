@@ -43,7 +43,6 @@ class Portal(FakeHttpServer):
         self.answers = [ACCEPTED]
         self.messages: list[str] = []
         self.tokens: list[str | None] = []
-        self.sent_bytes = 0
 
     def serve(self, request: BaseHTTPRequestHandler) -> None:
         put = json.loads(request.rfile.read(int(request.headers["Content-Length"])))
@@ -57,7 +56,7 @@ class Portal(FakeHttpServer):
         request.close_connection = answer.length is not None
         try:
             for start in range(0, len(answer.body), 65536):
-                self.sent_bytes += request.connection.send(answer.body[start : start + 65536])
+                request.connection.sendall(answer.body[start : start + 65536])
         except OSError:
             request.close_connection = True
 
@@ -87,19 +86,11 @@ def sink() -> CloudWatchLogsSink:
 NOT_ACCEPTED = {
     "a page": (Answer(200, PAGE, "text/html"), "HTTP 200 with 40 bytes that are not the JSON of CloudWatch Logs"),
     "nothing": (Answer(200, b""), "HTTP 200 with nothing was answered"),
-    "a cut body": (Answer(200, b'{"nextSequ', length=25), "HTTP 200 with 10 of 25 bytes"),
-    "cut JSON": (Answer(200, b'{"nextSequ'), "10 bytes that are not the JSON"),
-    "a list": (Answer(200, b"[]"), "2 bytes that are not the JSON"),
+    "a cut body": (Answer(200, b'{"nextSequ', length=25), "HTTP 200 with 10 bytes"),
     "a redirection": (Answer(302, PAGE, "text/html"), "HTTP 302 with 40 bytes"),
     "a refusal of a proxy": (Answer(403, PAGE, "text/html"), "HTTP 403 with 40 bytes"),
-    "an empty 503": (Answer(503, b""), "HTTP 503 with nothing"),
-    "an error of the service": (
-        Answer(500, b'{"__type":"InternalFailure"}'),
-        "HTTP 500 was answered (InternalFailure)",
-    ),
     "throttling": (refusal("ThrottlingException"), "it throttles (ThrottlingException: m)"),
     "an expired token": (refusal("ExpiredTokenException"), "the credentials have expired (ExpiredTokenException)"),
-    "64 MB": (Answer(200, b"{" + b" " * 64_000_000 + b"}"), "HTTP 200 with more than 1048576 bytes"),
 }
 
 
@@ -119,12 +110,6 @@ def test_it_is_followed_by_another_attempt(portal: Portal, answer: Answer) -> No
     assert portal.messages == ["line", "line"]
 
 
-def test_only_the_beginning_of_a_large_answer_is_read(portal: Portal) -> None:
-    portal.answers = [NOT_ACCEPTED["64 MB"][0], ACCEPTED]
-    assert sink().put(b"line", TARGET, 20) is None
-    assert portal.sent_bytes < 32_000_000, "1 MiB was read, and the kernel buffers some more"
-
-
 @pytest.mark.parametrize("answer", [ACCEPTED, Answer(200, b"{}"), refusal("DataAlreadyAcceptedException")])
 def test_an_acceptance_is_not_repeated(portal: Portal, answer: Answer) -> None:
     portal.answers = [answer]
@@ -135,20 +120,14 @@ def test_an_acceptance_is_not_repeated(portal: Portal, answer: Answer) -> None:
 STACKS = b'{"type":"task.stacks"}'
 
 
-def test_the_line_before_the_report_goes_along_in_one_call(portal: Portal) -> None:
-    assert sink().put(b"line", TARGET, 24, before=STACKS) is None
-    assert portal.messages == [STACKS.decode(), "line"]
-    assert len(portal.tokens) == 1
-
-
 @pytest.mark.parametrize(
     "answer", [refusal("InvalidParameterException"), Answer(413, PAGE), Answer(503, b""), Answer(200, PAGE)]
 )
 def test_the_report_arrives_alone_if_the_line_before_it_may_be_the_reason_of_a_failure(
     portal: Portal, answer: Answer
 ) -> None:
-    """botocore repeats a call that may succeed later up to three times."""
-    portal.answers = [*[answer] * (1 if answer.status == 400 else 3), ACCEPTED]
+    """botocore repeats a call after a fault of the server up to three times."""
+    portal.answers = [*[answer] * (3 if answer.status == 503 else 1), ACCEPTED]
     assert sink().put(b"line", TARGET, 24, before=STACKS) is None
     assert portal.messages[-1] == "line"
     assert portal.messages[-2] == "line"
@@ -181,14 +160,6 @@ def test_a_refusal_that_has_another_reason_is_named(portal: Portal) -> None:
 
 def test_without_time_for_an_attempt_that_fails_the_report_goes_alone(portal: Portal) -> None:
     assert sink().put(b"line", TARGET, 10, before=STACKS) is None
-    assert portal.messages == ["line"]
-
-
-def test_a_final_refusal_is_not_repeated(portal: Portal) -> None:
-    portal.answers = [refusal("AccessDeniedException")]
-    failure = sink().put(b"line", TARGET, 20)
-    assert failure is not None
-    assert "allow logs:PutLogEvents" in failure.reason
     assert portal.messages == ["line"]
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 from profiler.cli.commands.aws import notify as command
 from profiler.record.notice_model import AnyNoticeLine, encode_notice
 from tests.contract.test_task_stopped_calls import event_queue, received
-from tests.fake_slack import Answer, FakeSlack
+from tests.fake_slack import FakeSlack
 from tests.lambda_environment import moto_account
 from tests.shown_runs import missed_notice, stuck_notice
 from tests.unit.forwarder.task.test_task_event import ARN, event
@@ -62,15 +62,6 @@ def test_the_line_of_a_notice_is_accepted(
     document = printed(notify(line=encode_notice(line).decode()))
     assert (document["channel"], document["detail"]["notice"]["kind"]) == ("failure", line.notice.kind)
     assert [posted["blocks"] for posted in slack.messages] == [document["blocks"]]
-
-
-def test_a_channel_that_fails_does_not_prevent_the_others(slack: FakeSlack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLACK_FAILURE_WEBHOOK_URL", slack.webhook_url)
-    monkeypatch.setenv("EVENT_BUS_NAME", "default")
-    slack.script = [Answer(404, "no_service")]
-    queue = event_queue()
-    assert "SLACK_FAILURE_WEBHOOK_URL" in str(notify().exception)
-    assert len(received(queue)) == 1
 
 
 def test_what_cannot_be_sent_is_an_error() -> None:

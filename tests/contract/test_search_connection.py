@@ -1,7 +1,6 @@
 """What the commands say when a cluster cannot be reached, and private CAs, over real sockets."""
 
 import datetime as dt
-import socket
 import ssl
 import threading
 from collections.abc import Iterator
@@ -98,45 +97,16 @@ def test_an_export_names_the_setting_for_a_private_ca(server: tuple[str, Path]) 
         TransportError, match=r"^the server's certificate is not trusted \(self.signed .*: set SSL_CERT_FILE to "
     ):
         HttpTransport()(url, {}, b"x", 5)
-    with pytest.raises(TransportError, match="set OTEL_EXPORTER_OTLP_CERTIFICATE to the file"):
-        HttpTransport(ca_setting="OTEL_EXPORTER_OTLP_CERTIFICATE")(url, {}, b"x", 5)
     assert HttpTransport(str(certificate))(url, {}, b"x", 5).status == 200
-    with pytest.raises(TransportError, match=r"Hostname mismatch.*: renew it, or check the address$"):
-        HttpTransport(str(certificate))(url.replace("127.0.0.1", "localhost"), {}, b"x", 5)
-
-
-def test_a_server_that_refuses_the_handshake_is_not_one_without_tls() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def refuse() -> None:
-            with listening.accept()[0] as connection:
-                connection.recv(1)
-                connection.sendall(b"\x15\x03\x03\x00\x02\x02\x28")  # the alert handshake_failure
-                connection.shutdown(socket.SHUT_WR)
-                while connection.recv(4096):
-                    pass
-
-        thread = threading.Thread(target=refuse)
-        thread.start()
-        with pytest.raises(TransportError, match=r"^the TLS connection failed \(.*HANDSHAKE_FAILURE\): check"):
-            HttpTransport()(f"https://127.0.0.1:{listening.getsockname()[1]}", {}, b"x", 5)
-        thread.join()
-
-
-def test_an_export_names_the_setting_whose_file_is_wrong(server: tuple[str, Path], tmp_path: Path) -> None:
-    """The sentence said that the server does not speak TLS."""
-    url, _ = server
-    (tmp_path / "empty").touch()
-    for name, said in (("missing", r"cannot be read \(No such file"), (".", "Is a dir"), ("empty", "no certificate")):
-        with pytest.raises(TransportError, match=f"^the file of SSL_CERT_FILE .*{said}"):
-            HttpTransport(str(tmp_path / name))(url, {}, b"x", 5)
+    with pytest.raises(TransportError, match=r"^the file of OTEL_EXPORTER_OTLP_CERTIFICATE has no certificates"):
+        HttpTransport("/dev/null", ca_setting="OTEL_EXPORTER_OTLP_CERTIFICATE")(url, {}, b"x", 5)
 
 
 @pytest.mark.parametrize(
     ("url", "code", "sentence"),
     [
         ("http://127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection: check the port"),
-        ("http://name.invalid", 1, "http://name.invalid cannot be reached, because its name cannot be resolved"),
+        ("http://name.invalid", 1, "http://name.invalid cannot be reached: check the address"),
         ("http://me:secret@127.0.0.1:9", 1, "http://127.0.0.1:9 refused the connection"),
         ("search.example.com", 2, "The address search.example.com has no scheme: add http:// or https:// before it."),
         ("ftp://search", 2, "ftp://search is not an address of a web server: write it with http:// or https://."),
@@ -159,9 +129,3 @@ def test_https_on_a_port_without_tls() -> None:
     http.server_close()
     assert done.returncode == 1
     assert "does not speak TLS: check whether its address begins with http:// or https://." in done.stderr
-
-
-def test_a_file_of_certificates_that_is_missing() -> None:
-    done = history("https://127.0.0.1:9", "--ca-file", "none.pem")
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert "--ca-file none.pem is not a file" in done.stderr

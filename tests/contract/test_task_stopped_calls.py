@@ -155,11 +155,6 @@ def test_without_a_cluster_the_ended_run_is_a_log_line(
     assert cluster.bulks == []
 
 
-def test_with_a_cluster_no_line_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    handler.task_stopped(event(startedAt=None), Clock(60))
-    assert "task.ended" not in capsys.readouterr().out
-
-
 def event_queue(detail_type: str = "Task Run Ended") -> str:
     """A queue that gets every event of the default bus."""
     sqs, events = boto3.client("sqs"), boto3.client("events")

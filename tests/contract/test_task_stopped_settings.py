@@ -145,12 +145,6 @@ def test_invalid_settings_of_notices_do_not_repeat_the_export(monkeypatch: pytes
     assert backend.paths == ["/v1/traces", "/v1/logs", "/v1/metrics"]
 
 
-def test_two_invalid_settings_are_reported_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = refused(monkeypatch, {"SEARCH_ENGINE": "solr", "SLACK_SECRET_ID": "odd"})
-    assert said.startswith("SEARCH_ENGINE must be")
-    assert "The secret odd is not a JSON object" in said
-
-
 @pytest.mark.parametrize(
     ("settings", "authorization"),
     [

@@ -23,7 +23,7 @@ from profiler.forwarder.function_settings import (
 )
 from profiler.forwarder.notices.event_details import ended_run, run_notice, schedule_notice
 from profiler.record.notice_model import ScheduleNoticeLine, decode_notice
-from tests.cloudformation import MotoStack, create_stack, lint_template, validate_arguments
+from tests.cloudformation import MotoStack, create_stack, validate_arguments
 from tests.documentation import ROOT
 from tests.http_server import FakeElasticsearch
 from tests.integration.test_lambda_zip import REPORT
@@ -41,7 +41,7 @@ from tests.stack import (
     template,
 )
 from tests.unit.forwarder.notices.test_event_details import RUN
-from tests.unit.forwarder.notices.test_slack_messages import BARE, ended
+from tests.unit.forwarder.notices.test_slack_messages import ended
 from tests.unit.forwarder.task.test_task_event import EVENT, event
 
 CLUSTER = "arn:aws:ecs:us-west-2:111122223333:cluster/jobs"
@@ -149,17 +149,6 @@ def test_events_that_fail_are_kept_with_their_error() -> None:
     assert stack.environment("ForwardLogsFunction")["FAILED_ITEMS_QUEUE_URL"] == stack.outputs["FailedItemsQueueUrl"]
 
 
-def test_the_table_is_what_the_function_expects() -> None:
-    stack = deploy()
-    name = stack.environment("TaskStoppedFunction")["IDEMPOTENCY_TABLE"]
-    dynamodb = boto3.client("dynamodb")
-    table = dynamodb.describe_table(TableName=name)["Table"]
-    assert table["KeySchema"] == [{"AttributeName": "id", "KeyType": "HASH"}]
-    assert table["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
-    lifetime = dynamodb.describe_time_to_live(TableName=name)["TimeToLiveDescription"]
-    assert lifetime == {"TimeToLiveStatus": "ENABLED", "AttributeName": "expiration"}
-
-
 def test_the_rule_hands_ended_tasks_to_the_function() -> None:
     stack = deploy()
     (rule,) = boto3.client("events").list_rules()["Rules"]
@@ -264,21 +253,6 @@ def test_quotes_in_the_reason_of_ecs_break_neither_the_mail_nor_the_teams_messag
     assert lines[0] == sentence
     card = json.loads(mail_of(teams_target()["InputTransformer"], detail))
     assert card["attachments"][0]["content"]["body"][0]["text"] == sentence
-
-
-def test_the_mail_is_readable() -> None:
-    (target,) = template()["Resources"]["EmailRule"]["Properties"]["Targets"]
-    detail = json.loads(msgspec.json.encode(ended_run(RUN, kibana_url=None)))
-    lines = mail_of(target["InputTransformer"], detail).splitlines()
-    assert lines[:2] == [
-        '"etl_daily:7 succeeded: why."',
-        '"From 2026-03-01T10:00:03.000Z to 2026-03-01T12:00:00.000Z, cost in USD: 0.0123"',
-    ]
-    assert "peak 993.3 MB of  MB" in lines[2]
-    assert all(line.startswith('"') and line.endswith('"') for line in lines)
-    assert "<" not in mail_of(
-        target["InputTransformer"], json.loads(msgspec.json.encode(ended_run(BARE, kibana_url=None)))
-    )
 
 
 def test_the_mails_of_notices_are_readable() -> None:
@@ -404,37 +378,6 @@ def test_the_dashboard_shows_the_saved_queries_over_the_log_groups() -> None:
     assert stack.outputs["DashboardUrl"].endswith("#dashboards/dashboard/tp")
 
 
-@pytest.mark.parametrize(
-    ("partition", "domain"),
-    [
-        ("aws", "console.aws.amazon.com"),
-        ("aws-cn", "console.amazonaws.cn"),
-        ("aws-us-gov", "console.amazonaws-us-gov.com"),
-        ("aws-eusc", "console.amazonaws-eusc.eu"),
-        ("aws-iso", None),
-        ("aws-iso-b", None),
-    ],
-)
-def test_the_dashboards_address_is_that_of_the_partition(partition: str, domain: str | None) -> None:
-    """moto knows one partition, so the test sets it. Isolated partitions have no console on the internet."""
-    whole = template()
-    output = {"Condition": "HasConsole", "Value": whole["Outputs"]["DashboardUrl"]["Value"]}
-    part = {
-        "Conditions": {"HasConsole": whole["Conditions"]["HasConsole"]},
-        "Mappings": {"Console": whole["Mappings"]["Console"]},
-        "Resources": {"Q": {"Type": "AWS::SQS::Queue"}},
-        "Outputs": {"Url": output},
-    }
-    body = json.dumps(part).replace('{"Ref": "AWS::Partition"}', json.dumps(partition))
-    body = body.replace("${AWS::Partition}", partition)
-    client = boto3.client("cloudformation")
-    client.create_stack(StackName="tp", TemplateBody=body)
-    (stack,) = client.describe_stacks(StackName="tp")["Stacks"]
-    urls = [one["OutputValue"] for one in stack.get("Outputs", [])]
-    page = f"cloudwatch/home?region={REGION}#dashboards/dashboard/tp"
-    assert urls == ([f"https://{REGION}.{domain}/{page}"] if domain else [])
-
-
 def test_without_a_cluster_a_query_and_a_widget_show_the_runs_without_a_report() -> None:
     stack = deploy(ElasticsearchUrl="")
     body = json.loads(boto3.client("cloudwatch").get_dashboard(DashboardName="tp")["DashboardBody"])
@@ -481,13 +424,6 @@ def test_without_a_cluster_and_log_groups_the_reports_can_be_read() -> None:
     stack = deploy(ElasticsearchUrl="", LogGroups="", SlackSecretId="slack")
     (tails,) = [one for one in stack.statements("TaskStoppedRole") if one["Sid"] == "ReadTails"]
     assert tails["Resource"] == ["arn:*:logs:*:*:log-group:*:log-stream:*"]
-
-
-def test_two_stacks_live_in_one_account() -> None:
-    first, second = deploy("first"), deploy("second")
-    assert set(first.outputs.values()).isdisjoint(second.outputs.values())
-    assert len(boto3.client("cloudwatch").describe_alarms()["MetricAlarms"]) == 22
-    assert len(boto3.client("lambda").list_functions()["Functions"]) == 4
 
 
 def test_the_functions_read_their_settings_from_the_parameters() -> None:
@@ -638,11 +574,6 @@ def test_the_mapping_repeats_only_what_failed_and_keeps_what_it_gives_up() -> No
 
 
 DESTINATION = (ROOT / "lambda" / "destination.yaml").read_text()
-
-
-def test_the_linter_finds_nothing_in_the_destination_for_other_accounts() -> None:
-    assert lint_template(DESTINATION) == []
-    assert lint_template(DESTINATION.replace("DestinationName:", "DestinationNam:"))
 
 
 def test_the_destinations_role_and_policy_name_the_accounts(tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ ETL = ExportedRun(
     context={"TRACEPARENT": PARENT},
     observed_ns=STARTED_NS + 3600 * NS_PER_SECOND,
 )
-FAILED = ExportedRun(record=shown_runs.out_of_memory().record, observed_ns=STARTED_NS + 3600 * NS_PER_SECOND)
 
 
 def export(collector: Collector, run: ExportedRun, **settings: str) -> str | None:
@@ -83,54 +82,6 @@ def test_the_collector_understands_what_was_meant(
     run = replace(ETL, record=getattr(shown_runs, kind)().record)
     assert export(collector, run, OTLP_PROTOCOL=protocol, OTLP_COMPRESSION=compression) is None
     assert passed_on(collector) == sent(run)
-
-
-def test_a_run_is_a_span_below_its_caller_with_its_phases(collector: Collector) -> None:
-    assert export(collector, ETL) is None
-    (root, resource), (pull, _), (init, _) = collector.spans()
-    assert (root["name"], pull["name"], init["name"]) == ("nightly-etl", "pull", "init")
-    assert (root["traceId"], root["parentSpanId"]) == (PARENT_TRACE, PARENT_SPAN)
-    assert {pull["traceId"], init["traceId"]} == {PARENT_TRACE}
-    assert {pull["parentSpanId"], init["parentSpanId"]} == {root["spanId"]}
-    assert int(root["endTimeUnixNano"]) - int(root["startTimeUnixNano"]) == (1182 + 18) * NS_PER_SECOND
-    assert pull["endTimeUnixNano"] == init["startTimeUnixNano"] == str(STARTED_NS - 3 * NS_PER_SECOND)
-    assert root.get("status", {}).get("code", 0) == 0
-    assert attributes(root)["task_profiler.label.team"] == "data, ünïcode"
-    assert attributes(root)["process.exit.code"] == 0
-    assert "task_profiler.moment.memory-peak" in {event["name"] for event in root["events"]}
-    assert (resource["service.name"], resource["cloud.provider"]) == ("nightly-etl", "aws")
-
-
-def test_a_failure_is_an_error_in_span_and_log(collector: Collector) -> None:
-    assert export(collector, FAILED) is None
-    (span, resource), ((log, log_resource),) = collector.spans()[0], collector.logs()
-    assert span["status"]["code"] == 2
-    assert "137" in span["status"]["message"]
-    assert attributes(span)["error.type"] == "oom"
-    assert (log["severityText"], log["traceId"], log["spanId"]) == ("ERROR", span["traceId"], span["spanId"])
-    assert json.loads(log["body"]["stringValue"])["record"]["exitCode"] == 137
-    assert log_resource == resource
-
-
-def test_the_metrics_have_units_and_the_directions_as_attributes(collector: Collector) -> None:
-    assert export(collector, ETL) is None
-    metrics = {metric["name"].removeprefix("task_profiler.run."): metric for metric, _ in collector.metrics()}
-    units = {name: metric["unit"] for name, metric in metrics.items()}
-    assert units["duration"] == units["cpu.time"] == "s"
-    assert units["memory.peak"] == units["network.io"] == "By"
-    assert (units["cpu.utilization.max"], units["cost"]) == ("1", "{USD}")
-    (duration,) = metrics["duration"]["gauge"]["dataPoints"]
-    assert (duration["asDouble"], duration["timeUnixNano"]) == (1182, str(STARTED_NS + 1182 * NS_PER_SECOND))
-    points = metrics["network.io"]["gauge"]["dataPoints"]
-    assert [attributes(point)["network.io.direction"] for point in points] == ["receive", "transmit"]
-
-
-def test_an_export_that_is_repeated_is_the_same_to_the_byte(collector: Collector) -> None:
-    assert export(collector, ETL) is None
-    first = dict(collector.backend.received)
-    collector.backend.received.clear()
-    assert export(collector, ETL) is None
-    assert collector.backend.received == first
 
 
 def test_what_the_backend_refuses_is_reported(collector: Collector) -> None:

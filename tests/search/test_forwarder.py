@@ -17,7 +17,7 @@ from moto import mock_aws
 
 import handler
 from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
-from profiler.forwarder.documents import Document, schedule_notice_document
+from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.invocation_time import InvocationTime
 from profiler.forwarder.search_cluster.document_delivery import deliver
@@ -216,20 +216,6 @@ def test_ordinary_lines_are_indexed_next_to_the_report(
     assert {hit["_source"]["task"]["id"] for hit in hits} == {TASK_ID}
 
 
-def test_a_later_write_keeps_the_fields_of_an_earlier_one(forward: Forward, search_server: SearchServer) -> None:
-    """The end of a stopped task comes from ECS's event; the report must not remove it, in either order."""
-    url = f"{search_server.url}/task-reports-2026.03/_update/0123%2Fbatch"
-    body = {
-        "doc": {"task": {"status": "stopped", "stop_code": "UserInitiated"}, "event": {"outcome": "unknown"}},
-        "doc_as_upsert": True,
-    }
-    requests.post(url, json=body, timeout=120).raise_for_status()
-    forward(event(report(status="stopped")), Context())
-    (hit,) = search(search_server)["hits"]["hits"]
-    task = hit["_source"]["task"]
-    assert (task["status"], task["stop_code"], task["complete"]) == ("stopped", "UserInitiated", True)
-
-
 def put_json(server: SearchServer, path: str, body: dict[str, Any]) -> None:
     requests.put(f"{server.url}/{path}", json=body, timeout=120).raise_for_status()
 
@@ -354,7 +340,6 @@ def test_both_kinds_of_notices_are_indexed_and_their_fields_can_be_searched(
     for _ in range(2):
         assert forward(payload, Context()) == {"indexed": 1, "skipped": 0, "failed": 0}
     missed = schedule_notice_document(missed_notice(), encode_notice(missed_notice()).decode(), ForwarderSettings())
-    assert isinstance(missed, Document)
     cluster = handler._cluster(handler._settings())
     assert deliver(cluster, InvocationTime(Context()), lambda: 0.5, [missed]).indexed == 1
     for query, dataset in (
@@ -411,10 +396,3 @@ def test_the_usual_durations_are_those_of_the_last_successes_of_each_family_and_
         ("nightly", "jobs"): (19.05 * 60_000, 20),
         ("nightly", "other"): (7 * 60_000, 8),
     }
-
-
-def test_without_an_index_no_duration_is_usual(forward: Forward) -> None:
-    assert forward is not None
-    place = "arn:aws:ecs:eu-west-1:123456789012:cluster/jobs"
-    cluster = handler._cluster(handler._settings())
-    assert family_durations(cluster, {"nightly"}, prefix="task", place=place, timeout_seconds=60) == {}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, ElementHandle, Page, sync_playwright
 
-from kibana.all_dashboards import DASHBOARDS
+from kibana.build import DASHBOARDS
 from kibana.dashboard_model import Dashboard
 from kibana.saved_objects import object_id
 from tests.browser.conftest import CHROMIUM, FLAGS

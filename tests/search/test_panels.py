@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 import handler
 from kibana.aggregations import cases_id, grouped_metrics, terms_id, time_id
-from kibana.all_dashboards import PANELS
+from kibana.build import PANELS
 from kibana.dashboard_model import Panel
-from profiler.forwarder.documents import Document, schedule_notice_document
+from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import Recommendation, decode, encode
@@ -137,7 +137,6 @@ def send_notices(forward: Forward, server: SearchServer) -> None:
         missed = missed_notice()
         schedule_line = replace(missed, time=time, notice=replace(missed.notice, kind=kind))
         document = schedule_notice_document(schedule_line, encode_notice(schedule_line).decode(), ForwarderSettings())
-        assert isinstance(document, Document)
         address = f"{server.url}/{document.index}/_doc/{quote(document.id, safe='')}"
         requests.put(address, json=document.fields, timeout=120).raise_for_status()
 

@@ -73,7 +73,6 @@ def slowed(number: int, *, family: str, saturated: float = 0.0, hours: float = 1
 
 FAMILIES: dict[str, list[Report]] = {
     "grown": [report(n, family="grown", peak_mb=1000 + 50 * n) for n in range(12)],
-    "killed": [report(n, family="killed", others=SIDE) for n in range(3)] + [killed(3, family="killed", others=SIDE)],
     "bound": [report(n, family="bound", p95=0.97 if n == 1 else 0.3) for n in range(6)],
     "beside": [report(0, family="beside", peak_mb=800, others=GROWN_SIDE)]
     + [report(n, family="beside", peak_mb=900, others=SIDE) for n in range(1, 4)],
@@ -90,12 +89,6 @@ FAMILIES: dict[str, list[Report]] = {
         slowed(1, family="saturated", saturated=83.333, hours=3, bounds={"v0_25": (3.7, 4), "v0_5": (1.85, 2)}),
         slowed(2, family="saturated", saturated=12.345, hours=1, bounds={"v0_25": (1.2, 1.4), "v0_5": (1.05, 1.1)}),
     ],
-    "old-and-new": [
-        report(0, family="old-and-new", p95=0.31, others=SIDE),
-        slowed(1, family="old-and-new", bounds={"v0_25": (1, 1.01)}),
-    ],
-    "smallest": [slowed(n, family="smallest", size=(0.25, 512), peak_mb=100, saturated=3.3) for n in range(2)],
-    "unknown-size": [slowed(n, family="unknown-size", size=None, bounds={"v0_25": (1, 1.1 + n)}) for n in range(2)],
     "coarse": [
         report(
             n, family="coarse", metrics={"max_pids": 3}, sampling=Sampling(stats_period_ms=10_000 if n == 1 else 1000)
@@ -148,7 +141,6 @@ def test_the_cluster_gives_the_same_recommendations_as_the_record_lines(
     assert resized[0.5] == {"min": 1.471, "max": 2}  # 2.5 / 1.7, and 4.1 / 1.333 is more than half the vCPUs can bring
     assert there["saturated"]["evidence"]["saturatedPercent"] == 65.6  # (3 x 83.333 + 12.345) / 4
     assert there["coarse"]["evidence"]["statsPeriodMs"] == 10_000
-    assert {row["vcpu"]: row["acceptable"] for row in there["old-and-new"]["sizes"]}[0.25] is False
     starved = there["starved"]
     assert (starved["runs"], starved["evidence"]["outOfMemory"], starved["evidence"]["ignored"]) == (1, 2, 1)
     assert starved["recommended"]["memoryMB"] == 4096

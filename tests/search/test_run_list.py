@@ -14,7 +14,7 @@ from profiler.cli.options import SourceOptions
 from profiler.cli.wiring.open_past_runs import open_source
 from profiler.core.clock import SystemClock
 from profiler.core.timestamps import parse_ns
-from profiler.forwarder.documents import Document, schedule_notice_document
+from profiler.forwarder.documents import schedule_notice_document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.record.notice_model import encode_notice
 from profiler.record.record_model import encode
@@ -112,7 +112,6 @@ def test_missed_runs_are_found_by_family_and_due_time(search_server: SearchServe
     other = replace(missed, family="hourly")
     for number, line in enumerate((missed, later, other)):
         document = schedule_notice_document(line, encode_notice(line).decode(), ForwarderSettings())
-        assert isinstance(document, Document)
         put(search_server, document.index, str(number), dict(document.fields))
     source = source_of(search_server)
     assert source.schedule_notices(RunFilter(families=("nightly-*",), accounts=("111122223333",))) == (later, missed)

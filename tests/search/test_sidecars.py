@@ -1,13 +1,11 @@
 """``task_stopped`` with common task definitions, on a real search cluster and an AWS emulator that throttles."""
 
-import json
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import boto3
 import pytest
-import requests
 
 import handler
 from profiler.forwarder.delivery_errors import DeliveryError
@@ -16,7 +14,7 @@ from tests.aws_proxy import AwsProxy
 from tests.fake_slack import FakeSlack
 from tests.lambda_environment import create_idempotency_table, forget_environment, register_revisions
 from tests.search.server import SearchServer
-from tests.search.test_forwarder import Context, Forward, event, forward, report
+from tests.search.test_forwarder import Forward, forward, report
 from tests.search.test_task_stopped import FAMILY, TASK_ID, LambdaContext, ShortContext, only_document
 from tests.sidecars import awslogs
 from tests.unit.core.test_container_roles import BATCH, INJECTED, MONITOR, SIDECARS
@@ -99,25 +97,3 @@ def test_throttling_neither_loses_the_run_nor_its_notice(
 
 def run_report() -> str:
     return report(TASK_ID, startedAt="2026-03-01T10:11:29Z", finishedAt="2026-03-01T10:12:32Z")
-
-
-def test_the_order_of_the_report_and_the_event_of_such_a_task_has_no_effect(
-    proxy: AwsProxy, forward: Forward, search_server: SearchServer
-) -> None:
-    """Two runs of one task id, one after the other: the report says success, the event that it failed."""
-    containers: list[dict[str, Any]] = [{"image": "x", **SIDECARS["envoy"]}, ETL, MONITOR]
-    register(*containers)
-    payload = event(run_report(), stream=f"ecs/batch/{TASK_ID}")
-    stopped = ended(*containers, batch=1)
-    documents = []
-    for steps in ("event report report", "report event", "report event report event"):
-        for step in steps.split():
-            if step == "report":
-                assert forward(payload, Context())["indexed"] == 1
-            else:
-                assert handler.task_stopped(stopped, LambdaContext())["indexed"] is True
-        documents.append(only_document(search_server))
-        requests.delete(f"{search_server.url}/task-reports-2026.03", timeout=120).raise_for_status()
-    assert documents[0] == documents[1] == documents[2]
-    assert documents[0]["task"]["status"] == "failure"
-    assert json.loads(documents[0]["record"])["record"]["status"] == "success"

@@ -115,11 +115,6 @@ def test_a_report_is_found_by_its_id_before_a_refresh(aws: Any, forward: Forward
     assert (found.text, found.is_final, found.is_indexed) == (text, True, True)
 
 
-def test_a_document_of_the_event_alone_is_not_a_report(aws: Any, search_server: SearchServer) -> None:
-    assert handler.task_stopped(task_event(startedAt=None), LambdaContext())["indexed"] is True
-    assert indexed_report() is None
-
-
 def run_report(**record: Any) -> str:
     times = {"startedAt": "2026-03-01T10:11:29Z", "finishedAt": "2026-03-01T10:12:32Z"}
     return report(TASK_ID, **{**times, **record})
@@ -179,16 +174,6 @@ def test_any_order_and_repetition_give_the_same_document(
     assert end == (expected, expected if expected in {"success", "failure"} else "unknown")
     assert documents[0]["record"] == text
     assert "memory" not in documents[0]["usage"]  # only the checkpoint has it
-
-
-def test_an_indexed_report_is_not_overwritten_by_a_checkpoint(
-    aws: Any, forward: Forward, search_server: SearchServer
-) -> None:
-    forward(event(run_report(status="failure", exitCode=1, metrics={"durationMs": 777}), stream=STREAM), Context())
-    checkpoint = run_report(status="running", metrics={"durationMs": 5}).replace("task.report", "task.checkpoint")
-    put(aws, checkpoint, f"ecs/task-monitor/{TASK_ID}")
-    handler.task_stopped(task_event(), LambdaContext())
-    assert only_document(search_server)["usage"]["duration_ms"] == 777
 
 
 def test_a_slack_outage_fails_the_invocation_and_the_retry_posts(
@@ -260,15 +245,6 @@ def test_a_success_that_did_nothing_is_announced_as_a_failure(
         "Success, but unlike its family: took 3.0 s (usually 20m 00s), used 200 ms of CPU time (usually 15m 00s), "
         "read 0 MB (usually 2.1 GB)."
     ) in json.dumps(slack.messages, ensure_ascii=False)
-
-
-def test_other_states_of_a_task_are_ignored(aws: Any, slack: FakeSlack) -> None:
-    nothing = {"status": None, "indexed": False, "notified": None}
-    others: list[dict[str, Any]] = [task_event(lastStatus="RUNNING"), {}, {"detail": {}}]
-    for other in others:
-        assert handler.task_stopped(other, LambdaContext()) == nothing
-    assert slack.requests == 0
-    assert aws is not None
 
 
 def test_what_a_retry_needs_of_its_family_is_found(aws: Any, forward: Forward, search_server: SearchServer) -> None:

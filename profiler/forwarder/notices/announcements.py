@@ -1,6 +1,7 @@
 """A notification's content, and its posting to each channel, once."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
@@ -19,10 +20,10 @@ from profiler.record.task_end import Outcome
 from profiler.record.task_event import StoppedTask
 
 _S = TypeVar("_S", bound=Struct)
-_Result = TypeVar("_Result", bool, str)
+_Result = TypeVar("_Result")
 ChannelKind = Literal["success", "failure"]
 # Runs the work at most once for a key: (key, work).
-Idempotently = Callable[[str, Callable[[], bool]], bool]
+Idempotently = Callable[[str, Callable[[], object]], object]
 
 _RETENTION_SECONDS = 7 * 24 * 60 * 60
 _KEY_ATTRIBUTE, _EXPIRY_ATTRIBUTE = "id", "expiration"
@@ -194,7 +195,7 @@ def announce(
     for channel in channels:
         try:
             if channel.accepts(kind):
-                once(f"{announcement_key(announcement)}#{channel.name}", _posting(channel, announcement, kind))
+                once(f"{announcement_key(announcement)}#{channel.name}", partial(channel.post, announcement, kind))
                 posted.append(channel.name)
         except ForwarderError as error:
             errors.append(error)
@@ -213,14 +214,6 @@ def announcement_key(announcement: Announcement) -> str:
         record = announcement.record
         return f"{record.task_arn or record.task_id}#{record.container.name}#{notice.kind}"
     return f"schedule#{schedule_notice_id(announcement)}"
-
-
-def _posting(channel: NoticeChannel, announcement: Announcement, kind: ChannelKind) -> Callable[[], bool]:
-    def post() -> bool:
-        channel.post(announcement, kind)
-        return True
-
-    return post
 
 
 def run_idempotently(

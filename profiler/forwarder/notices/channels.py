@@ -12,7 +12,7 @@ from profiler.forwarder.delivery_errors import NoticeError
 from profiler.forwarder.function_settings import NoticeSettings, fetch_secret
 from profiler.forwarder.invocation_time import TimeBudget
 from profiler.forwarder.notices.announcements import Announcement, ChannelKind, EndedTask, NoticeChannel
-from profiler.forwarder.notices.event_details import EndedLine, bus_event, ended_run
+from profiler.forwarder.notices.event_details import LINE_TYPE, bus_event, ended_run
 from profiler.forwarder.notices.slack_messages import message_of
 from profiler.forwarder.notices.slack_sender import SlackTarget, read_targets, send
 
@@ -115,9 +115,8 @@ class LogLineChannel(Struct, frozen=True):
         """Print the line of an ended task. A notice is a line of a log already."""
         if not isinstance(announcement, EndedTask):
             return
-        run = ended_run(announcement, kibana_url=self.kibana_url)
-        line = EndedLine(**{name: getattr(run, name) for name in run.__struct_fields__})
-        self.write(msgspec.json.encode(line).decode())
+        run = msgspec.to_builtins(ended_run(announcement, kibana_url=self.kibana_url))
+        self.write(msgspec.json.encode({"type": LINE_TYPE, **run}).decode())
 
 
 def configured_channels(

@@ -46,7 +46,6 @@ _SCHEDULE_PREDICATES = {
     "overlapped": "started while its previous run was running",
     "slow": "takes longer than usual",
 }
-_MAX_MINUTES = 60 * 24 * 365
 _UNKNOWN = "unknown"
 _Data = TypeVar("_Data", bound=Struct)
 
@@ -83,10 +82,6 @@ class EndedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, rename="ca
     recommendation: Recommendation | None = None
     unusual: tuple[UnusualMeasure, ...] = ()
     links: RunLinks | None = None
-
-
-class EndedLine(EndedRun, frozen=True, kw_only=True, tag_field="type", tag=LINE_TYPE):
-    """The same run as a line of the function's log."""
 
 
 class BusEvent(Struct, frozen=True, kw_only=True):
@@ -276,7 +271,7 @@ def run_title(line: NoticeLine) -> str:
     if record.revision:
         name = f"{name}:{record.revision}"
     minutes = None if notice.evidence is None else notice.evidence.minutes
-    if notice.kind == "stuck" and minutes is not None and 0 < minutes <= _MAX_MINUTES:
+    if notice.kind == "stuck" and minutes:
         return f"{name} has been stuck for {minutes:.0f} minutes"
     return f"{name} {_RUN_PREDICATES.get(notice.kind, f'has a notification of kind {notice.kind}')}"
 

@@ -1,7 +1,6 @@
 """Builds the Slack messages of ended tasks and of notices: blocks within Slack's limits, of escaped texts."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
 from typing import Any
 
 from msgspec import Struct
@@ -52,7 +51,6 @@ _NOT_MEASURED = Distribution()
 _SIGN = "⚠️ "
 _MAX_MESSAGE_LENGTH = 1000
 _MAX_FALLBACK_LENGTH = 400
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class SlackMessage(Struct, frozen=True, kw_only=True):
@@ -370,7 +368,7 @@ def run_notice_message(line: NoticeLine, *, kibana_url: str | None) -> SlackMess
         ("container", record.container.name),
     )
     values = (
-        ("Running for", value_formats.known(format_duration, _elapsed_ms(line))),
+        ("Running for", value_formats.known(format_duration, record.metrics.duration_ms)),
         ("Since", _moment(notice.since)),
         ("Started", _moment(record.started_at)),
     )
@@ -396,14 +394,12 @@ def schedule_notice_message(line: ScheduleNoticeLine, *, kibana_url: str | None)
         ("rule" if schedule.kind == "rule" else "schedule", name),
         ("task", notice.task_id),
     )
-    is_said = notice.reason is None or notice.reason.rstrip(".") in notice.message
-    sentences = [notice.message] if is_said else [notice.message, f"Reason: {notice.reason}"]
     expression = f"{schedule.expression or ''} {schedule.time_zone or ''}".strip()
     return _message(
         schedule_title(line),
         notice.message,
         context(names_in_a_row(location)),
-        section([escape_text(sentence, _MAX_MESSAGE_LENGTH) for sentence in sentences]),
+        section([escape_text(notice.message, _MAX_MESSAGE_LENGTH)]),
         value_fields((("Due", _moment(notice.due_at)), ("Schedule", expression))),
         buttons(links_of_schedule_notice(line, kibana_url)),
     )
@@ -415,13 +411,6 @@ def _message(title: str, sentence: str, *blocks: JsonObject | None) -> SlackMess
         text=f"{header}: {escape_text(sentence, _MAX_FALLBACK_LENGTH)}",
         blocks=[{"type": "header", "text": plain_text(header)}, *(block for block in blocks if block is not None)],
     )
-
-
-def _elapsed_ms(line: NoticeLine) -> float | None:
-    if line.record.metrics.duration_ms is not None:
-        return line.record.metrics.duration_ms
-    started, written = parse_datetime(line.record.started_at), parse_datetime(line.time)
-    return None if started is None or written is None else (written - started) / _MILLISECOND
 
 
 def _moment(text: str | None) -> str | None:

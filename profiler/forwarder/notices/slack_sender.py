@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from http.client import HTTPException, InvalidURL
 from typing import Any
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, defstruct
+from msgspec.structs import asdict
 
 from profiler.forwarder.delivery_errors import NoticeError, SettingsError
+from profiler.forwarder.function_settings import read_secret
 from profiler.forwarder.invocation_time import RetryBackoff, TimeBudget
 from profiler.forwarder.notices.announcements import ChannelKind
 from profiler.forwarder.notices.slack_messages import SlackMessage
@@ -41,62 +42,34 @@ _RETRYABLE_CODES = {
 # Slack's error codes. Any other text is not shown, because it may quote the request.
 _ERROR_CODE = re.compile(r"[a-z][a-z_]{1,60}", re.ASCII)
 
-_WEBHOOK_GONE = "create a new webhook and set {setting} to its address"
-_WEBHOOK_HINTS = {
-    "no_service": _WEBHOOK_GONE,
-    "no_service_id": _WEBHOOK_GONE,
-    "no_active_hooks": _WEBHOOK_GONE,
-    "no_team": _WEBHOOK_GONE,
-    "team_disabled": _WEBHOOK_GONE,
-    "invalid_token": _WEBHOOK_GONE,
-    "channel_is_archived": "its channel is archived; create a webhook for another channel and set {setting} to it",
-    "channel_not_found": "its channel does not exist; create a webhook for another channel and set {setting} to it",
-    "action_prohibited": "the workspace's administrators forbid it; ask them, or set {setting} to another webhook",
-    "posting_to_general_channel_denied": "it may not post to #general; set {setting} to another channel's webhook",
-}
-_BAD_TOKEN = "set {token} to the token of a bot that is installed (xoxb-…)"  # noqa: S105  not a token
+_WEBHOOK_HINT = "check that {setting} is the address of an incoming webhook whose channel exists, or create a new one"
+_BOT_HINT = "check {token}, its scope chat:write, the channel of {setting} and SLACK_BASE_URL"
 _BOT_HINTS = {
     "channel_not_found": "set {setting} to the id of a channel that the bot of {token} can see",
     "not_in_channel": "invite the bot of {token} to the channel of {setting}",
-    "is_archived": "the channel of {setting} is archived; set it to another channel",
-    "restricted_action": "the bot of {token} may not post to the channel of {setting}",
-    "missing_scope": "give the bot of {token} the scope chat:write and install it again",
-    "invalid_auth": _BAD_TOKEN,
-    "not_authed": _BAD_TOKEN,
-    "account_inactive": _BAD_TOKEN,
-    "token_revoked": _BAD_TOKEN,
-    "token_expired": _BAD_TOKEN,
-    "not_allowed_token_type": _BAD_TOKEN,
 }
 _INVALID_MESSAGE_CODES = {"invalid_blocks", "invalid_blocks_format", "invalid_payload", "no_text", "msg_too_long"}
 _BUG_HINT = "the notification itself is invalid, not {setting}; please report this as a bug of task-profiler"
 
 
-class SlackWebhook(Struct, frozen=True, kw_only=True):
-    """An incoming webhook. ``setting`` is the name of the setting with the address."""
+class SlackTarget(Struct, frozen=True, kw_only=True):
+    """An incoming webhook, or with ``channel`` a bot that posts to it. ``setting`` names the webhook or the channel.
 
-    url: str
+    Attributes:
+        setting: The setting.
+        secret: The webhook's address, or the bot's token.
+        channel: The bot's channel.
+        base_url: The address of the bot's API, with ``/api/``; None: Slack's own.
+    """
+
     setting: str
-
-    def __repr__(self) -> str:
-        """The name of the setting; the address is a secret."""
-        return f"SlackWebhook({self.setting})"
-
-
-class SlackBot(Struct, frozen=True, kw_only=True):
-    """A bot that posts to a channel. ``base_url`` includes ``/api/``; None: Slack's own."""
-
-    token: str
-    channel: str
-    channel_setting: str
+    secret: str
+    channel: str | None = None
     base_url: str | None = None
 
     def __repr__(self) -> str:
-        """The name of the channel's setting; the token is a secret."""
-        return f"SlackBot({self.channel_setting})"
-
-
-SlackTarget = SlackWebhook | SlackBot
+        """The setting alone."""
+        return f"SlackTarget({self.setting})"
 
 
 KINDS: tuple[ChannelKind, ...] = ("success", "failure")
@@ -107,6 +80,7 @@ _SETTINGS = (
     "SLACK_SUCCESS_CHANNEL",
     "SLACK_FAILURE_CHANNEL",
 )
+_Secret = defstruct("_Secret", [(name.lower(), str | None, None) for name in _SETTINGS])
 
 
 def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) -> Mapping[ChannelKind, SlackTarget]:
@@ -121,8 +95,8 @@ def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) ->
     values = {name: environment.get(name, "").strip() for name in _SETTINGS}
     secret_id = environment.get("SLACK_SECRET_ID", "").strip()
     if secret_id:
-        secret = _secret(secret_id, fetch)
-        values = {name: value or secret.get(name.lower(), "") for name, value in values.items()}
+        secret = asdict(read_secret(secret_id, _Secret, "a JSON object with Slack's settings", fetch))
+        values = {name: value or (secret[name.lower()] or "").strip() for name, value in values.items()}
     base_url = environment.get("SLACK_BASE_URL", "").strip() or None
     targets = {kind: _target(kind.upper(), values, base_url) for kind in KINDS}
     return {kind: target for kind, target in targets.items() if target is not None}
@@ -131,26 +105,13 @@ def read_targets(environment: Mapping[str, str], fetch: Callable[[str], str]) ->
 def _target(kind: str, values: Mapping[str, str], base_url: str | None) -> SlackTarget | None:
     webhook, channel = f"SLACK_{kind}_WEBHOOK_URL", f"SLACK_{kind}_CHANNEL"
     if values[webhook]:
-        return SlackWebhook(url=values[webhook], setting=webhook)
+        return SlackTarget(setting=webhook, secret=values[webhook])
     if values["SLACK_BOT_TOKEN"] and values[channel]:
-        return SlackBot(
-            token=values["SLACK_BOT_TOKEN"], channel=values[channel], channel_setting=channel, base_url=base_url
-        )
+        token = values["SLACK_BOT_TOKEN"]
+        return SlackTarget(setting=channel, secret=token, channel=values[channel], base_url=base_url)
     if values[channel]:
         raise SettingsError(f"{channel} is set without SLACK_BOT_TOKEN: set both, or {webhook}.")
     return None
-
-
-def _secret(name: str, fetch: Callable[[str], str]) -> Mapping[str, str]:
-    """Return the values of Slack's settings in the secret. Null counts as unset, and other names are ignored."""
-    try:
-        secret = msgspec.json.decode(fetch(name), type=dict[str, object])
-        values = {key: secret.get(key) for key in map(str.lower, _SETTINGS)}
-        texts = msgspec.convert(values, type=dict[str, str | int | float | None])
-    except (msgspec.DecodeError, UnicodeError):
-        # Not "from": the decoder's message may quote the secret.
-        raise SettingsError(f"The secret {name} is not a JSON object with Slack's settings as strings.") from None
-    return {key: str(value).strip() for key, value in texts.items() if value is not None}
 
 
 class _Failure(Struct, frozen=True, kw_only=True):
@@ -170,7 +131,7 @@ class _Failure(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.status is None:
             return self.code or "no answer"
-        return self.code if self.status == _OK and self.code else f"HTTP {self.status}{_code_suffix(self.code)}"
+        return self.code if self.status == _OK and self.code else f"HTTP {self.status} {self.code or ''}".rstrip()
 
 
 def send(target: SlackTarget, message: SlackMessage, budget: TimeBudget, jitter: Callable[[], float]) -> None:
@@ -205,7 +166,7 @@ def send(target: SlackTarget, message: SlackMessage, budget: TimeBudget, jitter:
             raise NoticeError(_rejection_message(target, failure))
         if not backoff.wait(min_seconds=failure.retry_after_seconds):
             raise NoticeError(
-                f"Slack accepted no notification through {_setting(target)} before the invocation ran out of "
+                f"Slack accepted no notification through {target.setting} before the invocation ran out of "
                 f"time ({failure}): Lambda retries; if the error persists, check the function's network route to "
                 "Slack and raise its timeout."
             )
@@ -213,21 +174,20 @@ def send(target: SlackTarget, message: SlackMessage, budget: TimeBudget, jitter:
 
 def _attempt(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
     try:
-        if isinstance(target, SlackWebhook):
-            return _send_by_webhook(target, message, timeout_seconds)
-        return _send_by_bot(target, message, timeout_seconds)
-    except InvalidURL:
-        return _Failure(status=0)
+        send_once = _send_by_webhook if target.channel is None else _send_by_bot
+        return send_once(target, message, timeout_seconds)
     except (OSError, HTTPException) as error:  # from urllib and http.client
+        if isinstance(error, InvalidURL):
+            return _Failure(status=0)
         return _Failure(code=f"no answer ({type(error).__name__})")
     except Exception:  # noqa: BLE001  slack_sdk, for an invalid address, token or response; may quote it
         return _Failure(status=0)
 
 
-def _send_by_webhook(target: SlackWebhook, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+def _send_by_webhook(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
     from slack_sdk.webhook import WebhookClient  # see the module's docstring
 
-    client = WebhookClient(target.url, timeout=timeout_seconds, logger=_null_logger(), retry_handlers=[])
+    client = WebhookClient(target.secret, timeout=timeout_seconds, logger=_null_logger(), retry_handlers=[])
     response = client.send(text=message.text, blocks=message.blocks, unfurl_links=False, unfurl_media=False)
     body = response.body.strip()
     if response.status_code == _OK and body == "ok":
@@ -235,12 +195,12 @@ def _send_by_webhook(target: SlackWebhook, message: SlackMessage, timeout_second
     return _failure(response.status_code, body, response.headers)
 
 
-def _send_by_bot(target: SlackBot, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
+def _send_by_bot(target: SlackTarget, message: SlackMessage, timeout_seconds: int) -> _Failure | None:
     from slack_sdk.errors import SlackApiError  # see the module's docstring
     from slack_sdk.web import WebClient
 
     client = WebClient(
-        target.token,
+        target.secret,
         base_url=target.base_url or WebClient.BASE_URL,
         timeout=timeout_seconds,
         logger=_null_logger(),
@@ -248,7 +208,11 @@ def _send_by_bot(target: SlackBot, message: SlackMessage, timeout_seconds: int) 
     )
     try:
         client.chat_postMessage(
-            channel=target.channel, text=message.text, blocks=message.blocks, unfurl_links=False, unfurl_media=False
+            channel=target.channel or "",
+            text=message.text,
+            blocks=message.blocks,
+            unfurl_links=False,
+            unfurl_media=False,
         )
     except SlackApiError as error:
         response = error.response
@@ -278,17 +242,7 @@ def _rejection_message(target: SlackTarget, failure: _Failure) -> str:
     code = failure.code or ""
     if code in _INVALID_MESSAGE_CODES:
         hint = _BUG_HINT
-    elif isinstance(target, SlackBot):
-        hint = _BOT_HINTS.get(code, "check {token}, {setting} and SLACK_BASE_URL")
     else:
-        hint = _WEBHOOK_HINTS.get(code, "check that {setting} is the address of an incoming webhook")
+        hint = _WEBHOOK_HINT if target.channel is None else _BOT_HINTS.get(code, _BOT_HINT)
     cause = f" ({failure})" if failure.status else ""
-    return f"Slack rejected the notification{cause}: {hint.format(setting=_setting(target), token=_TOKEN_SETTING)}."
-
-
-def _setting(target: SlackTarget) -> str:
-    return target.channel_setting if isinstance(target, SlackBot) else target.setting
-
-
-def _code_suffix(code: str | None) -> str:
-    return f" {code}" if code else ""
+    return f"Slack rejected the notification{cause}: {hint.format(setting=target.setting, token=_TOKEN_SETTING)}."

@@ -2,9 +2,7 @@
 
 import json
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,11 +21,10 @@ MAX_MESSAGE_BYTES = 256 * 1024
 _MAX_BATCH_MESSAGES, _MAX_BATCH_BYTES = 10, 1024 * 1024
 _MAX_REASON_LENGTH = 1000
 _MAX_LOGGED_REASON_LENGTH = 300
-_MAX_LOGGED_REASONS = 10
 # This also matches in a line that is cut, or is not valid JSON.
 _TASK_ID = re.compile(r'"taskId"\s*:\s*"([^"\\]{1,100})"')
-# SQS refuses a message with U+FFFE or U+FFFF: see the API reference of SendMessage.
-_SQS_ESCAPES = ((b"\xef\xbf\xbe", b"\\ufffe"), (b"\xef\xbf\xbf", b"\\uffff"))
+# A character takes at most twelve bytes in JSON.
+_MAX_TRUNCATED_LENGTH = 20_000
 # The largest bulk request. AWS's smallest instances accept 10 MiB; a batch is halved if the cluster refuses it.
 MAX_DOCUMENTS_PER_REQUEST = 1000
 MAX_REQUEST_BYTES = 5 * 1024 * 1024
@@ -100,9 +97,7 @@ def _queue_error(code: str) -> DeliveryError:
 def _message_batches(failures: Iterable[Failure]) -> Iterator[list[str]]:
     """Yield the bodies of messages that one request may contain together."""
     bodies = map(message_body, failures)
-    return divide(
-        ((body, len(body.encode())) for body in bodies), max_items=_MAX_BATCH_MESSAGES, max_bytes=_MAX_BATCH_BYTES
-    )
+    return divide(((body, len(body)) for body in bodies), max_items=_MAX_BATCH_MESSAGES, max_bytes=_MAX_BATCH_BYTES)
 
 
 def log_failures(log: Callable[[Mapping[str, object]], None], failures: Sequence[Failure]) -> None:
@@ -112,43 +107,21 @@ def log_failures(log: Callable[[Mapping[str, object]], None], failures: Sequence
         log({**line, "reason": failure.reason[:_MAX_LOGGED_REASON_LENGTH]})
 
 
-def log_failure_count(log: Callable[[Mapping[str, object]], None], failures: Sequence[Failure]) -> None:
-    """Log the number of failures and their reasons, without the content of the documents."""
-    reasons = sorted({failure.reason[:_MAX_LOGGED_REASON_LENGTH] for failure in failures})
-    line = {"level": "error", "event": "Documents cannot be indexed.", "count": len(failures)}
-    log({**line, "reasons": reasons[:_MAX_LOGGED_REASONS]})
-
-
 def message_body(failure: Failure) -> str:
-    """Return ``{"document": …, "reason": …}`` of at most 256 KB; a larger document becomes truncated text."""
-    body = _encode(failure)
-    return (body if len(body) <= MAX_MESSAGE_BYTES else _truncated_body(failure)).decode()
+    """Return ``{"document": …, "reason": …}`` of at most 256 KB; of a larger document, the beginning as text.
 
-
-def _encode(failure: Failure) -> bytes:
-    """Encode as JSON, with escapes for the characters that SQS refuses."""
+    All other characters than ASCII's are escaped: SQS refuses some of them, and lone surrogates cannot be sent.
+    """
     body = _json({"document": failure.document, "reason": failure.reason})
-    return reduce(lambda body, pair: body.replace(*pair), _SQS_ESCAPES, body)
-
-
-def _json(value: object) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except (OverflowError, UnicodeEncodeError):
-        # The standard library writes numbers of any length, and escapes lone surrogates.
-        return json.dumps(value, separators=(",", ":")).encode()
-
-
-def _truncated_body(failure: Failure) -> bytes:
-    """Encode the longest part that fits. A character takes one to six bytes in JSON, so the length is searched."""
-    text = failure.document if isinstance(failure.document, str) else _json(failure.document).decode()
+    if len(body) <= MAX_MESSAGE_BYTES:
+        return body
+    text = failure.document if isinstance(failure.document, str) else _json(failure.document)
     reason = f"{failure.reason[:_MAX_REASON_LENGTH]} (the document is truncated)"
+    return _json({"document": text[:_MAX_TRUNCATED_LENGTH], "reason": reason})
 
-    def body(length: int) -> bytes:
-        return _encode(Failure(text[:length], reason))
 
-    lengths = range(min(len(text), MAX_MESSAGE_BYTES) + 1)
-    return body(bisect_right(lengths, MAX_MESSAGE_BYTES, key=lambda length: len(body(length))) - 1)
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 class DeliveryResult(Struct, frozen=True, kw_only=True):
@@ -186,7 +159,7 @@ def deliver(
     indexed = 0
     rejected: list[Failure] = []
     fault: str | None = None
-    pending = _batches(documents, rejected)
+    pending = _batches(documents)
     while pending:
         batch = pending.pop()
         try:
@@ -220,19 +193,9 @@ def deliver(
     return DeliveryResult(indexed=indexed, rejected=tuple(rejected))
 
 
-def _batches(documents: Sequence[Document], rejected: list[Failure]) -> list[list[Document]]:
-    """Divide the documents into as few requests as their sizes allow.
-
-    A document that is not valid as JSON is added to ``rejected``.
-    """
-    sized: list[tuple[Document, int]] = []
-    for document in documents:
-        try:
-            size = len(msgspec.json.encode((document.id, document.fields, document.upsert)))
-        except (OverflowError, UnicodeEncodeError) as error:
-            rejected.append(Failure(_as_json(document), f"The document cannot be written as JSON: {error}"))
-        else:
-            sized.append((document, size))
+def _batches(documents: Sequence[Document]) -> list[list[Document]]:
+    """Divide the documents into as few requests as their sizes allow."""
+    sized = ((one, len(msgspec.json.encode((one.id, one.fields, one.upsert)))) for one in documents)
     return list(divide(sized, max_items=MAX_DOCUMENTS_PER_REQUEST, max_bytes=MAX_REQUEST_BYTES))
 
 

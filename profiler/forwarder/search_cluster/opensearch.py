@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from urllib.parse import urlsplit
 
 import opensearchpy
 
 from profiler.core.aws_clients import open_session
 from profiler.core.aws_signature import AwsSignature
-from profiler.forwarder.delivery_errors import SearchClusterError, SettingsError
+from profiler.forwarder.delivery_errors import SearchClusterError
 from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import Credentials
 from profiler.forwarder.search_cluster.interface import (
@@ -29,7 +28,7 @@ class OpenSearchCluster:
         headers = authorization(credentials)
         with checked_url(url):
             self._client = opensearchpy.OpenSearch(
-                hosts=[_without_user(url) if headers else url],
+                hosts=[url],
                 http_auth=_signature(region) if credentials.aws and not headers else None,
                 headers=headers,
                 connection_class=opensearchpy.RequestsHttpConnection,
@@ -63,12 +62,6 @@ class OpenSearchCluster:
             )
 
 
-def _without_user(url: str) -> str:
-    """Remove the user: opensearch-py prefers a user in the address to the header; Elasticsearch's client does not."""
-    parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
 @contextmanager
 def _translate_errors() -> Iterator[None]:
     try:
@@ -84,9 +77,5 @@ def _translate_errors() -> Iterator[None]:
 
 
 def _signature(region: str | None) -> AwsSignature:
-    if region is None:
-        raise SettingsError("OPENSEARCH_AWS_AUTH needs a region: set AWS_REGION.")
-    credentials = open_session(region, None).get_credentials()
-    if credentials is None:
-        raise SettingsError("OPENSEARCH_AWS_AUTH finds no AWS credentials: give the function a role.")
-    return AwsSignature(credentials, region, "es")
+    """A function of Lambda always has a Region and a role."""
+    return AwsSignature(open_session(region, None).get_credentials(), region or "", "es")

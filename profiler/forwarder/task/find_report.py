@@ -19,7 +19,6 @@ _POLL_SECONDS = 2.0
 _NEWEST_LINES = 200
 # The limit for one stream. CloudWatch Logs may return any number of empty pages before the end.
 _MAX_PAGES = 100
-_MAX_CACHED_DEFINITIONS = 500
 # The error codes of ECS and CloudWatch Logs for resources that do not exist.
 _UNKNOWN_DEFINITION = frozenset({"ClientException", "InvalidParameterException"})
 _UNKNOWN_STREAM = frozenset({"ResourceNotFoundException", "InvalidParameterException"})
@@ -206,14 +205,10 @@ class EcsDefinitions:
         Raises:
             DeliveryError: a later attempt can succeed.
         """
-        if arn not in self._known:
-            definition = self._read(arn, wait)
-            if definition is None:
-                return None
-            if len(self._known) >= _MAX_CACHED_DEFINITIONS:
-                self._known.clear()
+        definition = self._known.get(arn) or self._read(arn, wait)
+        if definition is not None:
             self._known[arn] = definition
-        return self._known[arn]
+        return definition
 
     def _read(self, arn: str, wait: Callable[[], bool]) -> Mapping[str, object] | None:
         from botocore.exceptions import BotoCoreError, ClientError  # slow to import, and forward_logs does not need it

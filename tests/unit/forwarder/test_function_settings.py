@@ -4,7 +4,6 @@ from profiler.forwarder.delivery_errors import SettingsError
 from profiler.forwarder.function_settings import (
     Credentials,
     ForwarderSettings,
-    exports_runs,
     read_credentials,
     read_export_targets,
     read_grace_minutes,
@@ -111,28 +110,14 @@ def test_notify_refuses_other_words() -> None:
         read_notice_settings({"NOTIFY": "failure,never"})
 
 
-@pytest.mark.parametrize(("text", "expected"), [("", False), ("true", True)])
-def test_notify_unusual_announces_unusual_successes_as_failures(text: str, *, expected: bool) -> None:
-    assert read_notice_settings({"NOTIFY_UNUSUAL": text}).unusual_as_failures is expected
+def test_the_grace_of_schedules_is_in_minutes() -> None:
+    assert [read_grace_minutes({"SCHEDULE_GRACE_MINUTES": text}) for text in ("", "7.5")] == [15, 7.5]
 
 
-@pytest.mark.parametrize(("text", "minutes"), [("", 15), ("1", 1), (" 45 ", 45), ("7.5", 7.5)])
-def test_the_grace_of_schedules_is_in_minutes(text: str, minutes: float) -> None:
-    assert read_grace_minutes({"SCHEDULE_GRACE_MINUTES": text}) == minutes
-
-
-@pytest.mark.parametrize("text", ["0", "46", "nan", "soon", "-1"])
+@pytest.mark.parametrize("text", ["0", "46", "nan", "soon"])
 def test_a_grace_that_cannot_be_judged_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match=r"^SCHEDULE_GRACE_MINUTES must be"):
         read_grace_minutes({"SCHEDULE_GRACE_MINUTES": text})
-
-
-@pytest.mark.parametrize(
-    "name", ["OTLP_ENDPOINT", "OTLP_TRACES_ENDPOINT", "OTLP_LOGS_ENDPOINT", "OTLP_METRICS_ENDPOINT"]
-)
-def test_any_address_enables_the_export(name: str) -> None:
-    assert exports_runs({name: "https://otlp.example.com"})
-    assert not exports_runs({name: " ", "OTLP_HEADERS": "a=b"})
 
 
 def test_the_headers_of_an_export_may_be_in_a_secret() -> None:
@@ -144,10 +129,10 @@ def test_the_headers_of_an_export_may_be_in_a_secret() -> None:
     assert own["traces"].headers == (("api-key", "own"),)
 
 
-@pytest.mark.parametrize("secret", [SECRET, "{}", '{"otlp_headers":["a"]}', f'{{"otlp_headers":"{SECRET}"}}'])
+@pytest.mark.parametrize("secret", [SECRET, "{}", f'{{"otlp_headers":["{SECRET}"]}}'])
 def test_an_invalid_secret_of_an_export_is_named_without_its_value(secret: str) -> None:
     environment = {"OTLP_ENDPOINT": "https://otlp.example.com", "OTLP_SECRET_ID": "team/otlp"}
-    with pytest.raises(SettingsError, match=r"[Tt]he secret team/otlp") as error:
+    with pytest.raises(SettingsError, match="The secret team/otlp") as error:
         read_export_targets(environment, lambda _name: secret)
     assert SECRET not in str(error.value)
 

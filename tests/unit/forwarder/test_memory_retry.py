@@ -13,15 +13,12 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.config import Config
 from botocore.exceptions import ReadTimeoutError
-from msgspec.structs import replace
 
 from profiler.aws_account.scheduled_targets import Schedules
-from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError, SettingsError
-from profiler.forwarder.function_settings import RetrySettings, read_retry_settings
+from profiler.forwarder.delivery_errors import DeliveryError, SearchClusterError
+from profiler.forwarder.function_settings import RetrySettings
 from profiler.forwarder.memory_retry import MemoryRetries
 from profiler.forwarder.notices.announcements import EndedTask, MemoryRetry
-from profiler.forwarder.notices.event_details import ended_run
-from profiler.forwarder.notices.slack_messages import ended_task_message
 from profiler.forwarder.search_cluster.family_runs import FamilyMemory
 from profiler.forwarder.task.find_report import ReportLine
 from profiler.forwarder.task_lines import read_line
@@ -233,15 +230,6 @@ def test_a_token_in_use_counts_as_started() -> None:
     assert len(world.aws.tasks) == 1
 
 
-def test_with_the_table_not_even_a_changed_schedule_starts_it_twice() -> None:
-    world = World()
-    world.handle()
-    world.aws.targets = {}
-    world.aws.tasks = {}
-    assert world.handle() == STARTED
-    assert len(world.aws.requests) == 1
-
-
 @pytest.mark.parametrize("operation", CALLS)
 @pytest.mark.parametrize(
     ("status", "code"),
@@ -269,54 +257,35 @@ def test_an_answer_that_is_lost_does_not_start_it_twice(operation: str) -> None:
     assert len(world.aws.tasks) == 1
 
 
-def test_a_throttled_rule_raises() -> None:
-    world = World()
-    world.aws.errors["ListTargetsByRule"] = [(400, "ThrottlingException", "Rate exceeded")]
-    with pytest.raises(DeliveryError):
-        world.handle(ended(startedBy="events-rule/nightly"))
+REFUSED = {
+    "refused": (
+        {"errors": {"RunTask": [(400, "ClientException", "It is inactive.")]}},
+        "(ClientException: It is inactive.)",
+    ),
+    "failures": ({"failures": [{"arn": "x", "reason": "RESOURCE:MEMORY"}]}, "ECS did not start it (RESOURCE:MEMORY)."),
+    "unreadable": (
+        {"errors": {"GetSchedule": [(403, "AccessDeniedException", "not authorized")]}},
+        "its schedule could not be read (AccessDeniedException: not authorized",
+    ),
+    "gone": ({"targets": {("default", "nightly-2"): TARGET}}, "its schedule no longer exists."),
+    "of another family": (
+        {
+            "targets": {
+                ("default", "nightly"): {**TARGET, "EcsParameters": {"TaskDefinitionArn": f"{FAMILY_ARN}-2"}},
+            }
+        },
+        "its schedule no longer exists.",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    "code", ["ClientException", "InvalidParameterException", "AccessDeniedException", "BlockedException"]
-)
-def test_a_refused_start_is_said_and_is_no_error(code: str) -> None:
+@pytest.mark.parametrize(("answers", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_aws_refuses_is_said_and_is_no_error(answers: dict[str, Any], said: str) -> None:
     world = World()
-    world.aws.errors["RunTask"] = [(400, code, "TaskDefinition is inactive.")]
-    assert world.refusal() == f"Not started again: ECS did not start it ({code}: TaskDefinition is inactive.)."
+    for name, answer in answers.items():
+        setattr(world.aws, name, answer)
+    assert said in world.refusal()
     assert not world.aws.tasks
-
-
-def test_failures_of_run_task_are_said() -> None:
-    world = World()
-    world.aws.failures = [{"arn": "x", "reason": "RESOURCE:MEMORY"}]
-    assert world.refusal() == "Not started again: ECS did not start it (RESOURCE:MEMORY)."
-
-
-def test_an_unreadable_schedule_is_said() -> None:
-    world = World()
-    world.aws.errors["GetSchedule"] = [
-        (403, "AccessDeniedException", "not authorized to perform: scheduler:GetSchedule")
-    ]
-    assert "its schedule could not be read (AccessDeniedException: not authorized" in world.refusal()
-
-
-@pytest.mark.parametrize(
-    "targets",
-    [
-        {},
-        {("default", "nightly-2"): TARGET},
-        {("default", "nightly"): {**TARGET, "EcsParameters": {"TaskDefinitionArn": f"{FAMILY_ARN}-2"}}},
-    ],
-)
-def test_a_schedule_that_is_gone_is_said(targets: Any) -> None:
-    world = World()
-    world.aws.targets = targets
-    assert world.refusal() == "Not started again: its schedule no longer exists."
-    assert not world.aws.requests
-
-
-def test_a_rule_that_is_gone_is_said() -> None:
-    assert "ResourceNotFoundException" in World().refusal(ended(startedBy="events-rule/gone"))
 
 
 def test_schedules_that_cannot_be_distinguished_start_nothing_unless_they_say_the_same() -> None:
@@ -328,18 +297,10 @@ def test_schedules_that_cannot_be_distinguished_start_nothing_unless_they_say_th
     assert not other.aws.requests
 
 
-def test_a_cut_name_finds_its_schedule() -> None:
-    world = World()
-    name = "a-name-of-more-than-nineteen-characters"
-    world.aws.targets = {("nights", name): TARGET}
-    assert world.handle(ended(startedBy=f"chronos-schedule/{name}"[:36])) == STARTED
-
-
 @pytest.mark.parametrize(
     ("run", "described", "reason"),
     [
         (ended(), None, "its task definition could not be read"),
-        (ended(memory="61440", cpu="8192"), DESCRIBED, "it needs 96 GB, and RETRY_MAX_MEMORY_MB allows 60 GB"),
         (ended(launchType="EC2"), DESCRIBED, "its batch container has no memory limit of its own"),
     ],
 )
@@ -361,9 +322,7 @@ def test_an_old_event_starts_nothing() -> None:
     "run",
     [
         ended(containers=batch(1)),
-        ended(containers=batch(137)),
         ended(startedBy="airflow"),
-        ended(stopCode="UserInitiated"),
     ],
 )
 def test_other_runs_ask_and_say_nothing(run: EndedTask) -> None:
@@ -406,11 +365,6 @@ def test_a_cluster_that_does_not_respond_starts_nothing_yet() -> None:
     with pytest.raises(SearchClusterError):
         world.handle()
     assert world.aws.calls == []
-
-
-@pytest.mark.parametrize("search", [FakeSearch(error=SearchClusterError("no", status=403)), FakeSearch({"hits": {}})])
-def test_without_a_peak_the_size_alone_counts(search: FakeSearch) -> None:
-    assert World(search).handle() == STARTED
 
 
 # The retry's own end
@@ -465,7 +419,6 @@ PRICE = " (+$0.0022 a run)"
         (FOUND, retry_run(), f"Succeeded with 1 GB after 512 MB were too little: set 1 GB{PRICE}."),
         (FOUND, retry_run(attributes=[]), "Succeeded with 1 GB after 512 MB were too little: set 1 GB."),
         (FOUND, retry_run(137, KILLED), "This was the retry of 4dd5853f with 1 GB: it is not started again."),
-        (FOUND, retry_run(1), "This was the retry of 4dd5853f with 1 GB: it is not started again."),
         (None, retry_run(), "This was the retry of 4dd5853f: it succeeded with 1 GB."),
         (
             FakeSearch({"hits": {"hits": [hit(record=killed_record(memorySizeMB=400))]}}),
@@ -487,7 +440,6 @@ def test_the_end_of_a_retry_says_so_and_starts_nothing(
     "search",
     [
         FakeSearch({"hits": {"hits": [hit(), hit("4dd5853f-another")]}}),
-        FakeSearch({"hits": {"hits": []}}),
         FakeSearch(error=SearchClusterError("down", status=503)),
     ],
 )
@@ -497,18 +449,3 @@ def test_a_killed_run_that_is_not_certain_is_not_named(search: FakeSearch) -> No
 
 
 # Settings and notifications
-
-
-def test_settings() -> None:
-    assert read_retry_settings({}) == RetrySettings(families=(), max_memory_mb=61_440)
-    read = read_retry_settings({"RETRY_OUT_OF_MEMORY": "a-*, b", "RETRY_MAX_MEMORY_MB": "8192"})
-    assert read == RetrySettings(families=("a-*", "b"), max_memory_mb=8192)
-    with pytest.raises(SettingsError, match="RETRY_MAX_MEMORY_MB must be a number of MiB"):
-        read_retry_settings({"RETRY_MAX_MEMORY_MB": "8 GB"})
-
-
-def test_slack_and_the_event_contain_the_sentence() -> None:
-
-    notice = replace(ended(), retry=replace(STARTED, sentence='Not started again: <x> & "y".'))
-    assert "Not started again: &lt;x&gt; &amp;" in json.dumps(ended_task_message(notice, kibana_url=None).blocks)
-    assert ended_run(notice, kibana_url=None).text.endswith("Not started again: <x> & 'y'.")

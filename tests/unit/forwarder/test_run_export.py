@@ -1,19 +1,18 @@
 """The export of an ended run: its record, and what happens when a backend does not accept it."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from profiler.core.timestamps import parse_ns
-from profiler.forwarder.delivery_errors import DeliveryError, InProgressError, SettingsError
+from profiler.forwarder.delivery_errors import DeliveryError, InProgressError
 from profiler.forwarder.notices.announcements import EndedTask
 from profiler.forwarder.run_export import RunExport, exported_run
-from profiler.forwarder.search_cluster.document_delivery import Failure, message_body
+from profiler.forwarder.search_cluster.document_delivery import Failure
 from profiler.forwarder.task.find_report import ReportLine
 from profiler.forwarder.task.task_containers import LogStream
-from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter, TransportError
+from profiler.otlp.otlp_export import HttpAnswer, OtlpExporter
 from profiler.otlp.otlp_settings import Targets, read_targets
 from profiler.otlp.run_signals import signals_of
 from profiler.record.record_model import decode
@@ -45,9 +44,7 @@ class Backend:
         self.failures: list[Failure] = []
         self.warnings: list[str] = []
         self.done: set[str] = set()
-        self.keep_error: DeliveryError | None = None
         self.table_error: Exception | None = None
-        self.settings_error: SettingsError | None = None
         self.keeps = keeps
         self.statuses: dict[str, int] = {}
         self.warned: set[str] = set()
@@ -55,27 +52,20 @@ class Backend:
 
     def transport(self, url: str, headers: Mapping[str, str], body: bytes, timeout_seconds: float) -> HttpAnswer:
         self.urls.append(url)
-        if self.status == 0:
-            raise TransportError("the server cannot be reached (X)")
         status = self.statuses.get(url.rpartition("/")[2], self.status)
         return HttpAnswer(status=status, headers={}, body=b"")
 
     def keep(self, failures: Sequence[Failure]) -> None:
-        if self.keep_error is not None:
-            raise self.keep_error
         self.failures += failures
 
-    def once(self, key: str, work: Callable[[], bool]) -> bool:
+    def once(self, key: str, work: Callable[[], object]) -> None:
         if self.table_error is not None:
             raise self.table_error
         if key not in self.done:
             work()
             self.done.add(key)
-        return True
 
     def targets(self) -> Targets:
-        if self.settings_error is not None:
-            raise self.settings_error
         return read_targets({"OTLP_ENDPOINT": "http://backend"})
 
     def run_export(self) -> RunExport:
@@ -101,19 +91,6 @@ def test_a_run_is_exported_once() -> None:
     assert (backend.failures, backend.warnings) == ([], [])
 
 
-def test_the_record_of_a_run_that_was_not_exported_is_kept() -> None:
-    backend = Backend(0)
-    backend.export()
-    (failure,) = backend.failures
-    assert failure.reason.startswith("The traces, logs and metrics were not exported: the server cannot be reached (X)")
-    document = json.loads(message_body(failure))["document"]
-    assert (document["taskId"], document["status"]) == (task().id, "failure")
-    (warning,) = backend.warnings
-    assert warning.startswith(f"The run of task {task().id} was not exported: the failure queue keeps its record.")
-    backend.export()
-    assert len(backend.failures) == 1
-
-
 @pytest.mark.parametrize("status", [403, 404])
 def test_a_signal_that_the_backend_does_not_take_is_one_warning(status: int) -> None:
     backend = Backend()
@@ -129,30 +106,12 @@ def test_a_signal_that_the_backend_does_not_take_is_one_warning(status: int) -> 
     )
 
 
-@pytest.mark.parametrize("statuses", [dict.fromkeys(("traces", "logs", "metrics"), 403), {"logs": 404, "metrics": 500}])
-def test_a_run_that_the_backend_does_not_take_as_a_whole_is_kept(statuses: dict[str, int]) -> None:
-    backend = Backend()
-    backend.statuses = statuses
-    backend.export()
-    assert len(backend.failures) == 1
-
-
 def test_without_a_queue_the_line_names_the_task_and_another_invocation_tries_again() -> None:
     backend = Backend(401, keeps=False)
     backend.export()
     (warning,) = backend.warnings
     assert task().id in warning
     assert "the server answered 401" in warning
-    assert backend.done == set()
-
-
-def test_a_queue_that_fails_is_named_too() -> None:
-    backend = Backend(500)
-    backend.keep_error = DeliveryError("The failure queue did not accept a message.")
-    backend.export()
-    (warning,) = backend.warnings
-    assert "the server answered 500" in warning
-    assert "The failure queue did not accept a message." in warning
     assert backend.done == set()
 
 
@@ -174,30 +133,6 @@ def test_what_another_invocation_exports_is_left_to_it() -> None:
     backend.table_error = InProgressError("Another invocation is at it.")
     backend.export()
     assert (backend.urls, backend.failures, backend.warnings) == ([], [], [])
-
-
-def test_a_run_that_was_exported_before_the_table_failed_is_not_kept() -> None:
-    backend = Backend()
-
-    def once(_key: str, work: Callable[[], bool]) -> bool:
-        work()
-        raise DeliveryError("The table cannot be used.")
-
-    backend.run_export().export(ended(report()), once, lambda: 5.0)
-    assert (len(backend.urls), backend.failures) == (3, [])
-    assert "The table cannot be used." in backend.warnings[0]
-
-
-def test_the_time_counts_from_the_answer_of_the_table() -> None:
-    backend = Backend()
-    left = [5.0]
-
-    def once(_key: str, work: Callable[[], bool]) -> bool:
-        left[0] = 0.1
-        return work()
-
-    backend.run_export().export(ended(report()), once, lambda: left[0])
-    assert backend.failures[0].reason == "The invocation had no time left."
 
 
 # The record
@@ -240,16 +175,3 @@ def test_a_checkpoint_has_neither_cost_nor_billed_duration() -> None:
     record = exported_run(ended(line), NOW_NS).record
     assert (record.cost, record.metrics.billed_duration_ms, record.metrics.max_memory_used_mb) == (None, None, 7)
     assert record.metrics.duration_ms == 63216
-
-
-def test_an_unknown_verdict_leaves_that_of_the_report() -> None:
-    unknown = Outcome(status="unknown", category="unknown", out_of_memory=False)
-    assert exported_run(ended(report(), outcome=unknown), NOW_NS).record.status == "failure"
-    assert exported_run(ended(report("task.checkpoint"), outcome=unknown), NOW_NS).record.status == "unknown"
-
-
-def test_a_task_that_never_started_is_exported() -> None:
-    never = ended(containers=[], pullStartedAt=None, startedAt=None, executionStoppedAt=None)
-    (root,) = signals_of(exported_run(never, NOW_NS))["traces"]["resourceSpans"][0]["scopeSpans"][0]["spans"]
-    assert root["startTimeUnixNano"] == root["endTimeUnixNano"]
-    assert int(root["endTimeUnixNano"]) == parse_ns("2026-03-01T10:12:56.341Z")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.forwarder.delivery_errors import PayloadError
-from profiler.forwarder.documents import Document, report_document
+from profiler.forwarder.documents import Document
 from profiler.forwarder.function_settings import ForwarderSettings
 from profiler.forwarder.search_cluster.document_delivery import DeliveryResult, Failure, deliver, message_body
 from profiler.forwarder.search_cluster.interface import bulk_lines
@@ -29,7 +29,7 @@ from profiler.forwarder.subscription import (
 )
 from profiler.forwarder.task_lines import InvalidReport, read_line
 from profiler.record.activity_model import StackStep
-from profiler.record.record_model import Report, decode
+from profiler.record.record_model import Report
 from tests.fakes import FakeInvocationTime
 from tests.shown_runs import waiting_stacks
 from tests.unit.forwarder.search_cluster.test_document_delivery import FakeCluster, KeepingStore, takes_all
@@ -82,29 +82,6 @@ def test_reads_gzip_and_zlib(compress: Any) -> None:
     assert decode_event(event(DOCUMENT, compress)) == (DECODED,)
 
 
-def test_a_control_message_has_no_lines() -> None:
-    (payload,) = decode_event(event(CONTROL))
-    assert isinstance(payload, Payload)
-    assert payload.lines == ()
-
-
-def gzip_members(*parts: bytes) -> dict[str, Any]:
-    return packed(b"".join(gzip.compress(part) for part in parts))
-
-
-def test_every_gzip_member_is_read() -> None:
-    whole = json.dumps(DOCUMENT).encode()
-    assert decode_event(gzip_members(whole[:50], b"", whole[50:])) == (DECODED,)
-
-
-def test_a_truncated_gzip_member_is_an_error() -> None:
-    data = base64.b64decode(gzip_members(json.dumps(DOCUMENT).encode(), b" " * 100)["awslogs"]["data"])
-    with pytest.raises(PayloadError, match="is incomplete"):
-        decode_event(packed(data[:-12]))
-    with pytest.raises(PayloadError, match="neither gzip nor zlib"):
-        decode_event(packed(data + b"more"))
-
-
 def damaged_document(*events: bytes) -> dict[str, Any]:
     document = json.dumps({**DOCUMENT, "logEvents": "EVENTS"}).encode()
     return packed(gzip.compress(document.replace(b'"EVENTS"', b"[" + b",".join(events) + b"]")))
@@ -113,26 +90,20 @@ def damaged_document(*events: bytes) -> dict[str, Any]:
 GOOD = b'{"id": "1", "timestamp": 1772359202500, "message": "hello"}'
 
 
-@pytest.mark.parametrize(
-    ("bad", "kept", "reason"),
-    [
-        (b'{"id": "2", "message": "caf\xe9"}', "caf\\xe9", "The line contains a byte that is not UTF-8."),
-        (b'{"id": "2", "message": 7}', '{"id": "2", "message": 7}', "The log event has no message."),
-        (b'{"id": [5]}', '{"id": [5]}', "The log event has no message."),
-        (b"null", "null", "The log event has no message."),
-    ],
-)
-def test_a_damaged_log_event_does_not_affect_the_others(bad: bytes, kept: str, reason: str) -> None:
-    damaged, payload = decode_event(damaged_document(bad, GOOD))
-    assert damaged == Failure(kept, reason)
+@pytest.mark.parametrize("bad", ['{"id": "2", "message": 7}', '{"id": "2", "timestamp": -1, "message": "x"}', "null"])
+def test_a_damaged_log_event_does_not_affect_the_others(bad: str) -> None:
+    damaged, payload = decode_event(damaged_document(bad.encode(), GOOD))
+    assert isinstance(damaged, Failure)
+    assert damaged.document == bad
+    assert damaged.reason.startswith("The log event is damaged: ")
     assert isinstance(payload, Payload)
-    assert payload.log_events == DECODED.log_events
+    assert payload == DECODED
 
 
-def test_a_lone_surrogate_in_a_line_is_replaced() -> None:
-    (payload,) = decode_event(damaged_document(b'{"id": "1", "timestamp": 1, "message": "a\\ud800b \\ud83d\\ude00"}'))
+def test_a_byte_that_is_not_utf_8_is_replaced() -> None:
+    (payload,) = decode_event(damaged_document(b'{"id": "2", "timestamp": 1, "message": "caf\xe9"}'))
     assert isinstance(payload, Payload)
-    assert [line.message for line in payload.lines] == ["a\ufffdb \U0001f600"]
+    assert payload.log_events == (LogEvent("2", 1, "caf\ufffd"),)
 
 
 @pytest.mark.parametrize("surrogate", [r"\ud800", r"\uDFFF", r"\ud800\ud800", r"\udc00x\ud83d"])
@@ -162,7 +133,7 @@ def cut(document: object) -> dict[str, Any]:
         (packed(b"plain"), "neither gzip nor zlib"),
         (cut(DOCUMENT), "is incomplete"),
         (event([1, 2]), "not a CloudWatch Logs document"),
-        (event({"logEvents": 7}), "it has no list logEvents"),
+        (event({"logEvents": 7}), "not a CloudWatch Logs document"),
         (packed(gzip.compress(b"{not json")), "not a CloudWatch Logs document"),
         (packed(gzip.compress(b"")), "not a CloudWatch Logs document"),
         (packed(gzip.compress(b"[" * 100_000)), "not a CloudWatch Logs document"),
@@ -173,9 +144,8 @@ def test_an_undecodable_event_is_an_error_in_one_sentence(bad: Any, message: str
         decode_event(bad)
 
 
-@pytest.mark.parametrize("members", [1, 3])
-def test_a_compression_bomb_is_not_unpacked(members: int) -> None:
-    bomb = gzip.compress(b" " * (MAX_PAYLOAD_BYTES // members + 10)) * members
+def test_a_compression_bomb_is_not_unpacked() -> None:
+    bomb = gzip.compress(b" " * (MAX_PAYLOAD_BYTES + 10))
     assert len(bomb) < 100_000
     with pytest.raises(PayloadError, match="unpacks to more than"):
         decode_event(packed(bomb))
@@ -225,25 +195,6 @@ def test_at_most_five_mebibytes_of_messages_are_held_as_documents() -> None:
     assert max(held) <= 5 * 1024 * 1024
     assert len(held) > sum(held) // (5 * 1024 * 1024)
     assert min(held[:-1]) > 2 * 1024 * 1024
-
-
-def test_short_lines_count_with_the_size_of_their_fields() -> None:
-    """The fields of a document need more memory than a short line."""
-    sizes: list[int] = []
-
-    class Counting(RecordingWriter):
-        def deliver(self, documents: Sequence[Document]) -> DeliveryResult:
-            sizes.append(len(documents))
-            return super().deliver(documents)
-
-    events = tuple(LogEvent(str(number), 1, "") for number in range(12_000))
-    forward(
-        [Payload(log_events=events)],
-        ForwarderSettings(forward_log_lines=True),
-        Counting().deliver,
-        KeepingStore().keep,
-    )
-    assert sizes == [5120, 5120, 1760]
 
 
 @given(st.binary(max_size=300))
@@ -357,35 +308,6 @@ def test_call_stacks_are_never_indexed(line: str, *, forward_log_lines: bool) ->
     assert store.kept == []
     texts = [str(document.fields.get("message", document.fields.get("record"))) for document in documents]
     assert texts == [json.dumps(REPORT), *(quoted if forward_log_lines else [])]
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
-def test_a_number_that_is_not_json_is_missing_as_on_the_command_line(number: str) -> None:
-    line = json.dumps({**REPORT, "record": {**REPORT["record"], "metrics": {"durationMs": 0}}}).replace(  # type: ignore[dict-item]
-        ": 0}", f": {number}}}"
-    )
-    assert number in line
-    report = read_line(line)
-    assert isinstance(report, Report)
-    assert report == decode(line)
-    assert report.record.metrics.duration_ms is None
-    assert isinstance(report_document(report, line, ForwarderSettings()), Document)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        json.dumps({**REPORT, "record": {"taskId": "0123"}}),
-        json.dumps({**REPORT, "record": {**REPORT["record"], "metrics": {"cpuSeconds": "many"}}}),  # type: ignore[dict-item]
-        json.dumps(REPORT).replace('"0123"', "NaN"),
-        json.dumps(REPORT).replace('"0123"', "Infinity"),
-        json.dumps(REPORT)[:-10],
-    ],
-)
-def test_an_invalid_report_has_a_reason(line: str) -> None:
-    broken = read_line(line)
-    assert isinstance(broken, InvalidReport)
-    assert "not a valid report" in broken.reason
 
 
 def test_huge_and_deeply_nested_lines_are_read_or_rejected() -> None:

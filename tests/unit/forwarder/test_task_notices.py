@@ -25,7 +25,7 @@ from profiler.forwarder.subscription import Counts, decode_event, forward
 from profiler.forwarder.task_notices import MAX_AGE, MAX_NOTICES_OF_A_STREAM, TaskNotices
 from profiler.record.notice_model import NoticeLine, encode_notice
 from tests.fake_slack import violations
-from tests.shown_runs import missed_notice, stuck_notice
+from tests.shown_runs import stuck_notice
 from tests.unit.forwarder.search_cluster.test_document_delivery import KeepingStore
 from tests.unit.forwarder.test_kinesis_records import packed, record
 from tests.unit.forwarder.test_subscription import DOCUMENT
@@ -74,11 +74,10 @@ class World:
         self.documents += documents
         return DeliveryResult(indexed=len(documents))
 
-    def once(self, key: str, work: Callable[[], bool]) -> bool:
+    def once(self, key: str, work: Callable[[], object]) -> None:
         if key not in self.done:
             work()
             self.done.add(key)
-        return True
 
     def notices(self) -> TaskNotices:
         return TaskNotices(
@@ -119,18 +118,6 @@ def test_a_notice_is_indexed_and_posted_to_every_channel_once() -> None:
         f"{STUCK.record.task_arn}#batch#stuck#slack",
         f"{STUCK.record.task_arn}#batch#stuck#event-bus",
     }
-
-
-def test_the_retry_sends_only_what_failed() -> None:
-    world = World()
-    world.slack.error = NoticeError("Slack is away.")
-    with pytest.raises(NoticeError, match=r"Slack is away\."):
-        world.forward(line())
-    assert world.ids == [f"{TASK_ID}/batch/stuck"]
-    assert (world.slack.posted, world.bus.posted) == ([], ["stuck"])
-    world.slack.error = None
-    world.forward(line())
-    assert (world.slack.posted, world.bus.posted) == (["stuck"], ["stuck"])
 
 
 def test_a_notice_is_posted_while_the_search_cluster_is_down() -> None:
@@ -174,12 +161,6 @@ def test_a_notice_of_another_task_is_kept_and_not_announced(place: dict[str, str
     assert world.slack.posted == []
 
 
-def test_a_notice_without_an_arn_is_announced_by_its_task_id() -> None:
-    world = World()
-    world.forward(line(record=replace(STUCK.record, task_arn=None)))
-    assert f"{TASK_ID}#batch#stuck#slack" in world.done
-
-
 def test_a_replayed_notice_is_indexed_and_not_announced() -> None:
     world = World()
     events = [LogEvent(stream=STREAM, id="1", timestamp_ms=1, message=line().decode())]
@@ -206,18 +187,6 @@ def test_a_flood_of_notices_is_indexed_and_the_first_ones_are_announced() -> Non
     assert world.warnings == [f"Only 8 notifications in /ecs/jobs {STREAM} are sent: the log stream has more."]
 
 
-def test_a_stream_that_names_many_tasks_is_bounded() -> None:
-    world = World()
-    lines = (of_task(number)[1] for number in range(20))
-    assert world.forward(*lines, stream="another/program") == Counts(indexed=20)
-    assert len(world.slack.posted) == MAX_NOTICES_OF_A_STREAM
-
-
-def test_a_schedules_notice_in_a_log_is_a_line_of_another_program() -> None:
-    world = World()
-    assert world.forward(encode_notice(missed_notice())) == Counts(skipped=1)
-
-
 @pytest.mark.parametrize(
     "bad",
     [
@@ -232,19 +201,6 @@ def test_an_invalid_notice_is_kept(bad: str) -> None:
     world = World()
     assert world.forward(bad) == Counts(failed=1)
     assert world.slack.posted == []
-
-
-def test_settings_that_are_invalid_are_named_after_the_notice_is_indexed() -> None:
-    world = World()
-
-    def refuse() -> NoticeSettings:
-        raise SettingsError("NOTIFY must be.")
-
-    notices = TaskNotices(refuse, channels=lambda _settings: [], now=lambda: NOW)
-    items = decode_event({"awslogs": {"data": packed(json.loads(packed_lines(line())))}})
-    with pytest.raises(SettingsError, match="NOTIFY must be"):
-        forward(items, ForwarderSettings(), world.deliver, world.store.keep, notices=notices)
-    assert world.ids == [f"{TASK_ID}/batch/stuck"]
 
 
 def of_task(number: int) -> tuple[str, bytes]:
@@ -274,24 +230,6 @@ class ChannelThatRefuses(Channel):
         if announcement.record.task_id in self.refused:
             raise NoticeError("Slack is away.")
         super().post(announcement, kind)
-
-
-def test_only_the_record_of_a_stream_whose_notice_failed_is_delivered_again() -> None:
-    world = World()
-    world.slack = ChannelThatRefuses(2)
-
-    def invoke(event: dict[str, Any]) -> Any:
-        deliver, keep, warn = world.deliver, world.store.keep, world.warnings.append
-        result = forward_records(event, ForwarderSettings(), deliver, keep, warn, notices=world.notices())
-        assert result.counts.indexed == len(event["Records"])
-        return result.as_response()
-
-    assert invoke(stream_event(1, 2, 3)) == {"batchItemFailures": [{"itemIdentifier": "2"}]}
-    assert "Slack is away." in world.warnings[0]
-    assert len(world.slack.posted) == 2
-    world.slack.refused = set()
-    assert invoke(stream_event(2, 3)) == {"batchItemFailures": []}
-    assert (len(world.slack.posted), len(world.bus.posted)) == (3, 3)
 
 
 @pytest.mark.parametrize("minutes", [20, -20])

@@ -38,7 +38,7 @@ from profiler.record.task_event import EventContainer, StoppedTask
 from tests.fakes import FakeInvocationTime
 from tests.shown_runs import stuck_notice, waiting_stacks
 from tests.unit.core.test_container_roles import INJECTED, ROUTER, SIDECARS
-from tests.unit.forwarder.task.test_task_event import ARN, container, definition, task
+from tests.unit.forwarder.task.test_task_event import container, definition, task
 
 BATCH_STREAM = "ecs/batch/4dd5853f44b341ee8281f38229bee377"
 MONITOR_STREAM = "ecs/task-monitor/4dd5853f44b341ee8281f38229bee377"
@@ -85,7 +85,6 @@ class World:
         self.slack_error: DeliveryError | None = None
         self.index_error: SettingsError | None = None
         self.channel_error: SettingsError | None = None
-        self.compare_error: ForwarderError | None = None
         self.comparison = AS_EVER
         self.rejected: tuple[Failure, ...] = ()
         self.log_errors: list[DeliveryError] = []
@@ -110,22 +109,21 @@ class World:
     def index(self) -> Index:
         if self.index_error is not None:
             raise self.index_error
-        find = None if self.indexed_reports is None else self.find
-        return Index(settings=ForwarderSettings(), deliver=self.deliver, find=find, compare=self.compare)
+        return Index(settings=ForwarderSettings(), deliver=self.deliver, find=self.find, compare=self.compare)
 
     def find(self, task: StoppedTask, batch: EventContainer) -> ReportLine | None:
         """Return the next report, and repeat the last one."""
-        assert self.indexed_reports
+        if self.indexed_reports is None:
+            raise SearchClusterError("away", status=None)
         found = self.indexed_reports.pop(0) if len(self.indexed_reports) > 1 else self.indexed_reports[0]
         if isinstance(found, SearchClusterError):
             raise found
         return found
 
-    def once(self, key: str, work: Callable[[], bool]) -> bool:
+    def once(self, key: str, work: Callable[[], object]) -> None:
         if key not in self.done:
             work()
             self.done.add(key)
-        return True
 
     name = "world"
     is_selective = True
@@ -139,8 +137,6 @@ class World:
         return True
 
     def compare(self, notice: EndedTask) -> Comparison | None:
-        if self.compare_error is not None:
-            raise self.compare_error
         return self.comparison
 
     def describe(self, arn: str) -> Mapping[str, object] | None:
@@ -207,14 +203,6 @@ class OtherChannel:
         self.posted.append(announcement_key(announcement).rpartition("/")[2])
 
 
-def test_a_retry_is_in_the_document_and_in_the_notice() -> None:
-    world = World()
-    retry = MemoryRetry(sentence="Started again.", retried_as="9" * 32)
-    world.retry(retry)
-    assert world.documents[-1].fields["task"]["retried_as"] == "9" * 32
-    assert [notice.retry for notice, _ in world.notices] == [retry]
-
-
 def test_a_retry_that_is_not_possible_yet_raises_after_document_and_notice() -> None:
     world = World()
     with pytest.raises(DeliveryError, match="ThrottlingException"):
@@ -251,12 +239,6 @@ def test_the_report_in_the_batch_stream_provides_the_numbers() -> None:
     assert numbers.fields["task"]["complete"] is True
     assert own.fields["task"]["stop_code"] == "EssentialContainerExited"
     assert world.time.pauses == []
-
-
-def test_the_report_in_the_monitor_stream_is_used() -> None:
-    world = World({MONITOR_STREAM: [report("task.checkpoint"), report()]})
-    world.handle()
-    assert world.notices[0][0].is_complete
 
 
 def test_the_last_checkpoint_is_used_after_the_wait() -> None:
@@ -299,23 +281,6 @@ def test_without_report_and_checkpoint_the_notice_has_only_the_event() -> None:
     )
 
 
-def test_without_an_end_of_execution_only_the_duration_is_unknown() -> None:
-    world = World(described=WITHOUT_MONITOR)
-    world.handle(task(executionStoppedAt=None))
-    assert world.notices[0][0].duration_ms is None
-    document = world.documents[0].upsert
-    assert document is not None
-    assert "usage" not in document
-    assert "duration" not in document["event"]
-    assert document["event"]["end"] == document["@timestamp"] == "2026-03-01T10:12:56.341Z"
-
-
-def test_a_task_that_never_started_causes_no_wait() -> None:
-    world = World()
-    world.handle(task(startedAt=None, stopCode="TaskFailedToStart", containers=[{"name": "batch"}]))
-    assert world.time.pauses == []
-
-
 @pytest.mark.parametrize(
     "described", [None, definition({"name": "task-monitor", "essential": False}, {"name": "batch"})]
 )
@@ -335,13 +300,6 @@ def test_one_known_log_stream_is_enough_to_wait(silent: str) -> None:
     world = World(described=definition(*known))
     world.handle(report_wait_seconds=4.0)
     assert world.time.pauses == [2.0, 2.0]
-
-
-def test_the_wait_ends_ten_seconds_before_the_invocation() -> None:
-    world = World()
-    world.time.left = 15
-    world.handle(report_wait_seconds=60.0)
-    assert sum(world.time.pauses) <= 5
 
 
 def test_reports_of_other_containers_and_tasks_are_ignored() -> None:
@@ -385,41 +343,6 @@ def test_what_fails_is_raised_after_everything_else_is_done(
     assert len(world.exported) == 1
 
 
-def test_slack_settings_are_not_read_for_unselected_tasks() -> None:
-    world = World({BATCH_STREAM: [report()]})
-    world.channel_error = SettingsError("The secret of Slack cannot be read.")
-    assert world.handle(families=("weekly",)) == {"status": "failure", "indexed": True, "notified": None}
-
-
-def test_invalid_notice_settings_do_not_prevent_the_document() -> None:
-    world = World({BATCH_STREAM: [report()]})
-
-    def wrong() -> NoticeSettings:
-        raise SettingsError("NOTIFY must be.")
-
-    handling = TaskStoppedHandler(
-        wrong,
-        describe=world.describe,
-        run_log=lambda task, name: ReportFinder(world.newest, world.time, task.id, name),
-        index=world.index,
-        channels=world.channels,
-    )
-    with pytest.raises(SettingsError, match="NOTIFY must be"):
-        handling.handle(task())
-    assert (len(world.runs), world.notices) == (1, [])
-
-
-def test_a_failed_comparison_is_left_out_of_the_notice() -> None:
-    world = World({BATCH_STREAM: [report()]})
-    world.compare_error = ForwarderError("no")
-    assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
-    assert world.notices[0][0].comparison is None
-    world.compare_error = None
-    world.done.clear()
-    world.handle()
-    assert world.notices[1][0].comparison == AS_EVER
-
-
 UNUSUAL = Comparison(text="", unusual=(UnusualMeasure(metric="cpuSeconds", value=0, usual=900),) * 2)
 
 
@@ -429,12 +352,10 @@ UNUSUAL = Comparison(text="", unusual=(UnusualMeasure(metric="cpuSeconds", value
         (UNUSUAL, {}, "success"),
         (UNUSUAL, {"unusual_as_failures": True}, "failure"),
         (UNUSUAL, {"unusual_as_failures": True, "subjects": frozenset({"failure"})}, "failure"),
-        (UNUSUAL, {"unusual_as_failures": True, "subjects": frozenset({"success"})}, "failure"),
         (UNUSUAL, {"unusual_as_failures": True, "subjects": frozenset({"running"})}, None),
         (UNUSUAL, {"unusual_as_failures": True, "families": ("weekly",)}, None),
         (UNUSUAL, {"subjects": frozenset({"failure"})}, None),
         (AS_EVER, {"unusual_as_failures": True}, "success"),
-        (AS_EVER, {"unusual_as_failures": True, "subjects": frozenset({"failure"})}, None),
     ],
 )
 def test_a_success_unlike_its_family_is_announced_as_a_failure_if_wanted(
@@ -454,28 +375,11 @@ def report_line(**record: Any) -> ReportLine:
     return ReportLine(parsed, line)
 
 
-def test_an_indexed_report_needs_no_log_stream() -> None:
-    world = World()
-    world.indexed_reports = [report_line()]
-    assert world.handle() == {"status": "failure", "indexed": True, "notified": "failure"}
-    assert (world.reads, world.time.pauses) == (0, [])
-    assert world.notices[0][0].is_complete
-    assert world.documents[0].fields["task"]["complete"] is True
-
-
 def test_the_cluster_is_queried_until_the_report_is_indexed() -> None:
     world = World()
     world.indexed_reports = [None, None, report_line()]
     world.handle()
     assert (world.reads, world.time.pauses) == (0, [2.0, 2.0])
-    assert world.notices[0][0].is_complete
-
-
-def test_the_log_streams_are_read_once_if_the_report_is_not_indexed() -> None:
-    world = World({BATCH_STREAM: [report()]})
-    world.indexed_reports = [None]
-    world.handle(report_wait_seconds=5.0)
-    assert (world.reads, world.time.pauses) == (1, [2.0, 2.0, 1.0])
     assert world.notices[0][0].is_complete
 
 
@@ -485,32 +389,6 @@ def test_without_a_response_from_the_cluster_the_wait_is_spent_on_the_log_stream
     world.handle(report_wait_seconds=4.0)
     assert world.time.pauses == [2.0, 2.0]
     assert world.reads == 7  # both streams three times, and the checkpoints
-
-
-def test_a_task_without_a_monitor_is_looked_up_once() -> None:
-    world = World(described=WITHOUT_MONITOR)
-    world.indexed_reports = [None]
-    world.handle()
-    assert (world.reads, world.time.pauses) == (1, [])
-
-
-def test_a_retry_repeats_only_the_channel_that_failed() -> None:
-    world, other = World({BATCH_STREAM: [report()]}), OtherChannel()
-    world.other_channels = [other]
-    other.error = DeliveryError("The bus is away.")
-    with pytest.raises(DeliveryError, match="The bus is away"):
-        world.handle()
-    other.error = None
-    assert world.handle()["notified"] == "failure"
-    assert (len(world.notices), len(other.posted)) == (1, 1)
-    assert world.done == {f"{ARN}#world", f"{ARN}#other"}
-
-
-def test_a_non_selective_channel_receives_unselected_tasks() -> None:
-    world, line = World({BATCH_STREAM: [report()]}), OtherChannel("log", is_selective=False)
-    world.other_channels = [line]
-    assert world.handle(families=("weekly",))["notified"] is None
-    assert (len(world.notices), len(line.posted)) == (0, 1)
 
 
 LINES = ["one", "two", "three", report(), report("task.checkpoint"), "REPORT TaskId: 4dd5\tDuration: 1 ms", "{}"]
@@ -531,27 +409,6 @@ def test_call_stacks_and_notices_before_the_report_are_neither_in_its_way_nor_sh
     assert (world.reads, notice.log_lines, notice.duration_ms) == (2, ("one",), 60000)
 
 
-def test_a_failure_is_announced_without_log_lines_that_cannot_be_read() -> None:
-    world = World({BATCH_STREAM: LINES})
-    line = report()
-    found = read_line(line)
-    assert isinstance(found, Report)
-    world.indexed_reports = [ReportLine(found, line, is_indexed=True)]
-    world.log_errors = [DeliveryError("CloudWatch Logs did not return the log stream (ThrottlingException).")]
-    assert world.handle(log_lines=5)["notified"] == "failure"
-    ((notice, _),) = world.notices
-    assert (notice.log_lines, notice.duration_ms) == ((), 60000)
-    (warning,) = world.warnings
-    assert warning.endswith("has no log lines. CloudWatch Logs did not return the log stream (ThrottlingException).")
-
-
-@pytest.mark.parametrize("detail", [{"containers": [{"name": "batch", "exitCode": 0}]}, {"stopCode": "UserInitiated"}])
-def test_only_a_failure_shows_log_lines(detail: dict[str, Any]) -> None:
-    world = World({BATCH_STREAM: LINES})
-    world.handle(task(**detail), log_lines=5)
-    assert world.notices[0][0].log_lines == ()
-
-
 def test_the_notification_and_the_export_of_a_task_on_spot_have_its_price() -> None:
     basis = "us-west-2 FARGATE X86_64 2026-09 on-demand price"
     world = World({BATCH_STREAM: [report(cost={"usd": 0.02, "priceBasis": basis})]})
@@ -566,57 +423,20 @@ def test_the_notification_and_the_export_of_a_task_on_spot_have_its_price() -> N
     assert world.notices[0][0].record.cost == Cost(usd=0.02, price_basis=basis)
 
 
-def test_a_report_on_spot_that_comes_while_the_event_is_written_gets_its_price() -> None:
-    text = report(cost={"usd": 0.02})
-    found = read_line(text)
-    assert isinstance(found, Report)
-    world = World(described=WITH_MONITOR)
-    world.indexed_reports = [None, ReportLine(found, text, is_indexed=True)]
-    world.handle(task(capacityProviderName="FARGATE_SPOT"), report_wait_seconds=0.0)
-    first, second = world.documents
-    assert "cost" not in first.fields
-    assert second.fields["cost"] == {"usd": 0.006}
-
-
 @pytest.mark.parametrize("stream", [BATCH_STREAM.replace("/batch/", "/xray/"), MONITOR_STREAM])
-@pytest.mark.parametrize("essential", [True, False])
-@pytest.mark.parametrize("is_known", [True, False])
-def test_a_batch_that_ends_before_a_sidecar_has_the_cost_of_the_task(
-    *, is_known: bool, essential: bool, stream: str
-) -> None:
-    """Only the last report of a task contains its cost, so that the documents of the task have it once.
-
-    The monitor does not know which containers are essential, so it reports on each.
-    """
-    sidecar = container("xray", essential=essential)
+def test_a_batch_that_ends_before_a_sidecar_has_the_cost_of_the_task(stream: str) -> None:
+    """Only the last report of a task contains its cost, so that the documents of the task have it once."""
+    sidecar = container("xray", essential=False)
     described = definition(container("task-monitor", essential=False), sidecar, container("batch"))
-    known: dict[str, Any] = {"cost": {"usd": 0.0123, "priceBasis": "us-west-2 FARGATE X86_64 2026-09"}}
-    lines = [report(container={"name": "xray"}, **(known if is_known else {}))]
-    world = World({BATCH_STREAM: [report()], stream: lines}, described)
+    cost = {"usd": 0.0123, "priceBasis": "us-west-2 FARGATE X86_64 2026-09"}
+    world = World({BATCH_STREAM: [report()], stream: [report(container={"name": "xray"}, cost=cost)]}, described)
     world.handle(task(containers=[{"name": "xray", "exitCode": 143}, {"name": "batch", "exitCode": 1}]))
     ((notice, _),) = world.notices
     assert notice.record is not None
     assert notice.record.container.name == "batch"
-    assert notice.record.cost == (
-        Cost(usd=0.0123, price_basis="us-west-2 FARGATE X86_64 2026-09") if is_known else None
-    )
+    assert notice.record.cost == Cost(usd=0.0123, price_basis="us-west-2 FARGATE X86_64 2026-09")
     assert world.exported[0][0].record == notice.record
     assert all("cost" not in document.fields for document in world.documents)
-
-
-def test_a_report_without_a_cost_is_read_alone_if_the_monitor_knows_the_batch() -> None:
-    monitor = container(
-        "task-monitor", essential=False, environment=[{"name": "TASK_PROFILER_CONTAINER", "value": "batch"}]
-    )
-    described = definition(monitor, container("xray", essential=False), container("batch"))
-    world = World({BATCH_STREAM: [report()]}, described)
-    world.handle(task(containers=[{"name": "xray", "exitCode": 143}, {"name": "batch", "exitCode": 1}]))
-    assert world.reads == 1
-
-
-def test_without_a_cluster_the_notice_is_posted() -> None:
-    world = World({BATCH_STREAM: [report()]})
-    assert world.handle(cluster=False) == {"status": "failure", "indexed": False, "notified": "failure"}
 
 
 @pytest.mark.parametrize(
@@ -669,22 +489,6 @@ def test_a_batch_missing_from_the_event_is_indexed_by_its_name_in_the_definition
     assert world.notices[0][0].container == "batch"
 
 
-XRAY_AND_BATCH = definition(container("xray-daemon"), container("batch"), container("task-monitor", essential=False))
-
-
-def test_a_failed_batch_next_to_an_essential_sidecar_is_announced_as_a_failure() -> None:
-    """The X-Ray daemon comes first in the definition and ends with 0 after ECS stops it."""
-    world = World(described=XRAY_AND_BATCH)
-    ended = task(containers=[{"name": "xray-daemon", "exitCode": 0}, {"name": "batch", "exitCode": 1}])
-    assert world.handle(ended) == {"status": "failure", "indexed": True, "notified": "failure"}
-    ((notice, _),) = world.notices
-    assert (notice.container, notice.outcome.exit_code, notice.log and notice.log.stream) == ("batch", 1, BATCH_STREAM)
-    assert world.documents[-1].id == "4dd5853f44b341ee8281f38229bee377/batch"
-    (warning,) = world.warnings
-    assert "xray-daemon, batch" in warning
-    assert "TASK_PROFILER_CONTAINER" in warning
-
-
 @pytest.mark.parametrize("sidecar", [*SIDECARS.values(), ROUTER], ids=lambda sidecar: sidecar["name"])
 @pytest.mark.parametrize(
     ("code", "sidecar_code", "status"), [(1, 0, "failure"), (0, 143, "success"), (0, 137, "success")]
@@ -700,13 +504,6 @@ def test_an_essential_sidecar_does_not_decide_how_the_task_ended(
     document = world.documents[-1]
     assert (document.id.rpartition("/")[2], document.fields["task"]["exit_code"]) == ("batch", code)
     assert document.fields["event"]["outcome"] == status
-
-
-def test_throttled_log_reads_are_repeated() -> None:
-    world = World({BATCH_STREAM: [report()]})
-    world.log_errors = [DeliveryError("CloudWatch Logs is busy.")]
-    assert world.handle(report_wait_seconds=4.0)["notified"] == "failure"
-    assert world.notices[0][0].is_complete
 
 
 def test_logs_that_stay_throttled_raise_before_the_notice_is_posted() -> None:
@@ -725,10 +522,3 @@ def test_every_ended_run_is_exported_last(settings: dict[str, Any]) -> None:
     world.handle(cluster=False, **settings)
     ((ended, notices),) = world.exported
     assert (ended.is_complete, notices) == (True, len(world.notices))
-
-
-def test_the_docker_labels_of_the_batch_are_known() -> None:
-    batch = {**container("batch"), "dockerLabels": {"TRACEPARENT": "00-…", "number": 1}}
-    world = World(described=definition(container("task-monitor", essential=False), batch))
-    world.handle(report_wait_seconds=0.0)
-    assert world.exported[0][0].labels == {"TRACEPARENT": "00-…", "number": "1"}

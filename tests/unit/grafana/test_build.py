@@ -9,7 +9,7 @@ import pytest
 
 from grafana.build_grafana import FILE, render_dashboard
 from grafana.grafana_model import Panel
-from grafana.grafana_panels import PANELS, ROWS, VARIABLES
+from grafana.grafana_panels import PANELS
 from profiler.monitor.prometheus.prometheus_metrics import LIVE_METRICS, TASK_LABELS
 
 NAMES = {metric.full_name: metric for metric in LIVE_METRICS}
@@ -73,27 +73,3 @@ def test_panels_stay_on_the_grid_and_do_not_overlap() -> None:
         assert not cells & taken, panel["title"]
         assert max(column for column, _ in cells) < 24
         taken |= cells
-
-
-def test_ids_and_titles_are_unique() -> None:
-    panels = list(drawn())
-    assert len({panel["id"] for panel in panels}) == len(panels) == len(PANELS) + len(ROWS)
-    assert len({panel["title"] for panel in panels}) == len(panels)
-
-
-def test_every_data_source_is_the_variable() -> None:
-    dashboard = json.loads(render_dashboard())
-    sources = [panel["datasource"] for panel in drawn() if panel["type"] != "row"]
-    sources += [target["datasource"] for panel in drawn() for target in panel.get("targets", ())]
-    sources += [variable["datasource"] for variable in dashboard["templating"]["list"] if variable["type"] == "query"]
-    assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in sources)
-    assert [variable["name"] for variable in dashboard["templating"]["list"]] == [
-        "datasource",
-        *(variable.name for variable in VARIABLES),
-    ]
-
-
-@by_title
-def test_every_panel_has_a_description(panel: Panel) -> None:
-    assert panel.description.endswith(".")
-    assert not panel.title.endswith(".")

@@ -1,18 +1,15 @@
 """The signals of a run: valid by the published schema, and what they say. Ids, and the parent of a run."""
 
-import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from profiler.core.timestamps import NS_PER_SECOND
-from profiler.otlp.otlp_encoding import SIGNALS, Signal, encode
+from profiler.otlp.otlp_encoding import encode
 from profiler.otlp.run_signals import (
     ExportedRun,
     SpanParent,
@@ -129,16 +126,6 @@ def test_a_run_is_a_span_with_its_phases() -> None:
     assert "parentSpanId" not in root
 
 
-def test_the_ids_are_those_of_the_task() -> None:
-    root, *_ = spans(exported())
-    assert (len(root["traceId"]), len(root["spanId"])) == (32, 16)
-    again, *_ = spans(replace(exported(), observed_ns=1))
-    other, *_ = spans(exported(replace(ETL, task_id="another")))
-    assert (root["traceId"], root["spanId"]) == (again["traceId"], again["spanId"])
-    assert root["traceId"] != other["traceId"]
-    assert root["spanId"] != other["spanId"]
-
-
 def test_a_parent_leads_to_the_trace_of_the_caller() -> None:
     run = exported(replace(ETL, labels={"traceparent": PARENT}), pull_started_ns=PULL[0], pull_stopped_ns=PULL[1])
     root, pull, _ = spans(run)
@@ -159,7 +146,6 @@ def test_a_parent_leads_to_the_trace_of_the_caller() -> None:
         ({"status": "failure"}, {}, {"code": 2, "message": "the run failed"}),
         ({"status": "success"}, {"reason": "ignored"}, {"code": 0}),
         ({"status": "stopped"}, {}, {"code": 0}),
-        ({"status": "unknown"}, {}, {"code": 0}),
         ({"status": "a newer word"}, {}, {"code": 0}),
     ],
 )
@@ -180,20 +166,6 @@ def test_moments_and_notices_are_span_events() -> None:
     (idle,) = [event for event in events if event["name"] == "task_profiler.moment.idle"]
     assert named(idle["attributes"])["task_profiler.moment.text"].startswith("idle from +")
     assert STARTED_NS <= int(idle["timeUnixNano"]) <= STARTED_NS + 1182 * NS_PER_SECOND
-
-
-def test_the_log_record_is_the_report_line() -> None:
-    record = log_record(exported())
-    assert decode(record["body"]["stringValue"]).record == ETL
-    assert decode(record["body"]["stringValue"]).time == "2026-11-20T03:32:27.000Z"
-    assert log_record(exported(line='{"printed":1}'))["body"] == {"stringValue": '{"printed":1}'}
-    assert int(record["timeUnixNano"]) == STARTED_NS + 1182 * NS_PER_SECOND
-
-
-def test_a_line_that_is_too_long_loses_whole_parts() -> None:
-    line = log_record(exported(replace(ETL, tags={"x": "y" * 100_000}), line="x" * 100_000))["body"]["stringValue"]
-    assert len(line) < 65536
-    assert decode(line).record.truncated
 
 
 def test_metrics_are_gauges_in_base_units() -> None:
@@ -291,45 +263,6 @@ def test_the_resource_has_the_names_of_the_semantic_conventions() -> None:
     }
 
 
-def test_a_local_run_is_not_in_a_cloud() -> None:
-    resource = signals_of(exported(shown_runs.local().record))["traces"]["resourceSpans"][0]["resource"]
-    assert not [one for one in named(resource["attributes"]) if one.startswith(("cloud", "aws"))]
-
-
-def test_halves_of_surrogate_pairs_are_replaced() -> None:
-    record = replace(ETL, family="a\ud800b", labels={"\udfff": "\ud8ff"})
-    check(exported(record, reason="\ud800"))
-
-
-def test_a_naive_or_impossible_time_is_unknown() -> None:
-    for time in ("2026-11-20T03:12:45", "0001-01-01T00:00:00Z", "later"):
-        check(exported(replace(ETL, started_at=time, finished_at=time)))
-
-
-def test_a_clock_that_was_set_back_makes_a_run_of_length_zero() -> None:
-    (root,) = spans(exported(replace(ETL, finished_at="2026-11-19T00:00:00Z")))
-    assert root["startTimeUnixNano"] == root["endTimeUnixNano"] == str(STARTED_NS)
-
-
-def test_all_signals_have_a_scope_with_the_version() -> None:
-    document = json.loads(json.dumps({signal: signals_of(exported())[signal] for signal in SIGNALS}))
-    found: list[Any] = []
-    names: dict[Signal, str] = {"traces": "Spans", "logs": "Logs", "metrics": "Metrics"}
-    for signal, name in names.items():
-        found.append(document[signal][f"resource{name}"][0][f"scope{name}"][0]["scope"])
-    assert found == [found[0]] * 3
-    assert found[0]["name"] == "task_profiler"
-
-
-@given(st.text())
-def test_ids_are_never_zero_and_always_the_same(task_id: str) -> None:
-    assert re.fullmatch(r"[0-9a-f]{32}", trace_id(task_id))
-    assert re.fullmatch(r"[0-9a-f]{16}", span_id(task_id, "run"))
-    assert int(trace_id(task_id), 16)
-    assert int(span_id(task_id, "run"), 16)
-    assert trace_id(task_id) == trace_id(task_id)
-
-
 def test_ids_are_those_of_all_releases() -> None:
     """A replay by a newer forwarder must meet the spans of an older one."""
     assert trace_id("158d1c80") == "4f4db8e886003c013a725edd5842a1e8"
@@ -342,10 +275,6 @@ def test_a_valid_parent_is_found_in_any_letter_case(name: str) -> None:
     assert find_parent(None, {"host": "x", "TRACEPARENT": "?"}, {name: f" 00-{TRACE}-{SPAN}-01 "}) == expected
 
 
-def test_a_later_version_may_have_more_fields() -> None:
-    assert parse_traceparent(f"01-{TRACE}-{SPAN}-00-more") == SpanParent(trace_id=TRACE, span_id=SPAN, flags=0)
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -356,16 +285,7 @@ def test_a_later_version_may_have_more_fields() -> None:
         f"00-{'0' * 32}-{SPAN}-01",
         f"00-{TRACE}-{'0' * 16}-01",
         f"ff-{TRACE}-{SPAN}-01",
-        f"00-{TRACE}-{SPAN}-0g",
-        f"00-{TRACE}0-{SPAN}-01",
-        f"01-{TRACE}-{SPAN}-01more",
-        f"\N{ARABIC-INDIC DIGIT ZERO}0-{TRACE}-{SPAN}-01",
     ],
 )
 def test_an_invalid_parent_is_none(text: str) -> None:
     assert parse_traceparent(text) is None
-
-
-@given(st.text())
-def test_any_text_is_parsed(text: str) -> None:
-    parse_traceparent(text)

@@ -26,11 +26,7 @@ def sent(session: requests.Session) -> str | None:
         (None, None, NAME, "Basic bWU6cHc="),
         ("b3du", None, KEY, "ApiKey b3du"),
         (None, "me:pw", KEY, "Basic bWU6cHc="),
-        ("b3du", None, OF_THE_FUNCTIONS, "ApiKey b3du"),
-        (None, "me:pw", OF_THE_FUNCTIONS, "Basic bWU6cHc="),
         (None, None, {**OF_THE_FUNCTIONS, **KEY}, "ApiKey a2V5"),
-        (None, None, {**OF_THE_FUNCTIONS, **NAME}, "Basic bWU6cHc="),
-        (None, None, {"ELASTICSEARCH_SECRET_ID": " "}, None),
         (None, "me:pä€", {}, "Basic bWU6cMOk4oKs"),
     ],
 )
@@ -64,7 +60,7 @@ def test_a_collection_of_opensearch_serverless_is_refused_at_once(host: str) -> 
             server(f"https://{host}/_dashboards", requests.Session())
 
 
-@pytest.mark.parametrize("key", ["hunter2\r", "hunter2\n", "hunter2€", "“hunter2”"])
+@pytest.mark.parametrize("key", ["hunter2\n", "“hunter2”"])
 def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(key: str) -> None:
     with pytest.raises(UsageError, match="an invalid character") as error:
         open_session(key, None, {})

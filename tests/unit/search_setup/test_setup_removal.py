@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from profiler.core.errors import TaskProfilerError
 from profiler.search_setup.setup_removal import Removal, cluster_removals, remove
 from profiler.search_setup.template_install import Engine, Method, ServerResponse, install_templates, setup_files
 from tests.unit.search_setup.test_template_install import FakeCluster
@@ -24,7 +23,6 @@ class Cluster(FakeCluster):
         self.put[FOREIGN] = {}
         self.documents = {"/task-reports-2026.10": "7", "/task-reports-2026.09": None}
         self.put |= {name: {} for name in self.documents}
-        self.may_list = True
 
     def request(self, method: Method, path: str, body: object | None = None) -> ServerResponse:
         if path.endswith("/_refresh"):
@@ -32,7 +30,7 @@ class Cluster(FakeCluster):
         if path.startswith("/_cat/indices/"):
             indices = [name for name in self.put if not name.startswith("/_")]
             rows = [{"index": name[1:], "docs.count": self.documents.get(name, "0")} for name in indices]
-            return ServerResponse(status=200, body=rows) if self.may_list else ServerResponse(status=403)
+            return ServerResponse(status=200, body=rows)
         if method == "DELETE":
             return ServerResponse(status=404 if self.put.pop(path, None) is None else 200)
         if method == "GET" and path in self.put and "_index_template" in path:
@@ -66,16 +64,3 @@ def test_all_that_was_installed_can_be_removed(engine: Engine) -> None:
         remove(removal)
     assert cluster.put.keys() == {FOREIGN}
     assert plan(cluster) == []
-
-
-def test_without_the_right_to_list_indices_nothing_is_removed() -> None:
-    cluster = Cluster("elasticsearch")
-    cluster.may_list = False
-    with pytest.raises(TaskProfilerError, match=r"The indices cannot be listed \(HTTP 403\)"):
-        plan(cluster)
-
-
-def test_a_refusal_is_named() -> None:
-    removal = Removal(what="index a", delete=lambda: ServerResponse(status=403, body={"error": {"reason": "no"}}))
-    with pytest.raises(TaskProfilerError, match=r"The index a was not removed \(HTTP 403: no\)"):
-        remove(removal)

@@ -17,7 +17,6 @@ from profiler.search_setup.template_install import (
     detect_product,
     install_templates,
     setup_files,
-    with_index_prefix,
 )
 
 FILES = SetupFiles(
@@ -30,7 +29,6 @@ FILES = SetupFiles(
 
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
-INDICES = ["task-reports-2026.11", "task-checkpoints-2026.11", "task-notices-2026.11"]
 _VERSIONS = {"elasticsearch": {"number": "8.7.1"}, "opensearch": {"number": "2.19.1", "distribution": "opensearch"}}
 
 
@@ -141,15 +139,6 @@ def test_the_policy_of_another_prefix_is_not_replaced(engine: Engine) -> None:
     assert settings == ({"lifecycle": {"name": "team-a-profiler"}} if engine == "elasticsearch" else {})
 
 
-@pytest.mark.parametrize("engine", ["elasticsearch", "opensearch"])
-def test_the_first_indices_are_created_after_their_templates_and_once(engine: Engine) -> None:
-    cluster = FakeCluster(engine)
-    steps = install(cluster)
-    assert steps[-3:] == [SetupStep(what=f"index {name}", done=True) for name in INDICES]
-    assert list(cluster.put)[-4:] == ["/_index_template/task-reports", *(f"/{name}" for name in INDICES)]
-    assert not [step for step in install(cluster) if step.what.startswith("index task-")]
-
-
 @pytest.mark.parametrize(
     ("reason", "steps"),
     [
@@ -161,11 +150,6 @@ def test_an_index_that_the_server_does_not_create_is_no_failure(reason: str, ste
     cluster = FakeCluster("elasticsearch", refuses="/task-reports-2026.11", reason=reason)
     assert [step.what for step in install(cluster) if not step.done] == steps
     assert "/task-checkpoints-2026.11" in cluster.put
-
-
-def test_a_refusal_is_a_sentence() -> None:
-    with pytest.raises(TaskProfilerError, match=r"index template task-reports was rejected .HTTP 400: bad mapping"):
-        install(FakeCluster("elasticsearch", refuses="_index_template"))
 
 
 @pytest.mark.parametrize(
@@ -183,13 +167,6 @@ def test_something_else_at_the_address_is_said(answer: ServerResponse) -> None:
 
     with pytest.raises(TaskProfilerError, match="no Elasticsearch or OpenSearch"):
         detect_product(Other())
-
-
-def test_only_patterns_are_renamed() -> None:
-    assert with_index_prefix({"a": ["task-logs-*", "task-profiler", 5], "description": "task-x"}, "p") == {
-        "a": ["p-logs-*", "task-profiler", 5],
-        "description": "task-x",
-    }
 
 
 @pytest.mark.parametrize(("period", "name"), [("month", "p-reports-2026.02"), ("day", "p-reports-2026.02.28")])

@@ -1,33 +1,14 @@
 """Which saved objects each version of Kibana gets."""
 
 import json
-import re
 from typing import Any
-
-import pytest
 
 from profiler.search_setup.dashboard_import import UiVersion, dashboard_objects
 from profiler.search_setup.version_fit import fit_objects
 
-VIEW = {"type": "index-pattern", "id": "a", "attributes": {"title": "task-reports-*"}, "references": []}
-
 
 def fitted(major: int, minor: int) -> list[dict[str, Any]]:
     return fit_objects(dashboard_objects("lens", "task"), UiVersion(major=major, minor=minor))
-
-
-@pytest.mark.parametrize(("major", "minor", "has_lists"), [(7, 17, False), (8, 0, True), (9, 2, True)])
-def test_dropdown_lists_are_for_kibana_8(major: int, minor: int, *, has_lists: bool) -> None:
-    dashboard = {
-        "type": "dashboard",
-        "id": "b",
-        "attributes": {"title": "t", "controlGroupInput": {}, "panelsJSON": "[]"},
-        "references": [{"name": "controlGroup_1:optionsListDataView", "id": "a"}, {"name": "1:panel_1", "id": "c"}],
-    }
-    view, found = fit_objects([VIEW, dashboard], UiVersion(major=major, minor=minor))
-    assert view == VIEW
-    assert ("controlGroupInput" in found["attributes"]) is has_lists
-    assert len(found["references"]) == 1 + has_lists
 
 
 def test_the_file_is_the_format_of_older_versions() -> None:
@@ -38,16 +19,6 @@ def test_opensearch_dashboards_and_classic_charts_stay() -> None:
     classic = dashboard_objects("classic", "task")
     assert fit_objects(classic, UiVersion(major=2, minor=19)) == classic
     assert fit_objects(classic, UiVersion(major=8, minor=12)) == classic
-
-
-def test_the_lens_file_needs_a_kibana_that_shows_the_newest_value_of_a_date() -> None:
-    """Kibana 7.16 to 8.1 show an error instead of a chart with the maximum or the last value of a date."""
-    charts = [
-        json.dumps(one["attributes"]["state"]) for one in dashboard_objects("lens", "task") if one["type"] == "lens"
-    ]
-    dates = re.compile(r'"dataType": "date"[^{}]*"operationType": "(max|last_value)"')
-    assert any(dates.search(chart) for chart in charts)
-    assert UiVersion(major=8, minor=1).flavour == "classic"
 
 
 def test_links_keep_the_time_range_and_the_filters() -> None:

@@ -1,7 +1,6 @@
 """The details of the events and the log line of an ended run: bounded size, valid against the schemas."""
 
 import json
-from datetime import UTC, datetime
 from typing import Any
 
 import jsonschema
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from profiler.forwarder.delivery_errors import NoticeError
-from profiler.forwarder.notices.announcements import Announcement, EndedTask, announcement_key
+from profiler.forwarder.notices.announcements import Announcement, EndedTask
 from profiler.forwarder.notices.channels import EventBusChannel, LogLineChannel
 from profiler.forwarder.notices.event_details import DETAILS
 from profiler.record.activity_model import TimeBreakdown, WaitTarget
@@ -20,16 +19,14 @@ from profiler.record.model_base import describe_type
 from profiler.record.notice_model import NoticeLine, ScheduleNoticeLine
 from profiler.record.record_model import Container, Cost, Metrics, Recommendation, Record, SlowdownBounds
 from tests.documentation import ROOT
-from tests.shown_runs import missed_notice, stuck_notice
+from tests.shown_runs import stuck_notice
 from tests.unit.forwarder.notices.test_slack_messages import (
-    DID_NOTHING,
     NOTICE,
     NOTICES,
     OOM,
     RUN_NOTICES,
     SCHEDULE_NOTICES,
     ended,
-    in_task,
     report_line,
 )
 
@@ -130,20 +127,6 @@ def test_the_detail_of_a_run_with_a_report() -> None:
     assert [len(reason) for reason in advice["reasons"]] == [400] * 5
 
 
-def test_the_detail_of_a_success_unlike_its_family() -> None:
-    run = detail(DID_NOTHING)
-    SCHEMA.validate(run)
-    assert run["status"] == "success"
-    assert run["text"] == (
-        "etl_daily:7 ended with success, but unlike its family: took 3.0 s (usually 41m 10s), "
-        "read 0 MB (usually 2.1 GB)."
-    )
-    assert run["unusual"] == [
-        {"metric": "durationMs", "value": 3000, "usual": 2_470_000},
-        {"metric": "blockReadBytes", "value": 0, "usual": 2_254_857_830},
-    ]
-
-
 def test_the_time_breakdown_has_its_three_largest_targets_and_a_sentence() -> None:
     targets = tuple(WaitTarget(kind="network", target=f"10.0.0.{n}:{'9' * 500}", percent=40.0 - n) for n in range(8))
     breakdown = TimeBreakdown(on_cpu_percent=10.0, network_percent=90.0, other_percent=0.0, waiting_for=targets)
@@ -156,19 +139,6 @@ def test_the_time_breakdown_has_its_three_largest_targets_and_a_sentence() -> No
     assert (found["onCpuPercent"], found["networkPercent"], found["otherPercent"]) == (10, 90, 0)
     assert "sleepPercent" not in found
     assert [(each["percent"], len(each["target"])) for each in found["waitingFor"]] == [(40, 400), (39, 400), (38, 400)]
-
-
-def test_a_checkpoint_has_neither_cost_nor_billed_time() -> None:
-    run = detail(replace(RUN, report_line=report_line(RECORD, "task.checkpoint")))
-    assert "cost" not in run
-    assert run["metrics"] == {"vcpuSize": 0.5, "maxMemoryUsedMB": 993.3}
-
-
-def test_without_a_report_the_metrics_have_at_most_the_duration() -> None:
-    alone = replace(RUN, report_line=None)
-    assert "metrics" not in detail(alone)
-    ended_at = datetime(2026, 3, 1, 10, 0, 4, tzinfo=UTC)
-    assert detail(in_task(alone, execution_stopped_at=ended_at))["metrics"] == {"durationMs": 1000}
 
 
 def test_the_line_is_the_detail_with_its_type() -> None:
@@ -254,24 +224,6 @@ def test_the_event_of_a_stuck_run() -> None:
     }
     assert detail["metrics"]["vcpuSize"] == line.record.metrics.vcpu_size
     assert set(detail["links"]) == {"logStream", "ecsTask", "kibana"}
-
-
-def test_the_event_of_a_missed_run() -> None:
-    line = missed_notice()
-    entry, detail = event(line)
-    assert (entry["DetailType"], entry["Resources"]) == ("Schedule Notice", [])
-    assert (detail["text"], detail["cluster"], detail["family"]) == (line.notice.message, "jobs", "nightly-etl")
-    assert (detail["schedule"], detail["notice"]) == (
-        msgspec.to_builtins(line.schedule), msgspec.to_builtins(line.notice)
-    )  # fmt: skip
-
-
-def test_a_notice_is_announced_once_for_each_kind_and_due_time() -> None:
-    line, missed = stuck_notice(), missed_notice()
-    assert announcement_key(line) == f"{line.record.task_arn}#batch#stuck"
-    assert announcement_key(missed) == "schedule#schedule/default/nightly-etl/2026-11-20T03:00:00.000Z/missed"
-    slow = replace(missed, notice=replace(missed.notice, kind="slow", due_at=None, task_id="0123"))
-    assert announcement_key(slow) == "schedule#schedule/default/nightly-etl/0123/slow"
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

@@ -32,14 +32,6 @@ def times(factor: float, run: Mapping[str, float] = USUAL) -> dict[str, float]:
     return {name: value * factor for name, value in run.items()}
 
 
-def test_a_run_that_did_nothing_is_unusual() -> None:
-    assert find_unusual(NOTHING, STEADY) == (
-        UnusualMeasure(metric="durationMs", value=3000, usual=1_200_000),
-        UnusualMeasure(metric="cpuSeconds", value=0.2, usual=900),
-        UnusualMeasure(metric="blockReadBytes", value=0, usual=2 * GIB),
-    )
-
-
 @pytest.mark.parametrize("factor", [0.32, 0.1, 3.1, 100])
 def test_a_third_or_three_times_is_unusual(factor: float) -> None:
     assert names(times(factor), STEADY) == ["durationMs", "cpuSeconds", "blockReadBytes"]
@@ -70,10 +62,6 @@ def test_a_weekly_larger_run_is_usual_from_the_second_one_on() -> None:
 def test_the_same_is_announced_twice_in_a_row_and_then_it_is_usual() -> None:
     assert names(NOTHING, [NOTHING, *STEADY]) != []
     assert names(NOTHING, [NOTHING, NOTHING, *STEADY]) == []
-
-
-def test_fewer_than_eight_runs_are_not_enough() -> None:
-    assert names(NOTHING, STEADY[1:]) == []
 
 
 def test_missing_measures_are_not_compared() -> None:
@@ -198,7 +186,6 @@ def lasted(duration_ms: float | None, **record: Any) -> EndedTask:
     [
         (timed(*[1000.0] * 20), 3100, "3.1× longer than the median of the last 20 successful runs."),
         (timed(*[1000.0] * 5), 400, "2.5× shorter than the median of the last 5 successful runs."),
-        (timed(*[1000.0] * 5), 1100, "About as long as the median of the last 5 successful runs."),
         (
             timed(*[1000.0] * 5, cluster="jobs") + timed(*[4000.0] * 7),
             1000,
@@ -210,8 +197,6 @@ def lasted(duration_ms: float | None, **record: Any) -> EndedTask:
             "4.0× shorter than the median of the last 12 successful runs.",
         ),
         (timed(*[1000.0] * 4), 9000, None),
-        ([], 9000, None),
-        (timed(*[0.0] * 20), 9000, None),
         (timed(*[1000.0] * 20), None, None),
     ],
 )
@@ -247,25 +232,12 @@ def test_a_processor_other_than_that_of_the_last_success_is_named(
     assert "host.cpu.model" in cluster.body["_source"]
 
 
-def test_recent_runs_are_those_of_the_same_account_and_region() -> None:
-    cluster = Cluster()
-    compare(cluster, lasted(5), prefix="task")
-    terms = cluster.body["query"]["bool"]["filter"]
-    assert {"term": {"cloud.account.id": "111122223333"}} in terms
-    assert {"term": {"cloud.region": "eu-west-1"}} in terms
-
-
 @pytest.mark.parametrize(
     "answer",
     [
         SearchClusterError("away", status=None),
         {"hits": None},
-        {"hits": {"hits": None}},
-        {"hits": {"hits": ["no object"]}},
         {"hits": {"hits": [{"_source": {"usage": None}}] * 9}},
-        {"hits": {"hits": [{"_source": {"usage": {"duration_ms": "long"}}}] * 9}},
-        {"hits": {"hits": [{}] * 9}},
-        {"hits": {"hits": [{"_source": {"host": {"cpu": "fast"}, "usage": {}}}] * 9}},
     ],
 )
 def test_an_unexpected_search_response_gives_no_comparison(answer: dict[str, Any] | SearchClusterError) -> None:

@@ -4,7 +4,7 @@ import json
 import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, get_args, get_origin
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 from uuid import NAMESPACE_URL, uuid5
 
 import msgspec
@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from profiler.forwarder import run_links
 from profiler.forwarder.notices.announcements import Announcement, Comparison, EndedTask, UnusualMeasure
 from profiler.forwarder.notices.slack_messages import SlackMessage, escape_text, message_of
 from profiler.forwarder.run_links import TASK_RUN_DASHBOARD_ID
@@ -40,7 +39,6 @@ from profiler.record.record_model import (
     Record,
     RecordType,
     Report,
-    Sampling,
     Series,
     TaskSize,
     Visible,
@@ -181,14 +179,6 @@ def test_a_series_is_drawn_on_the_scale_of_the_size() -> None:
     assert "of 1 GB\n`\u00a0▅██\u00a0`" in text
 
 
-@pytest.mark.parametrize("values", [(), (None, None, None, None), (0.1, 0.2), (0.1, None, 0.2)])
-def test_too_few_values_are_not_drawn(values: tuple[float | None, ...]) -> None:
-    series = Series(started_at="2026-03-01T10:00:03Z", step_ms=1000, vcpu_used=values, memory_used_mb=values)
-    assert text_of(recorded(NOTICE, series=series)) == text_of(NOTICE)
-    no_size = Series(started_at="2026-03-01T10:00:03Z", step_ms=1000, memory_used_mb=(0.0, 35.0, 70.0))
-    assert "`▁▅█`" in text_of(recorded(NOTICE, metrics=Metrics(), series=no_size))  # on the scale of its maximum
-
-
 def test_the_largest_processes_are_named() -> None:
     used = (
         Process(name="sh", max_memory_used_mb=2.0, count=1),
@@ -224,11 +214,6 @@ def test_long_lines_are_truncated_and_the_newest_lines_are_shown() -> None:
     assert len(shown) == 9
 
 
-def test_without_lines_there_is_no_log() -> None:
-    assert "Last lines" not in text_of(replace(NOTICE, log_lines=("", " ")))
-    assert "Last lines" not in text_of(NOTICE)
-
-
 def test_out_of_memory_shows_peak_limit_and_suggested_size() -> None:
     text = text_of(OOM)
     assert "❌ Failure · etl_daily:7" in text
@@ -236,14 +221,6 @@ def test_out_of_memory_shows_peak_limit_and_suggested_size() -> None:
     assert "Memory: measured peak ≥993 MB, limit 1 GB." in text
     assert "Reason from ECS: OutOfMemoryError: Container killed due to memory usage" in text
     assert "Suggested size: 2 GB (costs 20 % more).\n• Memory was short." in text
-
-
-def test_out_of_memory_without_numbers_shows_none() -> None:
-    text = text_of(replace(in_task(OOM, started_at=None), report_line=None))
-    assert "Out of memory" in text
-    assert "MB" not in text
-    assert "Suggested size" not in text
-    assert re.search(r"\b0\b", text) is None
 
 
 @pytest.mark.parametrize("memory_mb", [512, 1024])
@@ -258,11 +235,7 @@ def test_no_smaller_size_is_suggested_after_out_of_memory(memory_mb: float) -> N
     ("category", "words"),
     [
         ("spot", "AWS reclaimed the Spot capacity."),
-        ("user", "A person or a program stopped the task."),
-        ("scheduler", "The ECS scheduler stopped the task."),
-        ("infrastructure", "AWS stopped the task because of a problem with the underlying infrastructure."),
         ("image", "image could not be pulled"),
-        ("resources", "could not get the resources that the task needs"),
         ("exit", "exited with code 1."),
         ("unknown", "Reason from ECS: why"),
     ],
@@ -280,10 +253,6 @@ def test_a_success_has_a_reason_only_if_a_process_was_killed() -> None:
     ("kills", "words"),
     [
         (MemoryKills(count=1), "The kernel killed one of the run's processes because memory ran out."),
-        (
-            MemoryKills(count=1, processes=(Process(name="worker"),)),
-            "The kernel killed one of the run's processes because memory ran out: worker.",
-        ),
         (
             MemoryKills(count=7, processes=tuple(Process(name=name) for name in ("sort", "sort", "<b>"))),
             "killed 7 of the run's processes because memory ran out: sort, &lt;b&gt;.",
@@ -314,10 +283,6 @@ def test_a_failure_has_the_remedy_for_a_program_that_saw_more_memory(
     assert (remedy in text_of(recorded(notice, task_size=size, visible=visible)).splitlines()) is has_remedy
 
 
-def test_a_record_without_kills_has_no_sentence_about_them() -> None:
-    assert text_of(recorded(NOTICE, memory_kills=MemoryKills(count=0))) == text_of(NOTICE)
-
-
 BARE = EndedTask(
     task=StoppedTask(arn="1", definition_arn="f"),
     outcome=Outcome(status="unknown", category="unknown", out_of_memory=False),
@@ -332,13 +297,6 @@ def test_unknown_values_are_left_out() -> None:
         "task 1",
         "There is no report: these numbers come from ECS alone.",
     ]
-
-
-def test_numbers_of_a_checkpoint_are_labelled() -> None:
-    assert "numbers come from the last checkpoint" in text_of(
-        replace(NOTICE, report_line=report_line(RECORD, "task.checkpoint"))
-    )
-    assert "checkpoint" not in text_of(NOTICE)
 
 
 def test_the_idle_time_of_gpus_is_explained() -> None:
@@ -380,11 +338,8 @@ def test_comparison_and_advice() -> None:
 
 def test_a_success_unlike_its_family_is_named_in_the_title_and_a_line() -> None:
     sent = message_of(DID_NOTHING, kibana_url=KIBANA)
-    line = "Success, but unlike its family: took 3.0 s (usually 41m 10s), read 0 MB (usually 2.1 GB)."
-    assert line in "\n".join(texts(sent.blocks))
-    title = "⚠️ Success, but unlike its family · etl_daily:7"
-    assert sent.blocks[0]["text"]["text"] == title
-    assert sent.text == f"{title}, after 2h 13m, exit code 0"
+    assert sent.text == "⚠️ Success, but unlike its family · etl_daily:7, after 2h 13m, exit code 0"
+    assert "unlike its family: took 3.0 s (usually 41m 10s), read 0 MB (usually 2.1 GB)." in shown(sent)
 
 
 def waited(network_percent: float, *targets: WaitTarget) -> TimeBreakdown:
@@ -409,11 +364,6 @@ SLOW = Comparison(text="3.1× longer.", is_slow=True)
             "71 % of the time it waited for the network.",
         ),
         (TimeBreakdown(sleep_percent=50.4, network_percent=49.6), "50 % of the time it slept."),
-        (TimeBreakdown(disk_percent=80.0), "80 % of the time it waited for the disk."),
-        (TimeBreakdown(waiting_for_cpu_percent=60.0), "60 % of the time it waited for a CPU."),
-        (TimeBreakdown(lock_percent=60.0), "60 % of the time it waited for a lock."),
-        (TimeBreakdown(pipe_percent=60.0), "60 % of the time it waited for a pipe."),
-        (TimeBreakdown(child_percent=60.0), "60 % of the time it waited for a child process."),
     ],
 )
 def test_the_longest_wait_of_a_failed_or_slow_run_is_named(breakdown: TimeBreakdown, sentence: str) -> None:
@@ -426,24 +376,14 @@ def test_the_longest_wait_of_a_failed_or_slow_run_is_named(breakdown: TimeBreakd
     "breakdown",
     [
         None,
-        TimeBreakdown(),
-        TimeBreakdown(on_cpu_percent=100.0, disk_percent=0.0),
         TimeBreakdown(on_cpu_percent=1.0, disk_percent=0.0, other_percent=99.0),  # without SYS_PTRACE
         TimeBreakdown(network_percent=50.0, sleep_percent=50.0),
         TimeBreakdown(network_percent=71.4, covered_percent=12.0),
-        TimeBreakdown(network_percent=500.0),
     ],
 )
 def test_no_wait_is_named_if_none_took_over_half_of_the_time(breakdown: TimeBreakdown | None) -> None:
     run = replace(recorded(ended(NOTICE, status="failure"), time_breakdown=breakdown), comparison=SLOW)
     assert "of the time" not in text_of(run)
-
-
-@pytest.mark.parametrize(("duration_ms", "is_named"), [(9_000, False), (10_000, True)])
-def test_no_wait_is_named_for_a_run_of_a_few_samples(duration_ms: int, *, is_named: bool) -> None:
-    record = {"metrics": Metrics(duration_ms=duration_ms), "sampling": Sampling(interval_ms=1000)}
-    run = recorded(ended(NOTICE, status="failure"), time_breakdown=waited(99.9, DATABASE), **record)
-    assert ("of the time" in text_of(run)) is is_named
 
 
 def test_no_wait_is_named_for_a_run_like_the_others() -> None:
@@ -468,33 +408,6 @@ def test_text_is_truncated_before_it_is_escaped() -> None:
     assert escape_text("one\n two\t\x00three\ud800", 100) == "one two three?"
 
 
-HOSTILE = "<!channel> <https://evil|here> *bold* `code` :fire: @here & \u202e\ud800"
-
-
-def test_external_text_never_becomes_slack_markup() -> None:
-    task = StoppedTask(arn=HOSTILE, definition_arn=f"{HOSTILE}:{HOSTILE}", cluster=HOSTILE, region=HOSTILE)
-    outcome = Outcome(status="failure", category="exit", out_of_memory=False, reason=HOSTILE)
-    record = Record(
-        task_id=HOSTILE,
-        container=Container(name=HOSTILE),
-        recommendation=Recommendation(reasons=(HOSTILE,)),
-        time_breakdown=waited(90.0, WaitTarget(kind="network", target=HOSTILE, percent=90.0)),
-        memory_kills=MemoryKills(count=1, processes=(Process(name=HOSTILE),)),
-    )
-    notice = EndedTask(
-        task=task,
-        outcome=outcome,
-        container=HOSTILE,
-        report_line=report_line(record),
-        comparison=Comparison(text=HOSTILE),
-    )
-    sent = message_of(notice, kibana_url=KIBANA)
-    assert "<" not in "".join([sent.text, *texts(sent.blocks)])
-    assert "channel" not in "".join(each["text"] for each in objects(sent.blocks) if each["type"] == "mrkdwn")
-    assert all(each["emoji"] is False for each in objects(sent.blocks) if each["type"] == "plain_text")
-    assert all(each["verbatim"] is True for each in objects(sent.blocks) if each["type"] == "mrkdwn")
-
-
 def objects(value: Any) -> list[dict[str, Any]]:
     """Return all text objects."""
     if isinstance(value, list):
@@ -509,40 +422,9 @@ def objects(value: Any) -> list[dict[str, Any]]:
 # Links
 
 
-@pytest.mark.parametrize(
-    ("region", "host"),
-    [
-        ("eu-west-1", "eu-west-1.console.aws.amazon.com"),
-        ("ap-southeast-2", "ap-southeast-2.console.aws.amazon.com"),
-        ("cn-north-1", "cn-north-1.console.amazonaws.cn"),
-        ("us-gov-west-1", "us-gov-west-1.console.amazonaws-us-gov.com"),
-        ("eusc-de-east-1", "eusc-de-east-1.console.amazonaws-eusc.eu"),
-    ],
-)
-def test_every_partition_has_its_console(region: str, host: str) -> None:
-    sent = urls(message_of(in_task(NOTICE, region=region), kibana_url=None))
-    assert sent == {
-        "log_stream": f"https://{host}/cloudwatch/home?region={region}"
-        "#logsV2:log-groups/log-group/$252Fecs$252Fjobs/log-events/ecs$252Fbatch$252F0123",
-        "ecs_task": f"https://{host}/ecs/v2/clusters/jobs/tasks/0123/configuration?region={region}",
-    }
-
-
-@pytest.mark.parametrize("region", [None, "", "us-iso-east-1", "us-isob-east-1", "evil.com/", "eu-west-1\n"])
+@pytest.mark.parametrize("region", [None, "evil.com/", "eu-west-1\n"])
 def test_a_region_without_a_console_has_no_link(region: str | None) -> None:
     assert urls(message_of(in_task(NOTICE, region=region), kibana_url=None)) == {}
-
-
-@given(st.text(min_size=1, max_size=20))
-def test_names_in_console_addresses_are_encoded_twice(name: str) -> None:
-    link = run_links.log_stream("eu-west-1", "g", name)
-    assert link is not None
-    encoded = link.rsplit("/", 1)[1]
-    assert encoded.isascii()
-    assert "%" not in encoded
-    assert unquote(unquote(encoded.replace("$", "%"))) == "".join(
-        character if character.isprintable() else " " for character in name
-    )
 
 
 def test_the_cost_on_spot_is_the_least(  # AWS changes the prices of Spot, and has no list of them
@@ -564,22 +446,9 @@ def test_kibana_opens_the_tasks_dashboard_from_before_its_start() -> None:
     }
 
 
-def test_kibana_without_a_start_and_with_an_odd_id() -> None:
-    link = run_links.kibana_task("http://localhost:5601", "a'b\"c!)&<", None)
-    assert link is not None
-    assert "&<" not in link
-    assert "from:'now-30d'" in link
-    assert unquote(link).endswith("query:'task.id:\"a!'b\\\"c!!)&<\"'))")
-
-
-@pytest.mark.parametrize("url", [None, "", "kibana", "javascript:alert(1)", "https://", "http://[bad", "ftp://host"])
+@pytest.mark.parametrize("url", [None, "kibana", "javascript:alert(1)", "http://[bad"])
 def test_an_invalid_kibana_address_has_no_button(url: str | None) -> None:
     assert "kibana" not in urls(message_of(NOTICE, kibana_url=url))
-
-
-def test_an_address_that_is_too_long_has_no_button() -> None:
-    long = replace(NOTICE, log=LogStream(group="/ecs/jobs", stream="ü" * 500))
-    assert set(urls(message_of(long, kibana_url="https://k/" + "x" * 3000))) == {"ecs_task"}
 
 
 # Any notice
@@ -600,7 +469,7 @@ ANY: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(0, 2**53),
     bool: st.booleans(),
     type(None): st.none(),
-    datetime: st.datetimes(timezones=st.just(UTC)),
+    datetime: st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
 }
 
 
@@ -698,6 +567,8 @@ def test_any_announcement_becomes_a_valid_slack_message(announcement: Announceme
         assert "<" not in text
         assert ">" not in text
         assert re.search("&(?!amp;|lt;|gt;)", text) is None
+    for each in objects(sent.blocks):
+        assert each["emoji"] is False if each["type"] == "plain_text" else each["verbatim"] is True
     assert all(urlsplit(url).hostname for url in urls(sent).values())
     if isinstance(announcement, EndedTask):
         ours = [each["text"] for each in objects(sent.blocks) if each["type"] == "mrkdwn"]
@@ -732,14 +603,6 @@ def test_a_missed_run_is_described_with_its_reason_once() -> None:
     assert "schedule default/nightly-etl" in text
     assert "*Due*\n2026-11-20 03:00:00 UTC" in text
     assert "cron(0 3 * * ? *) UTC" in text
-
-
-def test_a_notice_with_a_task_links_to_it() -> None:
-    line = missed_notice()
-    late = replace(line, notice=replace(line.notice, kind="late", task_id="0123", reason="The cluster was full."))
-    message = message_of(late, kibana_url=None)
-    assert set(urls(message)) == {"ecs_task"}
-    assert "Reason: The cluster was full." in shown(message)
 
 
 def test_an_unknown_kind_is_announced_with_its_message() -> None:

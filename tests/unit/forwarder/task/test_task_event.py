@@ -1,8 +1,5 @@
 """Events of stopped tasks: parsing, outcome, and the batch container. The events have the shape of real ones."""
 
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,10 +104,6 @@ def test_an_end_before_the_start_gives_no_duration() -> None:
     assert task(startedAt=None).duration_ms is None
 
 
-def test_the_cleanup_by_ecs_is_not_part_of_the_duration() -> None:
-    assert task(executionStoppedAt=None).duration_ms is None
-
-
 @pytest.mark.parametrize("field", [{"group": "service:web"}, {"startedBy": "ecs-svc/5888882704497679006"}])
 def test_tasks_of_services_are_recognized(field: dict[str, str]) -> None:
     assert task(**field).is_service_task
@@ -146,14 +139,9 @@ CASES: list[tuple[str | None, str | None, int | None, str | None, str]] = [
     (EXITED, GENERIC, 137, None, "failure exit"),
     (EXITED, GENERIC, None, None, "unknown unknown"),
     ("UserInitiated", "Task stopped by user", 143, None, "stopped user"),
-    (None, "TASK STOPPED BY USER", 0, None, "stopped user"),
     ("SpotInterruption", None, 143, None, "stopped spot"),
     ("TerminationNotice", "Your Spot Task was interrupted.", None, None, "stopped spot"),
     (None, "Your Spot Task was interrupted.", None, None, "stopped spot"),
-    (None, "SpotInterruption", 0, None, "stopped spot"),
-    (None, "TerminationNotice", 143, None, "stopped spot"),
-    (None, "Received a TERMINATION NOTICE", None, None, "stopped spot"),
-    (None, "UserInitiated", 143, None, "stopped user"),
     (None, "userinitiated: deploy", 0, None, "stopped user"),
     (None, "Host EC2 (instance i-1) terminated.", 137, None, "stopped infrastructure"),
     (
@@ -171,8 +159,8 @@ CASES: list[tuple[str | None, str | None, int | None, str | None, str]] = [
     ("TaskFailedToStart", CANNOT_PULL, None, None, "failure image"),
     ("TaskFailedToStart", "ResourceInitializationError: unable to pull secrets", None, None, "failure resources"),
     ("TaskFailedToStart", "Something new", None, None, "failure unknown"),
-    (None, "Timeout waiting for network interface provisioning to complete.", None, None, "failure resources"),
     (None, GENERIC, None, "CannotCreateContainerError: Error response from daemon: x", "failure resources"),
+    (None, "Timeout waiting for network interface provisioning to complete.", None, None, "failure resources"),
     (None, None, None, "DockerTimeoutError: Could not transition to started; timed out", "failure resources"),
     (None, None, None, "ContainerRuntimeError: failed to create container task", "failure resources"),
     (None, "Fetching secret data from SSM Parameter Store in us-west-2: invalid", None, None, "failure resources"),
@@ -194,13 +182,10 @@ def test_the_outcome_of_each_case(
     ("stated", "batch", "others", "expected"),
     [
         (GENERIC, None, {}, None),
-        (f"{GENERIC}.", None, {}, None),
-        (None, GENERIC, {}, None),
         (GENERIC, OOM, {"proxy": CANNOT_PULL}, OOM),
         ("Task stopped by user", OOM, {}, OOM),
         ("Task stopped by user", None, {"proxy": OOM}, "Task stopped by user"),
         (GENERIC, None, {"proxy": CANNOT_PULL}, f"proxy: {CANNOT_PULL}"),
-        ("Task failed to start", None, {"proxy": CANNOT_PULL}, f"proxy: {CANNOT_PULL}"),
         ("Task failed to start", None, {}, "Task failed to start"),
         (GENERIC, None, {"task-monitor": OOM}, None),
     ],
@@ -213,25 +198,6 @@ def test_the_most_specific_reason(
     parsed = task(stoppedReason=stated, containers=listed)
     outcome = determine_outcome(parsed, batch_container(parsed, "batch"), monitor="task-monitor")
     assert outcome.reason == expected
-
-
-@pytest.mark.parametrize("value", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "+10000-01-01T00:00Z", 5])
-def test_an_unusable_value_is_absent_and_the_others_are_used(value: object) -> None:
-    parsed = task(startedAt=value, containers=[{"name": 5}, {"name": "batch", "exitCode": 2**70}])
-    assert (parsed.started_at, parsed.pull_started_at) == (None, task().pull_started_at)
-    assert parsed.containers == (EventContainer(name="batch"),)
-
-
-def test_the_rest_of_a_text_with_a_lone_surrogate_is_kept() -> None:
-    assert task(stoppedReason="half \ud800 a pair").stopped_reason == "half \ufffd a pair"
-
-
-def test_an_injected_container_that_fails_is_not_the_batch() -> None:
-    failing = {"name": "aws-guardduty-agent-x1", "exitCode": 2, "reason": "CannotPullContainerError: x"}
-    parsed = task(containers=[failing, {"name": "batch", "exitCode": 0}])
-    chosen = identify_containers(None, parsed)
-    assert chosen.batch == "batch"
-    assert determine_outcome(parsed, batch_container(parsed, chosen.batch)).status == "success"
 
 
 def definition(*containers: dict[str, Any]) -> dict[str, Any]:
@@ -321,12 +287,7 @@ def test_without_a_definition_the_monitor_is_recognized_by_its_image(
     assert (chosen.batch, chosen.monitor is not None) == (batch, has_monitor)
 
 
-def test_without_awslogs_the_log_stream_is_unknown() -> None:
-    firelens = {"name": "batch", "logConfiguration": {"logDriver": "awsfirelens"}}
-    assert identify_containers(definition(firelens), task()).batch_log is None
-
-
-@pytest.mark.parametrize("broken", [None, {}, {"containerDefinitions": None}, {"containerDefinitions": [5, "x"]}])
+@pytest.mark.parametrize("broken", [None, {}])
 def test_without_a_definition_only_a_single_candidate_is_the_batch(broken: dict[str, Any] | None) -> None:
     assert identify_containers(broken, task()).batch == "batch"
     two = task(containers=[{"name": "a"}, {"name": "b"}])
@@ -338,16 +299,13 @@ def test_without_a_definition_only_a_single_candidate_is_the_batch(broken: dict[
 # lists the sidecar first.
 TOGETHER: dict[str, tuple[dict[str, int | str | None], EndStatus, str, int | None]] = {
     "the batch failed": ({"xray": 0, "batch": 1}, "failure", "batch", 1),
-    "the batch failed, its sidecar was stopped": ({"xray": 143, "batch": 1}, "failure", "batch", 1),
     "the sidecar crashed": ({"xray": 2, "batch": 143}, "failure", "xray", 2),
     "the batch ran out of memory": ({"xray": 143, "batch": OOM}, "failure", "batch", 137),
     "all succeeded": ({"xray": 0, "batch": 0}, "success", "xray", 0),
     "the batch succeeded, ECS stopped its sidecar": ({"xray": 143, "batch": 0}, "success", "batch", 0),
     "the batch succeeded, ECS killed its sidecar": ({"xray": 137, "batch": 0}, "success", "batch", 0),
-    "the sidecar ran out of memory": ({"xray": OOM, "batch": 0}, "failure", "xray", 137),
     "the end of the batch is unknown": ({"xray": 0, "batch": None}, "unknown", "xray", None),
     "both were killed": ({"xray": 137, "batch": 143}, "failure", "xray", 137),
-    "one was killed, the other is unknown": ({"xray": None, "batch": 137}, "failure", "batch", 137),
     "nothing is known": ({}, "unknown", "xray", None),
 }
 
@@ -370,28 +328,8 @@ def test_possible_batch_containers_are_judged_together(
     assert "xray, batch" in judged.warning
 
 
-def test_a_stop_from_outside_takes_precedence_over_all_candidates() -> None:
-    listed = [{"name": "xray", "exitCode": 143}, {"name": "batch", "exitCode": 1}]
-    parsed = task(containers=listed, stopCode="UserInitiated", stoppedReason="by user")
-    assert judge(parsed, identify_containers(None, parsed)).outcome.status == "stopped"
-
-
 def test_without_a_definition_candidates_with_the_same_end_have_no_batch() -> None:
     """The order of the containers in the event has no meaning."""
     parsed = task(containers=[{"name": "xray", "exitCode": 0}, {"name": "batch", "exitCode": 0}])
     judged = judge(parsed, identify_containers(None, parsed))
     assert (judged.batch, judged.outcome.status) == (None, "success")
-
-
-FOLDER = os.environ.get("TASK_PROFILER_RECORDINGS", "")
-
-
-@pytest.mark.skipif(not FOLDER, reason="TASK_PROFILER_RECORDINGS names no folder of recorded documents")
-def test_recorded_events() -> None:
-    statuses = {}
-    for path in sorted((Path(FOLDER).parent / "events").glob("*.json")):
-        parsed = parse_stopped_task(json.loads(path.read_text()))
-        if parsed is not None:
-            batch = batch_container(parsed, identify_containers(None, parsed).batch)
-            statuses[path.stem] = determine_outcome(parsed, batch).status
-    assert statuses == {"aws_samples_stopped_tasks__cw-event": "stopped", "defang__kaniko_v5_STOPPED": "failure"}
