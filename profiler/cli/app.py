@@ -48,7 +48,6 @@ COMMANDS = {
     ),
     "schema": ("profiler.cli.app:schema", "Print the JSON Schema of the record."),
 }
-NO_JSON = "--json is for commands that print data as text, which this command does not."
 
 
 class _LazyGroup(CommandGroup):
@@ -106,18 +105,11 @@ def run_command_line() -> None:
         if isinstance(error, click.exceptions.NoArgsIsHelpError):
             click.echo(error.format_message(), err=True)
             sys.exit(error.exit_code)
-        _fail(_message(error), error.exit_code)
+        _fail(error.format_message(), error.exit_code)
     except TaskProfilerError as error:
         if "--debug" in sys.argv[1:]:
             raise
         _fail(printable(str(error)), error.exit_code)
-
-
-def _message(error: click.ClickException) -> str:
-    """The message, and the replacement if that is not a similar name."""
-    if isinstance(error, click.NoSuchOption) and error.option_name == "--json":
-        return NO_JSON
-    return error.format_message()
 
 
 def _fail(message: str, exit_code: int) -> None:

@@ -54,16 +54,13 @@ def import_setup(
     show = _json_row if as_json else _text_row
     address = _cluster_address(url, ui_url, prefix)
     session = search_session(sign_in)
-    credentials = next((name for name in ("user", "api_key", "aws_auth") if getattr(sign_in, name)), None)
     if ui_url is None:
         cluster = ClusterServer(address or "", session)
-        _report_unused(credentials, cluster)
         _install_templates(cluster, prefix=prefix, dry_run=dry_run, show=show)
         return
     ui = DashboardsServer(ui_url, session)
     version = read_version(ui)
     chosen = choose_flavour(version, flavour)
-    _report_unused(credentials, ui)
     objects = fit_objects(dashboard_objects(chosen, prefix), version)
     existing = existing_objects(ui, objects)
     if existing is None and keep_existing:
@@ -144,13 +141,6 @@ def _cluster_address(url: str | None, ui_url: str | None, prefix: str) -> str | 
     if not _PREFIX.fullmatch(prefix):
         raise UsageError("--prefix is not valid in an index name: use lower-case letters, digits, '_', '-' and '.'.")
     return address
-
-
-def _report_unused(credentials: str | None, server: ClusterServer | DashboardsServer) -> None:
-    if credentials is not None and server.accepts_anonymous_requests():
-        click.echo(
-            f"not used: --{credentials.replace('_', '-')}; this server accepts requests without sign-in", err=True
-        )
 
 
 def _install_templates(

@@ -57,9 +57,8 @@ def notify_channels(
 def _read(event: BinaryIO) -> object:
     try:
         return json.loads(event.read())
-    except (ValueError, RecursionError) as error:
-        where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise UsageError(f"The event is not valid JSON{where}: pass it as EventBridge sends it.") from error
+    except ValueError as error:
+        raise UsageError(f"The event is not valid JSON ({error}): pass it as EventBridge sends it.") from error
 
 
 class _PreviewChannel:
@@ -93,7 +92,7 @@ def _announced(event: object) -> tuple[Announcement, ChannelKind]:
     if isinstance(event, dict) and event.get("type") in _NOTICE_TYPES:
         try:
             return decode_notice(json.dumps(event)), "failure"
-        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        except msgspec.DecodeError as error:
             raise SettingsError(
                 f"The line is not a valid notification line ({error}): pass the line unchanged, as in the log."
             ) from error

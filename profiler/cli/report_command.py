@@ -52,8 +52,6 @@ def write_report(
     opens: bool,
 ) -> None:
     """Write an HTML page of past runs, with charts."""
-    if not out:
-        raise UsageError("--output is empty: name a file or omit the option.")
     if out == STANDARD_OUTPUT and (opens or as_json):
         raise UsageError(f"{'--open' if opens else '--json'} needs a file: name one with --output.")
     assets = read_assets()

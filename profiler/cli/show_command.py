@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import tzinfo
 from typing import Any
 
-from msgspec import Struct
-
 from profiler.cli.options import SourceOptions, gathered
 from profiler.cli.printing import encodable, is_terminal, warned_notes, write_json_lines, write_out
 from profiler.cli.styled_text import ASCII, BLOCKS, EMPTY, INDENT, Line, Span, line, write_lines
@@ -176,12 +174,6 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
     write_lines(lines, os.environ)
 
 
-class _Place(Struct, frozen=True, kw_only=True):
-    title: str
-    until_ms: int
-    min_lines: int = 0
-
-
 def log_lines(
     get_log_events: GetLogEvents, record: Record, moments: Sequence[Moment], count: int, zone: tzinfo | None
 ) -> Iterator[Line]:
@@ -197,19 +189,19 @@ def log_lines(
     yield line(Span(f"{record.log_group} {record.log_stream}", "bold"))
     shown: set[str] = set()
     read: list[str] = []
-    for place in _places(record, moments):
+    for title, until_ms, min_lines in _places(record, moments):
         response = get_log_events(
             logGroupName=record.log_group,
             logStreamName=record.log_stream,
-            endTime=place.until_ms + 1,
-            limit=max(count + len(_OWN_LINES), place.min_lines),
+            endTime=until_ms + 1,
+            limit=max(count + len(_OWN_LINES), min_lines),
             startFromHead=False,
         )
         events = [event for event in response["events"] if not any(own in event["message"] for own in _OWN_LINES)]
         read += [event["message"] for event in events]
         events = events[-count:]
         yield EMPTY
-        yield line(Span(f"{INDENT}{place.title}", "dim"), "" if events else "  no lines before it")
+        yield line(Span(f"{INDENT}{title}", "dim"), "" if events else "  no lines before it")
         for event in events:
             text = event["message"].rstrip("\n")
             key = f"{event['timestamp']} {text}"
@@ -223,16 +215,16 @@ def log_lines(
         yield line(Span("The program reported that it ran out of memory: ", "warning"), message)
 
 
-def _places(record: Record, moments: Sequence[Moment]) -> Iterator[_Place]:
+def _places(record: Record, moments: Sequence[Moment]) -> Iterator[tuple[str, int, int]]:
+    """The title of each place in the log, its time, and how many lines before it are read at least."""
     started_ns = parse_ns(record.started_at)
     if started_ns is not None:
         for moment in moments:
             title = f"before {elapsed(moment.start_ms)}: {moment.text}"
-            yield _Place(title=title, until_ms=started_ns // NS_PER_MS + round(moment.start_ms))
+            yield title, started_ns // NS_PER_MS + round(moment.start_ms), 0
     finished_ns = parse_ns(record.finished_at)
     if finished_ns is not None:
-        until_ms = finished_ns // NS_PER_MS + _MS_PER_SECOND
-        yield _Place(title="before the end", until_ms=until_ms, min_lines=_SEARCHED_LINES)
+        yield "before the end", finished_ns // NS_PER_MS + _MS_PER_SECOND, _SEARCHED_LINES
 
 
 def out_of_memory_message(lines: Iterable[str]) -> str | None:

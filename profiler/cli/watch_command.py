@@ -84,8 +84,6 @@ def watch_runs(
     name: str | None, options: SourceOptions, cluster: str | None, days: int, once: bool, as_json: bool
 ) -> None:
     """Show what runs now: time, CPU, memory, notifications."""
-    if name == "":
-        raise UsageError("The name is empty: give a family or a task ID, or omit it.")
     if options.groups and cluster is not None:
         raise UsageError("Name either log groups (--log-group GROUP) or a cluster (--cluster NAME).")
     is_local = cluster is None and not options.groups

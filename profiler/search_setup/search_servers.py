@@ -32,19 +32,9 @@ class ClusterServer(_Server):
         """Send a request. Raises TaskProfilerError if there is no response."""
         return _request(self._session, method, self._url, path, json=body)
 
-    def accepts_anonymous_requests(self) -> bool:
-        """Whether the server responds without sign-in too: then it ignores the credentials."""
-        with _anonymous(self._session) as session:
-            return _request(session, "GET", self._url, "/").ok
-
 
 class DashboardsServer(_Server):
     """Kibana or OpenSearch Dashboards. Each method raises TaskProfilerError if there is no response."""
-
-    def accepts_anonymous_requests(self) -> bool:
-        """Whether the server responds without sign-in too: then it ignores the credentials."""
-        with _anonymous(self._session) as session:
-            return self._post(_BULK_GET, session, json=[]).ok
 
     def status(self) -> ServerResponse:
         """The state and the version of the server."""
@@ -68,15 +58,8 @@ class DashboardsServer(_Server):
         """Send a request to the cluster behind the server, through the console's proxy."""
         return self._post("/api/console/proxy", params={"path": path, "method": method}, json=body)
 
-    def _post(self, path: str, session: requests.Session | None = None, **options: Any) -> ServerResponse:  # noqa: ANN401  requests' own
-        return _request(session or self._session, "POST", self._url, path, headers=_XSRF_HEADERS, **options)
-
-
-def _anonymous(session: requests.Session) -> requests.Session:
-    """A session without credentials: without this setting, requests would take some from ~/.netrc."""
-    anonymous = requests.Session()
-    anonymous.trust_env, anonymous.verify, anonymous.proxies = False, session.verify, session.proxies
-    return anonymous
+    def _post(self, path: str, **options: Any) -> ServerResponse:  # noqa: ANN401  requests' own
+        return _request(self._session, "POST", self._url, path, headers=_XSRF_HEADERS, **options)
 
 
 def _checked_address(url: str) -> str:

@@ -135,7 +135,6 @@ def rule(priority: int, **selection: object) -> dict[str, Any]:
         ((), {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}, "there are no AWS credentials: sign in"),
         ((), {"AWS_REGION": "", "AWS_DEFAULT_REGION": ""}, "the Region is unknown: use --region"),
         (("--profile", "nobody"), {}, "there is no profile 'nobody'"),
-        (("--tag", "a b"), {}, "--tag 'a b' is not an image tag"),
         (("--platform", "linux/arm64"), {}, "--platform needs Docker's plugin buildx"),
     ],
 )

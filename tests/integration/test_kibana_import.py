@@ -153,15 +153,6 @@ def test_an_import_says_what_it_overwrites_and_can_leave_it(played: PlayedDashbo
     assert again.stdout.index("overwriting") < again.stdout.index("imported")
 
 
-@pytest.mark.parametrize("has_security", [False, True])
-def test_credentials_that_the_server_does_not_need_are_named(played: PlayedDashboards, *, has_security: bool) -> None:
-    played.has_security = has_security
-    done = import_("--url", played.url, "--user", "me:secret")
-    assert done.returncode == 0
-    assert ("not used: --user" in done.stderr) is not has_security
-    assert "secret" not in done.stderr + done.stdout
-
-
 @pytest.mark.parametrize("option", ["--url", "--elasticsearch"])
 def test_an_address_without_a_scheme(option: str) -> None:
     done = import_(option, "localhost:5601")

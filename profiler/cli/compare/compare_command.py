@@ -6,11 +6,9 @@ https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-comm
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import click
 from msgspec.structs import replace
 
 from profiler.cli.compare.change_texts import (
@@ -27,15 +25,14 @@ from profiler.cli.compare.change_texts import (
     set_titles,
 )
 from profiler.cli.options import (
-    Number,
     SourceOptions,
     gathered,
 )
 from profiler.cli.printing import warn, warned_notes, write_json_lines, write_out
-from profiler.cli.styled_text import Line, table_width, write_lines
+from profiler.cli.styled_text import table_width, write_lines
 from profiler.cli.wiring.open_past_runs import open_source, price_overrides, run_filter
 from profiler.core.clock import SystemClock
-from profiler.core.errors import TaskProfilerError, UsageError
+from profiler.core.errors import UsageError
 from profiler.core.text import on_one_line, printable
 from profiler.record.record_model import Record
 from profiler.record.units import format_value
@@ -46,19 +43,9 @@ from profiler.sizing.prices import PriceOverrides
 
 _ABOVE_LIMIT_EXIT_CODE = 3
 _DIGITS = 7  # enough that an interval above 0 does not begin at 0
-_SIGNIFICANT_DIGITS = 15
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _TITLE = "task-profiler compare"
-_COMMAND_START = "##["
 _MARKDOWN = re.compile(r"([\\`*_\[\]<>#!|~&])")
-
-
-class Percent(Number):
-    """A number within limits, with or without the sign."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:  # noqa: ANN401  click's signature
-        """Convert the text of the command line."""
-        return super().convert(value.removesuffix("%") if isinstance(value, str) else value, param, ctx)
 
 
 @gathered(SourceOptions, "options")
@@ -128,13 +115,10 @@ def _warn_about_left_out(sets: Sequence[RunSet]) -> None:
 def _write_for_github(
     sets: Sequence[RunSet], changes: Sequence[MetricChange], limit: ChangeLimit | None, sentences: Sequence[str]
 ) -> None:
-    write_lines(without_commands(comparison_lines(sets, changes, None)), os.environ)
+    write_lines(comparison_lines(sets, changes, None), os.environ)
     if limit is not None:
         write_out("".join(annotations(sets, limit)).encode(errors="replace"))
-    try:
-        append_summary(sets, changes, sentences, os.environ)
-    except TaskProfilerError as error:
-        warn(str(error))
+    append_summary(sets, changes, sentences, os.environ)
 
 
 def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) -> Mapping[str, object]:
@@ -146,8 +130,8 @@ def comparison_as_json(sets: Sequence[RunSet], changes: Sequence[MetricChange]) 
 def _change_as_json(one: MetricChange) -> Mapping[str, object]:
     change = one.change
     return {
-        "a": _plain(change.a),
-        "b": _plain(change.b),
+        "a": change.a,
+        "b": change.b,
         "changePercent": _rounded(change.change_percent),
         "lowPercent": _rounded(change.low_percent),
         "highPercent": _rounded(change.high_percent),
@@ -158,17 +142,6 @@ def _change_as_json(one: MetricChange) -> Mapping[str, object]:
 
 def _rounded(percent: float | None) -> float | None:
     return None if percent is None else round(percent, _DIGITS) + 0.0
-
-
-def _plain(value: float | None) -> float | None:
-    """The value without a rounding error, and a whole number without its decimal point."""
-    rounded = value if value is None else float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
-    return int(rounded) if rounded is not None and rounded.is_integer() else rounded
-
-
-def without_commands(lines: Iterable[Line]) -> Iterator[Line]:
-    """The lines without workflow commands of the older form, which may be anywhere in a line."""
-    return (tuple(replace(span, text=span.text.replace(_COMMAND_START, "##(")) for span in one) for one in lines)
 
 
 def annotations(sets: Sequence[RunSet], limit: ChangeLimit) -> Iterator[str]:
@@ -186,10 +159,11 @@ def annotations(sets: Sequence[RunSet], limit: ChangeLimit) -> Iterator[str]:
 def append_summary(
     sets: Sequence[RunSet], changes: Sequence[MetricChange], sentences: Sequence[str], environment: Mapping[str, str]
 ) -> None:
-    """Append the tables and the sentences to the summary. Raises TaskProfilerError if that cannot be done."""
+    """Append the tables and the sentences to the summary. A summary that cannot be written is a warning."""
     path = environment.get(SUMMARY_VARIABLE)
     if not path:
-        raise TaskProfilerError(f"{SUMMARY_VARIABLE} is not set, so no summary was written: GitHub Actions sets it.")
+        warn(f"{SUMMARY_VARIABLE} is not set, so no summary was written: GitHub Actions sets it.")
+        return
     parts = (
         "",
         f"### {_markdown(f'{sets[1].text} compared with {sets[0].text}')}",
@@ -203,9 +177,7 @@ def append_summary(
         with Path(path).open("a", encoding="utf-8", errors="replace") as file:
             file.write("\n".join(parts) + "\n")
     except OSError as error:
-        raise TaskProfilerError(
-            f"The summary {path} cannot be written ({error.strerror}): check {SUMMARY_VARIABLE}."
-        ) from error
+        warn(f"The summary {path} cannot be written ({error.strerror}): check {SUMMARY_VARIABLE}.")
 
 
 def _table(titles: Sequence[str], rows: Iterator[Sequence[str]]) -> Iterator[str]:

@@ -34,8 +34,6 @@ _PERMISSIONS = (
     "sqs:GetQueueAttributes, ReceiveMessage, DeleteMessage and ChangeMessageVisibility, lambda:InvokeFunction, "
     "kinesis:GetShardIterator and GetRecords"
 )
-_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
-_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 
 
 def print_steps(*, clusters: tuple[str, ...], as_json: bool, region: str | None, profile: str | None) -> None:
@@ -123,8 +121,6 @@ def build_image(
     profile: str | None,
 ) -> None:
     """Build the monitor's image, push it to Amazon ECR, and print its URI."""
-    if not _TAG.fullmatch(tag):
-        raise UsageError(f"--tag {tag!r} is not an image tag: use letters, digits, '_', '.' and '-'.")
     ecr = ImageRepository(open_clients(region, profile)("ecr"), repository)
     uri = ecr.uri()
     if uri is not None and ecr.has_tag(tag):
@@ -222,7 +218,6 @@ def deploy_stack(
     from profiler.aws_account.setup.stack_deployment import StackRequest  # slow to import, like the next modules
     from profiler.cli.setup.stack_output import Output, SearchCluster, deploy, remove
 
-    _check_bucket(bucket)
     open_client = open_clients(sign_in.region, sign_in.profile)
     output = Output(is_applied=yes and not dry_run, as_json=as_json)
     if delete:
@@ -238,13 +233,6 @@ def deploy_stack(
     )
     cluster = SearchCluster(url, search_session(sign_in)) if url else None
     deploy(request, open_client, cluster, output)
-
-
-def _check_bucket(bucket: str | None) -> None:
-    if bucket is not None and not _BUCKET.fullmatch(bucket):
-        raise UsageError(
-            f"--bucket {bucket!r} is not a bucket's name: use 3 to 63 lower-case letters, digits, hyphens and dots."
-        )
 
 
 def _settings(

@@ -430,8 +430,6 @@ def test_local_runs_are_priced_as_if_on_fargate_and_the_header_says_so(capfd: py
     assert "$" in found.out
     unknown = Printed(capfd, "--on-fargate", "mars-1", "--from", source)
     assert "Fargate's prices in mars-1 are unknown" in unknown.err
-    with pytest.raises(UsageError, match="--on-fargate is empty"):
-        call("--on-fargate", "", "--from", source)
     several = [*runs, *(replace(one, record=replace(one.record, family="other")) for one in runs)]
     without = Printed(capfd, "--sizes", "--from", kept(several))
     assert without.out.count("--on-fargate REGION") == 1

@@ -125,17 +125,10 @@ def test_the_json_has_the_newest_interval_and_null_for_what_is_unknown() -> None
     assert (unmeasured["vcpuUsed"], unmeasured["memoryUsedMB"]) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--log-group", "/ecs/jobs", "--cluster", "jobs"), "Name either log groups"),
-        (("", "--cluster", "jobs"), "The name is empty"),
-    ],
-)
-def test_a_wrong_command_line_is_a_sentence(words: tuple[str, ...], sentence: str) -> None:
-    done = run_here({}, "watch", *words)
+def test_a_wrong_command_line_is_a_sentence() -> None:
+    done = run_here({}, "watch", "--log-group", "/ecs/jobs", "--cluster", "jobs")
     assert (done.returncode, done.stdout) == (2, "")
-    assert sentence in done.stderr
+    assert "Name either log groups" in done.stderr
 
 
 class InterruptedClock(FakeClock):
