@@ -42,7 +42,7 @@ from profiler.runs.past_runs.run_source import PastRun
 from profiler.runs.past_runs.verdict_sentence import Verdict, verdict_of
 
 MAX_LINES = 8
-# Below _LEAST_WIDTH columns, long texts are cut.
+# On a narrower terminal, lines wrap.
 _LEAST_WIDTH = 40
 _LABEL_WIDTH = LABEL_WIDTH - 1
 _CURVE_SHARE = 0.36
@@ -83,8 +83,7 @@ class _Part(Struct, frozen=True):
 
 def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[Line]:
     """Draw the end of a run. ``earlier`` are comparable successes of its family, the newest first."""
-    record, columns = report.record, view.width
-    view = replace(view, width=max(columns, _LEAST_WIDTH))
+    record = report.record
     verdict = verdict_of(PastRun(report=report), view.now_ns)
     pointer = _command("show", record.task_id[:_ID_LENGTH], view) if _has_curves(record.series) else ""
     head = _head(verdict, record, pointer, view)
@@ -104,7 +103,7 @@ def end_lines(report: Report, earlier: Sequence[Record], view: EndView) -> list[
         _Part(3, () if advice is None else _wrapped("advice", advice.text, view)),
         _Part(8, () if has_pointer else _labelled("more", pointer, view)),
     ]
-    return [_cut(row, columns, view.glyphs) for row in _fitting(parts, view.max_lines)]
+    return _fitting(parts, view.max_lines)
 
 
 def _command(name: str, argument: str, view: EndView) -> str:
@@ -121,23 +120,6 @@ def _fitting(parts: Sequence[_Part], max_lines: int) -> list[Line]:
             max_lines -= len(parts[place].lines)
             shown.add(place)
     return [row for place, part in enumerate(parts) if place in shown for row in part.lines]
-
-
-def _cut(row: Line, columns: int, glyphs: Glyphs) -> Line:
-    """The line without the part that the terminal would wrap."""
-    if columns_of("".join(span.text for span in row)) <= columns:
-        return row
-    left = columns - len(glyphs.ellipsis)
-    spans: list[Span] = []
-    for span in row:
-        text = span.text
-        while text and columns_of(text) > left:
-            text = text[:-1]
-        left -= columns_of(text)
-        spans.append(Span(text, span.style))
-        if text != span.text:
-            break
-    return (*spans, Span(glyphs.ellipsis))
 
 
 def _head(verdict: Verdict, record: Record, pointer: str, view: EndView) -> tuple[Line, ...]:
@@ -377,12 +359,12 @@ def printed_summary(sentence: str, *, is_file: bool) -> bytes:
 
 
 def _stderr_width() -> int:
-    """The used columns of the terminal; 80 in a pipe, and on a terminal without a size."""
+    """The used columns of the terminal, within limits; 80 in a pipe, and on a terminal without a size."""
     try:
         columns = os.get_terminal_size(STDERR).columns
     except OSError:
         columns = 0
-    return min(columns or _PIPE_WIDTH, MAX_WIDTH)
+    return min(max(columns or _PIPE_WIDTH, _LEAST_WIDTH), MAX_WIDTH)
 
 
 def summary_sentence(successes: Sequence[Metrics]) -> str:

