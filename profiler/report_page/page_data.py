@@ -6,7 +6,7 @@ The page must stay below 8 MB. If the data does not fit, details of runs and tim
 the oldest runs.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -81,7 +81,7 @@ def build_page_data(
     """
     now_ns, overrides = parse_ns(generated_at) or 0, price_overrides or PriceOverrides()
     keys = [family_key(run.record) for run in runs]
-    noticed = _families_of(notices, dict.fromkeys(keys))
+    noticed = [*map(family_of_notice, notices)]
     labels = family_labels([*keys, *noticed])
     of_runs = evidence_of_past_runs((run.past for run in runs), on_fargate) if evidence is None else evidence
     sizing = size_rows(of_runs, labels, overrides)
@@ -119,22 +119,6 @@ def _packed_series(runs: Sequence[Run], max_bytes: int) -> str:
     series = (series_columns(run.steps, digits) or None for run in runs)
     texts, _ = first_that_fit(series, max_bytes - _END_BYTES)
     return compressed(array_of(texts, len(runs)))
-
-
-def _families_of(notices: Iterable[ScheduleNoticeLine], known: Collection[FamilyKey]) -> list[FamilyKey]:
-    """The families of the notices. A run that does not know its account or Region is of the same family."""
-    return [_family_among(known, family_of_notice(line)) for line in notices]
-
-
-def _family_among(known: Collection[FamilyKey], family: FamilyKey) -> FamilyKey:
-    wanted = (family.account_id, family.region)
-    agreeing = (
-        key
-        for key in known
-        if key.name == family.name
-        and all(None in pair or pair[0] == pair[1] for pair in zip(wanted, (key.account_id, key.region), strict=True))
-    )
-    return family if family in known else next(agreeing, family)
 
 
 def _notice_fields(line: ScheduleNoticeLine, family: str) -> dict[str, Any]:
