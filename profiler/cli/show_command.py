@@ -160,7 +160,7 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
     if record.launch_type == "LOCAL" and record.log_group is None:
         raise TaskProfilerError("The output of local runs is not kept: use --logs for batches in ECS.")
     from profiler.aws_account.aws_errors import aws_errors  # boto3 is only for --logs
-    from profiler.cli.wiring.aws_options import aws_client
+    from profiler.cli.wiring.aws_options import open_clients
 
     moments = find_moments(record, series)
     what = f"The log of {record.task_id} cannot be read"
@@ -169,7 +169,7 @@ def _print_logs(record: Record, series: Series | None, count: int, options: Sour
         "--profile."
     )
     with aws_errors(what, f"logs:GetLogEvents on {record.log_group}", not_found=gone):
-        client = aws_client("logs", record.region if options.region is None else options.region, options.profile)
+        client = open_clients(options.region or record.region, options.profile)("logs")
         lines = [EMPTY, *log_lines(client.get_log_events, record, moments, count, None)]
     write_lines(lines, os.environ)
 

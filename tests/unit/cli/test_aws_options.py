@@ -9,7 +9,7 @@ import pytest
 
 from profiler.aws_account.aws_errors import UNKNOWN_REGION
 from profiler.cli.app import group
-from profiler.cli.wiring.aws_options import aws_client, aws_environment, check_region, open_clients
+from profiler.cli.wiring.aws_options import aws_environment, check_region, open_clients
 from profiler.core.errors import TaskProfilerError
 from tests.command_line import run_here
 from tests.values import present
@@ -52,7 +52,7 @@ def test_a_client_has_the_region_of_the_variables(monkeypatch: pytest.MonkeyPatc
     """boto3 alone reads AWS_DEFAULT_REGION."""
     environment = aws_environment(None, None, {"AWS_REGION": "eu-west-1"})
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
-    assert aws_client("logs", None, None).meta.region_name == "eu-west-1"
+    assert open_clients(None, None)("logs").meta.region_name == "eu-west-1"
     monkeypatch.setenv("AWS_DEFAULT_REGION", environment["AWS_DEFAULT_REGION"])
     assert boto3.Session().region_name == "eu-west-1"
 
